@@ -1,0 +1,41 @@
+// An aggregator inside this process: what `netsum switch` runs, and what a colocated shard on a worker's host is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "netsum/error.h"
+
+namespace netsum {
+
+struct AggregatorOptions {
+  std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
+  std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
+  std::uint32_t slots = 16384;         // slots of 256 elements (two versions each), over all threads
+  bool pin_threads = false;
+  std::string metrics;                 // "host:port" of a Prometheus endpoint; empty: none
+  std::string token;                   // shared secret that every worker must show; empty: none
+  std::string tls_cert, tls_key;       // PEM files: switches the control channel to TLS
+  std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
+  double loss = 0;                     // tests and benchmarks: drop each received datagram with this probability
+  std::uint64_t loss_seed = 1;
+  std::function<void(const std::string&)> log;
+};
+
+class Aggregator {
+ public:
+  explicit Aggregator(const AggregatorOptions& options);  // throws Error: bad_argument, refused (address in use)
+  Aggregator(Aggregator&&) noexcept;
+  Aggregator& operator=(Aggregator&&) noexcept;
+  ~Aggregator();  // tells every job that it stops, then stops
+
+  [[nodiscard]] std::string address() const;  // "host:port" to give to workers; the real port if 0 was asked for
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum

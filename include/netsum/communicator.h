@@ -1,0 +1,120 @@
+// The blocking façade: one rank's membership in a job, and its collective calls.
+//
+//   auto comm = netsum::Communicator::connect({.aggregators = {"10.0.0.1:7170"}, .job = "bert", .rank = 0, .world_size = 4});
+//   comm.all_reduce(std::span<float>(gradients), netsum::ReduceOp::sum);
+//
+// Every rank issues the same calls in the same order; calls are matched by their number and checked by a signature of
+// collective, operation, dtype, length and tag. A communicator is used from one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "netsum/error.h"
+#include "netsum/types.h"
+
+namespace netsum {
+
+struct Options {
+  std::vector<std::string> aggregators;  // "host:port" each; chunks are sharded over all of them. The order is the same on all ranks
+  std::string job = "default";           // ranks with the same job name at the same aggregators meet
+  std::uint32_t rank = 0;                // 0 ... world_size-1
+  std::uint32_t world_size = 1;          // 1 ... 256
+  std::uint32_t packet_elements = 0;     // 64, 128, or a multiple of 256 up to 15360; 0: the most that the path's MTU takes
+  std::uint32_t slots = 0;               // window per lane, a power of two; 0: from the measured bandwidth-delay product
+  std::uint32_t threads = 1;             // I/O threads of this worker
+  bool pin_threads = false;              // thread i to the i-th allowed CPU
+  std::chrono::milliseconds connect_deadline{30'000};    // to reach every aggregator, and for all ranks to join
+  std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
+  std::string token;                     // shared secret, if the aggregator wants one
+  std::string tls_ca;                    // PEM file: switches the control channel to TLS
+  double loss = 0;                       // tests and benchmarks: drop each received datagram with this probability
+  std::uint64_t loss_seed = 1;
+  std::function<void(const std::string&)> log;  // one line per call, from any thread; empty: silent
+};
+
+struct CallOptions {
+  std::optional<std::chrono::nanoseconds> deadline;  // from the call; empty: Options::operation_deadline
+  std::uint32_t tag = 0;                             // must be equal on all ranks
+};
+
+// Counters of this rank since connect. Bytes count Ethernet (14) + IP + UDP + datagram.
+struct Statistics {
+  std::uint64_t packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_down = 0;
+  std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;
+  std::uint64_t operations = 0;
+  std::uint32_t lanes = 0, slots = 0, packet_elements = 0;
+};
+
+// One operation under way. The tensor is lent until wait() returns or throws, or the destructor has run.
+class Work {
+ public:
+  struct State;
+  explicit Work(std::shared_ptr<State> state);
+  Work(Work&&) noexcept;
+  Work& operator=(Work&&) noexcept;
+  ~Work();  // waits for the loan to end; swallows the error
+
+  [[nodiscard]] bool done() const;  // ended, in a result or in an error
+  void wait();                      // throws Error if the operation failed; the buffer is then unspecified
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Communicator {
+ public:
+  // Joins the job at every aggregator and returns when all ranks have. Throws Error: unreachable, refused, deadline.
+  [[nodiscard]] static Communicator connect(const Options& options);
+
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();  // leaves the job
+
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t world_size() const;
+
+  // In place. Each of these throws Error, after which the communicator has failed and every later call throws `closed`.
+  template <class T>
+  void all_reduce(std::span<T> inout, ReduceOp op, const CallOptions& call = {});
+  void all_reduce(TensorView inout, ReduceOp op, const CallOptions& call = {}) { all_reduce_async(inout, op, call).wait(); }
+  void broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {}) {
+    broadcast_async(inout, root, call).wait();
+  }
+  void barrier(const CallOptions& call = {});
+
+  [[nodiscard]] Work all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call = {});
+  [[nodiscard]] Work broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
+
+  // A second communicator of the same ranks, with its own slots; all ranks call it, in the same order.
+  [[nodiscard]] Communicator dup();
+
+  // Fails every pending and later operation on this rank with `closed` and this reason. Any thread may call it.
+  void abort(const std::string& reason);
+
+  [[nodiscard]] Statistics statistics() const;
+  [[nodiscard]] std::string placement() const;  // one line: which aggregators, and what to expect of them
+
+ private:
+  struct Impl;
+  explicit Communicator(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+template <>
+inline void Communicator::all_reduce(std::span<float> inout, ReduceOp op, const CallOptions& call) {
+  all_reduce(TensorView{inout.data(), inout.size(), DType::float32}, op, call);
+}
+template <>
+inline void Communicator::all_reduce(std::span<std::int32_t> inout, ReduceOp op, const CallOptions& call) {
+  all_reduce(TensorView{inout.data(), inout.size(), DType::int32}, op, call);
+}
+
+}  // namespace netsum

@@ -1,0 +1,34 @@
+// What netsum throws. docs/errors.md says of each code what it means and what to do.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace netsum {
+
+enum class ErrorCode : std::uint8_t {
+  bad_argument,          // the caller's own values
+  unreachable,           // no aggregator answered within the connect deadline
+  refused,               // the aggregator answered and said no: parameters, rank, token, version, slots
+  mismatch,              // ranks issued different calls as the same operation
+  deadline,              // an operation did not end in time; the text names the ranks that are missing
+  worker_lost,           // another rank died or left; the text names it
+  aggregator_lost,       // the aggregator stopped answering
+  aggregator_restarted,  // the aggregator answers but no longer knows this job
+  closed,                // the communicator failed earlier, was closed, or was inherited through fork()
+  internal,              // a bug in netsum
+};
+
+[[nodiscard]] const char* to_string(ErrorCode code);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  [[nodiscard]] ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace netsum

@@ -1,0 +1,40 @@
+// The words of the public API: element types, reduction operations, views of a caller's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace netsum {
+
+// Element type of a tensor. Widths: 4, 4, 2, 2 bytes; native byte order.
+enum class DType : std::uint8_t { float32, int32, float16, bfloat16 };
+
+// Sum: docs/numerics.md gives the bound per element; int32 wraps modulo 2^32.
+// Avg: the sum divided by the world size; int32 rounds toward zero.
+enum class ReduceOp : std::uint8_t { sum, avg };
+
+// `elements` elements of `dtype` at `data`, contiguous, lent to netsum until the operation ends. `data` may be unaligned
+// only to less than its element; it may be null if `elements` is 0.
+struct TensorView {
+  void* data = nullptr;
+  std::size_t elements = 0;
+  DType dtype = DType::float32;
+};
+
+[[nodiscard]] constexpr std::size_t bytes_of(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::int32 ? 4 : 2;
+}
+
+[[nodiscard]] constexpr const char* to_string(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return "float32";
+    case DType::int32: return "int32";
+    case DType::float16: return "float16";
+    case DType::bfloat16: return "bfloat16";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr const char* to_string(ReduceOp op) { return op == ReduceOp::sum ? "sum" : "avg"; }
+
+}  // namespace netsum

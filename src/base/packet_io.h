@@ -1,0 +1,35 @@
+// What a protocol sees of the network: received datagrams, and a sink for what it wants sent.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/endpoint.h"
+
+namespace netsum {
+
+// One received datagram, after segment trains were split. Valid until on_packets() returns.
+struct RxView {
+  std::span<const std::byte> bytes;
+  Endpoint source;
+};
+
+// Collects the datagrams of one batch. Nothing needs to leave before flush(), which the event loop calls after each batch.
+class Sink {
+ public:
+  // A place for one datagram of exactly `bytes` bytes to `to`, to be filled before the next call on this sink. Inside a
+  // segment train, so consecutive datagrams of equal size to one destination cost one system call.
+  virtual std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) = 0;
+
+  // One datagram to several destinations, by reference: `packet` must not change before flush() returns; `to` must
+  // stay valid, and consecutive calls with the same `to.data()` and packet size share segment trains.
+  virtual void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) = 0;
+
+  // Hands everything to the network now. After it, referenced packets may change.
+  virtual void flush() = 0;
+
+ protected:
+  ~Sink() = default;
+};
+
+}  // namespace netsum

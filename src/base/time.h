@@ -1,0 +1,22 @@
+// Time as protocols see it: a number that the caller hands in. Only runtime/ and sim/ know where it comes from.
+#pragma once
+
+#include <chrono>
+
+namespace netsum {
+
+// A clock without now(): protocol code that tries to read the time does not compile.
+struct MonotonicTime {
+  using rep = std::chrono::nanoseconds::rep;
+  using period = std::chrono::nanoseconds::period;
+  using duration = std::chrono::nanoseconds;
+  using time_point = std::chrono::time_point<MonotonicTime, duration>;
+  static constexpr bool is_steady = true;
+};
+
+using Duration = MonotonicTime::duration;
+using Time = MonotonicTime::time_point;
+
+inline constexpr Time never = Time::max();
+
+}  // namespace netsum

@@ -1,0 +1,97 @@
+// The switch: SwitchML Algorithm 3 with the identity rule of docs/protocol-switchml.md, for any number of jobs.
+//
+// One object serves one thread's share of the slots. No I/O, no clock, no allocation per packet.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/bitmap.h"
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "wire/switchml.h"
+
+namespace netsum::switchml {
+
+struct Member {
+  std::uint32_t epoch = 0;  // of the rank's life
+  Endpoint endpoint;        // where its results go, and the only source that is believed
+};
+
+struct SwitchJobConfig {
+  std::uint64_t epoch = 0;
+  std::uint32_t packet_elements = 256;
+  std::uint32_t slots = 64;
+  std::vector<Member> members;  // by rank
+};
+
+// One counter per thing that can happen to a packet; every received packet counts in exactly one of those of its job,
+// or, if no job is found, in SwitchCounters.
+struct JobCounters {
+  std::uint64_t packets = 0, bytes = 0;        // received for this job
+  std::uint64_t contributions = 0;             // added
+  std::uint64_t chunks = 0;                    // completed rounds, exponent-only ones included
+  std::uint64_t results_sent = 0;              // datagrams
+  std::uint64_t repeats_answered = 0;          // a repeat of a complete chunk: unicast result
+  std::uint64_t repeats_waiting = 0;           // a repeat of an incomplete chunk: "have yours"
+  std::uint64_t repeats_silent = 0;            // the same again within the interval
+  std::uint64_t dropped_old = 0;               // an identity older than the slot's
+  std::uint64_t dropped_early = 0;             // a newer identity while the slot's chunk is incomplete (protocol error)
+  std::uint64_t dropped_mismatch = 0;          // another signature
+  std::uint64_t dropped_rank = 0, dropped_rank_epoch = 0, dropped_source = 0, dropped_slot = 0, dropped_shape = 0;
+};
+
+struct SwitchCounters {
+  std::uint64_t malformed[8] = {};  // by wire::ParseError
+  std::uint64_t unknown_job = 0, unknown_job_replies = 0, probes = 0, unexpected_type = 0;
+};
+
+struct StalledChunk {
+  std::uint64_t operation;
+  std::uint32_t chunk;
+  std::uint32_t slot;
+  RankSet missing;
+};
+
+class Switch {
+ public:
+  // Bytes of slot memory that a job needs on this lane.
+  [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots);
+
+  Switch();
+  ~Switch();
+  Switch(Switch&&) noexcept;
+  Switch& operator=(Switch&&) noexcept;
+
+  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until remove_job. False: the epoch is in use.
+  [[nodiscard]] bool add_job(const SwitchJobConfig& config, std::span<std::byte> memory);
+  void remove_job(std::uint64_t epoch);
+
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
+
+  [[nodiscard]] const JobCounters* job_counters(std::uint64_t epoch) const;
+  [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
+  [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;                     // incomplete chunks
+  [[nodiscard]] std::vector<StalledChunk> stalled(std::uint64_t epoch, std::size_t most) const;  // oldest identity first
+
+ private:
+  struct SlotState;
+  struct Job;
+
+  void on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
+  void answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink);
+  Job* find(std::uint64_t epoch);
+
+  std::unordered_map<std::uint64_t, std::unique_ptr<Job>> jobs_;
+  Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
+  SwitchCounters counters_;
+  Time unknown_job_window_{};
+  std::uint32_t unknown_job_budget_ = 0;
+};
+
+}  // namespace netsum::switchml

@@ -1,0 +1,87 @@
+// The worker: SwitchML Algorithm 4 over a continuous stream of operations (Appendix B), with exponent look-ahead (§4.6).
+//
+// One object serves one lane: the slots of one aggregator thread. Tensors are read when a chunk is sent and written when
+// its result arrives. No I/O, no clock, no allocation per packet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bitmap.h"
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "stream/operation.h"
+#include "wire/switchml.h"
+
+namespace netsum::switchml {
+
+struct WorkerConfig {
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank = 0, world_size = 1;
+  std::uint32_t rank_epoch = 0;
+  std::uint32_t folded_epochs = 0;  // wire::fold_epochs of all ranks
+  std::uint32_t packet_elements = 256;
+  std::uint32_t slots = 64;
+  std::uint32_t lane = 0, lanes = 1;  // this lane's share of the stripes
+  Endpoint aggregator;
+  Duration initial_timeout = std::chrono::milliseconds(20);
+  Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
+  Duration max_timeout = std::chrono::milliseconds(250);
+  Duration held_timeout = std::chrono::seconds(1);  // after "have yours": the switch lacks others, not us
+};
+
+struct WorkerCounters {
+  std::uint64_t contributions = 0, retransmissions = 0, results = 0, exponent_rounds = 0;
+  std::uint64_t stale = 0;      // results that no slot waits for any more
+  std::uint64_t waiting = 0;    // "have yours"
+  std::uint64_t malformed[8] = {};
+  std::uint64_t foreign = 0;    // other source, job or membership
+};
+
+// Why a lane cannot go on.
+struct WorkerFailure {
+  enum class Kind : std::uint8_t { mismatch, unknown_job } kind;
+  std::uint64_t operation = 0;
+  std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
+};
+
+struct WorkerStall {
+  std::uint64_t operation;
+  std::uint32_t chunk;
+  RankSet missing;  // as the switch last said; empty if it has not answered
+};
+
+class Worker {
+ public:
+  static constexpr std::size_t max_operations = 256;  // under way at once
+
+  explicit Worker(const WorkerConfig& config);
+  ~Worker();
+  Worker(Worker&&) noexcept;
+  Worker& operator=(Worker&&) noexcept;
+
+  // Takes the next operation, in order of number, and sends what the window allows. False: max_operations are under way.
+  [[nodiscard]] bool submit(const stream::Operation& operation, Time now, Sink& sink);
+
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
+  void on_timer(Time now, Sink& sink);
+  [[nodiscard]] Time next_timeout() const;  // `never` if nothing is in flight
+
+  // Numbers of the operations whose share of this lane has ended since the last call, in stream order.
+  [[nodiscard]] std::vector<std::uint64_t> take_completed();
+  [[nodiscard]] bool idle() const;  // no operation under way on this lane
+  [[nodiscard]] const std::optional<WorkerFailure>& failure() const;
+  [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;  // what the oldest chunk in flight waits for
+  [[nodiscard]] const WorkerCounters& counters() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::switchml

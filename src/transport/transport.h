@@ -1,0 +1,40 @@
+// Moving datagrams: kernel UDP (udp.h), an in-memory network (fake.h), or either with injected loss (lossy.h).
+//
+// A transport belongs to one thread. The event loop calls wait(), receive(), hands the views to a protocol, which writes
+// into sink(), then sink().flush().
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/packet_io.h"
+#include "base/time.h"
+
+namespace netsum::transport {
+
+struct Counters {
+  std::uint64_t packets_sent = 0, packets_received = 0;
+  std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;  // Ethernet (14) + IP + UDP + datagram
+  std::uint64_t dropped_injected = 0;                          // by lossy.h
+  std::uint64_t send_failures = 0;                             // datagrams that the kernel refused (full buffer, unreachable)
+  std::uint64_t truncated = 0;                                 // longer than any receive buffer
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  // The datagrams that are there now, without waiting; empty if none. Valid until the next call.
+  [[nodiscard]] virtual std::span<const RxView> receive() = 0;
+  [[nodiscard]] virtual Sink& sink() = 0;
+
+  // What poll() can wait on until receive() has something; -1 if there is nothing to poll (an in-memory network).
+  [[nodiscard]] virtual int descriptor() const = 0;
+  [[nodiscard]] virtual Endpoint local() const = 0;  // with the real port, and the real address once connected
+  [[nodiscard]] virtual Counters counters() const = 0;
+};
+
+}  // namespace netsum::transport
