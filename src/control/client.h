@@ -1,0 +1,64 @@
+// The worker's side of the control plane: one aggregator's gRPC service. Blocking calls, each with a deadline.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/error.h"
+#include "session/registry.h"
+
+namespace netsum::control {
+
+struct Hello {
+  std::vector<Endpoint> lanes;  // the aggregator's data sockets, one a thread
+  std::uint64_t instance = 0;   // random, new at every start of the aggregator
+};
+
+// Per job, from the lanes: name and value, as in the Prometheus endpoint.
+struct JobReport {
+  session::JobStatus job;
+  std::vector<std::pair<std::string, std::uint64_t>> counters;
+  struct Stalled {
+    std::uint64_t operation;
+    std::uint32_t chunk, slot;
+    std::vector<std::uint32_t> missing;
+  };
+  std::vector<Stalled> stalled;  // oldest first, a few
+};
+struct Report {
+  std::string version;
+  double uptime_seconds = 0;
+  std::uint32_t lanes = 0, slots = 0, slots_free = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> counters;  // of the whole aggregator
+  std::vector<JobReport> jobs;
+};
+
+struct ClientOptions {
+  std::string address;  // host:port
+  std::string token;
+  std::string tls_ca;
+};
+
+class Client {
+ public:
+  explicit Client(ClientOptions options);
+  ~Client();
+  Client(Client&&) noexcept;
+
+  // Each throws Error: unreachable (with the address), refused (with the aggregator's words), deadline.
+  [[nodiscard]] Hello hello(std::chrono::milliseconds deadline);
+  [[nodiscard]] session::Admission join(const session::JoinRequest& request, std::chrono::milliseconds deadline);
+  [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
+                                                  std::chrono::milliseconds deadline);
+  void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);
+  [[nodiscard]] Report report(std::chrono::milliseconds deadline);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::control

@@ -1,0 +1,45 @@
+// The aggregator's side of the control plane: gRPC in front of a session::Registry, with a thread that keeps its time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "control/client.h"
+#include "session/registry.h"
+
+namespace netsum::control {
+
+struct ServerOptions {
+  std::string listen;  // host:port
+  std::string token, tls_cert, tls_key;
+  session::RegistryConfig registry;  // `random` may be empty: the server then takes the system's
+};
+
+// What the runtime does for the control plane. Called from control threads, one at a time.
+struct ServerHooks {
+  std::function<std::vector<Endpoint>()> lanes;              // the data sockets
+  std::function<void(const session::StartJob&)> start_job;   // returns once every lane serves the job
+  std::function<void(const session::StopJob&)> stop_job;     // returns once no lane does
+  // Fills counters and stalled chunks of the whole and of each job in `report` (jobs' statuses are already there).
+  std::function<void(Report&)> fill_report;
+  std::function<void(const std::string&)> log;
+};
+
+class Server {
+ public:
+  Server(ServerOptions options, ServerHooks hooks);  // throws Error: bad_argument, refused
+  ~Server();                                         // shuts the registry down, answers what waits, stops
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] std::string address() const;
+  [[nodiscard]] Report report();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::control

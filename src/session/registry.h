@@ -1,0 +1,123 @@
+// Membership at one aggregator: admission, epochs, heartbeats, slots. A pure state machine: the control server hands in
+// requests and the time, and carries out the actions that come back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bitmap.h"
+#include "base/endpoint.h"
+#include "base/time.h"
+
+namespace netsum::session {
+
+enum class Refusal : std::uint8_t {
+  none,
+  protocol_version,    // the worker speaks another version
+  protocol,            // this aggregator does not serve that protocol
+  bad_parameters,      // world size, packet length, rank >= world size, lanes
+  parameters_differ,   // from the rest of the job
+  duplicate_rank,
+  no_slots,
+  job_running,         // the job is complete and running: a rank cannot join it a second time
+  shutting_down,
+};
+[[nodiscard]] const char* to_string(Refusal refusal);
+
+struct JoinRequest {
+  std::uint32_t protocol_version = 0;
+  std::string protocol;  // "switchml"
+  std::string job;
+  std::uint32_t rank = 0, world_size = 0;
+  std::uint32_t packet_elements = 0;
+  std::uint32_t slots_fixed = 0;     // per lane; 0: agree on the largest of slots_measured
+  std::uint32_t slots_measured = 0;  // per lane, a power of two
+  std::vector<Endpoint> endpoints;   // one a lane: where results go, and where contributions come from
+};
+
+struct Admission {
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank_epoch = 0;
+  std::vector<std::uint32_t> rank_epochs;  // of all ranks
+  std::uint32_t packet_elements = 0;
+  std::uint32_t slots = 0;                 // per lane
+};
+
+// What a join came to: an admission (once all ranks are there), a refusal in words, or nothing yet.
+struct JoinOutcome {
+  Refusal refusal = Refusal::none;
+  std::string reason;  // says what, and what to do
+  std::optional<Admission> admission;
+};
+
+struct RegistryConfig {
+  std::uint32_t lanes = 1;
+  std::uint32_t slots = 16384;  // of 256 elements, over all lanes
+  std::uint32_t max_jobs = 1024;
+  Duration heartbeat_timeout = std::chrono::seconds(3);
+  Duration join_timeout = std::chrono::seconds(60);  // a job that never becomes complete
+  std::function<std::uint64_t()> random;             // epochs; the runtime gives a cryptographic source, tests a seeded one
+};
+
+// For the runtime: a complete job to put on the lanes, or one to take off.
+struct StartJob {
+  Admission admission;
+  std::string job;
+  std::vector<std::vector<Endpoint>> endpoints;  // [rank][lane]
+};
+struct StopJob {
+  std::uint64_t job_epoch;
+};
+
+struct HeartbeatReply {
+  enum class State : std::uint8_t { running, failed, unknown } state = State::unknown;
+  std::string reason;                 // failed: names the rank
+  std::optional<std::uint32_t> lost;  // the dead rank
+  RankSet left;                       // ranks that have left in good order
+};
+
+struct JobStatus {
+  std::string job;
+  std::uint64_t job_epoch = 0;
+  std::uint32_t world_size = 0, packet_elements = 0, slots = 0;
+  RankSet joined, left;
+  bool running = false;
+  std::string failure;
+};
+
+class Registry {
+ public:
+  explicit Registry(RegistryConfig config);
+  ~Registry();
+  Registry(Registry&&) noexcept;
+
+  // Registers the rank; the returned ticket is polled with join_outcome() after this and after every later event.
+  [[nodiscard]] std::uint64_t join(const JoinRequest& request, Time now);
+  [[nodiscard]] std::optional<JoinOutcome> join_outcome(std::uint64_t ticket);  // once; then the ticket is gone
+  // The rank's connect deadline ran out, or its connection went away before the job was complete.
+  // Returns who is missing, for the error's text.
+  RankSet cancel_join(std::uint64_t ticket, Time now);
+
+  void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
+  [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
+  void on_timer(Time now);  // ranks that fell silent, jobs that never became complete, failed jobs to forget
+  [[nodiscard]] Time next_timeout() const;
+  void shut_down(Time now);  // every job fails with a reason that says so
+
+  [[nodiscard]] std::vector<StartJob> take_starts();  // since the last call; on the lanes before any outcome is sent
+  [[nodiscard]] std::vector<StopJob> take_stops();
+
+  [[nodiscard]] std::uint32_t slots_free() const;  // of 256 elements
+  [[nodiscard]] std::vector<JobStatus> jobs() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::session
