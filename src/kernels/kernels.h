@@ -17,6 +17,13 @@ void add_int32(std::byte* payload_sum, const std::byte* payload, std::size_t cou
 // mask[i] |= other[i], bytes.
 void or_bytes(std::byte* mask, const std::byte* other, std::size_t count);
 
+// One pass over a block: its largest_exponent(), and whether it has an element that is not finite.
+struct BlockScan {
+  std::uint8_t exponent;
+  bool nonfinite;
+};
+[[nodiscard]] BlockScan scan_block(const float* values, std::size_t count);
+
 // Largest biased exponent (bits 30..23) over the finite elements: 0 ... 254; 0 also if there is none.
 [[nodiscard]] std::uint8_t largest_exponent(const float* values, std::size_t count);
 

@@ -84,12 +84,18 @@ class Switch {
   struct Job;
 
   void on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
-  void answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink);
-  Job* find(std::uint64_t epoch);
+  void on_unknown_job(const RxView& packet, std::uint64_t epoch, Time now, Sink& sink);
+  [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk);
+  void complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink);
+  static bool may_tell(SlotState& slot, std::uint8_t rank, Time now);
+  static void answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, const wire::ChunkHeader& header, Time now, Sink& sink);
+  static void answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink);
+  [[nodiscard]] Job* find(std::uint64_t epoch);
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Job>> jobs_;
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
   SwitchCounters counters_;
+  std::uint64_t batch_ = 0;
   Time unknown_job_window_{};
   std::uint32_t unknown_job_budget_ = 0;
 };

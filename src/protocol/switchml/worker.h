@@ -72,7 +72,7 @@ class Worker {
   void on_timer(Time now, Sink& sink);
   [[nodiscard]] Time next_timeout() const;  // `never` if nothing is in flight
 
-  // Numbers of the operations whose share of this lane has ended since the last call, in stream order.
+  // Numbers of the operations whose share of this lane has ended since the last call, in the order in which they ended.
   [[nodiscard]] std::vector<std::uint64_t> take_completed();
   [[nodiscard]] bool idle() const;  // no operation under way on this lane
   [[nodiscard]] const std::optional<WorkerFailure>& failure() const;

@@ -1,0 +1,345 @@
+#include "protocol/switchml/switch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "kernels/kernels.h"
+
+namespace netsum::switchml {
+namespace {
+
+// A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out.
+constexpr Duration waiting_interval = std::chrono::milliseconds(1);
+
+// Packets of jobs that this switch does not know are answered at this rate at most.
+constexpr Duration unknown_job_interval = std::chrono::milliseconds(10);
+constexpr std::uint32_t unknown_job_burst = 64;
+
+// A slot's memory is a packet in place: the header and exponents end where the payload begins, at a cache line.
+constexpr std::size_t payload_at = 128;
+static_assert(payload_at >= wire::chunk_header_bytes + wire::padded_exponents(wire::max_blocks));
+
+constexpr std::size_t cache_line = 64;
+
+std::size_t slot_bytes(std::uint32_t packet_elements) {
+  const std::size_t bytes = payload_at + std::size_t{packet_elements} * 4 + 2 * wire::mask_bytes(packet_elements);
+  return (bytes + cache_line - 1) / cache_line * cache_line;
+}
+
+}  // namespace
+
+// One version of one slot.
+struct Switch::SlotState {
+  // Identity of the round that the slot holds: (operation, chunk, exponent-only round before values).
+  std::uint64_t operation = 0;
+  std::uint32_t chunk = 0;
+  bool values = false;
+  bool used = false;  // the identity is set
+
+  bool complete = false;
+  bool mismatch = false;
+  bool masks = false;
+  std::uint8_t exponents = 0;
+  std::uint16_t elements = 0;
+  std::uint16_t ahead_operation = wire::no_ahead;
+  std::uint32_t ahead_chunk = 0;
+  std::uint32_t signature = 0;
+  std::uint32_t arrived = 0;
+  std::uint8_t first_rank = 0, other_rank = 0;  // mismatch: who came first, and who came with another call
+  std::uint32_t other_signature = 0;
+  RankSet seen{};
+  RankSet told{};  // have had "have yours" or "mismatch" since told_since
+  Time told_since{};
+  std::uint64_t sent_in_batch = 0;  // the batch in which the memory was last lent to the sink
+  std::span<std::byte> packet{};    // the result, once complete
+
+  [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
+};
+
+struct Switch::Job {
+  SwitchJobConfig config;
+  std::uint32_t folded_epochs = 0;
+  std::vector<Endpoint> endpoints;
+  std::vector<SlotState> slots;  // [slot * 2 + version]
+  std::span<std::byte> memory;
+  std::size_t slot_bytes = 0;
+  JobCounters counters;
+
+  [[nodiscard]] std::byte* memory_of(const SlotState& slot) const {
+    return memory.data() + static_cast<std::size_t>(&slot - slots.data()) * slot_bytes;
+  }
+};
+
+std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots) {
+  return slot_bytes(packet_elements) * slots * 2;
+}
+
+Switch::Switch() = default;
+Switch::~Switch() = default;
+Switch::Switch(Switch&&) noexcept = default;
+Switch& Switch::operator=(Switch&&) noexcept = default;
+
+bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
+  if (memory.size() < memory_bytes(config.packet_elements, config.slots)) return false;
+  auto job = std::make_unique<Job>();
+  job->config = config;
+  std::vector<std::uint32_t> epochs;
+  for (const Member& member : config.members) {
+    epochs.push_back(member.epoch);
+    job->endpoints.push_back(member.endpoint);
+  }
+  job->folded_epochs = wire::fold_epochs(epochs);
+  job->slots.resize(std::size_t{config.slots} * 2);
+  job->memory = memory;
+  job->slot_bytes = slot_bytes(config.packet_elements);
+  return jobs_.emplace(config.epoch, std::move(job)).second;
+}
+
+void Switch::remove_job(std::uint64_t epoch) {
+  last_ = nullptr;
+  jobs_.erase(epoch);
+}
+
+Switch::Job* Switch::find(std::uint64_t epoch) {
+  if (last_ != nullptr && last_->config.epoch == epoch) return last_;
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return nullptr;
+  return last_ = found->second.get();
+}
+
+void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
+  ++batch_;
+  for (const RxView& packet : packets) {
+    wire::Common common{};
+    if (const auto error = wire::parse_common(packet.bytes, common); error != wire::ParseError::none) {
+      ++counters_.malformed[static_cast<std::size_t>(error)];
+      continue;
+    }
+    switch (common.type) {
+      case wire::Type::contribution:
+      case wire::Type::exponent_contribution: on_contribution(packet, common, now, sink); break;
+      case wire::Type::probe: {
+        wire::ProbePacket probe{};
+        if (const auto error = wire::parse_probe(packet.bytes, common, probe); error != wire::ParseError::none) {
+          ++counters_.malformed[static_cast<std::size_t>(error)];
+          break;
+        }
+        ++counters_.probes;
+        probe.common.type = wire::Type::probe_reply;
+        wire::write_probe(sink.datagram(packet.source, wire::probe_reply_bytes), probe);
+        break;
+      }
+      default: ++counters_.unexpected_type; break;
+    }
+  }
+}
+
+void Switch::on_unknown_job(const RxView& packet, std::uint64_t epoch, Time now, Sink& sink) {
+  ++counters_.unknown_job;
+  if (now - unknown_job_window_ >= unknown_job_interval) {
+    unknown_job_window_ = now;
+    unknown_job_budget_ = unknown_job_burst;
+  }
+  if (unknown_job_budget_ == 0) return;
+  --unknown_job_budget_;
+  ++counters_.unknown_job_replies;
+  wire::write_unknown_job(sink.datagram(packet.source, wire::common_bytes), epoch);
+}
+
+void Switch::on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink) {
+  Job* const job = find(common.job_epoch);
+  if (job == nullptr) return on_unknown_job(packet, common.job_epoch, now, sink);
+
+  JobCounters& counters = job->counters;
+  ++counters.packets;
+  counters.bytes += packet.bytes.size();
+  if (common.rank >= job->config.members.size()) return void(++counters.dropped_rank);
+  const Member& member = job->config.members[common.rank];
+  if (common.rank_epoch != member.epoch) return void(++counters.dropped_rank_epoch);
+  if (packet.source != member.endpoint) return void(++counters.dropped_source);
+
+  wire::ChunkPacket chunk{};
+  if (wire::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none) return void(++counters.dropped_shape);
+  const wire::ChunkHeader& header = chunk.header;
+  if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
+  if (header.elements > job->config.packet_elements) return void(++counters.dropped_shape);
+
+  // Design 5.1: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is wrong).
+  SlotState& slot = job->slots[std::size_t{header.slot} * 2 + header.version];
+  const bool values = common.type == wire::Type::contribution;
+  const auto identity = std::tuple(header.operation, header.chunk, values);
+
+  if (slot.used && slot.operation == header.operation && slot.chunk == header.chunk && slot.signature != header.signature) {
+    return answer_mismatch(*job, slot, common.rank, header.signature, now, sink);
+  }
+  if (slot.used && identity < slot.identity()) return void(++counters.dropped_old);
+  if (!slot.used || identity > slot.identity()) {
+    if (slot.used && !slot.complete) return void(++counters.dropped_early);
+    if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+    slot = {.operation = header.operation,
+            .chunk = header.chunk,
+            .values = values,
+            .used = true,
+            .exponents = header.exponents,
+            .ahead_operation = header.ahead_operation,
+            .ahead_chunk = header.ahead_chunk,
+            .signature = header.signature,
+            .first_rank = common.rank};
+  }
+  if (slot.mismatch) return answer_mismatch(*job, slot, slot.other_rank, slot.other_signature, now, sink);
+
+  if (slot.seen.contains(common.rank)) {  // Alg. 3, l. 18-23
+    if (slot.complete) {
+      ++counters.repeats_answered;
+      ++counters.results_sent;
+      slot.sent_in_batch = batch_;
+      sink.multicast(slot.packet, std::span(&job->endpoints[common.rank], 1));
+    } else {
+      answer_waiting(*job, slot, common.rank, header, now, sink);
+    }
+    return;
+  }
+  if (!accumulate(*job, slot, chunk)) return void(++counters.dropped_shape);
+  slot.seen.insert(common.rank);
+  ++counters.contributions;
+  if (++slot.arrived == job->config.members.size()) complete(*job, slot, header, sink);
+}
+
+// Alg. 3, l. 8-12. False if the packet does not fit what the slot already holds.
+bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk) {
+  const wire::ChunkHeader& header = chunk.header;
+  std::byte* const payload = job.memory_of(slot) + payload_at;
+  if (header.elements != 0) {
+    if (slot.elements == 0) {
+      std::memcpy(payload, chunk.payload.data(), chunk.payload.size());
+      slot.elements = header.elements;
+    } else if (slot.elements == header.elements) {
+      kernels::add_int32(payload, chunk.payload.data(), header.elements);
+    } else {
+      return false;
+    }
+  }
+  if (header.masks) {
+    std::byte* const masks = payload + std::size_t{slot.elements} * 4;
+    if (slot.masks) {
+      kernels::or_bytes(masks, chunk.masks.data(), chunk.masks.size());
+    } else {
+      std::memcpy(masks, chunk.masks.data(), chunk.masks.size());
+      slot.masks = true;
+    }
+  }
+  // The look-ahead holds only if every rank knew the same next block; one that did not makes it "unknown" for all.
+  std::byte* const exponents = payload - wire::padded_exponents(slot.exponents);
+  if (slot.arrived == 0) {
+    std::copy(chunk.exponents.begin(), chunk.exponents.end(), exponents);
+  } else if (header.ahead_operation != slot.ahead_operation || header.ahead_chunk != slot.ahead_chunk ||
+             header.exponents != slot.exponents) {
+    slot.ahead_operation = wire::no_ahead;
+    slot.ahead_chunk = 0;
+    slot.exponents = 0;
+  } else {
+    for (std::size_t i = 0; i < slot.exponents; ++i) exponents[i] = std::max(exponents[i], chunk.exponents[i]);
+  }
+  return true;
+}
+
+// Alg. 3, l. 13-15.
+void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink) {
+  const wire::ChunkHeader header{.operation = slot.operation,
+                                 .chunk = slot.chunk,
+                                 .signature = slot.signature,
+                                 .slot = last.slot,
+                                 .version = last.version,
+                                 .masks = slot.masks,
+                                 .exponents = slot.exponents,
+                                 .elements = slot.elements,
+                                 .ahead_operation = slot.ahead_operation,
+                                 .ahead_chunk = slot.ahead_chunk};
+  const std::size_t before = wire::chunk_header_bytes + wire::padded_exponents(slot.exponents);
+  slot.packet = {job.memory_of(slot) + payload_at - before, wire::chunk_packet_bytes(header)};
+  const auto type = slot.values ? wire::Type::result : wire::Type::exponent_result;
+  wire::write_chunk_header(slot.packet, {type, 0, job.config.epoch, job.folded_epochs}, header);
+  wire::seal(slot.packet);
+  slot.complete = true;
+  slot.sent_in_batch = batch_;
+  ++job.counters.chunks;
+  job.counters.results_sent += job.endpoints.size();
+  sink.multicast(slot.packet, job.endpoints);
+}
+
+bool Switch::may_tell(SlotState& slot, std::uint8_t rank, Time now) {
+  if (now - slot.told_since >= waiting_interval) {
+    slot.told.clear();
+    slot.told_since = now;
+  }
+  if (slot.told.contains(rank)) return false;
+  slot.told.insert(rank);
+  return true;
+}
+
+void Switch::answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, const wire::ChunkHeader& header, Time now,
+                            Sink& sink) {
+  if (!may_tell(slot, rank, now)) return void(++job.counters.repeats_silent);
+  ++job.counters.repeats_waiting;
+  const wire::Common common{wire::Type::waiting, 0, job.config.epoch, job.folded_epochs};
+  const RankSet missing = RankSet::first(static_cast<std::uint32_t>(job.endpoints.size())).minus(slot.seen);
+  wire::write_waiting(sink.datagram(job.endpoints[rank], wire::waiting_bytes),
+                      {common, slot.operation, slot.chunk, header.slot, !slot.values, missing});
+}
+
+// Every rank is told once; after that, whoever contributes again (the first telling may be lost).
+void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink) {
+  ++job.counters.dropped_mismatch;
+  const bool first = !slot.mismatch;
+  if (first) {
+    slot.mismatch = true;
+    slot.complete = false;
+    slot.other_rank = rank;
+    slot.other_signature = signature;
+  }
+  if (!first && !may_tell(slot, rank, now)) return;
+  const wire::MismatchPacket mismatch{{wire::Type::mismatch, 0, job.config.epoch, job.folded_epochs},
+                                      slot.operation,
+                                      slot.chunk,
+                                      slot.signature,
+                                      slot.other_signature,
+                                      slot.first_rank,
+                                      slot.other_rank};
+  for (const Endpoint& endpoint : job.endpoints) wire::write_mismatch(sink.datagram(endpoint, wire::mismatch_bytes), mismatch);
+}
+
+const JobCounters* Switch::job_counters(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->counters;
+}
+
+std::uint32_t Switch::slots_in_use(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return 0;
+  const auto& slots = found->second->slots;
+  return static_cast<std::uint32_t>(
+      std::count_if(slots.begin(), slots.end(), [](const SlotState& slot) { return slot.used && !slot.complete; }));
+}
+
+std::vector<StalledChunk> Switch::stalled(std::uint64_t epoch, std::size_t most) const {
+  std::vector<StalledChunk> chunks;
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return chunks;
+  const Job& job = *found->second;
+  const RankSet all = RankSet::first(static_cast<std::uint32_t>(job.endpoints.size()));
+  for (std::size_t i = 0; i < job.slots.size(); ++i) {
+    const SlotState& slot = job.slots[i];
+    if (slot.used && !slot.complete) {
+      chunks.push_back({slot.operation, slot.chunk, static_cast<std::uint32_t>(i / 2), all.minus(slot.seen)});
+    }
+  }
+  std::sort(chunks.begin(), chunks.end(), [](const StalledChunk& a, const StalledChunk& b) {
+    return std::tie(a.operation, a.chunk) < std::tie(b.operation, b.chunk);
+  });
+  if (chunks.size() > most) chunks.resize(most);
+  return chunks;
+}
+
+}  // namespace netsum::switchml

@@ -1,0 +1,410 @@
+#include "protocol/switchml/worker.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "protocol/switchml/retransmission_timer.h"
+#include "stream/chunk_codec.h"
+#include "stream/stripes.h"
+
+namespace netsum::switchml {
+namespace {
+
+using stream::StripeExponents;
+
+// An operation and this lane's share of it.
+struct ActiveOperation {
+  stream::Operation operation;
+  std::uint32_t signature = 0;
+  stream::Stripes stripes;
+  std::uint64_t base = 0;       // position of its first stripe in the lane's stream
+  std::uint64_t remaining = 0;  // chunks without a result
+};
+
+// A chunk of the lane's stream.
+struct Place {
+  const ActiveOperation* active = nullptr;
+  std::uint64_t stripe = 0;  // of the operation, on this lane
+  std::uint32_t part = 0;    // chunk within the stripe
+};
+
+enum class Round : std::uint8_t { idle, exponents, values };
+
+// One slot carries the stripes at positions i, i + s, i + 2s, ... (Alg. 4, l. 13); both versions alternate with each round.
+struct Slot {
+  std::uint64_t position = 0;
+  std::uint32_t part = 0;
+  Round round = Round::idle;
+  std::uint8_t version = 0;  // of the round under way, or of the next one
+
+  // The packet under way; with the tensor, all that a byte-identical retransmission needs.
+  wire::ChunkHeader header;
+  StripeExponents own;                              // this rank's, of the stripe under way
+  std::array<std::uint8_t, wire::max_blocks> all{};  // the largest over all ranks
+  StripeExponents ahead;                            // this rank's, of the next stripe, as sent
+
+  Time sent{}, deadline = never;
+  std::uint32_t transmissions = 0;
+  bool held = false;  // the switch has our contribution and waits for others
+  RankSet missing;
+};
+
+}  // namespace
+
+struct Worker::Impl {
+  explicit Impl(const WorkerConfig& c)
+      : config(c),
+        codec(c.rank, c.world_size, std::max(c.packet_elements, wire::block_elements)),
+        slots(c.slots),
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout) {
+    for (std::uint32_t i = 0; i < c.slots; ++i) slots[i].position = i;
+    completed.reserve(max_operations);
+  }
+
+  WorkerConfig config;
+  stream::ChunkCodec codec;
+  std::vector<Slot> slots;
+  RetransmissionTimer timer;
+  Time next_timeout = never;  // no deadline is earlier; the scan in on_timer makes it exact
+  std::array<ActiveOperation, max_operations> operations;  // ring by operation number
+  std::uint64_t front = 0, back = 0;                       // numbers under way: [front, back)
+  std::uint64_t end_position = 0;
+  std::uint32_t held = 0;
+  std::vector<std::uint64_t> completed;
+  std::optional<WorkerFailure> failure;
+  WorkerCounters counters;
+
+  [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % max_operations]; }
+  [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number % max_operations]; }
+
+  [[nodiscard]] Place find(std::uint64_t position, std::uint32_t part, std::uint64_t from) const {
+    for (std::uint64_t number = std::max(from, front); number < back; ++number) {
+      const ActiveOperation& active = at(number);
+      if (position < active.base + active.stripes.count()) return {&active, position - active.base, part};
+    }
+    return {};
+  }
+
+  [[nodiscard]] std::uint32_t elements(const Place& place) const {
+    const std::uint32_t in_stripe = place.active->stripes.elements(place.stripe);
+    return std::min(config.packet_elements, in_stripe - std::min(in_stripe, place.part * config.packet_elements));
+  }
+  [[nodiscard]] std::uint64_t offset(const Place& place) const {
+    return place.active->stripes.offset(place.stripe) + std::uint64_t{place.part} * config.packet_elements;
+  }
+  void scan(const Place& place, StripeExponents& out) {
+    const auto& stripes = place.active->stripes;
+    codec.scan(place.active->operation, stripes.offset(place.stripe), stripes.elements(place.stripe), out);
+  }
+
+  // ---- sending
+
+  // Opens the round that the slot's next chunk needs: exponents first, unless the look-ahead brought them.
+  void start_chunk(Slot& slot, const Place& place, bool exponents_known, Time now, Sink& sink) {
+    slot.header = {.operation = place.active->operation.number,
+                   .chunk = place.active->stripes.chunk(place.stripe, place.part),
+                   .signature = place.active->signature,
+                   .slot = static_cast<std::uint16_t>(&slot - slots.data())};
+    if (stream::uses_exponents(place.active->operation) && !exponents_known) {
+      if (place.part == 0) scan(place, slot.own);
+      ++counters.exponent_rounds;
+      slot.round = Round::exponents;
+      slot.ahead = slot.own;
+      name_ahead(slot, place);
+    } else {
+      start_values(slot, place);
+    }
+    transmit_first(slot, place, now, sink);
+  }
+
+  void start_values(Slot& slot, const Place& place) {
+    slot.round = Round::values;
+    slot.header.elements = codec.contributes(place.active->operation) ? static_cast<std::uint16_t>(elements(place)) : 0;
+    slot.header.masks = slot.own.nonfinite && stream::uses_exponents(place.active->operation);
+    // §4.6, look-ahead: this slot's next chunk, if it is known here by now.
+    if (const Place next = after(slot, place); next.active != nullptr && stream::uses_exponents(next.active->operation)) {
+      if (next.part == 0) {
+        scan(next, slot.ahead);
+      } else {
+        slot.ahead = slot.own;  // the same stripe: its blocks may be partly overwritten by results already
+      }
+      name_ahead(slot, next);
+    } else {
+      slot.header.ahead_operation = wire::no_ahead;
+      slot.header.ahead_chunk = 0;
+      slot.header.exponents = 0;
+    }
+  }
+
+  void name_ahead(Slot& slot, const Place& ahead) const {
+    slot.header.ahead_operation = static_cast<std::uint16_t>(ahead.active->operation.number - slot.header.operation);
+    slot.header.ahead_chunk = ahead.active->stripes.chunk(ahead.stripe, ahead.part);
+    slot.header.exponents = static_cast<std::uint8_t>(ahead.active->stripes.blocks_of(ahead.stripe));
+  }
+
+  [[nodiscard]] Place after(const Slot& slot, const Place& place) const {
+    if (place.part + 1 < place.active->stripes.chunks_of(place.stripe)) return {place.active, place.stripe, place.part + 1};
+    return find(slot.position + config.slots, 0, place.active->operation.number);
+  }
+
+  void transmit_first(Slot& slot, const Place& place, Time now, Sink& sink) {
+    slot.header.version = slot.version;
+    slot.sent = now;
+    slot.transmissions = 0;
+    slot.missing.clear();
+    set_held(slot, false);
+    ++counters.contributions;
+    transmit(slot, place, now, sink);
+  }
+
+  void transmit(Slot& slot, const Place& place, Time now, Sink& sink) {
+    const auto type = slot.round == Round::exponents ? wire::Type::exponent_contribution : wire::Type::contribution;
+    const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::chunk_packet_bytes(slot.header));
+    std::memcpy(packet.data() + wire::chunk_header_bytes, slot.ahead.of_block.data(), slot.header.exponents);
+    wire::write_chunk_header(packet, {type, static_cast<std::uint8_t>(config.rank), config.job_epoch, config.rank_epoch},
+                             slot.header);
+    const std::size_t payload = wire::chunk_header_bytes + wire::padded_exponents(slot.header.exponents);
+    codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
+                 packet.subspan(payload + std::size_t{slot.header.elements} * 4));
+    wire::seal(packet);
+    ++slot.transmissions;
+    arm(slot, now + timer.timeout(slot.transmissions));
+  }
+
+  void arm(Slot& slot, Time deadline) {
+    slot.deadline = deadline;
+    next_timeout = std::min(next_timeout, deadline);
+  }
+
+  void set_held(Slot& slot, bool value) {
+    if (slot.held != value) held = value ? held + 1 : held - 1;
+    slot.held = value;
+  }
+
+  // ---- receiving
+
+  void on_packet(const RxView& packet, Time now, Sink& sink) {
+    wire::Common common{};
+    if (const auto error = wire::parse_common(packet.bytes, common); error != wire::ParseError::none) {
+      ++counters.malformed[static_cast<std::size_t>(error)];
+      return;
+    }
+    if (packet.source != config.aggregator || common.job_epoch != config.job_epoch) return void(++counters.foreign);
+    if (common.type == wire::Type::unknown_job) {
+      if (!failure) failure = WorkerFailure{WorkerFailure::Kind::unknown_job, front, 0, 0};
+      return;
+    }
+    if (common.rank_epoch != config.folded_epochs) return void(++counters.foreign);
+
+    auto error = wire::ParseError::type;
+    switch (common.type) {
+      case wire::Type::result:
+      case wire::Type::exponent_result: {
+        wire::ChunkPacket chunk{};
+        error = wire::parse_chunk(packet.bytes, common, chunk);
+        if (error == wire::ParseError::none) error = on_result(chunk, now, sink);
+        break;
+      }
+      case wire::Type::waiting: {
+        wire::WaitingPacket waiting{};
+        error = wire::parse_waiting(packet.bytes, common, waiting);
+        if (error == wire::ParseError::none) on_waiting(waiting, now);
+        break;
+      }
+      case wire::Type::mismatch: {
+        wire::MismatchPacket mismatch{};
+        error = wire::parse_mismatch(packet.bytes, common, mismatch);
+        if (error == wire::ParseError::none && !failure) {
+          failure = WorkerFailure{WorkerFailure::Kind::mismatch, mismatch.operation, mismatch.first_rank, mismatch.second_rank};
+        }
+        break;
+      }
+      default: break;
+    }
+    if (error != wire::ParseError::none) ++counters.malformed[static_cast<std::size_t>(error)];
+  }
+
+  // Alg. 4, l. 10-18.
+  wire::ParseError on_result(const wire::ChunkPacket& chunk, Time now, Sink& sink) {
+    const wire::ChunkHeader& header = chunk.header;
+    if (header.slot >= config.slots) return wire::ParseError::field;
+    Slot& slot = slots[header.slot];
+    const Round round = chunk.common.type == wire::Type::result ? Round::values : Round::exponents;
+    if (slot.round != round || header.operation != slot.header.operation || header.chunk != slot.header.chunk ||
+        header.version != slot.header.version) {
+      ++counters.stale;
+      return wire::ParseError::none;
+    }
+    ActiveOperation& active = at(slot.header.operation);
+    const Place place{&active, slot.position - active.base, slot.part};
+    const bool ahead_known = header.ahead_operation != wire::no_ahead;
+    const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
+                            header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
+    if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) ||
+        (round == Round::values && header.elements != elements(place)) ||
+        (round == Round::exponents && !ahead_known)) {
+      return wire::ParseError::field;
+    }
+    ++counters.results;
+    if (slot.transmissions == 1) timer.sample(now - slot.sent);
+    slot.version ^= 1;
+
+    if (round == Round::exponents) {
+      take_exponents(slot, chunk);
+      start_values(slot, place);
+      transmit_first(slot, place, now, sink);
+      return wire::ParseError::none;
+    }
+    codec.decode(active.operation, offset(place), header.elements, slot.all.data(), chunk.payload.data(), chunk.masks);
+
+    // The look-ahead's own exponents belong to the next chunk from here on.
+    const Place next = after(slot, place);
+    if (ahead_known) {
+      take_exponents(slot, chunk);
+      slot.own = slot.ahead;
+    }
+    if (place.part + 1 < active.stripes.chunks_of(place.stripe)) {
+      ++slot.part;
+    } else {
+      slot.part = 0;
+      slot.position += config.slots;
+    }
+    if (--active.remaining == 0) finish(active.operation.number);
+    if (next.active == nullptr) {
+      slot.round = Round::idle;
+      slot.deadline = never;
+      set_held(slot, false);
+    } else {
+      start_chunk(slot, next, ahead_known, now, sink);
+    }
+    return wire::ParseError::none;
+  }
+
+  static void take_exponents(Slot& slot, const wire::ChunkPacket& chunk) {
+    std::memcpy(slot.all.data(), chunk.exponents.data(), chunk.exponents.size());
+  }
+
+  void on_waiting(const wire::WaitingPacket& waiting, Time now) {
+    if (waiting.slot >= config.slots) return;
+    Slot& slot = slots[waiting.slot];
+    const Round round = waiting.exponent_round ? Round::exponents : Round::values;
+    if (slot.round != round || waiting.operation != slot.header.operation || waiting.chunk != slot.header.chunk) return;
+    ++counters.waiting;
+    slot.missing = waiting.missing;
+    set_held(slot, true);
+    // A straggler must not cost repeats on every slot: only the oldest goes on asking, backing off, for the case that
+    // its result is what gets lost; the first result that any slot receives wakes the others (on_packets).
+    arm(slot, now + (is_oldest(slot) ? timer.timeout(slot.transmissions + 1) : config.held_timeout));
+  }
+
+  [[nodiscard]] bool is_oldest(const Slot& slot) const {
+    return std::none_of(slots.begin(), slots.end(), [&](const Slot& other) {
+      return other.round != Round::idle && other.position < slot.position;
+    });
+  }
+
+  void finish(std::uint64_t number) {
+    completed.push_back(number);
+    while (front < back && at(front).remaining == 0) ++front;
+  }
+};
+
+Worker::Worker(const WorkerConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Worker::~Worker() = default;
+Worker::Worker(Worker&&) noexcept = default;
+Worker& Worker::operator=(Worker&&) noexcept = default;
+
+bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
+  Impl& w = *impl_;
+  if (w.front == w.back) w.front = w.back = operation.number;
+  if (w.back - w.front == max_operations || w.completed.size() >= max_operations) return false;
+  ActiveOperation& active = w.at(operation.number);
+  active.operation = operation;
+  active.signature = stream::signature_of(operation, w.config.packet_elements);
+  active.stripes = stream::Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements,
+                                   w.config.lane, w.config.lanes);
+  active.base = w.end_position;
+  active.remaining = active.stripes.chunks();
+  w.back = operation.number + 1;
+  w.end_position += active.stripes.count();
+  if (active.remaining == 0) {
+    w.finish(operation.number);
+    return true;
+  }
+  // Alg. 4, l. 1-8: slots that have run dry take up the stream again.
+  const std::uint64_t last = std::min<std::uint64_t>(w.end_position, active.base + w.config.slots);
+  for (std::uint64_t position = active.base; position < last; ++position) {
+    Slot& slot = w.slots[position % w.config.slots];
+    if (slot.round == Round::idle && slot.position == position) {
+      w.start_chunk(slot, {&active, position - active.base, 0}, false, now, sink);
+    }
+  }
+  return true;
+}
+
+void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
+  Impl& w = *impl_;
+  const std::uint64_t results_before = w.counters.results;
+  for (const RxView& packet : packets) w.on_packet(packet, now, sink);
+
+  // A result shows that the stragglers are back: from now on silence means loss again.
+  if (w.held != 0 && w.counters.results > results_before) {
+    for (Slot& slot : w.slots) {
+      if (slot.held) {
+        w.set_held(slot, false);
+        w.arm(slot, now + w.timer.timeout(slot.transmissions));
+      }
+    }
+  }
+}
+
+// Alg. 4, l. 20-22.
+void Worker::on_timer(Time now, Sink& sink) {
+  Impl& w = *impl_;
+  if (now < w.next_timeout) return;
+  w.next_timeout = never;
+  for (Slot& slot : w.slots) {
+    if (slot.round == Round::idle) continue;
+    if (slot.deadline > now || w.failure) {
+      w.next_timeout = w.failure ? never : std::min(w.next_timeout, slot.deadline);
+      continue;
+    }
+    const ActiveOperation& active = w.at(slot.header.operation);
+    ++w.counters.retransmissions;
+    w.transmit(slot, {&active, slot.position - active.base, slot.part}, now, sink);
+    if (slot.held && !w.is_oldest(slot)) w.arm(slot, now + w.config.held_timeout);
+  }
+}
+
+Time Worker::next_timeout() const { return impl_->next_timeout; }
+
+std::vector<std::uint64_t> Worker::take_completed() {
+  if (impl_->completed.empty()) return {};
+  std::vector<std::uint64_t> completed;
+  completed.reserve(max_operations);
+  completed.swap(impl_->completed);
+  return completed;
+}
+
+bool Worker::idle() const { return impl_->front == impl_->back; }
+
+const std::optional<WorkerFailure>& Worker::failure() const { return impl_->failure; }
+
+std::optional<WorkerStall> Worker::oldest_stall() const {
+  const Slot* oldest = nullptr;
+  for (const Slot& slot : impl_->slots) {
+    if (slot.round == Round::idle) continue;
+    if (oldest == nullptr || std::pair(slot.header.operation, slot.header.chunk) <
+                                 std::pair(oldest->header.operation, oldest->header.chunk)) {
+      oldest = &slot;
+    }
+  }
+  if (oldest == nullptr) return std::nullopt;
+  return WorkerStall{oldest->header.operation, oldest->header.chunk, oldest->missing};
+}
+
+const WorkerCounters& Worker::counters() const { return impl_->counters; }
+
+}  // namespace netsum::switchml

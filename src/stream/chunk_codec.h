@@ -1,0 +1,52 @@
+// Tensor memory to packet payload and back: block fixed point for floats (docs/numerics.md), bytes as they are otherwise.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "stream/operation.h"
+#include "wire/switchml.h"
+
+namespace netsum::stream {
+
+// The exponents of one stripe's blocks, and whether the stripe holds elements that are not finite.
+struct StripeExponents {
+  std::array<std::uint8_t, wire::max_blocks> of_block{};
+  bool nonfinite = false;
+};
+
+class ChunkCodec {
+ public:
+  // `stripe_elements`: the longest range that any call names.
+  ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t stripe_elements);
+
+  // Largest exponents of the blocks in [offset, offset + elements) of this rank's tensor; offset is a multiple of 256.
+  void scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements, StripeExponents& out);
+
+  // Whether this rank has values to send: all but the root of a broadcast send an empty contribution.
+  [[nodiscard]] bool contributes(const Operation& operation) const {
+    return operation.collective == Collective::all_reduce ||
+           (operation.collective == Collective::broadcast && operation.root == rank_);
+  }
+
+  // Elements [offset, offset + elements) as int32 into payload (4 * elements bytes) and, if not empty, masks.
+  // `exponents`: the global ones of the blocks that the range touches, all in one block or starting at a block.
+  void encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::uint8_t* exponents,
+              std::byte* payload, std::span<std::byte> masks);
+
+  // The reverse, from the sum over all ranks into the tensor.
+  void decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::uint8_t* exponents,
+              const std::byte* payload, std::span<const std::byte> masks);
+
+ private:
+  // The floats at `offset`: in place, or widened into scratch_.
+  [[nodiscard]] const float* floats(const Operation& operation, std::uint64_t offset, std::uint32_t elements);
+
+  std::uint32_t rank_, world_size_;
+  std::vector<float> scratch_;
+};
+
+}  // namespace netsum::stream

@@ -1,0 +1,44 @@
+#include "stream/operation.h"
+
+#include <array>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+
+namespace netsum::stream {
+
+std::uint32_t signature_of(const Operation& operation, std::uint32_t packet_elements) {
+  std::array<std::byte, 24> text{};
+  text[0] = static_cast<std::byte>(operation.collective);
+  text[1] = static_cast<std::byte>(operation.op);
+  text[2] = static_cast<std::byte>(operation.dtype);
+  store_le(text.data() + 4, packet_elements);
+  store_le(text.data() + 8, operation.elements);
+  store_le(text.data() + 16, operation.root);
+  store_le(text.data() + 20, operation.tag);
+  return crc32c(text);
+}
+
+std::string to_string(const Operation& operation) {
+  const std::string tag = ", tag " + std::to_string(operation.tag);
+  switch (operation.collective) {
+    case Collective::all_reduce:
+      return std::string("all_reduce ") + netsum::to_string(operation.op) + " of " + std::to_string(operation.elements) + " " +
+             netsum::to_string(operation.dtype) + tag;
+    case Collective::broadcast:
+      return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) + tag;
+    case Collective::barrier: return "barrier" + tag;
+  }
+  return "?";
+}
+
+std::uint64_t wire_elements(const Operation& operation) {
+  switch (operation.collective) {
+    case Collective::all_reduce: return operation.elements;
+    case Collective::broadcast: return (operation.elements + 3) / 4;
+    case Collective::barrier: return 0;
+  }
+  return 0;
+}
+
+}  // namespace netsum::stream

@@ -1,0 +1,208 @@
+#include "wire/switchml.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+
+namespace netsum::wire {
+namespace {
+
+// Offsets of docs/protocol-switchml.md, "Common header" and below.
+constexpr std::size_t at_version = 0, at_type = 1, at_rank = 2, at_reserved = 3, at_checksum = 4, at_job_epoch = 8,
+                      at_rank_epoch = 16;
+constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
+constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_slot = 42, at_elements = 44,
+                      at_exponents = 46, at_flags = 47;
+constexpr std::size_t at_waiting_slot = 32, at_waiting_round = 34, at_waiting_reserved = 35, at_waiting_missing = 36;
+constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_first_rank = 40, at_second_rank = 41,
+                      at_mismatch_reserved = 42;
+constexpr std::size_t at_sequence = 20;
+
+constexpr std::uint8_t flag_version = 1, flag_masks = 2, known_flags = flag_version | flag_masks;
+
+static_assert(at_flags + 1 == chunk_header_bytes);
+static_assert(at_waiting_missing + 32 == waiting_bytes);
+static_assert(at_mismatch_reserved + 2 == mismatch_bytes);
+static_assert(at_rank_epoch + 4 == common_bytes);
+
+std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) { return std::to_integer<std::uint8_t>(bytes[at]); }
+
+std::uint32_t checksum_of(std::span<const std::byte> packet) {
+  return crc32c(packet.subspan(at_checksum + 4), crc32c(packet.first(at_checksum)));
+}
+
+void write_common(std::span<std::byte> packet, const Common& common) {
+  std::byte* p = packet.data();
+  p[at_version] = std::byte{switchml_version};
+  p[at_type] = static_cast<std::byte>(common.type);
+  p[at_rank] = std::byte{common.rank};
+  p[at_reserved] = std::byte{0};
+  store_le(p + at_job_epoch, common.job_epoch);
+  store_le(p + at_rank_epoch, common.rank_epoch);
+}
+
+}  // namespace
+
+const char* to_string(ParseError error) {
+  switch (error) {
+    case ParseError::none: return "none";
+    case ParseError::truncated: return "truncated";
+    case ParseError::version: return "version";
+    case ParseError::type: return "type";
+    case ParseError::length: return "length";
+    case ParseError::checksum: return "checksum";
+    case ParseError::field: return "field";
+  }
+  return "?";
+}
+
+ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
+  if (bytes.size() < common_bytes) return ParseError::truncated;
+  if (byte_at(bytes, at_version) != switchml_version) return ParseError::version;
+  const std::uint8_t type = byte_at(bytes, at_type);
+  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::probe_reply)) {
+    return ParseError::type;
+  }
+  if (load_le<std::uint32_t>(bytes.data() + at_checksum) != checksum_of(bytes)) return ParseError::checksum;
+  if (byte_at(bytes, at_reserved) != 0) return ParseError::field;
+  out.type = static_cast<Type>(type);
+  out.rank = byte_at(bytes, at_rank);
+  out.job_epoch = load_le<std::uint64_t>(bytes.data() + at_job_epoch);
+  out.rank_epoch = load_le<std::uint32_t>(bytes.data() + at_rank_epoch);
+  return ParseError::none;
+}
+
+ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, ChunkPacket& out) {
+  if (bytes.size() < chunk_header_bytes) return ParseError::truncated;
+  const std::byte* p = bytes.data();
+  const std::uint8_t flags = byte_at(bytes, at_flags);
+  ChunkHeader& header = out.header;
+  out.common = common;
+  header.operation = load_le<std::uint64_t>(p + at_operation);
+  header.chunk = load_le<std::uint32_t>(p + at_chunk);
+  header.signature = load_le<std::uint32_t>(p + at_signature);
+  header.ahead_chunk = load_le<std::uint32_t>(p + at_ahead_chunk);
+  header.ahead_operation = load_le<std::uint16_t>(p + at_ahead_operation);
+  header.slot = load_le<std::uint16_t>(p + at_slot);
+  header.elements = load_le<std::uint16_t>(p + at_elements);
+  header.exponents = byte_at(bytes, at_exponents);
+  header.version = flags & flag_version;
+  header.masks = (flags & flag_masks) != 0;
+
+  if ((flags & ~known_flags) != 0 || header.elements > max_packet_elements || header.exponents > max_blocks) {
+    return ParseError::field;
+  }
+  if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
+  if (header.masks && header.elements == 0) return ParseError::field;
+  const bool exponent_round = common.type == Type::exponent_contribution || common.type == Type::exponent_result;
+  if (exponent_round && header.elements != 0) return ParseError::field;
+  if (bytes.size() != chunk_packet_bytes(header)) return ParseError::length;
+
+  const std::size_t padded = padded_exponents(header.exponents);
+  out.exponents = bytes.subspan(chunk_header_bytes, header.exponents);
+  out.payload = bytes.subspan(chunk_header_bytes + padded, std::size_t{header.elements} * 4);
+  out.masks = bytes.subspan(chunk_header_bytes + padded + out.payload.size());
+  const std::byte* const exponents_end = p + chunk_header_bytes + header.exponents;
+  if (std::any_of(p + chunk_header_bytes, exponents_end, [](std::byte e) { return e == std::byte{255}; }) ||
+      std::any_of(exponents_end, p + chunk_header_bytes + padded, [](std::byte e) { return e != std::byte{0}; })) {
+    return ParseError::field;
+  }
+  return ParseError::none;
+}
+
+ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out) {
+  if (bytes.size() != waiting_bytes) return ParseError::length;
+  const std::uint8_t round = byte_at(bytes, at_waiting_round);
+  if (round > 1 || byte_at(bytes, at_waiting_reserved) != 0) return ParseError::field;
+  const std::byte* p = bytes.data();
+  std::array<std::uint64_t, 4> words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_le<std::uint64_t>(p + at_waiting_missing + 8 * i);
+  out = {common, load_le<std::uint64_t>(p + at_operation), load_le<std::uint32_t>(p + at_chunk),
+         load_le<std::uint16_t>(p + at_waiting_slot), round == 1, RankSet::from_words(words)};
+  return ParseError::none;
+}
+
+ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out) {
+  if (bytes.size() != mismatch_bytes) return ParseError::length;
+  const std::byte* p = bytes.data();
+  if (load_le<std::uint16_t>(p + at_mismatch_reserved) != 0) return ParseError::field;
+  out = {common,
+         load_le<std::uint64_t>(p + at_operation),
+         load_le<std::uint32_t>(p + at_chunk),
+         load_le<std::uint32_t>(p + at_first_signature),
+         load_le<std::uint32_t>(p + at_second_signature),
+         byte_at(bytes, at_first_rank),
+         byte_at(bytes, at_second_rank)};
+  return ParseError::none;
+}
+
+ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, ProbePacket& out) {
+  if (bytes.size() < probe_reply_bytes) return ParseError::truncated;
+  if (common.type == Type::probe_reply && bytes.size() != probe_reply_bytes) return ParseError::length;
+  out = {common, load_le<std::uint32_t>(bytes.data() + at_sequence)};
+  return ParseError::none;
+}
+
+void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header) {
+  write_common(packet, common);
+  std::byte* p = packet.data();
+  store_le(p + at_chunk, header.chunk);
+  store_le(p + at_operation, header.operation);
+  store_le(p + at_signature, header.signature);
+  store_le(p + at_ahead_chunk, header.ahead_chunk);
+  store_le(p + at_ahead_operation, header.ahead_operation);
+  store_le(p + at_slot, header.slot);
+  store_le(p + at_elements, header.elements);
+  p[at_exponents] = std::byte{header.exponents};
+  p[at_flags] = static_cast<std::byte>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0));
+  for (std::size_t i = header.exponents; i < padded_exponents(header.exponents); ++i) {
+    p[chunk_header_bytes + i] = std::byte{0};
+  }
+}
+
+void seal(std::span<std::byte> packet) { store_le(packet.data() + at_checksum, checksum_of(packet)); }
+
+void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
+  write_common(packet, waiting.common);
+  std::byte* p = packet.data();
+  store_le(p + at_chunk, waiting.chunk);
+  store_le(p + at_operation, waiting.operation);
+  store_le(p + at_waiting_slot, waiting.slot);
+  p[at_waiting_round] = std::byte{waiting.exponent_round};
+  p[at_waiting_reserved] = std::byte{0};
+  for (std::size_t i = 0; i < 4; ++i) store_le(p + at_waiting_missing + 8 * i, waiting.missing.words()[i]);
+  seal(packet);
+}
+
+void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch) {
+  write_common(packet, mismatch.common);
+  std::byte* p = packet.data();
+  store_le(p + at_chunk, mismatch.chunk);
+  store_le(p + at_operation, mismatch.operation);
+  store_le(p + at_first_signature, mismatch.first_signature);
+  store_le(p + at_second_signature, mismatch.second_signature);
+  p[at_first_rank] = std::byte{mismatch.first_rank};
+  p[at_second_rank] = std::byte{mismatch.second_rank};
+  store_le(p + at_mismatch_reserved, std::uint16_t{0});
+  seal(packet);
+}
+
+void write_unknown_job(std::span<std::byte> packet, std::uint64_t job_epoch) {
+  write_common(packet, {Type::unknown_job, 0, job_epoch, 0});
+  seal(packet);
+}
+
+void write_probe(std::span<std::byte> packet, const ProbePacket& probe) {
+  write_common(packet, probe.common);
+  store_le(packet.data() + at_sequence, probe.sequence);
+  std::fill(packet.begin() + probe_reply_bytes, packet.end(), std::byte{0});
+  seal(packet);
+}
+
+std::uint32_t fold_epochs(std::span<const std::uint32_t> rank_epochs) {
+  return crc32c(std::as_bytes(rank_epochs));
+}
+
+}  // namespace netsum::wire
