@@ -38,8 +38,8 @@ struct FixedPoint {
 // Returns whether any element was NaN or infinite.
 [[nodiscard]] bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
 
-// values[i] = float(payload[i]) * 2^-shift / divisor, every step rounded to nearest even, subnormals kept.
-// divisor is 1 for a sum and the world size for an average.
+// values[i] = payload[i] * 2^-shift / divisor, rounded to nearest even (an average as if in double and then to float, so
+// that it is finite where the sum is not), subnormals kept. divisor is 1 for a sum and the world size for an average.
 void dequantize(float* values, const std::byte* payload, std::size_t count, FixedPoint format, std::uint32_t divisor);
 
 // Masks of the elements that are not finite, bit i % 8 of byte i / 8: `up` for +inf and NaN, `down` for -inf and NaN.
