@@ -1,0 +1,198 @@
+// Floats to block fixed point and back; docs/numerics.md derives every constant here.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/fixed_point.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+//
+#include <hwy/highway.h>
+
+#ifndef NETSUM_FIXED_POINT_SCALES
+#define NETSUM_FIXED_POINT_SCALES
+namespace netsum::kernels {
+
+inline constexpr std::uint32_t exponent_mask = 0x7f800000;
+
+// 2^shift as one normal float, or two if it is out of a float's range: products with block elements stay exact, for the
+// elements of a block with such a shift are small (docs/numerics.md, "Scaling").
+struct Scale {
+  float first, second;
+};
+inline Scale scale_of(int shift) {
+  const int first = std::clamp(shift, -126, 126);
+  return {std::ldexp(1.0F, first), std::ldexp(1.0F, shift - first)};
+}
+
+}  // namespace netsum::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace netsum::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using I = hn::RebindToSigned<F>;
+using U = hn::RebindToUnsigned<F>;
+
+// Full vectors of [0, count) through `body(at)`, then the rest through a padded copy: `body` sees whole vectors only.
+template <class Body, class Tail>
+HWY_INLINE void for_vectors(std::size_t count, Body body, Tail tail) {
+  const std::size_t lanes = hn::Lanes(F());
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) body(i);
+  if (i < count) tail(i, count - i);
+}
+
+std::uint32_t LargestExponentBits(const float* values, std::size_t count) {
+  const F f;
+  const U u;
+  auto largest = hn::Zero(u);
+  const auto mask = hn::Set(u, exponent_mask);
+  std::uint32_t rest = 0;
+  for_vectors(
+      count,
+      [&](std::size_t i) { largest = hn::Max(largest, hn::And(mask, hn::BitCast(u, hn::LoadU(f, values + i)))); },
+      [&](std::size_t i, std::size_t n) {
+        for (std::size_t k = i; k < i + n; ++k) rest = std::max(rest, std::bit_cast<std::uint32_t>(values[k]) & exponent_mask);
+      });
+  return std::max(rest, hn::GetLane(hn::MaxOfLanes(u, largest)));
+}
+
+std::uint32_t LargestFiniteExponentBits(const float* values, std::size_t count) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & exponent_mask;
+    if (bits != exponent_mask) largest = std::max(largest, bits);
+  }
+  return largest;
+}
+
+bool Quantize(std::byte* payload, const float* values, std::size_t count, Scale scale, std::int32_t limit) {
+  const F f;
+  const I i32;
+  const U u;
+  const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
+  const auto first = hn::Set(f, scale.first), second = hn::Set(f, scale.second);
+  const auto mask = hn::Set(u, exponent_mask);
+  auto seen = hn::Zero(u);
+  const auto convert = [&](auto v) {
+    const auto exponent = hn::And(mask, hn::BitCast(u, v));
+    seen = hn::Max(seen, exponent);
+    const auto finite = hn::IfThenElseZero(hn::RebindMask(f, hn::Ne(exponent, mask)), v);
+    const auto rounded = hn::NearestInt(hn::Mul(hn::Mul(finite, first), second));
+    return hn::Max(least, hn::Min(most, rounded));
+  };
+  auto* out = reinterpret_cast<std::int32_t*>(payload);  // of any alignment: StoreU and memcpy only
+  for_vectors(
+      count, [&](std::size_t i) { hn::StoreU(convert(hn::LoadU(f, values + i)), i32, out + i); },
+      [&](std::size_t i, std::size_t n) {
+        HWY_ALIGN float in[hn::MaxLanes(f)] = {};
+        HWY_ALIGN std::int32_t words[hn::MaxLanes(i32)];
+        std::copy_n(values + i, n, in);
+        hn::Store(convert(hn::Load(f, in)), i32, words);
+        std::memcpy(payload + i * 4, words, n * 4);
+      });
+  return hn::GetLane(hn::MaxOfLanes(u, seen)) == exponent_mask;
+}
+
+// One rounding, that of int32 to float: 2^-shift times a nonzero integer is normal while shift <= 126.
+void DequantizeNormal(float* values, const std::byte* payload, std::size_t count, float scale) {
+  const F f;
+  const I i32;
+  const auto by = hn::Set(f, scale);
+  const auto convert = [&](auto words) { return hn::Mul(hn::ConvertTo(f, words), by); };
+  const auto* in = reinterpret_cast<const std::int32_t*>(payload);  // of any alignment: LoadU and memcpy only
+  for_vectors(
+      count, [&](std::size_t i) { hn::StoreU(convert(hn::LoadU(i32, in + i)), f, values + i); },
+      [&](std::size_t i, std::size_t n) {
+        HWY_ALIGN std::int32_t words[hn::MaxLanes(i32)] = {};
+        HWY_ALIGN float out[hn::MaxLanes(f)];
+        std::memcpy(words, payload + i * 4, n * 4);
+        hn::Store(convert(hn::Load(i32, words)), f, out);
+        std::copy_n(out, n, values + i);
+      });
+}
+
+}  // namespace netsum::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "base/bytes.h"
+
+namespace netsum::kernels {
+namespace {
+
+HWY_EXPORT(LargestExponentBits);
+HWY_EXPORT(LargestFiniteExponentBits);
+HWY_EXPORT(Quantize);
+HWY_EXPORT(DequantizeNormal);
+
+constexpr std::uint32_t bits_of_mask(std::size_t element) { return 1U << (element % 8); }
+
+[[nodiscard]] bool bit(const std::byte* mask, std::size_t element) {
+  return (std::to_integer<std::uint32_t>(mask[element / 8]) & bits_of_mask(element)) != 0;
+}
+
+}  // namespace
+
+BlockScan scan_block(const float* values, std::size_t count) {
+  std::uint32_t bits = HWY_DYNAMIC_DISPATCH(LargestExponentBits)(values, count);
+  const bool nonfinite = bits == exponent_mask;
+  if (nonfinite) bits = HWY_DYNAMIC_DISPATCH(LargestFiniteExponentBits)(values, count);
+  return {static_cast<std::uint8_t>(bits >> 23), nonfinite};
+}
+
+std::uint8_t largest_exponent(const float* values, std::size_t count) { return scan_block(values, count).exponent; }
+
+FixedPoint fixed_point(std::uint8_t block_exponent, std::uint32_t world_size) {
+  const int ranks_log = std::bit_width(world_size - 1);  // ceil(log2)
+  return {31 - ranks_log - (int{block_exponent} - 126),
+          static_cast<std::int32_t>(std::uint32_t{std::numeric_limits<std::int32_t>::max()} / world_size)};
+}
+
+bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format) {
+  return HWY_DYNAMIC_DISPATCH(Quantize)(payload, values, count, scale_of(format.shift), format.limit);
+}
+
+void dequantize(float* values, const std::byte* payload, std::size_t count, FixedPoint format, std::uint32_t divisor) {
+  if (divisor == 1 && format.shift <= 126) {
+    HWY_DYNAMIC_DISPATCH(DequantizeNormal)(values, payload, count, scale_of(-format.shift).first);
+    return;
+  }
+  const double scale = std::ldexp(1.0, -format.shift);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto integer = static_cast<std::int32_t>(load_le<std::uint32_t>(payload + i * 4));
+    values[i] = static_cast<float>(integer * scale / divisor);
+  }
+}
+
+void nonfinite_masks(std::byte* up, std::byte* down, const float* values, std::size_t count) {
+  std::fill_n(up, (count + 7) / 8, std::byte{0});
+  std::fill_n(down, (count + 7) / 8, std::byte{0});
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::isfinite(values[i])) continue;
+    const bool nan = std::isnan(values[i]);
+    if (nan || values[i] > 0) up[i / 8] |= static_cast<std::byte>(bits_of_mask(i));
+    if (nan || values[i] < 0) down[i / 8] |= static_cast<std::byte>(bits_of_mask(i));
+  }
+}
+
+void apply_nonfinite_masks(float* values, const std::byte* up, const std::byte* down, std::size_t count) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool is_up = bit(up, i), is_down = bit(down, i);
+    if (is_up && is_down) values[i] = std::numeric_limits<float>::quiet_NaN();
+    else if (is_up) values[i] = infinity;
+    else if (is_down) values[i] = -infinity;
+  }
+}
+
+}  // namespace netsum::kernels
+#endif
