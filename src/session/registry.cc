@@ -1,0 +1,395 @@
+#include "session/registry.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "wire/switchml.h"
+
+namespace netsum::session {
+namespace {
+
+constexpr std::uint32_t least_slots = 8;      // a measured window is halved down to this before a job is refused
+constexpr std::uint32_t most_slots = 4096;    // per lane
+constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
+
+[[nodiscard]] bool valid_packet_elements(std::uint32_t elements) {
+  return elements == 64 || elements == 128 ||
+         (elements > 0 && elements % wire::block_elements == 0 && elements <= wire::max_packet_elements);
+}
+
+[[nodiscard]] std::string seconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+struct Rank {
+  JoinRequest request;
+  std::uint64_t ticket = 0;
+  std::uint32_t epoch = 0;
+  Time heard{};
+};
+
+enum class Phase : std::uint8_t { joining, running, failed };
+
+struct Job {
+  Phase phase = Phase::joining;
+  std::map<std::uint32_t, Rank> ranks;
+  std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
+  std::uint64_t epoch = 0;
+  RankSet joined, left;
+  Time since{};
+  std::string failure;
+  std::optional<std::uint32_t> lost;
+};
+
+}  // namespace
+
+const char* to_string(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::none: return "none";
+    case Refusal::protocol_version: return "protocol_version";
+    case Refusal::protocol: return "protocol";
+    case Refusal::bad_parameters: return "bad_parameters";
+    case Refusal::parameters_differ: return "parameters_differ";
+    case Refusal::duplicate_rank: return "duplicate_rank";
+    case Refusal::no_slots: return "no_slots";
+    case Refusal::job_running: return "job_running";
+    case Refusal::shutting_down: return "shutting_down";
+  }
+  return "?";
+}
+
+struct Registry::Impl {
+  RegistryConfig config;
+  std::map<std::string, Job> jobs;             // joining or running, by name
+  std::map<std::uint64_t, Job> failed;         // by epoch
+  std::map<std::uint64_t, std::string> names;  // of running and failed jobs
+  std::map<std::uint64_t, JoinOutcome> outcomes;
+  std::map<std::uint64_t, std::pair<std::string, std::uint32_t>> waiting;  // ticket -> (job, rank)
+  std::vector<StartJob> starts;
+  std::vector<StopJob> stops;
+  std::set<std::uint64_t> issued;  // epochs of this life; random ones of former lives do not come again
+  std::uint64_t next_ticket = 1;
+  std::uint32_t slots_free = 0;
+  bool closing = false;
+
+  [[nodiscard]] std::uint64_t new_epoch() {
+    std::uint64_t epoch = 0;
+    while (epoch == 0 || !issued.insert(epoch).second) epoch = config.random();
+    return epoch;
+  }
+
+  [[nodiscard]] static std::uint32_t units(std::uint32_t packet_elements) {
+    return std::max(1U, (packet_elements + wire::block_elements - 1) / wire::block_elements);
+  }
+
+  // Empty, or why the request cannot be served, whatever the rest of its job says.
+  [[nodiscard]] JoinOutcome check(const JoinRequest& request) const {
+    const auto refuse = [](Refusal refusal, std::string reason) { return JoinOutcome{refusal, std::move(reason), {}}; };
+    if (closing) return refuse(Refusal::shutting_down, "the aggregator is shutting down");
+    if (request.protocol_version != wire::switchml_version) {
+      return refuse(Refusal::protocol_version, "the worker speaks wire version " + std::to_string(request.protocol_version) +
+                                                   ", this aggregator " + std::to_string(wire::switchml_version) +
+                                                   ": install the same netsum on both");
+    }
+    if (request.protocol != "switchml") {
+      return refuse(Refusal::protocol, "this aggregator does not serve protocol '" + request.protocol + "', only switchml");
+    }
+    if (request.job.empty()) return refuse(Refusal::bad_parameters, "the job has no name");
+    if (request.world_size == 0 || request.world_size > max_world_size) {
+      return refuse(Refusal::bad_parameters, "world size " + std::to_string(request.world_size) + " is not between 1 and " +
+                                                 std::to_string(max_world_size));
+    }
+    if (request.rank >= request.world_size) {
+      return refuse(Refusal::bad_parameters, "rank " + std::to_string(request.rank) + " is not below the world size " +
+                                                 std::to_string(request.world_size));
+    }
+    if (!valid_packet_elements(request.packet_elements)) {
+      return refuse(Refusal::bad_parameters, "packets of " + std::to_string(request.packet_elements) +
+                                                 " elements are not possible: 64, 128, or a multiple of 256 up to " +
+                                                 std::to_string(wire::max_packet_elements));
+    }
+    if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
+      return refuse(Refusal::bad_parameters, std::to_string(request.slots_fixed) + " slots per lane are not a power of two up to " +
+                                                 std::to_string(most_slots));
+    }
+    if (request.endpoints.size() != config.lanes) {
+      return refuse(Refusal::bad_parameters, "the worker names " + std::to_string(request.endpoints.size()) +
+                                                 " data endpoints for this aggregator's " + std::to_string(config.lanes) + " lanes");
+    }
+    return {};
+  }
+
+  [[nodiscard]] static JoinOutcome compare(const Job& job, const JoinRequest& request) {
+    const JoinRequest& first = job.ranks.begin()->second.request;
+    const auto differ = [&](const char* what, std::uint32_t theirs, std::uint32_t ours) {
+      return JoinOutcome{Refusal::parameters_differ,
+                         "rank " + std::to_string(request.rank) + " joined job '" + request.job + "' with " + what + " " +
+                             std::to_string(ours) + ", rank " + std::to_string(first.rank) + " with " + std::to_string(theirs) +
+                             ": all ranks must give the same",
+                         {}};
+    };
+    if (first.world_size != request.world_size) return differ("world size", first.world_size, request.world_size);
+    if (first.packet_elements != request.packet_elements) {
+      return differ("elements per packet", first.packet_elements, request.packet_elements);
+    }
+    if (first.slots_fixed != request.slots_fixed) return differ("slots", first.slots_fixed, request.slots_fixed);
+    return {};
+  }
+
+  // All ranks are there: slots, epochs, answers.
+  void admit(const std::string& name, Job& job, Time now) {
+    const JoinRequest& first = job.ranks.begin()->second.request;
+    std::uint32_t slots = first.slots_fixed;
+    if (slots == 0) {
+      for (const auto& [rank, member] : job.ranks) slots = std::max(slots, member.request.slots_measured);
+      slots = std::bit_ceil(std::clamp(slots, least_slots, most_slots));
+    }
+    const std::uint32_t unit = units(first.packet_elements) * config.lanes;
+    const std::uint32_t needed = slots * unit;
+    while (first.slots_fixed == 0 && slots > least_slots && slots * unit > slots_free) slots /= 2;
+    if (slots * unit > slots_free) {
+      refuse_all(name, Refusal::no_slots,
+                 "job '" + name + "' needs " + std::to_string(needed) + " slots of 256 elements (" + std::to_string(slots) +
+                     " per lane), " + std::to_string(slots_free) + " of " + std::to_string(config.slots) +
+                     " are free: start the switch with a larger --slots, or ask for fewer");
+      return;
+    }
+    job.phase = Phase::running;
+    job.epoch = new_epoch();
+    job.slots = slots;
+    job.charged = slots * unit;
+    slots_free -= job.charged;
+    names[job.epoch] = name;
+
+    StartJob start;
+    start.job = name;
+    start.admission = {job.epoch, 0, {}, job.packet_elements, slots};
+    for (auto& [rank, member] : job.ranks) {
+      member.epoch = static_cast<std::uint32_t>(new_epoch());
+      member.heard = now;
+      start.admission.rank_epochs.push_back(member.epoch);
+      start.endpoints.push_back(member.request.endpoints);
+    }
+    for (auto& [rank, member] : job.ranks) {
+      Admission admission = start.admission;
+      admission.rank_epoch = member.epoch;
+      outcomes[member.ticket] = {Refusal::none, {}, std::move(admission)};
+      waiting.erase(member.ticket);
+    }
+    starts.push_back(std::move(start));
+  }
+
+  void refuse_all(const std::string& name, Refusal refusal, const std::string& reason) {
+    for (auto& [rank, member] : jobs.at(name).ranks) {
+      outcomes[member.ticket] = {refusal, reason, {}};
+      waiting.erase(member.ticket);
+    }
+    jobs.erase(name);
+  }
+
+  // Takes a running job off the lanes; its name is free at once.
+  void end(const std::string& name, std::string failure, std::optional<std::uint32_t> lost, Time now) {
+    auto node = jobs.extract(name);
+    Job& job = node.mapped();
+    slots_free += job.charged;
+    stops.push_back({job.epoch});
+    if (failure.empty()) {
+      names.erase(job.epoch);
+      return;
+    }
+    job.phase = Phase::failed;
+    job.failure = std::move(failure);
+    job.lost = lost;
+    job.since = now;
+    failed.emplace(job.epoch, std::move(job));
+  }
+
+  [[nodiscard]] Job* running(std::uint64_t epoch) {
+    const auto name = names.find(epoch);
+    if (name == names.end() || failed.contains(epoch)) return nullptr;
+    return &jobs.at(name->second);
+  }
+};
+
+Registry::Registry(RegistryConfig config) : impl_(std::make_unique<Impl>()) {
+  impl_->config = std::move(config);
+  impl_->slots_free = impl_->config.slots;
+}
+Registry::~Registry() = default;
+Registry::Registry(Registry&&) noexcept = default;
+
+std::uint64_t Registry::join(const JoinRequest& request, Time now) {
+  Impl& r = *impl_;
+  const std::uint64_t ticket = r.next_ticket++;
+  const auto refuse = [&](JoinOutcome outcome) {
+    r.outcomes[ticket] = std::move(outcome);
+    return ticket;
+  };
+  if (JoinOutcome outcome = r.check(request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
+  const auto found = r.jobs.find(request.job);
+  if (found == r.jobs.end() && r.jobs.size() >= r.config.max_jobs) {
+    return refuse({Refusal::no_slots, "this aggregator serves " + std::to_string(r.config.max_jobs) + " jobs already", {}});
+  }
+  Job& job = found == r.jobs.end() ? r.jobs[request.job] : found->second;
+  if (job.phase == Phase::running) {
+    return refuse({Refusal::job_running,
+                   "job '" + request.job + "' is running already: give this one another name, or wait until it ends", {}});
+  }
+  if (!job.ranks.empty()) {
+    if (job.ranks.contains(request.rank)) {
+      return refuse({Refusal::duplicate_rank,
+                     "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has joined already: two processes use "
+                     "the same rank, or two jobs the same name", {}});
+    }
+    if (JoinOutcome outcome = r.compare(job, request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
+  } else {
+    job.world_size = request.world_size;
+    job.packet_elements = request.packet_elements;
+    job.since = now;
+  }
+  job.ranks[request.rank] = {request, ticket, 0, now};
+  job.joined.insert(request.rank);
+  r.waiting[ticket] = {request.job, request.rank};
+  if (job.ranks.size() == job.world_size) r.admit(request.job, job, now);
+  return ticket;
+}
+
+std::optional<JoinOutcome> Registry::join_outcome(std::uint64_t ticket) {
+  auto node = impl_->outcomes.extract(ticket);
+  if (node.empty()) return std::nullopt;
+  return std::move(node.mapped());
+}
+
+RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
+  Impl& r = *impl_;
+  if (auto node = r.outcomes.extract(ticket); !node.empty()) {
+    // Admitted just now, and nobody will hear of it: for the others this rank is dead.
+    if (node.mapped().admission) {
+      const std::uint64_t epoch = node.mapped().admission->job_epoch;
+      if (r.running(epoch) != nullptr) r.end(r.names.at(epoch), "a rank gave up while joining", std::nullopt, now);
+    }
+    return {};
+  }
+  const auto found = r.waiting.find(ticket);
+  if (found == r.waiting.end()) return {};
+  const auto [name, rank] = found->second;
+  Job& job = r.jobs.at(name);
+  const RankSet missing = RankSet::first(job.world_size).minus(job.joined);
+  r.waiting.erase(found);
+  job.ranks.erase(rank);
+  RankSet still;
+  for (const auto& [other, member] : job.ranks) still.insert(other);
+  job.joined = still;
+  if (job.ranks.empty()) r.jobs.erase(name);
+  return missing;
+}
+
+void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
+  Job* job = impl_->running(job_epoch);
+  if (job == nullptr) return;
+  const auto found = job->ranks.find(rank);
+  if (found == job->ranks.end() || found->second.epoch != rank_epoch) return;
+  job->left.insert(rank);
+  if (job->left.size() == job->world_size) impl_->end(impl_->names.at(job_epoch), {}, std::nullopt, now);
+}
+
+HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
+  HeartbeatReply reply;
+  if (const auto found = impl_->failed.find(job_epoch); found != impl_->failed.end()) {
+    reply.state = HeartbeatReply::State::failed;
+    reply.reason = found->second.failure;
+    reply.lost = found->second.lost;
+    return reply;
+  }
+  Job* job = impl_->running(job_epoch);
+  if (job == nullptr) return reply;
+  const auto found = job->ranks.find(rank);
+  if (found == job->ranks.end() || found->second.epoch != rank_epoch) return reply;
+  found->second.heard = now;
+  reply.state = HeartbeatReply::State::running;
+  reply.left = job->left;
+  return reply;
+}
+
+void Registry::on_timer(Time now) {
+  Impl& r = *impl_;
+  std::erase_if(r.failed, [&](const auto& entry) {
+    const bool forget = now - entry.second.since >= remember_failed;
+    if (forget) r.names.erase(entry.first);
+    return forget;
+  });
+  std::vector<std::pair<std::string, std::uint32_t>> dead;
+  std::vector<std::string> late;
+  for (const auto& [name, job] : r.jobs) {
+    if (job.phase == Phase::joining && now - job.since >= r.config.join_timeout) late.push_back(name);
+    if (job.phase != Phase::running) continue;
+    for (const auto& [rank, member] : job.ranks) {
+      if (!job.left.contains(rank) && now - member.heard >= r.config.heartbeat_timeout) {
+        dead.emplace_back(name, rank);
+        break;
+      }
+    }
+  }
+  for (const auto& [name, rank] : dead) {
+    r.end(name,
+          "rank " + std::to_string(rank) + " of job '" + name + "' has not been heard from for " +
+              seconds(r.config.heartbeat_timeout) + ": it died, or its host is unreachable",
+          rank, now);
+  }
+  for (const std::string& name : late) {
+    std::string missing;
+    const Job& job = r.jobs.at(name);
+    for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
+      if (!job.joined.contains(rank)) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    r.refuse_all(name, Refusal::bad_parameters,
+                 "job '" + name + "' did not become complete within " + seconds(r.config.join_timeout) + ": ranks " + missing +
+                     " are missing");
+  }
+}
+
+Time Registry::next_timeout() const {
+  Time next = never;
+  for (const auto& [name, job] : impl_->jobs) {
+    if (job.phase == Phase::joining) next = std::min(next, job.since + impl_->config.join_timeout);
+    if (job.phase != Phase::running) continue;
+    for (const auto& [rank, member] : job.ranks) {
+      if (!job.left.contains(rank)) next = std::min(next, member.heard + impl_->config.heartbeat_timeout);
+    }
+  }
+  for (const auto& [epoch, job] : impl_->failed) next = std::min(next, job.since + remember_failed);
+  return next;
+}
+
+void Registry::shut_down(Time now) {
+  Impl& r = *impl_;
+  r.closing = true;
+  std::vector<std::pair<std::string, Phase>> all;
+  for (const auto& [name, job] : r.jobs) all.emplace_back(name, job.phase);
+  for (const auto& [name, phase] : all) {
+    if (phase == Phase::running) r.end(name, "the aggregator is shutting down", std::nullopt, now);
+    else r.refuse_all(name, Refusal::shutting_down, "the aggregator is shutting down");
+  }
+}
+
+std::vector<StartJob> Registry::take_starts() { return std::exchange(impl_->starts, {}); }
+std::vector<StopJob> Registry::take_stops() { return std::exchange(impl_->stops, {}); }
+std::uint32_t Registry::slots_free() const { return impl_->slots_free; }
+
+std::vector<JobStatus> Registry::jobs() const {
+  std::vector<JobStatus> list;
+  const auto add = [&](const std::string& name, const Job& job) {
+    list.push_back({name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
+                    job.phase == Phase::running, job.failure});
+  };
+  for (const auto& [name, job] : impl_->jobs) add(name, job);
+  for (const auto& [epoch, job] : impl_->failed) add(impl_->names.at(epoch), job);
+  return list;
+}
+
+}  // namespace netsum::session
