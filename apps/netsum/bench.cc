@@ -1,0 +1,178 @@
+// `netsum bench all-reduce`: flags, and which way to run.
+#include "bench.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <numeric>
+
+#include "command.h"
+#include "netsum/error.h"
+
+namespace netsum::app {
+
+DType BenchOptions::dtype_value() const {
+  for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
+    if (dtype == to_string(each)) return each;
+  }
+  throw UsageError("--dtype is float32, int32, float16 or bfloat16, not '" + dtype + "'");
+}
+
+ReduceOp BenchOptions::op_value() const {
+  if (op == "sum") return ReduceOp::sum;
+  if (op == "avg") return ReduceOp::avg;
+  throw UsageError("--op is sum or avg, not '" + op + "'");
+}
+
+Progress::Progress(std::uint64_t total) : total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (terminal_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::show(std::uint64_t done) const {
+  if (!terminal_ || total_ == 0) return;
+  constexpr std::uint64_t width = 40;
+  const auto filled = static_cast<std::size_t>(width * done / total_);
+  const std::string bar = std::string(filled, '#') + std::string(width - filled, '.');
+  std::fprintf(stderr, "\r[%s] %llu/%llu", bar.c_str(), static_cast<unsigned long long>(done),
+               static_cast<unsigned long long>(total_));
+}
+
+namespace {
+
+class BenchCommand final : public Command {
+ public:
+  BenchCommand(CLI::App& app, Sections& sections) : Command(app, "bench.all-reduce", sections) {
+    Settings& s = settings();
+    s.add("protocol", options_.protocol, "NAME", "switchml, atp or netreduce");
+    s.add("elements", options_.elements, "E", "Elements of the tensor");
+    s.add("dtype", options_.dtype, "TYPE", "float32, int32, float16 or bfloat16");
+    s.add("op", options_.op, "OP", "sum or avg");
+    s.add("iterations", options_.iterations, "I", "Timed all-reduces")->check(CLI::Range(1, 1'000'000));
+    s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
+    s.add("seed", options_.seed, "S", "Seed of the inputs and, if --loss-seed is 0, of the losses");
+    s.add("loss", options_.loss, "P", "Drop each datagram with this probability at its receiver, both ways")
+        ->check(CLI::Range(0.0, 0.9));
+    s.add("loss-seed", options_.loss_seed, "S", "Seed of the losses alone");
+    s.add("threads", options_.threads, "T", "I/O threads of a worker")->check(CLI::Range(1, 256));
+    s.add("packet-elements", options_.packet_elements, "P", "64, 128 or a multiple of 256; 0: the most that the MTU takes");
+    s.add("slots", options_.slots, "N", "Window per lane, a power of two; 0: from the measured bandwidth-delay product");
+    s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
+    s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
+        ->check(CLI::Range(0.001, 1e6));
+    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
+    s.add_flag("json", options_.json, "Print one JSON object in place of a table");
+    const auto local = "Everything on this machine";
+    s.add("workers", options_.workers, "N", "Worker processes")->check(CLI::Range(1, 256))->group(local);
+    s.add("aggregators", options_.aggregators, "M", "Aggregator processes; chunks are sharded over them")
+        ->check(CLI::Range(1, 64))
+        ->group(local);
+    s.add("switch-threads", options_.switch_threads, "T", "I/O threads of an aggregator")
+        ->check(CLI::Range(1, 256))
+        ->group(local);
+    s.add("switch-slots", options_.switch_slots, "N", "Slots of an aggregator")->check(CLI::PositiveNumber)->group(local);
+    const auto across = "One worker, across hosts";
+    s.add("switch", options_.switches, "HOST:PORT[,...]", "The aggregators, in the same order on all ranks")->group(across);
+    s.add("job", options_.job, "NAME", "Ranks of the same job meet")->group(across);
+    s.add("rank", options_.rank, "R", "This worker")->group(across);
+    s.add("world-size", options_.world_size, "N", "Workers of the job")->check(CLI::Range(1, 256))->group(across);
+    s.add("token-file", options_.token_file, "FILE", "Secret that the aggregator wants, in the first line")->group(across);
+    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channel is TLS")->group(across);
+    s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements")->group("");
+    app.footer(
+        "Every result of every iteration on every rank is compared with the exact sum, which the benchmark computes "
+        "itself:\n"
+        "`wrong` counts elements outside the bound of docs/numerics.md, and any makes the exit code 1. TAT is the tensor\n"
+        "aggregation time, that of the slowest rank; ATE/s the elements per second at the median TAT.\n"
+        "Examples:\n"
+        "  netsum bench all-reduce --workers 4 --elements 25000000 --iterations 10 --json\n"
+        "  netsum bench all-reduce --workers 4 --loss 0.01 --aggregators 2\n"
+        "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 0 --world-size 2   on one host, and\n"
+        "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 1 --world-size 2   on another");
+  }
+
+  int run() override {
+    check();
+    int exit_code = exit_done;
+    std::vector<RankReport> ranks;
+    if (options_.switches.empty()) {
+      ranks = run_local(options_, exit_code);
+      if (ranks.empty()) return exit_code;
+    } else {
+      ranks = run_one();
+      if (options_.rank_report) {
+        std::printf("%s\n", ranks.front().text().c_str());
+        return exit_done;
+      }
+    }
+    const BenchReport report(options_, ranks);
+    std::fputs(options_.json ? report.json(options_).c_str() : report.table(options_).c_str(), stdout);
+    if (report.verdict.wrong == 0) return exit_done;
+    std::fprintf(stderr, "netsum: %llu wrong elements%s\n", static_cast<unsigned long long>(report.verdict.wrong),
+                 report.bit_identical ? "" : "; the ranks' results differ");
+    return exit_failed;
+  }
+
+ private:
+  void check() {
+    if (options_.protocol == "atp" || options_.protocol == "netreduce") {
+      throw UsageError("--protocol " + options_.protocol + " is not available yet; switchml is");
+    }
+    if (options_.protocol != "switchml") {
+      throw UsageError("--protocol is switchml, atp or netreduce, not '" + options_.protocol + "'");
+    }
+    static_cast<void>(options_.dtype_value());
+    static_cast<void>(options_.op_value());
+    if (options_.loss_seed == 0) options_.loss_seed = options_.seed;
+    const auto clash = [&](const std::string& one, const std::string& other) {
+      const std::string &a = settings().origin(one), &b = settings().origin(other);
+      if (!a.empty() && !b.empty()) throw UsageError(a + " and --" + other + " (from " + b + ") exclude each other");
+    };
+    if (options_.switches.empty()) {
+      for (const auto* name : {"rank", "world-size", "token-file", "tls-ca"}) {
+        if (!settings().origin(name).empty()) {
+          throw UsageError(settings().origin(name) +
+                           " needs --switch HOST:PORT: without it all workers run on this machine");
+        }
+      }
+      return;
+    }
+    for (const auto* name : {"workers", "aggregators", "switch-threads", "switch-slots"}) clash("switch", name);
+    if (options_.world_size == 0) throw UsageError("--switch needs --rank R and --world-size N");
+    if (options_.rank >= options_.world_size) {
+      throw UsageError("--rank " + std::to_string(options_.rank) + " is not below --world-size " +
+                       std::to_string(options_.world_size));
+    }
+    options_.workers = options_.world_size;
+  }
+
+  [[nodiscard]] std::vector<RankReport> run_one() {
+    const Progress progress(options_.rank_report || options_.rank != 0 ? 0 : options_.iterations);
+    try {
+      return run_rank(options_, !options_.rank_report, [&](std::uint32_t done) {
+        if (options_.rank_report) {
+          std::printf("iteration %u\n", done);
+          std::fflush(stdout);
+        } else {
+          progress.show(done);
+        }
+      });
+    } catch (const Error& error) {
+      throw Error(error.code(), "rank " + std::to_string(options_.rank) + ": " + error.what());
+    }
+  }
+
+  BenchOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_command(CLI::App& root, Sections& sections) {
+  CLI::App* bench = root.add_subcommand("bench", "Measure a collective, and check every result");
+  bench->require_subcommand(1);
+  return std::make_unique<BenchCommand>(*bench->add_subcommand("all-reduce", "Measure all-reduce, and check every result"),
+                                        sections);
+}
+
+}  // namespace netsum::app

@@ -1,0 +1,91 @@
+// The parts of `netsum bench all-reduce`: bench.cc has its flags, bench_worker.cc runs one rank, bench_local.cc runs all of
+// them as processes, bench_report.cc makes one report of what the ranks measured.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "netsum/types.h"
+#include "oracle.h"
+
+namespace netsum::app {
+
+struct BenchOptions {
+  std::string protocol = "switchml", dtype = "float32", op = "sum";
+  std::uint64_t elements = 1'000'000;
+  std::uint32_t iterations = 10, warmup = 2;
+  double loss = 0;
+  std::uint64_t seed = 1, loss_seed = 0;  // loss_seed 0: follows seed
+  std::uint32_t threads = 1, packet_elements = 0, slots = 0;
+  bool pin = false;
+  double connect_deadline_seconds = 10, deadline_seconds = 60;
+  bool json = false;
+  // All ranks on this machine
+  std::uint32_t workers = 2, aggregators = 1, switch_threads = 1, switch_slots = 16384;
+  // One rank
+  std::string switches, job = "bench";
+  std::uint32_t rank = 0, world_size = 0;
+  std::string token_file, tls_ca;
+  bool rank_report = false;  // print lines for a parent: "iteration I" as they end, then this rank's report
+
+  [[nodiscard]] DType dtype_value() const;
+  [[nodiscard]] ReduceOp op_value() const;
+};
+
+// What one rank measured: sums over its timed iterations, but for the lists.
+struct RankReport {
+  std::uint32_t rank = 0;
+  std::vector<std::uint64_t> nanoseconds;  // of each iteration
+  std::vector<std::uint64_t> hashes;       // of each iteration's result
+  Verdict verdict;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint64_t packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_down = 0;
+  std::uint64_t packets_dropped_up = 0;  // of all ranks, by the aggregators' counters; rank 0 alone asks them
+  std::string placement;
+
+  [[nodiscard]] std::string text() const;  // one line of JSON
+  [[nodiscard]] static RankReport parse(std::string_view text);
+};
+
+struct BenchReport {
+  std::vector<double> seconds;  // of each iteration: the slowest rank's time
+  Verdict verdict;              // of all ranks; results that differ between ranks are wrong
+  bool bit_identical = true;
+  std::uint64_t result_hash = 0;
+  double bytes_sent = 0, bytes_received = 0;  // of one worker and one all-reduce, like the packets
+  double packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_up = 0, packets_dropped_down = 0;
+  std::string placement;
+
+  BenchReport(const BenchOptions& options, const std::vector<RankReport>& ranks);
+  [[nodiscard]] std::string json(const BenchOptions& options) const;
+  [[nodiscard]] std::string table(const BenchOptions& options) const;
+};
+
+// A bar on stderr if that is a terminal, else nothing.
+class Progress {
+ public:
+  explicit Progress(std::uint64_t total);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void show(std::uint64_t done) const;
+
+ private:
+  std::uint64_t total_;
+  bool terminal_;
+};
+
+// Runs one rank against the aggregators of options.switches. Throws Error. With `gather`, the other ranks' reports too,
+// exchanged through the communicator; else its own alone.
+[[nodiscard]] std::vector<RankReport> run_rank(const BenchOptions& options, bool gather,
+                                               const std::function<void(std::uint32_t)>& on_iteration);
+
+// Runs aggregators and workers as child processes. Returns their reports; on failure none, and `exit_code` says how it
+// ended.
+[[nodiscard]] std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code);
+
+}  // namespace netsum::app

@@ -1,0 +1,158 @@
+// From what the ranks measured to one report.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "bench.h"
+
+namespace netsum::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[nodiscard]] double quantile(std::vector<double> values, double share) {  // nearest rank
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<std::size_t>(share * static_cast<double>(values.size()) + 0.999999);
+  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
+}
+
+[[nodiscard]] double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+[[nodiscard]] double algorithm_gbps(const BenchOptions& options, double seconds) {
+  return static_cast<double>(options.elements * bytes_of(options.dtype_value())) * 8e-9 / seconds;
+}
+
+}  // namespace
+
+std::string RankReport::text() const {
+  return Json{{"rank", rank},
+              {"nanoseconds", nanoseconds},
+              {"hashes", hashes},
+              {"wrong", verdict.wrong},
+              {"max_abs_error", verdict.max_abs_error},
+              {"error_bound", verdict.error_bound},
+              {"max_error_over_bound", verdict.max_error_over_bound},
+              {"bytes_sent", bytes_sent},
+              {"bytes_received", bytes_received},
+              {"packets_sent", packets_sent},
+              {"packets_received", packets_received},
+              {"packets_retransmitted", packets_retransmitted},
+              {"packets_dropped_down", packets_dropped_down},
+              {"packets_dropped_up", packets_dropped_up},
+              {"placement", placement}}
+      .dump();
+}
+
+RankReport RankReport::parse(std::string_view text) {
+  const Json json = Json::parse(text);
+  RankReport report;
+  json.at("rank").get_to(report.rank);
+  json.at("nanoseconds").get_to(report.nanoseconds);
+  json.at("hashes").get_to(report.hashes);
+  json.at("wrong").get_to(report.verdict.wrong);
+  // JSON has no NaN or infinity: null, which only a wrong result can give.
+  const auto number = [&](const char* key) { return json.at(key).is_null() ? HUGE_VAL : json.at(key).get<double>(); };
+  report.verdict.max_abs_error = number("max_abs_error");
+  report.verdict.error_bound = number("error_bound");
+  report.verdict.max_error_over_bound = number("max_error_over_bound");
+  json.at("bytes_sent").get_to(report.bytes_sent);
+  json.at("bytes_received").get_to(report.bytes_received);
+  json.at("packets_sent").get_to(report.packets_sent);
+  json.at("packets_received").get_to(report.packets_received);
+  json.at("packets_retransmitted").get_to(report.packets_retransmitted);
+  json.at("packets_dropped_down").get_to(report.packets_dropped_down);
+  json.at("packets_dropped_up").get_to(report.packets_dropped_up);
+  json.at("placement").get_to(report.placement);
+  return report;
+}
+
+BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankReport>& ranks)
+    : seconds(options.iterations), placement(ranks.front().placement) {
+  const double share = 1.0 / (static_cast<double>(ranks.size()) * options.iterations);
+  for (const RankReport& rank : ranks) {
+    verdict.merge(rank.verdict);
+    bytes_sent += share * static_cast<double>(rank.bytes_sent);
+    bytes_received += share * static_cast<double>(rank.bytes_received);
+    packets_sent += share * static_cast<double>(rank.packets_sent);
+    packets_received += share * static_cast<double>(rank.packets_received);
+    packets_retransmitted += share * static_cast<double>(rank.packets_retransmitted);
+    packets_dropped_down += share * static_cast<double>(rank.packets_dropped_down);
+    packets_dropped_up += share * static_cast<double>(rank.packets_dropped_up);
+  }
+  for (std::uint32_t i = 0; i < options.iterations; ++i) {
+    result_hash = hash_of(result_hash, ranks.front().hashes.at(i));
+    for (const RankReport& rank : ranks) {
+      seconds[i] = std::max(seconds[i], 1e-9 * static_cast<double>(rank.nanoseconds.at(i)));
+      if (rank.hashes.at(i) == ranks.front().hashes.at(i)) continue;
+      bit_identical = false;  // which of the elements differ is not known here: all of them count
+      verdict.wrong += std::max<std::uint64_t>(options.elements, 1);
+    }
+  }
+}
+
+std::string BenchReport::json(const BenchOptions& options) const {
+  const double middle = median(seconds);
+  const Json json{
+      {"protocol", options.protocol},
+      {"workers", options.workers},
+      {"elements", options.elements},
+      {"dtype", options.dtype},
+      {"op", options.op},
+      {"iterations", options.iterations},
+      {"loss", options.loss},
+      {"placement", placement},
+      {"tat_seconds",
+       {{"min", quantile(seconds, 0)}, {"median", middle}, {"p99", quantile(seconds, 0.99)}, {"max", quantile(seconds, 1)}}},
+      {"ate_per_second", static_cast<double>(options.elements) / middle},
+      {"algorithm_gbps", algorithm_gbps(options, middle)},
+      {"wire_bytes_per_worker", {{"sent", bytes_sent}, {"received", bytes_received}}},
+      {"packets",
+       {{"sent", packets_sent},
+        {"received", packets_received},
+        {"retransmitted", packets_retransmitted},
+        {"dropped_up", packets_dropped_up},
+        {"dropped_down", packets_dropped_down}}},
+      {"max_abs_error", verdict.max_abs_error},
+      {"error_bound", verdict.error_bound},
+      {"max_error_over_bound", verdict.max_error_over_bound},
+      {"wrong", verdict.wrong},
+      {"bit_identical", bit_identical},
+      {"result_hash", fmt::format("{:016x}", result_hash)}};
+  return json.dump(2) + "\n";
+}
+
+std::string BenchReport::table(const BenchOptions& options) const {
+  const double middle = median(seconds);
+  const double tensor_bytes = static_cast<double>(options.elements * bytes_of(options.dtype_value()));
+  const auto percent = [&](double bytes) { return tensor_bytes > 0 ? 100 * bytes / tensor_bytes : 0; };
+  std::string out;
+  const auto row = [&](const char* name, const std::string& value) { out += fmt::format("{:<22}{}\n", name, value); };
+  row("all-reduce",
+      fmt::format("{} {} of {} elements ({:.1f} MB), {} workers, {} iterations, loss {}", options.protocol, options.op,
+                  options.elements, tensor_bytes * 1e-6, options.workers, options.iterations, options.loss));
+  row("dtype", options.dtype);
+  row("placement", placement);
+  row("TAT", fmt::format("{:.3f} ms median, {:.3f} min, {:.3f} p99, {:.3f} max", middle * 1e3, quantile(seconds, 0) * 1e3,
+                         quantile(seconds, 0.99) * 1e3, quantile(seconds, 1) * 1e3));
+  row("ATE/s", fmt::format("{:.1f} million", static_cast<double>(options.elements) / middle * 1e-6));
+  row("algorithm bandwidth", fmt::format("{:.2f} Gbit/s", algorithm_gbps(options, middle)));
+  row("bytes per worker",
+      fmt::format("{:.2f} MB sent ({:.1f} % of the tensor), {:.2f} MB received ({:.1f} %)", bytes_sent * 1e-6,
+                  percent(bytes_sent), bytes_received * 1e-6, percent(bytes_received)));
+  row("packets per worker",
+      fmt::format("{:.1f} sent, {:.1f} received, {:.1f} retransmitted, {:.1f} dropped up, {:.1f} down", packets_sent,
+                  packets_received, packets_retransmitted, packets_dropped_up, packets_dropped_down));
+  row("error", fmt::format("{:.3g} at most, bound {:.3g}, error/bound {:.3f} at most", verdict.max_abs_error,
+                           verdict.error_bound, verdict.max_error_over_bound));
+  row("wrong", fmt::format("{}{}", verdict.wrong, bit_identical ? ", all ranks have the same bits" : ", RANKS DIFFER"));
+  row("result hash", fmt::format("{:016x}", result_hash));
+  return out;
+}
+
+}  // namespace netsum::app

@@ -1,0 +1,131 @@
+// One rank of `netsum bench all-reduce`.
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "bench.h"
+#include "config.h"
+#include "control/client.h"
+#include "netsum/communicator.h"
+
+namespace netsum::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Every rank's bytes, on every rank: each adds its own to zeros in a place of their own, so an int32 sum is a gather.
+std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
+  std::vector<std::int32_t> lengths(comm.world_size());
+  lengths[comm.rank()] = static_cast<std::int32_t>(mine.size());
+  comm.all_reduce(std::span<std::int32_t>(lengths), ReduceOp::sum);
+  const auto words_of = [](std::int32_t bytes) { return (static_cast<std::size_t>(bytes) + 3) / 4; };
+  std::vector<std::size_t> begins;
+  std::size_t words = 0;
+  for (const std::int32_t length : lengths) {
+    begins.push_back(words);
+    words += words_of(length);
+  }
+  std::vector<std::int32_t> all(words);
+  std::memcpy(all.data() + begins[comm.rank()], mine.data(), mine.size());
+  comm.all_reduce(std::span<std::int32_t>(all), ReduceOp::sum);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    std::string text(static_cast<std::size_t>(lengths[rank]), '\0');
+    std::memcpy(text.data(), all.data() + begins[rank], text.size());
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+// Datagrams that the aggregators dropped on purpose so far.
+std::uint64_t dropped_at(const Options& options) {
+  std::uint64_t dropped = 0;
+  for (const auto& address : options.aggregators) {
+    control::Client client({address, options.token, options.tls_ca});
+    for (const auto& [name, value] : client.report(options.connect_deadline).counters) {
+      if (name.find("dropped_injected") != std::string::npos) dropped += value;
+    }
+  }
+  return dropped;
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+}
+
+Options communicator_options(const BenchOptions& options) {
+  Options result;
+  result.aggregators = split_list(options.switches);
+  result.job = options.job;
+  result.rank = options.rank;
+  result.world_size = options.world_size;
+  result.packet_elements = options.packet_elements;
+  result.slots = options.slots;
+  result.threads = options.threads;
+  result.pin_threads = options.pin;
+  result.connect_deadline = milliseconds(options.connect_deadline_seconds);
+  result.operation_deadline = milliseconds(options.deadline_seconds);
+  result.token = read_token(options.token_file);
+  result.tls_ca = options.tls_ca;
+  result.loss = options.loss;
+  result.loss_seed = options.loss_seed;
+  if (options.rank == 0) result.log = [](const std::string& line) { spdlog::info("{}", line); };
+  return result;
+}
+
+// Counts what the timed all-reduces alone cost: barriers between them are not theirs.
+void add_difference(RankReport& report, const Statistics& before, const Statistics& after) {
+  report.bytes_sent += after.wire_bytes_sent - before.wire_bytes_sent;
+  report.bytes_received += after.wire_bytes_received - before.wire_bytes_received;
+  report.packets_sent += after.packets_sent - before.packets_sent;
+  report.packets_received += after.packets_received - before.packets_received;
+  report.packets_retransmitted += after.packets_retransmitted - before.packets_retransmitted;
+  report.packets_dropped_down += after.packets_dropped_down - before.packets_dropped_down;
+}
+
+}  // namespace
+
+std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
+                                 const std::function<void(std::uint32_t)>& on_iteration) {
+  const Options connect = communicator_options(options);
+  Communicator comm = Communicator::connect(connect);
+  const DType dtype = options.dtype_value();
+  const ReduceOp op = options.op_value();
+  const Oracle oracle(options.seed, options.world_size, dtype, op);
+  std::vector<std::byte> tensor(options.elements * bytes_of(dtype));
+  const TensorView view{tensor.data(), options.elements, dtype};
+
+  RankReport report;
+  report.rank = options.rank;
+  report.placement = comm.placement();
+  const bool asks = options.rank == 0 && options.loss > 0;
+  std::uint64_t dropped_before = 0;
+  // Warm-up iterations count backwards, so that the timed ones have the same inputs whatever their number.
+  for (std::uint32_t i = 0; i < options.warmup; ++i) {
+    oracle.fill(tensor, options.rank, ~std::uint64_t{i});
+    comm.all_reduce(view, op);
+  }
+  if (asks) dropped_before = dropped_at(connect);
+  for (std::uint32_t i = 0; i < options.iterations; ++i) {
+    oracle.fill(tensor, options.rank, i);
+    comm.barrier();
+    const Statistics before = comm.statistics();
+    const auto begin = Clock::now();
+    comm.all_reduce(view, op);
+    const auto end = Clock::now();
+    add_difference(report, before, comm.statistics());
+    report.nanoseconds.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(end - begin).count()));
+    report.verdict.merge(oracle.check(tensor, i));
+    report.hashes.push_back(hash_of(tensor));
+    on_iteration(i + 1);
+  }
+  comm.barrier();  // nobody measures any more
+  if (asks) report.packets_dropped_up = dropped_at(connect) - dropped_before;
+  if (!gather_all) return {report};
+  std::vector<RankReport> reports;
+  for (const auto& text : gather(comm, report.text())) reports.push_back(RankReport::parse(text));
+  return reports;
+}
+
+}  // namespace netsum::app

@@ -1,0 +1,36 @@
+// A subcommand of netsum: it declares its flags in its constructor and runs after they were resolved.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config.h"
+
+namespace netsum::app {
+
+enum ExitCode : int { exit_done = 0, exit_failed = 1, exit_usage = 2, exit_unreachable = 3 };
+
+class Command {
+ public:
+  Command(CLI::App& app, std::string section, Sections& sections)
+      : app_(app), settings_(app, std::move(section), sections) {}
+  virtual ~Command() = default;
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  [[nodiscard]] bool chosen() const { return app_.parsed(); }
+  [[nodiscard]] Settings& settings() { return settings_; }
+
+  // The exit code. May throw UsageError or netsum::Error.
+  [[nodiscard]] virtual int run() = 0;
+
+ private:
+  CLI::App& app_;
+  Settings settings_;
+};
+
+[[nodiscard]] std::unique_ptr<Command> make_switch_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_bench_command(CLI::App& root, Sections& sections);
+
+}  // namespace netsum::app

@@ -1,0 +1,69 @@
+// Settings of a subcommand: flags over NETSUM_* variables over a TOML file over defaults. One declaration serves all of
+// them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace netsum::app {
+
+// Bad usage: exit code 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The tables and keys that a file may have: it may configure several subcommands, and an unknown key in any is an error.
+using Sections = std::map<std::string, std::set<std::string>>;
+
+class Settings {
+ public:
+  // `section`: the TOML table, which is the subcommand's words with dots between ("bench.all-reduce").
+  Settings(CLI::App& app, std::string section, Sections& sections);
+
+  // --NAME VALUE, NETSUM_NAME, or NAME in the file; the target's value is the default.
+  template <class T>
+  CLI::Option* add(const std::string& name, T& target, const std::string& value_name, const std::string& help) {
+    CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->capture_default_str();
+    declare({name, option, std::is_same_v<T, std::string> ? Kind::text : Kind::number, {}});
+    return option;
+  }
+  CLI::Option* add_flag(const std::string& name, bool& target, const std::string& help);
+
+  // After the command line was parsed: takes what it left out from the environment and from the file `config`.
+  void resolve();
+
+  // Where a setting's value came from, in words ("--loss", "NETSUM_LOSS", "netsum.toml"); empty: the default.
+  [[nodiscard]] const std::string& origin(const std::string& name) const;
+
+  [[nodiscard]] bool print_only() const { return print_config_; }
+  [[nodiscard]] std::string print() const;  // TOML, with each setting's origin as a comment
+
+ private:
+  enum class Kind { text, number, boolean };
+  struct Setting {
+    std::string name;
+    CLI::Option* option;
+    Kind kind;
+    std::string origin;
+  };
+  void declare(Setting setting);
+  void take(Setting& setting, const std::string& value, const std::string& origin);
+  void read_file(const std::string& path);
+
+  CLI::App& app_;
+  std::string section_;
+  Sections& sections_;
+  std::vector<Setting> settings_;
+  std::string config_;
+  bool print_config_ = false;
+};
+
+[[nodiscard]] std::vector<std::string> split_list(const std::string& comma_separated);
+[[nodiscard]] std::string read_token(const std::string& path);  // a secret from a file, without the newline at its end
+
+}  // namespace netsum::app

@@ -1,0 +1,88 @@
+// netsum: one binary, one file a subcommand. Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not
+// reachable or refused. Data goes to stdout; logs, progress and errors to stderr.
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+
+#include "command.h"
+#include "netsum/error.h"
+
+namespace {
+
+using namespace netsum::app;
+
+// One line, whatever the text holds.
+int fail(int code, std::string text) {
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  std::fprintf(stderr, "netsum: %s\n", text.c_str());
+  return code;
+}
+
+int exit_code(netsum::ErrorCode code) {
+  switch (code) {
+    case netsum::ErrorCode::bad_argument:
+      return exit_usage;
+    case netsum::ErrorCode::unreachable:
+    case netsum::ErrorCode::refused:
+      return exit_unreachable;
+    default:
+      return exit_failed;
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App root{"Sums the gradients of distributed training inside the network.", "netsum"};
+  root.set_version_flag("--version", "netsum " NETSUM_VERSION);
+  root.require_subcommand(1);
+  root.footer(
+      "Examples:\n"
+      "  netsum switch --listen 0.0.0.0:7170                      run an aggregator\n"
+      "  netsum status --switch 10.0.0.1:7170                     what it does, and whom it waits for\n"
+      "  netsum bench all-reduce --workers 4 --elements 25000000  aggregator and workers on this machine\n"
+      "\n"
+      "Every flag can also be set as NETSUM_<FLAG> (NETSUM_LISTEN) or in a TOML file (--config): a flag wins over the\n"
+      "variable, the variable over the file. `netsum <subcommand> --help` shows the flags.\n"
+      "Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not reachable or refused.");
+  Sections sections;
+  const std::array commands{make_switch_command(root, sections), make_status_command(root, sections),
+                            make_bench_command(root, sections)};
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return root.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return fail(exit_usage, std::string(error.what()) + " (see netsum --help)");
+  }
+  for (const auto& command : commands) {
+    if (!command->chosen()) continue;
+    command->settings().resolve();
+    if (command->settings().print_only()) {
+      std::fputs(command->settings().print().c_str(), stdout);
+      return exit_done;
+    }
+    return command->run();
+  }
+  return exit_usage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto logger = spdlog::stderr_color_mt("netsum");
+  logger->set_pattern("%H:%M:%S.%e %n[%P] %^%l%$ %v");
+  spdlog::set_default_logger(logger);
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& error) {
+    return fail(exit_usage, error.what());
+  } catch (const netsum::Error& error) {
+    return fail(exit_code(error.code()), error.what());
+  } catch (const std::exception& error) {
+    return fail(exit_failed, error.what());
+  }
+}

@@ -1,0 +1,44 @@
+// What an all-reduce must give, computed by the benchmark itself: inputs that every rank can recompute from the seed, their
+// exact sum, and the bound of docs/numerics.md. Shares no code with what it judges.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "netsum/types.h"
+
+namespace netsum::app {
+
+struct Verdict {
+  std::uint64_t wrong = 0;          // elements outside their bound
+  double max_abs_error = 0;         // over all elements
+  double error_bound = 0;           // the largest of all elements' bounds
+  double max_error_over_bound = 0;  // at most 1 if nothing is wrong
+
+  void merge(const Verdict& other);
+};
+
+class Oracle {
+ public:
+  Oracle(std::uint64_t seed, std::uint32_t world_size, DType dtype, ReduceOp op)
+      : seed_(seed), world_size_(world_size), dtype_(dtype), op_(op) {}
+
+  // This rank's input of this iteration. Blocks of 256 elements have different magnitudes on different ranks.
+  void fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
+
+  // Judges a result against the inputs of all ranks.
+  [[nodiscard]] Verdict check(std::span<const std::byte> tensor, std::uint64_t iteration) const;
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t world_size_;
+  DType dtype_;
+  ReduceOp op_;
+};
+
+// 64 bits that differ whenever two results differ in a bit, for comparing ranks and runs (not against an adversary).
+[[nodiscard]] std::uint64_t hash_of(std::span<const std::byte> bytes);
+[[nodiscard]] std::uint64_t hash_of(std::uint64_t hash, std::uint64_t next);
+
+}  // namespace netsum::app
