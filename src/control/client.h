@@ -9,31 +9,13 @@
 
 #include "netsum/error.h"
 #include "session/registry.h"
+#include "telemetry/report.h"
 
 namespace netsum::control {
 
 struct Hello {
   std::vector<Endpoint> lanes;  // the aggregator's data sockets, one a thread
   std::uint64_t instance = 0;   // random, new at every start of the aggregator
-};
-
-// Per job, from the lanes: name and value, as in the Prometheus endpoint.
-struct JobReport {
-  session::JobStatus job;
-  std::vector<std::pair<std::string, std::uint64_t>> counters;
-  struct Stalled {
-    std::uint64_t operation;
-    std::uint32_t chunk, slot;
-    std::vector<std::uint32_t> missing;
-  };
-  std::vector<Stalled> stalled;  // oldest first, a few
-};
-struct Report {
-  std::string version;
-  double uptime_seconds = 0;
-  std::uint32_t lanes = 0, slots = 0, slots_free = 0;
-  std::vector<std::pair<std::string, std::uint64_t>> counters;  // of the whole aggregator
-  std::vector<JobReport> jobs;
 };
 
 struct ClientOptions {
@@ -54,7 +36,7 @@ class Client {
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                                   std::chrono::milliseconds deadline);
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);
-  [[nodiscard]] Report report(std::chrono::milliseconds deadline);
+  [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
 
  private:
   struct Impl;

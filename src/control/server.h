@@ -23,7 +23,7 @@ struct ServerHooks {
   std::function<void(const session::StartJob&)> start_job;   // returns once every lane serves the job
   std::function<void(const session::StopJob&)> stop_job;     // returns once no lane does
   // Fills counters and stalled chunks of the whole and of each job in `report` (jobs' statuses are already there).
-  std::function<void(Report&)> fill_report;
+  std::function<void(telemetry::Report&)> fill_report;
   std::function<void(const std::string&)> log;
 };
 
@@ -35,7 +35,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] std::string address() const;
-  [[nodiscard]] Report report();
+  [[nodiscard]] telemetry::Report report();
 
  private:
   struct Impl;

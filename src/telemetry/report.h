@@ -1,0 +1,38 @@
+// What an aggregator tells about itself: to `netsum status` as a table or JSON, to Prometheus as text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "session/registry.h"
+
+namespace netsum::telemetry {
+
+using Counters = std::vector<std::pair<std::string, std::uint64_t>>;  // in a fixed order; names as in the Prometheus endpoint
+
+struct JobReport {
+  session::JobStatus job;
+  Counters counters;
+  struct Stalled {
+    std::uint64_t operation;
+    std::uint32_t chunk, slot;
+    std::vector<std::uint32_t> missing;
+  };
+  std::vector<Stalled> stalled;  // oldest first, a few
+};
+
+struct Report {
+  std::string version;
+  double uptime_seconds = 0;
+  std::uint32_t lanes = 0, slots = 0, slots_free = 0;
+  Counters counters;  // of the whole aggregator
+  std::vector<JobReport> jobs;
+};
+
+[[nodiscard]] std::string to_json(const Report& report);
+[[nodiscard]] Report from_json(const std::string& text);  // throws Error: internal, if it is none
+[[nodiscard]] std::string to_table(const Report& report);
+
+}  // namespace netsum::telemetry
