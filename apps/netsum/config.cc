@@ -96,8 +96,8 @@ void Settings::read_file(const std::string& path) {
   try {
     table = toml::parse_file(path);
   } catch (const toml::parse_error& error) {
-    throw UsageError(path + ": " + std::string(error.description()) + " in line " +
-                     std::to_string(error.source().begin.line));
+    const auto line = error.source().begin.line;
+    throw UsageError(path + ": " + std::string(error.description()) + (line > 0 ? " in line " + std::to_string(line) : ""));
   }
   check_keys(table, "", path, sections_);
   const auto section = table.at_path(section_);
@@ -118,9 +118,9 @@ std::string Settings::print() const {
   std::ostringstream out;
   out << "[" << section_ << "]\n";
   for (const Setting& setting : settings_) {
-    if (setting.name == "config") continue;
+    if (setting.name == "config" || setting.option->get_group().empty()) continue;
     std::string value = setting.option->count() > 0 ? setting.option->as<std::string>() : setting.option->get_default_str();
-    if (setting.kind == Kind::boolean && value.empty()) value = "false";
+    if (setting.kind == Kind::boolean) value = setting.option->count() > 0 && setting.option->as<bool>() ? "true" : "false";
     out << setting.name << " = ";
     if (setting.kind == Kind::text) {
       out << toml::value<std::string>(value);
