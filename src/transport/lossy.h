@@ -20,14 +20,20 @@ class Lossy final : public Transport {
         key_(mix(seed) ^ mix(stream ^ 0x5851f42d4c957f2dULL)) {}
 
   std::span<const RxView> receive() override {
-    const std::span<const RxView> all = inner_->receive();
+    std::span<const RxView> all;
     kept_.clear();
-    for (const RxView& view : all) {
-      if (mix(key_ + number_++ * 0x9e3779b97f4a7c15ULL) >> 11 < threshold_) ++dropped_;
-      else kept_.push_back(view);
-    }
     // Empty means "nothing there": a batch that was dropped whole must not end the caller's loop.
-    return kept_.empty() && !all.empty() ? receive() : std::span<const RxView>(kept_);
+    do {
+      all = inner_->receive();
+      for (const RxView& view : all) {
+        if (mix(key_ + number_++ * 0x9e3779b97f4a7c15ULL) >> 11 < threshold_) {
+          ++dropped_;
+        } else {
+          kept_.push_back(view);
+        }
+      }
+    } while (kept_.empty() && !all.empty());
+    return kept_;
   }
 
   Sink& sink() override { return inner_->sink(); }

@@ -16,8 +16,8 @@ struct Counters {
   std::uint64_t packets_sent = 0, packets_received = 0;
   std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;  // Ethernet (14) + IP + UDP + datagram
   std::uint64_t dropped_injected = 0;                          // by lossy.h
-  std::uint64_t send_failures = 0;                             // datagrams that the kernel refused (full buffer, unreachable)
-  std::uint64_t truncated = 0;                                 // longer than any receive buffer
+  std::uint64_t send_failures = 0;  // datagrams that the kernel refused (full buffer, unreachable)
+  std::uint64_t truncated = 0;      // longer than any receive buffer
 };
 
 class Transport {

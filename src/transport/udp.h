@@ -7,21 +7,25 @@
 #include <string>
 
 #include "base/endpoint.h"
+#include "transport/addresses.h"
 #include "transport/transport.h"
 
 namespace netsum::transport {
 
 struct UdpOptions {
-  Endpoint bind;                      // an unspecified address of either family, or a local one; port 0: any
-  bool ipv6 = false;                  // which family an unspecified `bind` means
-  std::optional<Endpoint> peer;       // connects the socket: the kernel then drops datagrams of others
-  std::size_t buffer_bytes = 8 << 20; // asked of the kernel, each way
-  bool segmentation = true;           // false: as on a kernel without UDP_SEGMENT and UDP_GRO
+  // An unspecified address of either family, or a local one; port 0: any. A socket bound to an unspecified address answers
+  // from the address that its route prefers, which on a host with several may not be the one that was written to.
+  Endpoint bind{};
+  bool ipv6 = false;                   // which family an unspecified `bind` means; IPv6 takes IPv4 datagrams too
+  std::optional<Endpoint> peer{};      // connects the socket: the kernel then drops datagrams of others
+  std::size_t buffer_bytes = 8 << 20;  // asked of the kernel, each way
+  bool segmentation = true;            // false: as on a kernel without UDP_SEGMENT and UDP_GRO
 };
 
 class Udp final : public Transport {
  public:
-  explicit Udp(const UdpOptions& options);  // throws Error: refused (address in use), bad_argument
+  // Throws Error: refused (address in use, no such family), bad_argument (families differ), unreachable (no route).
+  explicit Udp(const UdpOptions& options);
   ~Udp() override;
 
   std::span<const RxView> receive() override;
@@ -30,18 +34,12 @@ class Udp final : public Transport {
   Endpoint local() const override;
   Counters counters() const override;
 
-  [[nodiscard]] std::uint32_t mtu() const;            // of the path to the peer, IP headers included
-  [[nodiscard]] std::string buffer_warning() const;   // empty, or what the kernel gave less and the sysctl that raises it
+  [[nodiscard]] std::uint32_t mtu() const;           // of the path to the peer, IP headers included; 1500 without a peer
+  [[nodiscard]] std::string buffer_warning() const;  // empty, or what the kernel gave less and the sysctl that raises it
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// "host:port" or "[v6]:port"; throws Error: bad_argument (not of that form), unreachable (no such host).
-[[nodiscard]] Endpoint resolve(const std::string& address);
-[[nodiscard]] std::string to_string(const Endpoint& endpoint);
-[[nodiscard]] bool is_ipv4(const Endpoint& endpoint);
-[[nodiscard]] bool is_unspecified(const Endpoint& endpoint);
 
 }  // namespace netsum::transport

@@ -1,0 +1,31 @@
+// Endpoints as text, as socket addresses, and what their headers cost on the wire.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <string>
+
+#include "base/endpoint.h"
+
+namespace netsum::transport {
+
+// "host:port" or "[v6]:port"; of a host with addresses of both families the IPv4 one, because that is what servers listen on
+// unless told otherwise. Throws Error: bad_argument (not of that form), unreachable (no such host).
+[[nodiscard]] Endpoint resolve(const std::string& address);
+[[nodiscard]] std::string to_string(const Endpoint& endpoint);
+[[nodiscard]] bool is_ipv4(const Endpoint& endpoint);
+[[nodiscard]] bool is_unspecified(const Endpoint& endpoint);
+
+[[nodiscard]] Endpoint endpoint_of(const sockaddr_storage& address);
+
+// Writes a socket address of the given family to `storage` and returns its length; 0 if an IPv4 socket cannot reach
+// `endpoint`.
+[[nodiscard]] socklen_t to_sockaddr(const Endpoint& endpoint, bool ipv6, sockaddr_storage& storage);
+
+// Ethernet, IP and UDP headers of one datagram.
+[[nodiscard]] inline std::size_t header_bytes(const Endpoint& peer) {
+  return 14 + (is_ipv4(peer) ? 20u : 40u) + 8;
+}
+
+}  // namespace netsum::transport

@@ -1,0 +1,202 @@
+#include "transport/segment_trains.h"
+
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "netsum/error.h"
+#include "transport/addresses.h"
+
+namespace netsum::transport {
+namespace {
+
+constexpr std::size_t max_segments = 64;        // UDP_MAX_SEGMENTS of every kernel since 4.18 (newer ones: 128)
+constexpr std::size_t max_train_bytes = 65487;  // one IP packet of either family, as the kernel checks it before it splits
+constexpr std::size_t arena_bytes = 8 * 65536;  // datagrams written in place between flushes; more would leave the L2 cache
+constexpr std::size_t max_trains = 256;         // between flushes
+constexpr std::size_t max_pieces = 2048;        // multicast datagrams between flushes
+constexpr std::size_t messages_per_call = 64;
+
+}  // namespace
+
+bool SegmentTrains::Train::takes(std::size_t more) const {
+  return !closed && datagrams < max_segments && more > 0 && more <= segment_bytes && bytes + more <= max_train_bytes;
+}
+
+void SegmentTrains::Train::add(std::size_t more) {
+  if (datagrams == 0) segment_bytes = more;
+  closed = more < segment_bytes;
+  bytes += more;
+  ++datagrams;
+}
+
+SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> peer, bool segmentation, Counters& counters)
+    : descriptor_(descriptor),
+      ipv6_(ipv6),
+      peer_(peer),
+      unsegmentable_from_(segmentation ? std::numeric_limits<std::size_t>::max() : 0),
+      counters_(counters),
+      arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes)),
+      batch_(messages_per_call),
+      singles_(messages_per_call) {
+  trains_.reserve(max_trains);
+  pieces_.reserve(max_pieces);
+}
+
+std::span<std::byte> SegmentTrains::datagram(const Endpoint& to, std::size_t bytes) {
+  if (bytes > max_datagram_bytes) throw Error(ErrorCode::internal, "a datagram of more than 65507 bytes was asked for");
+  if (arena_used_ + bytes > arena_bytes) flush();
+  const bool grows =
+      open_in_place_ != no_train && trains_[open_in_place_].single == to && trains_[open_in_place_].takes(bytes);
+  if (!grows) {
+    if (trains_.size() == max_trains) flush();
+    open_in_place_ = trains_.size();
+    Train& train = trains_.emplace_back();
+    train.single = to;
+    train.whole.iov_base = arena_.get() + arena_used_;
+  }
+  Train& train = trains_[open_in_place_];
+  train.add(bytes);
+  train.whole.iov_len = train.bytes;
+  const std::span<std::byte> place(arena_.get() + arena_used_, bytes);
+  arena_used_ += bytes;
+  return place;
+}
+
+void SegmentTrains::multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) {
+  if (packet.size() > max_datagram_bytes)
+    throw Error(ErrorCode::internal, "a datagram of more than 65507 bytes was asked for");
+  if (to.empty()) return;
+  if (pieces_.size() == max_pieces) flush();
+  const bool grows = open_multicast_ != no_train && trains_[open_multicast_].group.data() == to.data() &&
+                     trains_[open_multicast_].group.size() == to.size() && trains_[open_multicast_].takes(packet.size());
+  if (!grows) {
+    if (trains_.size() == max_trains) flush();
+    open_multicast_ = trains_.size();
+    Train& train = trains_.emplace_back();
+    train.group = to;
+    train.first_piece = pieces_.size();
+  }
+  trains_[open_multicast_].add(packet.size());
+  // An iovec serves both directions and so points to mutable bytes; sendmmsg only reads them.
+  pieces_.push_back({const_cast<std::byte*>(packet.data()), packet.size()});
+}
+
+void SegmentTrains::flush() {
+  for (const Train& train : trains_) {
+    for (const Endpoint& to : train.destinations()) {
+      if (train.datagrams == 1 || train.segment_bytes < unsegmentable_from_) {
+        put_train(batch_, train, to);
+      } else {
+        put_datagrams(batch_, train, to);
+      }
+    }
+  }
+  send(batch_);
+  trains_.clear();
+  pieces_.clear();
+  arena_used_ = 0;
+  open_in_place_ = open_multicast_ = no_train;
+}
+
+void SegmentTrains::put_train(Batch& batch, const Train& train, const Endpoint& to) {
+  if (batch.full()) send(batch);
+  if (train.group.empty()) {
+    batch.messages[batch.count].piece = train.whole;
+    put(batch, train, to, train.datagrams, train.bytes, &batch.messages[batch.count].piece, 1);
+  } else {
+    put(batch, train, to, train.datagrams, train.bytes, &pieces_[train.first_piece], train.datagrams);
+  }
+}
+
+void SegmentTrains::put_datagrams(Batch& batch, const Train& train, const Endpoint& to) {
+  for (std::size_t i = 0; i < train.datagrams; ++i) {
+    if (batch.full()) send(batch);
+    const std::size_t begin = i * train.segment_bytes;
+    const std::size_t bytes = std::min(train.segment_bytes, train.bytes - begin);
+    iovec& piece = batch.messages[batch.count].piece;
+    if (train.group.empty()) {
+      piece = {static_cast<std::byte*>(train.whole.iov_base) + begin, bytes};
+    } else {
+      piece = pieces_[train.first_piece + i];
+    }
+    put(batch, train, to, 1, bytes, &piece, 1);
+  }
+}
+
+void SegmentTrains::put(Batch& batch, const Train& train, const Endpoint& to, std::size_t datagrams, std::size_t bytes,
+                        iovec* pieces, std::size_t piece_count) {
+  Message& message = batch.messages[batch.count];
+  msghdr& header = batch.headers[batch.count].msg_hdr;
+  header = {};
+  if (!peer_ || *peer_ != to) {  // a connected socket has looked up its route already
+    header.msg_namelen = to_sockaddr(to, ipv6_, message.name);
+    if (header.msg_namelen == 0) {
+      counters_.send_failures += datagrams;
+      return;
+    }
+    header.msg_name = &message.name;
+  }
+  message.train = &train;
+  message.to = &to;
+  message.datagrams = datagrams;
+  message.bytes = bytes;
+  header.msg_iov = pieces;
+  header.msg_iovlen = piece_count;
+  if (datagrams > 1) {
+    header.msg_control = message.control;
+    header.msg_controllen = sizeof message.control;
+    cmsghdr* control = CMSG_FIRSTHDR(&header);
+    control->cmsg_level = SOL_UDP;
+    control->cmsg_type = UDP_SEGMENT;
+    control->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+    const auto segment = static_cast<std::uint16_t>(train.segment_bytes);
+    std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+  }
+  ++batch.count;
+}
+
+// UDP may lose, and this never waits: what the kernel refuses is counted and left to the protocol's retransmission.
+std::size_t SegmentTrains::send(Batch& batch) {
+  std::size_t taken = 0, next = 0;
+  bool retried = false;
+  while (next < batch.count) {
+    const int sent = ::sendmmsg(descriptor_, &batch.headers[next], static_cast<unsigned>(batch.count - next),
+                                MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) {
+      for (const std::size_t end = next + static_cast<std::size_t>(sent); next < end; ++next) {
+        const Message& message = batch.messages[next];
+        taken += message.datagrams;
+        counters_.wire_bytes_sent += message.bytes + message.datagrams * header_bytes(*message.to);
+      }
+      retried = false;
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR) continue;
+    // An ICMP answer to an earlier datagram is reported by the next call, which then has sent nothing.
+    if (!retried && error != EAGAIN && error != ENOBUFS) {
+      retried = true;
+      continue;
+    }
+    retried = false;
+    const Message& message = batch.messages[next++];
+    const bool train_refused = error == EINVAL || error == EMSGSIZE || error == EIO;
+    if (message.datagrams == 1 || !train_refused) {
+      counters_.send_failures += message.datagrams;
+      continue;
+    }
+    // A segment longer than the path's MTU, or an interface without checksum offload. If the datagrams pass alone, the
+    // segment size was at fault and not the destination.
+    put_datagrams(singles_, *message.train, *message.to);
+    if (send(singles_) > 0) unsegmentable_from_ = std::min(unsegmentable_from_, message.train->segment_bytes);
+  }
+  counters_.packets_sent += taken;
+  batch.count = 0;
+  return taken;
+}
+
+}  // namespace netsum::transport

@@ -1,0 +1,87 @@
+// The sending half of a UDP socket: collects datagrams into segment trains and sends each train with one message of a
+// sendmmsg call (UDP_SEGMENT), or its datagrams one by one where the kernel or the path cannot take the train.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "transport/transport.h"
+
+namespace netsum::transport {
+
+inline constexpr std::size_t max_datagram_bytes = 65507;  // 65535 - IPv4 - UDP headers
+
+class SegmentTrains final : public Sink {
+ public:
+  // `peer` is whom the socket is connected to. Counts into `counters`, which must outlive this.
+  SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> peer, bool segmentation, Counters& counters);
+  ~SegmentTrains() = default;
+
+  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override;
+  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override;
+  void flush() override;
+
+ private:
+  static constexpr std::size_t no_train = ~std::size_t{0};
+
+  // Datagrams of equal size, of which the last may be shorter, to the same destinations.
+  struct Train {
+    std::span<const Endpoint> group;  // a multicast's destinations, by reference; empty: `single`
+    Endpoint single;
+    iovec whole{};                // of a train written in place: all its bytes, contiguous
+    std::size_t first_piece = 0;  // of a multicast train: its datagrams, pieces_[first_piece, + datagrams)
+    std::size_t datagrams = 0, segment_bytes = 0, bytes = 0;
+    bool closed = false;  // a shorter datagram ended it
+
+    [[nodiscard]] std::span<const Endpoint> destinations() const { return group.empty() ? std::span(&single, 1) : group; }
+    [[nodiscard]] bool takes(std::size_t more) const;
+    void add(std::size_t more);
+  };
+
+  // One message of a sendmmsg call and everything that its header points to.
+  struct Message {
+    const Train* train = nullptr;
+    const Endpoint* to = nullptr;
+    std::size_t datagrams = 0, bytes = 0;
+    iovec piece{};
+    sockaddr_storage name{};
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(std::uint16_t))] = {};
+  };
+  struct Batch {
+    explicit Batch(std::size_t capacity) : headers(capacity), messages(capacity) {}
+    [[nodiscard]] bool full() const { return count == headers.size(); }
+    std::vector<mmsghdr> headers;
+    std::vector<Message> messages;
+    std::size_t count = 0;
+  };
+
+  void put_train(Batch& batch, const Train& train, const Endpoint& to);
+  void put_datagrams(Batch& batch, const Train& train, const Endpoint& to);
+  void put(Batch& batch, const Train& train, const Endpoint& to, std::size_t datagrams, std::size_t bytes, iovec* pieces,
+           std::size_t piece_count);
+  std::size_t send(Batch& batch);  // the number of datagrams that the kernel took
+
+  int descriptor_;
+  bool ipv6_;
+  std::optional<Endpoint> peer_;
+  std::size_t unsegmentable_from_;  // trains of segments this long or longer go one by one
+  Counters& counters_;
+
+  std::unique_ptr<std::byte[]> arena_;
+  std::size_t arena_used_ = 0;
+  std::vector<Train> trains_;
+  std::vector<iovec> pieces_;
+  // The trains that may still grow, one written in place and one multicast: a stray reply between two results ends neither.
+  std::size_t open_in_place_ = no_train, open_multicast_ = no_train;
+  Batch batch_, singles_;
+};
+
+}  // namespace netsum::transport

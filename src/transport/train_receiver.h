@@ -1,0 +1,42 @@
+// The receiving half of a UDP socket: recvmmsg into preallocated buffers, and trains that the kernel coalesced (UDP_GRO)
+// split into the datagrams that were sent.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "transport/transport.h"
+
+namespace netsum::transport {
+
+class TrainReceiver {
+ public:
+  // Counts into `counters`, which must outlive this.
+  TrainReceiver(int descriptor, bool coalescing, Counters& counters);
+
+  // One system call's worth; valid until the next call.
+  [[nodiscard]] std::span<const RxView> receive();
+
+ private:
+  struct Message {
+    iovec buffer{};
+    sockaddr_storage source{};
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int))] = {};
+  };
+
+  void split(const msghdr& header, const Message& message, std::size_t bytes);
+
+  int descriptor_;
+  Counters& counters_;
+  std::unique_ptr<std::byte[]> buffers_;
+  std::vector<mmsghdr> headers_;
+  std::vector<Message> messages_;
+  std::vector<RxView> views_;
+};
+
+}  // namespace netsum::transport
