@@ -11,7 +11,7 @@
 namespace netsum::session {
 namespace {
 
-constexpr std::uint32_t least_slots = 8;      // a measured window is halved down to this before a job is refused
+constexpr std::uint32_t least_slots = 2;      // a measured window is halved down to this before a job is refused
 constexpr std::uint32_t most_slots = 4096;    // per lane
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 

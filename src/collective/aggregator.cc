@@ -1,0 +1,184 @@
+#include "netsum/aggregator.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "control/server.h"
+#include "runtime/switch_lane.h"
+#include "telemetry/metrics_server.h"
+#include "transport/addresses.h"
+#include "transport/lossy.h"
+#include "transport/udp.h"
+#include "version.h"
+
+namespace netsum {
+namespace {
+
+using runtime::SwitchLane;
+using telemetry::Counters;
+
+constexpr std::size_t stalled_shown = 8;
+
+Counters counters_of(const switchml::JobCounters& c, std::uint32_t slots_in_use) {
+  return {{"packets", c.packets},
+          {"bytes", c.bytes},
+          {"contributions", c.contributions},
+          {"chunks", c.chunks},
+          {"results_sent", c.results_sent},
+          {"repeats_answered", c.repeats_answered},
+          {"repeats_waiting", c.repeats_waiting},
+          {"repeats_silent", c.repeats_silent},
+          {"dropped_old", c.dropped_old},
+          {"dropped_early", c.dropped_early},
+          {"dropped_mismatch", c.dropped_mismatch},
+          {"dropped_rank", c.dropped_rank},
+          {"dropped_rank_epoch", c.dropped_rank_epoch},
+          {"dropped_source", c.dropped_source},
+          {"dropped_slot", c.dropped_slot},
+          {"dropped_shape", c.dropped_shape},
+          {"slots_in_use", slots_in_use}};
+}
+
+Counters counters_of(const switchml::SwitchCounters& s, const transport::Counters& t) {
+  Counters counters = {{"packets_received", t.packets_received},
+                       {"packets_sent", t.packets_sent},
+                       {"wire_bytes_received", t.wire_bytes_received},
+                       {"wire_bytes_sent", t.wire_bytes_sent},
+                       {"dropped_injected", t.dropped_injected},
+                       {"send_failures", t.send_failures},
+                       {"truncated", t.truncated},
+                       {"probes", s.probes},
+                       {"dropped_unknown_job", s.unknown_job},
+                       {"unknown_job_replies", s.unknown_job_replies},
+                       {"dropped_unexpected_type", s.unexpected_type}};
+  for (std::uint8_t i = 1; i <= static_cast<std::uint8_t>(wire::ParseError::field); ++i) {
+    counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)), s.malformed[i]);
+  }
+  return counters;
+}
+
+void add(Counters& sum, const Counters& more) {
+  if (sum.empty()) {
+    sum = more;
+    return;
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i].second += more[i].second;
+}
+
+}  // namespace
+
+struct Aggregator::Impl {
+  AggregatorOptions options;
+  std::vector<std::unique_ptr<SwitchLane>> lanes;
+  std::unique_ptr<control::Server> server;
+  std::unique_ptr<telemetry::MetricsServer> metrics;
+
+  void log(const std::string& line) const {
+    if (options.log) options.log(line);
+  }
+
+  void open_lanes() {
+    const Endpoint listen = transport::resolve(options.listen);
+    for (std::uint32_t i = 0; i < options.threads; ++i) {
+      transport::UdpOptions udp;
+      udp.bind = listen;
+      udp.bind.port = static_cast<std::uint16_t>(listen.port == 0 ? 0 : listen.port + i);
+      udp.ipv6 = !transport::is_ipv4(listen);
+      auto socket = std::make_unique<transport::Udp>(udp);
+      if (i == 0 && !socket->buffer_warning().empty()) log("warning: " + socket->buffer_warning());
+      std::unique_ptr<transport::Transport> transport = std::move(socket);
+      if (options.loss > 0) {
+        transport = std::make_unique<transport::Lossy>(std::move(transport), options.loss, options.loss_seed, 1'000'000 + i);
+      }
+      lanes.push_back(std::make_unique<SwitchLane>(std::move(transport), i, options.pin_threads));
+    }
+  }
+
+  void start_job(const session::StartJob& start) {
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      switchml::SwitchJobConfig config;
+      config.epoch = start.admission.job_epoch;
+      config.packet_elements = start.admission.packet_elements;
+      config.slots = start.admission.slots;
+      for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
+        config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane]});
+      }
+      lanes[lane]->add_job(config);
+    }
+  }
+
+  void fill(telemetry::Report& report) {
+    report.version = NETSUM_VERSION;
+    for (const auto& lane : lanes) {
+      lane->inspect([&](const switchml::Switch& s, const transport::Counters& t) {
+        add(report.counters, counters_of(s.counters(), t));
+        for (telemetry::JobReport& job : report.jobs) {
+          const switchml::JobCounters* counters = s.job_counters(job.job.job_epoch);
+          if (counters == nullptr) {
+            add(job.counters, counters_of({}, 0));
+            continue;
+          }
+          add(job.counters, counters_of(*counters, s.slots_in_use(job.job.job_epoch)));
+          for (const auto& chunk : s.stalled(job.job.job_epoch, stalled_shown)) {
+            telemetry::JobReport::Stalled stalled{chunk.operation, chunk.chunk, chunk.slot, {}};
+            for (std::uint32_t rank = 0; rank < job.job.world_size; ++rank) {
+              if (chunk.missing.contains(rank)) stalled.missing.push_back(rank);
+            }
+            job.stalled.push_back(std::move(stalled));
+          }
+        }
+      });
+    }
+    for (telemetry::JobReport& job : report.jobs) {
+      std::sort(job.stalled.begin(), job.stalled.end(), [](const auto& a, const auto& b) {
+        return std::tie(a.operation, a.chunk) < std::tie(b.operation, b.chunk);
+      });
+      if (job.stalled.size() > stalled_shown) job.stalled.resize(stalled_shown);
+    }
+  }
+};
+
+Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_unique<Impl>()) {
+  if (options.threads == 0 || options.threads > 64) throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
+  impl_->options = options;
+  impl_->open_lanes();
+
+  control::ServerOptions server;
+  server.listen = options.listen;
+  server.token = options.token;
+  server.tls_cert = options.tls_cert;
+  server.tls_key = options.tls_key;
+  server.registry.lanes = options.threads;
+  server.registry.slots = options.slots;
+  server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
+  Impl* const impl = impl_.get();
+  control::ServerHooks hooks;
+  hooks.lanes = [impl] {
+    std::vector<Endpoint> endpoints;
+    for (const auto& lane : impl->lanes) endpoints.push_back(lane->local());
+    return endpoints;
+  };
+  hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
+  hooks.stop_job = [impl](const session::StopJob& stop) {
+    for (const auto& lane : impl->lanes) lane->remove_job(stop.job_epoch);
+  };
+  hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
+  hooks.log = options.log;
+  impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
+  if (!options.metrics.empty()) {
+    impl_->metrics = std::make_unique<telemetry::MetricsServer>(options.metrics, [impl] { return impl->server->report(); });
+  }
+}
+
+Aggregator::Aggregator(Aggregator&&) noexcept = default;
+Aggregator& Aggregator::operator=(Aggregator&&) noexcept = default;
+
+Aggregator::~Aggregator() {
+  if (!impl_) return;
+  impl_->metrics.reset();
+  impl_->server.reset();
+}
+
+std::string Aggregator::address() const { return impl_->server->address(); }
+
+}  // namespace netsum

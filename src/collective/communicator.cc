@@ -1,0 +1,187 @@
+#include "netsum/communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collective/join.h"
+#include "collective/monitor.h"
+#include "runtime/thread.h"
+#include "runtime/worker_engine.h"
+
+namespace netsum {
+
+using collective::Joined;
+using collective::Monitor;
+using runtime::PendingOperation;
+using runtime::WorkerEngine;
+using stream::Collective;
+using stream::Operation;
+
+struct Communicator::Impl {
+  explicit Impl(Options o) : options(std::move(o)) {}
+
+  ~Impl() {
+    if (!monitor) return;
+    monitor->stop();
+    const bool failed = engine->failure() != nullptr;
+    engine.reset();
+    if (!failed) monitor->leave();
+  }
+
+  void start(Joined joined) {
+    packet_elements = joined.packet_elements;
+    slots = joined.slots;
+    lanes = static_cast<std::uint32_t>(joined.lanes.size());
+    placement = std::move(joined.placement);
+    monitor = std::make_unique<Monitor>(options, std::move(joined.memberships), std::move(joined.aggregator_of_lane));
+    engine = std::make_unique<WorkerEngine>(
+        std::move(joined.lanes), options.threads, options.pin_threads,
+        [this](std::uint32_t lane, const switchml::WorkerFailure& failure) { monitor->lane_failed(lane, failure); });
+    monitor->start(*engine);
+    if (options.log) options.log(placement);
+  }
+
+  // A child of fork() has none of our threads, and its parent's sockets: it must not touch them.
+  void check_process() const {
+    if (getpid() == owner) return;
+    throw Error(ErrorCode::closed, "this communicator was inherited through fork(): use it in the process that connected it");
+  }
+
+  Work submit(Operation operation, const CallOptions& call) {
+    check_process();
+    if (const auto failure = engine->failure()) {
+      throw Error(ErrorCode::closed, std::string("the communicator failed earlier: ") + failure->what());
+    }
+    operation.number = next_operation++;
+    operation.tag = call.tag;
+    const Time issued = runtime::now();
+    const Duration patience = call.deadline.value_or(options.operation_deadline);
+    auto pending = std::make_shared<PendingOperation>(operation, issued, issued + patience, lanes);
+    engine->submit(pending);
+    monitor->watch(pending->deadline);
+    return Work(std::make_shared<Work::State>(std::move(pending), owner));
+  }
+
+  const Options options;
+  const pid_t owner = getpid();
+  std::uint64_t next_operation = 0;
+  std::uint32_t copies = 0;
+  std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
+  std::string placement;
+  std::unique_ptr<Monitor> monitor;  // outlives the engine, whose threads call it
+  std::unique_ptr<WorkerEngine> engine;
+};
+
+struct Work::State {
+  State(std::shared_ptr<PendingOperation> p, pid_t o) : pending(std::move(p)), owner(o) {}
+
+  std::shared_ptr<PendingOperation> pending;
+  pid_t owner;
+};
+
+Work::Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Work::Work(Work&&) noexcept = default;
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    Work old(std::move(*this));
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (state_ && getpid() == state_->owner) state_->pending->wait();
+}
+
+bool Work::done() const { return !state_ || state_->pending->done(); }
+
+void Work::wait() {
+  if (!state_) return;
+  if (getpid() != state_->owner) throw Error(ErrorCode::closed, "this operation was inherited through fork()");
+  state_->pending->wait();
+  if (const auto error = state_->pending->error()) throw *error;
+}
+
+Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+
+Communicator::~Communicator() {
+  // In a child of fork() there are no threads to join and no connections of ours to close: left to the exit.
+  if (impl_ && getpid() != impl_->owner) static_cast<void>(new std::shared_ptr<Impl>(std::move(impl_)));
+}
+
+Communicator Communicator::connect(const Options& options) {
+  auto impl = std::make_shared<Impl>(options);
+  impl->start(collective::join(options));
+  return Communicator(std::move(impl));
+}
+
+std::uint32_t Communicator::rank() const { return impl_->options.rank; }
+std::uint32_t Communicator::world_size() const { return impl_->options.world_size; }
+
+Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
+  if (inout.data == nullptr && inout.elements != 0) {
+    throw Error(ErrorCode::bad_argument, "all_reduce of " + std::to_string(inout.elements) + " elements at a null pointer");
+  }
+  Operation operation;
+  operation.op = op;
+  operation.dtype = inout.dtype;
+  operation.elements = inout.elements;
+  operation.data = inout.data;
+  return impl_->submit(operation, call);
+}
+
+Work Communicator::broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
+  if (root >= world_size()) {
+    throw Error(ErrorCode::bad_argument, "broadcast from rank " + std::to_string(root) + " of " + std::to_string(world_size()));
+  }
+  Operation operation;
+  operation.collective = Collective::broadcast;
+  operation.elements = inout.size();
+  operation.root = root;
+  operation.data = inout.data();
+  return impl_->submit(operation, call);
+}
+
+void Communicator::barrier(const CallOptions& call) {
+  Operation operation;
+  operation.collective = Collective::barrier;
+  impl_->submit(operation, call).wait();
+}
+
+Communicator Communicator::dup() {
+  impl_->check_process();
+  Options options = impl_->options;
+  options.job += "/dup" + std::to_string(impl_->copies++);
+  return connect(options);
+}
+
+void Communicator::abort(const std::string& reason) {
+  impl_->check_process();
+  impl_->engine->fail(Error(ErrorCode::closed, reason));
+}
+
+Statistics Communicator::statistics() const {
+  impl_->check_process();
+  const WorkerEngine::Totals totals = impl_->engine->totals();
+  Statistics statistics;
+  statistics.packets_sent = totals.transport.packets_sent;
+  statistics.packets_received = totals.transport.packets_received;
+  statistics.packets_retransmitted = totals.protocol.retransmissions;
+  statistics.packets_dropped_down = totals.transport.dropped_injected;
+  statistics.wire_bytes_sent = totals.transport.wire_bytes_sent;
+  statistics.wire_bytes_received = totals.transport.wire_bytes_received;
+  statistics.operations = impl_->engine->operations_completed();
+  statistics.lanes = impl_->lanes;
+  statistics.slots = impl_->slots;
+  statistics.packet_elements = impl_->packet_elements;
+  return statistics;
+}
+
+std::string Communicator::placement() const { return impl_->placement; }
+
+}  // namespace netsum

@@ -1,0 +1,63 @@
+// The rank's own native thread that keeps it alive and its waits bounded: heartbeats to every aggregator, deadlines of
+// operations, and the words for what went wrong.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bitmap.h"
+#include "collective/join.h"
+#include "runtime/worker_engine.h"
+
+namespace netsum::collective {
+
+class Monitor {
+ public:
+  Monitor(const Options& options, std::vector<Membership> memberships, std::vector<std::size_t> aggregator_of_lane);
+  ~Monitor();  // stop() if that was not called
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  void start(runtime::WorkerEngine& engine);
+  void stop();   // ends the thread
+  void leave();  // tells every aggregator, in good order; after stop()
+
+  // From an I/O thread: a lane cannot go on.
+  void lane_failed(std::uint32_t lane, const switchml::WorkerFailure& failure);
+  // An operation with this deadline was submitted.
+  void watch(Time deadline);
+
+ private:
+  struct Site {
+    Membership membership;
+    Time heard{};
+  };
+
+  void loop();
+  [[nodiscard]] std::optional<Error> beat(Site& site);
+  [[nodiscard]] std::optional<Error> check_left();
+  [[nodiscard]] Error explain(std::uint32_t lane, const switchml::WorkerFailure& failure);
+  [[nodiscard]] std::optional<Error> check_deadlines();
+  [[nodiscard]] std::string job() const { return "job '" + options_.job + "'"; }
+
+  const Options options_;
+  std::vector<Site> sites_;
+  std::vector<std::size_t> aggregator_of_lane_;
+  runtime::WorkerEngine* engine_ = nullptr;
+  RankSet left_;
+
+  std::mutex mutex_;  // of the three below
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::optional<std::pair<std::uint32_t, switchml::WorkerFailure>> lane_failure_;
+  Time next_deadline_ = never;
+
+  std::thread thread_;
+};
+
+}  // namespace netsum::collective

@@ -1,0 +1,79 @@
+#include "protocol/switchml/probe.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "wire/switchml.h"
+
+namespace netsum::switchml {
+namespace {
+
+constexpr std::uint32_t least_window_bytes = 128 * 1024;  // two trains of UDP_SEGMENT
+constexpr std::uint32_t least_slots = 2, most_slots = 512;
+
+}  // namespace
+
+void Probe::send_single(Time now, Sink& sink) {
+  wire::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes), {{wire::Type::probe, 0, 0, 0}, sequence_});
+  sent_ = now;
+  deadline_ = now + config_.patience;
+}
+
+void Probe::send_train(Time now, Sink& sink) {
+  phase_ = Phase::train;
+  train_first_ = ++sequence_;
+  for (std::uint32_t i = 0; i < config_.train; ++i) {
+    wire::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes), {{wire::Type::probe, 0, 0, 0}, train_first_ + i});
+  }
+  sent_ = now;
+  deadline_ = now + config_.patience;
+}
+
+void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
+  for (const RxView& packet : packets) {
+    wire::Common common{};
+    wire::ProbePacket reply{};
+    if (packet.source != config_.aggregator || wire::parse_common(packet.bytes, common) != wire::ParseError::none ||
+        common.type != wire::Type::probe_reply || wire::parse_probe(packet.bytes, common, reply) != wire::ParseError::none) {
+      continue;
+    }
+    if (phase_ == Phase::singles && reply.sequence == sequence_) {
+      round_trip_ = std::min(round_trip_, now - sent_);
+      unanswered_ = 0;
+      ++sequence_;
+      if (++answered_ < config_.singles) send_single(now, sink);
+      else send_train(now, sink);
+    } else if (phase_ == Phase::train && reply.sequence - train_first_ < config_.train) {
+      if (train_replies_++ == 0) first_reply_ = now;
+      last_reply_ = now;
+      if (train_replies_ == config_.train) phase_ = Phase::done;
+    }
+  }
+}
+
+void Probe::on_timer(Time now, Sink& sink) {
+  if (done() || now < deadline_) return;
+  if (phase_ == Phase::train) {
+    phase_ = Phase::done;  // what came has to do: the rest was lost
+  } else if (++unanswered_ == config_.tries) {
+    phase_ = Phase::unanswered;
+  } else {
+    ++sequence_;
+    send_single(now, sink);
+  }
+}
+
+std::uint32_t Probe::slots() const {
+  double packets = 0;
+  if (train_replies_ > 1) {
+    // Replies that arrive together show a rate that only the train's own way bounds: sending to last reply.
+    const Duration spread = std::max(last_reply_ - first_reply_, (last_reply_ - sent_) / 4);
+    const double per_second = (train_replies_ - 1) / std::chrono::duration<double>(std::max(spread, Duration(1))).count();
+    packets = per_second * std::chrono::duration<double>(round_trip_).count();
+  }
+  const auto measured = static_cast<std::uint32_t>(std::clamp(packets, 1.0, double{most_slots}));
+  const std::uint32_t least = std::max(least_slots, least_window_bytes / config_.packet_bytes);
+  return std::min(most_slots, std::bit_ceil(std::max(measured, least)));
+}
+
+}  // namespace netsum::switchml

@@ -1,0 +1,53 @@
+// The window from the measured bandwidth-delay product (SwitchML Appendix C), before a rank joins.
+//
+// First single probes, one after the other: the least round trip is the delay. Then one train: the time between its first
+// and last reply shows how fast packets of this size pass through the slowest part of the way there.
+#pragma once
+
+#include <cstdint>
+
+#include "base/packet_io.h"
+#include "base/time.h"
+
+namespace netsum::switchml {
+
+struct ProbeConfig {
+  Endpoint aggregator;
+  std::uint32_t packet_bytes = 1076;  // a contribution's datagram
+  std::uint32_t singles = 8, train = 64;
+  Duration patience = std::chrono::milliseconds(200);  // for one reply
+  std::uint32_t tries = 10;                            // unanswered singles in a row before giving up
+};
+
+class Probe {
+ public:
+  explicit Probe(const ProbeConfig& config) : config_(config) {}
+
+  void start(Time now, Sink& sink) { send_single(now, sink); }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
+  void on_timer(Time now, Sink& sink);
+  [[nodiscard]] Time next_timeout() const { return done() ? never : deadline_; }
+
+  [[nodiscard]] bool done() const { return phase_ == Phase::done || phase_ == Phase::unanswered; }
+  [[nodiscard]] bool answered() const { return phase_ == Phase::done; }
+  [[nodiscard]] Duration round_trip() const { return round_trip_; }
+
+  // The power of two next above bandwidth * delay / packet length, at least two segment trains: as in the paper, batches
+  // must fill for system calls to be amortized.
+  [[nodiscard]] std::uint32_t slots() const;
+
+ private:
+  enum class Phase : std::uint8_t { singles, train, done, unanswered };
+
+  void send_single(Time now, Sink& sink);
+  void send_train(Time now, Sink& sink);
+
+  ProbeConfig config_;
+  Phase phase_ = Phase::singles;
+  std::uint32_t sequence_ = 0, answered_ = 0, unanswered_ = 0;
+  std::uint32_t train_first_ = 0, train_replies_ = 0;
+  Time sent_{}, deadline_ = never, first_reply_{}, last_reply_{};
+  Duration round_trip_ = Duration::max();
+};
+
+}  // namespace netsum::switchml

@@ -1,0 +1,129 @@
+// What the event loops share: the clock, a wake-up descriptor, and commands run on a loop's own thread.
+#pragma once
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cfenv>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+#include "netsum/error.h"
+
+namespace netsum::runtime {
+
+[[nodiscard]] inline Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+
+class Wakeup {
+ public:
+  Wakeup() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (fd_ < 0) throw Error(ErrorCode::internal, "cannot create an eventfd: too many open files? (ulimit -n)");
+  }
+  ~Wakeup() { close(fd_); }
+  Wakeup(const Wakeup&) = delete;
+  Wakeup& operator=(const Wakeup&) = delete;
+
+  [[nodiscard]] int descriptor() const { return fd_; }
+  void notify() const {
+    const std::uint64_t one = 1;
+    // Fails only when the counter is full, and then the loop is awake anyway.
+    while (write(fd_, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+  }
+  void drain() const {
+    std::uint64_t value = 0;
+    while (read(fd_, &value, sizeof value) < 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+// Closures for the thread that owns a loop: share nothing, send a message.
+class Mailbox {
+ public:
+  void post(std::function<void()> command) {
+    {
+      const std::lock_guard lock(mutex_);
+      commands_.push_back(std::move(command));
+    }
+    wakeup_.notify();
+  }
+
+  // Runs `command` on the owner's thread and waits for it.
+  void call(const std::function<void()>& command) {
+    std::promise<void> done;
+    auto finished = done.get_future();
+    post([&] {
+      command();
+      done.set_value();
+    });
+    finished.get();
+  }
+
+  void run_all() {
+    wakeup_.drain();
+    {
+      const std::lock_guard lock(mutex_);
+      running_.swap(commands_);
+    }
+    for (const auto& command : running_) command();
+    running_.clear();
+  }
+
+  [[nodiscard]] int descriptor() const { return wakeup_.descriptor(); }
+
+ private:
+  Wakeup wakeup_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> commands_, running_;
+};
+
+// First thing on a thread of ours. The floating-point environment is inherited from whoever created the thread, and a
+// process that flushes subnormals to zero would give other bits than its peers (docs/numerics.md).
+inline void enter_thread(const std::string& name, int cpu_index) {
+  std::fesetenv(FE_DFL_ENV);
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+  if (cpu_index < 0) return;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int remaining = cpu_index % CPU_COUNT(&allowed);
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || remaining-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+// Signals belong to the application's own threads: blocked while ours are created, which inherit that.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace netsum::runtime

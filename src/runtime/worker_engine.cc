@@ -1,0 +1,272 @@
+#include "runtime/worker_engine.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "runtime/thread.h"
+
+namespace netsum::runtime {
+namespace {
+
+constexpr int batches_per_turn = 64;  // of one lane, before the others and the mailbox have their turn
+
+}  // namespace
+
+bool PendingOperation::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+void PendingOperation::wait() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return done_; });
+}
+
+void PendingOperation::end(std::shared_ptr<const Error> error) {
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+  error_ = std::move(error);
+  ended_.notify_all();
+}
+
+std::shared_ptr<const Error> PendingOperation::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+// Serves some of the lanes: everything of theirs is touched by this thread only.
+class WorkerEngine::IoThread {
+ public:
+  IoThread(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index, bool pin)
+      : engine_(engine) {
+    for (auto& [number, setup] : lanes) {
+      lanes_.push_back({number, std::move(setup.transport), std::make_unique<switchml::Worker>(setup.config), {}, false});
+    }
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this, index, pin] {
+      enter_thread("netsum-worker" + std::to_string(index), pin ? static_cast<int>(index) : -1);
+      loop();
+    });
+  }
+
+  ~IoThread() {
+    mailbox_.post([this] { stopping_ = true; });
+    thread_.join();
+  }
+
+  void submit(std::shared_ptr<PendingOperation> operation) {
+    mailbox_.post([this, operation = std::move(operation)] {
+      for (Lane& lane : lanes_) lane.queue.push_back(operation);
+    });
+  }
+
+  // Forgets every operation; on return this thread touches no caller's memory again.
+  void abandon() {
+    mailbox_.call([this] {
+      for (Lane& lane : lanes_) {
+        lane.worker.reset();
+        lane.queue.clear();
+      }
+    });
+  }
+
+  std::optional<LaneStall> oldest_stall() {
+    std::optional<LaneStall> oldest;
+    mailbox_.call([&] {
+      for (const Lane& lane : lanes_) {
+        if (!lane.worker) continue;
+        const auto stall = lane.worker->oldest_stall();
+        if (stall && (!oldest || std::tie(stall->operation, stall->chunk) <
+                                     std::tie(oldest->stall.operation, oldest->stall.chunk))) {
+          oldest = LaneStall{lane.number, *stall};
+        }
+      }
+    });
+    return oldest;
+  }
+
+  void add_totals(Totals& totals) {
+    mailbox_.call([&] {
+      for (const Lane& lane : lanes_) {
+        const transport::Counters t = lane.transport->counters();
+        totals.transport.packets_sent += t.packets_sent;
+        totals.transport.packets_received += t.packets_received;
+        totals.transport.wire_bytes_sent += t.wire_bytes_sent;
+        totals.transport.wire_bytes_received += t.wire_bytes_received;
+        totals.transport.dropped_injected += t.dropped_injected;
+        totals.transport.send_failures += t.send_failures;
+        totals.transport.truncated += t.truncated;
+        if (!lane.worker) continue;
+        const switchml::WorkerCounters& p = lane.worker->counters();
+        totals.protocol.contributions += p.contributions;
+        totals.protocol.retransmissions += p.retransmissions;
+        totals.protocol.results += p.results;
+        totals.protocol.exponent_rounds += p.exponent_rounds;
+        totals.protocol.stale += p.stale;
+        totals.protocol.waiting += p.waiting;
+        totals.protocol.foreign += p.foreign;
+      }
+    });
+  }
+
+ private:
+  struct Lane {
+    std::uint32_t number;
+    std::unique_ptr<transport::Transport> transport;
+    std::unique_ptr<switchml::Worker> worker;              // null once abandoned
+    std::deque<std::shared_ptr<PendingOperation>> queue;   // not yet taken by the worker
+    bool failure_told;
+  };
+
+  void loop() {
+    std::vector<pollfd> descriptors = {{mailbox_.descriptor(), POLLIN, 0}};
+    for (const Lane& lane : lanes_) descriptors.push_back({lane.transport->descriptor(), POLLIN, 0});
+    while (!stopping_) {
+      Time next = never;
+      for (const Lane& lane : lanes_) {
+        if (lane.worker) next = std::min(next, lane.worker->next_timeout());
+      }
+      wait(descriptors, next);
+      mailbox_.run_all();
+      for (Lane& lane : lanes_) serve(lane);
+    }
+  }
+
+  static void wait(std::vector<pollfd>& descriptors, Time next) {
+    if (next == never) {
+      ppoll(descriptors.data(), descriptors.size(), nullptr, nullptr);
+      return;
+    }
+    const auto left = std::max(next - now(), Duration::zero());
+    const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+    const timespec timeout{static_cast<time_t>(whole.count()), static_cast<long>((left - whole).count())};
+    ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
+  }
+
+  void serve(Lane& lane) {
+    Sink& sink = lane.transport->sink();
+    for (int batch = 0; batch < batches_per_turn; ++batch) {
+      const std::span<const RxView> packets = lane.transport->receive();
+      if (packets.empty()) break;
+      if (lane.worker) lane.worker->on_packets(packets, now(), sink);
+      sink.flush();
+    }
+    if (!lane.worker) return;
+    if (const Time time = now(); time >= lane.worker->next_timeout()) lane.worker->on_timer(time, sink);
+    while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->operation, now(), sink)) lane.queue.pop_front();
+    sink.flush();
+    for (const std::uint64_t number : lane.worker->take_completed()) engine_.lane_done(number);
+    if (lane.worker->failure() && !lane.failure_told) {
+      lane.failure_told = true;
+      engine_.on_failure_(lane.number, *lane.worker->failure());
+    }
+  }
+
+  WorkerEngine& engine_;
+  std::vector<Lane> lanes_;
+  Mailbox mailbox_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
+                           std::function<void(std::uint32_t, const switchml::WorkerFailure&)> on_failure)
+    : on_failure_(std::move(on_failure)) {
+  const auto count = std::min<std::size_t>(std::max(1U, threads), lanes.size());
+  std::vector<std::vector<std::pair<std::uint32_t, LaneSetup>>> shares(count);
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    shares[i % count].emplace_back(static_cast<std::uint32_t>(i), std::move(lanes[i]));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    threads_.push_back(std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), pin));
+  }
+}
+
+WorkerEngine::~WorkerEngine() { fail(Error(ErrorCode::closed, "the communicator was closed")); }
+
+void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) throw *failure_;
+    under_way_.emplace(operation->operation.number, operation);
+  }
+  for (const auto& thread : threads_) thread->submit(operation);
+}
+
+void WorkerEngine::lane_done(std::uint64_t number) {
+  std::shared_ptr<PendingOperation> operation;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = under_way_.find(number);
+    if (found == under_way_.end() || --found->second->lanes_remaining != 0) return;
+    operation = std::move(found->second);
+    under_way_.erase(found);
+    ++completed_;
+  }
+  operation->end(nullptr);
+}
+
+void WorkerEngine::fail(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::make_shared<const Error>(error);
+  }
+  for (const auto& thread : threads_) thread->abandon();
+  std::map<std::uint64_t, std::shared_ptr<PendingOperation>> ended;
+  std::shared_ptr<const Error> failure;
+  {
+    const std::lock_guard lock(mutex_);
+    ended.swap(under_way_);
+    failure = failure_;
+  }
+  for (const auto& [number, operation] : ended) operation->end(failure);
+}
+
+std::shared_ptr<const Error> WorkerEngine::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::shared_ptr<PendingOperation> WorkerEngine::most_urgent() const {
+  const std::lock_guard lock(mutex_);
+  const auto urgent = std::min_element(under_way_.begin(), under_way_.end(), [](const auto& a, const auto& b) {
+    return a.second->deadline < b.second->deadline;
+  });
+  return urgent == under_way_.end() ? nullptr : urgent->second;
+}
+
+std::shared_ptr<PendingOperation> WorkerEngine::find(std::uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = under_way_.find(number);
+  return found == under_way_.end() ? nullptr : found->second;
+}
+
+std::optional<LaneStall> WorkerEngine::oldest_stall() {
+  std::optional<LaneStall> oldest;
+  for (const auto& thread : threads_) {
+    const auto stall = thread->oldest_stall();
+    if (stall && (!oldest || std::tie(stall->stall.operation, stall->stall.chunk) <
+                                 std::tie(oldest->stall.operation, oldest->stall.chunk))) {
+      oldest = stall;
+    }
+  }
+  return oldest;
+}
+
+std::uint64_t WorkerEngine::operations_completed() const {
+  const std::lock_guard lock(mutex_);
+  return completed_;
+}
+
+WorkerEngine::Totals WorkerEngine::totals() {
+  Totals totals;
+  for (const auto& thread : threads_) thread->add_totals(totals);
+  return totals;
+}
+
+}  // namespace netsum::runtime

@@ -1,0 +1,96 @@
+// The I/O threads of one communicator: lanes of the worker protocol, operations in, completions out.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "netsum/error.h"
+#include "protocol/switchml/worker.h"
+#include "stream/operation.h"
+#include "transport/transport.h"
+
+namespace netsum::runtime {
+
+// One operation under way, shared by its caller and the lanes.
+class PendingOperation {
+ public:
+  PendingOperation(const stream::Operation& what, Time from, Time until, std::uint32_t lanes)
+      : operation(what), issued(from), deadline(until), lanes_remaining(lanes) {}
+
+  const stream::Operation operation;
+  const Time issued, deadline;
+  std::atomic<std::uint32_t> lanes_remaining;
+
+  [[nodiscard]] bool done() const;
+  void wait();                               // until it ends
+  void end(std::shared_ptr<const Error> error);  // null: in a result
+  [[nodiscard]] std::shared_ptr<const Error> error() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;
+  std::shared_ptr<const Error> error_;
+};
+
+struct LaneSetup {
+  std::unique_ptr<transport::Transport> transport;
+  switchml::WorkerConfig config;
+};
+
+struct LaneStall {
+  std::uint32_t lane;
+  switchml::WorkerStall stall;
+};
+
+class WorkerEngine {
+ public:
+  // `on_failure` (from an I/O thread) learns of a lane that cannot go on; fail() is the expected answer.
+  WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
+               std::function<void(std::uint32_t lane, const switchml::WorkerFailure&)> on_failure);
+  ~WorkerEngine();  // ends what is under way with `closed`
+  WorkerEngine(const WorkerEngine&) = delete;
+  WorkerEngine& operator=(const WorkerEngine&) = delete;
+
+  // Hands the operation to every lane. Operations are submitted in order of number, from one thread at a time.
+  // Throws the engine's error if it has failed.
+  void submit(const std::shared_ptr<PendingOperation>& operation);
+
+  // Ends every operation under way, and every later one, with `error`; the first call counts. Returns when no lane
+  // touches a caller's memory any more. Not from an I/O thread.
+  void fail(const Error& error);
+
+  [[nodiscard]] std::shared_ptr<const Error> failure() const;
+  [[nodiscard]] std::shared_ptr<PendingOperation> most_urgent() const;  // the one whose deadline is next; null if none
+  [[nodiscard]] std::shared_ptr<PendingOperation> find(std::uint64_t number) const;  // null if not under way
+  [[nodiscard]] std::optional<LaneStall> oldest_stall();                // what the oldest chunk in flight waits for
+  [[nodiscard]] std::uint64_t operations_completed() const;
+
+  struct Totals {
+    switchml::WorkerCounters protocol;
+    transport::Counters transport;
+  };
+  [[nodiscard]] Totals totals();
+
+ private:
+  class IoThread;
+
+  void lane_done(std::uint64_t number);
+
+  std::function<void(std::uint32_t, const switchml::WorkerFailure&)> on_failure_;
+  mutable std::mutex mutex_;  // of the three below
+  std::map<std::uint64_t, std::shared_ptr<PendingOperation>> under_way_;
+  std::shared_ptr<const Error> failure_;
+  std::uint64_t completed_ = 0;
+  std::vector<std::unique_ptr<IoThread>> threads_;
+};
+
+}  // namespace netsum::runtime
