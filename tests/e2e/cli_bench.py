@@ -1,0 +1,108 @@
+#!/usr/bin/python3
+"""`netsum bench all-reduce` over real sockets: sums, bytes, and the same bits whatever the circumstances."""
+import unittest
+
+import cli_support as cli
+
+FIELDS = {"protocol", "workers", "elements", "dtype", "iterations", "loss", "placement", "tat_seconds", "ate_per_second",
+          "algorithm_gbps", "wire_bytes_per_worker", "packets", "max_abs_error", "error_bound", "max_error_over_bound",
+          "wrong"}
+
+
+class Bench(unittest.TestCase):
+    def test_report(self):
+        report = cli.bench("--protocol", "switchml", "--workers", 4, "--elements", 1_000_000, "--iterations", 5)
+        self.assertLessEqual(FIELDS, set(report))
+        self.assertEqual(set(report["tat_seconds"]), {"min", "median", "p99", "max"})
+        self.assertEqual(set(report["wire_bytes_per_worker"]), {"sent", "received"})
+        self.assertEqual(set(report["packets"]), {"sent", "received", "retransmitted", "dropped_up", "dropped_down"})
+        self.assertEqual((report["protocol"], report["workers"], report["elements"], report["dtype"], report["iterations"]),
+                         ("switchml", 4, 1_000_000, "float32", 5))
+        self.assertEqual(report["wrong"], 0)
+        self.assertTrue(report["bit_identical"])
+        self.assertTrue(report["placement"])
+        self.assertLessEqual(report["max_error_over_bound"], 1)
+        self.assertGreater(report["max_abs_error"], 0)  # else nothing was compared
+        times = report["tat_seconds"]
+        self.assertTrue(0 < times["min"] <= times["median"] <= times["p99"] <= times["max"])
+        self.assertAlmostEqual(report["ate_per_second"], 1_000_000 / times["median"], delta=1)
+        self.assertAlmostEqual(report["algorithm_gbps"], 1_000_000 * 32e-9 / times["median"], places=3)
+        self.assertEqual((report["packets"]["dropped_up"], report["packets"]["dropped_down"]), (0, 0))
+
+    def test_each_worker_sends_and_receives_the_tensor_once(self):
+        report = cli.bench("--workers", 3, "--elements", 2_500_000, "--iterations", 3)
+        for way in ("sent", "received"):
+            with self.subTest(way=way):
+                self.assertGreater(report["wire_bytes_per_worker"][way], 10e6)
+                self.assertLess(report["wire_bytes_per_worker"][way], 11e6)
+
+    def test_loss_costs_packets_and_never_a_sum(self):
+        for loss in (0.001, 0.01):
+            with self.subTest(loss=loss):
+                report = cli.bench("--workers", 4, "--elements", 500_000, "--iterations", 5, "--packet-elements", 256,
+                                   "--loss", loss, "--seed", 7)
+                self.assertEqual(report["wrong"], 0)
+                for counter in ("dropped_up", "dropped_down"):  # of about 2000 packets an all-reduce
+                    self.assertGreater(report["packets"][counter], 1000 * loss)
+                    self.assertLess(report["packets"][counter], 4000 * loss)
+                self.assertGreater(report["packets"]["retransmitted"], 0)
+
+    def test_dtypes_operations_and_lengths(self):
+        for dtype in ("float32", "int32", "float16", "bfloat16"):
+            for op in ("sum", "avg"):
+                with self.subTest(dtype=dtype, op=op):
+                    report = cli.bench("--workers", 3, "--elements", 70_001, "--iterations", 2, "--dtype", dtype, "--op", op)
+                    self.assertEqual(report["wrong"], 0)
+        for elements in (0, 1, 255, 256, 257, 16_385):
+            with self.subTest(elements=elements):
+                report = cli.bench("--workers", 2, "--elements", elements, "--iterations", 3, "--warmup", 0)
+                self.assertEqual(report["wrong"], 0)
+
+    def test_same_bits_whatever_the_circumstances(self):
+        base = ["--workers", 4, "--elements", 300_001, "--iterations", 3, "--seed", 11]
+        variants = {
+            "loss, one seed": ["--loss", 0.01, "--loss-seed", 1],
+            "loss, another seed": ["--loss", 0.01, "--loss-seed", 2],
+            "few slots": ["--slots", 4],
+            "many slots": ["--slots", 64],
+            "two threads": ["--threads", 2, "--switch-threads", 2],
+            "64 elements a packet": ["--packet-elements", 64],
+            "256 elements a packet": ["--packet-elements", 256],
+            "8192 elements a packet": ["--packet-elements", 8192],
+            "two aggregators": ["--aggregators", 2],
+            "three aggregators of two threads, with loss": ["--aggregators", 3, "--switch-threads", 2, "--loss", 0.01],
+            "other warm-up": ["--warmup", 5],
+            "pinned": ["--pin"],
+        }
+        for dtype in ("float32", "int32"):
+            expected = cli.bench(*base, "--dtype", dtype)["result_hash"]
+            for name, flags in variants.items():
+                with self.subTest(dtype=dtype, name=name):
+                    report = cli.bench(*base, "--dtype", dtype, *flags)
+                    self.assertEqual(report["wrong"], 0)
+                    self.assertEqual(report["result_hash"], expected)
+        self.assertNotEqual(cli.bench(*base[:-1], 12)["result_hash"], cli.bench(*base)["result_hash"])
+
+    def test_table(self):
+        result = cli.checked(cli.run("bench", "all-reduce", "--workers", 2, "--elements", 1000))
+        for word in ("TAT", "ATE/s", "placement", "bytes per worker"):
+            self.assertIn(word, result.stdout)
+        self.assertRegex(result.stdout, r"wrong +0,")
+
+    def test_one_worker_mode_reports_on_every_rank(self):
+        with cli.Switch() as switch:
+            flags = ["--elements", 50_000, "--iterations", 4, "--json"]
+            ranks = [cli.Process("bench", "all-reduce", "--switch", switch.address, "--job", "j", "--rank", rank,
+                                 "--world-size", 3, *flags) for rank in range(3)]
+            reports = []
+            for rank in ranks:
+                with rank:
+                    self.assertEqual(rank.wait(30), 0, rank.err)
+                    reports.append(rank.out)
+            self.assertEqual(reports[0], reports[1])
+            self.assertEqual(reports[0], reports[2])
+            self.assertIn('  "workers": 3,', reports[0])
+
+
+if __name__ == "__main__":
+    cli.main()

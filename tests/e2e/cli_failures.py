@@ -1,0 +1,149 @@
+#!/usr/bin/python3
+"""Processes that die: the others end with an error that says who, and nothing stays behind."""
+import os
+import signal
+import time
+import unittest
+
+import cli_support as cli
+
+FOREVER = ["--elements", 200_000, "--iterations", 1_000_000]
+NOTICED_WITHIN = 10
+
+
+class Job:
+    """Ranks of one job against a switch, in the middle of their iterations."""
+
+    def __init__(self, switch, world_size, *flags):
+        self.ranks = [cli.rank_process(switch.address, rank, world_size, *FOREVER, *flags) for rank in range(world_size)]
+
+    def __enter__(self):
+        for rank in self.ranks:
+            rank.wait_line(rank.out, "iteration 3")
+        return self.ranks
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            rank.__exit__()
+
+
+class Failures(unittest.TestCase):
+    def check_noticed(self, ranks, pattern):
+        deadline = time.monotonic() + NOTICED_WITHIN
+        for rank in ranks:
+            self.assertEqual(rank.wait(max(0.1, deadline - time.monotonic())), 1, rank.err)
+            self.assertEqual(len(rank.error_lines()), 1, rank.err)
+            self.assertRegex(rank.error_lines()[0], pattern)
+
+    def test_killed_worker_is_named(self):
+        with cli.Switch() as switch, Job(switch, 3) as ranks:
+            ranks[1].signal(signal.SIGKILL)
+            self.check_noticed([ranks[0], ranks[2]], r"rank 1\b")
+            cli.until(lambda: switch.status()["slots_free"] == switch.status()["slots"], 10, "the job's slots are free")
+
+    def test_stopped_worker_is_named(self):
+        with cli.Switch() as switch, Job(switch, 2) as ranks:
+            ranks[1].signal(signal.SIGSTOP)
+            self.check_noticed([ranks[0]], r"rank 1\b")
+
+    def test_killed_switch_is_named(self):
+        with cli.Switch() as switch, Job(switch, 2) as ranks:
+            switch.signal(signal.SIGKILL)
+            self.check_noticed(ranks, switch.address.replace(".", r"\."))
+
+    def test_switch_that_stops_in_good_order_says_so(self):
+        with cli.Switch() as switch, Job(switch, 2) as ranks:
+            switch.signal(signal.SIGTERM)
+            self.assertEqual(switch.wait(10), 0, switch.err)
+            self.check_noticed(ranks, r"shut|stop")
+
+    def test_restarted_switch_is_an_error_that_says_so(self):
+        with cli.Switch() as switch, Job(switch, 2) as ranks:
+            switch.signal(signal.SIGKILL)
+            switch.wait(5)
+            with cli.Switch(listen=switch.address) as again:
+                self.check_noticed(ranks, r"restart")
+                self.assertEqual(again.address, switch.address)
+
+    def test_switch_that_is_not_there(self):
+        began = time.monotonic()
+        result = cli.run("bench", "all-reduce", "--switch", "127.0.0.1:9", "--rank", 0, "--world-size", 2,
+                         "--connect-deadline", 2)
+        self.assertEqual(result.returncode, 3)
+        self.assertLess(time.monotonic() - began, 6)
+        self.assertIn("127.0.0.1:9", result.stderr)
+        result = cli.run("status", "--switch", "127.0.0.1:9", "--connect-deadline", 2)
+        self.assertEqual(result.returncode, 3)
+
+    def test_rank_that_never_comes_is_named(self):
+        with cli.Switch() as switch:
+            result = cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--world-size", 2,
+                             "--connect-deadline", 1, limit=15)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertRegex(result.stderr, r"(?m)^netsum: rank 0: .*\b1\b")
+
+    def test_refusals_are_3(self):
+        with cli.Switch() as switch, Job(switch, 2):
+            result = cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--world-size", 2, *FOREVER)
+            self.assertEqual(result.returncode, 3, result.stderr)
+
+    def test_address_in_use_fails(self):
+        with cli.Switch() as switch:
+            result = cli.run("switch", "--listen", switch.address)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(switch.address, result.stderr)
+
+
+class LocalMode(unittest.TestCase):
+    """The parent that starts everything: one failure ends all of it."""
+
+    def running_bench(self):
+        bench = cli.Process("bench", "all-reduce", "--workers", 3, *FOREVER)
+        self.addCleanup(bench.__exit__)
+        return bench
+
+    def children(self, bench):
+        def all_there():
+            children = cli.children_of(bench.pid)
+            return children if len([c for c in children.values() if "--rank-report" in c]) == 3 else None
+        children = cli.until(all_there, 20, "three workers")
+        cli.until(lambda: any("joined" in line for line in bench.err), 20, "all ranks have joined")
+        return children
+
+    def check_all_gone(self, children):
+        cli.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), 5, "no process stays behind")
+
+    def test_killed_worker(self):
+        bench = self.running_bench()
+        children = self.children(bench)
+        victim = next(pid for pid, words in children.items() if "--rank" in words and words[words.index("--rank") + 1] == "1")
+        os.kill(victim, signal.SIGKILL)
+        self.assertEqual(bench.wait(NOTICED_WITHIN), 1)
+        self.assertEqual(bench.error_lines()[-1], "netsum: worker rank 1 was killed by signal 9 (KILL)")
+        for rank in (0, 2):
+            lines = [line for line in bench.error_lines() if line.startswith(f"netsum: rank {rank}: ")]
+            self.assertEqual(len(lines), 1, bench.err)
+            self.assertRegex(lines[0], r": .*rank 1\b")
+        self.check_all_gone(children)
+
+    def test_killed_switch(self):
+        bench = self.running_bench()
+        children = self.children(bench)
+        victim = next(pid for pid, words in children.items() if "switch" in words)
+        os.kill(victim, signal.SIGKILL)
+        self.assertEqual(bench.wait(NOTICED_WITHIN), 1)
+        self.assertEqual(bench.error_lines()[-1], "netsum: aggregator 0 was killed by signal 9 (KILL)")
+        self.check_all_gone(children)
+
+    def test_interrupt_and_kill_leave_nothing_behind(self):
+        for number, code in ((signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGKILL, -9)):
+            with self.subTest(signal=number):
+                bench = self.running_bench()
+                children = self.children(bench)
+                bench.signal(number)
+                self.assertEqual(bench.wait(5), code)
+                self.check_all_gone(children)
+
+
+if __name__ == "__main__":
+    cli.main()
