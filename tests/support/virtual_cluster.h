@@ -89,7 +89,7 @@ class VirtualNetwork {
 };
 
 // Keeps the contract of Sink to the letter: references are read at flush() and not before.
-class VirtualSink : public Sink {
+class VirtualSink final : public Sink {
  public:
   VirtualSink(VirtualNetwork& network, Endpoint self) : network_(network), self_(self) {}
   ~VirtualSink() = default;
