@@ -55,7 +55,7 @@ class Failures(unittest.TestCase):
         with cli.Switch() as switch, Job(switch, 2) as ranks:
             switch.signal(signal.SIGTERM)
             self.assertEqual(switch.wait(10), 0, switch.err)
-            self.check_noticed(ranks, r"shut|stop")
+            self.check_noticed(ranks, r"stop|shut|no longer serves")
 
     def test_restarted_switch_is_an_error_that_says_so(self):
         with cli.Switch() as switch, Job(switch, 2) as ranks:
@@ -107,7 +107,7 @@ class LocalMode(unittest.TestCase):
             children = cli.children_of(bench.pid)
             return children if len([c for c in children.values() if "--rank-report" in c]) == 3 else None
         children = cli.until(all_there, 20, "three workers")
-        cli.until(lambda: any("joined" in line for line in bench.err), 20, "all ranks have joined")
+        cli.until(lambda: any("switchml over" in line for line in bench.err), 20, "all ranks have joined")
         return children
 
     def check_all_gone(self, children):
