@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs netsum into an empty prefix and builds and runs examples/ against it, through CMake's package and through
+# pkg-config: outside_project.sh BUILD_DIR SOURCE_DIR
+set -euo pipefail
+build=$1 source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r "$source/examples" "$work/examples" # nothing of the source tree may be needed
+
+cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || {
+  cat "$work/install.log"
+  exit 1
+}
+"$work/prefix/bin/netsum" --version
+
+cmake -G Ninja -S "$work/examples" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" || {
+  cat "$work/configure.log"
+  exit 1
+}
+cmake --build "$work/build"
+"$work/build/hello_all_reduce"
+
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name netsum.pc)")
+read -ra flags <<<"$(pkg-config --cflags netsum)"
+read -ra libraries <<<"$(pkg-config --libs netsum)"
+c++ "${flags[@]}" "$work/examples/hello_all_reduce.cpp" -o "$work/hello" "${libraries[@]}"
+"$work/hello"
