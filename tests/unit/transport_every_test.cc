@@ -99,6 +99,11 @@ TEST_P(EveryTransport, DeliversBurstsLongerThanABatch) {
   expect_delivery(sizes);
 }
 
+// On an interface with an MTU of 1500 the kernel refuses such trains, and fragments the datagrams one by one.
+TEST_P(EveryTransport, DeliversTrainOfDatagramsLongerThanAFrame) {
+  expect_delivery(std::vector<std::size_t>(15, 4000));
+}
+
 TEST_P(EveryTransport, DeliversLargeDatagrams) {
   expect_delivery({60'000, 60'000, 65'507});
 }
@@ -177,8 +182,8 @@ TEST_P(EveryTransport, MulticastsByReferenceToMany) {
 
 TEST_P(EveryTransport, MulticastsToGroupsInTurn) {
   const auto from = sender(), a = receiver(), b = receiver();
-  const std::vector<Endpoint> both = {a->local(), b->local()};
-  const std::span<const Endpoint> only_b = std::span(both).subspan(1);
+  const std::vector<Endpoint> both = {b->local(), a->local()};
+  const std::span<const Endpoint> only_b = std::span(both).first(1);
   const Bytes x = pattern(100, 1), y = pattern(100, 2);
   from->sink().multicast(x, both);
   from->sink().multicast(y, only_b);

@@ -1,4 +1,6 @@
 // What only kernel UDP has: connected sockets, errors that the kernel reports, buffers, families.
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -108,6 +110,86 @@ TEST(Udp, RefusedDatagramsAreCountedAndTheOthersSent) {
   EXPECT_EQ(collect(to, 4).size(), 4u);
   EXPECT_EQ(from.counters().packets_sent, 4u);
   EXPECT_EQ(from.counters().send_failures, 8u);
+}
+
+// How a socket that coalesces and does not split receives: a length for each message of the sender.
+class TrainLengths {
+ public:
+  TrainLengths() : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0)) {
+    sockaddr_storage address{};
+    const socklen_t size = to_sockaddr(loopback(), false, address);
+    const int on = 1;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    coalesces = ::setsockopt(socket_, IPPROTO_UDP, UDP_GRO, &on, sizeof on) == 0;
+  }
+  ~TrainLengths() { ::close(socket_); }
+  TrainLengths(const TrainLengths&) = delete;
+  TrainLengths& operator=(const TrainLengths&) = delete;
+
+  [[nodiscard]] Endpoint local() const {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    return endpoint_of(address);
+  }
+  [[nodiscard]] std::vector<std::size_t> receive() const {
+    Bytes buffer(65536);
+    std::vector<std::size_t> lengths;
+    ssize_t length = 0;
+    while ((length = ::recv(socket_, buffer.data(), buffer.size(), 0)) >= 0)
+      lengths.push_back(static_cast<std::size_t>(length));
+    return lengths;
+  }
+
+  bool coalesces = false;
+
+ private:
+  int socket_;
+};
+
+TEST(Udp, EqualDatagramsTravelAsTrains) {
+  using Lengths = std::vector<std::size_t>;
+  const TrainLengths to;
+  if (!to.coalesces) GTEST_SKIP() << "this kernel has no segment trains";
+  Udp from({.bind = loopback()});
+  for (std::size_t i = 0; i < 61; ++i) write(from.sink(), to.local(), pattern(i == 60 ? 7 : 1000, i));
+  from.sink().flush();
+  EXPECT_EQ(to.receive(), Lengths{60'007});
+  for (std::size_t i = 0; i < 100; ++i) write(from.sink(), to.local(), pattern(10, i));
+  from.sink().flush();
+  EXPECT_EQ(to.receive(), (Lengths{640, 360}));  // older kernels take no more than 64 segments
+  for (std::size_t i = 0; i < 100; ++i) write(from.sink(), to.local(), pattern(1000, i));
+  from.sink().flush();
+  EXPECT_EQ(to.receive(), (Lengths{64'000, 36'000}));
+}
+
+TEST(Udp, ReplyInBetweenEndsNoTrain) {
+  const TrainLengths to;
+  if (!to.coalesces) GTEST_SKIP() << "this kernel has no segment trains";
+  Udp from({.bind = loopback()}), other({.bind = loopback()});
+  const std::vector<Endpoint> group = {to.local(), other.local()};
+  const Bytes packet = pattern(1000, 1);
+  for (std::size_t i = 0; i < 30; ++i) {
+    from.sink().multicast(packet, group);
+    write(from.sink(), other.local(), pattern(20, i));
+  }
+  from.sink().flush();
+  EXPECT_EQ(to.receive(), std::vector<std::size_t>{30'000});
+  EXPECT_EQ(collect(other, 60).size(), 60u);
+}
+
+TEST(Udp, BadDestinationEndsNoTrainOfOthers) {
+  const TrainLengths to;
+  if (!to.coalesces) GTEST_SKIP() << "this kernel has no segment trains";
+  Udp from({.bind = loopback()});
+  const std::vector<Endpoint> group = {loopback(0),
+                                       to.local()};  // no port: the kernel says EINVAL, as of a segment too long
+  const Bytes packet = pattern(1000, 1);
+  for (std::size_t round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < 30; ++i) from.sink().multicast(packet, group);
+    from.sink().flush();
+    EXPECT_EQ(to.receive(), std::vector<std::size_t>{30'000});
+  }
 }
 
 TEST(Udp, DatagramsThatNoPacketCanHoldAreABug) {
