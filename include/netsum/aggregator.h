@@ -15,11 +15,11 @@ struct AggregatorOptions {
   std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
   std::uint32_t slots = 16384;         // slots of 256 elements (two versions each), over all threads
   bool pin_threads = false;
-  std::string metrics;                 // "host:port" of a Prometheus endpoint; empty: none
-  std::string token;                   // shared secret that every worker must show; empty: none
-  std::string tls_cert, tls_key;       // PEM files: switches the control channel to TLS
+  std::string metrics;                        // "host:port" of a Prometheus endpoint; empty: none
+  std::string token;                          // shared secret that every worker must show; empty: none
+  std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
-  double loss = 0;                     // tests and benchmarks: drop each received datagram with this probability
+  double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;
 };

@@ -1,7 +1,7 @@
 // The blocking façade: one rank's membership in a job, and its collective calls.
 //
-//   auto comm = netsum::Communicator::connect({.aggregators = {"10.0.0.1:7170"}, .job = "bert", .rank = 0, .world_size = 4});
-//   comm.all_reduce(std::span<float>(gradients), netsum::ReduceOp::sum);
+//   auto comm = netsum::Communicator::connect({.aggregators = {"10.0.0.1:7170"}, .job = "bert", .rank = 0, .world_size =
+//   4}); comm.all_reduce(std::span<float>(gradients), netsum::ReduceOp::sum);
 //
 // Every rank issues the same calls in the same order; calls are matched by their number and checked by a signature of
 // collective, operation, dtype, length and tag. A communicator is used from one thread at a time.
@@ -23,19 +23,20 @@
 namespace netsum {
 
 struct Options {
-  std::vector<std::string> aggregators;  // "host:port" each; chunks are sharded over all of them. The order is the same on all ranks
-  std::string job = "default";           // ranks with the same job name at the same aggregators meet
-  std::uint32_t rank = 0;                // 0 ... world_size-1
-  std::uint32_t world_size = 1;          // 1 ... 256
-  std::uint32_t packet_elements = 0;     // 64, 128, or a multiple of 256 up to 15360; 0: the most that the path's MTU takes
-  std::uint32_t slots = 0;               // window per lane, a power of two; 0: from the measured bandwidth-delay product
-  std::uint32_t threads = 1;             // I/O threads of this worker
-  bool pin_threads = false;              // thread i to the i-th allowed CPU
-  std::chrono::milliseconds connect_deadline{30'000};    // to reach every aggregator, and for all ranks to join
+  std::vector<std::string>
+      aggregators;               // "host:port" each; chunks are sharded over all of them. The order is the same on all ranks
+  std::string job = "default";   // ranks with the same job name at the same aggregators meet
+  std::uint32_t rank = 0;        // 0 ... world_size-1
+  std::uint32_t world_size = 1;  // 1 ... 256
+  std::uint32_t packet_elements = 0;  // 64, 128, or a multiple of 256 up to 15360; 0: the most that the path's MTU takes
+  std::uint32_t slots = 0;            // window per lane, a power of two; 0: from the measured bandwidth-delay product
+  std::uint32_t threads = 1;          // I/O threads of this worker
+  bool pin_threads = false;           // thread i to the i-th allowed CPU
+  std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
-  std::string token;                     // shared secret, if the aggregator wants one
-  std::string tls_ca;                    // PEM file: switches the control channel to TLS
-  double loss = 0;                       // tests and benchmarks: drop each received datagram with this probability
+  std::string token;                                      // shared secret, if the aggregator wants one
+  std::string tls_ca;                                     // PEM file: switches the control channel to TLS
+  double loss = 0;  // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;  // one line per call, from any thread; empty: silent
 };

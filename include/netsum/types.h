@@ -27,14 +27,20 @@ struct TensorView {
 
 [[nodiscard]] constexpr const char* to_string(DType dtype) {
   switch (dtype) {
-    case DType::float32: return "float32";
-    case DType::int32: return "int32";
-    case DType::float16: return "float16";
-    case DType::bfloat16: return "bfloat16";
+    case DType::float32:
+      return "float32";
+    case DType::int32:
+      return "int32";
+    case DType::float16:
+      return "float16";
+    case DType::bfloat16:
+      return "bfloat16";
   }
   return "?";
 }
 
-[[nodiscard]] constexpr const char* to_string(ReduceOp op) { return op == ReduceOp::sum ? "sum" : "avg"; }
+[[nodiscard]] constexpr const char* to_string(ReduceOp op) {
+  return op == ReduceOp::sum ? "sum" : "avg";
+}
 
 }  // namespace netsum

@@ -44,7 +44,9 @@ constexpr auto tables = [] {
 struct FoldConstants {
   std::uint64_t lower, upper;
 };
-constexpr FoldConstants fold_by(unsigned bits) { return {power_of_x(bits + 31), power_of_x(bits - 33)}; }
+constexpr FoldConstants fold_by(unsigned bits) {
+  return {power_of_x(bits + 31), power_of_x(bits - 33)};
+}
 
 }  // namespace netsum::crc32c_detail
 #endif
@@ -76,7 +78,9 @@ std::uint32_t crc_words(std::uint32_t state, const std::byte* p, std::size_t byt
 #endif
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE2
-std::uint32_t Crc(std::uint32_t state, const std::byte* p, std::size_t bytes) { return crc_words(state, p, bytes); }
+std::uint32_t Crc(std::uint32_t state, const std::byte* p, std::size_t bytes) {
+  return crc_words(state, p, bytes);
+}
 #else
 // Carry-less multiplication folds four vectors at a time, then one; what is left, at most two vectors, goes word by word.
 std::uint32_t Crc(std::uint32_t state, const std::byte* p, std::size_t bytes) {
@@ -93,7 +97,7 @@ std::uint32_t Crc(std::uint32_t state, const std::byte* p, std::size_t bytes) {
   const auto fold = [](auto x, auto k) { return hn::Xor(hn::CLMulLower(x, k), hn::CLMulUpper(x, k)); };
   const auto constants = [&](std::size_t vectors) {
     static constexpr crc32c_detail::FoldConstants of_blocks[] = {
-        crc32c_detail::fold_by(128), crc32c_detail::fold_by(256),  crc32c_detail::fold_by(512),
+        crc32c_detail::fold_by(128), crc32c_detail::fold_by(256), crc32c_detail::fold_by(512),
         crc32c_detail::fold_by(512 * 2), crc32c_detail::fold_by(512 * 4)};
     const auto& k = of_blocks[std::countr_zero(width * vectors / 16)];
     return hn::OddEven(hn::Set(d, k.upper), hn::Set(d, k.lower));

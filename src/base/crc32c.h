@@ -1,4 +1,5 @@
-// CRC32C (Castagnoli, reflected polynomial 0x82f63b78, initial value and final xor ~0), as iSCSI and the wire formats use it.
+// CRC32C (Castagnoli, reflected polynomial 0x82f63b78, initial value and final xor ~0), as iSCSI and the wire formats use
+// it.
 #pragma once
 
 #include <cstddef>

@@ -52,7 +52,8 @@ Counters counters_of(const switchml::SwitchCounters& s, const transport::Counter
                        {"unknown_job_replies", s.unknown_job_replies},
                        {"dropped_unexpected_type", s.unexpected_type}};
   for (std::uint8_t i = 1; i <= static_cast<std::uint8_t>(wire::ParseError::field); ++i) {
-    counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)), s.malformed[i]);
+    counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)),
+                          s.malformed[i]);
   }
   return counters;
 }
@@ -179,6 +180,8 @@ Aggregator::~Aggregator() {
   impl_->server.reset();
 }
 
-std::string Aggregator::address() const { return impl_->server->address(); }
+std::string Aggregator::address() const {
+  return impl_->server->address();
+}
 
 }  // namespace netsum

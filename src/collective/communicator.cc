@@ -46,7 +46,8 @@ struct Communicator::Impl {
   // A child of fork() has none of our threads, and its parent's sockets: it must not touch them.
   void check_process() const {
     if (getpid() == owner) return;
-    throw Error(ErrorCode::closed, "this communicator was inherited through fork(): use it in the process that connected it");
+    throw Error(ErrorCode::closed,
+                "this communicator was inherited through fork(): use it in the process that connected it");
   }
 
   Work submit(Operation operation, const CallOptions& call) {
@@ -96,7 +97,9 @@ Work::~Work() {
   if (state_ && getpid() == state_->owner) state_->pending->wait();
 }
 
-bool Work::done() const { return !state_ || state_->pending->done(); }
+bool Work::done() const {
+  return !state_ || state_->pending->done();
+}
 
 void Work::wait() {
   if (!state_) return;
@@ -120,8 +123,12 @@ Communicator Communicator::connect(const Options& options) {
   return Communicator(std::move(impl));
 }
 
-std::uint32_t Communicator::rank() const { return impl_->options.rank; }
-std::uint32_t Communicator::world_size() const { return impl_->options.world_size; }
+std::uint32_t Communicator::rank() const {
+  return impl_->options.rank;
+}
+std::uint32_t Communicator::world_size() const {
+  return impl_->options.world_size;
+}
 
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
   if (inout.data == nullptr && inout.elements != 0) {
@@ -137,7 +144,8 @@ Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOpt
 
 Work Communicator::broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
   if (root >= world_size()) {
-    throw Error(ErrorCode::bad_argument, "broadcast from rank " + std::to_string(root) + " of " + std::to_string(world_size()));
+    throw Error(ErrorCode::bad_argument,
+                "broadcast from rank " + std::to_string(root) + " of " + std::to_string(world_size()));
   }
   Operation operation;
   operation.collective = Collective::broadcast;
@@ -182,6 +190,8 @@ Statistics Communicator::statistics() const {
   return statistics;
 }
 
-std::string Communicator::placement() const { return impl_->placement; }
+std::string Communicator::placement() const {
+  return impl_->placement;
+}
 
 }  // namespace netsum

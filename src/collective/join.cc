@@ -42,7 +42,8 @@ void check(const Options& options) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   if (options.aggregators.empty()) throw bad("no aggregator is named");
   if (options.world_size == 0 || options.world_size > max_world_size) {
-    throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " + std::to_string(max_world_size));
+    throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " +
+              std::to_string(max_world_size));
   }
   if (options.rank >= options.world_size) {
     throw bad("rank " + std::to_string(options.rank) + " is not below the world size " + std::to_string(options.world_size));
@@ -102,7 +103,8 @@ std::uint32_t measure(Lane& lane, const std::string& address, std::uint32_t pack
   sink.flush();
   while (!probe.done() && now() < deadline) {
     pollfd descriptor{lane.socket->descriptor(), POLLIN, 0};
-    const auto wait = std::clamp(std::chrono::ceil<milliseconds>(probe.next_timeout() - now()), milliseconds(0), milliseconds(1000));
+    const auto wait =
+        std::clamp(std::chrono::ceil<milliseconds>(probe.next_timeout() - now()), milliseconds(0), milliseconds(1000));
     poll(&descriptor, 1, static_cast<int>(wait.count()));
     probe.on_packets(lane.socket->receive(), now(), sink);
     probe.on_timer(now(), sink);
@@ -117,17 +119,20 @@ std::uint32_t measure(Lane& lane, const std::string& address, std::uint32_t pack
 
 std::string describe(const Options& options, std::size_t lanes, std::uint32_t packet_elements, std::uint32_t slots) {
   const std::size_t aggregators = options.aggregators.size();
-  std::string text = "switchml over " + std::to_string(aggregators) + (aggregators == 1 ? " aggregator (" : " aggregators (");
+  std::string text =
+      "switchml over " + std::to_string(aggregators) + (aggregators == 1 ? " aggregator (" : " aggregators (");
   for (std::size_t i = 0; i < aggregators; ++i) text += (i == 0 ? "" : ", ") + options.aggregators[i];
-  text += "), " + std::to_string(lanes) + " lanes of " + std::to_string(slots) + " slots, " + std::to_string(packet_elements) +
-          " elements per packet; ";
+  text += "), " + std::to_string(lanes) + " lanes of " + std::to_string(slots) + " slots, " +
+          std::to_string(packet_elements) + " elements per packet; ";
   if (aggregators == 1) {
     return text + "each worker sends and receives |U|; expect a gain over a ring where the aggregator's port carries " +
            std::to_string(options.world_size) + "|U| at once (a switch, a fat port, the workers' own host)";
   }
   if (aggregators >= options.world_size) {
-    return text + "with a shard on every worker's host a host's port carries as many bytes as in a ring, and an all-reduce waits "
-                  "one round trip instead of " + std::to_string(2 * (options.world_size - 1));
+    return text +
+           "with a shard on every worker's host a host's port carries as many bytes as in a ring, and an all-reduce waits "
+           "one round trip instead of " +
+           std::to_string(2 * (options.world_size - 1));
   }
   return text + "each aggregator carries " + std::to_string(options.world_size) + "/" + std::to_string(aggregators) +
          " |U|; expect a gain over a ring where its port is as fast as that many workers'";
@@ -167,7 +172,8 @@ Joined join(const Options& options) {
     joined.packet_elements = packet_elements_for(mtu, ipv6);
   }
   if (joined.packet_elements > wire::max_packet_elements) {
-    throw Error(ErrorCode::bad_argument, "packets of " + std::to_string(joined.packet_elements) + " elements are longer than UDP carries");
+    throw Error(ErrorCode::bad_argument,
+                "packets of " + std::to_string(joined.packet_elements) + " elements are longer than UDP carries");
   }
   for (Site& site : sites) {
     if (options.log && !site.lanes.front().socket->buffer_warning().empty()) {

@@ -41,7 +41,9 @@ Monitor::Monitor(const Options& options, std::vector<Membership> memberships, st
   for (Membership& membership : memberships) sites_.push_back({std::move(membership), now()});
 }
 
-Monitor::~Monitor() { stop(); }
+Monitor::~Monitor() {
+  stop();
+}
 
 void Monitor::start(runtime::WorkerEngine& engine) {
   engine_ = &engine;
@@ -95,7 +97,8 @@ void Monitor::loop() {
     std::optional<std::pair<std::uint32_t, switchml::WorkerFailure>> lane_failure;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait_until(lock, std::chrono::steady_clock::time_point(std::min(next_beat, next_deadline_).time_since_epoch()),
+      changed_.wait_until(lock,
+                          std::chrono::steady_clock::time_point(std::min(next_beat, next_deadline_).time_since_epoch()),
                           [&] { return stopping_ || lane_failure_ || now() >= std::min(next_beat, next_deadline_); });
       if (stopping_) return;
       lane_failure = lane_failure_;
@@ -120,18 +123,17 @@ void Monitor::loop() {
 std::optional<Error> Monitor::beat(Site& site) {
   const std::string at = "aggregator " + site.membership.address;
   try {
-    const auto reply =
-        site.membership.client->heartbeat(site.membership.job_epoch, options_.rank, site.membership.rank_epoch, beat_deadline);
+    const auto reply = site.membership.client->heartbeat(site.membership.job_epoch, options_.rank,
+                                                         site.membership.rank_epoch, beat_deadline);
     site.heard = now();
     using State = session::HeartbeatReply::State;
     if (reply.state == State::unknown) {
-      return Error(ErrorCode::aggregator_restarted,
-                   at + " no longer knows " + job() + ": it was restarted; start the job again (this is rank " +
-                       std::to_string(options_.rank) + ")");
+      return Error(ErrorCode::aggregator_restarted, at + " no longer knows " + job() +
+                                                        ": it was restarted; start the job again (this is rank " +
+                                                        std::to_string(options_.rank) + ")");
     }
     if (reply.state == State::failed) {
-      return Error(reply.lost ? ErrorCode::worker_lost : ErrorCode::aggregator_lost,
-                   reply.reason + " (said by " + at + ")");
+      return Error(reply.lost ? ErrorCode::worker_lost : ErrorCode::aggregator_lost, reply.reason + " (said by " + at + ")");
     }
     for (std::uint32_t rank = 0; rank < max_world_size; ++rank) {
       if (reply.left.contains(rank)) left_.insert(rank);
@@ -139,8 +141,8 @@ std::optional<Error> Monitor::beat(Site& site) {
     return std::nullopt;
   } catch (const Error& error) {
     if (now() - site.heard < silence_allowed) return std::nullopt;
-    return Error(ErrorCode::aggregator_lost, at + " has not answered for " + seconds(silence_allowed) + " (" + job() + ", rank " +
-                                                 std::to_string(options_.rank) + "): " + error.what());
+    return Error(ErrorCode::aggregator_lost, at + " has not answered for " + seconds(silence_allowed) + " (" + job() +
+                                                 ", rank " + std::to_string(options_.rank) + "): " + error.what());
   }
 }
 

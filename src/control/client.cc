@@ -41,10 +41,13 @@ struct Client::Impl {
       case grpc::StatusCode::UNAVAILABLE:
         throw Error(ErrorCode::unreachable, at + " is not reachable: " + status.error_message() +
                                                 ": is `netsum switch` running there, and the port open?");
-      case grpc::StatusCode::DEADLINE_EXCEEDED: throw Error(ErrorCode::deadline, at + ": " + status.error_message());
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        throw Error(ErrorCode::deadline, at + ": " + status.error_message());
       case grpc::StatusCode::INTERNAL:
-      case grpc::StatusCode::UNKNOWN: throw Error(ErrorCode::internal, at + ": " + status.error_message());
-      default: throw Error(ErrorCode::refused, at + " refused: " + status.error_message());
+      case grpc::StatusCode::UNKNOWN:
+        throw Error(ErrorCode::internal, at + ": " + status.error_message());
+      default:
+        throw Error(ErrorCode::refused, at + " refused: " + status.error_message());
     }
   }
 
@@ -55,7 +58,9 @@ struct Client::Impl {
 
 Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>()) {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
-  if (!options.tls_ca.empty()) credentials = grpc::SslCredentials({.pem_root_certs = read_file(options.tls_ca), .pem_private_key = {}, .pem_cert_chain = {}});
+  if (!options.tls_ca.empty())
+    credentials =
+        grpc::SslCredentials({.pem_root_certs = read_file(options.tls_ca), .pem_private_key = {}, .pem_cert_chain = {}});
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -107,8 +112,11 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
   message.set_wait_ms(static_cast<std::uint32_t>(deadline.count()));
   proto::JoinReply reply;
   impl_->check(impl_->stub->Join(&context, message, &reply));
-  return {reply.job_epoch(), reply.rank_epoch(), {reply.rank_epochs().begin(), reply.rank_epochs().end()},
-          reply.packet_elements(), reply.slots()};
+  return {reply.job_epoch(),
+          reply.rank_epoch(),
+          {reply.rank_epochs().begin(), reply.rank_epochs().end()},
+          reply.packet_elements(),
+          reply.slots()};
 }
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
@@ -132,7 +140,8 @@ session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t
   return out;
 }
 
-void Client::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline) {
+void Client::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
+                   std::chrono::milliseconds deadline) {
   grpc::ClientContext context;
   impl_->prepare(context, deadline);
   proto::Membership message;

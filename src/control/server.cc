@@ -22,7 +22,9 @@ namespace {
 constexpr auto tick = std::chrono::milliseconds(100);
 constexpr auto longest_join = std::chrono::minutes(30);
 
-Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+Time now() {
+  return Time(std::chrono::steady_clock::now().time_since_epoch());
+}
 
 std::uint64_t system_random() {
   std::uint64_t value = 0;
@@ -68,9 +70,15 @@ struct Server::Impl final : proto::Aggregator::Service {
 
   grpc::Status Join(grpc::ServerContext* context, const proto::JoinRequest* message, proto::JoinReply* reply) override {
     if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    session::JoinRequest request{message->protocol_version(), message->protocol(),    message->job(),
-                                 message->rank(),             message->world_size(),  message->packet_elements(),
-                                 message->slots_fixed(),      message->slots_measured(), {}};
+    session::JoinRequest request{message->protocol_version(),
+                                 message->protocol(),
+                                 message->job(),
+                                 message->rank(),
+                                 message->world_size(),
+                                 message->packet_elements(),
+                                 message->slots_fixed(),
+                                 message->slots_measured(),
+                                 {}};
     for (const auto& endpoint : message->endpoints()) {
       const auto parsed = from_proto(endpoint);
       if (!parsed) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint"};
@@ -143,9 +151,9 @@ struct Server::Impl final : proto::Aggregator::Service {
         CRYPTO_memcmp(found->second.data(), options.token.data(), options.token.size()) == 0) {
       return grpc::Status::OK;
     }
-    return {grpc::StatusCode::UNAUTHENTICATED,
-            found == context.client_metadata().end() ? "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"
-                                                     : "wrong token"};
+    return {grpc::StatusCode::UNAUTHENTICATED, found == context.client_metadata().end()
+                                                   ? "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"
+                                                   : "wrong token"};
   }
 
   // With the mutex held, so that a job is on the lanes before any rank hears of its admission.
@@ -160,7 +168,8 @@ struct Server::Impl final : proto::Aggregator::Service {
       }
     }
     for (const auto& job : registry.jobs()) {
-      if (!job.failure.empty() && told.insert(job.job_epoch).second && hooks.log) hooks.log("job '" + job.job + "' failed: " + job.failure);
+      if (!job.failure.empty() && told.insert(job.job_epoch).second && hooks.log)
+        hooks.log("job '" + job.job + "' failed: " + job.failure);
     }
     changed.notify_all();
   }
@@ -224,7 +233,8 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   builder.RegisterService(impl_.get());
   impl_->server = builder.BuildAndStart();
   if (!impl_->server || port == 0) {
-    throw Error(ErrorCode::refused, "cannot listen on " + listen + ": the address is in use, not of this host, or the certificate is bad");
+    throw Error(ErrorCode::refused,
+                "cannot listen on " + listen + ": the address is in use, not of this host, or the certificate is bad");
   }
   impl_->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(port);
   impl_->timer = std::thread([impl = impl_.get()] { impl->keep_time(); });
@@ -242,7 +252,11 @@ Server::~Server() {
   impl_->server->Wait();
 }
 
-std::string Server::address() const { return impl_->address; }
-telemetry::Report Server::report() { return impl_->report(); }
+std::string Server::address() const {
+  return impl_->address;
+}
+telemetry::Report Server::report() {
+  return impl_->report();
+}
 
 }  // namespace netsum::control

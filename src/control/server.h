@@ -19,9 +19,9 @@ struct ServerOptions {
 
 // What the runtime does for the control plane. Called from control threads, one at a time.
 struct ServerHooks {
-  std::function<std::vector<Endpoint>()> lanes;              // the data sockets
-  std::function<void(const session::StartJob&)> start_job;   // returns once every lane serves the job
-  std::function<void(const session::StopJob&)> stop_job;     // returns once no lane does
+  std::function<std::vector<Endpoint>()> lanes;             // the data sockets
+  std::function<void(const session::StartJob&)> start_job;  // returns once every lane serves the job
+  std::function<void(const session::StopJob&)> stop_job;    // returns once no lane does
   // Fills counters and stalled chunks of the whole and of each job in `report` (jobs' statuses are already there).
   std::function<void(telemetry::Report&)> fill_report;
   std::function<void(const std::string&)> log;

@@ -57,10 +57,10 @@ std::uint32_t LargestExponentBits(const float* values, std::size_t count) {
   const auto mask = hn::Set(u, exponent_mask);
   std::uint32_t rest = 0;
   for_vectors(
-      count,
-      [&](std::size_t i) { largest = hn::Max(largest, hn::And(mask, hn::BitCast(u, hn::LoadU(f, values + i)))); },
+      count, [&](std::size_t i) { largest = hn::Max(largest, hn::And(mask, hn::BitCast(u, hn::LoadU(f, values + i)))); },
       [&](std::size_t i, std::size_t n) {
-        for (std::size_t k = i; k < i + n; ++k) rest = std::max(rest, std::bit_cast<std::uint32_t>(values[k]) & exponent_mask);
+        for (std::size_t k = i; k < i + n; ++k)
+          rest = std::max(rest, std::bit_cast<std::uint32_t>(values[k]) & exponent_mask);
       });
   return std::max(rest, hn::GetLane(hn::MaxOfLanes(u, largest)));
 }
@@ -134,7 +134,9 @@ HWY_EXPORT(LargestFiniteExponentBits);
 HWY_EXPORT(Quantize);
 HWY_EXPORT(DequantizeNormal);
 
-constexpr std::uint32_t bits_of_mask(std::size_t element) { return 1U << (element % 8); }
+constexpr std::uint32_t bits_of_mask(std::size_t element) {
+  return 1U << (element % 8);
+}
 
 [[nodiscard]] bool bit(const std::byte* mask, std::size_t element) {
   return (std::to_integer<std::uint32_t>(mask[element / 8]) & bits_of_mask(element)) != 0;
@@ -149,7 +151,9 @@ BlockScan scan_block(const float* values, std::size_t count) {
   return {static_cast<std::uint8_t>(bits >> 23), nonfinite};
 }
 
-std::uint8_t largest_exponent(const float* values, std::size_t count) { return scan_block(values, count).exponent; }
+std::uint8_t largest_exponent(const float* values, std::size_t count) {
+  return scan_block(values, count).exponent;
+}
 
 FixedPoint fixed_point(std::uint8_t block_exponent, std::uint32_t world_size) {
   const int ranks_log = std::bit_width(world_size - 1);  // ceil(log2)
@@ -188,9 +192,12 @@ void apply_nonfinite_masks(float* values, const std::byte* up, const std::byte* 
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < count; ++i) {
     const bool is_up = bit(up, i), is_down = bit(down, i);
-    if (is_up && is_down) values[i] = std::numeric_limits<float>::quiet_NaN();
-    else if (is_up) values[i] = infinity;
-    else if (is_down) values[i] = -infinity;
+    if (is_up && is_down)
+      values[i] = std::numeric_limits<float>::quiet_NaN();
+    else if (is_up)
+      values[i] = infinity;
+    else if (is_down)
+      values[i] = -infinity;
   }
 }
 

@@ -52,7 +52,8 @@ void SwitchLane::inspect(const std::function<void(const switchml::Switch&, const
 
 void SwitchLane::loop() {
   Sink& sink = transport_->sink();
-  std::array<pollfd, 2> descriptors = {pollfd{transport_->descriptor(), POLLIN, 0}, pollfd{mailbox_.descriptor(), POLLIN, 0}};
+  std::array<pollfd, 2> descriptors = {pollfd{transport_->descriptor(), POLLIN, 0},
+                                       pollfd{mailbox_.descriptor(), POLLIN, 0}};
   while (!stopping_) {
     poll(descriptors.data(), descriptors.size(), -1);
     mailbox_.run_all();

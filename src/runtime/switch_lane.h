@@ -36,7 +36,8 @@ class SwitchLane {
   std::unique_ptr<transport::Transport> transport_;
   Endpoint local_;
   switchml::Switch switch_;
-  std::unordered_map<std::uint64_t, std::vector<CacheLine>> memory_;  // of each job; zeroed, so nothing of a former owner is in it
+  std::unordered_map<std::uint64_t, std::vector<CacheLine>>
+      memory_;  // of each job; zeroed, so nothing of a former owner is in it
   Mailbox mailbox_;
   bool stopping_ = false;
   std::thread thread_;

@@ -23,7 +23,9 @@
 
 namespace netsum::runtime {
 
-[[nodiscard]] inline Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+[[nodiscard]] inline Time now() {
+  return Time(std::chrono::steady_clock::now().time_since_epoch());
+}
 
 class Wakeup {
  public:

@@ -81,8 +81,8 @@ class WorkerEngine::IoThread {
       for (const Lane& lane : lanes_) {
         if (!lane.worker) continue;
         const auto stall = lane.worker->oldest_stall();
-        if (stall && (!oldest || std::tie(stall->operation, stall->chunk) <
-                                     std::tie(oldest->stall.operation, oldest->stall.chunk))) {
+        if (stall &&
+            (!oldest || std::tie(stall->operation, stall->chunk) < std::tie(oldest->stall.operation, oldest->stall.chunk))) {
           oldest = LaneStall{lane.number, *stall};
         }
       }
@@ -118,8 +118,8 @@ class WorkerEngine::IoThread {
   struct Lane {
     std::uint32_t number;
     std::unique_ptr<transport::Transport> transport;
-    std::unique_ptr<switchml::Worker> worker;              // null once abandoned
-    std::deque<std::shared_ptr<PendingOperation>> queue;   // not yet taken by the worker
+    std::unique_ptr<switchml::Worker> worker;             // null once abandoned
+    std::deque<std::shared_ptr<PendingOperation>> queue;  // not yet taken by the worker
     bool failure_told;
   };
 
@@ -187,7 +187,9 @@ WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, 
   }
 }
 
-WorkerEngine::~WorkerEngine() { fail(Error(ErrorCode::closed, "the communicator was closed")); }
+WorkerEngine::~WorkerEngine() {
+  fail(Error(ErrorCode::closed, "the communicator was closed"));
+}
 
 void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
   {
@@ -234,9 +236,8 @@ std::shared_ptr<const Error> WorkerEngine::failure() const {
 
 std::shared_ptr<PendingOperation> WorkerEngine::most_urgent() const {
   const std::lock_guard lock(mutex_);
-  const auto urgent = std::min_element(under_way_.begin(), under_way_.end(), [](const auto& a, const auto& b) {
-    return a.second->deadline < b.second->deadline;
-  });
+  const auto urgent = std::min_element(under_way_.begin(), under_way_.end(),
+                                       [](const auto& a, const auto& b) { return a.second->deadline < b.second->deadline; });
   return urgent == under_way_.end() ? nullptr : urgent->second;
 }
 

@@ -30,7 +30,7 @@ class PendingOperation {
   std::atomic<std::uint32_t> lanes_remaining;
 
   [[nodiscard]] bool done() const;
-  void wait();                               // until it ends
+  void wait();                                   // until it ends
   void end(std::shared_ptr<const Error> error);  // null: in a result
   [[nodiscard]] std::shared_ptr<const Error> error() const;
 
@@ -71,7 +71,7 @@ class WorkerEngine {
   [[nodiscard]] std::shared_ptr<const Error> failure() const;
   [[nodiscard]] std::shared_ptr<PendingOperation> most_urgent() const;  // the one whose deadline is next; null if none
   [[nodiscard]] std::shared_ptr<PendingOperation> find(std::uint64_t number) const;  // null if not under way
-  [[nodiscard]] std::optional<LaneStall> oldest_stall();                // what the oldest chunk in flight waits for
+  [[nodiscard]] std::optional<LaneStall> oldest_stall();  // what the oldest chunk in flight waits for
   [[nodiscard]] std::uint64_t operations_completed() const;
 
   struct Totals {

@@ -11,8 +11,8 @@
 namespace netsum::session {
 namespace {
 
-constexpr std::uint32_t least_slots = 2;      // a measured window is halved down to this before a job is refused
-constexpr std::uint32_t most_slots = 4096;    // per lane
+constexpr std::uint32_t least_slots = 2;    // a measured window is halved down to this before a job is refused
+constexpr std::uint32_t most_slots = 4096;  // per lane
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 
 [[nodiscard]] bool valid_packet_elements(std::uint32_t elements) {
@@ -50,15 +50,24 @@ struct Job {
 
 const char* to_string(Refusal refusal) {
   switch (refusal) {
-    case Refusal::none: return "none";
-    case Refusal::protocol_version: return "protocol_version";
-    case Refusal::protocol: return "protocol";
-    case Refusal::bad_parameters: return "bad_parameters";
-    case Refusal::parameters_differ: return "parameters_differ";
-    case Refusal::duplicate_rank: return "duplicate_rank";
-    case Refusal::no_slots: return "no_slots";
-    case Refusal::job_running: return "job_running";
-    case Refusal::shutting_down: return "shutting_down";
+    case Refusal::none:
+      return "none";
+    case Refusal::protocol_version:
+      return "protocol_version";
+    case Refusal::protocol:
+      return "protocol";
+    case Refusal::bad_parameters:
+      return "bad_parameters";
+    case Refusal::parameters_differ:
+      return "parameters_differ";
+    case Refusal::duplicate_rank:
+      return "duplicate_rank";
+    case Refusal::no_slots:
+      return "no_slots";
+    case Refusal::job_running:
+      return "job_running";
+    case Refusal::shutting_down:
+      return "shutting_down";
   }
   return "?";
 }
@@ -114,12 +123,14 @@ struct Registry::Impl {
                                                  std::to_string(wire::max_packet_elements));
     }
     if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
-      return refuse(Refusal::bad_parameters, std::to_string(request.slots_fixed) + " slots per lane are not a power of two up to " +
+      return refuse(Refusal::bad_parameters, std::to_string(request.slots_fixed) +
+                                                 " slots per lane are not a power of two up to " +
                                                  std::to_string(most_slots));
     }
     if (request.endpoints.size() != config.lanes) {
       return refuse(Refusal::bad_parameters, "the worker names " + std::to_string(request.endpoints.size()) +
-                                                 " data endpoints for this aggregator's " + std::to_string(config.lanes) + " lanes");
+                                                 " data endpoints for this aggregator's " + std::to_string(config.lanes) +
+                                                 " lanes");
     }
     return {};
   }
@@ -129,8 +140,8 @@ struct Registry::Impl {
     const auto differ = [&](const char* what, std::uint32_t theirs, std::uint32_t ours) {
       return JoinOutcome{Refusal::parameters_differ,
                          "rank " + std::to_string(request.rank) + " joined job '" + request.job + "' with " + what + " " +
-                             std::to_string(ours) + ", rank " + std::to_string(first.rank) + " with " + std::to_string(theirs) +
-                             ": all ranks must give the same",
+                             std::to_string(ours) + ", rank " + std::to_string(first.rank) + " with " +
+                             std::to_string(theirs) + ": all ranks must give the same",
                          {}};
     };
     if (first.world_size != request.world_size) return differ("world size", first.world_size, request.world_size);
@@ -238,13 +249,16 @@ std::uint64_t Registry::join(const JoinRequest& request, Time now) {
   Job& job = found == r.jobs.end() ? r.jobs[request.job] : found->second;
   if (job.phase == Phase::running) {
     return refuse({Refusal::job_running,
-                   "job '" + request.job + "' is running already: give this one another name, or wait until it ends", {}});
+                   "job '" + request.job + "' is running already: give this one another name, or wait until it ends",
+                   {}});
   }
   if (!job.ranks.empty()) {
     if (job.ranks.contains(request.rank)) {
       return refuse({Refusal::duplicate_rank,
-                     "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has joined already: two processes use "
-                     "the same rank, or two jobs the same name", {}});
+                     "rank " + std::to_string(request.rank) + " of job '" + request.job +
+                         "' has joined already: two processes use "
+                         "the same rank, or two jobs the same name",
+                     {}});
     }
     if (JoinOutcome outcome = r.compare(job, request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
   } else {
@@ -348,8 +362,8 @@ void Registry::on_timer(Time now) {
       if (!job.joined.contains(rank)) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
     r.refuse_all(name, Refusal::bad_parameters,
-                 "job '" + name + "' did not become complete within " + seconds(r.config.join_timeout) + ": ranks " + missing +
-                     " are missing");
+                 "job '" + name + "' did not become complete within " + seconds(r.config.join_timeout) + ": ranks " +
+                     missing + " are missing");
   }
 }
 
@@ -372,14 +386,22 @@ void Registry::shut_down(Time now) {
   std::vector<std::pair<std::string, Phase>> all;
   for (const auto& [name, job] : r.jobs) all.emplace_back(name, job.phase);
   for (const auto& [name, phase] : all) {
-    if (phase == Phase::running) r.end(name, "the aggregator is shutting down", std::nullopt, now);
-    else r.refuse_all(name, Refusal::shutting_down, "the aggregator is shutting down");
+    if (phase == Phase::running)
+      r.end(name, "the aggregator is shutting down", std::nullopt, now);
+    else
+      r.refuse_all(name, Refusal::shutting_down, "the aggregator is shutting down");
   }
 }
 
-std::vector<StartJob> Registry::take_starts() { return std::exchange(impl_->starts, {}); }
-std::vector<StopJob> Registry::take_stops() { return std::exchange(impl_->stops, {}); }
-std::uint32_t Registry::slots_free() const { return impl_->slots_free; }
+std::vector<StartJob> Registry::take_starts() {
+  return std::exchange(impl_->starts, {});
+}
+std::vector<StopJob> Registry::take_stops() {
+  return std::exchange(impl_->stops, {});
+}
+std::uint32_t Registry::slots_free() const {
+  return impl_->slots_free;
+}
 
 std::vector<JobStatus> Registry::jobs() const {
   std::vector<JobStatus> list;

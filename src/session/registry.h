@@ -18,13 +18,13 @@ namespace netsum::session {
 
 enum class Refusal : std::uint8_t {
   none,
-  protocol_version,    // the worker speaks another version
-  protocol,            // this aggregator does not serve that protocol
-  bad_parameters,      // world size, packet length, rank >= world size, lanes
-  parameters_differ,   // from the rest of the job
+  protocol_version,   // the worker speaks another version
+  protocol,           // this aggregator does not serve that protocol
+  bad_parameters,     // world size, packet length, rank >= world size, lanes
+  parameters_differ,  // from the rest of the job
   duplicate_rank,
   no_slots,
-  job_running,         // the job is complete and running: a rank cannot join it a second time
+  job_running,  // the job is complete and running: a rank cannot join it a second time
   shutting_down,
 };
 [[nodiscard]] const char* to_string(Refusal refusal);
@@ -45,7 +45,7 @@ struct Admission {
   std::uint32_t rank_epoch = 0;
   std::vector<std::uint32_t> rank_epochs;  // of all ranks
   std::uint32_t packet_elements = 0;
-  std::uint32_t slots = 0;                 // per lane
+  std::uint32_t slots = 0;  // per lane
 };
 
 // What a join came to: an admission (once all ranks are there), a refusal in words, or nothing yet.

@@ -23,20 +23,25 @@ std::string to_string(const Operation& operation) {
   const std::string tag = ", tag " + std::to_string(operation.tag);
   switch (operation.collective) {
     case Collective::all_reduce:
-      return std::string("all_reduce ") + netsum::to_string(operation.op) + " of " + std::to_string(operation.elements) + " " +
-             netsum::to_string(operation.dtype) + tag;
+      return std::string("all_reduce ") + netsum::to_string(operation.op) + " of " + std::to_string(operation.elements) +
+             " " + netsum::to_string(operation.dtype) + tag;
     case Collective::broadcast:
-      return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) + tag;
-    case Collective::barrier: return "barrier" + tag;
+      return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) +
+             tag;
+    case Collective::barrier:
+      return "barrier" + tag;
   }
   return "?";
 }
 
 std::uint64_t wire_elements(const Operation& operation) {
   switch (operation.collective) {
-    case Collective::all_reduce: return operation.elements;
-    case Collective::broadcast: return (operation.elements + 3) / 4;
-    case Collective::barrier: return 0;
+    case Collective::all_reduce:
+      return operation.elements;
+    case Collective::broadcast:
+      return (operation.elements + 3) / 4;
+    case Collective::barrier:
+      return 0;
   }
   return 0;
 }

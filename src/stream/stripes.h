@@ -33,7 +33,8 @@ class Stripes {
   // Of the lane's stripe `index`:
   [[nodiscard]] std::uint64_t offset(std::uint64_t index) const { return (first_ + index * lanes_) * stripe_elements_; }
   [[nodiscard]] std::uint32_t elements(std::uint64_t index) const {
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(stripe_elements_, elements_ - std::min(elements_, offset(index))));
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(stripe_elements_, elements_ - std::min(elements_, offset(index))));
   }
   [[nodiscard]] std::uint32_t chunks_of(std::uint64_t index) const { return chunks_in(elements(index)); }
   [[nodiscard]] std::uint32_t blocks_of(std::uint64_t index) const {

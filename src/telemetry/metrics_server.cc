@@ -29,14 +29,17 @@ class Collector final : public prometheus::Collectable {
     gauge("netsum_slots_free", "Slots that no job owns.", report.slots_free);
     gauge("netsum_jobs", "Jobs that are joining, running or failed lately.", static_cast<double>(report.jobs.size()));
     for (const auto& [name, value] : report.counters) {
-      families.push_back({"netsum_" + name + "_total", "Of the whole aggregator.", MetricType::Counter, {counter_of({}, value)}});
+      families.push_back(
+          {"netsum_" + name + "_total", "Of the whole aggregator.", MetricType::Counter, {counter_of({}, value)}});
     }
     if (report.jobs.empty()) return families;
     for (std::size_t i = 0; i < report.jobs.front().counters.size(); ++i) {
       const std::string& name = report.jobs.front().counters[i].first;
       const bool is_gauge = name == "slots_in_use";
-      MetricFamily family{"netsum_job_" + name + (is_gauge ? "" : "_total"), "Of one job, over all lanes.",
-                          is_gauge ? MetricType::Gauge : MetricType::Counter, {}};
+      MetricFamily family{"netsum_job_" + name + (is_gauge ? "" : "_total"),
+                          "Of one job, over all lanes.",
+                          is_gauge ? MetricType::Gauge : MetricType::Counter,
+                          {}};
       for (const JobReport& job : report.jobs) {
         if (i >= job.counters.size()) continue;
         const std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};

@@ -70,7 +70,9 @@ std::string to_json(const Report& report) {
     }
     jobs.push_back({{"job", job.job},
                     {"job_epoch", job.job_epoch},
-                    {"state", job.running ? "running" : job.failure.empty() ? "joining" : "failed"},
+                    {"state", job.running           ? "running"
+                              : job.failure.empty() ? "joining"
+                                                    : "failed"},
                     {"failure", job.failure},
                     {"world_size", job.world_size},
                     {"packet_elements", job.packet_elements},
@@ -130,10 +132,10 @@ std::string to_table(const Report& report) {
     const session::JobStatus& job = entry.job;
     const std::string ranks = std::to_string(job.joined.size()) + "/" + std::to_string(job.world_size);
     const char* state = job.running ? "running" : job.failure.empty() ? "joining" : "failed";
-    const std::uint64_t repeats = value_of(entry.counters, "repeats_answered") + value_of(entry.counters, "repeats_waiting") +
-                                  value_of(entry.counters, "repeats_silent");
-    text += format("%-20s %-8s %9s %7u %14llu %12llu %12.1f %10llu %9llu\n", job.job.c_str(), state, ranks.c_str(), job.slots,
-                   static_cast<unsigned long long>(value_of(entry.counters, "packets")),
+    const std::uint64_t repeats = value_of(entry.counters, "repeats_answered") +
+                                  value_of(entry.counters, "repeats_waiting") + value_of(entry.counters, "repeats_silent");
+    text += format("%-20s %-8s %9s %7u %14llu %12llu %12.1f %10llu %9llu\n", job.job.c_str(), state, ranks.c_str(),
+                   job.slots, static_cast<unsigned long long>(value_of(entry.counters, "packets")),
                    static_cast<unsigned long long>(value_of(entry.counters, "chunks")),
                    static_cast<double>(value_of(entry.counters, "bytes")) / 1e6, static_cast<unsigned long long>(repeats),
                    static_cast<unsigned long long>(value_of(entry.counters, "slots_in_use")));

@@ -10,7 +10,8 @@
 
 namespace netsum::telemetry {
 
-using Counters = std::vector<std::pair<std::string, std::uint64_t>>;  // in a fixed order; names as in the Prometheus endpoint
+using Counters =
+    std::vector<std::pair<std::string, std::uint64_t>>;  // in a fixed order; names as in the Prometheus endpoint
 
 struct JobReport {
   session::JobStatus job;

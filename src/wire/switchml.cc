@@ -27,7 +27,9 @@ static_assert(at_waiting_missing + 32 == waiting_bytes);
 static_assert(at_mismatch_reserved + 2 == mismatch_bytes);
 static_assert(at_rank_epoch + 4 == common_bytes);
 
-std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) { return std::to_integer<std::uint8_t>(bytes[at]); }
+std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) {
+  return std::to_integer<std::uint8_t>(bytes[at]);
+}
 
 std::uint32_t checksum_of(std::span<const std::byte> packet) {
   return crc32c(packet.subspan(at_checksum + 4), crc32c(packet.first(at_checksum)));
@@ -47,13 +49,20 @@ void write_common(std::span<std::byte> packet, const Common& common) {
 
 const char* to_string(ParseError error) {
   switch (error) {
-    case ParseError::none: return "none";
-    case ParseError::truncated: return "truncated";
-    case ParseError::version: return "version";
-    case ParseError::type: return "type";
-    case ParseError::length: return "length";
-    case ParseError::checksum: return "checksum";
-    case ParseError::field: return "field";
+    case ParseError::none:
+      return "none";
+    case ParseError::truncated:
+      return "truncated";
+    case ParseError::version:
+      return "version";
+    case ParseError::type:
+      return "type";
+    case ParseError::length:
+      return "length";
+    case ParseError::checksum:
+      return "checksum";
+    case ParseError::field:
+      return "field";
   }
   return "?";
 }
@@ -119,8 +128,12 @@ ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common,
   const std::byte* p = bytes.data();
   std::array<std::uint64_t, 4> words{};
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_le<std::uint64_t>(p + at_waiting_missing + 8 * i);
-  out = {common, load_le<std::uint64_t>(p + at_operation), load_le<std::uint32_t>(p + at_chunk),
-         load_le<std::uint16_t>(p + at_waiting_slot), round == 1, RankSet::from_words(words)};
+  out = {common,
+         load_le<std::uint64_t>(p + at_operation),
+         load_le<std::uint32_t>(p + at_chunk),
+         load_le<std::uint16_t>(p + at_waiting_slot),
+         round == 1,
+         RankSet::from_words(words)};
   return ParseError::none;
 }
 
@@ -162,7 +175,9 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
   }
 }
 
-void seal(std::span<std::byte> packet) { store_le(packet.data() + at_checksum, checksum_of(packet)); }
+void seal(std::span<std::byte> packet) {
+  store_le(packet.data() + at_checksum, checksum_of(packet));
+}
 
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
   write_common(packet, waiting.common);

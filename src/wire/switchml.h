@@ -14,20 +14,22 @@ namespace netsum::wire {
 inline constexpr std::uint8_t switchml_version = 1;
 inline constexpr std::size_t common_bytes = 20;
 inline constexpr std::size_t chunk_header_bytes = 48;  // with the common part
-inline constexpr std::uint32_t block_elements = 256;   // elements that share one exponent (design: the same for every packet length)
-inline constexpr std::uint32_t max_packet_elements = 15360;  // with exponents and masks, 65388 bytes: below UDP's limit over IPv6
+inline constexpr std::uint32_t block_elements =
+    256;  // elements that share one exponent (design: the same for every packet length)
+inline constexpr std::uint32_t max_packet_elements =
+    15360;  // with exponents and masks, 65388 bytes: below UDP's limit over IPv6
 inline constexpr std::uint32_t max_blocks = max_packet_elements / block_elements;
-inline constexpr std::uint16_t no_ahead = 0xffff;      // ChunkHeader::ahead_operation: the sender does not know its next block
+inline constexpr std::uint16_t no_ahead = 0xffff;  // ChunkHeader::ahead_operation: the sender does not know its next block
 
 enum class Type : std::uint8_t {
   contribution = 1,           // worker -> switch: exponents of the look-ahead, values of one chunk
   exponent_contribution = 2,  // worker -> switch: exponents of this chunk, no values (the exponent-only round)
   result = 3,                 // switch -> workers
   exponent_result = 4,
-  waiting = 5,                // switch -> worker: "have yours, waiting for ranks ..."
-  mismatch = 6,               // switch -> workers: two ranks issued different calls as this operation
-  unknown_job = 7,            // switch -> sender: no such job epoch here
-  probe = 8,                  // worker -> switch, before joining: measures round trip and bandwidth
+  waiting = 5,      // switch -> worker: "have yours, waiting for ranks ..."
+  mismatch = 6,     // switch -> workers: two ranks issued different calls as this operation
+  unknown_job = 7,  // switch -> sender: no such job epoch here
+  probe = 8,        // worker -> switch, before joining: measures round trip and bandwidth
   probe_reply = 9,
 };
 
@@ -36,7 +38,7 @@ enum class ParseError : std::uint8_t { none, truncated, version, type, length, c
 
 struct Common {
   Type type;
-  std::uint8_t rank;         // contribution: the sender; else 0
+  std::uint8_t rank;  // contribution: the sender; else 0
   std::uint64_t job_epoch;
   std::uint32_t rank_epoch;  // to the switch: the sender's; from the switch: the epochs of all ranks, folded (fold_epochs)
   bool operator==(const Common&) const = default;
@@ -48,17 +50,21 @@ struct ChunkHeader {
   std::uint32_t chunk = 0;
   std::uint32_t signature = 0;
   std::uint16_t slot = 0;
-  std::uint8_t version = 0;        // 0 or 1
-  bool masks = false;              // the payload is followed by the masks of elements that are not finite
-  std::uint8_t exponents = 0;      // exponent bytes after the header
-  std::uint16_t elements = 0;      // int32 words of payload
+  std::uint8_t version = 0;                  // 0 or 1
+  bool masks = false;                        // the payload is followed by the masks of elements that are not finite
+  std::uint8_t exponents = 0;                // exponent bytes after the header
+  std::uint16_t elements = 0;                // int32 words of payload
   std::uint16_t ahead_operation = no_ahead;  // the exponents are for operation + ahead_operation, chunk ahead_chunk
   std::uint32_t ahead_chunk = 0;
   bool operator==(const ChunkHeader&) const = default;
 };
 
-[[nodiscard]] constexpr std::size_t padded_exponents(std::size_t count) { return (count + 3) / 4 * 4; }
-[[nodiscard]] constexpr std::size_t mask_bytes(std::size_t elements) { return (elements + 7) / 8; }
+[[nodiscard]] constexpr std::size_t padded_exponents(std::size_t count) {
+  return (count + 3) / 4 * 4;
+}
+[[nodiscard]] constexpr std::size_t mask_bytes(std::size_t elements) {
+  return (elements + 7) / 8;
+}
 [[nodiscard]] constexpr std::size_t chunk_packet_bytes(const ChunkHeader& header) {
   return chunk_header_bytes + padded_exponents(header.exponents) + std::size_t{header.elements} * 4 +
          (header.masks ? 2 * mask_bytes(header.elements) : 0);

@@ -19,8 +19,15 @@ constexpr std::uint32_t packet_lengths[] = {64, 128, 256, 512, 1024};
 
 float special(Random& random) {
   constexpr float inf = std::numeric_limits<float>::infinity();
-  constexpr float values[] = {0.0F, -0.0F, inf, -inf, std::numeric_limits<float>::quiet_NaN(), 1e-45F, -1e-40F,
-                              std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(),
+  constexpr float values[] = {0.0F,
+                              -0.0F,
+                              inf,
+                              -inf,
+                              std::numeric_limits<float>::quiet_NaN(),
+                              1e-45F,
+                              -1e-40F,
+                              std::numeric_limits<float>::max(),
+                              -std::numeric_limits<float>::max(),
                               std::numeric_limits<float>::min()};
   return values[random.below(std::size(values))];
 }
@@ -33,12 +40,24 @@ void fill(Random& random, std::vector<float>& values, bool specials) {
     for (std::size_t i = block; i < std::min(values.size(), block + 256); ++i) {
       const double unit = static_cast<double>(random.below(2'000'001)) / 1e6 - 1;
       switch (style) {
-        case 0: values[i] = static_cast<float>(unit); break;
-        case 1: values[i] = static_cast<float>(std::ldexp(unit, exponent)); break;
-        case 2: values[i] = std::ldexp(1.0F, exponent); break;  // every element exactly 2^m
-        case 3: values[i] = 0.0F; break;
-        case 4: values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random.next())); break;
-        default: values[i] = random.chance(0.1) ? special(random) : static_cast<float>(unit); break;
+        case 0:
+          values[i] = static_cast<float>(unit);
+          break;
+        case 1:
+          values[i] = static_cast<float>(std::ldexp(unit, exponent));
+          break;
+        case 2:
+          values[i] = std::ldexp(1.0F, exponent);
+          break;  // every element exactly 2^m
+        case 3:
+          values[i] = 0.0F;
+          break;
+        case 4:
+          values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
+          break;
+        default:
+          values[i] = random.chance(0.1) ? special(random) : static_cast<float>(unit);
+          break;
       }
     }
   }
@@ -51,9 +70,9 @@ std::uint64_t length(Random& random) {
 
 struct Call {
   Operation operation;
-  std::vector<std::vector<float>> floats;         // [rank]
-  std::vector<std::vector<std::int32_t>> ints;    // [rank]
-  std::vector<std::vector<float>> input;          // as it was
+  std::vector<std::vector<float>> floats;       // [rank]
+  std::vector<std::vector<std::int32_t>> ints;  // [rank]
+  std::vector<std::vector<float>> input;        // as it was
   std::vector<std::vector<std::int32_t>> int_input;
 
   void* data(std::uint32_t rank) {
@@ -229,7 +248,8 @@ TEST(SwitchmlCluster, StragglerCostsFewPackets) {
   VirtualCluster cluster({.workers = 3, .slots = slots});
   constexpr std::uint64_t elements = 256 * slots * 4;
   std::vector<std::vector<float>> tensors(3, std::vector<float>(elements, 1.0F));
-  for (const std::uint32_t rank : {0U, 1U}) cluster.submit(rank, {.number = 0, .elements = elements, .data = tensors[rank].data()});
+  for (const std::uint32_t rank : {0U, 1U})
+    cluster.submit(rank, {.number = 0, .elements = elements, .data = tensors[rank].data()});
   while (cluster.step(Time(std::chrono::milliseconds(500)))) {
   }
   cluster.submit(2, {.number = 0, .elements = elements, .data = tensors[2].data()});

@@ -37,9 +37,12 @@ inline std::vector<FloatOracle> float_oracles(const std::vector<std::vector<floa
       FloatOracle& oracle = oracles[i];
       for (const auto& input : inputs) {
         const float value = input[i];
-        if (std::isnan(value)) oracle.nan = true;
-        else if (std::isinf(value)) (value > 0 ? oracle.up : oracle.down) = true;
-        else oracle.sum += static_cast<double>(value);
+        if (std::isnan(value))
+          oracle.nan = true;
+        else if (std::isinf(value))
+          (value > 0 ? oracle.up : oracle.down) = true;
+        else
+          oracle.sum += static_cast<double>(value);
       }
       if (oracle.up && oracle.down) oracle.nan = true;
       const double quantization = ranks * unit / 2;

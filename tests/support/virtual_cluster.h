@@ -200,13 +200,14 @@ class VirtualCluster {
   }
 
   [[nodiscard]] bool all_completed(std::size_t operations) const {
-    return std::all_of(completed_.begin(), completed_.end(),
-                       [&](const auto& counts) {
-                         return static_cast<std::size_t>(std::count(counts.begin(), counts.end(), config_.lanes)) >= operations;
-                       });
+    return std::all_of(completed_.begin(), completed_.end(), [&](const auto& counts) {
+      return static_cast<std::size_t>(std::count(counts.begin(), counts.end(), config_.lanes)) >= operations;
+    });
   }
 
-  [[nodiscard]] switchml::Worker& worker(std::uint32_t rank, std::uint32_t lane = 0) { return *worker_node(lane, rank).worker; }
+  [[nodiscard]] switchml::Worker& worker(std::uint32_t rank, std::uint32_t lane = 0) {
+    return *worker_node(lane, rank).worker;
+  }
   [[nodiscard]] switchml::Switch& lane_switch(std::uint32_t lane = 0) {
     return *nodes_[lane * (config_.workers + 1)]->lane_switch;
   }
@@ -236,8 +237,8 @@ class VirtualCluster {
     for (std::uint32_t rank = 0; rank < config_.workers; ++rank) {
       job.members.push_back({rank_epochs_[rank], endpoint_of(static_cast<std::uint8_t>(rank), port)});
     }
-    memory_.push_back(std::make_unique<Memory>(
-        switchml::Switch::memory_bytes(config_.packet_elements, config_.slots) / sizeof(CacheLine)));
+    memory_.push_back(std::make_unique<Memory>(switchml::Switch::memory_bytes(config_.packet_elements, config_.slots) /
+                                               sizeof(CacheLine)));
     if (!node->lane_switch->add_job(job, std::as_writable_bytes(std::span(*memory_.back())))) {
       throw std::runtime_error("add_job failed");
     }

@@ -23,7 +23,8 @@ void Probe::send_train(Time now, Sink& sink) {
   phase_ = Phase::train;
   train_first_ = ++sequence_;
   for (std::uint32_t i = 0; i < config_.train; ++i) {
-    wire::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes), {{wire::Type::probe, 0, 0, 0}, train_first_ + i});
+    wire::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes),
+                      {{wire::Type::probe, 0, 0, 0}, train_first_ + i});
   }
   sent_ = now;
   deadline_ = now + config_.patience;
@@ -41,8 +42,10 @@ void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
       round_trip_ = std::min(round_trip_, now - sent_);
       unanswered_ = 0;
       ++sequence_;
-      if (++answered_ < config_.singles) send_single(now, sink);
-      else send_train(now, sink);
+      if (++answered_ < config_.singles)
+        send_single(now, sink);
+      else
+        send_train(now, sink);
     } else if (phase_ == Phase::train && reply.sequence - train_first_ < config_.train) {
       if (train_replies_++ == 0) first_reply_ = now;
       last_reply_ = now;

@@ -119,7 +119,9 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
     }
     switch (common.type) {
       case wire::Type::contribution:
-      case wire::Type::exponent_contribution: on_contribution(packet, common, now, sink); break;
+      case wire::Type::exponent_contribution:
+        on_contribution(packet, common, now, sink);
+        break;
       case wire::Type::probe: {
         wire::ProbePacket probe{};
         if (const auto error = wire::parse_probe(packet.bytes, common, probe); error != wire::ParseError::none) {
@@ -131,7 +133,9 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
         wire::write_probe(sink.datagram(packet.source, wire::probe_reply_bytes), probe);
         break;
       }
-      default: ++counters_.unexpected_type; break;
+      default:
+        ++counters_.unexpected_type;
+        break;
     }
   }
 }
@@ -307,7 +311,8 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::
                                       slot.other_signature,
                                       slot.first_rank,
                                       slot.other_rank};
-  for (const Endpoint& endpoint : job.endpoints) wire::write_mismatch(sink.datagram(endpoint, wire::mismatch_bytes), mismatch);
+  for (const Endpoint& endpoint : job.endpoints)
+    wire::write_mismatch(sink.datagram(endpoint, wire::mismatch_bytes), mismatch);
 }
 
 const JobCounters* Switch::job_counters(std::uint64_t epoch) const {

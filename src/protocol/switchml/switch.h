@@ -33,16 +33,16 @@ struct SwitchJobConfig {
 // One counter per thing that can happen to a packet; every received packet counts in exactly one of those of its job,
 // or, if no job is found, in SwitchCounters.
 struct JobCounters {
-  std::uint64_t packets = 0, bytes = 0;        // received for this job
-  std::uint64_t contributions = 0;             // added
-  std::uint64_t chunks = 0;                    // completed rounds, exponent-only ones included
-  std::uint64_t results_sent = 0;              // datagrams
-  std::uint64_t repeats_answered = 0;          // a repeat of a complete chunk: unicast result
-  std::uint64_t repeats_waiting = 0;           // a repeat of an incomplete chunk: "have yours"
-  std::uint64_t repeats_silent = 0;            // the same again within the interval
-  std::uint64_t dropped_old = 0;               // an identity older than the slot's
-  std::uint64_t dropped_early = 0;             // a newer identity while the slot's chunk is incomplete (protocol error)
-  std::uint64_t dropped_mismatch = 0;          // another signature
+  std::uint64_t packets = 0, bytes = 0;  // received for this job
+  std::uint64_t contributions = 0;       // added
+  std::uint64_t chunks = 0;              // completed rounds, exponent-only ones included
+  std::uint64_t results_sent = 0;        // datagrams
+  std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
+  std::uint64_t repeats_waiting = 0;     // a repeat of an incomplete chunk: "have yours"
+  std::uint64_t repeats_silent = 0;      // the same again within the interval
+  std::uint64_t dropped_old = 0;         // an identity older than the slot's
+  std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
+  std::uint64_t dropped_mismatch = 0;    // another signature
   std::uint64_t dropped_rank = 0, dropped_rank_epoch = 0, dropped_source = 0, dropped_slot = 0, dropped_shape = 0;
 };
 
@@ -76,7 +76,7 @@ class Switch {
 
   [[nodiscard]] const JobCounters* job_counters(std::uint64_t epoch) const;
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
-  [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;                     // incomplete chunks
+  [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;                           // incomplete chunks
   [[nodiscard]] std::vector<StalledChunk> stalled(std::uint64_t epoch, std::size_t most) const;  // oldest identity first
 
  private:
@@ -88,7 +88,8 @@ class Switch {
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk);
   void complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink);
   static bool may_tell(SlotState& slot, std::uint8_t rank, Time now);
-  static void answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, const wire::ChunkHeader& header, Time now, Sink& sink);
+  static void answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, const wire::ChunkHeader& header, Time now,
+                             Sink& sink);
   static void answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink);
   [[nodiscard]] Job* find(std::uint64_t epoch);
 

@@ -41,9 +41,9 @@ struct Slot {
 
   // The packet under way; with the tensor, all that a byte-identical retransmission needs.
   wire::ChunkHeader header;
-  StripeExponents own;                              // this rank's, of the stripe under way
+  StripeExponents own;                               // this rank's, of the stripe under way
   std::array<std::uint8_t, wire::max_blocks> all{};  // the largest over all ranks
-  StripeExponents ahead;                            // this rank's, of the next stripe, as sent
+  StripeExponents ahead;                             // this rank's, of the next stripe, as sent
 
   Time sent{}, deadline = never;
   std::uint32_t transmissions = 0;
@@ -67,7 +67,7 @@ struct Worker::Impl {
   stream::ChunkCodec codec;
   std::vector<Slot> slots;
   RetransmissionTimer timer;
-  Time next_timeout = never;  // no deadline is earlier; the scan in on_timer makes it exact
+  Time next_timeout = never;                               // no deadline is earlier; the scan in on_timer makes it exact
   std::array<ActiveOperation, max_operations> operations;  // ring by operation number
   std::uint64_t front = 0, back = 0;                       // numbers under way: [front, back)
   std::uint64_t end_position = 0;
@@ -217,11 +217,13 @@ struct Worker::Impl {
         wire::MismatchPacket mismatch{};
         error = wire::parse_mismatch(packet.bytes, common, mismatch);
         if (error == wire::ParseError::none && !failure) {
-          failure = WorkerFailure{WorkerFailure::Kind::mismatch, mismatch.operation, mismatch.first_rank, mismatch.second_rank};
+          failure =
+              WorkerFailure{WorkerFailure::Kind::mismatch, mismatch.operation, mismatch.first_rank, mismatch.second_rank};
         }
         break;
       }
-      default: break;
+      default:
+        break;
     }
     if (error != wire::ParseError::none) ++counters.malformed[static_cast<std::size_t>(error)];
   }
@@ -243,8 +245,7 @@ struct Worker::Impl {
     const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
     if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) ||
-        (round == Round::values && header.elements != elements(place)) ||
-        (round == Round::exponents && !ahead_known)) {
+        (round == Round::values && header.elements != elements(place)) || (round == Round::exponents && !ahead_known)) {
       return wire::ParseError::field;
     }
     ++counters.results;
@@ -300,9 +301,8 @@ struct Worker::Impl {
   }
 
   [[nodiscard]] bool is_oldest(const Slot& slot) const {
-    return std::none_of(slots.begin(), slots.end(), [&](const Slot& other) {
-      return other.round != Round::idle && other.position < slot.position;
-    });
+    return std::none_of(slots.begin(), slots.end(),
+                        [&](const Slot& other) { return other.round != Round::idle && other.position < slot.position; });
   }
 
   void finish(std::uint64_t number) {
@@ -378,7 +378,9 @@ void Worker::on_timer(Time now, Sink& sink) {
   }
 }
 
-Time Worker::next_timeout() const { return impl_->next_timeout; }
+Time Worker::next_timeout() const {
+  return impl_->next_timeout;
+}
 
 std::vector<std::uint64_t> Worker::take_completed() {
   if (impl_->completed.empty()) return {};
@@ -388,16 +390,20 @@ std::vector<std::uint64_t> Worker::take_completed() {
   return completed;
 }
 
-bool Worker::idle() const { return impl_->front == impl_->back; }
+bool Worker::idle() const {
+  return impl_->front == impl_->back;
+}
 
-const std::optional<WorkerFailure>& Worker::failure() const { return impl_->failure; }
+const std::optional<WorkerFailure>& Worker::failure() const {
+  return impl_->failure;
+}
 
 std::optional<WorkerStall> Worker::oldest_stall() const {
   const Slot* oldest = nullptr;
   for (const Slot& slot : impl_->slots) {
     if (slot.round == Round::idle) continue;
-    if (oldest == nullptr || std::pair(slot.header.operation, slot.header.chunk) <
-                                 std::pair(oldest->header.operation, oldest->header.chunk)) {
+    if (oldest == nullptr ||
+        std::pair(slot.header.operation, slot.header.chunk) < std::pair(oldest->header.operation, oldest->header.chunk)) {
       oldest = &slot;
     }
   }
@@ -405,6 +411,8 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
   return WorkerStall{oldest->header.operation, oldest->header.chunk, oldest->missing};
 }
 
-const WorkerCounters& Worker::counters() const { return impl_->counters; }
+const WorkerCounters& Worker::counters() const {
+  return impl_->counters;
+}
 
 }  // namespace netsum::switchml

@@ -37,10 +37,10 @@ struct WorkerConfig {
 
 struct WorkerCounters {
   std::uint64_t contributions = 0, retransmissions = 0, results = 0, exponent_rounds = 0;
-  std::uint64_t stale = 0;      // results that no slot waits for any more
-  std::uint64_t waiting = 0;    // "have yours"
+  std::uint64_t stale = 0;    // results that no slot waits for any more
+  std::uint64_t waiting = 0;  // "have yours"
   std::uint64_t malformed[8] = {};
-  std::uint64_t foreign = 0;    // other source, job or membership
+  std::uint64_t foreign = 0;  // other source, job or membership
 };
 
 // Why a lane cannot go on.

@@ -1,0 +1,50 @@
+#include "base/crc32c.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+#include <vector>
+
+#include "support/virtual_cluster.h"
+
+namespace netsum {
+namespace {
+
+// One bit at a time, from the definition.
+std::uint32_t reference(std::span<const std::byte> bytes) {
+  std::uint32_t state = ~0U;
+  for (const std::byte byte : bytes) {
+    state ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78U : 0U);
+  }
+  return ~state;
+}
+
+TEST(Crc32c, KnownValues) {
+  EXPECT_EQ(0U, crc32c({}));
+  EXPECT_EQ(0xe3069283U, crc32c(std::as_bytes(std::span(std::string_view("123456789")))));
+  EXPECT_EQ(0x8a9136aaU, crc32c(std::vector<std::byte>(32)));  // RFC 3720, B.4
+}
+
+TEST(Crc32c, EveryLengthAndAlignmentAgreesWithTheDefinition) {
+  testing::Random random(1);
+  std::vector<std::byte> bytes(5000);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
+  for (std::size_t length = 0; length < 1400; ++length) {
+    const auto part = std::span(bytes).subspan(length % 67, length);
+    ASSERT_EQ(reference(part), crc32c(part)) << length;
+  }
+  EXPECT_EQ(reference(bytes), crc32c(bytes));
+}
+
+TEST(Crc32c, ContinuesWhereItStopped) {
+  testing::Random random(2);
+  std::vector<std::byte> bytes(1000);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
+  for (std::size_t cut = 0; cut <= bytes.size(); cut += 37) {
+    EXPECT_EQ(crc32c(bytes), crc32c(std::span(bytes).subspan(cut), crc32c(std::span(bytes).first(cut))));
+  }
+}
+
+}  // namespace
+}  // namespace netsum

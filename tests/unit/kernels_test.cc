@@ -1,0 +1,274 @@
+// Every kernel against a scalar reference written from the definition, for every instruction set that this CPU has.
+
+#include "kernels/kernels.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/bytes.h"
+#include "support/virtual_cluster.h"
+
+namespace netsum::kernels {
+namespace {
+
+using netsum::testing::Random;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+constexpr float largest = std::numeric_limits<float>::max();
+
+std::vector<float> special_values() {
+  std::vector<float> values = {0.0F,
+                               -0.0F,
+                               infinity,
+                               -infinity,
+                               nan_value,
+                               -nan_value,
+                               largest,
+                               -largest,
+                               1e-45F,
+                               -1e-45F,
+                               std::numeric_limits<float>::min()};
+  for (int exponent = -149; exponent < 128; ++exponent) {
+    const float power = std::ldexp(1.0F, exponent);
+    for (const float v : {power, std::nextafter(power, 0.0F), std::nextafter(power, infinity)}) {
+      values.push_back(v);
+      values.push_back(-v);
+    }
+  }
+  return values;
+}
+
+// The tests run once for each instruction set.
+class KernelTest : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+std::int32_t word(const std::byte* payload, std::size_t i) {
+  return static_cast<std::int32_t>(load_le<std::uint32_t>(payload + 4 * i));
+}
+
+TEST_P(KernelTest, AddWrapsAtEveryLengthAndAlignment) {
+  Random random(1);
+  for (std::size_t count = 0; count < 300; ++count) {
+    const std::size_t a = count % 5, b = count % 7;
+    std::vector<std::byte> sum(count * 4 + 16), add(count * 4 + 16);
+    for (auto* bytes : {&sum, &add}) {
+      for (auto& byte : *bytes) byte = static_cast<std::byte>(random.next());
+    }
+    const auto before = sum;
+    add_int32(sum.data() + a, add.data() + b, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto expected =
+          load_le<std::uint32_t>(before.data() + a + 4 * i) + load_le<std::uint32_t>(add.data() + b + 4 * i);
+      ASSERT_EQ(expected, load_le<std::uint32_t>(sum.data() + a + 4 * i));
+    }
+    ASSERT_TRUE(std::equal(before.begin() + static_cast<std::ptrdiff_t>(a + count * 4), before.end(),
+                           sum.begin() + static_cast<std::ptrdiff_t>(a + count * 4)));
+  }
+}
+
+TEST_P(KernelTest, OrBytes) {
+  for (std::size_t count = 0; count < 200; ++count) {
+    std::vector<std::byte> to(count + 1, std::byte{0x11}), from(count + 1, std::byte{0x24});
+    or_bytes(to.data(), from.data(), count);
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(std::byte{0x35}, to[i]);
+    ASSERT_EQ(std::byte{0x11}, to[count]);
+  }
+}
+
+TEST_P(KernelTest, ScanFindsTheLargestFiniteExponent) {
+  Random random(2);
+  const auto specials = special_values();
+  for (std::size_t count = 0; count < 300; ++count) {
+    std::vector<float> values(count);
+    for (auto& value : values) value = random.chance(0.2) ? specials[random.below(specials.size())] : 1.0F;
+    int exponent = 0;
+    bool nonfinite = false;
+    for (const float value : values) {
+      if (!std::isfinite(value))
+        nonfinite = true;
+      else
+        exponent = std::max(exponent, static_cast<int>(std::bit_cast<std::uint32_t>(value) >> 23 & 0xff));
+    }
+    const auto scan = scan_block(values.data(), count);
+    ASSERT_EQ(exponent, scan.exponent);
+    ASSERT_EQ(nonfinite, scan.nonfinite);
+    ASSERT_EQ(exponent, largest_exponent(values.data(), count));
+  }
+}
+
+std::int32_t quantize_reference(float value, FixedPoint format) {
+  if (!std::isfinite(value)) return 0;
+  const double scaled = std::nearbyint(std::ldexp(static_cast<double>(value), format.shift));
+  return static_cast<std::int32_t>(
+      std::clamp(scaled, -static_cast<double>(format.limit), static_cast<double>(format.limit)));
+}
+
+TEST_P(KernelTest, QuantizeRoundsAndClampsLikeTheDefinition) {
+  const auto specials = special_values();
+  for (const std::uint32_t ranks : {1U, 2U, 3U, 7U, 8U, 100U, 255U, 256U}) {
+    for (int exponent = 0; exponent < 255; ++exponent) {
+      const auto format = fixed_point(static_cast<std::uint8_t>(exponent), ranks);
+      std::vector<float> values;
+      for (const float value : specials) {
+        const int own = static_cast<int>(std::bit_cast<std::uint32_t>(value) >> 23 & 0xff);
+        if (own <= exponent || own == 255) values.push_back(value);  // what the block's exponent allows
+      }
+      std::vector<std::byte> payload(values.size() * 4 + 3);
+      const bool nonfinite = quantize(payload.data() + 3, values.data(), values.size(), format);
+      ASSERT_TRUE(nonfinite);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(quantize_reference(values[i], format), word(payload.data() + 3, i))
+            << values[i] << " exponent " << exponent << " ranks " << ranks;
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, DequantizeRoundsOnce) {
+  Random random(3);
+  for (const std::uint32_t ranks : {1U, 2U, 8U, 256U}) {
+    for (int exponent = 0; exponent < 255; ++exponent) {
+      const auto format = fixed_point(static_cast<std::uint8_t>(exponent), ranks);
+      std::vector<std::int32_t> integers = {0, 1, -1, 2147483647, -2147483647, 16777217, -33554435, 255, format.limit};
+      for (int i = 0; i < 24; ++i) integers.push_back(static_cast<std::int32_t>(random.next()) >> random.below(31));
+      for (const std::uint32_t divisor : {1U, ranks}) {
+        std::vector<float> values(integers.size());
+        dequantize(values.data(), std::as_bytes(std::span(integers)).data(), integers.size(), format, divisor);
+        for (std::size_t i = 0; i < integers.size(); ++i) {
+          const auto expected = static_cast<float>(std::ldexp(static_cast<double>(integers[i]), -format.shift) / divisor);
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(expected), std::bit_cast<std::uint32_t>(values[i]))
+              << integers[i] << " exponent " << exponent << " divisor " << divisor;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryTarget, KernelTest, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& target) { return std::string(hwy::TargetName(target.param)); });
+
+// docs/numerics.md, "No overflow": n ranks that all clamp, at every exponent, for every n.
+TEST(FixedPointFormat, NoSumOverflowsForAnyNumberOfRanks) {
+  for (std::uint32_t ranks = 1; ranks <= 256; ++ranks) {
+    for (int exponent = 0; exponent < 255; ++exponent) {
+      const auto format = fixed_point(static_cast<std::uint8_t>(exponent), ranks);
+      ASSERT_LE(std::int64_t{format.limit} * ranks, 2147483647);
+      const int e = exponent - 126;  // |x| < 2^e
+      const float power = exponent == 0 ? 1e-45F : std::ldexp(1.0F, e - 1);
+      const float below = std::nextafter(std::ldexp(1.0F, std::min(e, 127)), 0.0F);  // the largest of that exponent
+      for (const float value : {power, std::nextafter(power, 0.0F), std::nextafter(power, infinity), below}) {
+        std::byte payload[4];
+        ASSERT_FALSE(quantize(payload, &value, 1, format));
+        const std::int64_t sum = std::int64_t{word(payload, 0)} * ranks;
+        ASSERT_LE(std::abs(sum), 2147483647) << "ranks " << ranks << " exponent " << exponent;
+        // Half a unit per rank: rounding, and clamping where it acts.
+        ASSERT_LE(std::fabs(std::ldexp(static_cast<double>(value), format.shift) - word(payload, 0)), 0.5)
+            << value << " ranks " << ranks << " exponent " << exponent;
+      }
+    }
+  }
+}
+
+TEST(NonfiniteMasks, OrOverRanksGivesWhatTheSumWouldBe) {
+  const float values[] = {1.0F, infinity, -infinity, nan_value, 0.0F, infinity, -infinity, nan_value, 2.0F};
+  for (const float other : {1.0F, infinity, -infinity, nan_value}) {
+    std::byte up[2], down[2], up2[2], down2[2];
+    std::vector<float> others(9, other);
+    nonfinite_masks(up, down, values, 9);
+    nonfinite_masks(up2, down2, others.data(), 9);
+    or_bytes(up, up2, 2);
+    or_bytes(down, down2, 2);
+    std::vector<float> result(9, 5.0F);
+    apply_nonfinite_masks(result.data(), up, down, 9);
+    for (std::size_t i = 0; i < 9; ++i) {
+      const float expected = values[i] + other;
+      if (std::isfinite(expected))
+        EXPECT_EQ(5.0F, result[i]);
+      else if (std::isnan(expected))
+        EXPECT_TRUE(std::isnan(result[i]));
+      else
+        EXPECT_EQ(expected, result[i]);
+    }
+  }
+}
+
+TEST(Halves, Float16RoundTripsAndRoundsToNearestEven) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    float wide = 0;
+    std::uint16_t back = 0;
+    from_float16(&wide, &half, 1);
+    to_float16(&back, &wide, 1);
+    const int exponent = half >> 10 & 31, mantissa = half & 1023;
+    if (exponent == 31 && mantissa != 0) {
+      ASSERT_TRUE(std::isnan(wide));
+      ASSERT_EQ(31, back >> 10 & 31);
+      ASSERT_NE(0, back & 1023);
+      continue;
+    }
+    const double magnitude = exponent == 31  ? static_cast<double>(infinity)
+                             : exponent == 0 ? std::ldexp(mantissa, -24)
+                                             : std::ldexp(1024 + mantissa, exponent - 25);
+    ASSERT_EQ((half & 0x8000) != 0 ? -magnitude : magnitude, static_cast<double>(wide));
+    ASSERT_EQ(half, back);
+  }
+  // Between neighbours: to the nearer, ties to the even one; beyond 65504 + half a unit: infinity.
+  for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {
+    const std::uint16_t pair[] = {static_cast<std::uint16_t>(bits), static_cast<std::uint16_t>(bits + 1)};
+    float wide[2];
+    from_float16(wide, pair, 2);
+    const float middle = wide[0] + (wide[1] - wide[0]) / 2;
+    const float points[] = {std::nextafter(middle, 0.0F), middle, std::nextafter(middle, infinity)};
+    std::uint16_t rounded[3];
+    to_float16(rounded, points, 3);
+    ASSERT_EQ(pair[0], rounded[0]) << bits;
+    ASSERT_EQ(pair[bits & 1], rounded[1]) << bits;
+    ASSERT_EQ(pair[1], rounded[2]) << bits;
+  }
+  const float beyond[] = {65519.0F, 65520.0F, largest, -largest};
+  std::uint16_t rounded[4];
+  to_float16(rounded, beyond, 4);
+  EXPECT_EQ(0x7bff, rounded[0]);
+  EXPECT_EQ(0x7c00, rounded[1]);
+  EXPECT_EQ(0x7c00, rounded[2]);
+  EXPECT_EQ(0xfc00, rounded[3]);
+}
+
+TEST(Halves, Bfloat16RoundsToNearestEven) {
+  Random random(4);
+  for (int i = 0; i < 200'000; ++i) {
+    const float value = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
+    std::uint16_t brain = 0;
+    to_bfloat16(&brain, &value, 1);
+    float wide = 0;
+    from_bfloat16(&wide, &brain, 1);
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(wide));
+      continue;
+    }
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), low = bits & 0xffff;
+    std::uint32_t expected = bits >> 16;
+    if (low > 0x8000 || (low == 0x8000 && (expected & 1) != 0)) ++expected;
+    ASSERT_EQ(expected, brain);
+  }
+}
+
+TEST(Integers, DivideRoundsTowardZero) {
+  std::int32_t values[] = {7, -7, 6, -6, 2147483647, std::numeric_limits<std::int32_t>::min()};
+  divide_int32(values, 6, 3);
+  EXPECT_EQ((std::vector<std::int32_t>{2, -2, 2, -2, 715827882, -715827882}), std::vector<std::int32_t>(values, values + 6));
+}
+
+}  // namespace
+}  // namespace netsum::kernels

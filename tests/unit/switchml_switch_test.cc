@@ -1,0 +1,324 @@
+// The switch with hand-made packets; and the published Algorithm 3, to show why it is not what we run.
+
+#include "protocol/switchml/switch.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/bytes.h"
+#include "support/virtual_cluster.h"
+
+namespace netsum::testing {
+namespace {
+
+constexpr std::uint64_t epoch = 77;
+constexpr std::uint32_t ranks = 2;
+
+struct Sent {
+  Endpoint to;
+  std::vector<std::byte> bytes;
+};
+
+class RecordingSink final : public Sink {
+ public:
+  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
+    flush();
+    pending_ = Sent{to, std::vector<std::byte>(bytes)};
+    return pending_->bytes;
+  }
+  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
+    flush();
+    for (const Endpoint& endpoint : to) sent.push_back({endpoint, {packet.begin(), packet.end()}});
+  }
+  void flush() override {
+    if (pending_) sent.push_back(*pending_);
+    pending_.reset();
+  }
+  std::vector<Sent> sent;
+
+ private:
+  std::optional<Sent> pending_;
+};
+
+class SwitchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::size_t bytes = switchml::Switch::memory_bytes(256, 2);
+    memory_.resize(bytes / 64 + 1);
+    switchml::SwitchJobConfig config{epoch, 256, 2, {}};
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) config.members.push_back({100 + rank, host(rank)});
+    ASSERT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory_))));
+  }
+
+  static Endpoint host(std::uint32_t rank) { return endpoint_of(static_cast<std::uint8_t>(rank), 9); }
+
+  static std::vector<std::byte> contribution(std::uint32_t rank, wire::ChunkHeader header, std::int32_t value,
+                                             std::vector<std::uint8_t> exponents = {}) {
+    header.elements = 4;
+    header.exponents = static_cast<std::uint8_t>(exponents.size());
+    std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
+    wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank}, header);
+    for (std::size_t i = 0; i < exponents.size(); ++i) packet[wire::chunk_header_bytes + i] = std::byte{exponents[i]};
+    const std::size_t payload = wire::chunk_header_bytes + wire::padded_exponents(exponents.size());
+    for (std::size_t i = 0; i < 4; ++i) store_le(packet.data() + payload + 4 * i, static_cast<std::uint32_t>(value));
+    wire::seal(packet);
+    return packet;
+  }
+
+  void receive(const std::vector<std::byte>& packet, const Endpoint& source) {
+    const RxView view{packet, source};
+    switch_.on_packets({&view, 1}, now_, sink_);
+    sink_.flush();
+  }
+  void receive(std::uint32_t rank, const wire::ChunkHeader& header, std::int32_t value,
+               std::vector<std::uint8_t> exponents = {}) {
+    receive(contribution(rank, header, value, std::move(exponents)), host(rank));
+  }
+
+  // The sums of the results sent since the last call, one a destination.
+  std::vector<std::int32_t> take_results() {
+    std::vector<std::int32_t> sums;
+    for (const Sent& sent : sink_.sent) {
+      wire::Common common{};
+      wire::ChunkPacket chunk{};
+      if (wire::parse_common(sent.bytes, common) != wire::ParseError::none || common.type != wire::Type::result) continue;
+      EXPECT_EQ(wire::ParseError::none, wire::parse_chunk(sent.bytes, common, chunk));
+      last_ = chunk.header;
+      last_exponents_.assign(chunk.exponents.begin(), chunk.exponents.end());
+      sums.push_back(static_cast<std::int32_t>(load_le<std::uint32_t>(chunk.payload.data())));
+    }
+    sink_.sent.clear();
+    return sums;
+  }
+
+  const switchml::JobCounters& counters() { return *switch_.job_counters(epoch); }
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  switchml::Switch switch_;
+  std::vector<Line> memory_;
+  RecordingSink sink_;
+  Time now_{std::chrono::seconds(1)};
+  wire::ChunkHeader last_;
+  std::vector<std::byte> last_exponents_;
+};
+
+wire::ChunkHeader chunk(std::uint32_t number, std::uint8_t version) {
+  return {.chunk = number, .signature = 5, .version = version};
+}
+
+using Sums = std::vector<std::int32_t>;
+
+TEST_F(SwitchTest, AddsAndMulticasts) {
+  receive(0, chunk(0, 0), 3);
+  EXPECT_EQ(Sums{}, take_results());
+  EXPECT_EQ(1U, switch_.slots_in_use(epoch));
+  receive(1, chunk(0, 0), 4);
+  EXPECT_EQ((Sums{7, 7}), take_results());
+  EXPECT_EQ(0U, switch_.slots_in_use(epoch));
+}
+
+TEST_F(SwitchTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
+  receive(0, chunk(0, 0), 3);
+  receive(1, chunk(0, 0), 4);
+  take_results();
+  receive(0, chunk(0, 0), 3);
+  ASSERT_EQ(1U, sink_.sent.size());
+  EXPECT_EQ(host(0), sink_.sent[0].to);
+  EXPECT_EQ((Sums{7}), take_results());
+}
+
+TEST_F(SwitchTest, ARepeatOfAnIncompleteChunkIsToldWhomItWaitsForOncePerInterval) {
+  receive(0, chunk(0, 0), 3);
+  receive(0, chunk(0, 0), 3);
+  receive(0, chunk(0, 0), 3);
+  ASSERT_EQ(1U, sink_.sent.size());
+  wire::Common common{};
+  wire::WaitingPacket waiting{};
+  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent[0].bytes, common));
+  ASSERT_EQ(wire::Type::waiting, common.type);
+  ASSERT_EQ(wire::ParseError::none, wire::parse_waiting(sink_.sent[0].bytes, common, waiting));
+  EXPECT_FALSE(waiting.missing.contains(0));
+  EXPECT_TRUE(waiting.missing.contains(1));
+  EXPECT_EQ(1U, waiting.missing.size());
+  EXPECT_EQ(1U, counters().repeats_silent);
+  now_ += std::chrono::milliseconds(1);
+  receive(0, chunk(0, 0), 3);
+  EXPECT_EQ(2U, sink_.sent.size());
+}
+
+// Design 5.1, the trace on which Algorithm 3 goes wrong.
+TEST_F(SwitchTest, CopiesOnePhaseLateAreNotCounted) {
+  receive(0, chunk(0, 0), 1);
+  receive(1, chunk(0, 0), 2);
+  take_results();
+  receive(0, chunk(1, 1), 10);  // w0 took the result; w1 has not yet
+  receive(0, chunk(0, 0), 1);   // late copies
+  EXPECT_EQ((Sums{3}), take_results());
+  receive(0, chunk(1, 1), 10);
+  EXPECT_EQ(Sums{}, take_results());
+  receive(1, chunk(1, 1), 20);
+  EXPECT_EQ((Sums{30, 30}), take_results());
+}
+
+TEST_F(SwitchTest, AnOlderIdentityIsDropped) {
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    receive(0, chunk(number, static_cast<std::uint8_t>(number % 2)), 1);
+    receive(1, chunk(number, static_cast<std::uint8_t>(number % 2)), 1);
+  }
+  take_results();
+  receive(1, chunk(0, 0), 50);
+  EXPECT_EQ(1U, counters().dropped_old);
+  receive(1, chunk(2, 0), 50);
+  EXPECT_EQ((Sums{2}), take_results());
+}
+
+TEST_F(SwitchTest, ANewerIdentityDoesNotDisplaceAnIncompleteOne) {
+  receive(0, chunk(0, 0), 1);
+  receive(1, chunk(2, 0), 1);
+  EXPECT_EQ(1U, counters().dropped_early);
+  receive(1, chunk(0, 0), 2);
+  EXPECT_EQ((Sums{3, 3}), take_results());
+}
+
+TEST_F(SwitchTest, OneRankThatDoesNotKnowItsNextBlockMakesItUnknownForAll) {
+  wire::ChunkHeader header = chunk(0, 0);
+  header.ahead_operation = 0;
+  header.ahead_chunk = 8;
+  receive(0, header, 1, {120});
+  receive(1, chunk(0, 0), 1);
+  take_results();
+  EXPECT_EQ(wire::no_ahead, last_.ahead_operation);
+  EXPECT_TRUE(last_exponents_.empty());
+
+  header.chunk = 1;
+  header.version = 1;
+  receive(0, header, 1, {120});
+  header.ahead_chunk = 9;  // another block
+  receive(1, header, 1, {130});
+  take_results();
+  EXPECT_EQ(wire::no_ahead, last_.ahead_operation);
+}
+
+TEST_F(SwitchTest, ExponentsOfTheSameBlockAreMaximized) {
+  wire::ChunkHeader header = chunk(0, 0);
+  header.ahead_operation = 1;
+  header.ahead_chunk = 8;
+  receive(0, header, 1, {120, 7, 254});
+  receive(1, header, 1, {119, 8, 0});
+  take_results();
+  EXPECT_EQ(1U, last_.ahead_operation);
+  EXPECT_EQ(8U, last_.ahead_chunk);
+  EXPECT_EQ((std::vector<std::byte>{std::byte{120}, std::byte{8}, std::byte{254}}), last_exponents_);
+}
+
+TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
+  const auto good = contribution(0, chunk(0, 0), 1);
+  receive(good, host(1));  // another source
+  EXPECT_EQ(1U, counters().dropped_source);
+  wire::ChunkHeader far = chunk(0, 0);
+  far.slot = 2;
+  receive(0, far, 1);
+  EXPECT_EQ(1U, counters().dropped_slot);
+  auto forged = good;
+  const auto reseal = [&](auto change) {
+    forged = good;
+    change(forged.data());
+    wire::seal(forged);
+    receive(forged, host(0));
+  };
+  reseal([](std::byte* p) { p[2] = std::byte{9}; });  // rank
+  EXPECT_EQ(1U, counters().dropped_rank);
+  reseal([](std::byte* p) { p[16] = std::byte{1}; });  // rank epoch
+  EXPECT_EQ(1U, counters().dropped_rank_epoch);
+  reseal([](std::byte* p) { p[44] = std::byte{5}; });  // elements
+  EXPECT_EQ(1U, counters().dropped_shape);
+  forged = good;
+  forged.back() ^= std::byte{1};
+  receive(forged, host(0));
+  EXPECT_EQ(1U, switch_.counters().malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
+  EXPECT_EQ(0U, counters().contributions);
+  EXPECT_TRUE(sink_.sent.empty());
+}
+
+TEST_F(SwitchTest, AnUnknownJobIsAnsweredNoLongerThanAskedAndNotWithoutLimit) {
+  switch_.remove_job(epoch);
+  const auto packet = contribution(0, chunk(0, 0), 1);
+  for (int i = 0; i < 1000; ++i) receive(packet, host(0));
+  EXPECT_LE(sink_.sent.size(), 64U);
+  ASSERT_FALSE(sink_.sent.empty());
+  EXPECT_LE(sink_.sent[0].bytes.size(), packet.size());
+  EXPECT_EQ(1000U, switch_.counters().unknown_job);
+}
+
+TEST_F(SwitchTest, JobsDoNotSeeEachOther) {
+  switchml::SwitchJobConfig other{epoch + 1, 256, 2, {{100, host(0)}, {101, host(1)}}};
+  std::vector<Line> memory(memory_.size());
+  ASSERT_TRUE(switch_.add_job(other, std::as_writable_bytes(std::span(memory))));
+  receive(0, chunk(0, 0), 1);
+  auto packet = contribution(1, chunk(0, 0), 100);
+  store_le(packet.data() + 8, epoch + 1);
+  wire::seal(packet);
+  receive(packet, host(1));
+  EXPECT_EQ(Sums{}, take_results());
+  receive(1, chunk(0, 0), 2);
+  EXPECT_EQ((Sums{3, 3}), take_results());
+}
+
+// ---- Algorithm 3 as published, without payloads: which contributions are in the result that a worker receives.
+
+struct Published {
+  explicit Published(bool check) : chunk_check(check) {}
+
+  using Contribution = std::pair<int, int>;  // worker, chunk
+  struct Version {
+    int chunk = -1;
+    std::set<int> seen;
+    int count = 0;
+    std::multiset<Contribution> pool;
+  };
+
+  // The result that is multicast or forwarded, if any.
+  std::optional<std::multiset<Contribution>> on_packet(int worker, int number) {
+    Version& slot = versions[static_cast<std::size_t>(number % 2)];
+    Version& other = versions[static_cast<std::size_t>(1 - number % 2)];
+    if (chunk_check && slot.chunk != -1 && slot.chunk != number && (number < slot.chunk || slot.count != 0))
+      return std::nullopt;
+    if (!slot.seen.contains(worker)) {  // l. 5
+      slot.chunk = number;
+      slot.seen.insert(worker);                // l. 6
+      other.seen.erase(worker);                // l. 7
+      slot.count = (slot.count + 1) % 2;       // l. 8
+      if (slot.count == 1) slot.pool.clear();  // l. 9-10
+      slot.pool.insert({worker, number});      // l. 12
+      if (slot.count == 0) return slot.pool;   // l. 13-15
+    } else if (slot.count == 0) {              // l. 19-21
+      return slot.pool;
+    }
+    return std::nullopt;
+  }
+
+  bool chunk_check;
+  std::array<Version, 2> versions;
+};
+
+TEST(PublishedAlgorithm3, CountsACopyOnePhaseLateTwice) {
+  for (const bool chunk_check : {false, true}) {
+    Published published(chunk_check);
+    EXPECT_FALSE(published.on_packet(0, 0));
+    EXPECT_TRUE(published.on_packet(1, 0));  // w0 takes the result
+    EXPECT_FALSE(published.on_packet(0, 1));
+    published.on_packet(0, 0);                      // a copy of w0c0: clears w0's bit of the other version (l. 7)
+    const auto result = published.on_packet(0, 1);  // a copy of w0c1
+    ASSERT_TRUE(result.has_value()) << "chunk check " << chunk_check;
+    EXPECT_EQ((std::multiset<Published::Contribution>{{0, 1}, {0, 1}}), *result) << "w0 receives twice its own chunk";
+  }
+}
+
+}  // namespace
+}  // namespace netsum::testing

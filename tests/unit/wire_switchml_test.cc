@@ -1,0 +1,208 @@
+#include "wire/switchml.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/bytes.h"
+#include "support/virtual_cluster.h"
+
+namespace netsum::wire {
+namespace {
+
+using netsum::testing::Random;
+
+const Common common{Type::contribution, 3, 0x1122334455667788, 0xa1b2c3d4};
+
+std::vector<std::byte> chunk_packet(const ChunkHeader& header, Common c = common) {
+  std::vector<std::byte> packet(chunk_packet_bytes(header), std::byte{7});
+  write_chunk_header(packet, c, header);
+  seal(packet);
+  return packet;
+}
+
+ChunkHeader full_header() {
+  return {.operation = 0x0102030405060708,
+          .chunk = 9,
+          .signature = 10,
+          .slot = 11,
+          .version = 1,
+          .masks = true,
+          .exponents = 3,
+          .elements = 13,
+          .ahead_operation = 1,
+          .ahead_chunk = 15};
+}
+
+// docs/protocol-switchml.md, offset by offset: a change of the format must be a change of this test.
+TEST(WireSwitchml, ChunkPacketIsByteExact) {
+  const auto packet = chunk_packet(full_header());
+  const auto at = [&](std::size_t offset) { return std::to_integer<int>(packet[offset]); };
+  ASSERT_EQ(48U + 4 + 13 * 4 + 2 * 2, packet.size());
+  EXPECT_EQ(1, at(0));
+  EXPECT_EQ(1, at(1));
+  EXPECT_EQ(3, at(2));
+  EXPECT_EQ(0, at(3));
+  EXPECT_EQ(0x1122334455667788U, load_le<std::uint64_t>(packet.data() + 8));
+  EXPECT_EQ(0xa1b2c3d4U, load_le<std::uint32_t>(packet.data() + 16));
+  EXPECT_EQ(9U, load_le<std::uint32_t>(packet.data() + 20));
+  EXPECT_EQ(0x0102030405060708U, load_le<std::uint64_t>(packet.data() + 24));
+  EXPECT_EQ(10U, load_le<std::uint32_t>(packet.data() + 32));
+  EXPECT_EQ(15U, load_le<std::uint32_t>(packet.data() + 36));
+  EXPECT_EQ(1U, load_le<std::uint16_t>(packet.data() + 40));
+  EXPECT_EQ(11U, load_le<std::uint16_t>(packet.data() + 42));
+  EXPECT_EQ(13U, load_le<std::uint16_t>(packet.data() + 44));
+  EXPECT_EQ(3, at(46));
+  EXPECT_EQ(3, at(47));
+  EXPECT_EQ(0, at(48 + 3));  // padding
+}
+
+TEST(WireSwitchml, ChunkPacketReadsBack) {
+  const auto packet = chunk_packet(full_header());
+  Common read{};
+  ChunkPacket chunk{};
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  EXPECT_EQ(common, read);
+  ASSERT_EQ(ParseError::none, parse_chunk(packet, read, chunk));
+  EXPECT_EQ(full_header(), chunk.header);
+  EXPECT_EQ(3U, chunk.exponents.size());
+  EXPECT_EQ(52U, chunk.payload.size());
+  EXPECT_EQ(4U, chunk.masks.size());
+  EXPECT_EQ(packet.data() + packet.size(), chunk.masks.data() + chunk.masks.size());
+}
+
+TEST(WireSwitchml, EveryTruncationAndExtensionIsRefused) {
+  const auto packet = chunk_packet(full_header());
+  for (std::size_t length = 0; length <= packet.size() + 8; ++length) {
+    if (length == packet.size()) continue;
+    std::vector<std::byte> other(packet.begin(),
+                                 packet.begin() + static_cast<std::ptrdiff_t>(std::min(length, packet.size())));
+    other.resize(length);
+    if (length >= 8) seal(other);  // right in itself
+    Common read{};
+    ChunkPacket chunk{};
+    const auto error = parse_common(other, read);
+    if (error != ParseError::none) continue;
+    EXPECT_NE(ParseError::none, parse_chunk(other, read, chunk)) << length;
+  }
+}
+
+TEST(WireSwitchml, EveryFlippedBitIsCaught) {
+  const auto packet = chunk_packet(full_header());
+  for (std::size_t bit = 0; bit < packet.size() * 8; ++bit) {
+    auto other = packet;
+    other[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    Common read{};
+    EXPECT_NE(ParseError::none, parse_common(other, read)) << bit;
+  }
+}
+
+TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
+  const auto refuses = [](auto change) {
+    auto packet = chunk_packet(full_header());
+    change(packet);
+    seal(packet);
+    Common read{};
+    ChunkPacket chunk{};
+    const auto error = parse_common(packet, read);
+    return error != ParseError::none ? error : parse_chunk(packet, read, chunk);
+  };
+  EXPECT_EQ(ParseError::none, refuses([](auto&) {}));
+  EXPECT_EQ(ParseError::version, refuses([](auto& p) { p[0] = std::byte{2}; }));
+  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0}; }));
+  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{10}; }));
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[3] = std::byte{1}; }));
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{7}; }));               // a reserved flag
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[48] = std::byte{255}; }));             // exponent
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[51] = std::byte{1}; }));               // padding
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 40, no_ahead); }));  // exponents of nothing
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 44, std::uint16_t{20000}); }));  // elements
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[46] = std::byte{200}; }));                         // exponents
+  EXPECT_EQ(ParseError::field,
+            refuses([](auto& p) { p[1] = static_cast<std::byte>(Type::exponent_result); }));  // with values
+}
+
+TEST(WireSwitchml, OtherPacketsReadBack) {
+  const Common from_switch{Type::waiting, 0, 5, 6};
+  RankSet missing;
+  missing.insert(0);
+  missing.insert(255);
+  std::vector<std::byte> packet(waiting_bytes);
+  write_waiting(packet, {from_switch, 7, 8, 9, true, missing});
+  Common read{};
+  WaitingPacket waiting{};
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  ASSERT_EQ(ParseError::none, parse_waiting(packet, read, waiting));
+  EXPECT_EQ(7U, waiting.operation);
+  EXPECT_EQ(8U, waiting.chunk);
+  EXPECT_EQ(9U, waiting.slot);
+  EXPECT_TRUE(waiting.exponent_round);
+  EXPECT_EQ(missing, waiting.missing);
+
+  packet.assign(mismatch_bytes, {});
+  write_mismatch(packet, {{Type::mismatch, 0, 5, 6}, 7, 8, 9, 10, 1, 2});
+  MismatchPacket mismatch{};
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  ASSERT_EQ(ParseError::none, parse_mismatch(packet, read, mismatch));
+  EXPECT_EQ(9U, mismatch.first_signature);
+  EXPECT_EQ(10U, mismatch.second_signature);
+  EXPECT_EQ(1, mismatch.first_rank);
+  EXPECT_EQ(2, mismatch.second_rank);
+
+  packet.assign(100, std::byte{1});
+  write_probe(packet, {{Type::probe, 0, 0, 0}, 42});
+  ProbePacket probe{};
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  ASSERT_EQ(ParseError::none, parse_probe(packet, read, probe));
+  EXPECT_EQ(42U, probe.sequence);
+}
+
+// Whatever the bytes, the parsers stay inside them (asan watches) and what they accept is consistent.
+TEST(WireSwitchml, RandomBytesAreParsedSafely) {
+  Random random(11);
+  std::size_t accepted = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    std::vector<std::byte> bytes(random.below(200));
+    for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
+    if (bytes.size() >= common_bytes) {  // get past the outer checks
+      bytes[0] = std::byte{1};
+      bytes[1] = static_cast<std::byte>(1 + random.below(9));
+      bytes[3] = std::byte{0};
+      if (bytes.size() >= chunk_header_bytes && random.chance(0.8)) {
+        store_le(bytes.data() + 44, static_cast<std::uint16_t>(random.below(40)));
+        bytes[46] = static_cast<std::byte>(random.below(4));
+        bytes[47] = static_cast<std::byte>(random.below(4));
+        if (random.chance(0.5)) {  // and of the length that they imply
+          ChunkHeader implied;
+          implied.elements = load_le<std::uint16_t>(bytes.data() + 44);
+          implied.exponents = std::to_integer<std::uint8_t>(bytes[46]);
+          implied.masks = (bytes[47] & std::byte{2}) != std::byte{0};
+          bytes.resize(chunk_packet_bytes(implied));
+        }
+      }
+      seal(bytes);
+    }
+    Common read{};
+    if (parse_common(bytes, read) != ParseError::none) continue;
+    ChunkPacket chunk{};
+    WaitingPacket waiting{};
+    MismatchPacket mismatch{};
+    ProbePacket probe{};
+    static_cast<void>(parse_waiting(bytes, read, waiting));
+    static_cast<void>(parse_mismatch(bytes, read, mismatch));
+    static_cast<void>(parse_probe(bytes, read, probe));
+    if (parse_chunk(bytes, read, chunk) != ParseError::none) continue;
+    ++accepted;
+    EXPECT_EQ(bytes.size(), chunk_packet_bytes(chunk.header));
+  }
+  EXPECT_GT(accepted, 300U);
+}
+
+TEST(WireSwitchml, FoldedEpochsDependOnEveryRank) {
+  const std::uint32_t epochs[] = {1, 2, 3}, others[] = {1, 2, 4}, swapped[] = {2, 1, 3};
+  EXPECT_NE(fold_epochs(epochs), fold_epochs(others));
+  EXPECT_NE(fold_epochs(epochs), fold_epochs(swapped));
+}
+
+}  // namespace
+}  // namespace netsum::wire
