@@ -1,7 +1,7 @@
 // Moving datagrams: kernel UDP (udp.h), an in-memory network (fake.h), or either with injected loss (lossy.h).
 //
-// A transport belongs to one thread. The event loop calls wait(), receive(), hands the views to a protocol, which writes
-// into sink(), then sink().flush().
+// A transport belongs to one thread. The event loop polls descriptor(), calls receive(), hands the views to a protocol,
+// which writes into sink(), then sink().flush().
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace netsum::transport {
 struct Counters {
   std::uint64_t packets_sent = 0, packets_received = 0;
   std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;  // Ethernet (14) + IP + UDP + datagram
-  std::uint64_t dropped_injected = 0;                          // by lossy.h
+  std::uint64_t dropped_injected = 0;                          // by lossy.h; counted as received too
   std::uint64_t send_failures = 0;  // datagrams that the kernel refused (full buffer, unreachable)
   std::uint64_t truncated = 0;      // longer than any receive buffer
 };
