@@ -1,0 +1,100 @@
+#include "delegate.h"
+
+#include <ATen/ops/view_as_real.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace netsum::torch_backend {
+
+bool gloo_knows(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kChar:
+    case at::kByte:
+    case at::kBool:
+    case at::kInt:
+    case at::kLong:
+      return true;
+    default:
+      return false;
+  }
+}
+
+at::Tensor as_movable(const at::Tensor& tensor) {
+  if (gloo_knows(tensor.scalar_type()) || tensor.layout() != at::kStrided) return tensor;
+  if (tensor.is_complex()) return as_movable(at::view_as_real(tensor.detach()));
+  switch (tensor.element_size()) {
+    case 1:
+      return tensor.detach().view(at::kByte);
+    case 2:
+      return tensor.detach().view(at::kHalf);
+    case 4:
+      return tensor.detach().view(at::kInt);
+    case 8:
+      return tensor.detach().view(at::kLong);
+    default:
+      throw std::invalid_argument(std::string("netsum: Gloo cannot move tensors of dtype ") +
+                                  c10::toString(tensor.scalar_type()));
+  }
+}
+
+std::vector<at::Tensor> as_movable(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> movable;
+  for (const at::Tensor& tensor : tensors) movable.push_back(as_movable(tensor));
+  return movable;
+}
+
+std::vector<std::vector<at::Tensor>> as_movable(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<std::vector<at::Tensor>> movable;
+  for (const auto& list : lists) movable.push_back(as_movable(list));
+  return movable;
+}
+
+at::Tensor as_summable(const at::Tensor& tensor) {
+  if (gloo_knows(tensor.scalar_type())) return tensor;
+  switch (tensor.scalar_type()) {
+    case at::kBFloat16:
+      return tensor.detach().to(at::kFloat);
+    case at::kShort:
+      return tensor.detach().to(at::kInt);
+    default:
+      throw std::invalid_argument(std::string("netsum: neither the switch nor Gloo reduces tensors of dtype ") +
+                                  c10::toString(tensor.scalar_type()) +
+                                  "; the switch takes float32, int32, float16 and bfloat16 (sum, avg)");
+  }
+}
+
+void divide(at::Tensor& tensor, int by) {
+  if (at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
+    tensor.div_(by, "trunc");
+  } else {
+    tensor.div_(by);
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> after(const c10::intrusive_ptr<c10d::Work>& inner, int rank, c10d::OpType type,
+                                     std::string what, std::vector<at::Tensor> outputs, std::function<void()> then,
+                                     std::function<void()> finally) {
+  auto work = c10::make_intrusive<GroupWork>(rank, type, std::move(what), std::move(outputs));
+  inner->getFuture()->addCallback([work, then = std::move(then), finally = std::move(finally)](c10::ivalue::Future& ended) {
+    std::exception_ptr error;
+    try {
+      if (ended.hasError()) std::rethrow_exception(ended.exception_ptr());
+      if (then) then();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    if (finally) finally();
+    if (error) {
+      work->fail(error);
+    } else {
+      work->complete();
+    }
+  });
+  return work;
+}
+
+}  // namespace netsum::torch_backend

@@ -1,0 +1,157 @@
+// The extension module netsum.torch._C. What Python decides (which way, which addresses) is in agreement.py.
+#include <pybind11/chrono.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/version.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "process_group.h"
+
+PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
+
+namespace py = pybind11;
+
+namespace netsum::torch_backend {
+namespace {
+
+using TorchGroup = Group<GroupBase>;
+
+// Lines come from native threads that must not wait for Python's lock: stdio writes them whole.
+std::function<void(const std::string&)> log_to_stderr(const std::string& prefix) {
+  if (prefix.empty()) return {};
+  return [prefix](const std::string& line) { std::fprintf(stderr, "%s%s\n", prefix.c_str(), line.c_str()); };
+}
+
+std::unique_ptr<Communicator> connect(std::vector<std::string> aggregators, std::string job, std::uint32_t rank,
+                                      std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
+                                      std::uint32_t packet_elements, std::string token, std::string tls_ca,
+                                      std::chrono::milliseconds connect_deadline,
+                                      std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
+  Options options;
+  options.aggregators = std::move(aggregators);
+  options.job = std::move(job);
+  options.rank = rank;
+  options.world_size = world_size;
+  options.threads = threads;
+  options.slots = slots;
+  options.packet_elements = packet_elements;
+  options.token = std::move(token);
+  options.tls_ca = std::move(tls_ca);
+  options.connect_deadline = connect_deadline;
+  options.operation_deadline = operation_deadline;
+  options.log = log_to_stderr(log_prefix);
+  const py::gil_scoped_release release;
+  return std::make_unique<Communicator>(Communicator::connect(options));
+}
+
+std::shared_ptr<Aggregator> start_shard(const std::string& listen, std::uint32_t threads, std::string token,
+                                        const std::string& log_prefix) {
+  AggregatorOptions options;
+  options.listen = listen;
+  options.threads = threads;
+  options.token = std::move(token);
+  options.log = log_to_stderr(log_prefix);
+  const py::gil_scoped_release release;
+  return std::make_shared<Aggregator>(options);
+}
+
+// A communicator on its way from connect() to the group that owns it; dropped without one, it leaves the job.
+class Connection {
+ public:
+  explicit Connection(std::unique_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() { close(); }
+
+  std::unique_ptr<Communicator> take() { return std::move(communicator_); }
+
+  void close() {
+    const py::gil_scoped_release release;
+    communicator_.reset();
+  }
+
+ private:
+  std::unique_ptr<Communicator> communicator_;
+};
+
+py::dict statistics(const TorchGroup& group) {
+  Statistics wire;
+  std::uint64_t operations = 0, bytes = 0;
+  std::string placement;
+  if (const SwitchQueue* queue = group.queue(); queue != nullptr && group.is_ours()) {
+    const py::gil_scoped_release release;
+    wire = queue->statistics();
+    operations = queue->operations();
+    bytes = queue->bytes();
+    placement = queue->placement();
+  }
+  py::dict by_gloo;
+  for (const GlooCount& count : group.gloo_counts()) {
+    if (count.operations > 0) by_gloo[count.name] = count.operations.load();
+  }
+  py::dict result;
+  result["path"] = group.decision().path;
+  result["reason"] = group.decision().reason;
+  result["mode"] = group.decision().mode;
+  result["job"] = group.decision().job;
+  result["switches"] = group.decision().switches;
+  result["placement"] = placement;
+  result["switch_operations"] = operations;
+  result["switch_tensor_bytes"] = bytes;
+  result["gloo_operations"] = by_gloo;
+  result["seconds_in_all_reduce"] = group.seconds_in_all_reduce();
+  result["wire_bytes_sent"] = wire.wire_bytes_sent;
+  result["wire_bytes_received"] = wire.wire_bytes_received;
+  result["packets_sent"] = wire.packets_sent;
+  result["packets_received"] = wire.packets_received;
+  result["packets_retransmitted"] = wire.packets_retransmitted;
+  result["slots"] = wire.slots;
+  result["packet_elements"] = wire.packet_elements;
+  return result;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  py::module_::import("torch.distributed");  // its types are the bases of ours
+  module.attr("torch_version") = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
+
+  py::class_<Connection>(module, "Connection").def("close", &Connection::close);
+  py::class_<Aggregator, std::shared_ptr<Aggregator>>(module, "Aggregator").def("address", &Aggregator::address);
+
+  module.def(
+      "connect",
+      [](std::vector<std::string> aggregators, std::string job, std::uint32_t rank, std::uint32_t world_size,
+         std::uint32_t threads, std::uint32_t slots, std::uint32_t packet_elements, std::string token, std::string tls_ca,
+         std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
+         const std::string& log_prefix) {
+        return std::make_unique<Connection>(connect(std::move(aggregators), std::move(job), rank, world_size, threads, slots,
+                                                    packet_elements, std::move(token), std::move(tls_ca), connect_deadline,
+                                                    operation_deadline, log_prefix));
+      },
+      py::kw_only(), py::arg("aggregators"), py::arg("job"), py::arg("rank"), py::arg("world_size"), py::arg("threads"),
+      py::arg("slots"), py::arg("packet_elements"), py::arg("token"), py::arg("tls_ca"), py::arg("connect_deadline"),
+      py::arg("operation_deadline"), py::arg("log_prefix"));
+  module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
+             py::arg("log_prefix"));
+
+  py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
+      .def(py::init([](c10::intrusive_ptr<GroupBase> gloo, Connection* connection, std::shared_ptr<Aggregator> shard,
+                       c10::intrusive_ptr<c10d::Store> store, const std::string& path, const std::string& reason,
+                       const std::string& job, const std::string& mode, const std::string& switches) {
+             return c10::make_intrusive<TorchGroup>(std::move(gloo), connection == nullptr ? nullptr : connection->take(),
+                                                    std::move(shard), std::move(store),
+                                                    Decision{path, reason, job, mode, switches});
+           }),
+           py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),
+           py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"))
+      .def("_netsum_shutdown", &TorchGroup::shutdown, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_statistics", &statistics);
+}
+
+}  // namespace netsum::torch_backend

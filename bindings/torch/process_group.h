@@ -1,0 +1,115 @@
+// The process group: all-reduces go through the switch where it sums that, everything else to a Gloo group of the same
+// ranks.
+//
+// Written once over the base class that PyTorch wants of a backend: ProcessGroup in 1.x, Backend in 2.x.
+#pragma once
+
+#include <torch/version.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/aggregator.h"
+#include "stopwatch.h"
+#include "switch_queue.h"
+
+namespace netsum::torch_backend {
+
+#if TORCH_VERSION_MAJOR >= 2
+using GroupBase = c10d::Backend;
+#else
+using GroupBase = c10d::ProcessGroup;
+#endif
+
+// How the ranks of a group decided that it reduces, and why.
+struct Decision {
+  std::string path;  // "switch" or "gloo"
+  std::string reason;
+  std::string job;
+  std::string mode;
+  std::string switches;
+};
+
+// Operations that went to Gloo, by name.
+struct GlooCount {
+  const char* name;
+  std::atomic<std::uint64_t> operations{0};
+};
+
+template <class Base>
+class Group final : public Base {
+ public:
+  // `communicator` is null, and `shard` with it, where the decision is Gloo. `shard` is this rank's part of the switch, if
+  // it runs one; `store` is where the ranks say that they have left, which a shard waits for.
+  Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> communicator, std::shared_ptr<Aggregator> shard,
+        c10::intrusive_ptr<c10d::Store> store, Decision decision);
+  ~Group() override;
+
+  // Fails what is under way and leaves the job; later operations are errors. Without Python's interpreter lock.
+  void shutdown();
+
+  [[nodiscard]] const Decision& decision() const { return decision_; }
+  [[nodiscard]] const SwitchQueue* queue() const { return queue_.get(); }
+  [[nodiscard]] const std::array<GlooCount, 16>& gloo_counts() const { return gloo_counts_; }
+  [[nodiscard]] double seconds_in_all_reduce() const { return stopwatch_.seconds(); }
+  [[nodiscard]] bool is_ours() const { return owner_ == getpid(); }
+
+  const std::string getBackendName() const override { return "netsum"; }
+
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  void setSequenceNumberForGroup() override;
+  uint64_t getSequenceNumberForGroup() override;
+
+ private:
+  Base& gloo(const char* operation);  // counts it; throws where the group cannot be used
+  void check_usable() const;
+  WorkPtr reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
+  WorkPtr gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
+  WorkPtr scatter_of_sum(at::Tensor flat, at::Tensor output, std::int64_t offset, const c10d::ReduceScatterOptions& options,
+                         c10d::OpType type);
+
+  const pid_t owner_ = getpid();
+  const Decision decision_;
+  c10::intrusive_ptr<Base> gloo_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<Aggregator> shard_;  // outlives the queue, whose communicator is a member of it
+  Stopwatch stopwatch_;
+  std::unique_ptr<SwitchQueue> queue_;
+  std::array<GlooCount, 16> gloo_counts_;
+  std::atomic<bool> closed_{false};
+};
+
+extern template class Group<GroupBase>;
+
+}  // namespace netsum::torch_backend

@@ -1,0 +1,1 @@
+"""netsum sums the gradients of distributed training in the network."""

@@ -1,0 +1,69 @@
+"""The torch.distributed backend "netsum": all-reduce through an aggregation switch, everything else over Gloo.
+
+    import netsum.torch
+    torch.distributed.init_process_group("netsum")
+
+docs/pytorch.md tells what it does and which NETSUM_* variables there are.
+"""
+
+import atexit
+import weakref
+
+import torch
+import torch.distributed
+
+if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+    raise ImportError("netsum.torch needs a torch with distributed and Gloo; this is torch " + torch.__version__)
+
+from . import _C  # noqa: E402
+
+_version = ".".join(torch.__version__.split(".")[:2])
+if _version != _C.torch_version:
+    raise ImportError(f"netsum.torch was built for torch {_C.torch_version}, and this is {torch.__version__}: build it again, "
+                      "with -DNETSUM_PYTHON naming this interpreter")
+
+from . import agreement  # noqa: E402
+
+__all__ = ["statistics"]
+
+_groups = weakref.WeakSet()
+
+
+def _make_gloo(store, rank, size, timeout):
+    return torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+
+def _create(store, rank, size, timeout):
+    group = agreement.build(store, rank, size, timeout, _make_gloo)
+    _groups.add(group)
+    return group
+
+
+def statistics(group=None):
+    """What `group` (default: the world) did so far, as a dict.
+
+    path ("switch" or "gloo"), reason, mode, job, switches, placement; switch_operations, switch_tensor_bytes,
+    gloo_operations (by name); seconds_in_all_reduce (at least one was under way); wire_bytes_sent, wire_bytes_received,
+    packets_sent, packets_received, packets_retransmitted (this rank and the switch, headers included; Gloo's are not known),
+    slots, packet_elements.
+    """
+    if group is None:
+        group = torch.distributed.distributed_c10d._get_default_group()
+    if not isinstance(group, _C.ProcessGroup) and hasattr(group, "_get_backend"):  # 2.x wraps the backend
+        group = group._get_backend(torch.device("cpu"))
+    if not isinstance(group, _C.ProcessGroup):
+        raise TypeError(f"statistics() wants a process group of the backend netsum, not {type(group).__name__}")
+    return group._netsum_statistics()
+
+
+@atexit.register
+def _leave():
+    # Without this, a program that ends without destroy_process_group() would be mistaken for one that died.
+    for group in list(_groups):
+        group._netsum_shutdown()
+
+
+if int(_version.split(".")[0]) >= 2:
+    torch.distributed.Backend.register_backend("netsum", _create, devices=["cpu"])
+else:
+    torch.distributed.Backend.register_backend("netsum", _create)

@@ -1,0 +1,236 @@
+"""How all ranks of a group decide together, through the group's store, which way its all-reduces go.
+
+Each round, every rank publishes a report; rank 0 reads all of them and publishes one verdict, which all follow. So no rank
+can be on the switch while another is on Gloo, and an error that one rank has is raised on all, with its rank and reason.
+"""
+
+import json
+import os
+import secrets
+import socket
+import sys
+from dataclasses import asdict
+from datetime import timedelta
+
+from torch.distributed import PrefixStore
+
+from . import _C, forks
+from .settings import SettingError, Settings, from_environment, split_address
+
+MOST_RANKS = 256  # of one job at a switch
+REACH_SECONDS = 5.0
+SHARED_SETTINGS = ("mode", "switches", "job", "threads", "slots", "packet_elements")  # must be equal on all ranks
+
+
+class Agreement:
+    def __init__(self, store, rank, size, timeout):
+        self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
+
+    def round(self, name, report, judge):
+        """Publishes `report`; returns what rank 0's judge(reports by rank) says."""
+        self.store.set(f"{name}/{self.rank}", json.dumps(report))
+        if self.rank == 0:
+            try:
+                self.store.wait([f"{name}/{r}" for r in range(self.size)], self.timeout)
+                verdict = judge([json.loads(self.store.get(f"{name}/{r}")) for r in range(self.size)])
+            except RuntimeError as error:
+                verdict = {"error": f"not all ranks came to set up the group ({self._missing(name)} missing): {error}"}
+            self.store.set(f"{name}/all", json.dumps(verdict))
+        self.store.wait([f"{name}/all"], self.timeout + timedelta(seconds=2))
+        verdict = json.loads(self.store.get(f"{name}/all"))
+        if "error" in verdict:
+            raise RuntimeError(f"netsum: {verdict['error']}")
+        return verdict
+
+    def _missing(self, name):
+        missing = []
+        for rank in range(self.size):
+            try:
+                self.store.wait([f"{name}/{rank}"], timedelta(milliseconds=10))
+            except RuntimeError:
+                missing.append(str(rank))
+        return ("rank " if len(missing) == 1 else "ranks ") + ", ".join(missing)
+
+
+def fresh(store, rank):
+    """A part of the store that no earlier group of the same name has written to: a process may build its groups again."""
+    return PrefixStore(f"netsum/{store.add(f'netsum/builds/{rank}', 1)}", store)
+
+
+def host_identity():
+    """Equal for two processes iff they share a machine and its network: containers have their own."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return f"{file.read().strip()} {os.readlink('/proc/self/ns/net')}"
+
+
+def _failures(reports):
+    """Words for the ranks that reported an error; empty if none did."""
+    failed = [(rank, r) for rank, r in enumerate(reports) if r.get("error")]
+    if not failed:
+        return ""
+    rank, report = failed[0]
+    more = f" (and {len(failed) - 1} more of {len(reports)} ranks)" if len(failed) > 1 else ""
+    return f"rank {rank} on {report['host']}: {report['error']}{more}"
+
+
+def _plan(reports):
+    """The first verdict: are the settings sound and equal, and is there anything to do for a switch?"""
+    words = _failures(reports)
+    if words:
+        return {"error": words}
+    first = reports[0]["settings"]
+    for rank, report in enumerate(reports):
+        for key in SHARED_SETTINGS:
+            if report["settings"][key] != first[key]:
+                return {"error": f"ranks 0 and {rank} disagree about {key}: {first[key]!r} and {report['settings'][key]!r}; "
+                                 "set the NETSUM_* variables alike on all ranks"}
+    size = len(reports)
+    verdict = {"path": "switch", "mode": first["mode"],
+               "job": f"{first['job'] or 'torch'}.{secrets.token_hex(6)}", "token": secrets.token_hex(16)}
+    if first["mode"] == "off":
+        verdict.update(path="gloo", reason="NETSUM_MODE=off")
+    elif size == 1:
+        verdict.update(path="gloo", reason="a group of one rank has nothing to sum")
+    elif size > MOST_RANKS:
+        verdict = _give_up(first["mode"], f"{size} ranks are more than the {MOST_RANKS} of one job at a switch") | {
+            k: v for k, v in verdict.items() if k != "path"}
+    else:
+        hosts = [r["host_identity"] for r in reports]
+        verdict["leaders"] = sorted({hosts.index(h) for h in hosts})
+        verdict["one_host"] = len(verdict["leaders"]) == 1
+    return verdict
+
+
+def _give_up(mode, reason):
+    if mode == "force":
+        return {"error": f"NETSUM_MODE=force, but {reason}"}
+    return {"path": "gloo", "reason": reason}
+
+
+def _listening_host(settings, one_host):
+    """The address under which this host's shard is reached."""
+    if settings.address:
+        return settings.address
+    if one_host:
+        return "127.0.0.1"
+    for target in (os.environ.get("MASTER_ADDR", ""), socket.gethostname()):
+        try:  # the address that the routes to the master start from; no packet is sent
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((target, 9))
+                if not probe.getsockname()[0].startswith("127."):
+                    return probe.getsockname()[0]
+        except OSError:
+            continue
+    raise SettingError("found no address under which other hosts reach this one: set NETSUM_ADDRESS")
+
+
+def _start_shard(settings, plan, prefix):
+    """This host's aggregator, inside this process, for one group."""
+    host = _listening_host(settings, plan["one_host"])
+    listen = f"[{host}]:0" if ":" in host else f"{host}:0"
+    return _C.start_shard(listen=listen, threads=settings.threads, token=plan["token"], log_prefix=prefix)
+
+
+def _reach(addresses, seconds):
+    """An error in words, or None: does every aggregator's control port answer?"""
+    for address in addresses:
+        try:
+            socket.create_connection(split_address(address), timeout=seconds).close()
+        except OSError as error:
+            return f"cannot reach the aggregator {address}: {error.strerror or error}"
+    return None
+
+
+def build(store, rank, size, timeout, make_gloo):
+    """Decides, and returns the process group."""
+    before = forks.network_sockets()
+    store = fresh(store, rank)
+    agreement = Agreement(store, rank, size, timeout)
+    hostname = socket.gethostname()
+
+    settings, report = Settings(), {"host": hostname}
+    try:
+        settings = from_environment()
+        report.update(settings={k: v for k, v in asdict(settings).items() if k in SHARED_SETTINGS},
+                      host_identity=host_identity())
+    except (SettingError, OSError) as error:
+        report["error"] = str(error)
+    plan = agreement.round("plan", report, _plan)
+    debug_prefix = f"netsum[{rank}]: " if settings.log == "debug" else ""
+
+    connection = shard = None
+    verdict, addresses = plan, settings.switches
+    if plan["path"] == "switch":
+        verdict, addresses, connection, shard = _join(agreement, plan, settings, hostname, debug_prefix)
+
+    gloo = make_gloo(PrefixStore("gloo", store), rank, size, timeout)
+    path, reason = verdict["path"], verdict.get("reason", "")
+    group = _C.ProcessGroup(gloo=gloo, connection=connection, shard=shard, store=PrefixStore("end", store), path=path,
+                            reason=reason, job=plan["job"] if path == "switch" else "", mode=plan["mode"],
+                            switches=",".join(addresses) if path == "switch" else "")
+    forks.keep_from_children(before)
+
+    if path == "switch":
+        line = f"all-reduce of {size} ranks goes through the switch: {reason} (job {plan['job']})"
+    else:
+        line = f"all-reduce of {size} ranks goes over Gloo: {reason}"
+    if settings.log == "debug":
+        print(f"{debug_prefix}{line}", file=sys.stderr, flush=True)
+    elif settings.log == "info" and rank == 0:
+        print(f"netsum: {line}", file=sys.stderr, flush=True)
+    return group
+
+
+def _join(agreement, plan, settings, hostname, prefix):
+    """The rounds between a sound plan and a joined job: (verdict, addresses, connection, shard)."""
+    mode, rank, size = plan["mode"], agreement.rank, agreement.size
+    seconds = min(settings.connect_seconds, agreement.timeout.total_seconds())
+
+    def judge(success):
+        return lambda reports: _give_up(mode, words) if (words := _failures(reports)) else success(reports)
+
+    shard, addresses, token = None, settings.switches, settings.token
+    if not addresses:
+        report = {"host": hostname}
+        if rank in plan["leaders"]:
+            try:
+                shard = _start_shard(settings, plan, prefix)
+                report["address"] = shard.address()
+            except (RuntimeError, SettingError) as error:
+                report["error"] = f"cannot run an aggregator: {error}"
+        verdict = agreement.round("shards", report, judge(lambda reports: {
+            "path": "switch", "addresses": [r["address"] for r in reports if "address" in r]}))
+        if verdict["path"] != "switch":
+            return verdict, [], None, None
+        addresses, token = verdict["addresses"], plan["token"]
+
+    report = {"host": hostname, "error": _reach(addresses, min(seconds, REACH_SECONDS))}
+    verdict = agreement.round("reach", report, judge(lambda _: {"path": "switch"}))
+    if verdict["path"] != "switch":
+        return verdict, [], None, None
+
+    connection, report = None, {"host": hostname}
+    try:
+        connection = _C.connect(aggregators=addresses, job=plan["job"], rank=rank, world_size=size, threads=settings.threads,
+                                slots=settings.slots, packet_elements=settings.packet_elements, token=token,
+                                tls_ca=settings.tls_ca if settings.switches else "",
+                                connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
+                                log_prefix=prefix)
+    except RuntimeError as error:
+        report["error"] = str(error)
+    if settings.switches:
+        why = f"at {', '.join(addresses)}, NETSUM_MODE={mode}"
+    else:
+        where = ", ".join(f"{a} inside rank {r}" for a, r in zip(addresses, plan["leaders"]))
+        why = f"NETSUM_SWITCH is not set, so each host runs an aggregator shard in its lowest rank ({where}), NETSUM_MODE={mode}"
+    try:
+        verdict = agreement.round("join", report, judge(lambda _: {"path": "switch", "reason": why}))
+    except RuntimeError:
+        if connection is not None:
+            connection.close()
+        raise
+    if verdict["path"] != "switch":
+        if connection is not None:
+            connection.close()
+        return verdict, [], None, None
+    return verdict, addresses, connection, shard

@@ -1,0 +1,83 @@
+"""What the NETSUM_* variables say, checked. docs/pytorch.md describes each."""
+
+import os
+from dataclasses import dataclass, field
+from typing import List
+
+MODES = ("off", "probe", "force")
+LOG_LEVELS = ("off", "info", "debug")
+KNOWN = ("NETSUM_MODE", "NETSUM_SWITCH", "NETSUM_JOB", "NETSUM_THREADS", "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS",
+         "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
+
+
+class SettingError(ValueError):
+    """A NETSUM_* variable that cannot be used; the text names it and what it may be."""
+
+
+@dataclass
+class Settings:
+    mode: str = "probe"
+    switches: List[str] = field(default_factory=list)
+    job: str = ""
+    threads: int = 1
+    slots: int = 0
+    packet_elements: int = 0
+    token: str = ""
+    tls_ca: str = ""
+    log: str = "info"
+    address: str = ""
+    connect_seconds: float = 30.0
+
+
+def _choice(name, default, choices):
+    value = os.environ.get(name, default) or default
+    if value not in choices:
+        raise SettingError(f"{name}={value!r}: must be one of {', '.join(choices)}")
+    return value
+
+
+def _number(name, default, lowest, highest, kind=int):
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    try:
+        value = kind(text)
+    except ValueError:
+        raise SettingError(f"{name}={text!r}: must be a number") from None
+    if not lowest <= value <= highest:
+        raise SettingError(f"{name}={text}: must be between {lowest} and {highest}")
+    return value
+
+
+def split_address(address):
+    """("host", port) of "host:port" or "[v6]:port"."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SettingError(f"NETSUM_SWITCH: {address!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def from_environment():
+    settings = Settings()
+    settings.mode = _choice("NETSUM_MODE", settings.mode, MODES)
+    settings.log = _choice("NETSUM_LOG", settings.log, LOG_LEVELS)
+    settings.switches = [a.strip() for a in os.environ.get("NETSUM_SWITCH", "").split(",") if a.strip()]
+    for address in settings.switches:
+        split_address(address)
+    settings.job = os.environ.get("NETSUM_JOB", "")
+    settings.threads = _number("NETSUM_THREADS", settings.threads, 1, 64)
+    settings.slots = _number("NETSUM_SLOTS", settings.slots, 0, 1 << 20)
+    settings.packet_elements = _number("NETSUM_PACKET_ELEMENTS", settings.packet_elements, 0, 15360)
+    settings.address = os.environ.get("NETSUM_ADDRESS", "")
+    settings.connect_seconds = _number("NETSUM_CONNECT_SECONDS", settings.connect_seconds, 0.1, 3600, float)
+    settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")
+    if settings.tls_ca and not os.access(settings.tls_ca, os.R_OK):
+        raise SettingError(f"NETSUM_TLS_CA: cannot read {settings.tls_ca}")
+    token_file = os.environ.get("NETSUM_TOKEN_FILE", "")
+    if token_file:
+        try:
+            with open(token_file, encoding="utf-8") as file:
+                settings.token = file.read().strip()
+        except OSError as error:
+            raise SettingError(f"NETSUM_TOKEN_FILE: {error}") from None
+    return settings

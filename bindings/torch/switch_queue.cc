@@ -1,0 +1,112 @@
+#include "switch_queue.h"
+
+#include <utility>
+
+namespace netsum::torch_backend {
+
+std::optional<DType> switch_dtype(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu()) return std::nullopt;
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return DType::float32;
+    case at::kInt:
+      return DType::int32;
+    case at::kHalf:
+      return DType::float16;
+    case at::kBFloat16:
+      return DType::bfloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op) {
+  if (op == c10d::ReduceOp::SUM) return ReduceOp::sum;
+  if (op == c10d::ReduceOp::AVG) return ReduceOp::avg;
+  return std::nullopt;
+}
+
+SwitchQueue::SwitchQueue(Communicator communicator, Stopwatch& stopwatch)
+    : communicator_(std::move(communicator)), stopwatch_(stopwatch), thread_([this] { complete_in_order(); }) {}
+
+SwitchQueue::~SwitchQueue() {
+  communicator_.abort("the process group was destroyed");
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
+                                                      std::optional<std::chrono::milliseconds> timeout, c10d::OpType type) {
+  CallOptions call;
+  if (timeout) call.deadline = *timeout;
+  std::string what = std::string("all_reduce(") + to_string(op) + ") of ";
+  for (const at::Tensor& tensor : tensors) {
+    what +=
+        (&tensor == tensors.data() ? "" : ", ") + std::to_string(tensor.numel()) + " " + to_string(*switch_dtype(tensor));
+  }
+
+  Pending pending;
+  pending.work = c10::make_intrusive<GroupWork>(static_cast<int>(communicator_.rank()), type, std::move(what), tensors);
+  const auto work = pending.work;
+  const std::lock_guard issuing(issue_);
+  for (const at::Tensor& tensor : tensors) {
+    at::Tensor contiguous = tensor.detach().contiguous();
+    const auto elements = static_cast<std::size_t>(contiguous.numel());
+    const TensorView view{contiguous.data_ptr(), elements, *switch_dtype(tensor)};
+    Work lent = communicator_.all_reduce_async(view, op, call);
+    pending.parts.push_back({tensor.detach(), std::move(contiguous), std::move(lent)});
+    bytes_ += elements * bytes_of(view.dtype);
+    ++operations_;
+  }
+  stopwatch_.begin();
+  {
+    const std::lock_guard lock(mutex_);
+    last_ = work;
+    pending_.push_back(std::move(pending));
+  }
+  changed_.notify_all();
+  return work;
+}
+
+c10::intrusive_ptr<GroupWork> SwitchQueue::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+void SwitchQueue::complete_in_order() {
+  while (true) {
+    Pending next;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !pending_.empty(); });
+      if (pending_.empty()) return;
+      next = std::move(pending_.front());
+      pending_.pop_front();
+    }
+    std::exception_ptr error;
+    for (Part& part : next.parts) {
+      try {
+        part.lent.wait();
+        if (!part.contiguous.is_same(part.tensor) && part.contiguous.data_ptr() != part.tensor.data_ptr()) {
+          part.tensor.copy_(part.contiguous);
+        }
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    stopwatch_.end();
+    if (error) {
+      next.work->fail(error);
+    } else {
+      next.work->complete();
+    }
+    const std::lock_guard lock(mutex_);
+    if (last_ == next.work) last_.reset();  // it keeps tensors alive
+  }
+}
+
+}  // namespace netsum::torch_backend

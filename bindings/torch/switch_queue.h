@@ -1,0 +1,71 @@
+// All-reduces through the switch, for one process group: issued in call order, completed by a thread of its own.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "stopwatch.h"
+#include "work.h"
+
+namespace netsum::torch_backend {
+
+// The words of the public API for torch's, or nothing where the switch does not sum that.
+[[nodiscard]] std::optional<DType> switch_dtype(const at::Tensor& tensor);
+[[nodiscard]] std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op);
+
+class SwitchQueue {
+ public:
+  SwitchQueue(Communicator communicator, Stopwatch& stopwatch);
+  ~SwitchQueue();  // fails what is under way, then leaves the job
+  SwitchQueue(const SwitchQueue&) = delete;
+  SwitchQueue& operator=(const SwitchQueue&) = delete;
+
+  // Every tensor has a switch_dtype. One that is not contiguous travels as a contiguous copy.
+  c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
+                                           std::optional<std::chrono::milliseconds> timeout, c10d::OpType type);
+
+  // The last work that was issued; it ends after all others. Null if there was none.
+  [[nodiscard]] c10::intrusive_ptr<GroupWork> last() const;
+
+  [[nodiscard]] Statistics statistics() const { return communicator_.statistics(); }
+  [[nodiscard]] std::string placement() const { return communicator_.placement(); }
+  [[nodiscard]] std::uint64_t operations() const { return operations_.load(); }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(); }
+
+ private:
+  struct Part {
+    at::Tensor tensor, contiguous;  // the second is lent; it is the first, or a copy of it
+    Work lent;
+  };
+  struct Pending {
+    std::vector<Part> parts;
+    c10::intrusive_ptr<GroupWork> work;
+  };
+
+  void complete_in_order();
+
+  Communicator communicator_;
+  Stopwatch& stopwatch_;
+  std::atomic<std::uint64_t> operations_{0}, bytes_{0};
+
+  std::mutex issue_;          // a communicator takes calls from one thread at a time
+  mutable std::mutex mutex_;  // of the four below
+  std::condition_variable changed_;
+  std::deque<Pending> pending_;
+  c10::intrusive_ptr<GroupWork> last_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace netsum::torch_backend
