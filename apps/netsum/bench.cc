@@ -1,10 +1,11 @@
 // `netsum bench all-reduce`: flags, and which way to run.
 #include "bench.h"
 
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <numeric>
 
 #include "command.h"
 #include "netsum/error.h"
@@ -41,6 +42,8 @@ void Progress::show(std::uint64_t done) const {
 
 namespace {
 
+constexpr int most_threads_by_default = 8;
+
 class BenchCommand final : public Command {
  public:
   BenchCommand(CLI::App& app, Sections& sections) : Command(app, "bench.all-reduce", sections) {
@@ -55,7 +58,9 @@ class BenchCommand final : public Command {
     s.add("loss", options_.loss, "P", "Drop each datagram with this probability at its receiver, both ways")
         ->check(CLI::Range(0.0, 0.9));
     s.add("loss-seed", options_.loss_seed, "S", "Seed of the losses alone");
-    s.add("threads", options_.threads, "T", "I/O threads of a worker")->check(CLI::Range(1, 256));
+    s.add("threads", options_.threads, "T",
+          "I/O threads of a worker; 0: one, or with all on this machine one per CPU, pinned")
+        ->check(CLI::Range(0, 64));
     s.add("packet-elements", options_.packet_elements, "P", "64, 128 or a multiple of 256; 0: the most that the MTU takes");
     s.add("slots", options_.slots, "N", "Window per lane, a power of two; 0: from the measured bandwidth-delay product");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
@@ -68,8 +73,8 @@ class BenchCommand final : public Command {
     s.add("aggregators", options_.aggregators, "M", "Aggregator processes; chunks are sharded over them")
         ->check(CLI::Range(1, 64))
         ->group(local);
-    s.add("switch-threads", options_.switch_threads, "T", "I/O threads of an aggregator")
-        ->check(CLI::Range(1, 256))
+    s.add("switch-threads", options_.switch_threads, "T", "I/O threads of an aggregator; 0: as many as --threads")
+        ->check(CLI::Range(0, 64))
         ->group(local);
     s.add("switch-slots", options_.switch_slots, "N", "Slots of an aggregator")->check(CLI::PositiveNumber)->group(local);
     const auto across = "One worker, across hosts";
@@ -129,6 +134,7 @@ class BenchCommand final : public Command {
       const std::string &a = settings().origin(one), &b = settings().origin(other);
       if (!a.empty() && !b.empty()) throw UsageError(a + " and --" + other + " (from " + b + ") exclude each other");
     };
+    choose_threads();
     if (options_.switches.empty()) {
       for (const auto* name : {"rank", "world-size", "token-file", "tls-ca"}) {
         if (!settings().origin(name).empty()) {
@@ -145,6 +151,19 @@ class BenchCommand final : public Command {
                        std::to_string(options_.world_size));
     }
     options_.workers = options_.world_size;
+  }
+
+  // On one machine a shard is fastest when its switch and worker threads share one core and its cache.
+  void choose_threads() {
+    if (options_.threads == 0 && options_.switches.empty()) {
+      cpu_set_t allowed;
+      CPU_ZERO(&allowed);
+      sched_getaffinity(0, sizeof(allowed), &allowed);
+      options_.threads = static_cast<std::uint32_t>(std::clamp(CPU_COUNT(&allowed), 1, most_threads_by_default));
+      options_.pin = true;
+    }
+    if (options_.threads == 0) options_.threads = 1;
+    if (options_.switch_threads == 0) options_.switch_threads = options_.threads;
   }
 
   [[nodiscard]] std::vector<RankReport> run_one() {

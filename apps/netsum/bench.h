@@ -19,13 +19,13 @@ struct BenchOptions {
   std::uint64_t elements = 1'000'000;
   std::uint32_t iterations = 10, warmup = 2;
   double loss = 0;
-  std::uint64_t seed = 1, loss_seed = 0;  // loss_seed 0: follows seed
-  std::uint32_t threads = 1, packet_elements = 0, slots = 0;
+  std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
+  std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // threads 0: see bench.cc
   bool pin = false;
   double connect_deadline_seconds = 10, deadline_seconds = 60;
   bool json = false;
   // All ranks on this machine
-  std::uint32_t workers = 2, aggregators = 1, switch_threads = 1, switch_slots = 16384;
+  std::uint32_t workers = 2, aggregators = 1, switch_threads = 0, switch_slots = 16384;
   // One rank
   std::string switches, job = "bench";
   std::uint32_t rank = 0, world_size = 0;

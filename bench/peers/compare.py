@@ -16,8 +16,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 NETSUM = {  # name: flags
-    "netsum": [],
-    "netsum, pinned threads": ["--threads", "2", "--switch-threads", "2", "--pin"],
+    "netsum": [],  # a thread of every process on each CPU
+    "netsum, one thread": ["--threads", "1"],
 }
 MPI = {  # name: (slice bytes, mca parameters)
     "Open MPI": (0, []),
@@ -46,7 +46,7 @@ def run_netsum(args, flags, workers, elements):
     out = run([args.netsum, "bench", "all-reduce", "--json", "--workers", str(workers), "--elements", str(elements),
                "--iterations", str(args.iterations), "--warmup", str(args.warmup)] + flags, args.limit)
     report = json.loads(out)
-    return {"tat": report["tat_seconds"]["median"], "wrong": report["wrong"], "placement": report["placement"],
+    return {"tat": report["tat_seconds"]["median"], "wrong": report["wrong"], "placement": report["placement"].split(";")[0],
             "bytes": report["wire_bytes_per_worker"]["sent"]}
 
 
@@ -114,7 +114,7 @@ def summarize(rounds, workers, elements, names):
 
 def print_table(rows, bases):
     print(f"\n{rows[0]['workers']} workers, {rows[0]['elements'] * 4 / 1e6:g} MB of float32")
-    heads = "".join(f"  {'TAT / ' + base:>30}" for base in bases)
+    heads = "".join(f"  {'TAT / ' + base:>26}" for base in bases)
     print(f"  {'':24}{'TAT ms':>9}{'M elem/s':>10}{'MB/worker':>11}{'wrong':>7}{heads}  placement")
     for row in rows:
         sent = "-" if row["bytes_per_worker"] is None else f"{row['bytes_per_worker'] / 1e6:.2f}"
@@ -122,7 +122,7 @@ def print_table(rows, bases):
         for base in bases:
             ratio = row["ratios"].get(base)
             text = "" if ratio is None else f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-            ratios += f"  {text:>30}"
+            ratios += f"  {text:>26}"
         print(f"  {row['implementation']:24}{row['tat_seconds'] * 1e3:9.2f}{row['ate_per_second'] / 1e6:10.1f}{sent:>11}"
               f"{row['wrong']:7}{ratios}  {row['placement']}", flush=True)
 
