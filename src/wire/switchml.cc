@@ -31,8 +31,9 @@ std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) {
   return std::to_integer<std::uint8_t>(bytes[at]);
 }
 
+// One pass: the word before the checksum stands in for the CRC of what came before.
 std::uint32_t checksum_of(std::span<const std::byte> packet) {
-  return crc32c(packet.subspan(at_checksum + 4), crc32c(packet.first(at_checksum)));
+  return crc32c(packet.subspan(at_checksum + 4), load_le<std::uint32_t>(packet.data()));
 }
 
 void write_common(std::span<std::byte> packet, const Common& common) {
@@ -113,10 +114,9 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   out.exponents = bytes.subspan(chunk_header_bytes, header.exponents);
   out.payload = bytes.subspan(chunk_header_bytes + padded, std::size_t{header.elements} * 4);
   out.masks = bytes.subspan(chunk_header_bytes + padded + out.payload.size());
-  const std::byte* const exponents_end = p + chunk_header_bytes + header.exponents;
-  if (std::any_of(p + chunk_header_bytes, exponents_end, [](std::byte e) { return e == std::byte{255}; }) ||
-      std::any_of(exponents_end, p + chunk_header_bytes + padded, [](std::byte e) { return e != std::byte{0}; })) {
-    return ParseError::field;
+  for (std::size_t i = 0; i < padded; ++i) {
+    const std::byte value = p[chunk_header_bytes + i];
+    if (i < header.exponents ? value == std::byte{255} : value != std::byte{0}) return ParseError::field;
   }
   return ParseError::none;
 }

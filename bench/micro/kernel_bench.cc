@@ -1,0 +1,80 @@
+// The kernels on one packet's worth of elements in cache, as payloads lie in a train: at any alignment.
+
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+#include "base/crc32c.h"
+#include "kernels/kernels.h"
+
+namespace netsum {
+namespace {
+
+constexpr std::size_t payload_at = 52;
+
+struct Buffers {
+  explicit Buffers(benchmark::State& state)
+      : count(static_cast<std::size_t>(state.range(0) & 0xffff)),
+        payload((count + payload_at / 4) * 4),
+        sum(count * 4),
+        values(count, 1.5F) {}
+  std::size_t count;
+  std::vector<std::byte> payload, sum;
+  std::vector<float> values;
+};
+
+void finish(benchmark::State& state, const Buffers& buffers) {
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(buffers.count * 4));
+}
+
+void add_int32(benchmark::State& state) {
+  Buffers b(state);
+  for (auto _ : state) {
+    kernels::add_int32(b.sum.data(), b.payload.data() + payload_at, b.count);
+    benchmark::ClobberMemory();
+  }
+  finish(state, b);
+}
+
+void scan_block(benchmark::State& state) {
+  Buffers b(state);
+  for (auto _ : state) benchmark::DoNotOptimize(kernels::scan_block(b.values.data(), b.count));
+  finish(state, b);
+}
+
+void quantize(benchmark::State& state) {
+  Buffers b(state);
+  const auto format = kernels::fixed_point(127, 4);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(kernels::quantize(b.payload.data() + payload_at, b.values.data(), b.count, format));
+    benchmark::ClobberMemory();
+  }
+  finish(state, b);
+}
+
+void dequantize(benchmark::State& state) {
+  Buffers b(state);
+  const auto format = kernels::fixed_point(127, 4);
+  for (auto _ : state) {
+    kernels::dequantize(b.values.data(), b.payload.data() + payload_at, b.count, format, 1);
+    benchmark::ClobberMemory();
+  }
+  finish(state, b);
+}
+
+void checksum(benchmark::State& state) {
+  Buffers b(state);
+  for (auto _ : state) benchmark::DoNotOptimize(crc32c(b.payload));
+  finish(state, b);
+}
+
+BENCHMARK(add_int32)->Arg(64)->Arg(256)->Arg(4096);
+BENCHMARK(scan_block)->Arg(256);
+BENCHMARK(quantize)->Arg(256);
+BENCHMARK(dequantize)->Arg(256);
+BENCHMARK(checksum)->Arg(64)->Arg(256)->Arg(4096);
+
+}  // namespace
+}  // namespace netsum
+
+BENCHMARK_MAIN();

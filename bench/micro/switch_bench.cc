@@ -1,0 +1,140 @@
+// The switch's protocol core beside a plain vector add over the same bytes: what identity, bitmap, checksum and multicast
+// bookkeeping cost. The bound is the add.
+//
+//   switch_bench --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
+
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "kernels/kernels.h"
+#include "protocol/switchml/switch.h"
+#include "wire/switchml.h"
+
+namespace netsum {
+namespace {
+
+constexpr std::uint32_t packet_elements = 256;
+constexpr std::uint32_t ranks = 8;
+constexpr std::uint64_t job_epoch = 1;
+
+class NullSink final : public Sink {
+ public:
+  std::span<std::byte> datagram(const Endpoint&, std::size_t bytes) override { return std::span(place_).first(bytes); }
+  void multicast(std::span<const std::byte> packet, std::span<const Endpoint>) override {
+    benchmark::DoNotOptimize(packet.data());
+  }
+  void flush() override {}
+
+ private:
+  std::vector<std::byte> place_ = std::vector<std::byte>(65536);
+};
+
+Endpoint endpoint_of_rank(std::uint32_t rank) {
+  Endpoint endpoint;
+  endpoint.address[15] = static_cast<std::uint8_t>(rank);
+  endpoint.port = 1;
+  return endpoint;
+}
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+wire::ChunkHeader header_of(std::uint32_t slot, std::uint64_t round) {
+  return {.operation = round,
+          .slot = static_cast<std::uint16_t>(slot),
+          .version = static_cast<std::uint8_t>(round % 2),
+          .exponents = 1,
+          .elements = packet_elements,
+          .ahead_operation = 1};
+}
+
+// Trains as they lie in a receive buffer: one rank's packets of all slots, one after the other.
+void set_round(std::vector<std::vector<std::byte>>& trains, std::uint32_t slots, std::uint64_t round) {
+  const std::size_t bytes = wire::chunk_packet_bytes(header_of(0, round));
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      const std::span<std::byte> packet = std::span(trains[rank]).subspan(slot * bytes, bytes);
+      wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), job_epoch, rank},
+                               header_of(slot, round));
+      wire::seal(packet);
+    }
+  }
+}
+
+std::size_t train_bytes(std::uint32_t slots) {
+  return wire::chunk_packet_bytes(header_of(0, 0)) * slots;
+}
+
+void switch_core(benchmark::State& state) {
+  const auto slots = static_cast<std::uint32_t>(state.range(0));
+  std::vector<Line> memory(switchml::Switch::memory_bytes(packet_elements, slots) / sizeof(Line));
+  switchml::SwitchJobConfig config{job_epoch, packet_elements, slots, {}};
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) config.members.push_back({rank, endpoint_of_rank(rank)});
+  switchml::Switch core;
+  if (!core.add_job(config, std::as_writable_bytes(std::span(memory)))) return state.SkipWithError("add_job");
+
+  const std::size_t bytes = train_bytes(slots) / slots;
+  std::vector<std::vector<std::byte>> trains(ranks, std::vector<std::byte>(train_bytes(slots)));
+  std::vector<std::vector<RxView>> views(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      views[rank].push_back({std::span(trains[rank]).subspan(slot * bytes, bytes), endpoint_of_rank(rank)});
+    }
+  }
+  NullSink sink;
+  std::uint64_t round = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    set_round(trains, slots, round++);
+    state.ResumeTiming();
+    for (const auto& train : views) core.on_packets(train, Time(std::chrono::nanoseconds(round)), sink);
+  }
+  if (core.job_counters(job_epoch)->chunks != round * slots) state.SkipWithError("a chunk was not completed");
+  state.SetItemsProcessed(state.iterations() * ranks * slots);
+}
+
+// Payload by payload out of the same trains into the same slot memory: the first copied, the others added. With `checksum`
+// each packet's CRC32C is computed first: no switch that checks its packets can be faster than that.
+template <bool checksum>
+void plain_add(benchmark::State& state) {
+  const auto slots = static_cast<std::uint32_t>(state.range(0));
+  const std::size_t bytes = train_bytes(slots) / slots;
+  std::vector<Line> memory(switchml::Switch::memory_bytes(packet_elements, slots) / sizeof(Line));
+  const std::span<std::byte> sums = std::as_writable_bytes(std::span(memory));
+  const std::size_t slot_bytes = sums.size() / (2 * slots);
+  std::vector<std::vector<std::byte>> trains(ranks, std::vector<std::byte>(train_bytes(slots)));
+  std::uint64_t round = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    set_round(trains, slots, round);
+    state.ResumeTiming();
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      for (std::uint32_t slot = 0; slot < slots; ++slot) {
+        std::byte* const sum = sums.data() + (slot * 2 + round % 2) * slot_bytes;
+        const std::byte* const payload = trains[rank].data() + slot * bytes + wire::chunk_header_bytes + 4;
+        if constexpr (checksum) benchmark::DoNotOptimize(crc32c(std::span(trains[rank]).subspan(slot * bytes, bytes)));
+        if (rank == 0)
+          std::memcpy(sum, payload, packet_elements * 4);
+        else
+          kernels::add_int32(sum, payload, packet_elements);
+      }
+    }
+    ++round;
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * ranks * slots);
+}
+
+// L2: 64 slots and 8 trains are 0.7 MB; 1024 slots leave it.
+BENCHMARK(plain_add<false>)->Name("plain_add")->Arg(64)->Arg(1024);
+BENCHMARK(plain_add<true>)->Name("checksum_and_add")->Arg(64)->Arg(1024);
+BENCHMARK(switch_core)->Arg(64)->Arg(1024);
+
+}  // namespace
+}  // namespace netsum
+
+BENCHMARK_MAIN();
