@@ -104,7 +104,7 @@ class Progress:
 
     def __init__(self, backend, steps, quiet):
         self.backend, self.steps, self.quiet = backend, steps, quiet
-        self.live = sys.stderr.isatty() or os.environ.get("NETSUM_DEMO_TTY") == "1"
+        self.live = sys.stderr.isatty()
         self.last = 0.0
 
     def show(self, step, loss, accuracy, seconds_per_step):
@@ -126,10 +126,10 @@ class Progress:
 def main():
     parser = argparse.ArgumentParser(description="Fashion-MNIST with DistributedDataParallel")
     parser.add_argument("--backend", default="netsum", help="a torch.distributed backend: netsum, gloo, ...")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=240)
     parser.add_argument("--batch", type=int, default=64, help="images per step and worker")
     parser.add_argument("--learning-rate", type=float, default=0.1, help="the highest; warms up, then falls to 0")
-    parser.add_argument("--evaluate-every", type=int, default=50, help="steps between two looks at the test set")
+    parser.add_argument("--evaluate-every", type=int, default=40, help="steps between two looks at the test set")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--output", help="write what was measured to this file as JSON (rank 0)")

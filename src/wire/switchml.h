@@ -37,7 +37,7 @@ enum class ParseError : std::uint8_t { none, truncated, version, type, length, c
 [[nodiscard]] const char* to_string(ParseError error);
 
 struct Common {
-  Type type;
+  Type type{};
   std::uint8_t rank;  // contribution: the sender; else 0
   std::uint64_t job_epoch;
   std::uint32_t rank_epoch;  // to the switch: the sender's; from the switch: the epochs of all ranks, folded (fold_epochs)

@@ -32,7 +32,7 @@ void Probe::send_train(Time now, Sink& sink) {
 
 void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   for (const RxView& packet : packets) {
-    wire::Common common{};
+    wire::Common common;
     wire::ProbePacket reply{};
     if (packet.source != config_.aggregator || wire::parse_common(packet.bytes, common) != wire::ParseError::none ||
         common.type != wire::Type::probe_reply || wire::parse_probe(packet.bytes, common, reply) != wire::ParseError::none) {

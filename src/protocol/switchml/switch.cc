@@ -112,7 +112,7 @@ Switch::Job* Switch::find(std::uint64_t epoch) {
 void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   ++batch_;
   for (const RxView& packet : packets) {
-    wire::Common common{};
+    wire::Common common;
     if (const auto error = wire::parse_common(packet.bytes, common); error != wire::ParseError::none) {
       ++counters_.malformed[static_cast<std::size_t>(error)];
       continue;
@@ -164,7 +164,7 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   if (common.rank_epoch != member.epoch) return void(++counters.dropped_rank_epoch);
   if (packet.source != member.endpoint) return void(++counters.dropped_source);
 
-  wire::ChunkPacket chunk{};
+  wire::ChunkPacket chunk;
   if (wire::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none) return void(++counters.dropped_shape);
   const wire::ChunkHeader& header = chunk.header;
   if (header.slot >= job->config.slots) return void(++counters.dropped_slot);

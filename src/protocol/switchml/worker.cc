@@ -186,7 +186,7 @@ struct Worker::Impl {
   // ---- receiving
 
   void on_packet(const RxView& packet, Time now, Sink& sink) {
-    wire::Common common{};
+    wire::Common common;
     if (const auto error = wire::parse_common(packet.bytes, common); error != wire::ParseError::none) {
       ++counters.malformed[static_cast<std::size_t>(error)];
       return;
@@ -202,7 +202,7 @@ struct Worker::Impl {
     switch (common.type) {
       case wire::Type::result:
       case wire::Type::exponent_result: {
-        wire::ChunkPacket chunk{};
+        wire::ChunkPacket chunk;
         error = wire::parse_chunk(packet.bytes, common, chunk);
         if (error == wire::ParseError::none) error = on_result(chunk, now, sink);
         break;
