@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 
 #include "command.h"
@@ -43,6 +44,7 @@ void Progress::show(std::uint64_t done) const {
 namespace {
 
 constexpr int most_threads_by_default = 8;
+constexpr std::uint64_t most_elements = std::uint64_t{1} << 40;
 
 class BenchCommand final : public Command {
  public:
@@ -129,6 +131,7 @@ class BenchCommand final : public Command {
     }
     static_cast<void>(options_.dtype_value());
     static_cast<void>(options_.op_value());
+    check_sizes();
     if (options_.loss_seed == 0) options_.loss_seed = options_.seed;
     const auto clash = [&](const std::string& one, const std::string& other) {
       const std::string &a = settings().origin(one), &b = settings().origin(other);
@@ -151,6 +154,17 @@ class BenchCommand final : public Command {
                        std::to_string(options_.world_size));
     }
     options_.workers = options_.world_size;
+  }
+
+  void check_sizes() const {
+    const std::uint32_t packet = options_.packet_elements;
+    if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
+    if (packet != 0 && packet != 64 && packet != 128 && (packet % 256 != 0 || packet > 15360)) {
+      throw UsageError("--packet-elements is 64, 128 or a multiple of 256 up to 15360, not " + std::to_string(packet));
+    }
+    if (options_.slots != 0 && !std::has_single_bit(options_.slots)) {
+      throw UsageError("--slots is a power of two, not " + std::to_string(options_.slots));
+    }
   }
 
   // On one machine a shard is fastest when its switch and worker threads share one core and its cache.

@@ -20,7 +20,7 @@ struct BenchOptions {
   std::uint32_t iterations = 10, warmup = 2;
   double loss = 0;
   std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
-  std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // threads 0: see bench.cc
+  std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
   bool pin = false;
   double connect_deadline_seconds = 10, deadline_seconds = 60;
   bool json = false;

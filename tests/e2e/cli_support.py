@@ -4,7 +4,6 @@ usage of a test: cli_something.py NETSUM_BINARY [unittest arguments]
 """
 import json
 import os
-import queue
 import select
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import time
 import unittest
 
 NETSUM = None
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main():
@@ -54,12 +52,10 @@ class Process:
     """A running netsum, whose lines are read as they come."""
 
     def __init__(self, *arguments, env=None):
-        self.began = time.monotonic()
         self.process = subprocess.Popen([NETSUM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True, env=environment(env), stdin=subprocess.DEVNULL)
         self.pid = self.process.pid
         self.out, self.err = [], []
-        self.events = queue.Queue()
         self.readers = [threading.Thread(target=self._read, args=each, daemon=True)
                         for each in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
         for reader in self.readers:
