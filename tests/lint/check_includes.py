@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Holds the layers apart: which folder of src/ may include which, and what the pure folders may include at all.
+
+check_includes.py ROOT          one line per violation; exit status 1 if there is any
+check_includes.py --self-test   shows that every kind of violation is found, and that good code passes
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+# Folder -> folders that it may include, besides itself. Lower layers first; a cycle cannot be written down here.
+ALLOWED = {
+    "base": set(),
+    "wire": {"base"},
+    "kernels": {"base"},
+    "stream": {"base", "wire", "kernels"},
+    "protocol": {"base", "wire", "kernels", "stream"},
+    "session": {"base", "wire"},
+    "transport": {"base"},
+    "telemetry": {"base", "session"},
+    "control": {"base", "wire", "session", "telemetry"},
+    "runtime": {"base", "wire", "kernels", "stream", "protocol", "session", "transport"},
+    "collective": {"base", "wire", "kernels", "stream", "protocol", "session", "transport", "telemetry", "control", "runtime"},
+}
+
+# State machines without I/O: they run unchanged under a virtual clock, a fuzzer and every transport.
+PURE = {"base", "wire", "kernels", "stream", "protocol", "session"}
+
+# An allow-list, so that a header nobody thought of is refused: no operating system, thread, clock, iostream or <atomic>.
+# <chrono> is for durations (its clocks are refused below); <cstdio> is for snprintf (check_symbols.py refuses the rest).
+PURE_STANDARD = set(
+    """algorithm array bit bitset cassert cfloat charconv chrono cinttypes climits cmath compare concepts cstddef cstdint cstdio
+    cstdlib cstring deque exception functional initializer_list iterator limits list map memory new numbers numeric optional
+    queue ranges set span stdexcept string string_view tuple type_traits typeinfo unordered_map unordered_set utility variant
+    vector version""".split()
+)
+PURE_THIRD_PARTY = {"base": {"hwy"}, "kernels": {"hwy"}}
+
+# The public API's words that every layer uses; the rest of include/netsum is the façade's own.
+PUBLIC_WORDS = {"netsum/error.h", "netsum/types.h"}
+GENERATED = {"version.h"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CLOCK = re.compile(r"\b\w+_clock\b")
+
+
+def without_comments(text):
+    blank = lambda match: "\n" * match.group().count("\n")
+    return re.sub(r"//[^\n]*", "", re.sub(r"/\*.*?\*/", blank, text, flags=re.S))
+
+
+def complaint(folder, bracket, header):
+    """What is wrong with this include in this folder ("public": include/netsum), or None."""
+    first = header.split("/")[0] if "/" in header else ""
+    if folder == "public":
+        if first == "netsum" or (bracket == "<" and first == ""):
+            return None
+        return "a public header includes standard and netsum/ headers only"
+    if first == "netsum":
+        if header in PUBLIC_WORDS or folder == "collective":
+            return None
+        return "only collective/ includes the façade's headers"
+    if first in ALLOWED:
+        if first == folder or first in ALLOWED[folder]:
+            return None
+        return f"{folder}/ may not include {first}/"
+    if first in {"apps", "bindings", "tests", "bench"}:
+        return "src/ includes nothing from above itself"
+    if bracket == '"':
+        return None if header in GENERATED else "name the folder in the include"
+    if folder in PURE and header not in PURE_STANDARD and first not in PURE_THIRD_PARTY.get(folder, set()):
+        return f"{folder}/ is pure: no operating-system, thread, clock, iostream or atomic header"
+    return None
+
+
+def check(root):
+    violations = []
+    places = [(path.relative_to(root / "src").parts[0], path) for path in (root / "src").rglob("*")]
+    places += [("public", path) for path in (root / "include").rglob("*")]
+    files = 0
+    for folder, path in sorted(places, key=lambda place: place[1]):
+        if path.suffix not in {".h", ".cc", ".in"}:
+            continue
+        files += 1
+        if folder != "public" and folder not in ALLOWED:
+            violations.append(f"{path.relative_to(root)}: src/{folder} is not in the table of layers")
+            continue
+        for number, line in enumerate(without_comments(path.read_text(encoding="utf-8")).split("\n"), 1):
+            where = f"{path.relative_to(root)}:{number}"
+            if match := INCLUDE.match(line):
+                if reason := complaint(folder, *match.groups()):
+                    violations.append(f"{where}: {match[2]}: {reason}")
+            elif folder in PURE and (match := CLOCK.search(line)):
+                violations.append(f"{where}: {match[0]}: {folder}/ is pure: the time comes in as an argument")
+    if files == 0:
+        violations.append(f"{root}: no source file found")
+    return violations
+
+
+# (file, text, number of violations)
+SAMPLES = [
+    ("src/wire/good.h", '#include <cstdint>\n#include "base/bytes.h"\n#include "netsum/error.h"\n// steady_clock, <thread>\n', 0),
+    ("src/wire/comment.h", '/* #include <thread>\n#include <mutex> */\n#include <chrono>\n', 0),
+    ("src/base/simd.cc", "#include <hwy/highway.h>\n", 0),
+    ("src/runtime/good.cc", '#include <atomic>\n#include <thread>\n#include "protocol/switchml/switch.h"\n', 0),
+    ("src/collective/good.cc", '#include "netsum/communicator.h"\n#include "version.h"\n', 0),
+    ("include/netsum/good.h", '#include <string>\n#include "netsum/error.h"\n', 0),
+    ("src/base/upward.h", '#include "wire/switchml.h"\n', 1),
+    ("src/wire/sideways.h", '#include "kernels/kernels.h"\n', 1),
+    ("src/transport/upward.cc", '#include "protocol/switchml/switch.h"\n#include "wire/switchml.h"\n', 2),
+    ("src/stream/angle.h", "#include <runtime/thread.h>\n", 1),
+    ("src/protocol/threads.cc", "#include <atomic>\n#  include <mutex>\n#include <thread>\n", 3),
+    ("src/session/system.cc", "#include <iostream>\n#include <sys/socket.h>\n#include <unistd.h>\n#include <time.h>\n", 4),
+    ("src/session/clock.cc", "#include <chrono>\nauto now() { return std::chrono::steady_clock::now(); }\n", 1),
+    ("src/wire/simd.cc", "#include <hwy/highway.h>\n", 1),
+    ("src/kernels/facade.h", '#include "netsum/communicator.h"\n', 1),
+    ("src/runtime/above.h", '#include "apps/netsum/config.h"\n', 1),
+    ("src/control/bare.h", '#include "client.h"\n', 1),
+    ("src/novelty/file.h", "#include <vector>\n", 1),
+    ("include/netsum/third.h", "#include <grpcpp/grpcpp.h>\n", 1),
+    ("include/netsum/inner.h", '#include "base/bytes.h"\n', 1),
+]
+
+
+def self_test():
+    wrong = []
+    for name, text, expected in SAMPLES:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_text(text, encoding="utf-8")
+            found = check(root)
+            if len(found) != expected:
+                wrong.append(f"{name}: expected {expected} violations, found {len(found)}: {found}")
+    with tempfile.TemporaryDirectory() as folder:
+        if not check(pathlib.Path(folder)):
+            wrong.append("an empty tree passed")
+    return wrong
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    violations = self_test() if sys.argv[1] == "--self-test" else check(pathlib.Path(sys.argv[1]).resolve())
+    print("\n".join(violations or ["ok"]))
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
