@@ -25,8 +25,9 @@ struct Scale {
   float first, second;
 };
 inline Scale scale_of(int shift) {
+  const auto power = [](int exponent) { return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23); };
   const int first = std::clamp(shift, -126, 126);
-  return {std::ldexp(1.0F, first), std::ldexp(1.0F, shift - first)};
+  return {power(first), power(shift - first)};
 }
 
 }  // namespace netsum::kernels

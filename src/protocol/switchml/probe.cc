@@ -8,7 +8,7 @@
 namespace netsum::switchml {
 namespace {
 
-constexpr std::uint32_t least_window_bytes = 128 * 1024;  // two trains of UDP_SEGMENT
+constexpr std::uint32_t least_window_bytes = 256 * 1024;  // four trains of UDP_SEGMENT: two on the way, two being summed
 constexpr std::uint32_t least_slots = 2, most_slots = 512;
 
 }  // namespace

@@ -32,7 +32,7 @@ class Probe {
   [[nodiscard]] bool answered() const { return phase_ == Phase::done; }
   [[nodiscard]] Duration round_trip() const { return round_trip_; }
 
-  // The power of two next above bandwidth * delay / packet length, at least two segment trains: as in the paper, batches
+  // The power of two next above bandwidth * delay / packet length, at least four segment trains: as in the paper, batches
   // must fill for system calls to be amortized.
   [[nodiscard]] std::uint32_t slots() const;
 
