@@ -1,6 +1,10 @@
 #include "netsum/aggregator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "control/server.h"
@@ -18,6 +22,9 @@ using runtime::SwitchLane;
 using telemetry::Counters;
 
 constexpr std::size_t stalled_shown = 8;
+// How long the lanes of a stopping aggregator still answer that they no longer know a job: a worker with a chunk in flight
+// asks again within WorkerConfig::max_timeout.
+constexpr std::chrono::milliseconds farewell{300};
 
 Counters counters_of(const switchml::JobCounters& c, std::uint32_t slots_in_use) {
   return {{"packets", c.packets},
@@ -73,6 +80,8 @@ struct Aggregator::Impl {
   std::vector<std::unique_ptr<SwitchLane>> lanes;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
+  const pid_t owner = getpid();
+  std::atomic<bool> closing = false, jobs_stopped = false;
 
   void log(const std::string& line) const {
     if (options.log) options.log(line);
@@ -161,6 +170,7 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   };
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
+    if (impl->closing) impl->jobs_stopped = true;
     for (const auto& lane : impl->lanes) lane->remove_job(stop.job_epoch);
   };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
@@ -172,12 +182,25 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
 }
 
 Aggregator::Aggregator(Aggregator&&) noexcept = default;
-Aggregator& Aggregator::operator=(Aggregator&&) noexcept = default;
+
+Aggregator& Aggregator::operator=(Aggregator&& other) noexcept {
+  if (this != &other) {
+    const Aggregator old(std::move(*this));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
 
 Aggregator::~Aggregator() {
   if (!impl_) return;
+  if (getpid() != impl_->owner) {  // a child of fork() has none of the threads
+    static_cast<void>(impl_.release());
+    return;
+  }
   impl_->metrics.reset();
+  impl_->closing = true;
   impl_->server.reset();
+  if (impl_->jobs_stopped) std::this_thread::sleep_for(farewell);
 }
 
 std::string Aggregator::address() const {

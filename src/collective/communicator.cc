@@ -25,9 +25,8 @@ struct Communicator::Impl {
   ~Impl() {
     if (!monitor) return;
     monitor->stop();
-    const bool failed = engine->failure() != nullptr;
     engine.reset();
-    if (!failed) monitor->leave();
+    monitor->leave();
   }
 
   void start(Joined joined) {
@@ -58,8 +57,8 @@ struct Communicator::Impl {
     operation.number = next_operation++;
     operation.tag = call.tag;
     const Time issued = runtime::now();
-    const Duration patience = call.deadline.value_or(options.operation_deadline);
-    auto pending = std::make_shared<PendingOperation>(operation, issued, issued + patience, lanes);
+    const Duration patience = call.deadline ? *call.deadline : runtime::bounded(options.operation_deadline);
+    auto pending = std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience), lanes);
     engine->submit(pending);
     monitor->watch(pending->deadline);
     return Work(std::make_shared<Work::State>(std::move(pending), owner));
@@ -110,7 +109,14 @@ void Work::wait() {
 
 Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
-Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this != &other) {
+    const Communicator old(std::move(*this));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
 
 Communicator::~Communicator() {
   // In a child of fork() there are no threads to join and no connections of ours to close: left to the exit.
@@ -171,6 +177,7 @@ Communicator Communicator::dup() {
 void Communicator::abort(const std::string& reason) {
   impl_->check_process();
   impl_->engine->fail(Error(ErrorCode::closed, reason));
+  impl_->monitor->engine_failed();
 }
 
 Statistics Communicator::statistics() const {

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <bit>
 #include <future>
 #include <optional>
 #include <utility>
@@ -19,9 +20,8 @@ namespace {
 using runtime::now;
 using std::chrono::milliseconds;
 
-// On a path with a large MTU (loopback, jumbo frames) longer packets cost less per element, until one packet is a large part
-// of the window. docs/benchmarks.md has the measurement.
-constexpr std::uint32_t longest_default_packet = 4096;
+// The control protocol counts milliseconds in 32 bits.
+constexpr Duration longest_join = std::chrono::hours(24);
 
 struct Lane {
   Endpoint aggregator;
@@ -48,6 +48,15 @@ void check(const Options& options) {
   if (options.rank >= options.world_size) {
     throw bad("rank " + std::to_string(options.rank) + " is not below the world size " + std::to_string(options.world_size));
   }
+  const std::uint32_t elements = options.packet_elements;
+  if (elements != 0 && elements != 64 && elements != 128 &&
+      (elements % wire::block_elements != 0 || elements > wire::max_packet_elements)) {
+    throw bad("packets of " + std::to_string(elements) + " elements are not possible: 64, 128, or a multiple of 256 up to " +
+              std::to_string(wire::max_packet_elements));
+  }
+  if (options.slots != 0 && !std::has_single_bit(options.slots)) {
+    throw bad(std::to_string(options.slots) + " slots are not a power of two");
+  }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
 }
 
@@ -65,7 +74,7 @@ void check(const Options& options) {
   for (const std::uint32_t elements : {64U, 128U}) {
     if (longest_datagram(elements) <= room) best = elements;
   }
-  for (std::uint32_t elements = 256; elements <= longest_default_packet; elements += 256) {
+  for (std::uint32_t elements = 256; elements <= wire::max_packet_elements; elements += 256) {
     if (longest_datagram(elements) <= room) best = elements;
   }
   return best;
@@ -156,7 +165,7 @@ session::Admission join_at(const Options& options, const Site& site, std::uint32
 
 Joined join(const Options& options) {
   check(options);
-  const Time deadline = now() + options.connect_deadline;
+  const Time deadline = runtime::after(now(), std::min<Duration>(longest_join, runtime::bounded(options.connect_deadline)));
   std::vector<Site> sites;
   for (const std::string& address : options.aggregators) sites.push_back(reach(options, address, deadline));
 
@@ -170,10 +179,6 @@ Joined join(const Options& options) {
       ipv6 |= !transport::is_ipv4(site.lanes.front().aggregator);
     }
     joined.packet_elements = packet_elements_for(mtu, ipv6);
-  }
-  if (joined.packet_elements > wire::max_packet_elements) {
-    throw Error(ErrorCode::bad_argument,
-                "packets of " + std::to_string(joined.packet_elements) + " elements are longer than UDP carries");
   }
   for (Site& site : sites) {
     if (options.log && !site.lanes.front().socket->buffer_warning().empty()) {

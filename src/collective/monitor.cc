@@ -16,6 +16,7 @@ constexpr Duration beat_interval = milliseconds(500);
 constexpr milliseconds beat_deadline{1000};
 constexpr Duration silence_allowed = std::chrono::seconds(3);  // of an aggregator
 constexpr milliseconds leave_deadline{1000};
+constexpr Duration retry_interval = milliseconds(100);  // while control does not say why a lane dropped the job
 
 std::string seconds(Duration duration) {
   char text[32];
@@ -64,6 +65,7 @@ void Monitor::stop() {
 }
 
 void Monitor::leave() {
+  if (std::exchange(goodbye_, true)) return;
   for (Site& site : sites_) {
     try {
       site.membership.client->leave(site.membership.job_epoch, options_.rank, site.membership.rank_epoch, leave_deadline);
@@ -91,6 +93,14 @@ void Monitor::watch(Time deadline) {
   if (earlier) changed_.notify_all();
 }
 
+void Monitor::engine_failed() {
+  {
+    const std::lock_guard lock(mutex_);
+    next_deadline_ = Time::min();
+  }
+  changed_.notify_all();
+}
+
 void Monitor::loop() {
   Time next_beat = now();
   while (true) {
@@ -101,20 +111,25 @@ void Monitor::loop() {
                           std::chrono::steady_clock::time_point(std::min(next_beat, next_deadline_).time_since_epoch()),
                           [&] { return stopping_ || lane_failure_ || now() >= std::min(next_beat, next_deadline_); });
       if (stopping_) return;
-      lane_failure = lane_failure_;
+      lane_failure = std::exchange(lane_failure_, std::nullopt);
     }
     std::optional<Error> error;
-    if (lane_failure) error = explain(lane_failure->first, lane_failure->second);
+    if (lane_failure) {
+      error = explain(lane_failure->first, lane_failure->second);
+      next_beat = now() + retry_interval;
+    }
     if (!error) error = check_deadlines();
     if (!error && now() >= next_beat) {
       next_beat = now() + beat_interval;
       for (Site& site : sites_) {
         if (!error) error = beat(site);
+        if (site.dropped) next_beat = now() + retry_interval;
       }
       if (!error) error = check_left();
     }
-    if (error) {
-      engine_->fail(*error);
+    if (error) engine_->fail(*error);
+    if (engine_->failure()) {
+      leave();  // the others then know that this rank will not contribute, and that it did not just die
       return;
     }
   }
@@ -135,13 +150,17 @@ std::optional<Error> Monitor::beat(Site& site) {
     if (reply.state == State::failed) {
       return Error(reply.lost ? ErrorCode::worker_lost : ErrorCode::aggregator_lost, reply.reason + " (said by " + at + ")");
     }
+    if (site.dropped) return Error(ErrorCode::aggregator_restarted, at + " no longer serves " + job());
     for (std::uint32_t rank = 0; rank < max_world_size; ++rank) {
-      if (reply.left.contains(rank)) left_.insert(rank);
+      if (!reply.left.contains(rank) || left_.contains(rank)) continue;
+      left_.insert(rank);
+      left_since_ = site.heard;
     }
     return std::nullopt;
   } catch (const Error& error) {
     if (now() - site.heard < silence_allowed) return std::nullopt;
-    return Error(ErrorCode::aggregator_lost, at + " has not answered for " + seconds(silence_allowed) + " (" + job() +
+    return Error(ErrorCode::aggregator_lost, at + (site.dropped ? " no longer serves this job, and" : "") +
+                                                 " has not answered for " + seconds(silence_allowed) + " (" + job() +
                                                  ", rank " + std::to_string(options_.rank) + "): " + error.what());
   }
 }
@@ -150,33 +169,35 @@ std::optional<Error> Monitor::beat(Site& site) {
 std::optional<Error> Monitor::check_left() {
   if (left_.empty()) return std::nullopt;
   const auto stalled = engine_->oldest_stall();
-  if (!stalled) return std::nullopt;
+  // What the switch said before they left may be out of date: they may have contributed, and left after the result.
+  if (!stalled || stalled->stall.told < left_since_ + beat_interval) return std::nullopt;
   const RankSet gone = stalled->stall.missing.minus(stalled->stall.missing.minus(left_));
   if (gone.empty()) return std::nullopt;
   return Error(ErrorCode::worker_lost, job() + ": operation " + std::to_string(stalled->stall.operation) + " waits for " +
-                                           name_ranks(gone) + ", which left the job");
+                                           name_ranks(gone) + ", which left the job: its own error says why");
 }
 
-Error Monitor::explain(std::uint32_t lane, const switchml::WorkerFailure& failure) {
+std::optional<Error> Monitor::explain(std::uint32_t lane, const switchml::WorkerFailure& failure) {
   Site& site = sites_[aggregator_of_lane_[lane]];
   if (failure.kind == switchml::WorkerFailure::Kind::mismatch) {
     std::string own;
     if (const auto pending = engine_->find(failure.operation)) {
       own = "; this is rank " + std::to_string(options_.rank) + ", with " + stream::to_string(pending->operation);
     }
-    return {ErrorCode::mismatch, job() + ": ranks " + std::to_string(failure.first_rank) + " and " +
-                                     std::to_string(failure.second_rank) + " issued different calls as operation " +
-                                     std::to_string(failure.operation) + own};
+    return Error(ErrorCode::mismatch, job() + ": ranks " + std::to_string(failure.first_rank) + " and " +
+                                          std::to_string(failure.second_rank) + " issued different calls as operation " +
+                                          std::to_string(failure.operation) + own);
   }
-  // The switch dropped the job: control knows why.
-  if (auto reason = beat(site)) return *reason;
-  return {ErrorCode::aggregator_restarted, "aggregator " + site.membership.address + " no longer serves " + job()};
+  // Control knows why. If it does not answer, it may be on its way down, or up again: asked until it has been silent long.
+  site.dropped = true;
+  return beat(site);
 }
 
 std::optional<Error> Monitor::check_deadlines() {
-  const auto urgent = engine_->most_urgent();
+  std::shared_ptr<runtime::PendingOperation> urgent;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);  // around both: a deadline that watch() brings meanwhile must not be overwritten
+    urgent = engine_->most_urgent();
     next_deadline_ = urgent ? urgent->deadline : never;
   }
   if (!urgent || now() < urgent->deadline) return std::nullopt;

@@ -25,23 +25,26 @@ class Monitor {
 
   void start(runtime::WorkerEngine& engine);
   void stop();   // ends the thread
-  void leave();  // tells every aggregator, in good order; after stop()
+  void leave();  // tells every aggregator, once; after stop()
 
   // From an I/O thread: a lane cannot go on.
   void lane_failed(std::uint32_t lane, const switchml::WorkerFailure& failure);
   // An operation with this deadline was submitted.
   void watch(Time deadline);
+  // The engine was failed by somebody else: the other ranks learn of it now, not when they miss this one.
+  void engine_failed();
 
  private:
   struct Site {
     Membership membership;
     Time heard{};
+    bool dropped = false;  // one of its lanes no longer serves the job
   };
 
   void loop();
   [[nodiscard]] std::optional<Error> beat(Site& site);
   [[nodiscard]] std::optional<Error> check_left();
-  [[nodiscard]] Error explain(std::uint32_t lane, const switchml::WorkerFailure& failure);
+  [[nodiscard]] std::optional<Error> explain(std::uint32_t lane, const switchml::WorkerFailure& failure);
   [[nodiscard]] std::optional<Error> check_deadlines();
   [[nodiscard]] std::string job() const { return "job '" + options_.job + "'"; }
 
@@ -50,6 +53,8 @@ class Monitor {
   std::vector<std::size_t> aggregator_of_lane_;
   runtime::WorkerEngine* engine_ = nullptr;
   RankSet left_;
+  Time left_since_{};  // the latest of them
+  bool goodbye_ = false;
 
   std::mutex mutex_;  // of the three below
   std::condition_variable changed_;

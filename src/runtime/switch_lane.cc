@@ -56,7 +56,7 @@ void SwitchLane::loop() {
                                        pollfd{mailbox_.descriptor(), POLLIN, 0}};
   while (!stopping_) {
     poll(descriptors.data(), descriptors.size(), -1);
-    mailbox_.run_all();
+    if (descriptors[1].revents != 0) mailbox_.run_all();
     for (int batch = 0; batch < batches_per_turn; ++batch) {
       const std::span<const RxView> packets = transport_->receive();
       if (packets.empty()) break;

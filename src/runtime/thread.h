@@ -27,6 +27,16 @@ namespace netsum::runtime {
   return Time(std::chrono::steady_clock::now().time_since_epoch());
 }
 
+// `patience` after `from`, however long that is.
+[[nodiscard]] inline Time after(Time from, Duration patience) {
+  return patience < never - from ? from + patience : never;
+}
+
+// A caller's milliseconds may be more than nanoseconds can hold.
+[[nodiscard]] inline Duration bounded(std::chrono::milliseconds patience) {
+  return patience < std::chrono::floor<std::chrono::milliseconds>(Duration::max()) ? Duration(patience) : Duration::max();
+}
+
 class Wakeup {
  public:
   Wakeup() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {

@@ -132,7 +132,7 @@ class WorkerEngine::IoThread {
         if (lane.worker) next = std::min(next, lane.worker->next_timeout());
       }
       wait(descriptors, next);
-      mailbox_.run_all();
+      if (descriptors.front().revents != 0) mailbox_.run_all();
       for (Lane& lane : lanes_) serve(lane);
     }
   }
@@ -158,13 +158,22 @@ class WorkerEngine::IoThread {
     }
     if (!lane.worker) return;
     if (const Time time = now(); time >= lane.worker->next_timeout()) lane.worker->on_timer(time, sink);
-    while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->operation, now(), sink)) lane.queue.pop_front();
+    report_completed(lane);
+    // Operations may end as they are submitted, where they have nothing on this lane, and make room for more.
+    do {
+      while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->operation, now(), sink)) lane.queue.pop_front();
+    } while (report_completed(lane) && !lane.queue.empty());
     sink.flush();
-    for (const std::uint64_t number : lane.worker->take_completed()) engine_.lane_done(number);
     if (lane.worker->failure() && !lane.failure_told) {
       lane.failure_told = true;
       engine_.on_failure_(lane.number, *lane.worker->failure());
     }
+  }
+
+  bool report_completed(Lane& lane) {
+    const std::vector<std::uint64_t> completed = lane.worker->take_completed();
+    for (const std::uint64_t number : completed) engine_.lane_done(number);
+    return !completed.empty();
   }
 
   WorkerEngine& engine_;

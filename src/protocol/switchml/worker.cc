@@ -49,6 +49,7 @@ struct Slot {
   std::uint32_t transmissions = 0;
   bool held = false;  // the switch has our contribution and waits for others
   RankSet missing;
+  Time told{};  // when the switch named them
 };
 
 }  // namespace
@@ -294,6 +295,7 @@ struct Worker::Impl {
     if (slot.round != round || waiting.operation != slot.header.operation || waiting.chunk != slot.header.chunk) return;
     ++counters.waiting;
     slot.missing = waiting.missing;
+    slot.told = now;
     set_held(slot, true);
     // A straggler must not cost repeats on every slot: only the oldest goes on asking, backing off, for the case that
     // its result is what gets lost; the first result that any slot receives wakes the others (on_packets).
@@ -408,7 +410,7 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
     }
   }
   if (oldest == nullptr) return std::nullopt;
-  return WorkerStall{oldest->header.operation, oldest->header.chunk, oldest->missing};
+  return WorkerStall{oldest->header.operation, oldest->header.chunk, oldest->missing, oldest->told};
 }
 
 const WorkerCounters& Worker::counters() const {

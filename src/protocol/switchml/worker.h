@@ -54,6 +54,7 @@ struct WorkerStall {
   std::uint64_t operation;
   std::uint32_t chunk;
   RankSet missing;  // as the switch last said; empty if it has not answered
+  Time told{};      // when it said so
 };
 
 class Worker {
