@@ -1,0 +1,448 @@
+// Everything that can go wrong for a communicator ends in an error that says what, where and who, in bounded time.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <latch>
+
+#include "e2e/rank_threads.h"
+
+namespace netsum {
+namespace {
+
+using namespace testing;
+using Clock = std::chrono::steady_clock;
+
+std::vector<float> ones(std::size_t elements) {
+  return std::vector<float>(elements, 1);
+}
+
+void sum(Communicator& comm, std::vector<float>& values, const CallOptions& call = {}) {
+  comm.all_reduce(std::span<float>(values), ReduceOp::sum, call);
+}
+
+// ---- calls that differ
+
+struct Call {
+  const char* what;
+  std::function<void(Communicator&)> issue;
+};
+
+void expect_mismatch(const std::vector<Call>& of_rank) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch ended(2);
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    comm.barrier();
+    const auto outcome = attempt([&] { of_rank[rank].issue(comm); });
+    expect_error(attempt([&] { comm.barrier(); }), ErrorCode::closed, {"different calls"});
+    ended.arrive_and_wait();
+    if (outcome) throw *outcome;
+  });
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    expect_error(outcomes[rank], ErrorCode::mismatch,
+                 {"'test'", "operation 1", "rank " + std::to_string(rank), of_rank[rank].what});
+    if (outcomes[rank]) {
+      const std::string text = outcomes[rank]->what();
+      EXPECT_TRUE(text.find("ranks 0 and 1") != std::string::npos || text.find("ranks 1 and 0") != std::string::npos)
+          << text;
+    }
+  }
+}
+
+Call sum_call(const char* what, std::size_t elements, DType dtype, ReduceOp op, std::uint32_t tag) {
+  return {what, [=](Communicator& comm) {
+            std::vector<float> values(elements);
+            comm.all_reduce(TensorView{values.data(), elements, dtype}, op, {.deadline = std::nullopt, .tag = tag});
+          }};
+}
+
+const Call usual = sum_call("1000 float32", 1000, DType::float32, ReduceOp::sum, 0);
+
+TEST(Mismatch, OfLength) {
+  expect_mismatch({usual, sum_call("1001 float32", 1001, DType::float32, ReduceOp::sum, 0)});
+}
+TEST(Mismatch, OfType) {
+  expect_mismatch({usual, sum_call("1000 int32", 1000, DType::int32, ReduceOp::sum, 0)});
+}
+TEST(Mismatch, OfReduction) {
+  expect_mismatch({usual, sum_call("avg", 1000, DType::float32, ReduceOp::avg, 0)});
+}
+TEST(Mismatch, OfTag) {
+  expect_mismatch({usual, sum_call("tag 7", 1000, DType::float32, ReduceOp::sum, 7)});
+}
+TEST(Mismatch, OfCollective) {
+  expect_mismatch({usual, {"barrier", [](Communicator& comm) { comm.barrier(); }}});
+}
+TEST(Mismatch, OfRoot) {
+  const auto from = [](std::uint32_t root) {
+    return Call{"broadcast", [root](Communicator& comm) {
+                  std::vector<std::byte> data(100);
+                  comm.broadcast(data, root);
+                }};
+  };
+  expect_mismatch({from(0), from(1)});
+}
+
+// ---- waits that end
+
+TEST(Deadline, NamesTheMissingRanks) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch waited(4);
+  const auto outcomes = on_ranks(4, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 4));
+    auto values = ones(1000);
+    const auto outcome = attempt([&] {
+      if (rank < 2) sum(comm, values, {.deadline = 700ms});
+    });
+    waited.arrive_and_wait();
+    if (outcome) throw *outcome;
+  });
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    expect_error(outcomes[rank], ErrorCode::deadline,
+                 {"'test'", "operation 0", "1000 float32", "0.7 s", "chunk 0", "ranks 2, 3"});
+  }
+  EXPECT_FALSE(outcomes[2]);
+}
+
+TEST(Deadline, OfTheOptionsHoldsWhereACallNamesNone) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch waited(2);
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    Options options = rank_options({aggregator.address()}, rank, 2);
+    options.operation_deadline = 300ms;
+    auto comm = Communicator::connect(options);
+    const auto outcome = attempt([&] {
+      if (rank == 0) comm.barrier();
+    });
+    waited.arrive_and_wait();
+    if (outcome) throw *outcome;
+  });
+  expect_error(outcomes[0], ErrorCode::deadline, {"barrier", "rank 1"});
+}
+
+TEST(Deadline, LongerThanTheClockIsNever) {
+  const Aggregator aggregator(small_aggregator());
+  Options options = rank_options({aggregator.address()}, 0, 1);
+  options.operation_deadline = std::chrono::milliseconds::max();
+  options.connect_deadline = std::chrono::milliseconds::max();
+  auto comm = Communicator::connect(options);
+  comm.barrier();
+  comm.barrier({.deadline = std::chrono::nanoseconds::max()});
+}
+
+TEST(Leaving, EndsTheWaitsOfOthers) {
+  const Aggregator aggregator(small_aggregator());
+  const auto outcomes = on_ranks(3, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 3));
+    comm.barrier();
+    if (rank == 1) return;
+    auto values = ones(100'000);
+    sum(comm, values);
+  });
+  EXPECT_FALSE(outcomes[1]);
+  // The first of the others that notices ends too, and may be what the second waits for next.
+  expect_error(outcomes[0], ErrorCode::worker_lost, {"'test'", "operation 1", "rank 1", "left"});
+  expect_error(outcomes[2], ErrorCode::worker_lost, {"'test'", "operation 1", "rank 1", "left"});
+}
+
+TEST(Leaving, AfterTheLastOperationDisturbsNobody) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(4, [&](std::uint32_t rank) {
+    Options options = rank_options({aggregator.address()}, rank, 4);
+    options.loss = rank == 3 ? 0.2 : 0;  // its last results come late, when the others have gone
+    auto comm = Communicator::connect(options);
+    auto values = ones(30'000);
+    sum(comm, values);
+    EXPECT_EQ(values, std::vector<float>(30'000, 4));
+  }));
+}
+
+TEST(Leaving, FailedRankIsNotWaitedFor) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch ended(2);
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    if (rank == 0) comm.abort("the user gave up");
+    const auto outcome = attempt([&] { comm.barrier(); });
+    ended.arrive_and_wait();  // both communicators are there until both have failed
+    if (outcome) throw *outcome;
+  });
+  expect_error(outcomes[0], ErrorCode::closed, {"the user gave up"});
+  expect_error(outcomes[1], ErrorCode::worker_lost, {"rank 0"});
+}
+
+TEST(Abort, EndsAWaitFromAnotherThread) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch waited(2);
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    auto values = ones(100'000);
+    std::optional<Error> outcome;
+    if (rank == 0) {
+      Work work = comm.all_reduce_async(TensorView{values.data(), values.size(), DType::float32}, ReduceOp::sum);
+      std::thread other([&] { comm.abort("enough"); });
+      outcome = attempt([&] { work.wait(); });
+      other.join();
+      EXPECT_TRUE(work.done());
+    }
+    waited.arrive_and_wait();
+    if (outcome) throw *outcome;
+  });
+  expect_error(outcomes[0], ErrorCode::closed, {"enough"});
+}
+
+TEST(Work, OutlivesItsCommunicator) {
+  const Aggregator aggregator(small_aggregator());
+  auto values = ones(100'000);
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    std::optional<Work> work;
+    {
+      auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+      if (rank == 0) work = comm.all_reduce_async(TensorView{values.data(), values.size(), DType::float32}, ReduceOp::sum);
+    }
+    if (work) work->wait();
+  });
+  expect_error(outcomes[0], ErrorCode::closed, {"closed"});
+}
+
+// ---- deaths
+
+TEST(Death, OfTheAggregatorInGoodOrder) {
+  std::optional<Aggregator> aggregator(small_aggregator());
+  const std::string address = aggregator->address();
+  std::latch going(3);
+  std::thread end([&] {
+    going.arrive_and_wait();
+    aggregator.reset();
+  });
+  const auto began = Clock::now();
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({address}, rank, 2));
+    auto values = ones(50'000);
+    sum(comm, values);
+    going.arrive_and_wait();
+    while (true) sum(comm, values);
+  });
+  end.join();
+  EXPECT_LT(Clock::now() - began, patience);
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome);
+    EXPECT_NE(std::string(outcome->what()).find(address), std::string::npos) << outcome->what();
+  }
+}
+
+TEST(Death, OfTheAggregatorThatComesBack) {
+  std::optional<Aggregator> aggregator(small_aggregator());
+  const std::string address = aggregator->address();
+  std::latch joined(3);
+  std::thread restart([&] {
+    joined.arrive_and_wait();
+    aggregator.reset();
+    aggregator.emplace(small_aggregator(address));
+  });
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({address}, rank, 2));
+    comm.barrier();
+    joined.arrive_and_wait();
+    auto values = ones(50'000);
+    while (true) sum(comm, values);
+  });
+  restart.join();
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome);
+    EXPECT_NE(std::string(outcome->what()).find(address), std::string::npos) << outcome->what();
+    EXPECT_TRUE(outcome->code() == ErrorCode::aggregator_restarted || outcome->code() == ErrorCode::aggregator_lost)
+        << outcome->what();
+  }
+}
+
+class RankProcess {
+ public:
+  RankProcess(const std::string& address, std::uint32_t rank, std::uint32_t world_size) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    std::vector<std::string> words = {NETSUM_RANK_PROCESS, address, "test", std::to_string(rank),
+                                      std::to_string(world_size)};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&pid_, NETSUM_RANK_PROCESS, &actions, nullptr, arguments.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    output_ = ends[0];
+  }
+  ~RankProcess() {
+    kill();
+    waitpid(pid_, nullptr, 0);
+    close(output_);
+  }
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  // False if it ended before it was.
+  [[nodiscard]] bool ready() const {
+    char byte = 0;
+    return read(output_, &byte, 1) == 1;
+  }
+  void kill() const { ::kill(pid_, SIGKILL); }
+
+ private:
+  pid_t pid_ = -1;
+  int output_ = -1;
+};
+
+TEST(Death, OfARankIsNamed) {
+  AggregatorOptions quick = small_aggregator();
+  quick.heartbeat_timeout_ms = 3000;
+  const Aggregator aggregator(quick);
+  const RankProcess victim(aggregator.address(), 1, 3);
+  std::thread killer([&] {
+    EXPECT_TRUE(victim.ready());
+    victim.kill();
+  });
+  const auto outcomes = on_ranks(3, [&](std::uint32_t rank) {
+    if (rank == 1) return;
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 3));
+    auto values = ones(10'000);
+    while (true) sum(comm, values);
+  });
+  killer.join();
+  for (const std::uint32_t rank : {0U, 2U}) {
+    expect_error(outcomes[rank], ErrorCode::worker_lost, {"rank 1", "'test'", aggregator.address()});
+  }
+}
+
+// ---- fork
+
+// What `body` says in a forked child; 0 if it said nothing.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Fork, ChildsCopyIsDeadAndTheParentsLives) {
+  std::optional<Aggregator> aggregator(small_aggregator());
+  std::optional<Communicator> comm(Communicator::connect(rank_options({aggregator->address()}, 0, 1)));
+  auto values = ones(10);
+  std::optional<Work> work = comm->all_reduce_async(TensorView{values.data(), 10, DType::float32}, ReduceOp::sum);
+  const int said = in_child([&] {
+    int refused = 0;
+    const std::function<void()> calls[] = {[&] { comm->barrier(); }, [&] { work->wait(); },
+                                           [&] { static_cast<void>(comm->statistics()); }, [&] { comm->abort("child"); },
+                                           [&] { static_cast<void>(comm->dup()); }};
+    for (const auto& call : calls) {
+      const auto outcome = attempt(call);
+      if (outcome && outcome->code() == ErrorCode::closed && std::string(outcome->what()).find("fork") != std::string::npos)
+        ++refused;
+    }
+    work.reset();
+    comm.reset();
+    aggregator.reset();
+    return refused;
+  });
+  EXPECT_EQ(said, 5);
+  work->wait();
+  comm->barrier();
+}
+
+// ---- connecting
+
+std::optional<Error> attempt_to_connect(const Options& options) {
+  return attempt([&] { static_cast<void>(Communicator::connect(options)); });
+}
+
+TEST(Connect, ToNobody) {
+  // Bound and never listening: a port that refuses.
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const std::string nobody = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  Options options = rank_options({nobody}, 0, 2);
+  options.connect_deadline = 500ms;
+  expect_error(attempt_to_connect(options), ErrorCode::unreachable, {nobody, "netsum switch"});
+  close(socket);
+}
+
+TEST(Connect, WithoutTheOtherRanks) {
+  const Aggregator aggregator(small_aggregator());
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    Options options = rank_options({aggregator.address()}, rank, 3);
+    options.connect_deadline = 2s;
+    static_cast<void>(Communicator::connect(options));
+  });
+  for (const auto& outcome : outcomes) expect_error(outcome, ErrorCode::deadline, {"'test'", "2"});
+}
+
+TEST(Connect, WithBadArguments) {
+  const std::string somewhere = "127.0.0.1:9";
+  expect_error(attempt_to_connect(rank_options({}, 0, 1)), ErrorCode::bad_argument, {"aggregator"});
+  expect_error(attempt_to_connect(rank_options({somewhere}, 0, 0)), ErrorCode::bad_argument, {"world size 0"});
+  expect_error(attempt_to_connect(rank_options({somewhere}, 0, 257)), ErrorCode::bad_argument, {"257", "256"});
+  expect_error(attempt_to_connect(rank_options({somewhere}, 2, 2)), ErrorCode::bad_argument, {"rank 2"});
+  expect_error(attempt_to_connect(rank_options({"nonsense"}, 0, 1)), ErrorCode::bad_argument, {"nonsense"});
+  Options options = rank_options({somewhere}, 0, 1);
+  options.packet_elements = 100;
+  expect_error(attempt_to_connect(options), ErrorCode::bad_argument, {"100", "256"});
+  options = rank_options({somewhere}, 0, 1);
+  options.slots = 24;
+  expect_error(attempt_to_connect(options), ErrorCode::bad_argument, {"24", "power of two"});
+  options = rank_options({somewhere}, 0, 1);
+  options.loss = 1;
+  expect_error(attempt_to_connect(options), ErrorCode::bad_argument, {"loss"});
+}
+
+TEST(Connect, RefusalsSayWhy) {
+  AggregatorOptions guarded = small_aggregator();
+  guarded.token = "secret";
+  const Aggregator aggregator(guarded);
+  expect_error(attempt_to_connect(rank_options({aggregator.address()}, 0, 1)), ErrorCode::refused,
+               {aggregator.address(), "token"});
+
+  Options options = rank_options({aggregator.address()}, 0, 1);
+  options.token = "secret";
+  auto comm = Communicator::connect(options);
+  expect_error(attempt_to_connect(options), ErrorCode::refused, {"'test'", "running"});
+  options.job = "huge";
+  options.slots = 4096;
+  options.packet_elements = 15360;
+  expect_error(attempt_to_connect(options), ErrorCode::refused, {"'huge'", "slots"});
+}
+
+TEST(Calls, WithBadArguments) {
+  const Aggregator aggregator(small_aggregator());
+  auto comm = Communicator::connect(rank_options({aggregator.address()}, 0, 1));
+  expect_error(attempt([&] {
+                 comm.all_reduce(TensorView{nullptr, 5, DType::float32}, ReduceOp::sum);
+               }),
+               ErrorCode::bad_argument, {"null"});
+  expect_error(attempt([&] { comm.broadcast({}, 1); }), ErrorCode::bad_argument, {"rank 1", "1"});
+  comm.barrier();  // the caller's mistakes cost the communicator nothing
+}
+
+TEST(Aggregator, WithBadArguments) {
+  const Aggregator first(small_aggregator());
+  const auto outcome_of = [](AggregatorOptions options) { return attempt([&] { const Aggregator aggregator(options); }); };
+  expect_error(outcome_of(small_aggregator("127.0.0.1:0", 0)), ErrorCode::bad_argument, {"threads"});
+  expect_error(outcome_of(small_aggregator(first.address())), ErrorCode::refused, {first.address()});
+  expect_error(outcome_of(small_aggregator("nonsense")), ErrorCode::bad_argument, {"nonsense"});
+}
+
+}  // namespace
+}  // namespace netsum

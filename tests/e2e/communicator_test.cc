@@ -1,0 +1,299 @@
+// The library as its users meet it: aggregators and ranks in one process, real sockets, checked sums.
+#include "netsum/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "e2e/rank_threads.h"
+
+namespace netsum {
+namespace {
+
+using namespace testing;
+
+// bfloat16 and binary16 of small whole numbers, which both hold exactly.
+std::uint16_t to_half(DType dtype, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (dtype == DType::bfloat16) return static_cast<std::uint16_t>(bits >> 16);
+  if (value == 0) return 0;
+  return static_cast<std::uint16_t>((((bits >> 23) - 127 + 15) << 10) | (bits >> 13 & 0x3ff));
+}
+
+void put(std::vector<std::byte>& tensor, DType dtype, std::size_t index, float value) {
+  std::byte* const at = tensor.data() + index * bytes_of(dtype);
+  if (dtype == DType::float32) {
+    std::memcpy(at, &value, 4);
+  } else if (dtype == DType::int32) {
+    const auto whole = static_cast<std::int32_t>(value);
+    std::memcpy(at, &whole, 4);
+  } else {
+    const std::uint16_t half = to_half(dtype, value);
+    std::memcpy(at, &half, 2);
+  }
+}
+
+std::vector<std::byte> tensor_of(DType dtype, std::size_t elements, const std::function<float(std::size_t)>& value) {
+  std::vector<std::byte> tensor(elements * bytes_of(dtype));
+  for (std::size_t i = 0; i < elements; ++i) put(tensor, dtype, i, value(i));
+  return tensor;
+}
+
+// Whole numbers whose sums and quarters every type holds, so that results are exact.
+float input(std::uint32_t rank, std::size_t i) {
+  return static_cast<float>((i * 7 + rank * 3) % 16);
+}
+
+float exact(ReduceOp op, DType dtype, std::uint32_t world_size, std::size_t i) {
+  float sum = 0;
+  for (std::uint32_t rank = 0; rank < world_size; ++rank) sum += input(rank, i);
+  if (op == ReduceOp::sum) return sum;
+  const float mean = sum / static_cast<float>(world_size);
+  return dtype == DType::int32 ? std::trunc(mean) : mean;
+}
+
+// Noise over many magnitudes: what rounding makes of it shows every difference between two runs.
+std::vector<float> noise(std::uint32_t rank, std::size_t elements) {
+  std::vector<float> values(elements);
+  std::uint64_t state = rank + 1;
+  for (float& value : values) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    const auto mantissa = static_cast<float>(static_cast<std::int32_t>(state >> 32));
+    value = std::ldexp(mantissa, -31 - static_cast<int>(state >> 20 & 7));
+  }
+  return values;
+}
+
+constexpr std::size_t lengths[] = {0, 1, 255, 256, 257, 100'000};
+
+void check_every_type(Communicator& comm) {
+  for (const DType dtype : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
+      for (const std::size_t elements : lengths) {
+        auto tensor = tensor_of(dtype, elements, [&](std::size_t i) { return input(comm.rank(), i); });
+        const auto expected =
+            tensor_of(dtype, elements, [&](std::size_t i) { return exact(op, dtype, comm.world_size(), i); });
+        comm.all_reduce(TensorView{tensor.data(), elements, dtype}, op);
+        EXPECT_TRUE(tensor == expected) << elements << " " << to_string(dtype) << " " << to_string(op);
+      }
+    }
+  }
+}
+
+TEST(Communicator, SumsEveryTypeAndLength) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(4, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 4));
+    EXPECT_EQ(comm.rank(), rank);
+    EXPECT_EQ(comm.world_size(), 4U);
+    check_every_type(comm);
+  }));
+}
+
+TEST(Communicator, AJobOfOneRank) {
+  const Aggregator aggregator(small_aggregator());
+  auto comm = Communicator::connect(rank_options({aggregator.address()}, 0, 1));
+  check_every_type(comm);
+  comm.barrier();
+}
+
+TEST(Communicator, OverIpv6) {
+  std::optional<Aggregator> aggregator;
+  try {
+    aggregator.emplace(small_aggregator("[::1]:0"));
+  } catch (const Error& error) {
+    GTEST_SKIP() << "this host has no IPv6: " << error.what();
+  }
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator->address()}, rank, 2));
+    check_every_type(comm);
+  }));
+}
+
+TEST(Communicator, Int32WrapsAround) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    std::vector<std::int32_t> values = {INT32_MAX, INT32_MIN, -1};
+    comm.all_reduce(std::span<std::int32_t>(values), ReduceOp::sum);
+    EXPECT_EQ(values, (std::vector<std::int32_t>{-2, 0, -2}));
+  }));
+}
+
+struct Configuration {
+  std::uint32_t aggregators = 1, switch_threads = 1, threads = 1, packet_elements = 0, slots = 0;
+  double loss = 0;
+  std::uint64_t seed = 1;
+};
+
+// All ranks' results of a few tensors one after the other, as bytes.
+std::vector<std::vector<float>> results_under(const Configuration& setup) {
+  std::vector<Aggregator> aggregators;
+  std::vector<std::string> addresses;
+  for (std::uint32_t i = 0; i < setup.aggregators; ++i) {
+    auto options = small_aggregator("127.0.0.1:0", setup.switch_threads);
+    options.loss = setup.loss;
+    options.loss_seed = setup.seed;
+    addresses.push_back(aggregators.emplace_back(options).address());
+  }
+  constexpr std::uint32_t world_size = 3;
+  std::vector<std::vector<float>> results(world_size);
+  expect_success(on_ranks(world_size, [&](std::uint32_t rank) {
+    Options options = rank_options(addresses, rank, world_size);
+    options.threads = setup.threads;
+    options.packet_elements = setup.packet_elements;
+    options.slots = setup.slots;
+    options.loss = setup.loss;
+    options.loss_seed = setup.seed;
+    auto comm = Communicator::connect(options);
+    for (const std::size_t elements : {std::size_t{70'001}, std::size_t{3}, std::size_t{20'000}}) {
+      std::vector<float> values = noise(rank, elements);
+      comm.all_reduce(std::span<float>(values), ReduceOp::sum);
+      results[rank].insert(results[rank].end(), values.begin(), values.end());
+    }
+    if (setup.packet_elements != 0) {
+      EXPECT_EQ(comm.statistics().packet_elements, setup.packet_elements);
+    }
+    EXPECT_EQ(comm.statistics().packets_dropped_down > 0, setup.loss > 0);
+    EXPECT_EQ(comm.statistics().lanes, setup.aggregators * setup.switch_threads);
+    EXPECT_EQ(comm.statistics().operations, 3U);
+  }));
+  return results;
+}
+
+TEST(Communicator, SameBitsWhateverTheSetup) {
+  const auto expected = results_under({});
+  EXPECT_TRUE(expected[0] == expected[1] && expected[0] == expected[2]);
+  const Configuration others[] = {
+      {.packet_elements = 64, .slots = 16},
+      {.packet_elements = 256, .slots = 32, .loss = 0.01, .seed = 7},
+      {.packet_elements = 1024, .loss = 0.1, .seed = 8},
+      {.switch_threads = 2, .threads = 2, .packet_elements = 512},
+      {.aggregators = 3, .switch_threads = 2, .threads = 3, .packet_elements = 256, .slots = 8, .loss = 0.05, .seed = 9},
+  };
+  for (const Configuration& setup : others) {
+    const auto results = results_under(setup);
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+      ASSERT_EQ(results[rank].size(), expected[0].size());
+      EXPECT_EQ(std::memcmp(results[rank].data(), expected[0].data(), expected[0].size() * sizeof(float)), 0)
+          << "rank " << rank << ", " << setup.packet_elements << " elements per packet, " << setup.aggregators
+          << " aggregators";
+    }
+  }
+}
+
+TEST(Communicator, ManyOperationsUnderWay) {
+  constexpr std::size_t count = 700;
+  const Aggregator aggregator(small_aggregator("127.0.0.1:0", 2));
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    std::vector<std::vector<float>> tensors;
+    for (std::size_t k = 0; k < count; ++k) tensors.emplace_back(k % 300, static_cast<float>(k + rank));
+    std::vector<Work> works;
+    for (auto& tensor : tensors) {
+      works.push_back(comm.all_reduce_async(TensorView{tensor.data(), tensor.size(), DType::float32}, ReduceOp::sum));
+    }
+    for (std::size_t k = 0; k < count; ++k) {
+      works[k].wait();
+      EXPECT_TRUE(works[k].done());
+      for (const float value : tensors[k]) ASSERT_EQ(value, static_cast<float>(2 * k + 1)) << k;
+    }
+  }));
+}
+
+TEST(Communicator, BroadcastAndBarrier) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(3, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 3));
+    for (const std::size_t bytes : lengths) {
+      for (std::uint32_t root = 0; root < 3; ++root) {
+        std::vector<std::byte> data(bytes), expected(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) expected[i] = static_cast<std::byte>(i * 31 + root);
+        if (rank == root) data = expected;
+        comm.broadcast(data, root);
+        EXPECT_TRUE(data == expected) << bytes << " bytes from rank " << root;
+      }
+    }
+    comm.barrier();
+  }));
+}
+
+TEST(Communicator, DuplicateHasItsOwnOperations) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    auto first = comm.dup(), second = comm.dup();
+    std::vector<float> a(1000, 1), b(1000, 10), c(1000, 100);
+    Work in_first = first.all_reduce_async(TensorView{a.data(), a.size(), DType::float32}, ReduceOp::sum);
+    second.all_reduce(std::span<float>(b), ReduceOp::sum);
+    comm.all_reduce(std::span<float>(c), ReduceOp::sum);
+    in_first.wait();
+    EXPECT_EQ(a, std::vector<float>(1000, 2));
+    EXPECT_EQ(b, std::vector<float>(1000, 20));
+    EXPECT_EQ(c, std::vector<float>(1000, 200));
+  }));
+}
+
+TEST(Communicator, TwoJobsShareAnAggregator) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(4, [&](std::uint32_t thread) {
+    Options options = rank_options({aggregator.address()}, thread % 2, 2);
+    options.job = thread < 2 ? "first" : "second";
+    auto comm = Communicator::connect(options);
+    std::vector<float> values(50'000, thread < 2 ? 1.0F : 5.0F);
+    comm.all_reduce(std::span<float>(values), ReduceOp::sum);
+    EXPECT_EQ(values, std::vector<float>(50'000, thread < 2 ? 2.0F : 10.0F));
+  }));
+}
+
+// A job's name and slots are free again once all ranks have left.
+TEST(Communicator, SameJobAgain) {
+  const Aggregator aggregator(small_aggregator());
+  for (int life = 0; life < 3; ++life) {
+    expect_success(on_ranks(2, [&](std::uint32_t rank) {
+      Options options = rank_options({aggregator.address()}, rank, 2);
+      options.job += std::to_string(life % 2);
+      auto comm = Communicator::connect(options);
+      std::vector<float> values(10, 1);
+      comm.all_reduce(std::span<float>(values), ReduceOp::sum);
+      EXPECT_EQ(values[9], 2);
+    }));
+  }
+}
+
+// SwitchML's point: what a worker sends is |U| and headers, not 2|U|(n-1)/n.
+TEST(Communicator, SendsTheTensorOnce) {
+  constexpr std::size_t elements = 1'000'000;
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    std::vector<float> values(elements, 1);
+    const Statistics before = comm.statistics();
+    comm.all_reduce(std::span<float>(values), ReduceOp::sum);
+    const Statistics after = comm.statistics();
+    const auto sent = static_cast<double>(after.wire_bytes_sent - before.wire_bytes_sent);
+    EXPECT_GE(sent, elements * 4.0);
+    if (after.packets_retransmitted == before.packets_retransmitted) {
+      EXPECT_LE(sent, elements * 4.0 * 1.1);
+    }
+  }));
+}
+
+TEST(Communicator, SaysWhereItRuns) {
+  const Aggregator first(small_aggregator()), second(small_aggregator());
+  std::vector<std::string> logged(2);
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    Options options = rank_options({first.address(), second.address()}, rank, 2);
+    options.log = [&logged, rank](const std::string& line) { logged[rank] += line + "\n"; };
+    const auto comm = Communicator::connect(options);
+    EXPECT_NE(comm.placement().find(first.address() + ", " + second.address()), std::string::npos) << comm.placement();
+    EXPECT_NE(comm.placement().find("ring"), std::string::npos) << comm.placement();
+  }));
+  for (const std::string& lines : logged) EXPECT_NE(lines.find(first.address()), std::string::npos);
+}
+
+}  // namespace
+}  // namespace netsum

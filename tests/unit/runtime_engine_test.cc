@@ -1,0 +1,239 @@
+// The event loops over real sockets, without the control plane: engines and switch lanes are wired together by hand.
+#include "runtime/worker_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "runtime/switch_lane.h"
+#include "runtime/thread.h"
+#include "transport/udp.h"
+
+namespace netsum::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+using switchml::WorkerFailure;
+
+constexpr std::uint64_t job_epoch = 0x1234;
+constexpr auto patience = 20s;  // of the tests: far above what anything here takes
+
+std::unique_ptr<transport::Udp> loopback_socket(std::optional<Endpoint> peer = std::nullopt) {
+  transport::UdpOptions options;
+  options.bind = transport::resolve("127.0.0.1:0");
+  options.peer = peer;
+  options.buffer_bytes = 1 << 20;
+  return std::make_unique<transport::Udp>(options);
+}
+
+// One job: `lanes` switch lanes, and for each of `ranks` ranks an engine.
+class Job {
+ public:
+  Job(std::uint32_t ranks, std::uint32_t lanes, std::uint32_t threads = 1, bool admitted = true) {
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+      switches.push_back(std::make_unique<SwitchLane>(loopback_socket(), lane, false));
+    }
+    std::vector<std::uint32_t> epochs(ranks);
+    std::iota(epochs.begin(), epochs.end(), 100);
+    std::vector<switchml::SwitchJobConfig> jobs(lanes);
+    std::vector<std::vector<LaneSetup>> setups(ranks);
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+      jobs[lane] = {.epoch = job_epoch, .packet_elements = 256, .slots = 8, .members = {}};
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        auto socket = loopback_socket(switches[lane]->local());
+        jobs[lane].members.push_back({epochs[rank], socket->local()});
+        switchml::WorkerConfig config;
+        config.job_epoch = job_epoch;
+        config.rank = rank;
+        config.world_size = ranks;
+        config.rank_epoch = epochs[rank];
+        config.folded_epochs = wire::fold_epochs(epochs);
+        config.slots = 8;
+        config.lane = lane;
+        config.lanes = lanes;
+        config.aggregator = switches[lane]->local();
+        setups[rank].push_back({std::move(socket), config});
+      }
+      if (admitted) switches[lane]->add_job(jobs[lane]);
+    }
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      engines.push_back(std::make_unique<WorkerEngine>(std::move(setups[rank]), threads, false,
+                                                       [this](std::uint32_t, const WorkerFailure& failure) {
+                                                         std::call_once(told, [&] { failed.set_value(failure); });
+                                                       }));
+    }
+    lane_count = lanes;
+  }
+
+  std::shared_ptr<PendingOperation> submit(std::uint32_t rank, stream::Operation operation) {
+    auto pending = std::make_shared<PendingOperation>(operation, now(), now() + patience, lane_count);
+    engines[rank]->submit(pending);
+    return pending;
+  }
+
+  std::vector<std::unique_ptr<SwitchLane>> switches;
+  std::once_flag told;
+  std::promise<WorkerFailure> failed;
+  std::vector<std::unique_ptr<WorkerEngine>> engines;
+  std::uint32_t lane_count = 0;
+};
+
+stream::Operation sum_of(std::vector<float>& values, std::uint64_t number) {
+  stream::Operation operation;
+  operation.number = number;
+  operation.elements = values.size();
+  operation.data = values.data();
+  return operation;
+}
+
+stream::Operation barrier(std::uint64_t number) {
+  stream::Operation operation;
+  operation.number = number;
+  operation.collective = stream::Collective::barrier;
+  return operation;
+}
+
+// Without this, an operation that never ends would hang the test.
+void wait_for(const PendingOperation& operation) {
+  const Time limit = now() + patience;
+  while (!operation.done() && now() < limit) std::this_thread::yield();
+  ASSERT_TRUE(operation.done());
+}
+
+TEST(WorkerEngine, SumsOverSeveralLanesAndThreads) {
+  Job job(3, 4, 2);
+  std::uint64_t number = 0;
+  for (const std::size_t elements : {0U, 1U, 255U, 257U, 40'000U}) {
+    std::vector<std::vector<float>> tensors(3, std::vector<float>(elements));
+    std::vector<std::shared_ptr<PendingOperation>> operations;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      for (std::size_t i = 0; i < elements; ++i) tensors[rank][i] = static_cast<float>(i % 100 + rank);
+      operations.push_back(job.submit(rank, sum_of(tensors[rank], number)));
+    }
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      wait_for(*operations[rank]);
+      ASSERT_EQ(operations[rank]->error(), nullptr);
+      for (std::size_t i = 0; i < elements; ++i) ASSERT_EQ(tensors[rank][i], static_cast<float>(i % 100 * 3 + 3)) << i;
+    }
+    ++number;
+  }
+  EXPECT_EQ(job.engines[0]->operations_completed(), number);
+  EXPECT_GT(job.engines[0]->totals().protocol.results, 0U);
+}
+
+// A barrier is one chunk: of two lanes one has nothing to do, and its operations end as they are submitted.
+TEST(WorkerEngine, TakesMoreOperationsThanAWorkerHoldsAtOnce) {
+  constexpr std::uint64_t count = 5 * switchml::Worker::max_operations;
+  Job job(2, 2);
+  std::vector<std::shared_ptr<PendingOperation>> operations;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    for (std::uint64_t number = 0; number < count; ++number) operations.push_back(job.submit(rank, barrier(number)));
+  }
+  for (const auto& operation : operations) wait_for(*operation);
+  EXPECT_EQ(job.engines[1]->operations_completed(), count);
+}
+
+TEST(WorkerEngine, StallNamesTheMissingRank) {
+  Job job(3, 2);
+  std::vector<float> a(1000, 1), b(1000, 1);
+  job.submit(0, sum_of(a, 0));
+  job.submit(1, sum_of(b, 0));
+  std::optional<LaneStall> stall;
+  const Time limit = now() + patience;
+  RankSet expected;
+  expected.insert(2);
+  while (now() < limit && !(stall && stall->stall.missing == expected)) stall = job.engines[0]->oldest_stall();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->stall.missing, expected);
+  EXPECT_EQ(stall->stall.operation, 0U);
+  EXPECT_GT(stall->stall.told, Time{});
+}
+
+TEST(WorkerEngine, FailEndsWhatIsUnderWayAndWhatComesLater) {
+  Job job(2, 2);
+  std::vector<float> lent(100'000, 1);
+  const auto first = job.submit(0, sum_of(lent, 0));
+  const auto second = job.submit(0, barrier(1));
+  job.engines[0]->fail(Error(ErrorCode::worker_lost, "rank 1 died"));
+  job.engines[0]->fail(Error(ErrorCode::closed, "too late to be the reason"));
+  for (const auto& operation : {first, second}) {
+    ASSERT_TRUE(operation->done());  // at once: nothing touches `lent` any more
+    ASSERT_NE(operation->error(), nullptr);
+    EXPECT_EQ(operation->error()->code(), ErrorCode::worker_lost);
+  }
+  EXPECT_THROW(job.submit(0, barrier(2)), Error);
+  EXPECT_FALSE(job.engines[0]->oldest_stall());
+  EXPECT_EQ(job.engines[0]->most_urgent(), nullptr);
+}
+
+TEST(WorkerEngine, ClosingEndsWhatIsUnderWay) {
+  Job job(2, 1);
+  const auto operation = job.submit(0, barrier(0));
+  job.engines[0].reset();
+  ASSERT_TRUE(operation->done());
+  EXPECT_EQ(operation->error()->code(), ErrorCode::closed);
+}
+
+TEST(WorkerEngine, TellsOfAJobThatTheSwitchDoesNotKnow) {
+  Job job(1, 1, 1, false);
+  job.submit(0, barrier(0));
+  auto failure = job.failed.get_future();
+  ASSERT_EQ(failure.wait_for(patience), std::future_status::ready);
+  EXPECT_EQ(failure.get().kind, WorkerFailure::Kind::unknown_job);
+}
+
+TEST(WorkerEngine, TellsOfCallsThatDiffer) {
+  Job job(2, 1);
+  std::vector<float> a(10), b(11);
+  job.submit(0, sum_of(a, 0));
+  job.submit(1, sum_of(b, 0));
+  auto failure = job.failed.get_future();
+  ASSERT_EQ(failure.wait_for(patience), std::future_status::ready);
+  const WorkerFailure told = failure.get();
+  EXPECT_EQ(told.kind, WorkerFailure::Kind::mismatch);
+  EXPECT_EQ(told.first_rank + told.second_rank, 1U);
+}
+
+TEST(SwitchLane, ForgetsARemovedJob) {
+  Job job(1, 1);
+  wait_for(*job.submit(0, barrier(0)));
+  std::uint64_t contributions = 0;
+  job.switches[0]->inspect([&](const switchml::Switch& lane, const transport::Counters& counters) {
+    contributions = lane.job_counters(job_epoch)->contributions;
+    EXPECT_GT(counters.packets_received, 0U);
+  });
+  EXPECT_EQ(contributions, 1U);
+  job.switches[0]->remove_job(job_epoch);
+  job.switches[0]->inspect(
+      [&](const switchml::Switch& lane, const transport::Counters&) { EXPECT_EQ(lane.job_counters(job_epoch), nullptr); });
+  job.submit(0, barrier(1));
+  ASSERT_EQ(job.failed.get_future().wait_for(patience), std::future_status::ready);
+}
+
+TEST(Thread, DoesNotInheritTheFloatingPointEnvironment) {
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  int inside = -1;
+  std::thread([&] {
+    enter_thread("test", -1);
+    inside = std::fegetround();
+  }).join();
+  std::fesetround(FE_TONEAREST);
+  EXPECT_EQ(inside, FE_TONEAREST);
+}
+
+TEST(Time, DeadlinesBeyondTheClockAreNever) {
+  const Time start = now();
+  EXPECT_EQ(after(start, 5s), start + 5s);
+  EXPECT_EQ(after(start, Duration::max()), never);
+  EXPECT_EQ(bounded(2s), Duration(2s));
+  EXPECT_EQ(bounded(std::chrono::milliseconds::max()), Duration::max());
+}
+
+}  // namespace
+}  // namespace netsum::runtime
