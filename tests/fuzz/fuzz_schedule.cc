@@ -1,0 +1,145 @@
+// The input is a schedule: which of the packets under way arrives next, again, late or never, and when timers fire. Whatever
+// it says, an operation that completes has the right sum on both ranks, and once the network is kind again everything
+// completes.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "fuzz/harness.h"
+
+namespace {
+
+using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
+
+constexpr std::size_t operations = 3;
+
+struct Cluster {
+  explicit Cluster(FuzzedDataProvider& input) : job(input.ConsumeIntegralInRange<std::uint32_t>(1, 3)) {
+    for (std::size_t number = 0; number < operations; ++number) {
+      const std::size_t elements = input.ConsumeIntegralInRange<std::size_t>(0, 400);
+      floats[number] = input.ConsumeBool();
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        tensors[rank][number].resize(elements);
+        for (std::size_t i = 0; i < elements; ++i) tensors[rank][number][i] = contribution(rank, number, i);
+      }
+    }
+  }
+
+  // Powers of two apart between ranks and operations: a part that is missing, foreign or counted twice shows in the sum.
+  [[nodiscard]] static std::int32_t value(std::size_t rank, std::size_t number, std::size_t i) {
+    return static_cast<std::int32_t>((i % 251 + 1) << (rank == 0 ? 0 : 9) << (2 * number));
+  }
+  [[nodiscard]] std::int32_t contribution(std::size_t rank, std::size_t number, std::size_t i) const {
+    const std::int32_t number_value = value(rank, number, i);
+    return floats[number] ? std::bit_cast<std::int32_t>(static_cast<float>(number_value)) : number_value;
+  }
+  [[nodiscard]] std::int32_t expected(std::size_t number, std::size_t i) const {
+    const std::int32_t sum = value(0, number, i) + value(1, number, i);
+    return floats[number] ? std::bit_cast<std::int32_t>(static_cast<float>(sum)) : sum;
+  }
+
+  void submit(std::size_t rank) {
+    const std::size_t number = submitted[rank];
+    if (number == operations) return;
+    stream::Operation operation;
+    operation.number = number;
+    operation.dtype = floats[number] ? DType::float32 : DType::int32;
+    operation.elements = tensors[rank][number].size();
+    operation.data = tensors[rank][number].data();
+    fuzz::check(job.workers[rank].submit(operation, now, outboxes[rank]), "an operation is taken");
+    ++submitted[rank];
+    settle(rank);
+  }
+
+  void fire(std::size_t rank) {
+    const Time timeout = job.workers[rank].next_timeout();
+    if (timeout == never) return;
+    now = std::max(now, timeout);
+    job.workers[rank].on_timer(now, outboxes[rank]);
+    settle(rank);
+  }
+
+  void deliver(std::size_t index, bool keep) {
+    const fuzz::Datagram datagram = sent[index];
+    if (!keep) drop(index);
+    const RxView view{datagram.bytes, datagram.from};
+    if (datagram.to == fuzz::endpoint_of(255)) {
+      job.aggregator.on_packets({&view, 1}, now, outboxes[2]);
+      outboxes[2].flush();
+      return;
+    }
+    const std::size_t rank = datagram.to == fuzz::endpoint_of(0) ? 0 : 1;
+    job.workers[rank].on_packets({&view, 1}, now, outboxes[rank]);
+    settle(rank);
+  }
+
+  void drop(std::size_t index) { sent.erase(sent.begin() + static_cast<std::ptrdiff_t>(index)); }
+
+  void settle(std::size_t rank) {
+    outboxes[rank].flush();
+    for (const std::uint64_t number : job.workers[rank].take_completed()) {
+      fuzz::check(number < operations && !completed[rank][number], "an operation completes once");
+      completed[rank][number] = true;
+      for (std::size_t i = 0; i < tensors[rank][number].size(); ++i) {
+        fuzz::check(tensors[rank][number][i] == expected(number, i), "the sum is right");
+      }
+    }
+    fuzz::check(!job.workers[rank].failure(), "ranks that agree do not fail");
+  }
+
+  [[nodiscard]] bool all_completed() const {
+    return std::all_of(std::begin(completed), std::end(completed), [](const auto& rank) {
+      return std::all_of(std::begin(rank), std::end(rank), [](bool c) { return c; });
+    });
+  }
+
+  fuzz::Job job;
+  Time now{};
+  std::vector<fuzz::Datagram> sent;
+  fuzz::Outbox outboxes[3] = {{fuzz::endpoint_of(0), sent}, {fuzz::endpoint_of(1), sent}, {fuzz::endpoint_of(255), sent}};
+  bool floats[operations] = {};
+  std::vector<std::int32_t> tensors[2][operations];  // bits of int32 or float32
+  std::size_t submitted[2] = {};
+  bool completed[2][operations] = {};
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  FuzzedDataProvider input(data, size);
+  Cluster cluster(input);
+  while (input.remaining_bytes() > 0) {
+    const auto action = input.ConsumeIntegralInRange<std::uint8_t>(0, 15);
+    cluster.now += std::chrono::microseconds(action);
+    const std::size_t rank = action % 2;
+    if (action < 2) {
+      cluster.submit(rank);
+    } else if (action < 4) {
+      cluster.fire(rank);
+    } else if (!cluster.sent.empty()) {
+      const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % cluster.sent.size();
+      if (action < 6) {
+        cluster.drop(index);
+      } else {
+        cluster.deliver(index, action < 9);
+      }
+    }
+  }
+
+  // From here on every packet arrives, oldest first: all that is left must end.
+  for (std::size_t number = 0; number < operations; ++number) {
+    cluster.submit(0);
+    cluster.submit(1);
+  }
+  for (int step = 0; step < 100'000 && !cluster.all_completed(); ++step) {
+    if (!cluster.sent.empty()) {
+      cluster.deliver(0, false);
+    } else {
+      cluster.fire(0);
+      cluster.fire(1);
+    }
+  }
+  fuzz::check(cluster.all_completed(), "everything completes once the network is kind");
+  return 0;
+}
