@@ -14,7 +14,6 @@ bool gloo_knows(at::ScalarType type) {
     case at::kHalf:
     case at::kChar:
     case at::kByte:
-    case at::kBool:
     case at::kInt:
     case at::kLong:
       return true;
@@ -58,6 +57,7 @@ at::Tensor as_summable(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kBFloat16:
       return tensor.detach().to(at::kFloat);
+    case at::kBool:  // as in PyTorch elsewhere: a sum of booleans is whether any is set
     case at::kShort:
       return tensor.detach().to(at::kInt);
     default:

@@ -121,6 +121,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::module_::import("torch.distributed");  // its types are the bases of ours
   module.attr("torch_version") = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
 
+  // netsum.torch.Error, a RuntimeError with the code of docs/errors.md: from here, and from any Work.wait() in torch.
+  static py::exception<Error> error_type(module, "Error", PyExc_RuntimeError);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+      py::object raised = py::handle(error_type.ptr())(error.what());
+      raised.attr("code") = to_string(error.code());
+      PyErr_SetObject(error_type.ptr(), raised.ptr());
+    }
+  });
+
   py::class_<Connection>(module, "Connection").def("close", &Connection::close);
   py::class_<Aggregator, std::shared_ptr<Aggregator>>(module, "Aggregator").def("address", &Aggregator::address);
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <Python.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -19,6 +20,10 @@ constexpr const char* left_key = "left";
 std::optional<std::chrono::milliseconds> given(std::chrono::milliseconds timeout) {
   if (timeout == c10d::kUnsetTimeout) return std::nullopt;
   return timeout;
+}
+
+bool nothing_in(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.numel() == 0; });
 }
 
 }  // namespace
@@ -200,9 +205,21 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
                });
 }
 
+// Gloo divides by the size of what it gathers: where there is nothing to move, the ranks meet in a barrier instead.
+template <class Base>
+auto Group<Base>::meet(const char* operation, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout)
+    -> WorkPtr {
+  c10d::BarrierOptions options;
+  options.timeout = timeout;
+  return after(gloo(operation).barrier(options), this->getRank(), type, operation, std::move(outputs), {});
+}
+
 template <class Base>
 auto Group<Base>::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
     -> WorkPtr {
+  if (nothing_in(inputs)) {
+    return meet("all_gather", c10d::OpType::ALLGATHER, outputs.empty() ? Tensors{} : outputs[0], options.timeout);
+  }
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
   return gloo("all_gather").allgather(movable_outputs, movable_inputs, options);
@@ -215,6 +232,7 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "netsum: all_gather_into_tensor of ", input.scalar_type(),
               " into ", output.scalar_type());
   TORCH_CHECK(output.is_contiguous(), "netsum: all_gather_into_tensor needs a contiguous output");
+  if (input.numel() == 0) return meet("all_gather_into_tensor", c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
   const at::Tensor from = as_movable(input.detach().contiguous()).reshape(-1);
   std::vector<Tensors> parts{as_movable(output.detach()).view({this->getSize(), from.numel()}).unbind(0)};
   Tensors inputs{from};
@@ -225,6 +243,7 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
 template <class Base>
 auto Group<Base>::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
     -> WorkPtr {
+  if (nothing_in(inputs)) return meet("all_gather_coalesced", c10d::OpType::ALLGATHER_COALESCED, {}, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
   return gloo("all_gather_coalesced").allgather_coalesced(movable_outputs, movable_inputs, options);
@@ -232,6 +251,7 @@ auto Group<Base>::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& in
 
 template <class Base>
 auto Group<Base>::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) -> WorkPtr {
+  if (nothing_in(inputs)) return meet("gather", c10d::OpType::GATHER, {}, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
   return gloo("gather").gather(movable_outputs, movable_inputs, options);
@@ -239,6 +259,7 @@ auto Group<Base>::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c
 
 template <class Base>
 auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) -> WorkPtr {
+  if (nothing_in(outputs)) return meet("scatter", c10d::OpType::SCATTER, outputs, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
   return gloo("scatter").scatter(movable_outputs, movable_inputs, options);
@@ -308,7 +329,8 @@ auto Group<Base>::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToA
   }
   at::Tensor sent = at::cat(flat);
   at::Tensor received = at::empty({total}, sent.options());
-  const WorkPtr inner = gloo("all_to_all").alltoall_base(received, sent, output_splits, input_splits, options);
+  auto splits = output_splits;  // Gloo moves from its arguments
+  const WorkPtr inner = gloo("all_to_all").alltoall_base(received, sent, splits, input_splits, options);
   return after(inner, this->getRank(), c10d::OpType::ALLTOALL, "all_to_all over Gloo", outputs,
                [sent, received, output_splits, outputs] {
                  std::int64_t offset = 0;

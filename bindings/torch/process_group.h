@@ -15,6 +15,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -96,6 +97,7 @@ class Group final : public Base {
   void check_usable() const;
   WorkPtr reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
   WorkPtr gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
+  WorkPtr meet(const char* operation, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
   WorkPtr scatter_of_sum(at::Tensor flat, at::Tensor output, std::int64_t offset, const c10d::ReduceScatterOptions& options,
                          c10d::OpType type);
 

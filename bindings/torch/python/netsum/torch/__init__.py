@@ -24,7 +24,9 @@ if _version != _C.torch_version:
 
 from . import agreement  # noqa: E402
 
-__all__ = ["statistics"]
+__all__ = ["Error", "statistics"]
+
+Error = _C.Error  # a RuntimeError with `code`, see docs/errors.md
 
 _groups = weakref.WeakSet()
 

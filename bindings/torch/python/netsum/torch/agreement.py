@@ -68,7 +68,8 @@ def _failures(reports):
     failed = [(rank, r) for rank, r in enumerate(reports) if r.get("error")]
     if not failed:
         return ""
-    rank, report = failed[0]
+    # A rank that merely waited for another one is not the one to name.
+    rank, report = next(((rank, r) for rank, r in failed if r.get("code") != "deadline"), failed[0])
     more = f" (and {len(failed) - 1} more of {len(reports)} ranks)" if len(failed) > 1 else ""
     return f"rank {rank} on {report['host']}: {report['error']}{more}"
 
@@ -217,7 +218,7 @@ def _join(agreement, plan, settings, hostname, prefix):
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)
     except RuntimeError as error:
-        report["error"] = str(error)
+        report.update(error=str(error), code=getattr(error, "code", ""))
     if settings.switches:
         why = f"at {', '.join(addresses)}, NETSUM_MODE={mode}"
     else:

@@ -1,0 +1,130 @@
+"""NETSUM_MODE and its friends: which way a group takes, that all ranks take it, and what it says."""
+
+import os
+import tempfile
+import unittest
+
+import torch_support
+from torch_support import Switch, free_port, init, run
+
+
+def case_sum(rank, size):
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+    tensor = torch.full((1000,), float(rank + 1))
+    dist.all_reduce(tensor)
+    assert (tensor == size * (size + 1) / 2).all(), tensor
+    dist.barrier()
+    statistics = netsum.torch.statistics()
+    dist.destroy_process_group()
+    return statistics
+
+
+def case_refuses(rank, size):
+    try:
+        init()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("the group was built")
+
+
+def log_lines(ranks):
+    return [line for r in ranks for line in r.log.splitlines() if line.startswith("netsum")]
+
+
+class Modes(unittest.TestCase):
+    def absent(self):
+        return f"127.0.0.1:{free_port()}"
+
+    def test_off_is_gloo(self):
+        ranks = run("sum", 2, environment={"NETSUM_MODE": "off", "NETSUM_SWITCH": self.absent()})
+        for rank in ranks:
+            self.assertEqual("gloo", rank.result["path"])
+            self.assertEqual("NETSUM_MODE=off", rank.result["reason"])
+            self.assertEqual({"all_reduce": 1, "barrier": 1}, rank.result["gloo_operations"])
+            self.assertEqual(0, rank.result["wire_bytes_sent"])
+        self.assertEqual(1, len(log_lines(ranks)), log_lines(ranks))
+
+    def test_probe_and_force_take_a_switch_that_is_there(self):
+        for mode in ("probe", "force"):
+            with self.subTest(mode=mode), Switch() as switch:
+                ranks = run("sum", 2, environment={"NETSUM_MODE": mode, "NETSUM_SWITCH": switch.address, "NETSUM_JOB": "named"})
+                for rank in ranks:
+                    self.assertEqual("switch", rank.result["path"])
+                    self.assertEqual(1, rank.result["switch_operations"])
+                    self.assertGreater(rank.result["wire_bytes_sent"], 4000)
+                    self.assertGreater(rank.result["seconds_in_all_reduce"], 0)
+                    self.assertTrue(rank.result["job"].startswith("named."), rank.result["job"])
+                (line,) = log_lines(ranks)
+                self.assertIn(switch.address, line)
+
+    def test_probe_without_a_switch_is_gloo_on_all_ranks_with_the_reason(self):
+        address = self.absent()
+        ranks = run("sum", 2, environment={"NETSUM_SWITCH": address})
+        for rank in ranks:
+            self.assertEqual("gloo", rank.result["path"])
+        (line,) = log_lines(ranks)
+        self.assertIn(address, line)
+        self.assertIn("Connection refused", line)
+
+    def test_force_without_a_switch_is_an_error_that_names_rank_and_reason(self):
+        address = self.absent()
+        for rank in run("refuses", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": address}):
+            for word in ("NETSUM_MODE=force", "rank 0", address, "Connection refused"):
+                self.assertIn(word, rank.result)
+
+    def test_one_rank_that_is_refused_decides_for_all(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("right", "wrong"):
+                with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+                    file.write(name)
+            right, wrong = ({"NETSUM_TOKEN_FILE": os.path.join(directory, name)} for name in ("right", "wrong"))
+            with Switch("--token-file", right["NETSUM_TOKEN_FILE"]) as switch:
+                common = {"NETSUM_SWITCH": switch.address, "NETSUM_CONNECT_SECONDS": "5"}
+                ranks = run("sum", 2, environment=common | right)
+                self.assertEqual(["switch"] * 2, [r.result["path"] for r in ranks])
+                ranks = run("sum", 2, environment=common, of_rank={0: right, 1: wrong})
+                self.assertEqual(["gloo"] * 2, [r.result["path"] for r in ranks])
+                self.assertIn("rank 1", ranks[0].result["reason"])
+                self.assertIn("token", ranks[0].result["reason"])
+                for rank in run("refuses", 2, environment=common | {"NETSUM_MODE": "force"}, of_rank={0: right, 1: wrong}):
+                    self.assertIn("rank 1", rank.result)
+
+    def test_without_an_address_the_lowest_rank_runs_a_shard(self):
+        ranks = run("sum", 3)
+        for rank in ranks:
+            self.assertEqual("switch", rank.result["path"])
+            self.assertEqual(ranks[0].result["switches"], rank.result["switches"])
+        (line,) = log_lines(ranks)
+        self.assertIn("NETSUM_SWITCH is not set", line)
+        self.assertIn("inside rank 0", line)
+
+    def test_several_aggregators_share_a_job(self):
+        with Switch() as one, Switch() as two:
+            ranks = run("sum", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": f"{one.address},{two.address}"})
+            self.assertEqual("switch", ranks[0].result["path"])
+
+    def test_a_bad_value_on_one_rank_is_an_error_on_all(self):
+        for name, value in (("NETSUM_MODE", "maybe"), ("NETSUM_THREADS", "0"), ("NETSUM_SWITCH", "host"),
+                            ("NETSUM_TOKEN_FILE", "/nowhere")):
+            with self.subTest(name=name):
+                for rank in run("refuses", 2, of_rank={1: {name: value}}):
+                    self.assertIn("rank 1", rank.result)
+                    self.assertIn(name, rank.result)
+
+    def test_ranks_that_disagree_are_told_about_what(self):
+        for rank in run("refuses", 2, of_rank={1: {"NETSUM_MODE": "off"}}):
+            self.assertIn("ranks 0 and 1 disagree about mode: 'probe' and 'off'", rank.result)
+
+    def test_logging(self):
+        self.assertEqual([], log_lines(run("sum", 2, environment={"NETSUM_LOG": "off"})))
+        debug = run("sum", 2, environment={"NETSUM_LOG": "debug"})
+        for rank in debug:
+            self.assertTrue(any(line.startswith(f"netsum[{rank.rank}]: ") for line in log_lines([rank])), rank.log)
+
+
+if __name__ == "__main__":
+    torch_support.main()

@@ -1,0 +1,167 @@
+"""Runs the ranks of a process group as processes of their own, each under a hard time limit.
+
+A test file defines functions `case_NAME(rank, size)` and calls main(). run("NAME", ranks) starts one process a rank, which
+imports the same file and calls that function. Its return value, if any, comes back as JSON; what it raises fails the test.
+"""
+
+import datetime
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+NETSUM = os.environ.get("NETSUM_BINARY", "build/release/bin/netsum")
+RESULT = "result: "
+
+
+class Rank:
+    def __init__(self, process, rank, errors):
+        self.process, self.rank, self.errors = process, rank, errors
+        self.output, self.status, self.ended = "", None, None
+
+    @property
+    def result(self):
+        for line in self.output.splitlines():
+            if line.startswith(RESULT):
+                return json.loads(line[len(RESULT):])
+        return None
+
+    @property
+    def log(self):
+        with open(self.errors, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run(case, ranks, seconds=60, environment=None, of_rank=None, expect_failure=(), on_line=None):
+    """Runs case_`case` as `ranks` processes and returns them as Rank objects.
+
+    environment: variables for all; of_rank: {rank: variables}. Ranks outside `expect_failure` must end with status 0 within
+    `seconds`. on_line(rank, line) sees each line of stdout as it comes.
+    """
+    script = os.path.abspath(sys.argv[0])
+    directory = tempfile.mkdtemp(prefix="netsum-torch-")
+    port = free_port()
+    started = []
+    for rank in range(ranks):
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_")}
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(ranks),
+                      "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1"}
+        variables |= environment or {}
+        variables |= (of_rank or {}).get(rank, {})
+        errors = os.path.join(directory, f"stderr.{rank}")
+        with open(errors, "w", encoding="utf-8") as file:
+            process = subprocess.Popen([sys.executable, script, "--case", case], env=variables, stdout=subprocess.PIPE,
+                                       stderr=file, text=True, start_new_session=True)
+        started.append(Rank(process, rank, errors))
+    deadline = time.monotonic() + seconds
+    _collect(started, deadline, on_line)
+    complaints = []
+    for rank in started:
+        if rank.status is None:
+            complaints.append(f"rank {rank.rank} was still running after {seconds} s")
+        elif rank.status != 0 and rank.rank not in expect_failure:
+            complaints.append(f"rank {rank.rank} ended with status {rank.status}")
+    if complaints:
+        logs = "\n".join(f"--- rank {r.rank}\n{r.output}{r.log[-4000:]}" for r in started)
+        raise AssertionError(f"{case}: {'; '.join(complaints)}\n{logs}")
+    return started
+
+
+def _collect(ranks, deadline, on_line):
+    """Reads all outputs until every process has ended or the deadline has passed; then kills what is left, with its children."""
+    import selectors
+
+    with selectors.DefaultSelector() as selector:
+        partial = {}
+        for rank in ranks:
+            os.set_blocking(rank.process.stdout.fileno(), False)
+            selector.register(rank.process.stdout, selectors.EVENT_READ, rank)
+            partial[rank.rank] = ""
+        while time.monotonic() < deadline and any(r.status is None for r in ranks):
+            for key, _ in selector.select(0.05):
+                text = key.fileobj.read()
+                if not text:
+                    selector.unregister(key.fileobj)
+                    continue
+                key.data.output += text
+                partial[key.data.rank] += text
+                *lines, partial[key.data.rank] = partial[key.data.rank].split("\n")
+                for line in lines:
+                    if on_line:
+                        on_line(key.data, line)
+            for rank in ranks:
+                if rank.status is None and rank.process.poll() is not None:
+                    rank.status, rank.ended = rank.process.returncode, time.monotonic()
+    for rank in ranks:
+        try:
+            rest = rank.process.stdout.read()
+            rank.output += rest or ""
+        except (OSError, ValueError):
+            pass
+        try:  # the session: DataLoader workers of a killed rank too
+            os.killpg(rank.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        rank.process.wait()
+        rank.process.stdout.close()
+
+
+class Switch:
+    """`netsum switch`, for the length of a `with`."""
+
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    def __enter__(self):
+        self.process = subprocess.Popen([NETSUM, "switch", "--listen", "127.0.0.1:0", *self.arguments], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening "):
+            raise AssertionError(f"the switch said {line!r}")
+        self.address = line.split()[1]
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self.process.stdout.close()
+
+
+def init(backend="netsum", seconds=30, **more):
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch  # noqa: F401
+
+    torch.set_num_threads(1)
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds), **more)
+
+
+def main():
+    """The entry of each test file: the tests, or one rank of a case."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--case":
+        function = vars(sys.modules["__main__"])[f"case_{sys.argv[2]}"]
+        assert list(inspect.signature(function).parameters) == ["rank", "size"]
+        result = function(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        if result is not None:
+            print(RESULT + json.dumps(result), flush=True)
+    else:
+        unittest.main(verbosity=2)
