@@ -1,5 +1,5 @@
-// The smallest job: one aggregator and four ranks, here as threads of one process. On a cluster each rank is a process of its
-// own, and the aggregator is `netsum switch` on a box of its own or the lowest rank's host.
+// The smallest job: one aggregator and four ranks, here as threads of one process. On a cluster each rank is a process of
+// its own, and the aggregator is `netsum switch` on a box of its own or the lowest rank's host.
 //
 //   hello_all_reduce            prints 10 (= 1 + 2 + 3 + 4), as every rank sees it
 
