@@ -81,14 +81,16 @@ struct Registry::Impl {
   std::map<std::uint64_t, std::pair<std::string, std::uint32_t>> waiting;  // ticket -> (job, rank)
   std::vector<StartJob> starts;
   std::vector<StopJob> stops;
-  std::set<std::uint64_t> issued;  // epochs of this life; random ones of former lives do not come again
+  std::set<std::uint64_t> job_epochs;   // issued in this life; random ones of former lives do not come again
+  std::set<std::uint32_t> rank_epochs;  // likewise
   std::uint64_t next_ticket = 1;
   std::uint32_t slots_free = 0;
   bool closing = false;
 
-  [[nodiscard]] std::uint64_t new_epoch() {
-    std::uint64_t epoch = 0;
-    while (epoch == 0 || !issued.insert(epoch).second) epoch = config.random();
+  template <class Epoch>
+  [[nodiscard]] Epoch new_epoch(std::set<Epoch>& issued) const {
+    Epoch epoch = 0;
+    while (epoch == 0 || !issued.insert(epoch).second) epoch = static_cast<Epoch>(config.random());
     return epoch;
   }
 
@@ -161,17 +163,16 @@ struct Registry::Impl {
       slots = std::bit_ceil(std::clamp(slots, least_slots, most_slots));
     }
     const std::uint32_t unit = units(first.packet_elements) * config.lanes;
-    const std::uint32_t needed = slots * unit;
     while (first.slots_fixed == 0 && slots > least_slots && slots * unit > slots_free) slots /= 2;
     if (slots * unit > slots_free) {
       refuse_all(name, Refusal::no_slots,
-                 "job '" + name + "' needs " + std::to_string(needed) + " slots of 256 elements (" + std::to_string(slots) +
-                     " per lane), " + std::to_string(slots_free) + " of " + std::to_string(config.slots) +
-                     " are free: start the switch with a larger --slots, or ask for fewer");
+                 "job '" + name + "' needs " + std::to_string(slots * unit) + " slots of 256 elements (" +
+                     std::to_string(slots) + " per lane), " + std::to_string(slots_free) + " of " +
+                     std::to_string(config.slots) + " are free: start the switch with a larger --slots, or ask for fewer");
       return;
     }
     job.phase = Phase::running;
-    job.epoch = new_epoch();
+    job.epoch = new_epoch(job_epochs);
     job.slots = slots;
     job.charged = slots * unit;
     slots_free -= job.charged;
@@ -181,7 +182,7 @@ struct Registry::Impl {
     start.job = name;
     start.admission = {job.epoch, 0, {}, job.packet_elements, slots};
     for (auto& [rank, member] : job.ranks) {
-      member.epoch = static_cast<std::uint32_t>(new_epoch());
+      member.epoch = new_epoch(rank_epochs);
       member.heard = now;
       start.admission.rank_epochs.push_back(member.epoch);
       start.endpoints.push_back(member.request.endpoints);
@@ -284,8 +285,14 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
   if (auto node = r.outcomes.extract(ticket); !node.empty()) {
     // Admitted just now, and nobody will hear of it: for the others this rank is dead.
     if (node.mapped().admission) {
-      const std::uint64_t epoch = node.mapped().admission->job_epoch;
-      if (r.running(epoch) != nullptr) r.end(r.names.at(epoch), "a rank gave up while joining", std::nullopt, now);
+      const Admission& admission = *node.mapped().admission;
+      if (Job* job = r.running(admission.job_epoch)) {
+        const auto& epochs = admission.rank_epochs;
+        const auto rank =
+            static_cast<std::uint32_t>(std::find(epochs.begin(), epochs.end(), admission.rank_epoch) - epochs.begin());
+        const std::string name = job->ranks.at(rank).request.job;
+        r.end(name, "rank " + std::to_string(rank) + " of job '" + name + "' gave up while joining", rank, now);
+      }
     }
     return {};
   }

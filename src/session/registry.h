@@ -60,8 +60,9 @@ struct RegistryConfig {
   std::uint32_t slots = 16384;  // of 256 elements, over all lanes
   std::uint32_t max_jobs = 1024;
   Duration heartbeat_timeout = std::chrono::seconds(3);
-  Duration join_timeout = std::chrono::seconds(60);  // a job that never becomes complete
-  std::function<std::uint64_t()> random;             // epochs; the runtime gives a cryptographic source, tests a seeded one
+  // For a job that never becomes complete. A worker's own connect deadline is to come first, however patient it is.
+  Duration join_timeout = std::chrono::minutes(30);
+  std::function<std::uint64_t()> random;  // epochs; the runtime gives a cryptographic source, tests a seeded one
 };
 
 // For the runtime: a complete job to put on the lanes, or one to take off.

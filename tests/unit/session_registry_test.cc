@@ -1,0 +1,519 @@
+// Membership under virtual time: who is admitted, who is refused and in which words, and that no slot is ever lost.
+#include "session/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "wire/switchml.h"
+
+namespace netsum::session {
+namespace {
+
+using namespace std::chrono_literals;
+using State = HeartbeatReply::State;
+
+constexpr std::uint32_t all_slots = 1024;
+
+RegistryConfig config() {
+  RegistryConfig c;
+  c.slots = all_slots;
+  c.heartbeat_timeout = 3s;
+  c.join_timeout = 60s;
+  c.random = [engine = std::mt19937_64(7)]() mutable { return engine(); };
+  return c;
+}
+
+JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::string& job = "train") {
+  JoinRequest r;
+  r.protocol_version = wire::switchml_version;
+  r.protocol = "switchml";
+  r.job = job;
+  r.rank = rank;
+  r.world_size = world_size;
+  r.packet_elements = 256;
+  r.slots_measured = 64;
+  r.endpoints.resize(1);
+  r.endpoints[0].port = static_cast<std::uint16_t>(1000 + rank);
+  return r;
+}
+
+RankSet set_of(std::initializer_list<std::uint32_t> ranks) {
+  RankSet set;
+  for (const std::uint32_t rank : ranks) set.insert(rank);
+  return set;
+}
+
+class RegistryTest : public ::testing::Test {
+ protected:
+  Time now{1000s};
+  Registry registry{config()};
+
+  void expect_refused(const JoinRequest& asked, Refusal refusal, const std::vector<std::string>& words) {
+    const auto outcome = registry.join_outcome(registry.join(asked, now));
+    ASSERT_TRUE(outcome);
+    EXPECT_EQ(outcome->refusal, refusal) << to_string(outcome->refusal) << ": " << outcome->reason;
+    EXPECT_FALSE(outcome->admission);
+    for (const std::string& word : words) {
+      EXPECT_NE(outcome->reason.find(word), std::string::npos) << "no '" << word << "' in: " << outcome->reason;
+    }
+  }
+
+  // All ranks of a job join, in order.
+  std::vector<JoinOutcome> join_all(const std::vector<JoinRequest>& requests) {
+    std::vector<std::uint64_t> tickets;
+    for (const JoinRequest& asked : requests) tickets.push_back(registry.join(asked, now));
+    std::vector<JoinOutcome> outcomes;
+    for (const std::uint64_t ticket : tickets) {
+      outcomes.push_back(registry.join_outcome(ticket).value_or(JoinOutcome{Refusal::none, "no outcome", {}}));
+      EXPECT_FALSE(registry.join_outcome(ticket)) << "an outcome is given once";
+    }
+    return outcomes;
+  }
+
+  std::vector<Admission> admit(const std::vector<JoinRequest>& requests) {
+    std::vector<Admission> admissions;
+    for (const JoinOutcome& outcome : join_all(requests)) {
+      EXPECT_TRUE(outcome.admission) << outcome.reason;
+      admissions.push_back(outcome.admission.value_or(Admission{}));
+    }
+    return admissions;
+  }
+};
+
+// ---- admission
+
+TEST_F(RegistryTest, AdmitsWhenAllRanksAreThere) {
+  const std::uint64_t second = registry.join(request(1, 2), now);
+  EXPECT_FALSE(registry.join_outcome(second));
+  EXPECT_TRUE(registry.take_starts().empty());
+  ASSERT_EQ(registry.jobs().size(), 1U);
+  EXPECT_FALSE(registry.jobs()[0].running);
+  EXPECT_EQ(registry.jobs()[0].joined, set_of({1}));
+
+  const std::uint64_t first = registry.join(request(0, 2), now);
+  const auto a = registry.join_outcome(first), b = registry.join_outcome(second);
+  ASSERT_TRUE(a && a->admission && b && b->admission);
+  EXPECT_EQ(a->admission->job_epoch, b->admission->job_epoch);
+  ASSERT_EQ(a->admission->rank_epochs.size(), 2U);
+  EXPECT_EQ(a->admission->rank_epochs, b->admission->rank_epochs);
+  EXPECT_EQ(a->admission->rank_epoch, a->admission->rank_epochs[0]);
+  EXPECT_EQ(b->admission->rank_epoch, b->admission->rank_epochs[1]);
+  EXPECT_EQ(a->admission->packet_elements, 256U);
+
+  const auto starts = registry.take_starts();
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].job, "train");
+  EXPECT_EQ(starts[0].admission.job_epoch, a->admission->job_epoch);
+  ASSERT_EQ(starts[0].endpoints.size(), 2U);
+  EXPECT_EQ(starts[0].endpoints[1][0].port, 1001);
+  EXPECT_TRUE(registry.take_starts().empty());
+  EXPECT_TRUE(registry.jobs()[0].running);
+}
+
+TEST_F(RegistryTest, AgreesOnTheLargestMeasuredWindow) {
+  auto small = request(0, 3), large = request(1, 3), odd = request(2, 3);
+  small.slots_measured = 8;
+  large.slots_measured = 100;
+  odd.slots_measured = 0;
+  for (const Admission& admission : admit({small, large, odd})) EXPECT_EQ(admission.slots, 128U);
+  EXPECT_EQ(registry.slots_free(), all_slots - 128);
+}
+
+TEST_F(RegistryTest, FixedSlotsAreNotChanged) {
+  auto fixed = request(0, 1);
+  fixed.slots_fixed = 16;
+  fixed.slots_measured = 512;
+  EXPECT_EQ(admit({fixed})[0].slots, 16U);
+}
+
+TEST_F(RegistryTest, ChargesLongPacketsForTheirLength) {
+  auto half = request(0, 1, "half"), ten = request(0, 1, "ten");
+  half.packet_elements = 128;
+  ten.packet_elements = 2560;
+  half.slots_fixed = ten.slots_fixed = 16;
+  admit({half});
+  EXPECT_EQ(registry.slots_free(), all_slots - 16);
+  admit({ten});
+  EXPECT_EQ(registry.slots_free(), all_slots - 16 - 160);
+}
+
+TEST_F(RegistryTest, HalvesAMeasuredWindowUntilItFits) {
+  auto first = request(0, 1, "first");
+  first.slots_fixed = 512;
+  admit({first});
+  auto second = request(0, 1, "second"), third = request(0, 1, "third");
+  second.slots_measured = third.slots_measured = 4096;
+  EXPECT_EQ(admit({second})[0].slots, 512U);
+  EXPECT_EQ(registry.slots_free(), 0U);
+  expect_refused(third, Refusal::no_slots, {"'third'", "needs 2 slots", "(2 per lane)", "0 of 1024 are free", "--slots"});
+}
+
+TEST_F(RegistryTest, FixedSlotsThatDoNotFitAreRefusedOnEveryRank) {
+  auto first = request(0, 2), second = request(1, 2);
+  first.slots_fixed = second.slots_fixed = 4096;
+  for (const JoinOutcome& outcome : join_all({first, second})) {
+    EXPECT_EQ(outcome.refusal, Refusal::no_slots);
+    EXPECT_NE(outcome.reason.find("needs 4096 slots"), std::string::npos) << outcome.reason;
+    EXPECT_NE(outcome.reason.find("1024 of 1024 are free"), std::string::npos) << outcome.reason;
+  }
+  EXPECT_EQ(registry.slots_free(), all_slots);
+  EXPECT_TRUE(registry.jobs().empty());
+  admit({request(0, 2), request(1, 2)});
+}
+
+// A source of random numbers that repeats itself and gives values whose halves are zero.
+TEST(Registry, EpochsAreUniqueAndNotZero) {
+  RegistryConfig poor = config();
+  poor.slots = 1 << 20;
+  poor.random = [n = std::uint64_t{0}]() mutable {
+    const std::uint64_t step = n++ / 2;
+    return step % 3 == 0 ? step << 32 : step;
+  };
+  Registry registry(poor);
+  std::set<std::uint64_t> jobs;
+  std::set<std::uint32_t> ranks;
+  for (std::uint32_t i = 0; i < 50; ++i) {
+    const std::string name = std::to_string(i);
+    static_cast<void>(registry.join(request(0, 2, name), Time{}));
+    const auto outcome = registry.join_outcome(registry.join(request(1, 2, name), Time{}));
+    ASSERT_TRUE(outcome && outcome->admission);
+    EXPECT_TRUE(jobs.insert(outcome->admission->job_epoch).second);
+    for (const std::uint32_t epoch : outcome->admission->rank_epochs) EXPECT_TRUE(ranks.insert(epoch).second) << epoch;
+  }
+  EXPECT_FALSE(jobs.contains(0));
+  EXPECT_FALSE(ranks.contains(0));
+}
+
+// ---- refusals
+
+TEST_F(RegistryTest, RefusesAnotherVersion) {
+  auto asked = request(0, 1);
+  asked.protocol_version = 9;
+  expect_refused(asked, Refusal::protocol_version, {"version 9", "this aggregator 1", "same netsum"});
+}
+
+TEST_F(RegistryTest, RefusesAnotherProtocol) {
+  auto asked = request(0, 1);
+  asked.protocol = "ring";
+  expect_refused(asked, Refusal::protocol, {"'ring'", "switchml"});
+}
+
+TEST_F(RegistryTest, RefusesParametersThatCannotBe) {
+  expect_refused(request(0, 1, ""), Refusal::bad_parameters, {"name"});
+  expect_refused(request(0, 0), Refusal::bad_parameters, {"world size 0", "256"});
+  expect_refused(request(0, 257), Refusal::bad_parameters, {"world size 257", "256"});
+  expect_refused(request(4, 4), Refusal::bad_parameters, {"rank 4", "world size 4"});
+  for (const std::uint32_t elements : {0U, 1U, 32U, 100U, 192U, 300U, 15361U, 15616U}) {
+    auto asked = request(0, 1);
+    asked.packet_elements = elements;
+    expect_refused(asked, Refusal::bad_parameters, {"packets of " + std::to_string(elements), "256", "15360"});
+  }
+  for (const std::uint32_t slots : {3U, 24U, 8192U}) {
+    auto asked = request(0, 1);
+    asked.slots_fixed = slots;
+    expect_refused(asked, Refusal::bad_parameters, {std::to_string(slots) + " slots", "power of two"});
+  }
+  for (const std::size_t lanes : {0U, 2U}) {
+    auto asked = request(0, 1);
+    asked.endpoints.resize(lanes);
+    expect_refused(asked, Refusal::bad_parameters, {std::to_string(lanes) + " data endpoints", "1 lanes"});
+  }
+  EXPECT_TRUE(registry.jobs().empty());
+}
+
+TEST_F(RegistryTest, RefusesParametersThatDifferAndNamesBothRanks) {
+  static_cast<void>(registry.join(request(2, 4), now));
+  const auto differs = [&](auto change, const std::vector<std::string>& words) {
+    auto asked = request(1, 4);
+    change(asked);
+    expect_refused(asked, Refusal::parameters_differ, words);
+  };
+  differs([](JoinRequest& r) { r.world_size = 3; }, {"rank 1", "world size 3", "rank 2 with 4"});
+  differs([](JoinRequest& r) { r.packet_elements = 512; }, {"rank 1", "elements per packet 512", "rank 2 with 256"});
+  differs([](JoinRequest& r) { r.slots_fixed = 32; }, {"rank 1", "slots 32", "rank 2 with 0"});
+  EXPECT_EQ(registry.jobs()[0].joined, set_of({2}));  // whoever is refused takes nobody's place
+}
+
+TEST_F(RegistryTest, RefusesARankThatIsThereAlready) {
+  static_cast<void>(registry.join(request(0, 2), now));
+  expect_refused(request(0, 2), Refusal::duplicate_rank, {"rank 0", "'train'", "joined already"});
+}
+
+TEST_F(RegistryTest, RefusesToJoinARunningJob) {
+  admit({request(0, 1)});
+  expect_refused(request(0, 1), Refusal::job_running, {"'train'", "running"});
+}
+
+TEST(Registry, RefusesMoreJobsThanItServes) {
+  RegistryConfig one = config();
+  one.max_jobs = 1;
+  Registry registry(one);
+  static_cast<void>(registry.join(request(0, 2, "a"), Time{}));
+  const auto outcome = registry.join_outcome(registry.join(request(0, 2, "b"), Time{}));
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->refusal, Refusal::no_slots);
+  EXPECT_NE(outcome->reason.find("1 jobs"), std::string::npos);
+  EXPECT_FALSE(registry.join_outcome(registry.join(request(1, 2, "b"), Time{}))->admission);
+  EXPECT_TRUE(registry.join_outcome(registry.join(request(1, 2, "a"), Time{}))->admission);
+}
+
+TEST_F(RegistryTest, ShuttingDownFailsAndRefuses) {
+  const Admission running = admit({request(0, 1, "running")})[0];
+  const std::uint64_t waiting = registry.join(request(0, 2, "waiting"), now);
+  registry.shut_down(now);
+  const auto refused = registry.join_outcome(waiting);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->refusal, Refusal::shutting_down);
+  EXPECT_NE(refused->reason.find("shutting down"), std::string::npos);
+  expect_refused(request(0, 1, "new"), Refusal::shutting_down, {"shutting down"});
+  const HeartbeatReply reply = registry.heartbeat(running.job_epoch, 0, running.rank_epoch, now);
+  EXPECT_EQ(reply.state, State::failed);
+  EXPECT_NE(reply.reason.find("shutting down"), std::string::npos);
+  EXPECT_FALSE(reply.lost);
+  EXPECT_EQ(registry.slots_free(), all_slots);
+}
+
+// ---- joins that end early
+
+TEST_F(RegistryTest, CancellingAJoinNamesTheMissing) {
+  const std::uint64_t one = registry.join(request(1, 4), now), three = registry.join(request(3, 4), now);
+  EXPECT_EQ(registry.cancel_join(one, now), set_of({0, 2}));
+  EXPECT_EQ(registry.cancel_join(one, now), RankSet{});
+  EXPECT_EQ(registry.cancel_join(three, now), set_of({0, 1, 2}));
+  EXPECT_TRUE(registry.jobs().empty());
+  admit({request(0, 1)});  // with another world size: nothing is left of the first attempt
+}
+
+TEST_F(RegistryTest, ARankThatGaveUpMayJoinAgain) {
+  const std::uint64_t zero = registry.join(request(0, 2), now);
+  static_cast<void>(registry.cancel_join(zero, now));
+  static_cast<void>(registry.join(request(1, 2), now));
+  const auto outcome = registry.join_outcome(registry.join(request(0, 2), now));
+  ASSERT_TRUE(outcome && outcome->admission);
+}
+
+// The admission was on its way when its reader went away: for the others, that rank is lost.
+TEST_F(RegistryTest, CancellingAnAdmissionFailsTheJob) {
+  const std::uint64_t zero = registry.join(request(0, 2), now), one = registry.join(request(1, 2), now);
+  const auto outcome = registry.join_outcome(zero);
+  ASSERT_TRUE(outcome && outcome->admission);
+  static_cast<void>(registry.cancel_join(one, now));
+  const HeartbeatReply reply = registry.heartbeat(outcome->admission->job_epoch, 0, outcome->admission->rank_epoch, now);
+  EXPECT_EQ(reply.state, State::failed);
+  EXPECT_EQ(reply.lost, 1U);
+  EXPECT_NE(reply.reason.find("rank 1 of job 'train' gave up"), std::string::npos) << reply.reason;
+  EXPECT_EQ(registry.slots_free(), all_slots);
+}
+
+TEST_F(RegistryTest, AJobThatNeverBecomesCompleteIsRefused) {
+  const std::uint64_t ticket = registry.join(request(1, 3), now);
+  EXPECT_EQ(registry.next_timeout(), now + 60s);
+  registry.on_timer(now + 60s - 1ns);
+  EXPECT_FALSE(registry.join_outcome(ticket));
+  registry.on_timer(now + 60s);
+  const auto outcome = registry.join_outcome(ticket);
+  ASSERT_TRUE(outcome);
+  EXPECT_NE(outcome->reason.find("'train' did not become complete within 60.0 s: ranks 0, 2 are missing"), std::string::npos)
+      << outcome->reason;
+  EXPECT_TRUE(registry.jobs().empty());
+  EXPECT_EQ(registry.next_timeout(), never);
+}
+
+// ---- running jobs
+
+TEST_F(RegistryTest, LeavingFreesTheSlotsWhenAllHaveLeft) {
+  const auto members = admit({request(0, 2), request(1, 2)});
+  const std::uint64_t epoch = members[0].job_epoch;
+  registry.leave(epoch, 0, members[0].rank_epoch, now);
+  registry.leave(epoch, 0, members[0].rank_epoch, now);  // a repeated goodbye says nothing new
+  EXPECT_LT(registry.slots_free(), all_slots);
+  const HeartbeatReply reply = registry.heartbeat(epoch, 1, members[1].rank_epoch, now);
+  EXPECT_EQ(reply.state, State::running);
+  EXPECT_EQ(reply.left, set_of({0}));
+  EXPECT_TRUE(registry.take_stops().empty());
+  registry.leave(epoch, 1, members[1].rank_epoch, now);
+  EXPECT_EQ(registry.slots_free(), all_slots);
+  const auto stops = registry.take_stops();
+  ASSERT_EQ(stops.size(), 1U);
+  EXPECT_EQ(stops[0].job_epoch, epoch);
+  EXPECT_EQ(registry.heartbeat(epoch, 1, members[1].rank_epoch, now).state, State::unknown);
+  EXPECT_EQ(registry.next_timeout(), never);
+}
+
+TEST_F(RegistryTest, ASilentRankIsNamedAndItsJobsSlotsAreFree) {
+  const auto members = admit({request(0, 3), request(1, 3), request(2, 3)});
+  const std::uint64_t epoch = members[0].job_epoch;
+  EXPECT_EQ(registry.next_timeout(), now + 3s);
+  for (const std::uint32_t rank : {0U, 2U}) {
+    static_cast<void>(registry.heartbeat(epoch, rank, members[rank].rank_epoch, now + 2s));
+  }
+  registry.on_timer(now + 3s - 1ns);
+  EXPECT_EQ(registry.heartbeat(epoch, 0, members[0].rank_epoch, now + 2s).state, State::running);
+  registry.on_timer(now + 3s);
+  const HeartbeatReply reply = registry.heartbeat(epoch, 0, members[0].rank_epoch, now + 3s);
+  EXPECT_EQ(reply.state, State::failed);
+  EXPECT_EQ(reply.lost, 1U);
+  EXPECT_NE(reply.reason.find("rank 1 of job 'train' has not been heard from for 3.0 s"), std::string::npos) << reply.reason;
+  EXPECT_EQ(registry.slots_free(), all_slots);
+  EXPECT_EQ(registry.take_stops().size(), 1U);
+
+  // The name is free at once, beside the failed job that late heartbeats still ask for; the dead rank's goodbye is void.
+  now += 3s;
+  const auto again = admit({request(0, 1)});
+  EXPECT_NE(again[0].job_epoch, epoch);
+  EXPECT_EQ(registry.jobs().size(), 2U);
+  registry.leave(epoch, 1, members[1].rank_epoch, now);
+  EXPECT_EQ(registry.heartbeat(epoch, 2, members[2].rank_epoch, now).state, State::failed);
+  EXPECT_EQ(registry.heartbeat(again[0].job_epoch, 0, again[0].rank_epoch, now).state, State::running);
+  // And is forgotten in the end.
+  registry.leave(again[0].job_epoch, 0, again[0].rank_epoch, now);
+  ASSERT_NE(registry.next_timeout(), never);
+  registry.on_timer(registry.next_timeout());
+  EXPECT_TRUE(registry.jobs().empty());
+  EXPECT_EQ(registry.heartbeat(epoch, 2, members[2].rank_epoch, now).state, State::unknown);
+}
+
+TEST_F(RegistryTest, ARankThatLeftIsNotExpectedToBeHeardFrom) {
+  const auto members = admit({request(0, 2), request(1, 2)});
+  registry.leave(members[0].job_epoch, 0, members[0].rank_epoch, now);
+  static_cast<void>(registry.heartbeat(members[0].job_epoch, 1, members[1].rank_epoch, now + 10s));
+  registry.on_timer(now + 10s);
+  EXPECT_EQ(registry.heartbeat(members[0].job_epoch, 1, members[1].rank_epoch, now + 10s).state, State::running);
+}
+
+TEST_F(RegistryTest, OnlyMembersAreBelieved) {
+  const auto members = admit({request(0, 1)});
+  const std::uint64_t epoch = members[0].job_epoch;
+  registry.leave(epoch, 0, members[0].rank_epoch + 1, now);
+  registry.leave(epoch, 1, members[0].rank_epoch, now);
+  registry.leave(epoch + 1, 0, members[0].rank_epoch, now);
+  EXPECT_EQ(registry.heartbeat(epoch, 0, members[0].rank_epoch + 1, now).state, State::unknown);
+  EXPECT_EQ(registry.heartbeat(epoch, 7, members[0].rank_epoch, now).state, State::unknown);
+  EXPECT_EQ(registry.heartbeat(epoch, 0xffffffff, members[0].rank_epoch, now).state, State::unknown);
+  EXPECT_EQ(registry.heartbeat(epoch, 0, members[0].rank_epoch, now).state, State::running);
+}
+
+// ---- any order of events
+
+// Joins, goodbyes, deaths and time in random order. What must hold after every event: free slots and the slots of running
+// jobs are all there are, a job is stopped once and only if it was started, and every ticket gets at most one outcome.
+void random_life(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t bound) { return static_cast<std::uint32_t>(random() % bound); };
+  RegistryConfig c = config();
+  c.slots = 64 << below(6);
+  Registry registry(c);
+  Time now{1s};
+  struct Member {
+    std::uint64_t epoch;
+    std::uint32_t rank, rank_epoch;
+  };
+  std::set<std::uint64_t> waiting, started, running;
+  std::vector<Member> members;
+
+  const auto carry_out = [&] {
+    for (const StopJob& stop : registry.take_stops()) {
+      ASSERT_EQ(running.erase(stop.job_epoch), 1U);
+    }
+    for (const StartJob& start : registry.take_starts()) {
+      ASSERT_TRUE(started.insert(start.admission.job_epoch).second);
+      ASSERT_EQ(start.endpoints.size(), start.admission.rank_epochs.size());
+      running.insert(start.admission.job_epoch);
+    }
+  };
+  const auto settle = [&] {
+    carry_out();
+    for (auto ticket = waiting.begin(); ticket != waiting.end();) {
+      const auto outcome = registry.join_outcome(*ticket);
+      if (!outcome) {
+        ++ticket;
+        continue;
+      }
+      ASSERT_NE(outcome->refusal == Refusal::none, outcome->reason.size() > 0);
+      if (outcome->admission) {
+        const auto& epochs = outcome->admission->rank_epochs;
+        const auto rank = std::find(epochs.begin(), epochs.end(), outcome->admission->rank_epoch) - epochs.begin();
+        members.push_back({outcome->admission->job_epoch, static_cast<std::uint32_t>(rank), outcome->admission->rank_epoch});
+      }
+      ticket = waiting.erase(ticket);
+    }
+    std::uint32_t used = 0;
+    for (const JobStatus& job : registry.jobs()) {
+      ASSERT_EQ(job.running, running.contains(job.job_epoch));
+      if (job.running) used += job.slots * ((job.packet_elements + 255) / 256);
+    }
+    ASSERT_EQ(used + registry.slots_free(), c.slots);
+  };
+
+  for (int event = 0; event < 300; ++event) {
+    switch (below(8)) {
+      case 0:
+      case 1:
+      case 2: {
+        const std::uint32_t world_size = 1 + below(3);
+        auto asked = request(below(world_size), world_size, std::string(1, static_cast<char>('a' + below(4))));
+        asked.packet_elements = 256 << below(2);
+        asked.slots_fixed = below(2) == 0 ? 0 : 1U << below(8);
+        asked.slots_measured = below(5000);
+        const std::uint64_t ticket = registry.join(asked, now);
+        waiting.insert(ticket);
+        carry_out();
+        if (below(8) == 0) {
+          static_cast<void>(registry.cancel_join(ticket, now));
+          waiting.erase(ticket);
+        }
+        break;
+      }
+      case 3:
+        if (!waiting.empty()) {
+          static_cast<void>(registry.cancel_join(*waiting.begin(), now));
+          waiting.erase(waiting.begin());
+        }
+        break;
+      case 4:
+      case 5:
+        if (!members.empty()) {
+          const Member& member = members[below(members.size())];
+          registry.leave(member.epoch, member.rank, member.rank_epoch, now);
+        }
+        break;
+      case 6:
+        for (const Member& member : members) {
+          if (below(16) != 0) static_cast<void>(registry.heartbeat(member.epoch, member.rank, member.rank_epoch, now));
+        }
+        break;
+      default:
+        now += std::chrono::milliseconds(below(2000));
+        registry.on_timer(now);
+        ASSERT_GT(registry.next_timeout(), now);
+    }
+    settle();
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+  if (seed % 2 == 0) {
+    registry.shut_down(now);
+  } else {
+    while (registry.next_timeout() != never) registry.on_timer(now = registry.next_timeout());
+  }
+  settle();
+  EXPECT_TRUE(waiting.empty());
+  EXPECT_TRUE(running.empty());
+  EXPECT_EQ(registry.slots_free(), c.slots);
+}
+
+TEST(Registry, SlotsComeBackWhateverHappens) {
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    random_life(seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace netsum::session

@@ -1,0 +1,58 @@
+#include "protocol/switchml/retransmission_timer.h"
+
+#include <gtest/gtest.h>
+
+namespace netsum::switchml {
+namespace {
+
+using namespace std::chrono_literals;
+
+RetransmissionTimer timer() {
+  return {20ms, 1ms, 250ms};
+}
+
+TEST(RetransmissionTimer, StartsWithTheInitialTimeout) {
+  EXPECT_EQ(timer().timeout(), 20ms);
+}
+
+// RFC 6298, 2.2: R + 4 * R/2.
+TEST(RetransmissionTimer, FirstSampleSetsMeanAndVariation) {
+  auto t = timer();
+  t.sample(4ms);
+  EXPECT_EQ(t.timeout(), 12ms);
+}
+
+// RFC 6298, 2.3: the variation moves by a quarter of the error's change, the mean by an eighth.
+TEST(RetransmissionTimer, LaterSamplesAreSmoothed) {
+  auto t = timer();
+  t.sample(8ms);
+  t.sample(16ms);
+  EXPECT_EQ(t.timeout(), 9ms + 4 * 5ms);
+}
+
+TEST(RetransmissionTimer, SteadyRoundTripsApproachTheRoundTrip) {
+  auto t = timer();
+  for (int i = 0; i < 200; ++i) t.sample(10ms);
+  EXPECT_GE(t.timeout(), 10ms);
+  EXPECT_LT(t.timeout(), 10ms + 10us);
+}
+
+TEST(RetransmissionTimer, StaysWithinItsLimits) {
+  auto fast = timer(), slow = timer();
+  fast.sample(1us);
+  slow.sample(10s);
+  EXPECT_EQ(fast.timeout(), 1ms);
+  EXPECT_EQ(slow.timeout(), 250ms);
+}
+
+TEST(RetransmissionTimer, DoublesWithEachTransmission) {
+  const auto t = timer();
+  EXPECT_EQ(t.timeout(1), 20ms);
+  EXPECT_EQ(t.timeout(2), 40ms);
+  EXPECT_EQ(t.timeout(4), 160ms);
+  EXPECT_EQ(t.timeout(5), 250ms);
+  EXPECT_EQ(t.timeout(1'000'000), 250ms);
+}
+
+}  // namespace
+}  // namespace netsum::switchml
