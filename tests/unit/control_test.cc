@@ -1,0 +1,185 @@
+// The control plane over real gRPC on loopback: admission, secrets, TLS, and errors in words.
+
+#include "control/client.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "control/server.h"
+#include "telemetry/report.h"
+
+namespace netsum::control {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct TestServer {
+  explicit TestServer(ServerOptions options = {}) {
+    options.listen = "127.0.0.1:0";
+    ServerHooks hooks;
+    hooks.lanes = [] { return std::vector<Endpoint>(1); };
+    hooks.start_job = [this](const session::StartJob&) { ++started; };
+    hooks.stop_job = [this](const session::StopJob&) { ++stopped; };
+    hooks.fill_report = [](telemetry::Report& report) { report.version = "test"; };
+    server = std::make_unique<Server>(std::move(options), std::move(hooks));
+  }
+  int started = 0, stopped = 0;  // by control threads, one at a time; read when all of them are done
+  std::unique_ptr<Server> server;
+};
+
+session::JoinRequest request(std::uint32_t rank, std::uint32_t world_size) {
+  session::JoinRequest request;
+  request.protocol_version = 1;
+  request.protocol = "switchml";
+  request.job = "j";
+  request.rank = rank;
+  request.world_size = world_size;
+  request.packet_elements = 256;
+  request.slots_measured = 16;
+  request.endpoints.resize(1);
+  return request;
+}
+
+template <class Call>
+Error error_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return {ErrorCode::internal, ""};
+}
+
+bool says(const Error& error, const std::string& words) {
+  return std::string(error.what()).find(words) != std::string::npos;
+}
+
+TEST(Control, JoinHeartbeatLeave) {
+  TestServer test;
+  Client first({test.server->address(), "", ""}), second({test.server->address(), "", ""});
+  EXPECT_EQ(1U, first.hello(seconds(5)).lanes.size());
+  EXPECT_EQ(first.hello(seconds(5)).instance, second.hello(seconds(5)).instance);
+
+  session::Admission other;
+  std::jthread rank1([&] { other = second.join(request(1, 2), seconds(10)); });
+  const session::Admission mine = first.join(request(0, 2), seconds(10));
+  rank1.join();
+  EXPECT_EQ(mine.job_epoch, other.job_epoch);
+  EXPECT_EQ((std::vector<std::uint32_t>{mine.rank_epoch, other.rank_epoch}), mine.rank_epochs);
+
+  using State = session::HeartbeatReply::State;
+  EXPECT_EQ(State::running, first.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(5)).state);
+  EXPECT_EQ(State::unknown, first.heartbeat(mine.job_epoch + 1, 0, mine.rank_epoch, seconds(5)).state);
+  second.leave(other.job_epoch, 1, other.rank_epoch, seconds(5));
+  EXPECT_TRUE(first.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(5)).left.contains(1));
+  const telemetry::Report report = first.report(seconds(5));
+  EXPECT_EQ("test", report.version);
+  ASSERT_EQ(1U, report.jobs.size());
+  EXPECT_EQ("j", report.jobs[0].job.job);
+  EXPECT_TRUE(report.jobs[0].job.left.contains(1));
+  first.leave(mine.job_epoch, 0, mine.rank_epoch, seconds(5));
+  test.server.reset();
+  EXPECT_EQ(1, test.started);
+  EXPECT_EQ(1, test.stopped);
+}
+
+TEST(Control, AJoinDeadlineNamesTheMissingRanks) {
+  TestServer test;
+  Client client({test.server->address(), "", ""});
+  const Error error = error_of([&] { static_cast<void>(client.join(request(1, 3), milliseconds(200))); });
+  EXPECT_EQ(ErrorCode::deadline, error.code());
+  EXPECT_TRUE(says(error, "ranks 0, 2 of 3")) << error.what();
+}
+
+TEST(Control, ARefusalKeepsItsWords) {
+  TestServer test;
+  Client client({test.server->address(), "", ""});
+  const Error error = error_of([&] { static_cast<void>(client.join(request(3, 3), seconds(5))); });
+  EXPECT_EQ(ErrorCode::refused, error.code());
+  EXPECT_TRUE(says(error, "rank 3 is not below the world size 3")) << error.what();
+}
+
+TEST(Control, TheTokenIsAskedFor) {
+  ServerOptions options;
+  options.token = "secret";
+  TestServer test(std::move(options));
+  Client right({test.server->address(), "secret", ""}), wrong({test.server->address(), "secreT", ""}),
+      none({test.server->address(), "", ""});
+  EXPECT_EQ(1U, right.hello(seconds(5)).lanes.size());
+  const Error bad = error_of([&] { static_cast<void>(wrong.hello(seconds(5))); });
+  EXPECT_EQ(ErrorCode::refused, bad.code());
+  EXPECT_TRUE(says(bad, "wrong token")) << bad.what();
+  const Error missing = error_of([&] { static_cast<void>(none.hello(seconds(5))); });
+  EXPECT_TRUE(says(missing, "--token-file")) << missing.what();
+  EXPECT_EQ(ErrorCode::refused, error_of([&] { static_cast<void>(none.report(seconds(5))); }).code());
+}
+
+TEST(Control, NobodyThereIsUnreachableWithinTheDeadline) {
+  Client client({"127.0.0.1:1", "", ""});
+  const Error error = error_of([&] { static_cast<void>(client.hello(milliseconds(300))); });
+  EXPECT_EQ(ErrorCode::unreachable, error.code());
+  EXPECT_TRUE(says(error, "127.0.0.1:1")) << error.what();
+}
+
+TEST(Control, AStoppingServerAnswersWhoeverWaits) {
+  TestServer test;
+  Client client({test.server->address(), "", ""});
+  Error error(ErrorCode::internal, "");
+  std::jthread waiting([&] { error = error_of([&] { static_cast<void>(client.join(request(0, 2), seconds(30))); }); });
+  Client observer({test.server->address(), "", ""});
+  while (observer.report(seconds(5)).jobs.empty()) {
+  }
+  test.server.reset();
+  waiting.join();
+  EXPECT_TRUE(error.code() == ErrorCode::refused || error.code() == ErrorCode::unreachable) << error.what();
+}
+
+TEST(Control, Tls) {
+  const auto directory = std::filesystem::temp_directory_path() / ("netsum-tls-" + std::to_string(getpid()));
+  std::filesystem::create_directory(directory);
+  const std::string key = directory / "key.pem", certificate = directory / "cert.pem";
+  const std::string command =
+      "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
+      "subjectAltName=IP:127.0.0.1 -keyout " +
+      key + " -out " + certificate + " 2>/dev/null";
+  ASSERT_EQ(0, std::system(command.c_str()));  // NOLINT: a test's own fixed command
+  {
+    ServerOptions options;
+    options.tls_cert = certificate;
+    options.tls_key = key;
+    TestServer test(std::move(options));
+    Client trusted({test.server->address(), "", certificate}), plain({test.server->address(), "", ""});
+    EXPECT_EQ(1U, trusted.hello(seconds(5)).lanes.size());
+    EXPECT_EQ(ErrorCode::unreachable, error_of([&] { static_cast<void>(plain.hello(milliseconds(500))); }).code());
+  }
+  std::filesystem::remove_all(directory);
+
+  ServerOptions half;
+  half.tls_cert = certificate;
+  EXPECT_TRUE(says(error_of([&] { TestServer test(std::move(half)); }), "--tls-key"));
+}
+
+TEST(Report, ReadsBackFromJsonAndRefusesWhatIsNone) {
+  telemetry::Report report;
+  report.version = "1";
+  report.lanes = 2;
+  report.counters = {{"packets", 7}};
+  session::JobStatus job;
+  job.job = "j";
+  job.world_size = 3;
+  job.running = true;
+  report.jobs.push_back({job, {{"chunks", 5}}, {{17, 3, 1, {0, 2}}}});
+  const auto read = telemetry::from_json(telemetry::to_json(report));
+  EXPECT_EQ(telemetry::to_json(report), telemetry::to_json(read));
+  EXPECT_NE(std::string::npos, telemetry::to_table(read).find("operation 17, chunk 3 (slot 1) waits for ranks 0, 2"));
+  EXPECT_EQ(ErrorCode::internal, error_of([] { static_cast<void>(telemetry::from_json("{")); }).code());
+  EXPECT_EQ(ErrorCode::internal, error_of([] { static_cast<void>(telemetry::from_json("{}")); }).code());
+}
+
+}  // namespace
+}  // namespace netsum::control
