@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -20,6 +21,37 @@ constexpr const char* left_key = "left";
 std::optional<std::chrono::milliseconds> given(std::chrono::milliseconds timeout) {
   if (timeout == c10d::kUnsetTimeout) return std::nullopt;
   return timeout;
+}
+
+// Says in the store that this rank has left, and returns when `all` have, or after the patience of a shard: another rank may
+// still wait for a result that was lost on its way. A thread of its own asks, because a store whose host hangs never
+// answers.
+void say_goodbye(const c10::intrusive_ptr<c10d::Store>& store, std::int64_t all) {
+  const auto until = Stopwatch::Clock::now() + shard_patience;
+  std::promise<void> over;
+  std::future<void> waited = over.get_future();
+  std::thread([store = store, all, until, over = std::move(over)]() mutable {
+    try {
+      std::int64_t left = store->add(left_key, 1);
+      while (left < all && Stopwatch::Clock::now() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        left = store->add(left_key, 0);
+      }
+    } catch (const std::exception&) {
+      // The store went first (its process ended): the others are gone too, or learn it from their heartbeats.
+    }
+    store.reset();
+    over.set_value();
+  }).detach();
+  waited.wait_until(until);
+}
+
+std::string describe(const std::vector<at::Tensor>& tensors) {
+  std::string text;
+  for (const at::Tensor& tensor : tensors) {
+    text += (text.empty() ? " of " : ", ") + std::to_string(tensor.numel()) + " " + c10::toString(tensor.scalar_type());
+  }
+  return text;
 }
 
 bool nothing_in(const std::vector<at::Tensor>& tensors) {
@@ -78,19 +110,9 @@ Group<Base>::~Group() {
 template <class Base>
 void Group<Base>::shutdown() {
   if (!is_ours() || closed_.exchange(true)) return;
+  const bool failed = queue_ && queue_->failed();
   queue_.reset();
-  if (decision_.path == "switch") {
-    try {
-      store_->add(left_key, 1);
-      // Another rank may still wait for a result that was lost on its way: the shard stays until all have left.
-      const auto until = Stopwatch::Clock::now() + shard_patience;
-      while (shard_ && store_->add(left_key, 0) < this->getSize() && Stopwatch::Clock::now() < until) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
-    } catch (const std::exception&) {
-      // The store went first (its process ended): the others are gone too, or learn it from their heartbeats.
-    }
-  }
+  if (decision_.path == "switch" && !failed) say_goodbye(store_, shard_ ? this->getSize() : 0);
   shard_.reset();
   gloo_.reset();
   store_.reset();
@@ -174,7 +196,8 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
     };
   }
   // The group outlives the work: Gloo's destructor, which the group's runs, waits for its own threads.
-  return after(inner, this->getRank(), type, "all_reduce over Gloo", tensors, std::move(then), [this] { stopwatch_.end(); });
+  return after(inner, this->getRank(), type, "all_reduce" + describe(tensors) + " over Gloo", tensors, std::move(then),
+               [this] { stopwatch_.end(); });
 }
 
 template <class Base>
@@ -196,7 +219,7 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
   if (average) gloo_options.reduceOp = c10d::ReduceOp::SUM;
   const WorkPtr inner = gloo("reduce").reduce(summable, gloo_options);
   if (this->getRank() != options.rootRank || (!average && !converted)) return inner;
-  return after(inner, this->getRank(), c10d::OpType::REDUCE, "reduce over Gloo", tensors,
+  return after(inner, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors) + " over Gloo", tensors,
                [tensors, summable, average, size = this->getSize()]() mutable {
                  for (std::size_t i = 0; i < tensors.size(); ++i) {
                    if (average) divide(summable[i], size);

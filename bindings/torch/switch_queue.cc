@@ -100,6 +100,7 @@ void SwitchQueue::complete_in_order() {
     }
     stopwatch_.end();
     if (error) {
+      failed_ = true;
       next.work->fail(error);
     } else {
       next.work->complete();

@@ -37,6 +37,7 @@ class SwitchQueue {
   // The last work that was issued; it ends after all others. Null if there was none.
   [[nodiscard]] c10::intrusive_ptr<GroupWork> last() const;
 
+  [[nodiscard]] bool failed() const { return failed_.load(); }  // an operation ended in an error
   [[nodiscard]] Statistics statistics() const { return communicator_.statistics(); }
   [[nodiscard]] std::string placement() const { return communicator_.placement(); }
   [[nodiscard]] std::uint64_t operations() const { return operations_.load(); }
@@ -57,6 +58,7 @@ class SwitchQueue {
   Communicator communicator_;
   Stopwatch& stopwatch_;
   std::atomic<std::uint64_t> operations_{0}, bytes_{0};
+  std::atomic<bool> failed_{false};
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
   mutable std::mutex mutex_;  // of the four below

@@ -8,6 +8,7 @@ import datetime
 import inspect
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ RESULT = "result: "
 class Rank:
     def __init__(self, process, rank, errors):
         self.process, self.rank, self.errors = process, rank, errors
-        self.output, self.status, self.ended = "", None, None
+        self.output, self.status = "", None
 
     @property
     def result(self):
@@ -63,7 +64,7 @@ def run(case, ranks, seconds=60, environment=None, of_rank=None, expect_failure=
         errors = os.path.join(directory, f"stderr.{rank}")
         with open(errors, "w", encoding="utf-8") as file:
             process = subprocess.Popen([sys.executable, script, "--case", case], env=variables, stdout=subprocess.PIPE,
-                                       stderr=file, text=True, start_new_session=True)
+                                       stderr=file, start_new_session=True)
         started.append(Rank(process, rank, errors))
     deadline = time.monotonic() + seconds
     _collect(started, deadline, on_line)
@@ -81,35 +82,30 @@ def run(case, ranks, seconds=60, environment=None, of_rank=None, expect_failure=
 
 def _collect(ranks, deadline, on_line):
     """Reads all outputs until every process has ended or the deadline has passed; then kills what is left, with its children."""
-    import selectors
-
     with selectors.DefaultSelector() as selector:
-        partial = {}
+        unread = {rank.rank: "" for rank in ranks}
         for rank in ranks:
             os.set_blocking(rank.process.stdout.fileno(), False)
             selector.register(rank.process.stdout, selectors.EVENT_READ, rank)
-            partial[rank.rank] = ""
-        while time.monotonic() < deadline and any(r.status is None for r in ranks):
-            for key, _ in selector.select(0.05):
-                text = key.fileobj.read()
+
+        def read(wait):
+            for key, _ in selector.select(wait):
+                text = os.read(key.fd, 1 << 16).decode()
                 if not text:
                     selector.unregister(key.fileobj)
-                    continue
                 key.data.output += text
-                partial[key.data.rank] += text
-                *lines, partial[key.data.rank] = partial[key.data.rank].split("\n")
+                *lines, unread[key.data.rank] = (unread[key.data.rank] + text).split("\n")
                 for line in lines:
                     if on_line:
                         on_line(key.data, line)
+
+        while time.monotonic() < deadline and any(r.status is None for r in ranks):
+            read(0.05)
             for rank in ranks:
-                if rank.status is None and rank.process.poll() is not None:
-                    rank.status, rank.ended = rank.process.returncode, time.monotonic()
+                if rank.status is None:
+                    rank.status = rank.process.poll()
+        read(0)  # a child that outlives its rank holds the pipe: what the rank wrote is there, the end is not
     for rank in ranks:
-        try:
-            rest = rank.process.stdout.read()
-            rank.output += rest or ""
-        except (OSError, ValueError):
-            pass
         try:  # the session: DataLoader workers of a killed rank too
             os.killpg(rank.process.pid, signal.SIGKILL)
         except ProcessLookupError:

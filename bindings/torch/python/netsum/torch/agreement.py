@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 from dataclasses import asdict
 from datetime import timedelta
 
@@ -29,27 +30,34 @@ class Agreement:
     def round(self, name, report, judge):
         """Publishes `report`; returns what rank 0's judge(reports by rank) says."""
         self.store.set(f"{name}/{self.rank}", json.dumps(report))
+        self.store.add(f"{name}/came/{self.rank}", 1)
+        self.store.add(f"{name}/came", 1)
         if self.rank == 0:
-            try:
-                self.store.wait([f"{name}/{r}" for r in range(self.size)], self.timeout)
+            if self._reaches(f"{name}/came", self.size, self.timeout):
                 verdict = judge([json.loads(self.store.get(f"{name}/{r}")) for r in range(self.size)])
-            except RuntimeError as error:
-                verdict = {"error": f"not all ranks came to set up the group ({self._missing(name)} missing): {error}"}
-            self.store.set(f"{name}/all", json.dumps(verdict))
-        self.store.wait([f"{name}/all"], self.timeout + timedelta(seconds=2))
-        verdict = json.loads(self.store.get(f"{name}/all"))
+            else:
+                missing = [str(r) for r in range(self.size) if self.store.add(f"{name}/came/{r}", 0) == 0]
+                verdict = {"error": f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(missing)} of {self.size} did not come "
+                                    f"to set up the group within {self.timeout.total_seconds():g} s"}
+            self.store.set(f"{name}/verdict", json.dumps(verdict))
+            self.store.add(f"{name}/decided", 1)
+        elif not self._reaches(f"{name}/decided", 1, 2 * self.timeout):  # rank 0 may have started later
+            raise RuntimeError(f"netsum: rank 0 did not set up the group within {self.timeout.total_seconds():g} s")
+        verdict = json.loads(self.store.get(f"{name}/verdict"))
         if "error" in verdict:
             raise RuntimeError(f"netsum: {verdict['error']}")
         return verdict
 
-    def _missing(self, name):
-        missing = []
-        for rank in range(self.size):
-            try:
-                self.store.wait([f"{name}/{rank}"], timedelta(milliseconds=10))
-            except RuntimeError:
-                missing.append(str(rank))
-        return ("rank " if len(missing) == 1 else "ranks ") + ", ".join(missing)
+    def _reaches(self, counter, value, timeout):
+        """Whether the store's counter reaches `value` in time. Asked, not waited for: a TCPStore's connection is unusable after
+        a wait that timed out."""
+        until, pause = time.monotonic() + timeout.total_seconds(), 0.002
+        while self.store.add(counter, 0) < value:
+            if time.monotonic() > until:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return True
 
 
 def fresh(store, rank):
@@ -169,7 +177,7 @@ def build(store, rank, size, timeout, make_gloo):
     group = _C.ProcessGroup(gloo=gloo, connection=connection, shard=shard, store=PrefixStore("end", store), path=path,
                             reason=reason, job=plan["job"] if path == "switch" else "", mode=plan["mode"],
                             switches=",".join(addresses) if path == "switch" else "")
-    forks.keep_from_children(before)
+    forks.keep_from_children(before, store)
 
     if path == "switch":
         line = f"all-reduce of {size} ranks goes through the switch: {reason} (job {plan['job']})"

@@ -13,8 +13,8 @@ import stat
 _inherited = {}  # descriptor -> inode of the socket that was opened
 
 
-def network_sockets():
-    """{descriptor: inode} of this process's internet sockets."""
+def network_sockets(port=None):
+    """{descriptor: inode} of this process's internet sockets; of those with `port` at one of their ends, if it is given."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
@@ -23,18 +23,30 @@ def network_sockets():
             if not stat.S_ISSOCK(status.st_mode):
                 continue
             with socket.socket(fileno=os.dup(descriptor)) as copy:
-                if copy.family in (socket.AF_INET, socket.AF_INET6):
+                if copy.family in (socket.AF_INET, socket.AF_INET6) and (port is None or port in _ports(copy)):
                     found[descriptor] = status.st_ino
         except OSError:  # closed meanwhile
             continue
     return found
 
 
-def keep_from_children(before):
-    """Marks the sockets that were opened since `before`, an earlier network_sockets()."""
+def _ports(connection):
+    yield connection.getsockname()[1]
+    try:
+        yield connection.getpeername()[1]
+    except OSError:  # it listens
+        return
+
+
+def keep_from_children(before, store):
+    """Marks the sockets that were opened since `before`, an earlier network_sockets(), and those of the store."""
     for descriptor, inode in network_sockets().items():
         if before.get(descriptor) != inode:
             _inherited[descriptor] = inode
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if hasattr(store, "port"):
+        _inherited.update(network_sockets(store.port))
 
 
 def _after_fork_in_child():

@@ -1,0 +1,124 @@
+"""Several process groups, groups of some of the ranks, groups that are destroyed and built again."""
+
+import os
+import unittest
+
+import torch_support
+from torch_support import Switch, free_port, init, run
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def case_subgroups(rank, size):
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+    halves = [dist.new_group([0, 2]), dist.new_group([1, 2, 3])]
+    alone = dist.new_group([0])
+    again = dist.new_group()
+    for _ in range(20):
+        for group, members in zip(halves, ([0, 2], [1, 2, 3])):
+            if rank in members:
+                tensor = torch.full((777,), float(rank + 1))
+                dist.all_reduce(tensor, group=group)
+                assert (tensor == sum(m + 1 for m in members)).all()
+        tensor = torch.full((777,), float(rank + 1))
+        works = [dist.all_reduce(t, group=g, async_op=True) for t, g in ((tensor, None), (tensor.clone(), again))]
+        for work in works:
+            work.wait()
+        assert (tensor == size * (size + 1) / 2).all()
+    if rank == 0:
+        tensor = torch.ones(5)
+        dist.all_reduce(tensor, group=alone)
+        assert (tensor == 1).all() and netsum.torch.statistics(alone)["path"] == "gloo"
+    jobs = [netsum.torch.statistics(g)["job"] for g, members in ((None, range(4)), (again, range(4)), (halves[0], [0, 2]),
+                                                                (halves[1], [1, 2, 3])) if rank in members]
+    assert len(set(jobs)) == len(jobs) and all(jobs), jobs
+    if rank in (0, 2):
+        dist.destroy_process_group(halves[0])
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert (tensor == size).all()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def case_built_again(rank, size):
+    """The same process builds, destroys and builds its world; threads and descriptors do not pile up."""
+    import torch
+    import torch.distributed as dist
+    counts = []
+    for round_number in range(4):
+        os.environ["MASTER_PORT"] = os.environ["PORTS"].split(",")[round_number]
+        init()
+        tensor = torch.full((1000,), float(rank + round_number))
+        dist.all_reduce(tensor)
+        assert (tensor == sum(r + round_number for r in range(size))).all()
+        dist.barrier()
+        dist.destroy_process_group()
+        counts.append((threads(), len(os.listdir("/proc/self/fd"))))
+    return counts
+
+
+def case_same_store(rank, size):
+    """Groups of the same name in the same store: the second must not read what the first one wrote."""
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0, datetime.timedelta(seconds=30))
+    jobs = []
+    for round_number in range(3):
+        group = netsum.torch._create(dist.PrefixStore("same", store), rank, size, datetime.timedelta(seconds=30))
+        tensor = torch.full((1000,), float(rank + round_number))
+        group.allreduce([tensor]).wait()
+        assert (tensor == sum(r + round_number for r in range(size))).all()
+        jobs.append(group._netsum_statistics()["job"])
+        group.barrier().wait()
+        del group
+    assert len(set(jobs)) == 3, jobs
+
+
+def case_left_open(rank, size):
+    """A program that ends without destroying its group ends all the same."""
+    import torch
+    import torch.distributed as dist
+    init()
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    assert (tensor == size).all()
+
+
+class Groups(unittest.TestCase):
+    def test_subgroups_over_a_switch(self):
+        with Switch() as switch:
+            run("subgroups", 4, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})
+
+    def test_subgroups_without_a_switch_running(self):
+        run("subgroups", 4)
+
+    def test_built_again(self):
+        ports = {"PORTS": ",".join(str(free_port()) for _ in range(4))}
+        for environment in ({}, {"NETSUM_MODE": "off"}):
+            for rank in run("built_again", 2, environment=ports | environment):
+                (first_threads, first_descriptors), *_, (last_threads, last_descriptors) = rank.result[1:]
+                self.assertLessEqual(last_threads, first_threads, rank.result)
+                self.assertLessEqual(last_descriptors, first_descriptors + 2, rank.result)
+
+    def test_same_store(self):
+        run("same_store", 2)
+
+    def test_left_open(self):
+        with Switch() as switch:
+            for environment in ({"NETSUM_SWITCH": switch.address}, {}):
+                run("left_open", 3, seconds=30, environment=environment | {"NETSUM_MODE": "force"})
+
+
+if __name__ == "__main__":
+    torch_support.main()

@@ -1,0 +1,132 @@
+"""Unmodified DistributedDataParallel over the backend: the same training as over Gloo, and all ranks bit for bit alike."""
+
+import unittest
+
+import torch_support
+from torch_support import Switch, init, run
+
+
+def train(group, rank, size, steps=6, hook=None, unused=False, accumulate=False, dtype=None):
+    import contextlib
+
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 700))
+            self.second = nn.Linear(700, 500)
+            self.spare = nn.Linear(700, 500)
+            self.last = nn.Linear(500, 10)
+
+        def forward(self, images, step):
+            middle = self.spare if unused and step % 2 else self.second
+            return self.last(torch.relu(middle(torch.relu(self.first(images)))))
+
+    torch.manual_seed(7)
+    model = Net()
+    if not unused:
+        model.spare = None
+    if dtype:
+        model = model.to(dtype)
+    # Small first bucket: several buckets, whose sizes change after the first step.
+    parallel = DistributedDataParallel(model, process_group=group, bucket_cap_mb=1, find_unused_parameters=unused)
+    if hook:
+        parallel.register_comm_hook(group, hook)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05, momentum=0.9)
+    data = torch.Generator().manual_seed(rank)
+    for step in range(steps):
+        images = torch.randn(8, 1, 8, 8, generator=data).to(dtype or torch.float32)
+        labels = torch.randint(0, 10, (8,), generator=data)
+        with parallel.no_sync() if accumulate and step % 2 == 0 else contextlib.nullcontext():
+            nn.functional.cross_entropy(parallel(images, step).float(), labels).backward()
+        if not accumulate or step % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    return torch.cat([p.detach().reshape(-1).float() for p in parallel.parameters()])
+
+
+def case_equal_to_gloo(rank, size):
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    import netsum.torch
+    init()
+    gloo = dist.new_group(backend="gloo")
+    world = dist.distributed_c10d._get_default_group()
+    for options, tolerance in (({}, 1e-5), ({"unused": True}, 1e-5), ({"accumulate": True}, 1e-5),
+                               ({"hook": default_hooks.allreduce_hook}, 1e-5),
+                               ({"hook": default_hooks.fp16_compress_hook}, 2e-3)):
+        ours, theirs = train(world, rank, size, **options), train(gloo, rank, size, **options)
+        assert torch.allclose(ours, theirs, atol=tolerance), (options, (ours - theirs).abs().max())
+        everyone = [torch.empty_like(ours) for _ in range(size)]
+        dist.all_gather(everyone, ours, group=gloo)
+        assert all(torch.equal(everyone[0], other) for other in everyone), options
+    train(world, rank, size, dtype=torch.bfloat16)  # Gloo alone cannot
+    counted = netsum.torch.statistics()
+    assert counted["switch_operations"] > 50, counted
+    dist.destroy_process_group()
+    return counted["path"]
+
+
+def case_data_loader(rank, size):
+    """Forked loader workers beside the group's threads and sockets, for several epochs, and a group used in a child."""
+    import os
+
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data.distributed import DistributedSampler
+
+    class Numbers(Dataset):
+        def __len__(self):
+            return 96
+
+        def __getitem__(self, i):
+            return torch.tensor([float(i)])
+
+    init()
+    dataset = Numbers()
+    loader = DataLoader(dataset, batch_size=8, num_workers=2, sampler=DistributedSampler(dataset, shuffle=False))
+    for _ in range(3):
+        total = torch.zeros(1)
+        for batch in loader:
+            part = batch.sum().reshape(1)
+            dist.all_reduce(part)
+            total += part
+        assert total.item() == 95 * 96 / 2, total
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            dist.all_reduce(torch.ones(1))
+        except RuntimeError as error:
+            status = 0 if "fork()" in str(error) else 2
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert (tensor == size).all()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+class Training(unittest.TestCase):
+    def test_equal_to_gloo_over_a_switch(self):
+        with Switch() as switch:
+            ranks = run("equal_to_gloo", 2, seconds=120, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})
+            self.assertEqual("switch", ranks[0].result)
+
+    def test_equal_to_gloo_without_a_switch_running(self):
+        ranks = run("equal_to_gloo", 3, seconds=120)
+        self.assertEqual("switch", ranks[0].result)
+
+    def test_data_loader_workers(self):
+        run("data_loader", 2)
+
+
+if __name__ == "__main__":
+    torch_support.main()
