@@ -81,9 +81,11 @@ Hello Client::hello(std::chrono::milliseconds deadline) {
   proto::HelloReply reply;
   const grpc::Status status = impl_->stub->Hello(&context, {}, &reply);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    const std::string& ca = impl_->options.tls_ca;
     throw Error(ErrorCode::unreachable, "aggregator " + impl_->options.address + " was not reachable within " +
-                                            std::to_string(deadline.count()) +
-                                            " ms: is `netsum switch` running there, and the port open?");
+                                            std::to_string(deadline.count()) + " ms" +
+                                            (ca.empty() ? " without TLS" : " over TLS with the CA " + ca) +
+                                            ": is `netsum switch` running there, and the port open?");
   }
   impl_->check(status);
   Hello hello;

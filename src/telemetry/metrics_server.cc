@@ -41,7 +41,8 @@ class Collector final : public prometheus::Collectable {
                           is_gauge ? MetricType::Gauge : MetricType::Counter,
                           {}};
       for (const JobReport& job : report.jobs) {
-        if (i >= job.counters.size()) continue;
+        // A failed job is no longer on the lanes, and its name may be that of the next: one sample a name.
+        if (i >= job.counters.size() || !job.job.failure.empty()) continue;
         const std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};
         const auto value = job.counters[i].second;
         family.metric.push_back(is_gauge ? gauge_of(labels, static_cast<double>(value)) : counter_of(labels, value));
