@@ -41,7 +41,8 @@ class Agreement:
                                     f"to set up the group within {self.timeout.total_seconds():g} s"}
             self.store.set(f"{name}/verdict", json.dumps(verdict))
             self.store.add(f"{name}/decided", 1)
-        elif not self._reaches(f"{name}/decided", 1, 2 * self.timeout):  # rank 0 may have started later
+        elif not self._reaches(f"{name}/decided", 1, 3 * self.timeout):
+            # Rank 0 has the better words, and may have waited twice: for the store's clients too, if it serves the store.
             raise RuntimeError(f"netsum: rank 0 did not set up the group within {self.timeout.total_seconds():g} s")
         verdict = json.loads(self.store.get(f"{name}/verdict"))
         if "error" in verdict:
