@@ -1,0 +1,321 @@
+// The worker with hand-made packets: what it sends, what it believes, and when it repeats itself. Whole clusters are in
+// tests/property.
+#include "protocol/switchml/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <numeric>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace netsum::switchml {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t job_epoch = 77;
+constexpr std::uint32_t folded = 0xabcd;
+
+Endpoint endpoint(std::uint16_t port) {
+  Endpoint e;
+  e.port = port;
+  return e;
+}
+
+class Recorder final : public Sink {
+ public:
+  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
+    EXPECT_EQ(to, endpoint(1));
+    return sent.emplace_back(bytes);
+  }
+  void multicast(std::span<const std::byte>, std::span<const Endpoint>) override { FAIL(); }
+  void flush() override {}
+
+  std::deque<std::vector<std::byte>> sent;
+};
+
+class WorkerTest : public ::testing::Test {
+ protected:
+  static WorkerConfig config() {
+    WorkerConfig c;
+    c.job_epoch = job_epoch;
+    c.rank = 1;
+    c.world_size = 3;
+    c.rank_epoch = 5;
+    c.folded_epochs = folded;
+    c.slots = 2;
+    c.aggregator = endpoint(1);
+    return c;
+  }
+
+  void submit(std::uint64_t number, std::size_t elements) {
+    values.emplace_back(elements);
+    std::iota(values.back().begin(), values.back().end(), 0);
+    stream::Operation operation;
+    operation.number = number;
+    operation.dtype = DType::int32;
+    operation.elements = elements;
+    operation.data = values.back().data();
+    ASSERT_TRUE(worker.submit(operation, now, sink));
+  }
+
+  // The oldest datagram that was sent and not looked at.
+  wire::ChunkPacket take(wire::Type type = wire::Type::contribution) {
+    EXPECT_FALSE(sink.sent.empty());
+    if (sink.sent.empty()) return {};
+    kept.push_back(std::move(sink.sent.front()));
+    sink.sent.pop_front();
+    wire::Common common;
+    wire::ChunkPacket packet;
+    EXPECT_EQ(wire::parse_common(kept.back(), common), wire::ParseError::none);
+    EXPECT_EQ(wire::parse_chunk(kept.back(), common, packet), wire::ParseError::none);
+    EXPECT_EQ(common.type, type);
+    EXPECT_EQ(common.rank, 1);
+    EXPECT_EQ(common.rank_epoch, 5U);
+    return packet;
+  }
+
+  // The result of a contribution: `value` everywhere.
+  static std::vector<std::byte> result(wire::ChunkHeader header, std::int32_t value,
+                                       wire::Common common = {wire::Type::result, 0, job_epoch, folded}) {
+    std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
+    wire::write_chunk_header(packet, common, header);
+    for (std::size_t i = 0; i < header.elements; ++i) {
+      store_le(packet.data() + wire::chunk_header_bytes + 4 * i, static_cast<std::uint32_t>(value));
+    }
+    wire::seal(packet);
+    return packet;
+  }
+
+  void receive(const std::vector<std::byte>& packet, const Endpoint& source = endpoint(1)) {
+    const RxView view{packet, source};
+    worker.on_packets({&view, 1}, now, sink);
+  }
+
+  void wait() { worker.on_timer(now = worker.next_timeout(), sink); }
+
+  Time now{1s};
+  Recorder sink;
+  Worker worker{config()};
+  std::deque<std::vector<std::int32_t>> values;
+  std::deque<std::vector<std::byte>> kept;
+};
+
+TEST_F(WorkerTest, FillsItsWindowAndNoMore) {
+  submit(0, 1000);
+  for (std::uint32_t chunk = 0; chunk < 2; ++chunk) {
+    const auto sent = take();
+    EXPECT_EQ(sent.header.operation, 0U);
+    EXPECT_EQ(sent.header.chunk, chunk);
+    EXPECT_EQ(sent.header.slot, chunk);
+    EXPECT_EQ(sent.header.version, 0);
+    EXPECT_EQ(sent.header.elements, 256);
+    EXPECT_EQ(load_le<std::uint32_t>(sent.payload.data() + 4), chunk * 256 + 1);
+  }
+  EXPECT_TRUE(sink.sent.empty());
+}
+
+// Alg. 4: a result makes its slot send the chunk one window further, in the slot's other version.
+TEST_F(WorkerTest, AResultMovesItsSlotOn) {
+  submit(0, 700);
+  static_cast<void>(take());
+  const auto second = take();
+  receive(result(second.header, 42));
+  EXPECT_TRUE(sink.sent.empty());  // slot 1 has no third chunk: chunk 2 belongs to slot 0
+  EXPECT_EQ(values[0][256], 42);
+  EXPECT_EQ(values[0][255], 255);
+  EXPECT_EQ(values[0][512], 512);
+}
+
+TEST_F(WorkerTest, EndsAnOperationOnce) {
+  submit(0, 600);
+  const auto first = take(), second = take();
+  receive(result(first.header, 1));
+  const auto third = take();
+  EXPECT_EQ(third.header.chunk, 2U);
+  EXPECT_EQ(third.header.slot, 0);
+  EXPECT_EQ(third.header.version, 1);
+  EXPECT_EQ(third.header.elements, 600 - 512);
+  receive(result(third.header, 3));
+  EXPECT_TRUE(worker.take_completed().empty());
+  receive(result(second.header, 2));
+  receive(result(second.header, 9));
+  EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{0});
+  EXPECT_TRUE(worker.take_completed().empty());
+  EXPECT_TRUE(worker.idle());
+  EXPECT_EQ(values[0][0], 1);
+  EXPECT_EQ(values[0][300], 2);
+  EXPECT_EQ(values[0][599], 3);
+  EXPECT_EQ(worker.counters().stale, 1U);
+}
+
+TEST_F(WorkerTest, BelievesOnlyItsOwnSwitchAndJob) {
+  submit(0, 256);
+  const auto header = take().header;
+  const auto untouched = values[0];
+  receive(result(header, 9), endpoint(2));
+  receive(result(header, 9, {wire::Type::result, 0, job_epoch + 1, folded}));
+  receive(result(header, 9, {wire::Type::result, 0, job_epoch, folded + 1}));
+  EXPECT_EQ(worker.counters().foreign, 3U);
+  receive(result(header, 9, {wire::Type::contribution, 0, job_epoch, folded}));
+  const auto differs = [&](auto change) {
+    wire::ChunkHeader other = header;
+    change(other);
+    receive(result(other, 9));
+  };
+  differs([](auto& h) { h.operation = 1; });
+  differs([](auto& h) { h.chunk = 1; });
+  differs([](auto& h) { h.version = 1; });
+  differs([](auto& h) { h.slot = 1; });
+  differs([](auto& h) { h.slot = 2; });
+  differs([](auto& h) { h.slot = 0xffff; });
+  differs([](auto& h) { h.signature ^= 1; });
+  differs([](auto& h) { h.elements = 255; });
+  differs([](auto& h) { h.elements = 257; });
+  auto damaged = result(header, 9);
+  damaged.back() ^= std::byte{1};
+  receive(damaged);
+  for (std::size_t length = 0; length < damaged.size(); length += 13) {
+    auto cut = result(header, 9);
+    cut.resize(length);
+    receive(cut);
+  }
+  EXPECT_EQ(values[0], untouched);
+  EXPECT_FALSE(worker.idle());
+  EXPECT_FALSE(worker.failure());
+  EXPECT_EQ(worker.counters().results, 0U);
+  receive(result(header, 9));
+  EXPECT_TRUE(worker.idle());
+}
+
+// §4.6: values wait for the exponent that all ranks share, and are scaled by it.
+TEST_F(WorkerTest, AsksForTheExponentFirst) {
+  std::vector<float> real(256, 1.0F);
+  stream::Operation operation;
+  operation.elements = real.size();
+  operation.data = real.data();
+  ASSERT_TRUE(worker.submit(operation, now, sink));
+  const auto asked = take(wire::Type::exponent_contribution);
+  ASSERT_EQ(asked.header.exponents, 1);
+  EXPECT_EQ(asked.header.elements, 0);
+  const auto answer = [&](std::uint8_t exponent) {
+    std::vector<std::byte> packet(wire::chunk_packet_bytes(asked.header));
+    wire::write_chunk_header(packet, {wire::Type::exponent_result, 0, job_epoch, folded}, asked.header);
+    packet[wire::chunk_header_bytes] = std::byte{exponent};
+    wire::seal(packet);
+    receive(packet);
+    return take();
+  };
+  const auto own = static_cast<std::uint8_t>(asked.exponents[0]);
+  const auto contribution = answer(static_cast<std::uint8_t>(own + 3));  // another rank has values eight times as large
+  EXPECT_EQ(contribution.header.version, 1);
+  const auto scaled = static_cast<std::int32_t>(load_le<std::uint32_t>(contribution.payload.data()));
+  EXPECT_GT(scaled, 0);
+  receive(result(contribution.header, 3 * scaled));
+  EXPECT_EQ(real, std::vector<float>(256, 3.0F));
+  EXPECT_EQ(worker.counters().exponent_rounds, 1U);
+}
+
+// Alg. 4, l. 20: the same bytes again, later and later.
+TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
+  submit(0, 256);
+  const auto first = sink.sent.front();
+  sink.sent.clear();
+  const Time began = now;
+  EXPECT_EQ(worker.next_timeout(), began + 20ms);
+  worker.on_timer(now + 20ms - 1ns, sink);
+  EXPECT_TRUE(sink.sent.empty());
+  for (const Duration expected : {20ms, 60ms, 140ms, 300ms, 550ms, 800ms}) {
+    wait();
+    EXPECT_EQ(now - began, expected);
+    ASSERT_EQ(sink.sent.size(), 1U);
+    EXPECT_EQ(sink.sent.front(), first);
+    sink.sent.clear();
+  }
+  EXPECT_EQ(worker.counters().retransmissions, 6U);
+  wire::Common common;
+  wire::ChunkPacket packet;
+  ASSERT_EQ(wire::parse_common(first, common), wire::ParseError::none);
+  ASSERT_EQ(wire::parse_chunk(first, common, packet), wire::ParseError::none);
+  receive(result(packet.header, 1));
+  wait();
+  EXPECT_TRUE(sink.sent.empty());
+  EXPECT_EQ(worker.next_timeout(), never);
+}
+
+TEST_F(WorkerTest, AnAnswerThatNamesTheMissingQuietensAllButTheOldest) {
+  submit(0, 512);
+  const auto oldest = take(), other = take();
+  RankSet missing;
+  missing.insert(2);
+  now += 5ms;
+  for (const auto& header : {oldest.header, other.header}) {
+    std::vector<std::byte> packet(wire::waiting_bytes);
+    wire::write_waiting(
+        packet, {{wire::Type::waiting, 0, job_epoch, folded}, header.operation, header.chunk, header.slot, false, missing});
+    receive(packet);
+  }
+  const auto stall = worker.oldest_stall();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->missing, missing);
+  EXPECT_EQ(stall->chunk, 0U);
+  EXPECT_EQ(stall->told, now);
+  const Time quiet_until = now + config().held_timeout;
+  while (now + 300ms < quiet_until) {
+    wait();
+    while (!sink.sent.empty()) EXPECT_EQ(take().header.chunk, 0U);
+  }
+  // Somebody is back: the other's answer may be the one that was lost, and is not waited for so long any more.
+  const Time back = now;
+  receive(result(oldest.header, 1));
+  EXPECT_LE(worker.next_timeout(), back + 20ms);
+  wait();
+  EXPECT_EQ(take().header.chunk, 1U);
+}
+
+TEST_F(WorkerTest, FailuresAreToldAndEndTheRepeats) {
+  submit(0, 256);
+  sink.sent.clear();
+  std::vector<std::byte> packet(wire::mismatch_bytes);
+  wire::write_mismatch(packet, {{wire::Type::mismatch, 0, job_epoch, folded}, 0, 0, 11, 22, 1, 2});
+  receive(packet);
+  ASSERT_TRUE(worker.failure());
+  EXPECT_EQ(worker.failure()->kind, WorkerFailure::Kind::mismatch);
+  EXPECT_EQ(worker.failure()->first_rank, 1U);
+  EXPECT_EQ(worker.failure()->second_rank, 2U);
+  wait();
+  EXPECT_TRUE(sink.sent.empty());
+  EXPECT_EQ(worker.next_timeout(), never);
+}
+
+TEST_F(WorkerTest, ASwitchThatDoesNotKnowTheJobIsAFailure) {
+  submit(3, 256);
+  std::vector<std::byte> other(wire::common_bytes), own(wire::common_bytes);
+  wire::write_unknown_job(other, job_epoch + 1);
+  wire::write_unknown_job(own, job_epoch);
+  receive(other);
+  receive(own, endpoint(2));
+  EXPECT_FALSE(worker.failure());
+  receive(own);
+  ASSERT_TRUE(worker.failure());
+  EXPECT_EQ(worker.failure()->kind, WorkerFailure::Kind::unknown_job);
+  EXPECT_EQ(worker.failure()->operation, 3U);
+}
+
+TEST_F(WorkerTest, TakesSoManyOperationsAtOnce) {
+  stream::Operation barrier;
+  barrier.collective = stream::Collective::barrier;
+  for (barrier.number = 0; barrier.number < Worker::max_operations; ++barrier.number) {
+    ASSERT_TRUE(worker.submit(barrier, now, sink)) << barrier.number;
+  }
+  EXPECT_FALSE(worker.submit(barrier, now, sink));
+  receive(result(take().header, 0));
+  EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{0});
+  EXPECT_TRUE(worker.submit(barrier, now, sink));
+}
+
+}  // namespace
+}  // namespace netsum::switchml
