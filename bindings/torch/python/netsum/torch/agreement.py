@@ -41,10 +41,14 @@ class Agreement:
                                     f"to set up the group within {self.timeout.total_seconds():g} s"}
             self.store.set(f"{name}/verdict", json.dumps(verdict))
             self.store.add(f"{name}/decided", 1)
+            if "error" in verdict:  # this process may end now, and the store with it: the others read first
+                self._reaches(f"{name}/read", self.store.add(f"{name}/came", 0) - 1, timedelta(seconds=2))
         elif not self._reaches(f"{name}/decided", 1, 3 * self.timeout):
             # Rank 0 has the better words, and may have waited twice: for the store's clients too, if it serves the store.
             raise RuntimeError(f"netsum: rank 0 did not set up the group within {self.timeout.total_seconds():g} s")
         verdict = json.loads(self.store.get(f"{name}/verdict"))
+        if self.rank != 0:
+            self.store.add(f"{name}/read", 1)
         if "error" in verdict:
             raise RuntimeError(f"netsum: {verdict['error']}")
         return verdict
