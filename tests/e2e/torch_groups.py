@@ -85,6 +85,24 @@ def case_same_store(rank, size):
     assert len(set(jobs)) == 3, jobs
 
 
+def case_built_again_in_one_store(rank, size):
+    """As under torchrun, whose store outlives the groups: torch 1.13 alone times out in the second round."""
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0, datetime.timedelta(seconds=30))
+    for round_number in range(3):
+        init(seconds=15, store=store, rank=rank, world_size=size)
+        pair = dist.new_group([0, 1])
+        tensor = torch.full((1000,), float(rank + round_number))
+        if rank < 2:
+            dist.all_reduce(tensor, group=pair)
+        dist.all_reduce(tensor)
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def case_left_open(rank, size):
     """A program that ends without destroying its group ends all the same."""
     import torch
@@ -113,6 +131,9 @@ class Groups(unittest.TestCase):
 
     def test_same_store(self):
         run("same_store", 2)
+
+    def test_built_again_in_one_store(self):
+        run("built_again_in_one_store", 3)
 
     def test_left_open(self):
         with Switch() as switch:

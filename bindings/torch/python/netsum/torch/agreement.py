@@ -13,7 +13,9 @@ import time
 from dataclasses import asdict
 from datetime import timedelta
 
+import torch.distributed
 from torch.distributed import PrefixStore
+from torch.distributed.distributed_c10d import STORE_BASED_BARRIER_PREFIX
 
 from . import _C, forks
 from .settings import SettingError, Settings, from_environment, split_address
@@ -155,9 +157,23 @@ def _reach(addresses, seconds):
     return None
 
 
+def _forget_barriers(group_store):
+    """torch 1.x ends init_process_group with a barrier that counts in the store and never resets the count: a second one in the
+    same store (torchrun's) waits for a number that is already exceeded. All ranks are on their way to that barrier when rank 0
+    calls this, so nobody's count is lost."""
+    store = group_store.underlying_store
+    number = 1
+    try:
+        while store.delete_key(f"{STORE_BASED_BARRIER_PREFIX}:{number}"):
+            number += 1
+    except RuntimeError:  # a store that cannot delete
+        return
+
+
 def build(store, rank, size, timeout, make_gloo):
     """Decides, and returns the process group."""
     before = forks.network_sockets()
+    world_store = None if torch.distributed.is_initialized() else store
     store = fresh(store, rank)
     agreement = Agreement(store, rank, size, timeout)
     hostname = socket.gethostname()
@@ -169,7 +185,13 @@ def build(store, rank, size, timeout, make_gloo):
                       host_identity=host_identity())
     except (SettingError, OSError) as error:
         report["error"] = str(error)
-    plan = agreement.round("plan", report, _plan)
+
+    def judge(reports):
+        if world_store is not None:
+            _forget_barriers(world_store)
+        return _plan(reports)
+
+    plan = agreement.round("plan", report, judge)
     debug_prefix = f"netsum[{rank}]: " if settings.log == "debug" else ""
 
     connection = shard = None
