@@ -14,8 +14,7 @@ namespace netsum::wire {
 inline constexpr std::uint8_t switchml_version = 1;
 inline constexpr std::size_t common_bytes = 20;
 inline constexpr std::size_t chunk_header_bytes = 48;  // with the common part
-inline constexpr std::uint32_t block_elements =
-    256;  // elements that share one exponent (design: the same for every packet length)
+inline constexpr std::uint32_t block_elements = 256;   // elements that share one exponent (the same for every packet length)
 inline constexpr std::uint32_t max_packet_elements =
     15360;  // with exponents and masks, 65388 bytes: below UDP's limit over IPv6
 inline constexpr std::uint32_t max_blocks = max_packet_elements / block_elements;

@@ -227,7 +227,7 @@ TEST(SwitchmlCluster, SameBitsWhateverTheConfiguration) {
   }
 }
 
-// §5.3 of the design: with every rank at 2^m the published scale overflows; ours must not, for any number of ranks.
+// docs/numerics.md: with every rank at 2^m the published scale overflows; ours must not, for any number of ranks.
 TEST(SwitchmlCluster, EveryRankAtAPowerOfTwo) {
   for (const std::uint32_t workers : {1U, 2U, 3U, 5U, 8U, 17U, 64U, 255U}) {
     VirtualCluster cluster({.workers = workers, .slots = 2});

@@ -152,7 +152,7 @@ TEST_F(SwitchTest, ARepeatOfAnIncompleteChunkIsToldWhomItWaitsForOncePerInterval
   EXPECT_EQ(2U, sink_.sent.size());
 }
 
-// Design 5.1, the trace on which Algorithm 3 goes wrong.
+// docs/protocol-switchml.md has the trace on which Algorithm 3 goes wrong.
 TEST_F(SwitchTest, CopiesOnePhaseLateAreNotCounted) {
   receive(0, chunk(0, 0), 1);
   receive(1, chunk(0, 0), 2);

@@ -170,7 +170,8 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
   if (header.elements > job->config.packet_elements) return void(++counters.dropped_shape);
 
-  // Design 5.1: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is wrong).
+  // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
+  // wrong).
   SlotState& slot = job->slots[std::size_t{header.slot} * 2 + header.version];
   const bool values = common.type == wire::Type::contribution;
   const auto identity = std::tuple(header.operation, header.chunk, values);
