@@ -3,6 +3,6 @@ if(NETSUM_TORCH)
   foreach(test IN ITEMS torch_modes torch_operations torch_training torch_groups torch_failures)
     add_test(NAME ${test} COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_BINARY_DIR}/python NETSUM_BINARY=$<TARGET_FILE:netsum>
                                   ${NETSUM_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${test}.py)
-    set_tests_properties(${test} PROPERTIES LABELS "e2e;torch" TIMEOUT 300)
+    set_tests_properties(${test} PROPERTIES LABELS "e2e;torch" TIMEOUT 300 RUN_SERIAL TRUE)
   endforeach()
 endif()
