@@ -40,6 +40,11 @@ class RankSet {
     for (std::uint32_t word = 0; word < 4; ++word) set.words_[word] = words_[word] & ~other.words_[word];
     return set;
   }
+  [[nodiscard]] constexpr RankSet united(const RankSet& other) const {
+    RankSet set;
+    for (std::uint32_t word = 0; word < 4; ++word) set.words_[word] = words_[word] | other.words_[word];
+    return set;
+  }
   [[nodiscard]] constexpr const std::array<std::uint64_t, 4>& words() const { return words_; }
   [[nodiscard]] static constexpr RankSet from_words(const std::array<std::uint64_t, 4>& words) {
     RankSet set;

@@ -1,7 +1,6 @@
 #include "collective/monitor.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "runtime/thread.h"
@@ -12,35 +11,22 @@ namespace {
 using runtime::now;
 using std::chrono::milliseconds;
 
-constexpr Duration beat_interval = milliseconds(500);
-constexpr milliseconds beat_deadline{1000};
-constexpr Duration silence_allowed = std::chrono::seconds(3);  // of an aggregator
+constexpr auto beat_deadline = std::chrono::duration_cast<milliseconds>(session::beat_patience);
 constexpr milliseconds leave_deadline{1000};
-constexpr Duration retry_interval = milliseconds(100);  // while control does not say why a lane dropped the job
 
-std::string seconds(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
-}
-
-std::string name_ranks(const RankSet& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  bool first = true;
-  for (std::uint32_t rank = 0; rank < max_world_size; ++rank) {
-    if (!ranks.contains(rank)) continue;
-    text += (first ? "" : ", ") + std::to_string(rank);
-    first = false;
-  }
-  return text;
+std::vector<std::string> addresses(const std::vector<Membership>& memberships) {
+  std::vector<std::string> list;
+  for (const Membership& membership : memberships) list.push_back(membership.address);
+  return list;
 }
 
 }  // namespace
 
 Monitor::Monitor(const Options& options, std::vector<Membership> memberships, std::vector<std::size_t> aggregator_of_lane)
-    : options_(options), aggregator_of_lane_(std::move(aggregator_of_lane)) {
-  for (Membership& membership : memberships) sites_.push_back({std::move(membership), now()});
-}
+    : supervisor_({options.job, options.rank, addresses(memberships)}, now()),
+      rank_(options.rank),
+      memberships_(std::move(memberships)),
+      aggregator_of_lane_(std::move(aggregator_of_lane)) {}
 
 Monitor::~Monitor() {
   stop();
@@ -66,9 +52,9 @@ void Monitor::stop() {
 
 void Monitor::leave() {
   if (std::exchange(goodbye_, true)) return;
-  for (Site& site : sites_) {
+  for (const Membership& membership : memberships_) {
     try {
-      site.membership.client->leave(site.membership.job_epoch, options_.rank, site.membership.rank_epoch, leave_deadline);
+      membership.client->leave(membership.job_epoch, rank_, membership.rank_epoch, leave_deadline);
     } catch (const Error&) {
       // An aggregator that is gone needs no goodbye.
     }
@@ -114,18 +100,12 @@ void Monitor::loop() {
       lane_failure = std::exchange(lane_failure_, std::nullopt);
     }
     std::optional<Error> error;
-    if (lane_failure) {
-      error = explain(lane_failure->first, lane_failure->second);
-      next_beat = now() + retry_interval;
-    }
+    if (lane_failure) error = explain(lane_failure->first, lane_failure->second);
     if (!error) error = check_deadlines();
-    if (!error && now() >= next_beat) {
-      next_beat = now() + beat_interval;
-      for (Site& site : sites_) {
-        if (!error) error = beat(site);
-        if (site.dropped) next_beat = now() + retry_interval;
-      }
-      if (!error) error = check_left();
+    if (!error && (lane_failure || now() >= next_beat)) {
+      for (std::size_t site = 0; site < memberships_.size() && !error; ++site) error = beat(site);
+      if (!error) error = supervisor_.check_left(oldest_stall());
+      next_beat = now() + supervisor_.interval();
     }
     if (error) engine_->fail(*error);
     if (engine_->failure()) {
@@ -135,62 +115,32 @@ void Monitor::loop() {
   }
 }
 
-std::optional<Error> Monitor::beat(Site& site) {
-  const std::string at = "aggregator " + site.membership.address;
+std::optional<Error> Monitor::beat(std::size_t site) {
+  const Membership& membership = memberships_[site];
   try {
-    const auto reply = site.membership.client->heartbeat(site.membership.job_epoch, options_.rank,
-                                                         site.membership.rank_epoch, beat_deadline);
-    site.heard = now();
-    using State = session::HeartbeatReply::State;
-    if (reply.state == State::unknown) {
-      return Error(ErrorCode::aggregator_restarted, at + " no longer knows " + job() +
-                                                        ": it was restarted; start the job again (this is rank " +
-                                                        std::to_string(options_.rank) + ")");
-    }
-    if (reply.state == State::failed) {
-      return Error(reply.lost ? ErrorCode::worker_lost : ErrorCode::aggregator_lost, reply.reason + " (said by " + at + ")");
-    }
-    if (site.dropped) return Error(ErrorCode::aggregator_restarted, at + " no longer serves " + job());
-    for (std::uint32_t rank = 0; rank < max_world_size; ++rank) {
-      if (!reply.left.contains(rank) || left_.contains(rank)) continue;
-      left_.insert(rank);
-      left_since_ = site.heard;
-    }
-    return std::nullopt;
+    const auto reply = membership.client->heartbeat(membership.job_epoch, rank_, membership.rank_epoch, beat_deadline);
+    return supervisor_.on_reply(site, reply, now());
   } catch (const Error& error) {
-    if (now() - site.heard < silence_allowed) return std::nullopt;
-    return Error(ErrorCode::aggregator_lost, at + (site.dropped ? " no longer serves this job, and" : "") +
-                                                 " has not answered for " + seconds(silence_allowed) + " (" + job() +
-                                                 ", rank " + std::to_string(options_.rank) + "): " + error.what());
+    return supervisor_.on_no_reply(site, error.what(), now());
   }
 }
 
-// A rank that left will not contribute: whoever waits for it would wait until the deadline.
-std::optional<Error> Monitor::check_left() {
-  if (left_.empty()) return std::nullopt;
+std::optional<session::Stall> Monitor::oldest_stall() {
   const auto stalled = engine_->oldest_stall();
-  // What the switch said before they left may be out of date: they may have contributed, and left after the result.
-  if (!stalled || stalled->stall.told < left_since_ + beat_interval) return std::nullopt;
-  const RankSet gone = stalled->stall.missing.minus(stalled->stall.missing.minus(left_));
-  if (gone.empty()) return std::nullopt;
-  return Error(ErrorCode::worker_lost, job() + ": operation " + std::to_string(stalled->stall.operation) + " waits for " +
-                                           name_ranks(gone) + ", which left the job: its own error says why");
+  if (!stalled) return std::nullopt;
+  const switchml::WorkerStall& stall = stalled->stall;
+  return session::Stall{aggregator_of_lane_[stalled->lane], stall.operation, stall.chunk, stall.missing, stall.told};
 }
 
+// A lane that is not known any more is no error yet: control knows why, and is asked next.
 std::optional<Error> Monitor::explain(std::uint32_t lane, const switchml::WorkerFailure& failure) {
-  Site& site = sites_[aggregator_of_lane_[lane]];
-  if (failure.kind == switchml::WorkerFailure::Kind::mismatch) {
-    std::string own;
-    if (const auto pending = engine_->find(failure.operation)) {
-      own = "; this is rank " + std::to_string(options_.rank) + ", with " + stream::to_string(pending->operation);
-    }
-    return Error(ErrorCode::mismatch, job() + ": ranks " + std::to_string(failure.first_rank) + " and " +
-                                          std::to_string(failure.second_rank) + " issued different calls as operation " +
-                                          std::to_string(failure.operation) + own);
+  if (failure.kind == switchml::WorkerFailure::Kind::unknown_job) {
+    supervisor_.on_job_dropped(aggregator_of_lane_[lane]);
+    return std::nullopt;
   }
-  // Control knows why. If it does not answer, it may be on its way down, or up again: asked until it has been silent long.
-  site.dropped = true;
-  return beat(site);
+  const auto pending = engine_->find(failure.operation);
+  return supervisor_.mismatch(failure.operation, failure.first_rank, failure.second_rank,
+                              pending ? stream::to_string(pending->operation) : "");
 }
 
 std::optional<Error> Monitor::check_deadlines() {
@@ -201,16 +151,8 @@ std::optional<Error> Monitor::check_deadlines() {
     next_deadline_ = urgent ? urgent->deadline : never;
   }
   if (!urgent || now() < urgent->deadline) return std::nullopt;
-  std::string text = job() + ", rank " + std::to_string(options_.rank) + ": operation " +
-                     std::to_string(urgent->operation.number) + " (" + stream::to_string(urgent->operation) +
-                     ") did not end within its " + seconds(urgent->deadline - urgent->issued);
-  if (const auto stalled = engine_->oldest_stall()) {
-    const std::string& address = sites_[aggregator_of_lane_[stalled->lane]].membership.address;
-    text += ": chunk " + std::to_string(stalled->stall.chunk) + " of operation " + std::to_string(stalled->stall.operation);
-    text += stalled->stall.missing.empty() ? " has no answer from aggregator " + address
-                                           : " waits for " + name_ranks(stalled->stall.missing);
-  }
-  return Error(ErrorCode::deadline, text);
+  return supervisor_.overdue(urgent->operation.number, stream::to_string(urgent->operation),
+                             urgent->deadline - urgent->issued, oldest_stall());
 }
 
 }  // namespace netsum::collective

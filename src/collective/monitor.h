@@ -1,5 +1,5 @@
 // The rank's own native thread that keeps it alive and its waits bounded: heartbeats to every aggregator, deadlines of
-// operations, and the words for what went wrong.
+// operations. What to make of the answers, session/supervisor.h says.
 #pragma once
 
 #include <condition_variable>
@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/bitmap.h"
 #include "collective/join.h"
 #include "runtime/worker_engine.h"
+#include "session/supervisor.h"
 
 namespace netsum::collective {
 
@@ -35,25 +35,17 @@ class Monitor {
   void engine_failed();
 
  private:
-  struct Site {
-    Membership membership;
-    Time heard{};
-    bool dropped = false;  // one of its lanes no longer serves the job
-  };
-
   void loop();
-  [[nodiscard]] std::optional<Error> beat(Site& site);
-  [[nodiscard]] std::optional<Error> check_left();
+  [[nodiscard]] std::optional<Error> beat(std::size_t site);
+  [[nodiscard]] std::optional<session::Stall> oldest_stall();
   [[nodiscard]] std::optional<Error> explain(std::uint32_t lane, const switchml::WorkerFailure& failure);
   [[nodiscard]] std::optional<Error> check_deadlines();
-  [[nodiscard]] std::string job() const { return "job '" + options_.job + "'"; }
 
-  const Options options_;
-  std::vector<Site> sites_;
-  std::vector<std::size_t> aggregator_of_lane_;
+  session::Supervisor supervisor_;  // of the thread only
+  const std::uint32_t rank_;
+  const std::vector<Membership> memberships_;
+  const std::vector<std::size_t> aggregator_of_lane_;
   runtime::WorkerEngine* engine_ = nullptr;
-  RankSet left_;
-  Time left_since_{};  // the latest of them
   bool goodbye_ = false;
 
   std::mutex mutex_;  // of the three below

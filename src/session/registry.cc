@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <set>
 #include <utility>
 
+#include "session/words.h"
 #include "wire/switchml.h"
 
 namespace netsum::session {
@@ -18,12 +18,6 @@ constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late 
 [[nodiscard]] bool valid_packet_elements(std::uint32_t elements) {
   return elements == 64 || elements == 128 ||
          (elements > 0 && elements % wire::block_elements == 0 && elements <= wire::max_packet_elements);
-}
-
-[[nodiscard]] std::string seconds(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
 }
 
 struct Rank {
@@ -359,18 +353,15 @@ void Registry::on_timer(Time now) {
   for (const auto& [name, rank] : dead) {
     r.end(name,
           "rank " + std::to_string(rank) + " of job '" + name + "' has not been heard from for " +
-              seconds(r.config.heartbeat_timeout) + ": it died, or its host is unreachable",
+              in_seconds(r.config.heartbeat_timeout) + ": it died, or its host is unreachable",
           rank, now);
   }
   for (const std::string& name : late) {
-    std::string missing;
     const Job& job = r.jobs.at(name);
-    for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
-      if (!job.joined.contains(rank)) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-    }
+    const RankSet missing = RankSet::first(job.world_size).minus(job.joined);
     r.refuse_all(name, Refusal::bad_parameters,
-                 "job '" + name + "' did not become complete within " + seconds(r.config.join_timeout) + ": ranks " +
-                     missing + " are missing");
+                 "job '" + name + "' did not become complete within " + in_seconds(r.config.join_timeout) + ": " +
+                     name_ranks(missing) + (missing.size() == 1 ? " is" : " are") + " missing");
   }
 }
 

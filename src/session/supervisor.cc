@@ -1,0 +1,75 @@
+#include "session/supervisor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "session/words.h"
+
+namespace netsum::session {
+
+Supervisor::Supervisor(Config config, Time now) : config_(std::move(config)), sites_(config_.aggregators.size(), {now}) {}
+
+std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatReply& reply, Time now) {
+  Site& site = sites_[index];
+  site.heard = now;
+  const std::string at = "aggregator " + config_.aggregators[index];
+  switch (reply.state) {
+    case HeartbeatReply::State::unknown:
+      return Error(ErrorCode::aggregator_restarted, at + " no longer knows " + job() +
+                                                        ": it was restarted; start the job again (this is rank " +
+                                                        std::to_string(config_.rank) + ")");
+    case HeartbeatReply::State::failed:
+      return Error(reply.lost ? ErrorCode::worker_lost : ErrorCode::aggregator_lost, reply.reason + " (said by " + at + ")");
+    case HeartbeatReply::State::running:
+      break;
+  }
+  if (site.dropped) return Error(ErrorCode::aggregator_restarted, at + " no longer serves " + job());
+  if (!reply.left.minus(left_).empty()) left_since_ = now;
+  left_ = reply.left.united(left_);
+  return std::nullopt;
+}
+
+std::optional<Error> Supervisor::on_no_reply(std::size_t index, const std::string& why, Time now) {
+  const Site& site = sites_[index];
+  if (now - site.heard < silence_allowed) return std::nullopt;
+  return Error(ErrorCode::aggregator_lost, "aggregator " + config_.aggregators[index] +
+                                               (site.dropped ? " no longer serves this job, and" : "") +
+                                               " has not answered for " + in_seconds(silence_allowed) + " (" + job() +
+                                               ", rank " + std::to_string(config_.rank) + "): " + why);
+}
+
+Duration Supervisor::interval() const {
+  const bool dropped = std::any_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.dropped; });
+  return dropped ? beat_retry_interval : beat_interval;
+}
+
+std::optional<Error> Supervisor::check_left(const std::optional<Stall>& stall) const {
+  // What the switch said before they left may be out of date: they may have contributed, and left after the result.
+  if (left_.empty() || !stall || stall->told < left_since_ + beat_interval) return std::nullopt;
+  const RankSet gone = stall->missing.minus(stall->missing.minus(left_));
+  if (gone.empty()) return std::nullopt;
+  return Error(ErrorCode::worker_lost, job() + ": operation " + std::to_string(stall->operation) + " waits for " +
+                                           name_ranks(gone) + ", which left the job: its own error says why");
+}
+
+Error Supervisor::mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,
+                           const std::string& own) const {
+  std::string text = job() + ": ranks " + std::to_string(first_rank) + " and " + std::to_string(second_rank) +
+                     " issued different calls as operation " + std::to_string(operation);
+  if (!own.empty()) text += "; this is rank " + std::to_string(config_.rank) + ", with " + own;
+  return Error(ErrorCode::mismatch, text);
+}
+
+Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Duration patience,
+                          const std::optional<Stall>& stall) const {
+  std::string text = job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + " (" +
+                     own + ") did not end within its " + in_seconds(patience);
+  if (stall) {
+    text += ": chunk " + std::to_string(stall->chunk) + " of operation " + std::to_string(stall->operation);
+    text += stall->missing.empty() ? " has no answer from aggregator " + config_.aggregators[stall->site]
+                                   : " waits for " + name_ranks(stall->missing);
+  }
+  return Error(ErrorCode::deadline, text);
+}
+
+}  // namespace netsum::session

@@ -1,0 +1,74 @@
+// One rank's view of its job: which aggregators answer, which ranks have left, what an operation waits for; and the words
+// for what went wrong. A pure state machine: the monitor's thread (or the simulator) carries heartbeats and hands in the
+// answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bitmap.h"
+#include "base/time.h"
+#include "netsum/error.h"
+#include "session/registry.h"
+
+namespace netsum::session {
+
+inline constexpr Duration beat_interval = std::chrono::milliseconds(500);
+inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);  // while it is unclear why a lane fell off
+inline constexpr Duration beat_patience = std::chrono::seconds(1);               // for one answer
+inline constexpr Duration silence_allowed = std::chrono::seconds(3);             // of an aggregator
+
+// What the oldest chunk in flight waits for, as its aggregator last said.
+struct Stall {
+  std::size_t site = 0;  // index of the aggregator
+  std::uint64_t operation = 0;
+  std::uint32_t chunk = 0;
+  RankSet missing;  // empty: the aggregator has not answered
+  Time told{};
+};
+
+class Supervisor {
+ public:
+  struct Config {
+    std::string job;
+    std::uint32_t rank = 0;
+    std::vector<std::string> aggregators;  // addresses, by site
+  };
+
+  Supervisor(Config config, Time now);
+
+  // An error, once returned, is the job's end on this rank.
+  [[nodiscard]] std::optional<Error> on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
+  [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now);
+
+  // The site's data plane does not know the job. Control knows why: heartbeats go on, faster, and say.
+  void on_job_dropped(std::size_t site) { sites_[site].dropped = true; }
+  [[nodiscard]] Duration interval() const;  // between heartbeats
+
+  // A rank that left will not contribute: whoever waits for it would wait until the deadline.
+  [[nodiscard]] std::optional<Error> check_left(const std::optional<Stall>& stall) const;
+
+  // `own`: this rank's call in words, empty if it is not under way.
+  [[nodiscard]] Error mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,
+                               const std::string& own) const;
+  [[nodiscard]] Error overdue(std::uint64_t operation, const std::string& own, Duration patience,
+                              const std::optional<Stall>& stall) const;
+
+ private:
+  struct Site {
+    Time heard{};
+    bool dropped = false;
+  };
+
+  [[nodiscard]] std::string job() const { return "job '" + config_.job + "'"; }
+
+  Config config_;
+  std::vector<Site> sites_;
+  RankSet left_;
+  Time left_since_{};  // the latest of them
+};
+
+}  // namespace netsum::session

@@ -1,0 +1,102 @@
+// What one rank concludes from heartbeats, departures and deadlines: the code, and the words that name who is missing.
+
+#include <gtest/gtest.h>
+
+#include "session/supervisor.h"
+
+namespace netsum::session {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using State = HeartbeatReply::State;
+
+constexpr Time start{seconds(100)};
+
+Supervisor supervisor() {
+  return Supervisor({"train", 2, {"a:1", "b:2"}}, start);
+}
+
+RankSet ranks(std::initializer_list<std::uint32_t> list) {
+  RankSet set;
+  for (const std::uint32_t rank : list) set.insert(rank);
+  return set;
+}
+
+HeartbeatReply running(const RankSet& left = {}) {
+  return {State::running, {}, {}, left};
+}
+
+void expect(const std::optional<Error>& error, ErrorCode code, std::initializer_list<const char*> words) {
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(code, error->code()) << error->what();
+  for (const char* word : words) EXPECT_NE(std::string::npos, std::string(error->what()).find(word)) << error->what();
+}
+
+TEST(Supervisor, ARunningJobIsNoError) {
+  Supervisor s = supervisor();
+  EXPECT_FALSE(s.on_reply(0, running(), start));
+  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(9)}));
+  EXPECT_EQ(beat_interval, s.interval());
+}
+
+TEST(Supervisor, AFailedJobNamesTheLostRankAndWhoSaidSo) {
+  Supervisor s = supervisor();
+  expect(s.on_reply(1, {State::failed, "rank 3 died", 3, {}}, start), ErrorCode::worker_lost, {"rank 3 died", "b:2"});
+  expect(s.on_reply(0, {State::failed, "shutting down", {}, {}}, start), ErrorCode::aggregator_lost,
+         {"shutting down", "a:1"});
+}
+
+TEST(Supervisor, AnAggregatorThatForgotTheJobWasRestarted) {
+  Supervisor s = supervisor();
+  expect(s.on_reply(1, {}, start), ErrorCode::aggregator_restarted, {"b:2", "train", "rank 2"});
+}
+
+TEST(Supervisor, OnlyLongSilenceIsAnError) {
+  Supervisor s = supervisor();
+  EXPECT_FALSE(s.on_no_reply(0, "refused", start + silence_allowed - milliseconds(1)));
+  EXPECT_FALSE(s.on_reply(0, running(), start + seconds(2)));
+  EXPECT_FALSE(s.on_no_reply(0, "refused", start + seconds(2) + silence_allowed - milliseconds(1)));
+  expect(s.on_no_reply(0, "refused", start + seconds(2) + silence_allowed), ErrorCode::aggregator_lost,
+         {"a:1", "3.0 s", "train", "rank 2", "refused"});
+  expect(s.on_no_reply(1, "refused", start + silence_allowed), ErrorCode::aggregator_lost, {"b:2"});
+}
+
+TEST(Supervisor, ADroppedJobIsAskedAboutSoonerAndBelieved) {
+  Supervisor s = supervisor();
+  s.on_job_dropped(1);
+  EXPECT_EQ(beat_retry_interval, s.interval());
+  EXPECT_FALSE(s.on_reply(0, running(), start));
+  expect(s.on_reply(1, running(), start), ErrorCode::aggregator_restarted, {"b:2", "no longer serves"});
+}
+
+TEST(Supervisor, AStallOnARankThatLeftEndsOnceTheSwitchWasAskedAfterwards) {
+  Supervisor s = supervisor();
+  EXPECT_FALSE(s.on_reply(0, running(ranks({1})), start + seconds(1)));
+  EXPECT_FALSE(s.check_left(std::nullopt));
+  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(1)}));  // told before it left, perhaps
+  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(2)}));     // waits for another
+  expect(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(2)}), ErrorCode::worker_lost,
+         {"operation 7", "rank 1,"});
+
+  // Another departure starts the wait again; the first is not forgotten, whichever aggregator knows of it.
+  EXPECT_FALSE(s.on_reply(1, running(ranks({0})), start + seconds(2)));
+  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(2)}));
+  expect(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(3)}), ErrorCode::worker_lost, {"ranks 0, 1"});
+  EXPECT_FALSE(s.on_reply(1, running(ranks({0})), start + seconds(4)));  // nothing new
+  EXPECT_TRUE(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(3)}));
+}
+
+TEST(Supervisor, MismatchAndDeadlineNameWhoAndWhat) {
+  const Supervisor s = supervisor();
+  expect(s.mismatch(4, 0, 2, "barrier"), ErrorCode::mismatch, {"ranks 0 and 2", "operation 4", "rank 2, with barrier"});
+  EXPECT_EQ(std::string::npos, std::string(s.mismatch(4, 0, 1, "").what()).find("this is rank"));
+  expect(s.overdue(4, "barrier", seconds(5), {}), ErrorCode::deadline, {"operation 4 (barrier)", "5.0 s"});
+  expect(s.overdue(4, "barrier", seconds(5), Stall{1, 3, 9, {}, {}}), ErrorCode::deadline,
+         {"chunk 9 of operation 3", "b:2"});
+  expect(s.overdue(4, "barrier", seconds(5), Stall{1, 3, 9, ranks({1, 3}), {}}), ErrorCode::deadline,
+         {"waits for ranks 1, 3"});
+}
+
+}  // namespace
+}  // namespace netsum::session
