@@ -10,6 +10,7 @@
 
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
+#include "session/supervisor.h"
 #include "transport/addresses.h"
 #include "transport/lossy.h"
 #include "transport/udp.h"
@@ -22,6 +23,9 @@ using std::chrono::milliseconds;
 
 // The control protocol counts milliseconds in 32 bits.
 constexpr Duration longest_join = std::chrono::hours(24);
+
+// For a heartbeat or a goodbye while other aggregators still decide.
+constexpr milliseconds parting_deadline{1000};
 
 struct Lane {
   Endpoint aggregator;
@@ -161,6 +165,53 @@ session::Admission join_at(const Options& options, const Site& site, std::uint32
   return site.membership.client->join(request, remaining(deadline));
 }
 
+// All at once: an aggregator answers only when every rank has come to it, and ranks must not wait for each other in turn.
+// Who has admitted this rank hears from it while others still wait for somebody, and is told if they wait in vain.
+std::vector<session::Admission> join_all(const Options& options, const std::vector<Site>& sites,
+                                         std::uint32_t packet_elements, Time deadline) {
+  std::vector<std::future<session::Admission>> pending;
+  for (const Site& site : sites) {
+    pending.push_back(std::async(std::launch::async, [&options, &site, packet_elements, deadline] {
+      return join_at(options, site, packet_elements, deadline);
+    }));
+  }
+  std::vector<std::optional<session::Admission>> admitted(sites.size());
+  std::optional<Error> error;
+  for (bool waiting = true; waiting;) {
+    waiting = false;
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+      if (!pending[i].valid()) continue;
+      if (pending[i].wait_for(waiting ? Duration::zero() : session::beat_interval) != std::future_status::ready) {
+        waiting = true;
+        continue;
+      }
+      try {
+        admitted[i] = pending[i].get();
+      } catch (const Error& refusal) {
+        if (!error) error = refusal;
+      }
+    }
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+      if (!admitted[i] || (!waiting && !error)) continue;
+      try {
+        control::Client& client = *sites[i].membership.client;
+        if (error && !waiting) {
+          client.leave(admitted[i]->job_epoch, options.rank, admitted[i]->rank_epoch, parting_deadline);
+        } else {
+          static_cast<void>(
+              client.heartbeat(admitted[i]->job_epoch, options.rank, admitted[i]->rank_epoch, parting_deadline));
+        }
+      } catch (const Error&) {
+        // The monitor, or whoever tries again, finds out why.
+      }
+    }
+  }
+  if (error) throw Error(*error);
+  std::vector<session::Admission> admissions;
+  for (auto& admission : admitted) admissions.push_back(std::move(*admission));
+  return admissions;
+}
+
 }  // namespace
 
 Joined join(const Options& options) {
@@ -189,18 +240,12 @@ Joined join(const Options& options) {
     }
   }
 
-  // All at once: an aggregator answers only when every rank has come to it, and ranks must not wait for each other in turn.
-  std::vector<std::future<session::Admission>> admissions;
-  for (const Site& site : sites) {
-    admissions.push_back(std::async(std::launch::async, [&options, &site, elements = joined.packet_elements, deadline] {
-      return join_at(options, site, elements, deadline);
-    }));
-  }
+  const std::vector<session::Admission> admissions = join_all(options, sites, joined.packet_elements, deadline);
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
   std::uint32_t lane_number = 0;
   for (std::size_t i = 0; i < sites.size(); ++i) {
-    const session::Admission admission = admissions[i].get();
+    const session::Admission& admission = admissions[i];
     Site& site = sites[i];
     site.membership.job_epoch = admission.job_epoch;
     site.membership.rank_epoch = admission.rank_epoch;
