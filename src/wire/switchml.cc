@@ -204,8 +204,8 @@ void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch)
   seal(packet);
 }
 
-void write_unknown_job(std::span<std::byte> packet, std::uint64_t job_epoch) {
-  write_common(packet, {Type::unknown_job, 0, job_epoch, 0});
+void write_unknown_job(std::span<std::byte> packet, const Common& asked) {
+  write_common(packet, {Type::unknown_job, 0, asked.job_epoch, asked.rank_epoch});
   seal(packet);
 }
 

@@ -113,8 +113,8 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
 void seal(std::span<std::byte> packet);
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting);
 void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch);
-void write_unknown_job(std::span<std::byte> packet, std::uint64_t job_epoch);  // common_bytes
-void write_probe(std::span<std::byte> packet, const ProbePacket& probe);       // any length >= probe_reply_bytes
+void write_unknown_job(std::span<std::byte> packet, const Common& asked);  // common_bytes; echoes both epochs
+void write_probe(std::span<std::byte> packet, const ProbePacket& probe);   // any length >= probe_reply_bytes
 
 // What a result carries in place of a rank's epoch, so that one packet serves all ranks and still shows that the switch
 // knows this membership.

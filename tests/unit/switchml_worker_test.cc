@@ -321,11 +321,19 @@ TEST_F(WorkerTest, FailuresAreToldAndEndTheRepeats) {
 
 TEST_F(WorkerTest, ASwitchThatDoesNotKnowTheJobIsAFailure) {
   submit(3, 256);
-  std::vector<std::byte> other(wire::common_bytes), own(wire::common_bytes);
-  wire::write_unknown_job(other, job_epoch + 1);
-  wire::write_unknown_job(own, job_epoch);
+  std::vector<std::byte> other(wire::common_bytes), earlier(wire::common_bytes), own(wire::common_bytes);
+  wire::write_unknown_job(other, {wire::Type::contribution, 0, job_epoch + 1, 5});
+  wire::write_unknown_job(earlier, {wire::Type::contribution, 0, job_epoch, 4});
+  wire::write_unknown_job(own, {wire::Type::contribution, 0, job_epoch, 5});
+  std::vector<std::byte> longer = own;
+  longer.resize(wire::chunk_header_bytes);
+  wire::seal(longer);
   receive(other);
+  receive(earlier);  // the rank's former life asked
+  receive(longer);
   receive(own, endpoint(2));
+  EXPECT_EQ(3U, worker.counters().foreign);
+  EXPECT_EQ(1U, worker.counters().malformed[static_cast<std::size_t>(wire::ParseError::length)]);
   EXPECT_FALSE(worker.failure());
   receive(own);
   ASSERT_TRUE(worker.failure());

@@ -140,7 +140,7 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   }
 }
 
-void Switch::on_unknown_job(const RxView& packet, std::uint64_t epoch, Time now, Sink& sink) {
+void Switch::on_unknown_job(const RxView& packet, const wire::Common& common, Time now, Sink& sink) {
   ++counters_.unknown_job;
   if (now - unknown_job_window_ >= unknown_job_interval) {
     unknown_job_window_ = now;
@@ -149,12 +149,12 @@ void Switch::on_unknown_job(const RxView& packet, std::uint64_t epoch, Time now,
   if (unknown_job_budget_ == 0) return;
   --unknown_job_budget_;
   ++counters_.unknown_job_replies;
-  wire::write_unknown_job(sink.datagram(packet.source, wire::common_bytes), epoch);
+  wire::write_unknown_job(sink.datagram(packet.source, wire::common_bytes), common);
 }
 
 void Switch::on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink) {
   Job* const job = find(common.job_epoch);
-  if (job == nullptr) return on_unknown_job(packet, common.job_epoch, now, sink);
+  if (job == nullptr) return on_unknown_job(packet, common, now, sink);
 
   JobCounters& counters = job->counters;
   ++counters.packets;

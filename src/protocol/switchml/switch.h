@@ -84,7 +84,7 @@ class Switch {
   struct Job;
 
   void on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
-  void on_unknown_job(const RxView& packet, std::uint64_t epoch, Time now, Sink& sink);
+  void on_unknown_job(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk);
   void complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink);
   static bool may_tell(SlotState& slot, std::uint8_t rank, Time now);

@@ -194,6 +194,11 @@ struct Worker::Impl {
     }
     if (packet.source != config.aggregator || common.job_epoch != config.job_epoch) return void(++counters.foreign);
     if (common.type == wire::Type::unknown_job) {
+      if (packet.bytes.size() != wire::common_bytes) {
+        return void(++counters.malformed[static_cast<std::size_t>(wire::ParseError::length)]);
+      }
+      if (common.rank_epoch != config.rank_epoch) return void(++counters.foreign);
+      ++counters.unknown_job;
       if (!failure) failure = WorkerFailure{WorkerFailure::Kind::unknown_job, front, 0, 0};
       return;
     }
@@ -211,13 +216,15 @@ struct Worker::Impl {
       case wire::Type::waiting: {
         wire::WaitingPacket waiting{};
         error = wire::parse_waiting(packet.bytes, common, waiting);
-        if (error == wire::ParseError::none) on_waiting(waiting, now);
+        if (error == wire::ParseError::none) error = on_waiting(waiting, now);
         break;
       }
       case wire::Type::mismatch: {
         wire::MismatchPacket mismatch{};
         error = wire::parse_mismatch(packet.bytes, common, mismatch);
-        if (error == wire::ParseError::none && !failure) {
+        if (error != wire::ParseError::none) break;
+        ++counters.mismatch;
+        if (!failure) {
           failure =
               WorkerFailure{WorkerFailure::Kind::mismatch, mismatch.operation, mismatch.first_rank, mismatch.second_rank};
         }
@@ -288,11 +295,14 @@ struct Worker::Impl {
     std::memcpy(slot.all.data(), chunk.exponents.data(), chunk.exponents.size());
   }
 
-  void on_waiting(const wire::WaitingPacket& waiting, Time now) {
-    if (waiting.slot >= config.slots) return;
+  wire::ParseError on_waiting(const wire::WaitingPacket& waiting, Time now) {
+    if (waiting.slot >= config.slots) return wire::ParseError::field;
     Slot& slot = slots[waiting.slot];
     const Round round = waiting.exponent_round ? Round::exponents : Round::values;
-    if (slot.round != round || waiting.operation != slot.header.operation || waiting.chunk != slot.header.chunk) return;
+    if (slot.round != round || waiting.operation != slot.header.operation || waiting.chunk != slot.header.chunk) {
+      ++counters.stale;
+      return wire::ParseError::none;
+    }
     ++counters.waiting;
     slot.missing = waiting.missing;
     slot.told = now;
@@ -300,6 +310,7 @@ struct Worker::Impl {
     // A straggler must not cost repeats on every slot: only the oldest goes on asking, backing off, for the case that
     // its result is what gets lost; the first result that any slot receives wakes the others (on_packets).
     arm(slot, now + (is_oldest(slot) ? timer.timeout(slot.transmissions + 1) : config.held_timeout));
+    return wire::ParseError::none;
   }
 
   [[nodiscard]] bool is_oldest(const Slot& slot) const {

@@ -35,10 +35,13 @@ struct WorkerConfig {
   Duration held_timeout = std::chrono::seconds(1);  // after "have yours": the switch lacks others, not us
 };
 
+// Every received packet counts in exactly one of the last seven.
 struct WorkerCounters {
-  std::uint64_t contributions = 0, retransmissions = 0, results = 0, exponent_rounds = 0;
-  std::uint64_t stale = 0;    // results that no slot waits for any more
+  std::uint64_t contributions = 0, retransmissions = 0, exponent_rounds = 0;
+  std::uint64_t results = 0;
   std::uint64_t waiting = 0;  // "have yours"
+  std::uint64_t stale = 0;    // of either, what no slot waits for any more
+  std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[8] = {};
   std::uint64_t foreign = 0;  // other source, job or membership
 };
