@@ -65,20 +65,6 @@ struct BenchReport {
   [[nodiscard]] std::string table(const BenchOptions& options) const;
 };
 
-// A bar on stderr if that is a terminal, else nothing.
-class Progress {
- public:
-  explicit Progress(std::uint64_t total);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  void show(std::uint64_t done) const;
-
- private:
-  std::uint64_t total_;
-  bool terminal_;
-};
-
 // Runs one rank against the aggregators of options.switches. Throws Error. With `gather`, the other ranks' reports too,
 // exchanged through the communicator; else its own alone.
 [[nodiscard]] std::vector<RankReport> run_rank(const BenchOptions& options, bool gather,

@@ -13,6 +13,7 @@
 #include "bench.h"
 #include "child_process.h"
 #include "command.h"
+#include "progress.h"
 
 namespace netsum::app {
 namespace {

@@ -1,0 +1,448 @@
+#include "sim/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "sim/aggregator_host.h"
+#include "sim/network.h"
+#include "sim/trace.h"
+#include "sim/verdict.h"
+#include "sim/worker_host.h"
+
+namespace netsum::sim {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::size_t socket_buffer = 512;              // datagrams that a host holds that does not run
+constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended, everything must be free again
+constexpr std::uint16_t first_worker_port = 20000;
+
+// A clock that runs fast or slow from an arbitrary start.
+class Clock {
+ public:
+  Clock(double rate, Duration offset) : parts_(static_cast<std::int64_t>(rate * 1e6)), offset_(offset) {}
+
+  [[nodiscard]] Time local(Time global) const {
+    const auto elapsed = global.time_since_epoch();
+    return Time(offset_ + elapsed + elapsed / 1'000'000 * parts_);
+  }
+  // The first moment at which the local clock shows `time` or later.
+  [[nodiscard]] Time global(Time time) const {
+    if (time == never) return never;
+    Time guess = Time(Duration((time.time_since_epoch() - offset_).count() / (1'000'000 + parts_) * 1'000'000));
+    const Duration short_of = time - local(guess);
+    guess += short_of - short_of / 1'000'000 * parts_;
+    while (local(guess) < time) guess += std::chrono::microseconds(1);
+    return guess;
+  }
+
+ private:
+  std::int64_t parts_;  // per million
+  Duration offset_;
+};
+
+class Cluster final : public Surroundings, public Witness {
+ public:
+  Cluster(const Scenario& scenario, Outcome& outcome, std::ostream* text, std::ostream* pcap)
+      : scenario_(scenario),
+        outcome_(outcome),
+        tally_(outcome.tally),
+        protocol_(make_protocol(scenario.settings.protocol)),
+        tap_(protocol_->tap()),
+        trace_(text, pcap),
+        verdict_(scenario),
+        forgeries_(derive(scenario.seed, 0xf0)) {
+    std::size_t hosts = scenario.aggregators;
+    for (const JobPlan& job : scenario.jobs) hosts += job.workers;
+    nodes_.resize(hosts + 1);
+    stranger_ = static_cast<HostId>(hosts);
+    network_.emplace(scenario, hosts + 1, tally_);
+    Random random(derive(scenario.seed, 0xc10c));
+    for (Node& node : nodes_) {
+      const double rate = scenario.skew * (2 * random.unit() - 1);
+      if (rate != 0) tally_.count(Fault::skew);
+      node.clock = Clock(rate, scenario.skew == 0 ? seconds(1) : Duration(random.between(seconds(1), seconds(100'000))));
+    }
+    for (HostId id = 0; id < scenario.aggregators; ++id) nodes_[id].host = make_aggregator(id);
+    HostId id = scenario.aggregators;
+    for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
+      first_host_.push_back(id);
+      for (std::uint32_t rank = 0; rank < scenario.jobs[job].workers; ++rank, ++id) {
+        nodes_[id].place = {job, rank, 0, 0, first_worker_port};
+        nodes_[id].worker = true;
+        const Time start{Duration(random.between(std::chrono::microseconds(0), milliseconds(2)))};
+        nodes_[id].host = make_worker(id, start);
+        nodes_[id].boot = start;
+      }
+    }
+    for (std::size_t i = 0; i < scenario.node_faults.size(); ++i) push({scenario.node_faults[i].at, 0, NodeFaultDue{i}});
+    for (HostId host = 0; host < nodes_.size(); ++host) schedule(host);
+  }
+
+  void run() {
+    while (!queue_.empty() && !all_ended()) step();
+    const Time end = now_ + leftover;
+    while (!queue_.empty() && queue_.front().at <= end) step();
+    if (!all_ended()) throw Violation("a rank waits for ever");
+    for (HostId id = 0; id < scenario_.aggregators; ++id) {
+      if (nodes_[id].host) aggregator(id).check_idle();
+    }
+  }
+
+  // Also after a violation.
+  void close() {
+    for (HostId id = 0; id < scenario_.aggregators; ++id) {
+      if (nodes_[id].host) aggregator(id).count_events(tally_);
+    }
+    for (HostId id = scenario_.aggregators; id < stranger_; ++id) {
+      if (nodes_[id].host) worker(id).count_events(tally_);
+    }
+    tap_->count_events(tally_);
+    trace_.fold(tally_.packets);
+    tally_.virtual_seconds = std::chrono::duration<double>(now_.time_since_epoch()).count();
+    outcome_.trace_hash = trace_.hash();
+    for (const JobPlan& job : scenario_.jobs) {
+      double turns = 0;
+      for (const auto& call : job.calls) {
+        const double per_turn =
+            static_cast<double>(job.slots) * scenario_.lanes * scenario_.aggregators * job.packet_elements;
+        turns += std::ceil(static_cast<double>(stream::wire_elements(call)) / per_turn);
+      }
+      outcome_.turns_of_window = std::max(outcome_.turns_of_window, turns);
+    }
+  }
+
+ private:
+  struct ArrivalDue {
+    HostId to;
+    Datagram datagram;
+  };
+  struct TurnDue {
+    HostId host;
+  };
+  struct CallDue {
+    HostId to;
+    ControlCall call;
+  };
+  struct ReplyDue {
+    HostId to;
+    ControlReply reply;
+  };
+  struct NodeFaultDue {
+    std::size_t index;
+  };
+  struct RestartDue {
+    HostId host;
+    bool same_ports;
+  };
+  struct ResumeDue {
+    HostId host;
+  };
+  struct Event {
+    Time at;
+    std::uint64_t order;
+    std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, RestartDue, ResumeDue> what;
+  };
+  struct Node {
+    std::unique_ptr<Host> host;  // null: down
+    Clock clock{0, Duration::zero()};
+    bool worker = false;
+    WorkerHost::Place place;
+    Time boot{};
+    std::uint32_t life = 0;
+    Time paused_until{};
+    Time turn_at = never;  // the earliest turn that is queued
+    std::vector<Datagram> inbox;
+    std::vector<std::variant<ControlCall, ControlReply>> mail;  // while paused
+  };
+
+  [[nodiscard]] std::unique_ptr<Host> make_aggregator(HostId id) {
+    return std::make_unique<AggregatorHost>(*this, id, scenario_, *protocol_, nodes_[id].life);
+  }
+  [[nodiscard]] std::unique_ptr<Host> make_worker(HostId id, Time start) {
+    return std::make_unique<WorkerHost>(*this, id, scenario_, *protocol_, *this, tally_, nodes_[id].place,
+                                        nodes_[id].clock.local(start));
+  }
+  [[nodiscard]] AggregatorHost& aggregator(HostId id) { return static_cast<AggregatorHost&>(*nodes_[id].host); }
+  [[nodiscard]] WorkerHost& worker(HostId id) { return static_cast<WorkerHost&>(*nodes_[id].host); }
+
+  [[nodiscard]] bool all_ended() {
+    for (HostId id = scenario_.aggregators; id < stranger_; ++id) {
+      if (restarting_ != 0 || (nodes_[id].host && !worker(id).ended())) return false;
+    }
+    return true;
+  }
+
+  // ---- the clock
+
+  void push(Event event) {
+    event.order = next_order_++;
+    queue_.push_back(std::move(event));
+    std::push_heap(queue_.begin(), queue_.end(), later);
+  }
+  static bool later(const Event& a, const Event& b) { return std::pair(a.at, a.order) > std::pair(b.at, b.order); }
+
+  void schedule(HostId id) {
+    Node& node = nodes_[id];
+    if (!node.host) return;
+    Time at = node.clock.global(node.host->next_wake());
+    if (!node.inbox.empty()) at = std::min(at, now_ + scenario_.coalesce);
+    at = std::max({at, node.paused_until, now_});
+    if (at == never || at >= node.turn_at) return;
+    node.turn_at = at;
+    push({at, 0, TurnDue{id}});
+  }
+
+  void step() {
+    std::pop_heap(queue_.begin(), queue_.end(), later);
+    Event event = std::move(queue_.back());
+    queue_.pop_back();
+    now_ = event.at;
+    trace_.fold(static_cast<std::uint64_t>(now_.time_since_epoch().count()) ^ std::uint64_t{event.what.index()} << 60);
+    std::visit([&](auto& due) { handle(due); }, event.what);
+  }
+
+  void handle(ArrivalDue& due) {
+    Node& node = nodes_[due.to];
+    if (!node.host || node.inbox.size() >= socket_buffer) return;
+    trace_.fold(due.datagram.bytes.size() << 16 | due.to);
+    node.inbox.push_back(std::move(due.datagram));
+    schedule(due.to);
+  }
+
+  void handle(TurnDue& due) {
+    Node& node = nodes_[due.host];
+    if (!node.host || node.turn_at != now_) return;
+    node.turn_at = never;
+    if (now_ < node.paused_until) return schedule(due.host);
+    const std::vector<Datagram> arrived = std::exchange(node.inbox, {});
+    node.host->turn(arrived, node.clock.local(now_));
+    schedule(due.host);
+  }
+
+  void handle(CallDue& due) {
+    Node& node = nodes_[due.to];
+    if (!node.host) return;
+    if (now_ < node.paused_until) return void(node.mail.emplace_back(std::move(due.call)));
+    node.host->on_call(due.call, node.clock.local(now_));
+    schedule(due.to);
+  }
+
+  void handle(ReplyDue& due) {
+    Node& node = nodes_[due.to];
+    if (!node.host) return;
+    if (now_ < node.paused_until) return void(node.mail.emplace_back(std::move(due.reply)));
+    node.host->on_reply(due.reply, node.clock.local(now_));
+    schedule(due.to);
+  }
+
+  void handle(ResumeDue& due) {
+    Node& node = nodes_[due.host];
+    if (now_ < node.paused_until) return;
+    for (auto& item : std::exchange(node.mail, {})) {
+      if (!node.host) break;
+      if (const auto* call = std::get_if<ControlCall>(&item)) {
+        node.host->on_call(*call, node.clock.local(now_));
+      } else {
+        node.host->on_reply(std::get<ControlReply>(item), node.clock.local(now_));
+      }
+    }
+    schedule(due.host);
+  }
+
+  // ---- faults of nodes
+
+  void handle(NodeFaultDue& due) {
+    const NodeFault& fault = scenario_.node_faults[due.index];
+    const HostId site = fault.site;
+    const HostId rank = first_host_[fault.job] + fault.rank;
+    const HostId victim = fault.aggregator ? site : rank;
+    if (fault.kind == Fault::partition) {
+      if (!nodes_[rank].host) return;
+      tally_.count(Fault::partition);
+      trace_.line(now_,
+                  "the link " + who(fault.outward ? rank : site) + " -> " + who(fault.outward ? site : rank) + " is dead");
+      network_->cut(fault.outward ? rank : site, fault.outward ? site : rank, now_ + fault.lasts);
+      verdict_.rank_disturbed(fault.job, fault.rank);
+      return;
+    }
+    Node& node = nodes_[victim];
+    if (!node.host) return;
+    tally_.count(fault.kind);
+    trace_.line(now_, who(victim) + (fault.kind == Fault::pause ? " stops for a while" : " dies"));
+    if (fault.aggregator) {
+      verdict_.aggregator_disturbed();
+    } else {
+      verdict_.rank_disturbed(fault.job, fault.rank);
+    }
+    if (fault.kind == Fault::pause) {
+      node.paused_until = std::max(node.paused_until, now_ + fault.lasts);
+      push({node.paused_until, 0, ResumeDue{victim}});
+      return;
+    }
+    if (fault.aggregator) {
+      aggregator(victim).count_events(tally_);
+    } else {
+      if (worker(victim).inside_operation()) ++tally_.events["died_inside_operation"];
+      node.place.attempts_used = worker(victim).attempts_used();
+      worker(victim).die();
+    }
+    node.host.reset();
+    node.inbox.clear();
+    node.mail.clear();
+    node.paused_until = Time{};
+    node.turn_at = never;
+    ++restarting_;
+    push({now_ + fault.lasts, 0, RestartDue{victim, fault.same_ports}});
+  }
+
+  void handle(RestartDue& due) {
+    Node& node = nodes_[due.host];
+    --restarting_;
+    ++node.life;
+    if (node.worker) {
+      tally_.count(Fault::restart);
+      node.place.life = node.life;
+      if (!due.same_ports) node.place.first_port = static_cast<std::uint16_t>(node.place.first_port + 100);
+      if (std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
+            return other.host && other.worker && other.place.job == node.place.job &&
+                   static_cast<const WorkerHost&>(*other.host).inside_operation();
+          })) {
+        ++tally_.events["restarted_inside_operation"];
+      }
+      node.host = make_worker(due.host, now_);
+    } else {
+      tally_.count(Fault::aggregator_restart);
+      node.host = make_aggregator(due.host);
+    }
+    trace_.line(now_, who(due.host) + " is up again");
+    schedule(due.host);
+  }
+
+  // ---- Surroundings
+
+  [[nodiscard]] bool live(HostId a, HostId b) {
+    const HostId id = std::max(a, b);  // the worker
+    return id < stranger_ && nodes_[id].worker && nodes_[id].host && worker(id).running();
+  }
+
+  void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) override {
+    const HostId to = host_of(destination);
+    if (to >= nodes_.size()) throw Violation("a datagram to nobody");
+    tap_->on_send(source, destination, bytes);
+    if (to == stranger_) return;  // answers to a stranger
+    const bool alive = live(from, to);
+    transfer(from, to, source, destination, bytes, alive);
+    if (scenario_.links.forge > 0 && scenario_.settings.limits.kinds.contains(Fault::forge) &&
+        forgeries_.chance(scenario_.links.forge)) {
+      Random random(forgeries_.next());
+      const Forgery forgery = protocol_->forge(bytes, random);
+      tally_.count(Fault::forge);
+      if (alive) ++tally_.live_faults;
+      const Endpoint stranger = endpoint_of(stranger_, 6666);
+      transfer(stranger_, to, forgery.spoofed ? source : stranger, destination, forgery.bytes, false);
+    }
+  }
+
+  void transfer(HostId from, HostId to, const Endpoint& source, const Endpoint& destination,
+                std::span<const std::byte> bytes, bool alive) {
+    const auto arrivals = network_->send(now_, from, to, source, destination, bytes, alive);
+    if (trace_.verbose()) {
+      std::string fate = network_->last_fate();
+      if (arrivals.empty()) fate = "LOST (" + fate + ")";
+      trace_.line(
+          now_, who(from) + " -> " + who(to) + "  " + protocol_->describe(bytes) + (fate.empty() ? "" : "  [" + fate + "]"));
+      trace_.datagram(now_, source, destination, bytes, !arrivals.empty() && arrivals.front().datagram.marked);
+    }
+    for (auto& arrival : arrivals) push({arrival.at, 0, ArrivalDue{to, std::move(arrival.datagram)}});
+  }
+
+  void call(HostId from, HostId to, ControlCall call) override {
+    auto fate = network_->control(now_, from, to);
+    // Joins and their cancellation travel over a connection that either works or is seen to break.
+    if (std::holds_alternative<JoinCall>(call.what) || std::holds_alternative<CancelCall>(call.what))
+      fate.lost = fate.repeated = false;
+    if (fate.lost) return disturbed(from);
+    if (fate.repeated) push({now_ + 2 * fate.delay, 0, CallDue{to, call}});
+    push({now_ + fate.delay, 0, CallDue{to, std::move(call)}});
+  }
+
+  void reply(HostId from, HostId to, ControlReply reply) override {
+    const auto fate = network_->control(now_, from, to);
+    if (fate.lost && std::holds_alternative<session::HeartbeatReply>(reply.what)) return disturbed(to);
+    push({now_ + fate.delay, 0, ReplyDue{to, std::move(reply)}});
+  }
+
+  void disturbed(HostId rank) { verdict_.rank_disturbed(nodes_[rank].place.job, nodes_[rank].place.rank); }
+
+  void say(HostId host, const std::string& what) override {
+    if (trace_.verbose()) trace_.line(now_, who(host) + ": " + what);
+  }
+
+  // ---- Witness
+
+  void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
+                 std::span<const std::byte> result) override {
+    verdict_.delivered(job, rank, call, result);
+    ++tally_.operations;
+    for (std::size_t i = 0; i + 8 <= result.size(); i += 8) trace_.fold(load_le<std::uint64_t>(result.data() + i));
+  }
+
+  void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t>) override {
+    verdict_.failed(job, rank, error);
+    ++tally_.errors;
+    ++tally_.events[std::string("error_") + netsum::to_string(error.code())];
+  }
+
+  void straggled() override { tally_.count(Fault::straggle); }
+
+  [[nodiscard]] std::string who(HostId id) const {
+    if (id == stranger_) return "stranger";
+    if (!nodes_[id].worker) return "switch" + std::to_string(id);
+    return scenario_.jobs[nodes_[id].place.job].name + "/" + std::to_string(nodes_[id].place.rank);
+  }
+
+  const Scenario& scenario_;
+  Outcome& outcome_;
+  Tally& tally_;
+  std::unique_ptr<Protocol> protocol_;
+  std::unique_ptr<Tap> tap_;
+  Trace trace_;
+  Verdict verdict_;
+  Random forgeries_;
+  std::optional<Network> network_;
+  std::vector<Node> nodes_;  // aggregators, workers by job and rank, the stranger
+  std::vector<HostId> first_host_;
+  HostId stranger_ = 0;
+  std::uint32_t restarting_ = 0;
+  std::vector<Event> queue_;  // a heap
+  std::uint64_t next_order_ = 0;
+  Time now_{};
+};
+
+}  // namespace
+
+Outcome run(const Scenario& scenario, std::ostream* text, std::ostream* pcap) {
+  Outcome outcome;
+  try {
+    Cluster cluster(scenario, outcome, text, pcap);
+    try {
+      cluster.run();
+    } catch (const std::exception& violation) {
+      outcome.failure = violation.what();
+    }
+    cluster.close();
+  } catch (const std::exception& error) {
+    outcome.failure = error.what();
+  }
+  return outcome;
+}
+
+}  // namespace netsum::sim

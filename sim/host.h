@@ -1,0 +1,103 @@
+// What every simulated host has: a clock of its own, sockets, and a moment at which it wants to run next.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "session/registry.h"
+#include "sim/network.h"
+
+namespace netsum::sim {
+
+struct JoinCall {
+  session::JoinRequest request;
+};
+struct CancelCall {  // the connection of a join went away
+  std::uint64_t join = 0;
+};
+struct BeatCall {
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank = 0, rank_epoch = 0;
+};
+struct LeaveCall {
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank = 0, rank_epoch = 0;
+};
+struct ControlCall {
+  std::uint64_t number = 0;  // of the caller
+  HostId from = 0;
+  std::variant<JoinCall, CancelCall, BeatCall, LeaveCall> what;
+};
+struct ControlReply {
+  std::uint64_t number = 0;
+  HostId from = 0;
+  std::variant<session::JoinOutcome, session::HeartbeatReply> what;
+};
+
+// What hosts ask of the cluster that they live in. Times are the host's own.
+class Surroundings {
+ public:
+  virtual void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) = 0;
+  virtual void call(HostId from, HostId aggregator, ControlCall call) = 0;
+  virtual void reply(HostId from, HostId worker, ControlReply reply) = 0;
+  virtual void say(HostId who, const std::string& what) = 0;  // for the trace
+
+ protected:
+  ~Surroundings() = default;
+};
+
+class Host {
+ public:
+  Host(Surroundings& surroundings, HostId id) : surroundings_(surroundings), id_(id) {}
+  virtual ~Host() = default;
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+
+  [[nodiscard]] HostId id() const { return id_; }
+
+  // Datagrams that have arrived since the last turn, oldest first; then whatever is due.
+  virtual void turn(std::span<const Datagram> datagrams, Time now) = 0;
+  virtual void on_call(const ControlCall&, Time) {}
+  virtual void on_reply(const ControlReply&, Time) {}
+  [[nodiscard]] virtual Time next_wake() const = 0;
+
+ protected:
+  // Keeps the contract of Sink to the letter: references are read at flush() and not before.
+  class HostSink final : public Sink {
+   public:
+    HostSink(Surroundings& surroundings, HostId host, const Endpoint& self)
+        : surroundings_(surroundings), host_(host), self_(self) {}
+    ~HostSink() = default;
+
+    std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override;
+    void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override;
+    void flush() override;
+
+   private:
+    struct Item {
+      std::vector<std::byte> owned;
+      std::span<const std::byte> referenced;
+      std::span<const Endpoint> to;
+      Endpoint one;
+    };
+    Surroundings& surroundings_;
+    HostId host_;
+    Endpoint self_;
+    std::vector<Item> items_;
+  };
+
+  Surroundings& surroundings_;
+
+ private:
+  HostId id_;
+};
+
+[[nodiscard]] Endpoint endpoint_of(HostId host, std::uint16_t port);
+[[nodiscard]] HostId host_of(const Endpoint& endpoint);
+
+}  // namespace netsum::sim

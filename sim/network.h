@@ -1,0 +1,77 @@
+// The network between the simulated hosts: what becomes of each datagram. Decides only; the cluster delivers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/endpoint.h"
+#include "base/time.h"
+#include "sim/faults.h"
+#include "sim/random.h"
+#include "sim/scenario.h"
+
+namespace netsum::sim {
+
+using HostId = std::uint32_t;
+
+struct Datagram {
+  Endpoint from, to;
+  std::vector<std::byte> bytes;
+  bool marked = false;  // ECN: congestion experienced
+};
+
+class Network {
+ public:
+  Network(const Scenario& scenario, std::size_t hosts, Tally& tally);
+
+  struct Arrival {
+    Time at;
+    Datagram datagram;
+  };
+  // What arrives of a datagram sent now, and when: nothing, it, or several; damaged or not. Valid until the next call.
+  // `live`: it belongs to a job under way.
+  [[nodiscard]] std::span<Arrival> send(Time now, HostId from, HostId to, const Endpoint& source,
+                                        const Endpoint& destination, std::span<const std::byte> bytes, bool live);
+
+  // One direction is dead until then.
+  void cut(HostId from, HostId to, Time until);
+
+  // Control messages travel over a transport that repairs loss; what is left of it are calls that fail and are made again.
+  struct ControlFate {
+    bool lost = false, repeated = false;
+    Duration delay{};
+  };
+  [[nodiscard]] ControlFate control(Time now, HostId from, HostId to);
+
+  [[nodiscard]] const char* last_fate() const { return fate_; }  // of the last datagram, for the trace
+
+ private:
+  struct Link {
+    std::uint64_t seed = 0, packets = 0, control_calls = 0;
+    bool in_burst = false;
+    Time cut_until{}, last_arrival{};
+  };
+  struct Port {
+    Time free{};  // when the queue has drained
+  };
+
+  [[nodiscard]] bool chance(const Link& link, Fault fault, double probability);
+  [[nodiscard]] std::uint64_t draw(const Link& link, Fault fault, std::uint64_t purpose) const;
+  void injected(Fault fault, bool live);
+  [[nodiscard]] bool pass(Port& port, Time now, std::size_t bytes, bool live, bool& marked, Duration& delay);
+  void arrive(Link& link, Time at, Datagram datagram, bool live);
+
+  const LinkFaults plan_;
+  const FaultSet kinds_;
+  const std::uint64_t most_faults_;
+  std::uint64_t faults_ = 0;
+  std::size_t hosts_;
+  std::vector<Link> links_;  // [from * hosts + to]
+  std::vector<Port> up_, down_;
+  std::vector<Arrival> arrivals_;
+  Tally& tally_;
+  const char* fate_ = "";
+};
+
+}  // namespace netsum::sim

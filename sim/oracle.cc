@@ -1,0 +1,212 @@
+#include "sim/oracle.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "sim/random.h"
+
+namespace netsum::sim {
+namespace {
+
+using stream::Collective;
+using stream::Operation;
+
+constexpr std::size_t block = 256;  // elements that share an exponent
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+float from_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
+float from_float16(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const int fraction = bits & 1023;
+  const float sign = (bits & 0x8000) != 0 ? -1.0F : 1.0F;
+  if (exponent == 31) return fraction != 0 ? std::numeric_limits<float>::quiet_NaN() : sign * infinity;
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
+  return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+}
+
+struct Format {
+  double half_ulp, smallest_step, largest;  // half_ulp: relative
+};
+
+Format format_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return {0x1p-11, 0x1p-24, 65504};
+    case DType::bfloat16:
+      return {0x1p-8, 0x1p-133, static_cast<double>(from_bfloat16(0x7f7f))};
+    default:
+      return {0x1p-24, 0x1p-149, static_cast<double>(std::numeric_limits<float>::max())};
+  }
+}
+
+std::vector<float> widened(DType dtype, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / bytes_of(dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::float32) {
+      std::memcpy(&values[i], bytes.data() + i * 4, 4);
+      continue;
+    }
+    std::uint16_t half = 0;
+    std::memcpy(&half, bytes.data() + i * 2, 2);
+    values[i] = dtype == DType::float16 ? from_float16(half) : from_bfloat16(half);
+  }
+  return values;
+}
+
+void fill_floats(Random& random, std::span<float> values) {
+  constexpr float specials[] = {0.0F,
+                                -0.0F,
+                                infinity,
+                                -infinity,
+                                std::numeric_limits<float>::quiet_NaN(),
+                                1e-45F,
+                                -1e-40F,
+                                std::numeric_limits<float>::max(),
+                                -std::numeric_limits<float>::max(),
+                                std::numeric_limits<float>::min()};
+  for (std::size_t begin = 0; begin < values.size(); begin += block) {
+    const std::uint64_t style = random.below(12);
+    const int exponent = static_cast<int>(random.below(250)) - 140;
+    for (float& value : values.subspan(begin, std::min(block, values.size() - begin))) {
+      const std::uint64_t bits = random.next();
+      const auto fraction = static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1p-31F;
+      if (style < 6) {
+        value = fraction;
+      } else if (style < 8) {
+        value = std::ldexp(fraction, exponent);
+      } else if (style == 8) {
+        value = std::ldexp(1.0F, exponent);  // every rank exactly 2^m
+      } else if (style == 9) {
+        value = 0.0F;
+      } else if (style == 10) {
+        value = std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 32));
+      } else {
+        value = bits >> 32 & 7 ? fraction : random.pick(specials);
+      }
+    }
+  }
+}
+
+std::string complaint(std::size_t element, const char* what, double got, double expected) {
+  return "element " + std::to_string(element) + ": " + what + " (got " + std::to_string(got) + ", the sum is " +
+         std::to_string(expected) + ")";
+}
+
+std::string judge_int32(const std::vector<std::vector<std::byte>>& inputs, std::span<const std::byte> result, bool avg) {
+  const auto at = [](std::span<const std::byte> bytes, std::size_t i) {
+    std::int32_t value = 0;
+    std::memcpy(&value, bytes.data() + i * 4, 4);
+    return value;
+  };
+  for (std::size_t i = 0; i < result.size() / 4; ++i) {
+    std::uint32_t sum = 0;
+    for (const auto& input : inputs) sum += static_cast<std::uint32_t>(at(input, i));
+    auto expected = static_cast<std::int32_t>(sum);
+    if (avg) expected = static_cast<std::int32_t>(std::int64_t{expected} / static_cast<std::int64_t>(inputs.size()));
+    if (at(result, i) != expected) return complaint(i, "wrong", at(result, i), expected);
+  }
+  return "";
+}
+
+std::string judge_floats(DType dtype, const std::vector<std::vector<std::byte>>& inputs, std::span<const std::byte> result,
+                         bool avg) {
+  const Format format = format_of(dtype);
+  const auto ranks = static_cast<double>(inputs.size());
+  const double divisor = avg ? ranks : 1;
+  const int ranks_log = static_cast<int>(std::ceil(std::log2(ranks)));
+  std::vector<std::vector<float>> values;
+  for (const auto& input : inputs) values.push_back(widened(dtype, input));
+  const std::vector<float> results = widened(dtype, result);
+  for (std::size_t begin = 0; begin < results.size(); begin += block) {
+    const std::size_t end = std::min(results.size(), begin + block);
+    int exponent = -126;
+    for (const auto& input : values) {
+      for (std::size_t i = begin; i < end; ++i) {
+        if (std::isfinite(input[i]) && std::fabs(input[i]) >= std::numeric_limits<float>::min()) {
+          exponent = std::max(exponent, std::ilogb(input[i]) + 1);
+        }
+      }
+    }
+    const double quantization = ranks * std::ldexp(1.0, exponent - (31 - ranks_log)) / 2;
+    for (std::size_t i = begin; i < end; ++i) {
+      double sum = 0;
+      bool nan = false, up = false, down = false;
+      for (const auto& input : values) {
+        nan |= std::isnan(input[i]);
+        up |= input[i] == infinity;
+        down |= input[i] == -infinity;
+        if (std::isfinite(input[i])) sum += static_cast<double>(input[i]);
+      }
+      const auto got = static_cast<double>(results[i]);
+      const double expected = sum / divisor;
+      // Rounded to float32 (before and after a division), then to the tensor's own type.
+      const double bound = quantization / divisor +
+                           (std::fabs(expected) + quantization) * (0x1p-23 + format.half_ulp * 1.01) + 0x1p-149 +
+                           format.smallest_step;
+      if (nan || (up && down)) {
+        if (!std::isnan(got)) return complaint(i, "no NaN", got, expected);
+      } else if (up || down) {
+        if (!std::isinf(got) || (got > 0) != up) return complaint(i, "not the infinity", got, expected);
+      } else if (std::isnan(got)) {
+        return complaint(i, "NaN", got, expected);
+      } else if (std::isinf(got)) {
+        if (std::fabs(expected) + bound < format.largest) return complaint(i, "infinity", got, expected);
+      } else if (std::fabs(got - expected) > bound) {
+        return complaint(i, "outside the bound", got, expected);
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::size_t tensor_bytes(const Operation& call) {
+  return call.elements * (call.collective == Collective::broadcast ? 1 : bytes_of(call.dtype));
+}
+
+std::vector<std::byte> tensor_of(const JobPlan& job, const Operation& call, std::uint32_t rank) {
+  Random random(derive(derive(job.seed, call.number), rank));
+  std::vector<std::byte> bytes(tensor_bytes(call));
+  if (call.collective == Collective::all_reduce && call.dtype == DType::float32) {
+    std::vector<float> values(call.elements);
+    fill_floats(random, values);
+    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  }
+  if (call.collective == Collective::all_reduce && call.dtype != DType::int32) {
+    // Most of them of moderate size: the bits of any half are likely infinite or NaN somewhere in every block.
+    const bool anything = random.chance(0.2);
+    for (std::size_t i = 0; i < call.elements; ++i) {
+      auto half = static_cast<std::uint16_t>(random.next());
+      if (!anything) half = static_cast<std::uint16_t>((half & 0x87ff) | (call.dtype == DType::float16 ? 0x3000 : 0x3f00));
+      std::memcpy(bytes.data() + i * 2, &half, 2);
+    }
+    return bytes;
+  }
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    const std::uint64_t bits = random.next();
+    std::memcpy(bytes.data() + i, &bits, std::min<std::size_t>(8, bytes.size() - i));
+  }
+  return bytes;
+}
+
+std::string judge(const JobPlan& job, const Operation& call, std::span<const std::byte> result) {
+  if (call.collective == Collective::barrier || call.elements == 0) return "";
+  if (call.collective == Collective::broadcast) {
+    const auto expected = tensor_of(job, call, call.root);
+    return std::equal(result.begin(), result.end(), expected.begin(), expected.end()) ? "" : "not the root's bytes";
+  }
+  std::vector<std::vector<std::byte>> inputs;
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) inputs.push_back(tensor_of(job, call, rank));
+  const bool avg = call.op == ReduceOp::avg;
+  return call.dtype == DType::int32 ? judge_int32(inputs, result, avg) : judge_floats(call.dtype, inputs, result, avg);
+}
+
+}  // namespace netsum::sim

@@ -1,0 +1,24 @@
+// What an operation must give, from the inputs of all ranks, computed without the code under test: docs/numerics.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/scenario.h"
+
+namespace netsum::sim {
+
+// The bytes of a call's tensor.
+[[nodiscard]] std::size_t tensor_bytes(const stream::Operation& call);
+
+// A rank's input: blocks of different magnitudes, and now and then NaN, infinities, zeros, subnormals and powers of two.
+// Differs between jobs, operations and ranks.
+[[nodiscard]] std::vector<std::byte> tensor_of(const JobPlan& job, const stream::Operation& call, std::uint32_t rank);
+
+// Empty if `result` is what the call must give, else what is wrong.
+[[nodiscard]] std::string judge(const JobPlan& job, const stream::Operation& call, std::span<const std::byte> result);
+
+}  // namespace netsum::sim

@@ -1,0 +1,98 @@
+// What the simulator needs of a protocol. Each implements it in a file of its own (sim/switchml.h); nothing else in sim/
+// knows which protocol runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "session/registry.h"
+#include "session/supervisor.h"
+#include "sim/faults.h"
+#include "sim/random.h"
+#include "stream/operation.h"
+
+namespace netsum::sim {
+
+// One data thread of an aggregator: any number of jobs.
+class AggregatorLane {
+ public:
+  virtual ~AggregatorLane() = default;
+  // `agreed`: all ranks issue the same calls; then no worker ever goes on before its slot's chunk is complete.
+  virtual void start_job(const session::StartJob& start, std::size_t lane, bool agreed) = 0;
+  virtual void stop_job(std::uint64_t epoch) = 0;
+  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
+  virtual void on_timer(Time now, Sink& sink) = 0;
+  [[nodiscard]] virtual Time next_timeout() const = 0;
+
+  // Throws Violation if its counters do not account for everything that it was handed, or if a job holds more than it may.
+  virtual void check() const = 0;
+  [[nodiscard]] virtual std::size_t jobs() const = 0;
+  virtual void count_events(Tally& tally) const = 0;
+};
+
+struct LaneFailure {
+  bool mismatch = false;  // else: the aggregator does not know the job
+  std::uint64_t operation = 0;
+  std::uint32_t first_rank = 0, second_rank = 0;
+};
+
+// One rank's share of one aggregator lane.
+class WorkerLane {
+ public:
+  virtual ~WorkerLane() = default;
+  [[nodiscard]] virtual bool submit(const stream::Operation& operation, Time now, Sink& sink) = 0;
+  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
+  virtual void on_timer(Time now, Sink& sink) = 0;
+  [[nodiscard]] virtual Time next_timeout() const = 0;
+  [[nodiscard]] virtual std::vector<std::uint64_t> take_completed() = 0;
+  [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
+  [[nodiscard]] virtual std::optional<session::Stall> oldest_stall() const = 0;  // `site` is the caller's to fill
+  virtual void check() const = 0;
+  virtual void count_events(Tally& tally) const = 0;
+};
+
+struct WorkerLanePlan {
+  session::Admission admission;
+  std::uint32_t rank = 0, world_size = 1;
+  std::uint32_t lane = 0, lanes = 1;  // over all aggregators
+  Endpoint aggregator;
+};
+
+// Sees every datagram as it is sent, before the network does anything to it.
+class Tap {
+ public:
+  virtual ~Tap() = default;
+  // Throws Violation, e.g. if a retransmission differs from the first transmission.
+  virtual void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) = 0;
+  virtual void count_events(Tally& tally) const = 0;
+};
+
+// A datagram of a stranger who has overheard another and knows the format, the job and the checksum, but may not harm
+// anyone.
+struct Forgery {
+  std::vector<std::byte> bytes;
+  bool spoofed = false;  // seems to come from the sender of the one overheard
+};
+
+class Protocol {
+ public:
+  virtual ~Protocol() = default;
+  [[nodiscard]] virtual std::uint32_t version() const = 0;  // for JoinRequest
+  [[nodiscard]] virtual std::unique_ptr<AggregatorLane> aggregator_lane() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Tap> tap() const = 0;
+  [[nodiscard]] virtual Forgery forge(std::span<const std::byte> overheard, Random& random) const = 0;
+  [[nodiscard]] virtual std::string describe(std::span<const std::byte> datagram) const = 0;
+};
+
+// Null if the name is unknown.
+[[nodiscard]] std::unique_ptr<Protocol> make_protocol(const std::string& name);
+
+}  // namespace netsum::sim

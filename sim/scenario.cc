@@ -1,0 +1,295 @@
+#include "sim/scenario.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "sim/random.h"
+
+namespace netsum::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using stream::Collective;
+using stream::Operation;
+
+// Labels of the streams below the seed. One each, so that taking something away leaves the rest as it was.
+enum Label : std::uint64_t { topology = 1, network, nodes, of_job = 1000 };
+
+struct LimitField {
+  const char* name;
+  std::uint64_t Limits::*value;
+};
+constexpr LimitField limit_fields[] = {
+    {"workers", &Limits::workers},         {"jobs", &Limits::jobs},         {"operations", &Limits::operations},
+    {"elements", &Limits::elements},       {"slots", &Limits::slots},       {"lanes", &Limits::lanes},
+    {"aggregators", &Limits::aggregators}, {"attempts", &Limits::attempts}, {"faults", &Limits::faults},
+    {"node-faults", &Limits::node_faults},
+};
+
+std::uint32_t limited(std::uint64_t value, std::uint64_t limit) {
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(value, limit)));
+}
+
+// Short times are as likely as long ones.
+Duration log_uniform(Random& random, Duration least, Duration most) {
+  const double ratio = std::chrono::duration<double>(most) / std::chrono::duration<double>(least);
+  return Duration(static_cast<std::int64_t>(static_cast<double>(least.count()) * std::pow(ratio, random.unit())));
+}
+
+LinkFaults draw_links(Random& random, Profile profile) {
+  LinkFaults links;
+  links.least_delay = microseconds(5 + random.below(30));
+  links.most_delay = links.least_delay;
+  if (profile == Profile::none) return links;
+  links.most_delay += microseconds(random.below(200));
+  if (profile == Profile::crash) {
+    links.control_loss = random.chance(0.3) ? 0.05 : 0;
+    return links;
+  }
+  const auto some = [&](double often, double most) {
+    return random.chance(often) ? most * random.unit() * random.unit() : 0;
+  };
+  links.loss = 0.002 + some(0.9, 0.2);
+  links.burst_begin = some(0.5, 0.02);
+  links.burst_end = 0.05 + random.unit() * 0.5;
+  links.duplicate = 0.005 + some(0.9, 0.3);
+  links.late = some(0.8, 0.1);
+  links.latest = log_uniform(random, milliseconds(1), seconds(8));
+  links.corrupt = some(0.7, 0.1);
+  links.truncate = some(0.5, 0.05);
+  if (random.chance(0.4)) {
+    links.bytes_per_second = 2'000'000U << random.below(8);
+    links.queue_bytes = 4000U << random.below(6);
+    links.mark_bytes = links.queue_bytes / 4;
+  }
+  if (profile == Profile::chaos) {
+    links.forge = some(0.5, 0.1);
+    links.control_loss = some(0.5, 0.3);
+    links.control_repeat = some(0.5, 0.3);
+  }
+  return links;
+}
+
+Operation draw_call(Random& random, const JobPlan& job, std::uint64_t number, std::uint32_t lanes_in_all,
+                    std::uint64_t most) {
+  Operation call;
+  call.number = number;
+  const std::uint64_t turn =
+      std::uint64_t{job.slots} * lanes_in_all * job.packet_elements;  // elements in one turn of the window
+  constexpr std::uint64_t edges[] = {0, 1, 63, 64, 65, 255, 256, 257, 511, 512};
+  call.elements = random.chance(0.2) ? random.pick(edges)
+                                     : random.below(1 + std::min<std::uint64_t>(turn * random.between(1, 8), 60'000));
+  call.op = random.chance(0.3) ? ReduceOp::avg : ReduceOp::sum;
+  constexpr DType types[] = {DType::float32, DType::float32, DType::float32, DType::int32,
+                             DType::int32,   DType::float16, DType::bfloat16};
+  call.dtype = random.pick(types);
+  call.tag = static_cast<std::uint32_t>(random.below(3));
+  const std::uint64_t kind = random.below(12);
+  const auto root = static_cast<std::uint32_t>(random.below(job.workers));
+  if (kind == 0) {
+    call.collective = Collective::barrier;
+    call.elements = 0;
+    call.dtype = DType::float32;
+    call.op = ReduceOp::sum;
+  } else if (kind == 1) {
+    call.collective = Collective::broadcast;
+    call.root = root;
+    call.dtype = DType::float32;
+    call.op = ReduceOp::sum;
+  }
+  call.elements = std::min(call.elements, most);
+  return call;
+}
+
+// Another call than `call`, as a program with a bug would issue it.
+Operation draw_other(Random& random, Operation call) {
+  switch (random.below(4)) {
+    case 0:
+      call.elements += 1 + random.below(500);
+      break;
+    case 1:
+      call.tag += 1;
+      break;
+    case 2:
+      if (call.collective == Collective::all_reduce) {
+        call.op = call.op == ReduceOp::sum ? ReduceOp::avg : ReduceOp::sum;
+        break;
+      }
+      [[fallthrough]];
+    default: {
+      const bool barrier = call.collective == Collective::barrier;
+      call.collective = barrier ? Collective::all_reduce : Collective::barrier;
+      call.elements = barrier ? 100 : 0;
+      break;
+    }
+  }
+  return call;
+}
+
+JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
+  const Settings& settings = scenario.settings;
+  const Limits& limits = settings.limits;
+  Random random(derive(scenario.seed, Label::of_job + index));
+  const bool harsh = settings.profile == Profile::chaos;
+  JobPlan job;
+  job.name = "job" + std::to_string(index);
+  job.seed = random.next();
+  job.workers = limited(random.between(settings.workers.least, settings.workers.most), limits.workers);
+  constexpr std::uint32_t lengths[] = {64, 64, 64, 128, 256, 512};
+  job.packet_elements = random.pick(lengths);
+  job.slots = limited(1U << random.below(5), limits.slots);
+  job.window = static_cast<std::uint32_t>(random.between(1, 4));
+  const bool crashing = settings.profile == Profile::crash;
+  job.gap = random.chance(crashing ? 0 : 0.5) ? Duration::zero() : log_uniform(random, microseconds(10), milliseconds(20));
+  job.operation_deadline = seconds(harsh || crashing ? random.between(2, 20) : 120);
+  job.attempts = harsh || crashing ? limited(random.between(1, 4), limits.attempts) : 1;
+  if (settings.profile != Profile::none && random.chance(0.4)) {
+    job.straggle = 0.05;
+    job.straggle_for = log_uniform(random, milliseconds(5), seconds(1));
+  }
+  const std::uint64_t operations = limited(random.between(3, 8), limits.operations);
+  for (std::uint64_t number = 0; number < operations; ++number) {
+    job.calls.push_back(draw_call(random, job, number, scenario.lanes * scenario.aggregators, limits.elements));
+  }
+  const bool mismatched = harsh && random.chance(0.08);
+  const auto rank = static_cast<std::uint32_t>(random.below(job.workers));
+  const std::size_t at = random.below(job.calls.size());
+  if (mismatched && job.workers > 1 && limits.kinds.contains(Fault::mismatch)) {
+    job.mismatch = JobPlan::Mismatch{rank, draw_other(random, job.calls[at])};
+  }
+  return job;
+}
+
+std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
+  const Limits& limits = scenario.settings.limits;
+  const Profile profile = scenario.settings.profile;
+  if (profile != Profile::chaos && profile != Profile::crash) return {};
+  std::vector<NodeFault> faults;
+  Random random(derive(scenario.seed, Label::nodes));
+  const std::uint64_t count = profile == Profile::crash ? random.between(1, 2) : random.below(5);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    NodeFault fault;
+    constexpr Fault crashes[] = {Fault::crash, Fault::crash, Fault::crash, Fault::aggregator_crash};
+    constexpr Fault all[] = {Fault::crash, Fault::aggregator_crash, Fault::pause,     Fault::pause,
+                             Fault::pause, Fault::partition,        Fault::partition, Fault::partition};
+    fault.kind = profile == Profile::crash ? random.pick(crashes) : random.pick(all);
+    fault.aggregator = fault.kind == Fault::aggregator_crash || (fault.kind == Fault::pause && random.chance(0.3));
+    const std::uint64_t job = random.next(), rank = random.next(), site = random.next();
+    fault.job = static_cast<std::uint32_t>(job % scenario.jobs.size());
+    fault.rank = static_cast<std::uint32_t>(rank % scenario.jobs[fault.job].workers);
+    fault.site = static_cast<std::uint32_t>(site % scenario.aggregators);
+    // While a job runs, more often than not: a network without faults is done with one in some milliseconds.
+    fault.at =
+        Time(log_uniform(random, microseconds(500), profile == Profile::crash ? milliseconds(100) : Duration(seconds(1))));
+    fault.lasts = log_uniform(random, milliseconds(1), seconds(6));
+    fault.same_ports = random.chance(0.7);
+    fault.outward = random.chance(0.5);
+    if (limits.kinds.contains(fault.kind) && faults.size() < limits.node_faults) faults.push_back(fault);
+  }
+  return faults;
+}
+
+}  // namespace
+
+const char* to_string(Profile profile) {
+  constexpr const char* names[] = {"none", "lossy", "chaos", "crash"};
+  return names[static_cast<std::size_t>(profile)];
+}
+
+std::optional<Profile> profile_of(const std::string& name) {
+  for (const Profile profile : {Profile::none, Profile::lossy, Profile::chaos, Profile::crash}) {
+    if (name == to_string(profile)) return profile;
+  }
+  return std::nullopt;
+}
+
+std::string Limits::text() const {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ",") + part; };
+  for (const LimitField& field : limit_fields) {
+    if (this->*field.value != unlimited) add(std::string(field.name) + "=" + std::to_string(this->*field.value));
+  }
+  std::string without;
+  for (std::size_t i = 0; i < fault_kinds; ++i) {
+    const auto fault = static_cast<Fault>(i);
+    if (!kinds.contains(fault)) without += (without.empty() ? "" : "+") + std::string(to_string(fault));
+  }
+  if (!without.empty()) add("without=" + without);
+  return text;
+}
+
+Limits Limits::parse(const std::string& text) {
+  Limits limits;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    if (name == "without") {
+      std::istringstream kinds(value);
+      for (std::string kind; std::getline(kinds, kind, '+');) {
+        bool known = false;
+        for (std::size_t i = 0; i < fault_kinds; ++i) {
+          if (kind != to_string(static_cast<Fault>(i))) continue;
+          limits.kinds.erase(static_cast<Fault>(i));
+          known = true;
+        }
+        if (!known) throw std::invalid_argument("'" + kind + "' is no kind of fault");
+      }
+      continue;
+    }
+    const auto field =
+        std::find_if(std::begin(limit_fields), std::end(limit_fields), [&](const LimitField& f) { return name == f.name; });
+    if (field == std::end(limit_fields)) throw std::invalid_argument("'" + name + "' is nothing that can be limited");
+    if (value.empty() || value.size() > 18 ||
+        !std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+      throw std::invalid_argument("'" + part + "' has no number after '='");
+    }
+    limits.*(field->value) = std::stoull(value);
+  }
+  return limits;
+}
+
+Scenario generate(const Settings& settings, std::uint64_t seed) {
+  const Limits& limits = settings.limits;
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.settings = settings;
+  Random random(derive(seed, Label::topology));
+  scenario.aggregators = limited(random.chance(0.7) ? 1 : random.between(2, 3), limits.aggregators);
+  scenario.lanes = limited(random.chance(0.5) ? 1 : random.between(2, 3), limits.lanes);
+  const std::uint64_t jobs = limited(random.between(settings.jobs.least, settings.jobs.most), limits.jobs);
+  scenario.coalesce = random.chance(0.5) ? Duration::zero() : Duration(random.between(microseconds(1), microseconds(50)));
+  const bool skewed = settings.profile == Profile::chaos && random.chance(0.5);
+  const double skew = random.unit() * 0.05;
+  if (skewed && limits.kinds.contains(Fault::skew)) scenario.skew = skew;
+  Random network(derive(seed, Label::network));
+  scenario.links = draw_links(network, settings.profile);
+
+  for (std::uint32_t index = 0; index < jobs; ++index) scenario.jobs.push_back(draw_job(scenario, index));
+  std::uint32_t need = 0;
+  for (const JobPlan& job : scenario.jobs) need += job.slots * std::max(1U, job.packet_elements / 256) * scenario.lanes;
+  // Now and then too few for all: who comes too late is refused, in words, and tries again.
+  const bool scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
+  scenario.switch_slots = scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
+  scenario.node_faults = draw_node_faults(scenario);
+  return scenario;
+}
+
+std::string Scenario::summary() const {
+  std::string text = std::to_string(jobs.size()) + (jobs.size() == 1 ? " job" : " jobs") + ", " +
+                     std::to_string(aggregators) + (aggregators == 1 ? " aggregator" : " aggregators") + " of " +
+                     std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes");
+  for (const JobPlan& job : jobs) {
+    text += "; " + job.name + ": " + std::to_string(job.workers) + " workers, " + std::to_string(job.calls.size()) +
+            " operations, " + std::to_string(job.slots) + " slots of " + std::to_string(job.packet_elements) + " elements";
+  }
+  return text;
+}
+
+}  // namespace netsum::sim

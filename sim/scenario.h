@@ -1,0 +1,108 @@
+// A scenario: everything that a simulation will do, as data, drawn from one seed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "sim/faults.h"
+#include "stream/operation.h"
+
+namespace netsum::sim {
+
+// none: an ideal network. lossy: every fault of links; every operation must end in its result. crash: nodes die and come
+// back on a fair network. chaos: everything at once.
+enum class Profile : std::uint8_t { none, lossy, chaos, crash };
+[[nodiscard]] const char* to_string(Profile profile);
+[[nodiscard]] std::optional<Profile> profile_of(const std::string& name);
+
+struct Range {
+  std::uint32_t least = 1, most = 1;
+};
+
+// What shrinking takes away (sim/shrink.h). The defaults take nothing.
+struct Limits {
+  static constexpr std::uint64_t unlimited = UINT64_MAX;
+
+  std::uint64_t workers = unlimited, jobs = unlimited, operations = unlimited, elements = unlimited, slots = unlimited,
+                lanes = unlimited, aggregators = unlimited, attempts = unlimited;
+  std::uint64_t faults = unlimited;       // only the first so many faults of links happen
+  std::uint64_t node_faults = unlimited;  // and of nodes
+  FaultSet kinds = FaultSet::all();
+
+  // "workers=2,operations=1,without=loss+late"; empty if nothing is taken away.
+  [[nodiscard]] std::string text() const;
+  // Throws std::invalid_argument with the words for the user.
+  [[nodiscard]] static Limits parse(const std::string& text);
+  bool operator==(const Limits&) const = default;
+};
+
+struct Settings {
+  std::string protocol = "switchml";
+  Profile profile = Profile::chaos;
+  Range workers{2, 8}, jobs{1, 3};
+  Limits limits;
+};
+
+struct LinkFaults {
+  Duration least_delay{}, most_delay{};
+  double loss = 0, burst_begin = 0, burst_end = 1, duplicate = 0, late = 0, corrupt = 0, truncate = 0, forge = 0;
+  Duration latest{};                      // of a late packet
+  std::uint64_t bytes_per_second = 0;     // of each host's port, each way; 0: unlimited
+  std::uint64_t queue_bytes = 0;          // behind a port
+  std::uint64_t mark_bytes = UINT64_MAX;  // ECN: packets that find a longer queue are marked
+  double control_loss = 0, control_repeat = 0;
+};
+
+// A fault of a node, at a time.
+struct NodeFault {
+  Fault kind{};
+  bool aggregator = false;
+  std::uint32_t job = 0, rank = 0;  // or:
+  std::uint32_t site = 0;           // the aggregator; for a partition, between both
+  Time at{};
+  Duration lasts{};        // of a pause, of a partition, or until the restart
+  bool same_ports = true;  // after a restart
+  bool outward = true;     // partition: away from the worker
+};
+
+struct JobPlan {
+  std::string name;
+  std::uint64_t seed = 0;  // of its tensors
+  std::uint32_t workers = 2, packet_elements = 64;
+  std::uint32_t slots = 4;  // per lane
+  std::vector<stream::Operation> calls;
+  std::uint32_t window = 1;  // operations under way at once
+  Duration gap{};            // the longest between two calls of a rank
+  double straggle = 0;       // probability that a call comes `straggle_for` late
+  Duration straggle_for{};
+  std::uint32_t attempts = 1;  // how often a rank joins before it gives up
+  Duration operation_deadline{};
+  // A rank that issues another call.
+  struct Mismatch {
+    std::uint32_t rank = 0;
+    stream::Operation call;
+  };
+  std::optional<Mismatch> mismatch;
+};
+
+struct Scenario {
+  std::uint64_t seed = 0;
+  Settings settings;
+  std::uint32_t aggregators = 1, lanes = 1;
+  std::uint32_t switch_slots = 0;  // of each aggregator
+  LinkFaults links;
+  std::vector<JobPlan> jobs;
+  std::vector<NodeFault> node_faults;
+  Duration coalesce{};  // how long a host lets packets collect before it looks
+  double skew = 0;      // clocks run up to this part fast or slow
+  Duration connect_deadline = std::chrono::seconds(5);
+
+  [[nodiscard]] std::string summary() const;
+};
+
+[[nodiscard]] Scenario generate(const Settings& settings, std::uint64_t seed);
+
+}  // namespace netsum::sim

@@ -1,0 +1,22 @@
+// From a failing seed to a small scenario that still fails.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "sim/scenario.h"
+
+namespace netsum::sim {
+
+struct Shrunk {
+  Limits limits;
+  std::string failure;     // of the small scenario
+  std::uint32_t runs = 0;  // that it took
+};
+
+// `settings` must fail with `seed`. Takes away whatever can be taken: jobs, aggregators, lanes, workers, operations,
+// elements, slots, kinds of faults, and then single faults, until nothing more can or `most_runs` are used up.
+[[nodiscard]] Shrunk shrink(const Settings& settings, std::uint64_t seed, std::uint32_t most_runs = 400);
+
+}  // namespace netsum::sim

@@ -1,0 +1,90 @@
+#include "sim/verdict.h"
+
+#include <algorithm>
+
+#include "sim/oracle.h"
+
+namespace netsum::sim {
+
+Verdict::Verdict(const Scenario& scenario) : scenario_(scenario), jobs_failed_(scenario.jobs.size()) {
+  for (const JobPlan& job : scenario.jobs) {
+    ranks_.emplace_back(job.workers);
+    results_.emplace_back(job.calls.size());
+  }
+}
+
+void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
+                        std::span<const std::byte> result) {
+  const JobPlan& plan = scenario_.jobs[job];
+  const std::string what = plan.name + " rank " + std::to_string(rank) + ", operation " + std::to_string(call.number) +
+                           " (" + stream::to_string(call) + ")";
+  if (plan.mismatch && plan.mismatch->call.number == call.number)
+    throw Violation(what + " ended in a result although a rank issued another call");
+  auto& first = results_[job][call.number];
+  if (!first) {
+    if (const std::string wrong = judge(plan, call, result); !wrong.empty()) throw Violation(what + ": " + wrong);
+    first.emplace(result.begin(), result.end());
+  } else if (!std::equal(result.begin(), result.end(), first->begin(), first->end())) {
+    throw Violation(what + ": the result differs from another rank's, or from an earlier attempt's");
+  }
+}
+
+void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) {
+  const JobPlan& plan = scenario_.jobs[job];
+  const std::string text = error.what();
+  const auto fail = [&](const std::string& why) {
+    throw Violation(plan.name + " rank " + std::to_string(rank) + ": " + why + ": " + text);
+  };
+  const Profile profile = scenario_.settings.profile;
+  if (profile == Profile::none || profile == Profile::lossy) fail("an error although no node failed");
+
+  const std::vector<std::uint32_t> named = ranks_named(text);
+  const auto disturbed = [&](std::uint32_t r) { return r < plan.workers && ranks_[job][r]; };
+  switch (error.code()) {
+    case ErrorCode::mismatch: {
+      if (!plan.mismatch || named.size() < 2 || named[0] == named[1]) fail("a mismatch that is none");
+      const std::uint32_t odd = plan.mismatch->rank;
+      if (named[0] != odd && named[1] != odd) fail("a mismatch that does not name the rank with the other call");
+      break;
+    }
+    case ErrorCode::worker_lost:
+      if (named.empty()) fail("a lost worker without a name");
+      if (!std::all_of(named.begin(), named.end(), disturbed)) fail("names a rank to which nothing happened");
+      break;
+    case ErrorCode::aggregator_lost:
+    case ErrorCode::aggregator_restarted:
+      // After a job has failed everywhere, the aggregator forgets it.
+      if (!aggregators_ && !disturbed(rank) && !jobs_failed_[job]) fail("blames an aggregator to which nothing happened");
+      break;
+    case ErrorCode::deadline:
+    case ErrorCode::refused:
+    case ErrorCode::unreachable:
+      break;
+    default:
+      fail("an error that should not come up");
+  }
+  jobs_failed_[job] = true;
+  ranks_[job][rank] = true;
+}
+
+std::vector<std::uint32_t> ranks_named(const std::string& text) {
+  std::vector<std::uint32_t> ranks;
+  const auto at = [&](std::size_t place, const std::string& word) { return text.compare(place, word.size(), word) == 0; };
+  const auto digit = [&](std::size_t place) { return place < text.size() && text[place] >= '0' && text[place] <= '9'; };
+  for (std::size_t place = text.find("rank"); place != std::string::npos; place = text.find("rank", place)) {
+    // The rank that reports ("this is rank 2", "job 'x', rank 2:") is not named as a cause.
+    const bool reports = (place >= 8 && at(place - 8, "this is ")) || (place >= 3 && at(place - 3, "', "));
+    place += at(place, "ranks ") ? 6 : 5;
+    while (digit(place)) {
+      std::uint32_t rank = 0;
+      for (; digit(place); ++place) rank = rank * 10 + static_cast<std::uint32_t>(text[place] - '0');
+      if (!reports) ranks.push_back(rank);
+      const std::size_t gap = at(place, ", ") ? 2 : at(place, " and ") ? 5 : 0;
+      if (gap == 0 || !digit(place + gap)) break;
+      place += gap;
+    }
+  }
+  return ranks;
+}
+
+}  // namespace netsum::sim

@@ -1,0 +1,119 @@
+// A host that runs one rank of one job: it joins every aggregator, issues the job's calls, keeps alive, and ends in results
+// or in an error; after an error it tries again, as a launcher would.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "netsum/error.h"
+#include "session/supervisor.h"
+#include "sim/aggregator_host.h"
+#include "sim/host.h"
+#include "sim/protocol.h"
+#include "sim/random.h"
+#include "sim/scenario.h"
+
+namespace netsum::sim {
+
+// Told of what ranks experience.
+class Witness {
+ public:
+  virtual void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
+                         std::span<const std::byte> result) = 0;
+  virtual void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t> operation) = 0;
+  virtual void straggled() = 0;
+
+ protected:
+  ~Witness() = default;
+};
+
+class WorkerHost final : public Host {
+ public:
+  struct Place {
+    std::uint32_t job = 0, rank = 0;
+    std::uint32_t life = 0;           // counts restarts of the host
+    std::uint32_t attempts_used = 0;  // by earlier lives
+    std::uint16_t first_port = 0;
+  };
+
+  WorkerHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol, Witness& witness,
+             Tally& tally, const Place& place, Time start);
+
+  void turn(std::span<const Datagram> datagrams, Time now) override;
+  void on_reply(const ControlReply& reply, Time now) override;
+  [[nodiscard]] Time next_wake() const override;
+
+  // From the host's operating system, as it dies: connections break, and nothing else is said.
+  void die();
+
+  [[nodiscard]] bool ended() const { return phase_ == Phase::ended; }
+  [[nodiscard]] bool running() const { return phase_ == Phase::running; }
+  [[nodiscard]] bool inside_operation() const { return phase_ == Phase::running && !under_way_.empty(); }
+  [[nodiscard]] std::uint32_t attempts_used() const { return attempt_; }
+  void count_events(Tally& tally) const;  // of the attempt under way
+
+ private:
+  enum class Phase : std::uint8_t { waiting, joining, running, ended };
+
+  struct Site {
+    std::optional<session::Admission> admission;
+    std::uint64_t join = 0;  // the call that is not answered; 0: none
+    std::uint64_t beat = 0;  // likewise
+    Time beat_deadline = never;
+  };
+  struct Lane {
+    std::unique_ptr<WorkerLane> lane;
+    std::unique_ptr<HostSink> sink;
+    std::size_t site = 0;
+    std::size_t queued = 0;  // of under_way_, from the front: handed to the lane
+    Endpoint self;
+    bool failure_seen = false;
+  };
+  struct UnderWay {
+    stream::Operation call;
+    std::vector<std::byte> tensor;
+    Time issued{}, deadline = never;
+    std::uint32_t lanes_remaining = 0;
+  };
+
+  [[nodiscard]] const JobPlan& plan() const { return scenario_.jobs[place_.job]; }
+  [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
+  void join(Time now);
+  void start(Time now);
+  void issue(Time now);
+  void schedule_issue(Time now);
+  void submit(Lane& lane, Time now);
+  void collect(Lane& lane, Time now);
+  void beat(Time now);
+  [[nodiscard]] std::optional<Error> look(Time now);
+  [[nodiscard]] std::optional<session::Stall> oldest_stall() const;
+  void fail(const Error& error, Time now);
+  void leave();
+  void end_attempt(Time now);
+  void close();
+
+  const Scenario& scenario_;
+  const Protocol& protocol_;
+  Witness& witness_;
+  Tally& tally_;
+  Place place_;
+  Random random_;
+  Phase phase_ = Phase::waiting;
+  std::uint32_t attempt_ = 0;
+  Time next_attempt_{}, join_deadline_ = never;
+  std::uint64_t next_call_;  // control calls
+  std::vector<Site> sites_;
+  std::vector<Lane> lanes_;
+  std::optional<session::Supervisor> supervisor_;
+  std::optional<Error> refusal_;
+  Time next_beat_ = never;
+
+  std::uint64_t next_operation_ = 0, delivered_ = 0;
+  Time next_issue_ = never;
+  std::deque<UnderWay> under_way_;
+};
+
+}  // namespace netsum::sim
