@@ -76,6 +76,7 @@ class SimulateCommand final : public Command {
     s.add("least", least_, "N",
           "Fail if a kind of fault or a rare event came up fewer times, or the median seed is worth little");
     s.add("trace", trace_, "PREFIX", "Of one seed: what happened as PREFIX.txt, its packets as PREFIX.pcap");
+    s.add_flag("first-failure", first_failure_, "End with the first seed that fails");
     s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails");
     s.add_flag("json", json_, "Print one JSON object in place of a table");
     app.footer(
@@ -138,15 +139,17 @@ class SimulateCommand final : public Command {
     results_.resize(count);
     const Progress progress(count);
     std::atomic<std::uint64_t> next = 0;
+    std::atomic<bool> failed = false;
     std::uint64_t done = 0;
     std::mutex mutex;  // of tally_ and done
     const auto work = [&] {
       sim::Tally tally;
-      for (std::uint64_t i = next++; i < count; i = next++) {
+      for (std::uint64_t i = next++; i < count && !(first_failure_ && failed); i = next++) {
         const sim::Outcome outcome = run_seed(span_.from + i);
         results_[i] = {outcome.trace_hash, outcome.tally.operations, outcome.tally.live_faults, outcome.turns_of_window,
                        outcome.failure};
         tally.add(outcome.tally);
+        if (!outcome.failure.empty()) failed = true;
         const std::lock_guard lock(mutex);
         if (++done % 16 == 0) progress.show(done);
       }
@@ -287,7 +290,7 @@ class SimulateCommand final : public Command {
               trace_;
   std::uint32_t threads_ = 0;
   std::uint64_t least_ = 0;
-  bool no_shrink_ = false, json_ = false;
+  bool first_failure_ = false, no_shrink_ = false, json_ = false;
 
   sim::Settings simulation_;
   Span span_;

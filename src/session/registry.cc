@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "session/words.h"
 #include "wire/switchml.h"
 
@@ -169,6 +170,7 @@ struct Registry::Impl {
     job.epoch = new_epoch(job_epochs);
     job.slots = slots;
     job.charged = slots * unit;
+    NETSUM_CHECK(job.joined == RankSet::first(job.world_size) && job.ranks.size() == job.world_size);
     slots_free -= job.charged;
     names[job.epoch] = name;
 
@@ -203,6 +205,7 @@ struct Registry::Impl {
     auto node = jobs.extract(name);
     Job& job = node.mapped();
     slots_free += job.charged;
+    NETSUM_CHECK(job.phase == Phase::running && slots_free <= config.slots);
     stops.push_back({job.epoch});
     if (failure.empty()) {
       names.erase(job.epoch);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/kernels.h"
 
 namespace netsum::stream {
@@ -40,6 +41,7 @@ const float* ChunkCodec::floats(const Operation& operation, std::uint64_t offset
 }
 
 void ChunkCodec::scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements, StripeExponents& out) {
+  NETSUM_CHECK(offset % block_elements == 0 && offset + elements <= operation.elements);
   const float* values = floats(operation, offset, elements);
   out.nonfinite = false;
   for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
@@ -52,6 +54,7 @@ void ChunkCodec::scan(const Operation& operation, std::uint64_t offset, std::uin
 void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks) {
   if (elements == 0) return;
+  NETSUM_CHECK(offset + elements <= wire_elements(operation));
   if (operation.collective == Collective::broadcast) {
     const std::size_t bytes = broadcast_bytes(operation, offset, elements);
     std::memcpy(payload, bytes_at(operation, offset), bytes);
@@ -78,6 +81,7 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
 void ChunkCodec::decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
   if (elements == 0) return;
+  NETSUM_CHECK(offset + elements <= wire_elements(operation));
   if (operation.collective == Collective::broadcast) {
     if (operation.root != rank_) {
       std::memcpy(bytes_at(operation, offset), payload, broadcast_bytes(operation, offset, elements));

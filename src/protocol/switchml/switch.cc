@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/kernels.h"
 
 namespace netsum::switchml {
@@ -208,6 +209,8 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   }
   if (!accumulate(*job, slot, chunk)) return void(++counters.dropped_shape);
   slot.seen.insert(common.rank);
+  NETSUM_CHECK(!slot.complete);
+  NETSUM_CHECK(slot.seen.size() == slot.arrived + 1);
   ++counters.contributions;
   if (++slot.arrived == job->config.members.size()) complete(*job, slot, header, sink);
 }
@@ -262,6 +265,7 @@ void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, 
                                  .elements = slot.elements,
                                  .ahead_operation = slot.ahead_operation,
                                  .ahead_chunk = slot.ahead_chunk};
+  NETSUM_CHECK(slot.seen == RankSet::first(static_cast<std::uint32_t>(job.endpoints.size())));
   const std::size_t before = wire::chunk_header_bytes + wire::padded_exponents(slot.exponents);
   slot.packet = {job.memory_of(slot) + payload_at - before, wire::chunk_packet_bytes(header)};
   const auto type = slot.values ? wire::Type::result : wire::Type::exponent_result;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "protocol/switchml/retransmission_timer.h"
 #include "stream/chunk_codec.h"
 #include "stream/stripes.h"
@@ -104,6 +105,8 @@ struct Worker::Impl {
 
   // Opens the round that the slot's next chunk needs: exponents first, unless the look-ahead brought them.
   void start_chunk(Slot& slot, const Place& place, bool exponents_known, Time now, Sink& sink) {
+    NETSUM_CHECK(place.stripe < place.active->stripes.count() && place.part < place.active->stripes.chunks_of(place.stripe));
+    NETSUM_CHECK(slot.position == place.active->base + place.stripe && slot.part == place.part);
     slot.header = {.operation = place.active->operation.number,
                    .chunk = place.active->stripes.chunk(place.stripe, place.part),
                    .signature = place.active->signature,
@@ -256,6 +259,7 @@ struct Worker::Impl {
         (round == Round::values && header.elements != elements(place)) || (round == Round::exponents && !ahead_known)) {
       return wire::ParseError::field;
     }
+    NETSUM_CHECK(slot.header.operation >= front && slot.header.operation < back && active.remaining > 0);
     ++counters.results;
     if (slot.transmissions == 1) timer.sample(now - slot.sent);
     slot.version ^= 1;
@@ -319,6 +323,7 @@ struct Worker::Impl {
   }
 
   void finish(std::uint64_t number) {
+    NETSUM_CHECK(number >= front && number < back);
     completed.push_back(number);
     while (front < back && at(front).remaining == 0) ++front;
   }
