@@ -50,13 +50,14 @@ class Clock {
 
 class Cluster final : public Surroundings, public Witness {
  public:
-  Cluster(const Scenario& scenario, Outcome& outcome, std::ostream* text, std::ostream* pcap)
+  Cluster(const Scenario& scenario, const RunOptions& options, Outcome& outcome)
       : scenario_(scenario),
         outcome_(outcome),
         tally_(outcome.tally),
-        protocol_(make_protocol(scenario.settings.protocol)),
-        tap_(protocol_->tap()),
-        trace_(text, pcap),
+        own_protocol_(options.protocol == nullptr ? make_protocol(scenario.settings.protocol) : nullptr),
+        protocol_(options.protocol == nullptr ? *own_protocol_ : *options.protocol),
+        tap_(protocol_.tap()),
+        trace_(options.text, options.pcap),
         verdict_(scenario),
         forgeries_(derive(scenario.seed, 0xf0)) {
     std::size_t hosts = scenario.aggregators;
@@ -164,10 +165,10 @@ class Cluster final : public Surroundings, public Witness {
   };
 
   [[nodiscard]] std::unique_ptr<Host> make_aggregator(HostId id) {
-    return std::make_unique<AggregatorHost>(*this, id, scenario_, *protocol_, nodes_[id].life);
+    return std::make_unique<AggregatorHost>(*this, id, scenario_, protocol_, nodes_[id].life);
   }
   [[nodiscard]] std::unique_ptr<Host> make_worker(HostId id, Time start) {
-    return std::make_unique<WorkerHost>(*this, id, scenario_, *protocol_, *this, tally_, nodes_[id].place,
+    return std::make_unique<WorkerHost>(*this, id, scenario_, protocol_, *this, tally_, nodes_[id].place,
                                         nodes_[id].clock.local(start));
   }
   [[nodiscard]] AggregatorHost& aggregator(HostId id) { return static_cast<AggregatorHost&>(*nodes_[id].host); }
@@ -343,7 +344,7 @@ class Cluster final : public Surroundings, public Witness {
     if (scenario_.links.forge > 0 && scenario_.settings.limits.kinds.contains(Fault::forge) &&
         forgeries_.chance(scenario_.links.forge)) {
       Random random(forgeries_.next());
-      const Forgery forgery = protocol_->forge(bytes, random);
+      const Forgery forgery = protocol_.forge(bytes, random);
       tally_.count(Fault::forge);
       if (alive) ++tally_.live_faults;
       const Endpoint stranger = endpoint_of(stranger_, 6666);
@@ -358,7 +359,7 @@ class Cluster final : public Surroundings, public Witness {
       std::string fate = network_->last_fate();
       if (arrivals.empty()) fate = "LOST (" + fate + ")";
       trace_.line(
-          now_, who(from) + " -> " + who(to) + "  " + protocol_->describe(bytes) + (fate.empty() ? "" : "  [" + fate + "]"));
+          now_, who(from) + " -> " + who(to) + "  " + protocol_.describe(bytes) + (fate.empty() ? "" : "  [" + fate + "]"));
       trace_.datagram(now_, source, destination, bytes, !arrivals.empty() && arrivals.front().datagram.marked);
     }
     for (auto& arrival : arrivals) push({arrival.at, 0, ArrivalDue{to, std::move(arrival.datagram)}});
@@ -412,7 +413,8 @@ class Cluster final : public Surroundings, public Witness {
   const Scenario& scenario_;
   Outcome& outcome_;
   Tally& tally_;
-  std::unique_ptr<Protocol> protocol_;
+  const std::unique_ptr<Protocol> own_protocol_;
+  const Protocol& protocol_;
   std::unique_ptr<Tap> tap_;
   Trace trace_;
   Verdict verdict_;
@@ -429,10 +431,10 @@ class Cluster final : public Surroundings, public Witness {
 
 }  // namespace
 
-Outcome run(const Scenario& scenario, std::ostream* text, std::ostream* pcap) {
+Outcome run(const Scenario& scenario, const RunOptions& options) {
   Outcome outcome;
   try {
-    Cluster cluster(scenario, outcome, text, pcap);
+    Cluster cluster(scenario, options, outcome);
     try {
       cluster.run();
     } catch (const std::exception& violation) {

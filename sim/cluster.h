@@ -17,7 +17,15 @@ struct Outcome {
   double turns_of_window = 0;  // of the busiest job: chunks of its operations over its slots
 };
 
-// Runs until every rank has ended. `text` and `pcap` may be null.
-[[nodiscard]] Outcome run(const Scenario& scenario, std::ostream* text = nullptr, std::ostream* pcap = nullptr);
+class Protocol;
+
+struct RunOptions {
+  std::ostream* text = nullptr;  // what happened, a line each
+  std::ostream* pcap = nullptr;
+  const Protocol* protocol = nullptr;  // null: the one that the scenario names
+};
+
+// Runs until every rank has ended.
+[[nodiscard]] Outcome run(const Scenario& scenario, const RunOptions& options = {});
 
 }  // namespace netsum::sim

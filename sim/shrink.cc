@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
-#include "sim/cluster.h"
-
 namespace netsum::sim {
 namespace {
 
 class Shrinker {
  public:
-  Shrinker(const Settings& settings, std::uint64_t seed, std::uint32_t most_runs)
-      : settings_(settings), seed_(seed), most_(most_runs) {
+  Shrinker(const Settings& settings, std::uint64_t seed, std::uint32_t most_runs, const Runner& runner)
+      : settings_(settings), seed_(seed), most_(most_runs), runner_(runner) {
     static_cast<void>(fails(settings.limits));
   }
 
@@ -56,7 +54,7 @@ class Shrinker {
   [[nodiscard]] bool fails(const Limits& limits) {
     Settings settings = settings_;
     settings.limits = limits;
-    const Outcome outcome = run(generate(settings, seed_));
+    const Outcome outcome = runner_(generate(settings, seed_));
     ++shrunk_.runs;
     if (outcome.failure.empty()) return false;
     shrunk_.limits = limits;
@@ -88,14 +86,15 @@ class Shrinker {
   const Settings settings_;
   const std::uint64_t seed_;
   const std::uint32_t most_;
+  const Runner& runner_;
   Shrunk shrunk_;
   std::uint64_t link_faults_ = 0;
 };
 
 }  // namespace
 
-Shrunk shrink(const Settings& settings, std::uint64_t seed, std::uint32_t most_runs) {
-  Shrinker shrinker(settings, seed, most_runs);
+Shrunk shrink(const Settings& settings, std::uint64_t seed, std::uint32_t most_runs, const Runner& runner) {
+  Shrinker shrinker(settings, seed, most_runs, runner);
   while (shrinker.round()) {
   }
   return shrinker.result();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "sim/cluster.h"
 #include "sim/scenario.h"
 
 namespace netsum::sim {
@@ -17,6 +18,9 @@ struct Shrunk {
 
 // `settings` must fail with `seed`. Takes away whatever can be taken: jobs, aggregators, lanes, workers, operations,
 // elements, slots, kinds of faults, and then single faults, until nothing more can or `most_runs` are used up.
-[[nodiscard]] Shrunk shrink(const Settings& settings, std::uint64_t seed, std::uint32_t most_runs = 400);
+using Runner = std::function<Outcome(const Scenario&)>;
+[[nodiscard]] Shrunk shrink(
+    const Settings& settings, std::uint64_t seed, std::uint32_t most_runs = 400,
+    const Runner& runner = [](const Scenario& scenario) { return run(scenario); });
 
 }  // namespace netsum::sim

@@ -168,7 +168,7 @@ class SimulateCommand final : public Command {
     std::ofstream text(trace_ + ".txt"), pcap(trace_ + ".pcap", std::ios::binary);
     if (!text || !pcap) throw UsageError("cannot write " + trace_ + ".txt and " + trace_ + ".pcap");
     text << "seed " << seed << ", " << faults_ << ": " << scenario.summary() << "\n\n";
-    sim::Outcome outcome = sim::run(scenario, &text, &pcap);
+    sim::Outcome outcome = sim::run(scenario, {&text, &pcap, nullptr});
     text << (outcome.failure.empty() ? "\neverything held\n" : "\nFAILED: " + outcome.failure + "\n");
     return outcome;
   }

@@ -1,0 +1,174 @@
+// The simulator as a whole: a seed is a run, and a protocol with a bug does not pass.
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "sim/cluster.h"
+#include "sim/protocol.h"
+
+namespace netsum::sim {
+namespace {
+
+Settings settings(Profile profile) {
+  Settings s;
+  s.profile = profile;
+  return s;
+}
+
+TEST(Cluster, TheSameSeedIsTheSameRun) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Scenario scenario = generate(settings(Profile::chaos), seed);
+    const Outcome first = run(scenario), second = run(scenario);
+    EXPECT_EQ("", first.failure);
+    EXPECT_EQ(first.trace_hash, second.trace_hash);
+    EXPECT_EQ(first.tally.packets, second.tally.packets);
+  }
+  EXPECT_NE(run(generate(settings(Profile::chaos), 1)).trace_hash, run(generate(settings(Profile::chaos), 2)).trace_hash);
+}
+
+TEST(Cluster, ATraceChangesNothingAndHoldsEveryPacket) {
+  const Scenario scenario = generate(settings(Profile::lossy), 3);
+  std::ostringstream text, pcap;
+  const Outcome traced = run(scenario, {&text, &pcap, nullptr});
+  EXPECT_EQ(run(scenario).trace_hash, traced.trace_hash);
+  EXPECT_NE(std::string::npos, text.str().find("contribution of rank"));
+  EXPECT_NE(std::string::npos, text.str().find("LOST (loss)"));
+
+  const std::string bytes = pcap.str();
+  const auto word = [&](std::size_t at) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, bytes.data() + at, 4);
+    return value;
+  };
+  ASSERT_EQ(0xa1b23c4dU, word(0));
+  std::uint64_t records = 0;
+  std::size_t at = 24;
+  for (; at + 16 <= bytes.size(); at += 16 + word(at + 8)) {
+    ++records;
+    EXPECT_EQ(0x45, bytes[at + 16]);    // IPv4
+    EXPECT_EQ(17, bytes[at + 16 + 9]);  // UDP
+  }
+  EXPECT_EQ(bytes.size(), at);
+  EXPECT_EQ(traced.tally.packets, records);
+}
+
+// Hands everything on to SwitchML; the derived ones have a bug.
+class Wrapped : public Protocol {
+ public:
+  [[nodiscard]] std::uint32_t version() const override { return inner_->version(); }
+  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return inner_->aggregator_lane(); }
+  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+    return inner_->worker_lane(plan);
+  }
+  [[nodiscard]] std::unique_ptr<Tap> tap() const override { return inner_->tap(); }
+  [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
+    return inner_->forge(overheard, random);
+  }
+  [[nodiscard]] std::string describe(std::span<const std::byte> datagram) const override {
+    return inner_->describe(datagram);
+  }
+
+ private:
+  std::unique_ptr<Protocol> inner_ = make_protocol("switchml");
+};
+
+class LaneAround : public WorkerLane {
+ public:
+  explicit LaneAround(std::unique_ptr<WorkerLane> inner) : inner_(std::move(inner)) {}
+  bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
+    return inner_->submit(operation, now, sink);
+  }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override { inner_->on_packets(packets, now, sink); }
+  void on_timer(Time now, Sink& sink) override { inner_->on_timer(now, sink); }
+  [[nodiscard]] Time next_timeout() const override { return inner_->next_timeout(); }
+  [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return inner_->take_completed(); }
+  [[nodiscard]] std::optional<LaneFailure> failure() const override { return inner_->failure(); }
+  [[nodiscard]] std::optional<session::Stall> oldest_stall() const override { return inner_->oldest_stall(); }
+  void check() const override { inner_->check(); }
+  void count_events(Tally& tally) const override { inner_->count_events(tally); }
+
+ private:
+  std::unique_ptr<WorkerLane> inner_;
+};
+
+template <class Lane>
+class WithLane final : public Wrapped {
+ public:
+  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+    auto inner = Wrapped::worker_lane(plan);
+    if (plan.rank != 1) return inner;
+    return std::make_unique<Lane>(std::move(inner));
+  }
+};
+
+// The seeds out of 20 that fail, and the words of the first.
+std::pair<int, std::string> failures(Profile profile, const Protocol& protocol) {
+  int failed = 0;
+  std::string words;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Outcome outcome = run(generate(settings(profile), seed), {nullptr, nullptr, &protocol});
+    if (outcome.failure.empty()) continue;
+    if (failed++ == 0) words = outcome.failure;
+  }
+  return {failed, words};
+}
+
+TEST(Cluster, WithoutABugNothingFails) {
+  EXPECT_EQ(0, failures(Profile::lossy, Wrapped()).first);
+}
+
+// One rank's values reach the lane with a bit flipped.
+class WrongInput final : public LaneAround {
+ public:
+  using LaneAround::LaneAround;
+  bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
+    if (operation.elements != 0 && operation.collective == stream::Collective::all_reduce)
+      *static_cast<unsigned char*>(operation.data) ^= 0x20;
+    return LaneAround::submit(operation, now, sink);
+  }
+};
+
+TEST(Cluster, AWrongSumIsFound) {
+  const auto [failed, words] = failures(Profile::none, WithLane<WrongInput>());
+  EXPECT_GE(failed, 15);
+  EXPECT_NE(std::string::npos, words.find("operation")) << words;
+}
+
+// Never says that it has finished.
+class Silent final : public LaneAround {
+ public:
+  using LaneAround::LaneAround;
+  [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return {}; }
+};
+
+TEST(Cluster, AnOperationThatDoesNotEndIsFound) {
+  const auto [failed, words] = failures(Profile::lossy, WithLane<Silent>());
+  EXPECT_GE(failed, 15);
+  EXPECT_NE(std::string::npos, words.find("an error although no node failed")) << words;
+}
+
+// Counts packets that it was not handed, or the other way round.
+class Miscounting final : public LaneAround {
+ public:
+  using LaneAround::LaneAround;
+  void check() const override { throw Violation("counters"); }
+};
+
+TEST(Cluster, ChecksRunAtEveryStep) {
+  EXPECT_EQ("counters", failures(Profile::none, WithLane<Miscounting>()).second);
+}
+
+// Says a failure that did not happen.
+class Panicking final : public LaneAround {
+ public:
+  using LaneAround::LaneAround;
+  [[nodiscard]] std::optional<LaneFailure> failure() const override { return LaneFailure{true, 0, 0, 1}; }
+};
+
+TEST(Cluster, AnErrorWithoutACauseIsFound) {
+  EXPECT_GE(failures(Profile::crash, WithLane<Panicking>()).first, 15);
+}
+
+}  // namespace
+}  // namespace netsum::sim

@@ -1,0 +1,131 @@
+// The judge itself: what it must not let pass.
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+
+#include "sim/oracle.h"
+#include "sim/verdict.h"
+
+namespace netsum::sim {
+namespace {
+
+using Ranks = std::vector<std::uint32_t>;
+
+TEST(RanksNamed, AreTheCausesAndNotWhoReports) {
+  EXPECT_EQ((Ranks{3}), ranks_named("rank 3 of job 'job0' has not been heard from for 3.0 s"));
+  EXPECT_EQ((Ranks{1, 12}),
+            ranks_named("job 'job0': ranks 1 and 12 issued different calls as operation 4; this is rank 2, with barrier"));
+  EXPECT_EQ((Ranks{0, 5, 7}), ranks_named("job 'job0', rank 2: operation 4 (barrier) did not end: waits for ranks 0, 5, 7"));
+  EXPECT_EQ((Ranks{4}), ranks_named("job 'job0': operation 1 waits for rank 4, which left the job"));
+  EXPECT_EQ(Ranks{}, ranks_named("aggregator switch0 has not answered for 3.0 s (job 'job0', rank 2): no answer"));
+}
+
+JobPlan plan(std::uint32_t workers, stream::Operation call) {
+  JobPlan job;
+  job.name = "job0";
+  job.seed = 9;
+  job.workers = workers;
+  job.calls = {call};
+  return job;
+}
+
+std::vector<std::byte> sum_of(const JobPlan& job) {
+  const stream::Operation& call = job.calls[0];
+  std::vector<std::byte> result(tensor_bytes(call));
+  for (std::size_t i = 0; i < call.elements; ++i) {
+    std::uint32_t sum = 0;
+    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, tensor_of(job, call, rank).data() + i * 4, 4);
+      sum += value;
+    }
+    std::memcpy(result.data() + i * 4, &sum, 4);
+  }
+  return result;
+}
+
+TEST(Judge, EveryElementCounts) {
+  const JobPlan job = plan(3, {.dtype = DType::int32, .elements = 20});
+  auto result = sum_of(job);
+  EXPECT_EQ("", judge(job, job.calls[0], result));
+  for (std::size_t i = 0; i < 20; ++i) {
+    auto wrong = result;
+    wrong[i * 4] ^= std::byte{1};
+    EXPECT_NE("", judge(job, job.calls[0], wrong)) << i;
+  }
+}
+
+TEST(Judge, APartThatIsMissingOrCountedTwiceShowsInFloats) {
+  const JobPlan job = plan(2, {.elements = 256});
+  std::vector<float> inputs[2] = {std::vector<float>(256), std::vector<float>(256)};
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    const auto bytes = tensor_of(job, job.calls[0], rank);
+    std::memcpy(inputs[rank].data(), bytes.data(), bytes.size());
+  }
+  const auto judged = [&](float first, float second) {
+    std::vector<float> sum(256);
+    for (std::size_t i = 0; i < 256; ++i) sum[i] = first * inputs[0][i] + second * inputs[1][i];
+    return judge(job, job.calls[0], std::as_bytes(std::span(sum)));
+  };
+  EXPECT_EQ("", judged(1, 1));
+  EXPECT_NE("", judged(1, 0));
+  EXPECT_NE("", judged(2, 1));
+  EXPECT_NE("", judged(2, 0));
+}
+
+Scenario scenario(Profile profile) {
+  Scenario s;
+  s.settings.profile = profile;
+  s.jobs.push_back(plan(3, {.dtype = DType::int32, .elements = 4}));
+  return s;
+}
+
+TEST(Verdict, AllRanksGetTheSameBits) {
+  const Scenario s = scenario(Profile::none);
+  Verdict verdict(s);
+  auto result = sum_of(s.jobs[0]);
+  verdict.delivered(0, 0, s.jobs[0].calls[0], result);
+  verdict.delivered(0, 1, s.jobs[0].calls[0], result);
+  result[3] ^= std::byte{1};
+  EXPECT_THROW(verdict.delivered(0, 2, s.jobs[0].calls[0], result), Violation);
+}
+
+TEST(Verdict, AnErrorNeedsAFaultAndNamesItsRank) {
+  const Error lost(ErrorCode::worker_lost, "rank 1 of job 'job0' has not been heard from");
+  const Scenario quiet = scenario(Profile::lossy);
+  Verdict calm(quiet);
+  EXPECT_THROW(calm.failed(0, 0, lost), Violation);
+
+  const Scenario s = scenario(Profile::crash);
+  Verdict other(s);
+  other.rank_disturbed(0, 2);
+  EXPECT_THROW(other.failed(0, 0, lost), Violation);
+  Verdict right(s);
+  right.rank_disturbed(0, 1);
+  EXPECT_NO_THROW(right.failed(0, 0, lost));
+  EXPECT_THROW(right.failed(0, 2, Error(ErrorCode::worker_lost, "somebody died")), Violation);
+  EXPECT_THROW(right.failed(0, 2, Error(ErrorCode::mismatch, "job 'job0': ranks 1 and 2 issued different calls")),
+               Violation);
+  Verdict blamed(s);
+  EXPECT_THROW(blamed.failed(0, 0, Error(ErrorCode::aggregator_lost, "aggregator switch0 has not answered")), Violation);
+  blamed.aggregator_disturbed();
+  EXPECT_NO_THROW(blamed.failed(0, 0, Error(ErrorCode::aggregator_lost, "aggregator switch0 has not answered")));
+  EXPECT_THROW(blamed.failed(0, 0, Error(ErrorCode::internal, "a bug")), Violation);
+}
+
+TEST(Verdict, ACallThatARankDidNotIssueHasNoResult) {
+  Scenario s = scenario(Profile::chaos);
+  s.jobs[0].mismatch = JobPlan::Mismatch{1, {.number = 0, .collective = stream::Collective::barrier}};
+  Verdict verdict(s);
+  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0])), Violation);
+  EXPECT_NO_THROW(
+      verdict.failed(0, 0, Error(ErrorCode::mismatch, "job 'job0': ranks 0 and 1 issued different calls as operation 0")));
+  EXPECT_THROW(
+      verdict.failed(0, 0, Error(ErrorCode::mismatch, "job 'job0': ranks 0 and 2 issued different calls as operation 0")),
+      Violation);
+}
+
+}  // namespace
+}  // namespace netsum::sim
