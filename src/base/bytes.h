@@ -6,6 +6,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
+#include <vector>
 
 namespace netsum {
 
@@ -21,6 +23,17 @@ template <std::unsigned_integral T>
 template <std::unsigned_integral T>
 inline void store_le(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
+}
+
+// The values one after the other, without padding.
+template <class... T>
+inline void append_bytes(std::vector<std::byte>& out, const T&... values) {
+  static_assert((std::has_unique_object_representations_v<T> && ...));
+  const auto append = [&](const auto& value) {
+    const auto* const from = reinterpret_cast<const std::byte*>(&value);
+    out.insert(out.end(), from, from + sizeof value);
+  };
+  (append(values), ...);
 }
 
 }  // namespace netsum

@@ -344,7 +344,7 @@ TEST_F(WorkerTest, ASwitchThatDoesNotKnowTheJobIsAFailure) {
 TEST_F(WorkerTest, TakesSoManyOperationsAtOnce) {
   stream::Operation barrier;
   barrier.collective = stream::Collective::barrier;
-  for (barrier.number = 0; barrier.number < Worker::max_operations; ++barrier.number) {
+  for (barrier.number = 0; barrier.number < WorkerConfig{}.operations; ++barrier.number) {
     ASSERT_TRUE(worker.submit(barrier, now, sink)) << barrier.number;
   }
   EXPECT_FALSE(worker.submit(barrier, now, sink));

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "kernels/kernels.h"
 
@@ -53,8 +54,8 @@ struct Switch::SlotState {
   RankSet seen{};
   RankSet told{};  // have had "have yours" or "mismatch" since told_since
   Time told_since{};
-  std::uint64_t sent_in_batch = 0;  // the batch in which the memory was last lent to the sink
-  std::span<std::byte> packet{};    // the result, once complete
+  std::uint64_t sent_in_batch = 0;                // the batch in which the memory was last lent to the sink
+  std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once complete
 
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
 };
@@ -71,6 +72,9 @@ struct Switch::Job {
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const {
     return memory.data() + static_cast<std::size_t>(&slot - slots.data()) * slot_bytes;
   }
+  [[nodiscard]] std::span<std::byte> result_of(const SlotState& slot) const {
+    return {memory_of(slot) + slot.result_at, slot.result_bytes};
+  }
 };
 
 std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots) {
@@ -81,6 +85,45 @@ Switch::Switch() = default;
 Switch::~Switch() = default;
 Switch::Switch(Switch&&) noexcept = default;
 Switch& Switch::operator=(Switch&&) noexcept = default;
+
+Switch::Switch(const Switch& other)
+    : counters_(other.counters_),
+      batch_(other.batch_),
+      unknown_job_window_(other.unknown_job_window_),
+      unknown_job_budget_(other.unknown_job_budget_) {
+  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
+}
+
+Switch& Switch::operator=(const Switch& other) {
+  return *this = Switch(other);
+}
+
+void Switch::move_memory(std::uint64_t epoch, std::span<std::byte> memory) {
+  Job& job = *jobs_.at(epoch);
+  NETSUM_CHECK(memory.size() >= memory_bytes(job.config.packet_elements, job.config.slots));
+  std::memcpy(memory.data(), job.memory.data(), memory_bytes(job.config.packet_elements, job.config.slots));
+  job.memory = memory;
+}
+
+void Switch::append_state(std::vector<std::byte>& out) const {
+  std::vector<const Job*> jobs;
+  for (const auto& [epoch, job] : jobs_) jobs.push_back(job.get());
+  std::sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) { return a->config.epoch < b->config.epoch; });
+  for (const Job* job : jobs) {
+    append_bytes(out, job->config.epoch);
+    for (const SlotState& slot : job->slots) {
+      append_bytes(out, slot.used);
+      if (!slot.used) continue;
+      append_bytes(out, slot.operation, slot.chunk, slot.values, slot.complete, slot.mismatch, slot.masks, slot.exponents,
+                   slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature, slot.first_rank, slot.other_rank,
+                   slot.other_signature, slot.seen.words());
+      const std::byte* const payload = job->memory_of(slot) + payload_at;
+      const std::size_t masks = slot.masks ? 2 * wire::mask_bytes(slot.elements) : 0;
+      out.insert(out.end(), payload - wire::padded_exponents(slot.exponents),
+                 payload + std::size_t{slot.elements} * 4 + masks);
+    }
+  }
+}
 
 bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
   if (memory.size() < memory_bytes(config.packet_elements, config.slots)) return false;
@@ -201,7 +244,7 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
       ++counters.repeats_answered;
       ++counters.results_sent;
       slot.sent_in_batch = batch_;
-      sink.multicast(slot.packet, std::span(&job->endpoints[common.rank], 1));
+      sink.multicast(job->result_of(slot), std::span(&job->endpoints[common.rank], 1));
     } else {
       answer_waiting(*job, slot, common.rank, header, now, sink);
     }
@@ -267,15 +310,17 @@ void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, 
                                  .ahead_chunk = slot.ahead_chunk};
   NETSUM_CHECK(slot.seen == RankSet::first(static_cast<std::uint32_t>(job.endpoints.size())));
   const std::size_t before = wire::chunk_header_bytes + wire::padded_exponents(slot.exponents);
-  slot.packet = {job.memory_of(slot) + payload_at - before, wire::chunk_packet_bytes(header)};
+  slot.result_at = static_cast<std::uint32_t>(payload_at - before);
+  slot.result_bytes = static_cast<std::uint32_t>(wire::chunk_packet_bytes(header));
+  const std::span<std::byte> packet = job.result_of(slot);
   const auto type = slot.values ? wire::Type::result : wire::Type::exponent_result;
-  wire::write_chunk_header(slot.packet, {type, 0, job.config.epoch, job.folded_epochs}, header);
-  wire::seal(slot.packet);
+  wire::write_chunk_header(packet, {type, 0, job.config.epoch, job.folded_epochs}, header);
+  wire::seal(packet);
   slot.complete = true;
   slot.sent_in_batch = batch_;
   ++job.counters.chunks;
   job.counters.results_sent += job.endpoints.size();
-  sink.multicast(slot.packet, job.endpoints);
+  sink.multicast(packet, job.endpoints);
 }
 
 bool Switch::may_tell(SlotState& slot, std::uint8_t rank, Time now) {

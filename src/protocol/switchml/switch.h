@@ -67,6 +67,14 @@ class Switch {
   ~Switch();
   Switch(Switch&&) noexcept;
   Switch& operator=(Switch&&) noexcept;
+  // State is a value. A copy refers to the original's slot memory until move_memory() gives each job a place of its own.
+  Switch(const Switch& other);
+  Switch& operator=(const Switch& other);
+  void move_memory(std::uint64_t epoch, std::span<std::byte> memory);  // takes the content along
+
+  // All that decides which packet it answers how, for comparing and hashing: not times (they decide only how often a repeat
+  // is told to wait) and not counters.
+  void append_state(std::vector<std::byte>& out) const;
 
   // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until remove_job. False: the epoch is in use.
   [[nodiscard]] bool add_job(const SwitchJobConfig& config, std::span<std::byte> memory);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "protocol/switchml/retransmission_timer.h"
 #include "stream/chunk_codec.h"
@@ -60,26 +61,27 @@ struct Worker::Impl {
       : config(c),
         codec(c.rank, c.world_size, std::max(c.packet_elements, wire::block_elements)),
         slots(c.slots),
-        timer(c.initial_timeout, c.min_timeout, c.max_timeout) {
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout),
+        operations(c.operations) {
     for (std::uint32_t i = 0; i < c.slots; ++i) slots[i].position = i;
-    completed.reserve(max_operations);
+    completed.reserve(c.operations);
   }
 
   WorkerConfig config;
   stream::ChunkCodec codec;
   std::vector<Slot> slots;
   RetransmissionTimer timer;
-  Time next_timeout = never;                               // no deadline is earlier; the scan in on_timer makes it exact
-  std::array<ActiveOperation, max_operations> operations;  // ring by operation number
-  std::uint64_t front = 0, back = 0;                       // numbers under way: [front, back)
+  Time next_timeout = never;                // no deadline is earlier; the scan in on_timer makes it exact
+  std::vector<ActiveOperation> operations;  // ring by operation number
+  std::uint64_t front = 0, back = 0;        // numbers under way: [front, back)
   std::uint64_t end_position = 0;
   std::uint32_t held = 0;
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
 
-  [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % max_operations]; }
-  [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number % max_operations]; }
+  [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % operations.size()]; }
+  [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number % operations.size()]; }
 
   [[nodiscard]] Place find(std::uint64_t position, std::uint32_t part, std::uint64_t from) const {
     for (std::uint64_t number = std::max(from, front); number < back; ++number) {
@@ -333,11 +335,34 @@ Worker::Worker(const WorkerConfig& config) : impl_(std::make_unique<Impl>(config
 Worker::~Worker() = default;
 Worker::Worker(Worker&&) noexcept = default;
 Worker& Worker::operator=(Worker&&) noexcept = default;
+Worker::Worker(const Worker& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
+
+Worker& Worker::operator=(const Worker& other) {
+  return *this = Worker(other);
+}
+
+void Worker::move_tensor(std::uint64_t operation, void* data) {
+  NETSUM_CHECK(operation >= impl_->front && operation < impl_->back);
+  impl_->at(operation).operation.data = data;
+}
+
+void Worker::append_state(std::vector<std::byte>& out) const {
+  const Impl& w = *impl_;
+  append_bytes(out, w.front, w.back, w.end_position, w.failure.has_value());
+  for (std::uint64_t number = w.front; number < w.back; ++number) append_bytes(out, w.at(number).remaining);
+  for (const Slot& slot : w.slots) {
+    append_bytes(out, slot.position, slot.part, slot.round, slot.version);
+    if (slot.round == Round::idle) continue;
+    const wire::ChunkHeader& h = slot.header;
+    append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
+                 slot.own.of_block, slot.own.nonfinite, slot.all, slot.ahead.of_block, slot.ahead.nonfinite);
+  }
+}
 
 bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   Impl& w = *impl_;
   if (w.front == w.back) w.front = w.back = operation.number;
-  if (w.back - w.front == max_operations || w.completed.size() >= max_operations) return false;
+  if (w.back - w.front == w.operations.size() || w.completed.size() >= w.operations.size()) return false;
   ActiveOperation& active = w.at(operation.number);
   active.operation = operation;
   active.signature = stream::signature_of(operation, w.config.packet_elements);
@@ -403,7 +428,7 @@ Time Worker::next_timeout() const {
 std::vector<std::uint64_t> Worker::take_completed() {
   if (impl_->completed.empty()) return {};
   std::vector<std::uint64_t> completed;
-  completed.reserve(max_operations);
+  completed.reserve(impl_->operations.size());
   completed.swap(impl_->completed);
   return completed;
 }

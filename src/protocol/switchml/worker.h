@@ -33,6 +33,7 @@ struct WorkerConfig {
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
   Duration max_timeout = std::chrono::milliseconds(250);
   Duration held_timeout = std::chrono::seconds(1);  // after "have yours": the switch lacks others, not us
+  std::size_t operations = 256;                     // under way at once
 };
 
 // Every received packet counts in exactly one of the last seven.
@@ -62,14 +63,19 @@ struct WorkerStall {
 
 class Worker {
  public:
-  static constexpr std::size_t max_operations = 256;  // under way at once
-
   explicit Worker(const WorkerConfig& config);
   ~Worker();
   Worker(Worker&&) noexcept;
   Worker& operator=(Worker&&) noexcept;
+  // State is a value. A copy refers to the same tensors until move_tensor() names others with the same content.
+  Worker(const Worker& other);
+  Worker& operator=(const Worker& other);
+  void move_tensor(std::uint64_t operation, void* data);  // of an operation under way
 
-  // Takes the next operation, in order of number, and sends what the window allows. False: max_operations are under way.
+  // All that decides what it sends and takes, for comparing and hashing: not times, retransmissions and counters.
+  void append_state(std::vector<std::byte>& out) const;
+
+  // Takes the next operation, in order of number, and sends what the window allows. False: too many are under way.
   [[nodiscard]] bool submit(const stream::Operation& operation, Time now, Sink& sink);
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
