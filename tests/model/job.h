@@ -1,0 +1,401 @@
+// A SwitchML job as a system for explore(): the real workers, a switch (the real one, or a variant that is wrong), and a
+// network that may do anything.
+//
+// The network is the set of all packets that were ever sent. Each may arrive at any time, any number of times, or never:
+// that is loss, duplication, reordering and delay without bound at once. Time-outs add nothing to it, because a
+// retransmission is byte-identical to a packet that is in the set already; that this is so is checked in every state. Time
+// stands still: it decides only when to repeat, and how often a repeat is told to wait.
+#pragma once
+
+#include <algorithm>
+#include <bitset>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "model/explore.h"
+#include "protocol/switchml/switch.h"
+#include "protocol/switchml/worker.h"
+#include "stream/operation.h"
+#include "wire/switchml.h"
+
+namespace netsum::model {
+
+inline constexpr std::uint64_t job_epoch = 77;
+inline constexpr std::uint32_t packet_elements = 256;  // a chunk is a stripe: a slot carries one chunk after the other
+
+struct Call {
+  std::uint64_t elements = 1;
+  DType dtype = DType::float32;
+  stream::Collective collective = stream::Collective::all_reduce;
+};
+
+struct Setup {
+  std::uint32_t workers = 2, slots = 1;
+  std::vector<Call> calls;
+  std::uint64_t ahead = 1;  // operations that a rank may have under way; the next one comes after a result
+};
+
+[[nodiscard]] inline Endpoint host(std::uint32_t rank) {
+  Endpoint endpoint;
+  endpoint.address[15] = static_cast<std::uint8_t>(rank);
+  endpoint.port = 1;
+  return endpoint;
+}
+inline constexpr std::uint32_t switch_host = 255;
+
+[[nodiscard]] inline std::vector<std::uint32_t> rank_epochs(std::uint32_t workers) {
+  std::vector<std::uint32_t> epochs;
+  for (std::uint32_t rank = 0; rank < workers; ++rank) epochs.push_back(100 + rank);
+  return epochs;
+}
+
+// What was sent, copied at flush().
+class Outbox final : public Sink {
+ public:
+  struct Item {
+    Endpoint to;
+    std::vector<std::byte> bytes;
+  };
+  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
+    flush();
+    pending_ = {to, std::vector<std::byte>(bytes)};
+    open_ = true;
+    return pending_.bytes;
+  }
+  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
+    flush();
+    for (const Endpoint& endpoint : to) sent.push_back({endpoint, {packet.begin(), packet.end()}});
+  }
+  void flush() override {
+    if (open_) sent.push_back(std::move(pending_));
+    open_ = false;
+  }
+  std::vector<Item> sent;
+
+ private:
+  Item pending_;
+  bool open_ = false;
+};
+
+// The switch that is shipped.
+class RealSwitch {
+ public:
+  explicit RealSwitch(const Setup& setup)
+      : memory_(switchml::Switch::memory_bytes(packet_elements, setup.slots) / sizeof(Line)) {
+    switchml::SwitchJobConfig config{job_epoch, packet_elements, setup.slots, {}};
+    for (std::uint32_t rank = 0; rank < setup.workers; ++rank) config.members.push_back({100 + rank, host(rank)});
+    if (!switch_.add_job(config, std::as_writable_bytes(std::span(memory_)))) throw std::logic_error("add_job");
+  }
+  RealSwitch(const RealSwitch& other) : memory_(other.memory_), switch_(other.switch_) {
+    switch_.move_memory(job_epoch, std::as_writable_bytes(std::span(memory_)));
+  }
+  RealSwitch(RealSwitch&&) = default;  // the memory stays where it is
+  RealSwitch& operator=(const RealSwitch&) = delete;
+  RealSwitch& operator=(RealSwitch&&) = delete;
+
+  void on_packet(const RxView& packet, Time now, Sink& sink) { switch_.on_packets({&packet, 1}, now, sink); }
+  void check() const {
+    const switchml::JobCounters& c = *switch_.job_counters(job_epoch);
+    if (c.dropped_early + c.dropped_mismatch + c.dropped_shape + c.dropped_slot != 0)
+      throw Wrong("the switch met a packet that no correct worker sends");
+  }
+  void append_state(std::vector<std::byte>& out) const { switch_.append_state(out); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory_;
+  switchml::Switch switch_;
+};
+
+template <class SwitchType>
+class Job {
+ public:
+  static constexpr std::size_t most_packets = 512;  // distinct ones, of all that can ever be sent
+
+  struct Action {
+    enum class Kind : std::uint8_t { submit, deliver } kind = Kind::submit;
+    std::uint16_t which = 0;  // rank; or the packet's number
+  };
+
+  explicit Job(const Setup& setup) : shared_(std::make_shared<Shared>(setup)), switch_(setup) {
+    for (std::uint32_t rank = 0; rank < setup.workers; ++rank) {
+      switchml::WorkerConfig config;
+      config.job_epoch = job_epoch;
+      config.rank = rank;
+      config.world_size = setup.workers;
+      config.rank_epoch = 100 + rank;
+      config.folded_epochs = wire::fold_epochs(rank_epochs(setup.workers));
+      config.packet_elements = packet_elements;
+      config.slots = setup.slots;
+      config.aggregator = host(switch_host);
+      config.operations = setup.ahead + 1;
+      ranks_.emplace_back(config, setup.calls.size());
+    }
+  }
+  Job(const Job& other)
+      : shared_(other.shared_), switch_(other.switch_), ranks_(other.ranks_), network_(other.network_), now_(other.now_) {
+    for (Rank& rank : ranks_) {
+      for (std::uint64_t number = rank.front(); number < rank.submitted; ++number) {
+        if (!rank.completed[number]) rank.worker.move_tensor(number, rank.tensors[number].data());
+      }
+    }
+  }
+  Job(Job&& other) = default;  // tensors and memory stay where they are
+  Job& operator=(const Job&) = delete;
+
+  [[nodiscard]] std::vector<Action> actions() const {
+    std::vector<Action> actions;
+    for (std::uint16_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (may_submit(ranks_[rank])) actions.push_back({Action::Kind::submit, rank});
+    }
+    for (std::uint16_t number = 0; number < shared_->packets.size(); ++number) {
+      if (network_[number]) actions.push_back({Action::Kind::deliver, number});
+    }
+    return actions;
+  }
+
+  void apply(const Action& action) {
+    if (action.kind == Action::Kind::submit) return submit(action.which);
+    deliver(shared_->packets[action.which]);
+  }
+
+  void append_state(std::vector<std::byte>& out) const {
+    switch_.append_state(out);
+    for (const Rank& rank : ranks_) {
+      append_bytes(out, rank.submitted);
+      for (const bool completed : rank.completed) append_bytes(out, completed);
+      rank.worker.append_state(out);
+    }
+    // The tensors need not be part of it: what the chunks that have a result contain was checked when they got it.
+    for (std::size_t word = 0; word < most_packets; word += 64) {
+      std::uint64_t bits = 0;
+      for (std::size_t i = 0; i < 64; ++i) bits |= std::uint64_t{network_[word + i]} << i;
+      append_bytes(out, bits);
+    }
+  }
+
+  [[nodiscard]] std::string words(const Action& action) const {
+    if (action.kind == Action::Kind::submit) return "rank " + std::to_string(action.which) + " issues its next operation";
+    const Packet& packet = shared_->packets[action.which];
+    const std::string to = packet.to == host(switch_host) ? "the switch" : "rank " + std::to_string(packet.to.address[15]);
+    return to + " receives " + name_of(packet.bytes);
+  }
+
+  // Every retransmission that any worker could make now is in the network already.
+  void check_retransmissions() const {
+    Job copy(*this);
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (!copy.ranks_[rank].worker.oldest_stall()) continue;
+      Outbox out;
+      copy.ranks_[rank].worker.on_timer(never - std::chrono::hours(1), out);
+      out.flush();
+      if (out.sent.empty()) throw Wrong("a worker waits and never asks again");
+      for (const auto& item : out.sent) {
+        const auto known = shared_->number_of(host(rank), item.to, item.bytes, false);
+        if (!known || !network_[*known]) throw Wrong("a retransmission differs from the first transmission");
+      }
+    }
+  }
+
+  // If from now on every packet that is sent arrives, in order, and all that was sent before is lost, everything completes.
+  void check_liveness() const {
+    Job kind(*this);
+    kind.fresh_.emplace();
+    for (int turn = 0; turn < 1000 && !kind.all_completed(); ++turn) {
+      for (std::uint32_t rank = 0; rank < kind.ranks_.size(); ++rank) {
+        while (kind.may_submit(kind.ranks_[rank])) kind.submit(rank);
+      }
+      if (kind.fresh_->empty()) {
+        Time next = never;
+        for (const Rank& rank : kind.ranks_) next = std::min(next, rank.worker.next_timeout());
+        if (next == never) throw Wrong("nothing is under way, and not everything has completed");
+        kind.now_ = std::max(kind.now_, next);
+        for (std::uint32_t rank = 0; rank < kind.ranks_.size(); ++rank) {
+          Outbox out;
+          kind.ranks_[rank].worker.on_timer(kind.now_, out);
+          kind.take(host(rank), out);
+        }
+      }
+      const std::vector<Packet> arriving = std::move(*kind.fresh_);
+      kind.fresh_.emplace();
+      for (const Packet& packet : arriving) kind.deliver(packet);
+    }
+    if (!kind.all_completed()) throw Wrong("the network behaves, and still not everything completes");
+  }
+
+  [[nodiscard]] std::size_t distinct_packets() const { return shared_->packets.size(); }
+
+ private:
+  struct Packet {
+    Endpoint from, to;
+    std::vector<std::byte> bytes;
+  };
+
+  // The packets that came up in any state, by number.
+  struct Shared {
+    explicit Shared(const Setup& s) : setup(s) {}
+
+    std::optional<std::uint16_t> number_of(const Endpoint& from, const Endpoint& to, const std::vector<std::byte>& bytes,
+                                           bool add) {
+      auto key = std::pair(std::pair(from, to), std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      const auto found = numbers.find(key);
+      if (found != numbers.end()) return found->second;
+      if (!add) return std::nullopt;
+      if (packets.size() == most_packets) throw std::logic_error("more distinct packets than expected");
+      const auto number = static_cast<std::uint16_t>(packets.size());
+      packets.push_back({from, to, bytes});
+      numbers.emplace(std::move(key), number);
+      return number;
+    }
+
+    Setup setup;
+    std::vector<Packet> packets;
+    std::map<std::pair<std::pair<Endpoint, Endpoint>, std::string>, std::uint16_t> numbers;
+  };
+
+  struct Rank {
+    Rank(const switchml::WorkerConfig& config, std::size_t calls) : worker(config), completed(calls), tensors(calls) {}
+
+    [[nodiscard]] std::uint64_t front() const {
+      std::uint64_t number = 0;
+      while (number < submitted && completed[number]) ++number;
+      return number;
+    }
+
+    switchml::Worker worker;
+    std::uint64_t submitted = 0;
+    std::vector<bool> completed;
+    std::vector<std::vector<std::uint32_t>> tensors;  // bits of int32 or float32
+  };
+
+  // Small whole numbers: their sums are exact in block fixed point. Another factor for each rank, chunk and operation, so
+  // that a part that is missing, foreign or counted twice shows.
+  [[nodiscard]] static std::int32_t value(std::uint32_t rank, std::uint64_t number, std::uint64_t i) {
+    return static_cast<std::int32_t>((1 + 3 * (i / packet_elements) + 16 * number) << (7 * rank));
+  }
+  [[nodiscard]] static std::uint32_t bits(DType dtype, std::int32_t value) {
+    return dtype == DType::float32 ? std::bit_cast<std::uint32_t>(static_cast<float>(value))
+                                   : static_cast<std::uint32_t>(value);
+  }
+
+  [[nodiscard]] bool may_submit(const Rank& rank) const {
+    return rank.submitted < shared_->setup.calls.size() && rank.submitted - rank.front() <= shared_->setup.ahead;
+  }
+
+  void submit(std::uint32_t index) {
+    Rank& rank = ranks_[index];
+    const Call& call = shared_->setup.calls[rank.submitted];
+    auto& tensor = rank.tensors[rank.submitted];
+    tensor.resize(call.elements);
+    for (std::uint64_t i = 0; i < call.elements; ++i) tensor[i] = bits(call.dtype, value(index, rank.submitted, i));
+    stream::Operation operation;
+    operation.number = rank.submitted;
+    operation.collective = call.collective;
+    operation.dtype = call.dtype;
+    operation.elements = call.collective == stream::Collective::broadcast ? call.elements * 4 : call.elements;
+    operation.data = tensor.data();
+    ++rank.submitted;
+    Outbox out;
+    if (!rank.worker.submit(operation, now_, out)) throw Wrong("an operation was not taken");
+    take(host(index), out);
+    settle(index);
+  }
+
+  void deliver(const Packet& packet) {
+    const RxView view{packet.bytes, packet.from};
+    Outbox out;
+    if (packet.to == host(switch_host)) {
+      switch_.on_packet(view, now_, out);
+      switch_.check();
+      take(host(switch_host), out);
+      return;
+    }
+    const std::uint32_t index = packet.to.address[15];
+    ranks_[index].worker.on_packets({&view, 1}, now_, out);
+    take(host(index), out);
+    settle(index);
+  }
+
+  void take(const Endpoint& from, Outbox& out) {
+    out.flush();
+    for (auto& item : out.sent) {
+      // "Have yours" decides only when a worker asks again: it need not be part of the network, but for liveness.
+      const bool waiting = static_cast<wire::Type>(item.bytes[1]) == wire::Type::waiting;
+      if (fresh_) {
+        fresh_->push_back({from, item.to, std::move(item.bytes)});
+      } else if (!waiting) {
+        network_[*shared_->number_of(from, item.to, item.bytes, true)] = true;
+      }
+    }
+  }
+
+  void settle(std::uint32_t index) {
+    Rank& rank = ranks_[index];
+    if (rank.worker.failure()) throw Wrong("ranks that agree fail");
+    for (const std::uint64_t number : rank.worker.take_completed()) {
+      if (number >= rank.submitted || rank.completed[number])
+        throw Wrong("operation " + std::to_string(number) + " completes twice on rank " + std::to_string(index));
+      rank.completed[number] = true;
+    }
+    // In every state each element is still the rank's own, or the exact sum. After completion: the sum.
+    for (std::uint64_t number = 0; number < rank.submitted; ++number) check_tensor(rank, index, number);
+  }
+
+  void check_tensor(const Rank& rank, std::uint32_t index, std::uint64_t number) const {
+    const Call& call = shared_->setup.calls[number];
+    // The first element of each chunk, and the last of all: values are the same within a chunk.
+    for (std::uint64_t i = 0; i < call.elements; i += packet_elements) {
+      std::int32_t sum = 0;
+      for (std::uint32_t each = 0; each < ranks_.size(); ++each) sum += value(each, number, i);
+      const bool broadcast = call.collective == stream::Collective::broadcast;
+      const std::uint32_t expected = bits(call.dtype, broadcast ? value(0, number, i) : sum),
+                          own = bits(call.dtype, value(index, number, i));
+      const std::uint32_t got = rank.tensors[number][i];
+      if (got == expected || (got == own && !rank.completed[number])) continue;
+      const auto shown = [&](std::uint32_t b) {
+        return call.dtype == DType::float32 ? std::to_string(std::bit_cast<float>(b)) : std::to_string(b);
+      };
+      throw Wrong("rank " + std::to_string(index) + " receives " + shown(got) + " as element " + std::to_string(i) +
+                  " of operation " + std::to_string(number) + ", not " + shown(expected));
+    }
+  }
+
+  [[nodiscard]] bool all_completed() const {
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+      return std::find(rank.completed.begin(), rank.completed.end(), false) == rank.completed.end();
+    });
+  }
+
+  [[nodiscard]] static std::string name_of(const std::vector<std::byte>& bytes) {
+    wire::Common common;
+    wire::ChunkPacket chunk;
+    if (wire::parse_common(bytes, common) != wire::ParseError::none ||
+        wire::parse_chunk(bytes, common, chunk) != wire::ParseError::none)
+      return "a packet";
+    constexpr const char* names[] = {"", "contribution", "exponents", "result", "exponents' result"};
+    std::string text = std::string("the ") + names[static_cast<std::size_t>(common.type)];
+    if (common.type <= wire::Type::exponent_contribution) text += " of rank " + std::to_string(common.rank);
+    text += " for operation " + std::to_string(chunk.header.operation) + " chunk " + std::to_string(chunk.header.chunk) +
+            " (slot " + std::to_string(chunk.header.slot) + "/" + std::to_string(chunk.header.version);
+    if (chunk.header.ahead_operation == wire::no_ahead) return text + ")";
+    return text + ", ahead " + std::to_string(chunk.header.operation + chunk.header.ahead_operation) + ":" +
+           std::to_string(chunk.header.ahead_chunk) + ")";
+  }
+
+  std::shared_ptr<Shared> shared_;
+  SwitchType switch_;
+  std::vector<Rank> ranks_;
+  std::bitset<most_packets> network_;
+  std::optional<std::vector<Packet>> fresh_;  // liveness: what was sent and has not arrived
+  Time now_{std::chrono::seconds(1)};
+};
+
+}  // namespace netsum::model

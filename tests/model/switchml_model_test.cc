@@ -1,0 +1,98 @@
+// Every interleaving of small jobs: the protocol is right in each, and what was published is not.
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "model/job.h"
+#include "model/published.h"
+
+namespace netsum::model {
+namespace {
+
+constexpr std::uint64_t most_states = 3'000'000;
+
+void print(const char* name, const Exploration& found) {
+  std::printf("%-44s %9llu states %10llu transitions, depth %3llu, %6.1f s%s\n", name,
+              static_cast<unsigned long long>(found.states), static_cast<unsigned long long>(found.transitions),
+              static_cast<unsigned long long>(found.depth), found.seconds, found.wrong ? ", wrong" : "");
+  std::fflush(stdout);
+}
+
+void holds(const char* name, const Setup& setup) {
+  const Job<RealSwitch> job(setup);
+  const Exploration found = explore(job, most_states, [](const Job<RealSwitch>& state) {
+    state.check_retransmissions();
+    state.check_liveness();
+  });
+  print(name, found);
+  std::string trace;
+  for (const std::string& step : found.trace) trace += "\n  " + step;
+  EXPECT_FALSE(found.wrong.has_value()) << *found.wrong << trace;
+  EXPECT_TRUE(found.complete) << "not all states were seen";
+}
+
+template <class SwitchType>
+Exploration search_for_a_wrong_sum(const char* name, const Setup& setup) {
+  const Exploration found = explore(Job<SwitchType>(setup), most_states, [](const Job<SwitchType>&) {});
+  print(name, found);
+  for (const std::string& step : found.trace) std::printf("    %s\n", step.c_str());
+  if (found.wrong) std::printf("    => %s\n", found.wrong->c_str());
+  return found;
+}
+
+constexpr Call f(std::uint64_t elements) {
+  return {elements, DType::float32, stream::Collective::all_reduce};
+}
+constexpr Call i(std::uint64_t elements) {
+  return {elements, DType::int32, stream::Collective::all_reduce};
+}
+
+TEST(SwitchmlModel, TwoWorkersOneSlotThreeChunks) {
+  holds("2 workers, 1 slot, 3 chunks, float32", {2, 1, {f(513)}});
+  holds("2 workers, 1 slot, 3 chunks, int32", {2, 1, {i(513)}});
+}
+
+TEST(SwitchmlModel, TwoWorkersTwoSlotsFiveChunks) {
+  holds("2 workers, 2 slots, 5 chunks, int32", {2, 2, {i(513), i(257)}});
+  holds("2 workers, 2 slots, 5 chunks, float32", {2, 2, {f(513), f(257)}});
+}
+
+TEST(SwitchmlModel, OperationsThatSomeRanksKnowLater) {
+  holds("2 workers, 1 slot, 1+2+1 chunks, float32", {2, 1, {f(1), f(257), f(1)}});
+  holds("2 workers, 1 slot, float32, int32, float32", {2, 1, {f(1), i(1), f(1)}});
+  holds("2 workers, 1 slot, barrier and broadcast",
+        {2,
+         1,
+         {f(1), {0, DType::float32, stream::Collective::barrier}, {1, DType::int32, stream::Collective::broadcast}, f(1)}});
+}
+
+TEST(SwitchmlModel, ThreeWorkersOneSlot) {
+  holds("3 workers, 1 slot, 3 chunks, int32", {3, 1, {i(513)}});
+  holds("3 workers, 1 slot, 2 chunks, float32", {3, 1, {f(257)}});
+  holds("3 workers, 1 slot, 1+1 chunks, float32", {3, 1, {f(1), f(1)}});
+  holds("3 workers, 1 slot, 1+1+1 chunks, float32", {3, 1, {f(1), f(1), f(1)}});
+  holds("3 workers, 1 slot, 1+1+1 chunks, 3 at once", {3, 1, {f(1), f(1), f(1)}, 2});
+  holds("3 workers, 1 slot, 5 chunks, int32", {3, 1, {i(513), i(257)}});
+}
+
+TEST(SwitchmlModel, MoreWorkers) {
+  holds("3 workers, 2 slots, 4 chunks, int32", {3, 2, {i(1024)}});
+  holds("4 workers, 1 slot, 1+1 chunks, float32", {4, 1, {f(1), f(1)}});
+  holds("4 workers, 1 slot, 3 chunks, int32", {4, 1, {i(513)}});
+}
+
+TEST(PublishedModel, Algorithm3IsWrong) {
+  const auto found = search_for_a_wrong_sum<Published<false>>("Algorithm 3 as published", {2, 1, {i(513)}});
+  ASSERT_TRUE(found.wrong.has_value());
+  EXPECT_NE(std::string::npos, found.wrong->find("receives")) << *found.wrong;
+}
+
+TEST(PublishedModel, Algorithm3WithAComparisonOfChunksIsWrong) {
+  const auto found = search_for_a_wrong_sum<Published<true>>("Algorithm 3 and a comparison of chunks", {2, 1, {i(513)}});
+  ASSERT_TRUE(found.wrong.has_value());
+  EXPECT_NE(std::string::npos, found.wrong->find("receives")) << *found.wrong;
+}
+
+}  // namespace
+}  // namespace netsum::model
