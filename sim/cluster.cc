@@ -22,6 +22,7 @@ using std::chrono::seconds;
 
 constexpr std::size_t socket_buffer = 512;              // datagrams that a host holds that does not run
 constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended, everything must be free again
+constexpr Duration notice_bound = seconds(5);           // for a dead worker
 constexpr std::uint16_t first_worker_port = 20000;
 
 // A clock that runs fast or slow from an arbitrary start.
@@ -158,6 +159,7 @@ class Cluster final : public Surroundings, public Witness {
     WorkerHost::Place place;
     Time boot{};
     std::uint32_t life = 0;
+    Time ran_since = never;  // a worker: when its attempt began
     Time paused_until{};
     Time turn_at = never;  // the earliest turn that is queued
     std::vector<Datagram> inbox;
@@ -201,6 +203,17 @@ class Cluster final : public Surroundings, public Witness {
     push({at, 0, TurnDue{id}});
   }
 
+  // After whatever a host did: when its attempt began, and when it wants to run next.
+  void settle(HostId id) {
+    Node& node = nodes_[id];
+    if (node.worker && node.host) {
+      const bool running = worker(id).running();
+      if (running && node.ran_since == never) node.ran_since = now_;
+      if (!running) node.ran_since = never;
+    }
+    schedule(id);
+  }
+
   void step() {
     std::pop_heap(queue_.begin(), queue_.end(), later);
     Event event = std::move(queue_.back());
@@ -225,7 +238,7 @@ class Cluster final : public Surroundings, public Witness {
     if (now_ < node.paused_until) return schedule(due.host);
     const std::vector<Datagram> arrived = std::exchange(node.inbox, {});
     node.host->turn(arrived, node.clock.local(now_));
-    schedule(due.host);
+    settle(due.host);
   }
 
   void handle(CallDue& due) {
@@ -233,7 +246,7 @@ class Cluster final : public Surroundings, public Witness {
     if (!node.host) return;
     if (now_ < node.paused_until) return void(node.mail.emplace_back(std::move(due.call)));
     node.host->on_call(due.call, node.clock.local(now_));
-    schedule(due.to);
+    settle(due.to);
   }
 
   void handle(ReplyDue& due) {
@@ -241,7 +254,7 @@ class Cluster final : public Surroundings, public Witness {
     if (!node.host) return;
     if (now_ < node.paused_until) return void(node.mail.emplace_back(std::move(due.reply)));
     node.host->on_reply(due.reply, node.clock.local(now_));
-    schedule(due.to);
+    settle(due.to);
   }
 
   void handle(ResumeDue& due) {
@@ -255,7 +268,7 @@ class Cluster final : public Surroundings, public Witness {
         node.host->on_reply(std::get<ControlReply>(item), node.clock.local(now_));
       }
     }
-    schedule(due.host);
+    settle(due.host);
   }
 
   // ---- faults of nodes
@@ -292,6 +305,8 @@ class Cluster final : public Surroundings, public Witness {
       aggregator(victim).count_events(tally_);
     } else {
       if (worker(victim).inside_operation()) ++tally_.events["died_inside_operation"];
+      if (worker(victim).running()) died_.push_back({fault.job, now_});
+      node.ran_since = never;
       node.place.attempts_used = worker(victim).attempts_used();
       worker(victim).die();
     }
@@ -398,8 +413,21 @@ class Cluster final : public Surroundings, public Witness {
 
   void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t>) override {
     verdict_.failed(job, rank, error);
+    check_noticed(job, rank);
     ++tally_.errors;
     ++tally_.events[std::string("error_") + netsum::to_string(error.code())];
+  }
+
+  // Where nodes die and nothing else happens, a dead worker is noticed in time by every rank that ran beside it.
+  void check_noticed(std::uint32_t job, std::uint32_t rank) const {
+    if (scenario_.settings.profile != Profile::crash || scenario_.links.control_loss > 0) return;
+    const Time began = nodes_[first_host_[job] + rank].ran_since;
+    for (const Death& death : died_) {
+      if (death.job == job && death.at > began && now_ > death.at + notice_bound) {
+        throw Violation(scenario_.jobs[job].name + " rank " + std::to_string(rank) +
+                        " noticed too late that a rank had died");
+      }
+    }
   }
 
   void straggled() override { tally_.count(Fault::straggle); }
@@ -409,6 +437,11 @@ class Cluster final : public Surroundings, public Witness {
     if (!nodes_[id].worker) return "switch" + std::to_string(id);
     return scenario_.jobs[nodes_[id].place.job].name + "/" + std::to_string(nodes_[id].place.rank);
   }
+
+  struct Death {
+    std::uint32_t job;
+    Time at;
+  };
 
   const Scenario& scenario_;
   Outcome& outcome_;
@@ -424,6 +457,7 @@ class Cluster final : public Surroundings, public Witness {
   std::vector<HostId> first_host_;
   HostId stranger_ = 0;
   std::uint32_t restarting_ = 0;
+  std::vector<Death> died_;   // workers of running jobs
   std::vector<Event> queue_;  // a heap
   std::uint64_t next_order_ = 0;
   Time now_{};

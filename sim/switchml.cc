@@ -39,6 +39,27 @@ void count_malformed(Tally& tally, const std::string& where, const std::uint64_t
   }
 }
 
+// Results leave by reference, everything else as datagrams of its own.
+class CountingSink final : public Sink {
+ public:
+  explicit CountingSink(Sink& inner) : inner_(inner) {}
+  ~CountingSink() = default;
+  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
+    ++datagrams;
+    return inner_.datagram(to, bytes);
+  }
+  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
+    results += to.size();
+    inner_.multicast(packet, to);
+  }
+  void flush() override { inner_.flush(); }
+
+  std::uint64_t datagrams = 0, results = 0;
+
+ private:
+  Sink& inner_;
+};
+
 class SwitchLane final : public AggregatorLane {
  public:
   void start_job(const session::StartJob& start, std::size_t lane, bool agreed) override {
@@ -69,22 +90,27 @@ class SwitchLane final : public AggregatorLane {
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
     received_ += packets.size();
-    switch_.on_packets(packets, now, sink);
+    CountingSink counting(sink);
+    switch_.on_packets(packets, now, counting);
+    results_sent_ += counting.results;
   }
   void on_timer(Time, Sink&) override {}
   [[nodiscard]] Time next_timeout() const override { return never; }
 
   void check() const override {
     const SwitchCounters& c = switch_.counters();
+    std::uint64_t results = ended_.results_sent;
     std::uint64_t seen = sum(c.malformed) + c.unknown_job + c.probes + c.unexpected_type + ended_received_;
     for (const auto& [epoch, memory] : memory_) {
       const JobCounters& job = *switch_.job_counters(epoch);
       seen += job.packets;
+      results += job.results_sent;
       if (job.packets != accounted(job)) throw Violation("the switch's counters of a job do not add up to its packets");
       if (memory.agreed && job.dropped_early != 0) throw Violation("a worker went on before its slot's chunk was complete");
       if (memory.agreed && job.dropped_mismatch != 0) throw Violation("a mismatch was found in calls that agree");
       if (switch_.slots_in_use(epoch) > 2 * memory.slots) throw Violation("a job uses more slots than it owns");
     }
+    if (results != results_sent_) throw Violation("the switch's counters do not add up to the results that it sent");
     if (seen != received_) throw Violation("the switch's counters do not add up to what it received");
   }
   [[nodiscard]] std::size_t jobs() const override { return memory_.size(); }
@@ -120,6 +146,7 @@ class SwitchLane final : public AggregatorLane {
   };
 
   static void add(JobCounters& total, const JobCounters& c) {
+    total.results_sent += c.results_sent;
     total.repeats_answered += c.repeats_answered;
     total.repeats_waiting += c.repeats_waiting;
     total.repeats_silent += c.repeats_silent;
@@ -135,7 +162,7 @@ class SwitchLane final : public AggregatorLane {
 
   std::map<std::uint64_t, Memory> memory_;  // by job epoch
   switchml::Switch switch_;
-  std::uint64_t received_ = 0, ended_received_ = 0;
+  std::uint64_t received_ = 0, ended_received_ = 0, results_sent_ = 0;
   JobCounters ended_;
 };
 

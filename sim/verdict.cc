@@ -57,6 +57,8 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       if (!aggregators_ && !disturbed(rank) && !jobs_failed_[job]) fail("blames an aggregator to which nothing happened");
       break;
     case ErrorCode::deadline:
+      if (std::find(named.begin(), named.end(), rank) != named.end()) fail("waits for itself");
+      break;
     case ErrorCode::refused:
     case ErrorCode::unreachable:
       break;
@@ -72,13 +74,14 @@ std::vector<std::uint32_t> ranks_named(const std::string& text) {
   const auto at = [&](std::size_t place, const std::string& word) { return text.compare(place, word.size(), word) == 0; };
   const auto digit = [&](std::size_t place) { return place < text.size() && text[place] >= '0' && text[place] <= '9'; };
   for (std::size_t place = text.find("rank"); place != std::string::npos; place = text.find("rank", place)) {
-    // The rank that reports ("this is rank 2", "job 'x', rank 2:") is not named as a cause.
-    const bool reports = (place >= 8 && at(place - 8, "this is ")) || (place >= 3 && at(place - 3, "', "));
+    // Not a cause: the rank that reports ("this is rank 2", "job 'x', rank 2:"), and a call's own ("broadcast from rank 1").
+    const auto after = [&](const std::string& words) { return place >= words.size() && at(place - words.size(), words); };
+    const bool cause = !after("this is ") && !after("', ") && !after("from ");
     place += at(place, "ranks ") ? 6 : 5;
     while (digit(place)) {
       std::uint32_t rank = 0;
       for (; digit(place); ++place) rank = rank * 10 + static_cast<std::uint32_t>(text[place] - '0');
-      if (!reports) ranks.push_back(rank);
+      if (cause) ranks.push_back(rank);
       const std::size_t gap = at(place, ", ") ? 2 : at(place, " and ") ? 5 : 0;
       if (gap == 0 || !digit(place + gap)) break;
       place += gap;

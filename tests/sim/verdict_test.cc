@@ -17,7 +17,10 @@ TEST(RanksNamed, AreTheCausesAndNotWhoReports) {
   EXPECT_EQ((Ranks{3}), ranks_named("rank 3 of job 'job0' has not been heard from for 3.0 s"));
   EXPECT_EQ((Ranks{1, 12}),
             ranks_named("job 'job0': ranks 1 and 12 issued different calls as operation 4; this is rank 2, with barrier"));
-  EXPECT_EQ((Ranks{0, 5, 7}), ranks_named("job 'job0', rank 2: operation 4 (barrier) did not end: waits for ranks 0, 5, 7"));
+  EXPECT_EQ(
+      (Ranks{0, 5, 7}),
+      ranks_named(
+          "job 'job0', rank 2: operation 4 (broadcast of 8 bytes from rank 6, tag 0) did not end: waits for ranks 0, 5, 7"));
   EXPECT_EQ((Ranks{4}), ranks_named("job 'job0': operation 1 waits for rank 4, which left the job"));
   EXPECT_EQ(Ranks{}, ranks_named("aggregator switch0 has not answered for 3.0 s (job 'job0', rank 2): no answer"));
 }
