@@ -176,7 +176,16 @@ struct Worker::Impl {
                  packet.subspan(payload + std::size_t{slot.header.elements} * 4));
     wire::seal(packet);
     ++slot.transmissions;
-    arm(slot, now + timer.timeout(slot.transmissions));
+    arm(slot, now + patience(slot));
+  }
+
+  // Repeats of packets that were lost together do not stay together: a queue that is shorter than the window would drop the
+  // same ones each time. From the second repeat on, slots wait up to half as long again.
+  [[nodiscard]] Duration patience(const Slot& slot) const {
+    const Duration timeout = timer.timeout(slot.transmissions);
+    if (slot.transmissions == 1) return timeout;
+    constexpr std::ptrdiff_t phases = 32, step = 13;
+    return timeout + timeout * ((&slot - slots.data()) * step % phases) / (2 * phases);
   }
 
   void arm(Slot& slot, Time deadline) {
