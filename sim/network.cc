@@ -84,12 +84,11 @@ std::span<Network::Arrival> Network::send(Time now, HostId from, HostId to, cons
     injected(Fault::partition, live);
     return arrivals_;
   }
-  if (link.in_burst) {
-    link.in_burst = !(unit(draw(link, Fault::burst, 1)) < plan_.burst_end);
-  } else {
-    link.in_burst = chance(link, Fault::burst, plan_.burst_begin);
+  if (now >= link.burst_until && chance(link, Fault::burst, plan_.burst)) {
+    const double length = static_cast<double>(plan_.burst_length.count()) * -std::log1p(-unit(draw(link, Fault::burst, 1)));
+    link.burst_until = now + Duration(static_cast<std::int64_t>(length) + 1);
   }
-  if (link.in_burst && kinds_.contains(Fault::burst) && faults_ < most_faults_) {
+  if (now < link.burst_until && faults_ < most_faults_) {
     injected(Fault::burst, live);
     return arrivals_;
   }

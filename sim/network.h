@@ -49,8 +49,7 @@ class Network {
  private:
   struct Link {
     std::uint64_t seed = 0, packets = 0, control_calls = 0;
-    bool in_burst = false;
-    Time cut_until{}, last_arrival{};
+    Time burst_until{}, cut_until{}, last_arrival{};
   };
   struct Port {
     Time free{};  // when the queue has drained

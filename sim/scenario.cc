@@ -1,6 +1,7 @@
 #include "sim/scenario.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <sstream>
@@ -56,8 +57,8 @@ LinkFaults draw_links(Random& random, Profile profile) {
     return random.chance(often) ? most * random.unit() * random.unit() : 0;
   };
   links.loss = 0.002 + some(0.9, 0.2);
-  links.burst_begin = some(0.5, 0.02);
-  links.burst_end = 0.05 + random.unit() * 0.5;
+  links.burst = some(0.5, 0.02);
+  links.burst_length = log_uniform(random, microseconds(20), milliseconds(20));
   links.duplicate = 0.005 + some(0.9, 0.3);
   links.late = some(0.8, 0.1);
   links.latest = log_uniform(random, milliseconds(1), seconds(8));
@@ -143,11 +144,11 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   job.workers = limited(random.between(settings.workers.least, settings.workers.most), limits.workers);
   constexpr std::uint32_t lengths[] = {64, 64, 64, 128, 256, 512};
   job.packet_elements = random.pick(lengths);
-  job.slots = limited(1U << random.below(5), limits.slots);
+  job.slots = std::bit_floor(limited(1U << random.below(5), limits.slots));  // a power of two, also when limited
   job.window = static_cast<std::uint32_t>(random.between(1, 4));
   const bool crashing = settings.profile == Profile::crash;
   job.gap = random.chance(crashing ? 0 : 0.5) ? Duration::zero() : log_uniform(random, microseconds(10), milliseconds(20));
-  job.operation_deadline = seconds(harsh || crashing ? random.between(2, 20) : 120);
+  job.operation_deadline = seconds(harsh || crashing ? random.between(10, 60) : 120);
   job.attempts = harsh || crashing ? limited(random.between(1, 4), limits.attempts) : 1;
   if (settings.profile != Profile::none && random.chance(0.4)) {
     job.straggle = 0.05;
@@ -275,8 +276,8 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   std::uint32_t need = 0;
   for (const JobPlan& job : scenario.jobs) need += job.slots * std::max(1U, job.packet_elements / 256) * scenario.lanes;
   // Now and then too few for all: who comes too late is refused, in words, and tries again.
-  const bool scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
-  scenario.switch_slots = scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
+  scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
+  scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
   scenario.node_faults = draw_node_faults(scenario);
   return scenario;
 }

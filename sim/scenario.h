@@ -48,7 +48,8 @@ struct Settings {
 
 struct LinkFaults {
   Duration least_delay{}, most_delay{};
-  double loss = 0, burst_begin = 0, burst_end = 1, duplicate = 0, late = 0, corrupt = 0, truncate = 0, forge = 0;
+  double loss = 0, burst = 0, duplicate = 0, late = 0, corrupt = 0, truncate = 0, forge = 0;
+  Duration burst_length{};                // mean
   Duration latest{};                      // of a late packet
   std::uint64_t bytes_per_second = 0;     // of each host's port, each way; 0: unlimited
   std::uint64_t queue_bytes = 0;          // behind a port
@@ -93,6 +94,7 @@ struct Scenario {
   Settings settings;
   std::uint32_t aggregators = 1, lanes = 1;
   std::uint32_t switch_slots = 0;  // of each aggregator
+  bool scarce = false;             // they do not suffice for all jobs at once
   LinkFaults links;
   std::vector<JobPlan> jobs;
   std::vector<NodeFault> node_faults;

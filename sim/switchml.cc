@@ -323,7 +323,7 @@ class Switchml final : public Protocol {
         common.rank_epoch ^= 1;
         break;
       case 7:
-        bytes[exponents_byte] = static_cast<std::byte>(random.next());
+        bytes[exponents_byte] = static_cast<std::byte>(random.between(wire::max_blocks + 1, 255));
         break;
       case 8:
         bytes[reserved_byte] = std::byte{1};

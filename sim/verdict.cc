@@ -58,15 +58,23 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       break;
     case ErrorCode::deadline:
       if (std::find(named.begin(), named.end(), rank) != named.end()) fail("waits for itself");
+      [[fallthrough]];
+    case ErrorCode::unreachable:
+      if (!explained(job)) fail("a wait that nothing explains");
       break;
     case ErrorCode::refused:
-    case ErrorCode::unreachable:
+      if (!explained(job) && !scenario_.scarce) fail("a refusal that nothing explains");
       break;
     default:
       fail("an error that should not come up");
   }
   jobs_failed_[job] = true;
   ranks_[job][rank] = true;
+}
+
+bool Verdict::explained(std::uint32_t job) const {
+  const std::vector<bool>& ranks = ranks_[job];
+  return aggregators_ || scenario_.jobs[job].mismatch || std::find(ranks.begin(), ranks.end(), true) != ranks.end();
 }
 
 std::vector<std::uint32_t> ranks_named(const std::string& text) {

@@ -30,6 +30,8 @@ class Verdict {
   void aggregator_disturbed() { aggregators_ = true; }
 
  private:
+  [[nodiscard]] bool explained(std::uint32_t job) const;  // that this job does not go on
+
   const Scenario& scenario_;
   std::vector<std::vector<bool>> ranks_;  // [job][rank]: died, was away, or has ended in an error
   std::vector<bool> jobs_failed_;         // a rank has ended in an error

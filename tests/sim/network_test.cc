@@ -90,8 +90,8 @@ TEST(Network, OneBitIsDamagedAtATime) {
 
 TEST(Network, BurstsLoseSeveralInARow) {
   LinkFaults links;
-  links.burst_begin = 0.01;
-  links.burst_end = 0.2;
+  links.burst = 0.01;
+  links.burst_length = microseconds(450);  // and a packet every 100
   const Result result = Sent(links).send(20'000);
   std::size_t runs = 0;
   for (std::size_t i = 1; i < result.arrivals.size(); ++i)
