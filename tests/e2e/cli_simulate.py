@@ -1,0 +1,88 @@
+#!/usr/bin/python3
+"""netsum simulate: its flags, its JSON, its traces, and that a seed is a run."""
+import json
+import os
+import struct
+import tempfile
+import unittest
+
+import cli_support as cli
+
+KEYS = {"protocol", "faults_profile", "workers", "jobs", "seeds", "first_seed", "real_seconds", "virtual_seconds",
+        "virtual_over_real", "packets", "operations", "errors", "live_faults", "faults", "rare_events", "median_seed", "failed",
+        "trace_hash"}
+
+
+def simulate(*arguments):
+    return json.loads(cli.checked(cli.run("simulate", "--json", *arguments)).stdout)
+
+
+class Simulate(unittest.TestCase):
+    def test_json(self):
+        report = simulate("--workers", "2..16", "--faults", "chaos", "--seeds", "1..40")
+        self.assertEqual(set(report), KEYS)
+        self.assertEqual(report["seeds"], 40)
+        self.assertEqual(report["failed"], [])
+        self.assertGreater(report["packets"], 10_000)
+        self.assertGreater(report["virtual_seconds"], 40)
+        self.assertGreater(report["faults"]["loss"], 100)
+        self.assertGreater(report["rare_events"]["result_answered_again"], 100)
+        self.assertGreaterEqual(report["median_seed"]["operations"], 3)
+
+    def test_a_seed_is_a_run_whatever_the_threads(self):
+        one = simulate("--seeds", "5..24", "--threads", "1")
+        two = simulate("--seeds", "5..24", "--threads", "2")
+        other = simulate("--seeds", "6..25", "--threads", "2")
+        self.assertEqual(one["trace_hash"], two["trace_hash"])
+        self.assertNotEqual(one["trace_hash"], other["trace_hash"])
+        for key in ("packets", "faults", "rare_events"):
+            self.assertEqual(one[key], two[key])
+
+    def test_limits_take_away(self):
+        report = simulate("--seeds", "1..20", "--limit", "workers=2,operations=1,jobs=1,without=loss+burst")
+        self.assertEqual(report["faults"]["loss"], 0)
+        self.assertEqual(report["faults"]["burst"], 0)
+        self.assertGreater(report["faults"]["duplicate"], 0)
+        self.assertLessEqual(report["operations"], 20 * 2)
+
+    def test_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = os.path.join(folder, "seed7")
+            report = simulate("--faults", "lossy", "--seeds", "7", "--trace", prefix)
+            with open(prefix + ".txt", encoding="utf-8") as file:
+                text = file.read()
+            self.assertIn("seed 7, lossy", text)
+            self.assertIn("LOST (loss)", text)
+            self.assertIn("everything held", text)
+            with open(prefix + ".pcap", "rb") as file:
+                data = file.read()
+        magic, major, minor, _, _, _, link = struct.unpack_from("<IHHIIII", data)
+        self.assertEqual((magic, major, minor, link), (0xA1B23C4D, 2, 4, 101))
+        place, packets, last = 24, 0, 0.0
+        while place < len(data):
+            seconds, nanoseconds, kept, length = struct.unpack_from("<IIII", data, place)
+            self.assertEqual(kept, length)
+            self.assertGreaterEqual(seconds + nanoseconds / 1e9, last)
+            last = seconds + nanoseconds / 1e9
+            place, packets = place + 16 + kept, packets + 1
+        self.assertEqual(packets, report["packets"])
+
+    def test_what_is_too_rare_fails(self):
+        result = cli.run("simulate", "--seeds", "1..5", "--least", "1000000")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("'crash' came up only", result.stderr)
+
+    def test_bad_usage(self):
+        for words in (["--protocol", "atp"], ["--protocol", "x"], ["--faults", "rain"], ["--workers", "0"], ["--workers", "3..2"],
+                      ["--workers", "300"], ["--jobs", "x"], ["--seeds", "1.."], ["--seeds", "-1"], ["--seeds", "1..999999999999"],
+                      ["--limit", "rain=1"], ["--limit", "workers"], ["--limit", "without=rain"],
+                      ["--seeds", "1..2", "--trace", "x"], ["--seeds", "1", "--trace", "/nonexistent/x"]):
+            with self.subTest(words=words):
+                result = cli.run("simulate", *words)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertEqual(result.stdout, "")
+                self.assertRegex(result.stderr, r"\Anetsum: [^\n]+\n\Z")
+
+
+if __name__ == "__main__":
+    cli.main()
