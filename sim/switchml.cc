@@ -300,9 +300,10 @@ class Switchml final : public Protocol {
     wire::ChunkHeader header = chunk.header;
     const std::uint64_t kind = random.below(is_chunk_packet ? 10 : 3);
     switch (kind) {
-      case 0:
-        forgery.spoofed = false;  // all right, but from elsewhere
-        return forgery;
+      case 0:  // right in all but its source and its content
+        forgery.spoofed = false;
+        for (std::size_t i = bytes.size(); i-- > wire::chunk_header_bytes + 4;) bytes[i] ^= std::byte{1};
+        break;
       case 1:
         common.job_epoch ^= 1 + random.below(UINT32_MAX);
         break;

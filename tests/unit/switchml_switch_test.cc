@@ -133,6 +133,31 @@ TEST_F(SwitchTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
   EXPECT_EQ((Sums{7}), take_results());
 }
 
+// A result is lent to the sink until its flush(): the slot's next chunk in the same batch must not overwrite it.
+TEST_F(SwitchTest, AResultLeavesBeforeItsSlotIsUsedAgain) {
+  class Lender final : public Sink {
+   public:
+    std::span<std::byte> datagram(const Endpoint&, std::size_t bytes) override { return other.emplace_back(bytes); }
+    void multicast(std::span<const std::byte> packet, std::span<const Endpoint>) override { lent.push_back(packet); }
+    void flush() override {
+      for (const auto packet : lent) left.emplace_back(packet.begin(), packet.end());
+      lent.clear();
+    }
+    std::vector<std::span<const std::byte>> lent;
+    std::vector<std::vector<std::byte>> left, other;
+  };
+  receive(0, chunk(0, 0), 3);
+  receive(1, chunk(0, 0), 4);
+  const std::vector<std::byte> expected = sink_.sent[0].bytes;
+  const auto repeat = contribution(0, chunk(0, 0), 3), next = contribution(1, chunk(2, 0), 50);
+  const RxView batch[] = {{repeat, host(0)}, {next, host(1)}};
+  Lender lender;
+  switch_.on_packets(batch, now_, lender);
+  lender.flush();
+  ASSERT_EQ(1U, lender.left.size());
+  EXPECT_EQ(expected, lender.left[0]);
+}
+
 TEST_F(SwitchTest, ARepeatOfAnIncompleteChunkIsToldWhomItWaitsForOncePerInterval) {
   receive(0, chunk(0, 0), 3);
   receive(0, chunk(0, 0), 3);

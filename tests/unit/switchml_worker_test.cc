@@ -248,6 +248,36 @@ TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
   EXPECT_EQ(worker.next_timeout(), never);
 }
 
+// Karn's rule: the answer to a repeat says nothing of the round trip.
+TEST_F(WorkerTest, OnlyAnswersToFirstTransmissionsAreRoundTrips) {
+  submit(0, 700);
+  const auto first = take(), second = take();
+  wait();
+  sink.sent.clear();
+  now += 19ms;
+  receive(result(first.header, 1));
+  const Time sent = now;
+  static_cast<void>(take());
+  receive(result(second.header, 1));
+  EXPECT_EQ(worker.next_timeout(), sent + 20ms);  // the initial one still
+  receive(result({.chunk = 2, .signature = first.header.signature, .version = 1, .elements = 188}, 1));
+  submit(1, 1);
+  EXPECT_LT(worker.next_timeout(), now + 20ms);  // that one was answered at once
+}
+
+TEST_F(WorkerTest, AResultOfTheOtherRoundIsNotTaken) {
+  submit(0, 256);
+  const auto sent = take();
+  receive(result(sent.header, 1, {wire::Type::exponent_result, 0, job_epoch, folded}));  // with values: malformed
+  auto exponents = sent.header;
+  exponents.elements = 0;
+  receive(result(exponents, 1, {wire::Type::exponent_result, 0, job_epoch, folded}));
+  EXPECT_EQ(worker.counters().stale, 1U);
+  EXPECT_EQ(worker.counters().results, 0U);
+  receive(result(sent.header, 1));
+  EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{0});
+}
+
 // "Have yours, waiting for rank 2."
 std::vector<std::byte> waiting_for_rank_2(const wire::ChunkHeader& header, bool exponent_round = false) {
   RankSet missing;
