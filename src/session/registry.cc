@@ -44,27 +44,10 @@ struct Job {
 }  // namespace
 
 const char* to_string(Refusal refusal) {
-  switch (refusal) {
-    case Refusal::none:
-      return "none";
-    case Refusal::protocol_version:
-      return "protocol_version";
-    case Refusal::protocol:
-      return "protocol";
-    case Refusal::bad_parameters:
-      return "bad_parameters";
-    case Refusal::parameters_differ:
-      return "parameters_differ";
-    case Refusal::duplicate_rank:
-      return "duplicate_rank";
-    case Refusal::no_slots:
-      return "no_slots";
-    case Refusal::job_running:
-      return "job_running";
-    case Refusal::shutting_down:
-      return "shutting_down";
-  }
-  return "?";
+  constexpr const char* names[] = {"none",           "protocol_version",  "protocol",
+                                   "bad_parameters", "parameters_differ", "duplicate_rank",
+                                   "no_slots",       "job_running",       "shutting_down"};
+  return names[static_cast<std::size_t>(refusal)];
 }
 
 struct Registry::Impl {

@@ -21,29 +21,17 @@ std::uint32_t signature_of(const Operation& operation, std::uint32_t packet_elem
 
 std::string to_string(const Operation& operation) {
   const std::string tag = ", tag " + std::to_string(operation.tag);
-  switch (operation.collective) {
-    case Collective::all_reduce:
-      return std::string("all_reduce ") + netsum::to_string(operation.op) + " of " + std::to_string(operation.elements) +
-             " " + netsum::to_string(operation.dtype) + tag;
-    case Collective::broadcast:
-      return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) +
-             tag;
-    case Collective::barrier:
-      return "barrier" + tag;
+  if (operation.collective == Collective::barrier) return "barrier" + tag;
+  if (operation.collective == Collective::broadcast) {
+    return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) + tag;
   }
-  return "?";
+  return std::string("all_reduce ") + netsum::to_string(operation.op) + " of " + std::to_string(operation.elements) + " " +
+         netsum::to_string(operation.dtype) + tag;
 }
 
 std::uint64_t wire_elements(const Operation& operation) {
-  switch (operation.collective) {
-    case Collective::all_reduce:
-      return operation.elements;
-    case Collective::broadcast:
-      return (operation.elements + 3) / 4;
-    case Collective::barrier:
-      return 0;
-  }
-  return 0;
+  if (operation.collective == Collective::barrier) return 0;
+  return operation.collective == Collective::broadcast ? (operation.elements + 3) / 4 : operation.elements;
 }
 
 }  // namespace netsum::stream

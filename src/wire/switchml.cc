@@ -49,23 +49,8 @@ void write_common(std::span<std::byte> packet, const Common& common) {
 }  // namespace
 
 const char* to_string(ParseError error) {
-  switch (error) {
-    case ParseError::none:
-      return "none";
-    case ParseError::truncated:
-      return "truncated";
-    case ParseError::version:
-      return "version";
-    case ParseError::type:
-      return "type";
-    case ParseError::length:
-      return "length";
-    case ParseError::checksum:
-      return "checksum";
-    case ParseError::field:
-      return "field";
-  }
-  return "?";
+  constexpr const char* names[] = {"none", "truncated", "version", "type", "length", "checksum", "field"};
+  return names[static_cast<std::size_t>(error)];
 }
 
 ParseError parse_common(std::span<const std::byte> bytes, Common& out) {

@@ -88,6 +88,12 @@ class RegistryTest : public ::testing::Test {
 
 // ---- admission
 
+TEST(Refusals, HaveNames) {
+  EXPECT_STREQ("none", to_string(Refusal::none));
+  EXPECT_STREQ("no_slots", to_string(Refusal::no_slots));
+  EXPECT_STREQ("shutting_down", to_string(Refusal::shutting_down));
+}
+
 TEST_F(RegistryTest, AdmitsWhenAllRanksAreThere) {
   const std::uint64_t second = registry.join(request(1, 2), now);
   EXPECT_FALSE(registry.join_outcome(second));

@@ -116,5 +116,53 @@ TEST(Probe, RepliesOfOthersAreNotBelieved) {
   EXPECT_EQ(probe.round_trip(), Duration::max());
 }
 
+// Whatever else arrives meanwhile is not taken for an answer.
+TEST(Probe, BelievesOnlyItsAggregatorAndItsOwnQuestions) {
+  ProbeConfig config;
+  config.aggregator = endpoint(1);
+  config.singles = 2;
+  config.train = 2;
+  Probe probe(config);
+  Recorder sink;
+  Time now{1s};
+  const auto receive = [&](std::uint32_t sequence, wire::Type type = wire::Type::probe_reply, std::uint16_t port = 1,
+                           std::size_t bytes = wire::probe_reply_bytes) {
+    std::vector<std::byte> packet(wire::probe_reply_bytes);
+    wire::write_probe(packet, {{type, 0, 0, 0}, sequence});
+    packet.resize(bytes);
+    wire::seal(packet);
+    const RxView view{packet, endpoint(port)};
+    probe.on_packets({&view, 1}, now, sink);
+  };
+  probe.start(now, sink);
+  probe.on_timer(now, sink);  // too soon
+  receive(0, wire::Type::probe_reply, 2);
+  receive(0, wire::Type::probe);
+  receive(0, wire::Type::probe_reply, 1, wire::common_bytes);
+  receive(7);
+  const std::vector<std::byte> nothing(3);
+  const RxView view{nothing, endpoint(1)};
+  probe.on_packets({&view, 1}, now, sink);
+  EXPECT_EQ(1U, sink.sent.size());
+  now += 1ms;
+  receive(0);
+  EXPECT_EQ(2U, sink.sent.size());
+  now += 1ms;
+  receive(1);
+  EXPECT_EQ(4U, sink.sent.size());  // the train
+  receive(1);                       // a copy of the last single's answer
+  receive(9);
+  EXPECT_FALSE(probe.done());
+  receive(2);
+  now = probe.next_timeout();
+  probe.on_timer(now, sink);
+  EXPECT_TRUE(probe.answered());
+  EXPECT_EQ(1ms, probe.round_trip());
+  EXPECT_GE(probe.slots(), 1U);  // one answer of the train shows no rate
+  probe.on_timer(now + 1h, sink);
+  receive(3);
+  EXPECT_EQ(4U, sink.sent.size());
+}
+
 }  // namespace
 }  // namespace netsum::switchml

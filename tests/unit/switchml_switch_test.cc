@@ -271,6 +271,100 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   EXPECT_TRUE(sink_.sent.empty());
 }
 
+TEST_F(SwitchTest, ValuesOfAnotherLengthAreNotAdded) {
+  receive(0, chunk(0, 0), 1);
+  wire::ChunkHeader longer = chunk(0, 0);
+  longer.elements = 5;
+  std::vector<std::byte> packet(wire::chunk_packet_bytes(longer));
+  wire::write_chunk_header(packet, {wire::Type::contribution, 1, epoch, 101}, longer);
+  wire::seal(packet);
+  receive(packet, host(1));
+  EXPECT_EQ(1U, counters().dropped_shape);
+  receive(1, chunk(0, 0), 2);
+  EXPECT_EQ((Sums{3, 3}), take_results());
+}
+
+TEST_F(SwitchTest, LookAheadOfAnotherNumberOfBlocksIsUnknown) {
+  wire::ChunkHeader header = chunk(0, 0);
+  header.ahead_operation = 1;
+  header.ahead_chunk = 8;
+  receive(0, header, 1, {120, 7});
+  receive(1, header, 1, {119});
+  take_results();
+  EXPECT_EQ(wire::no_ahead, last_.ahead_operation);
+}
+
+TEST_F(SwitchTest, StalledChunksAreToldOldestFirst) {
+  wire::ChunkHeader later = chunk(7, 0);
+  later.slot = 1;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    wire::ChunkHeader complete = chunk(1, 1);
+    complete.slot = 1;
+    receive(rank, complete, 1);
+  }
+  receive(1, chunk(3, 1), 1);
+  receive(0, later, 1);
+  receive(0, chunk(2, 0), 1);
+  const auto all = switch_.stalled(epoch, 9);
+  ASSERT_EQ(3U, all.size());
+  EXPECT_EQ(2U, all[0].chunk);
+  EXPECT_TRUE(all[0].missing.contains(1) && !all[0].missing.contains(0));
+  EXPECT_EQ(3U, all[1].chunk);
+  EXPECT_TRUE(all[1].missing.contains(0));
+  EXPECT_EQ(7U, all[2].chunk);
+  EXPECT_EQ(1U, all[2].slot);
+  EXPECT_EQ(1U, switch_.stalled(epoch, 1).size());
+  EXPECT_EQ(3U, switch_.slots_in_use(epoch));
+}
+
+TEST_F(SwitchTest, OfAJobThatIsNotThereNothingIsKnown) {
+  EXPECT_EQ(nullptr, switch_.job_counters(epoch + 1));
+  EXPECT_EQ(0U, switch_.slots_in_use(epoch + 1));
+  EXPECT_TRUE(switch_.stalled(epoch + 1, 9).empty());
+}
+
+TEST_F(SwitchTest, AJobNeedsAllItsMemoryAndAnEpochOfItsOwn) {
+  switchml::SwitchJobConfig config{epoch + 1, 256, 2, {{100, host(0)}}};
+  std::vector<Line> memory(memory_.size());
+  const auto bytes = std::as_writable_bytes(std::span(memory));
+  EXPECT_FALSE(switch_.add_job(config, bytes.first(switchml::Switch::memory_bytes(256, 2) - 1)));
+  EXPECT_TRUE(switch_.add_job(config, bytes));
+  EXPECT_FALSE(switch_.add_job(config, bytes));
+}
+
+TEST_F(SwitchTest, ProbesAreAnsweredUnlessTheyAreTooShort) {
+  std::vector<std::byte> probe(100);
+  wire::write_probe(probe, {{wire::Type::probe, 0, 0, 0}, 5});
+  receive(probe, host(0));
+  ASSERT_EQ(1U, sink_.sent.size());
+  EXPECT_EQ(wire::probe_reply_bytes, sink_.sent[0].bytes.size());
+  probe.resize(wire::common_bytes);
+  wire::seal(probe);
+  receive(probe, host(0));
+  EXPECT_EQ(1U, sink_.sent.size());
+  EXPECT_EQ(1U, switch_.counters().malformed[static_cast<std::size_t>(wire::ParseError::truncated)]);
+}
+
+TEST_F(SwitchTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
+  const auto state = [](const switchml::Switch& s) {
+    std::vector<std::byte> bytes;
+    s.append_state(bytes);
+    return bytes;
+  };
+  receive(0, chunk(0, 0), 3);
+  std::vector<Line> memory(memory_.size());
+  switchml::Switch copy;
+  copy = switch_;
+  copy.move_memory(epoch, std::as_writable_bytes(std::span(memory)));
+  EXPECT_EQ(state(switch_), state(copy));
+  receive(1, chunk(0, 0), 4);
+  EXPECT_NE(state(switch_), state(copy));
+  EXPECT_EQ((Sums{7, 7}), take_results());
+  switch_ = std::move(copy);
+  receive(1, chunk(0, 0), 10);
+  EXPECT_EQ((Sums{13, 13}), take_results());
+}
+
 TEST_F(SwitchTest, AnUnknownJobIsAnsweredNoLongerThanAskedAndNotWithoutLimit) {
   switch_.remove_job(epoch);
   const auto packet = contribution(0, chunk(0, 0), 1);

@@ -394,6 +394,88 @@ TEST_F(WorkerTest, ASwitchThatDoesNotKnowTheJobIsAFailure) {
   EXPECT_EQ(worker.failure()->operation, 3U);
 }
 
+TEST_F(WorkerTest, AnswersThatDoNotFitAreMalformed) {
+  submit(0, 256);
+  const auto sent = take();
+  std::uint64_t malformed = 0;
+  const auto refused = [&](const std::vector<std::byte>& packet) {
+    const auto& count = worker.counters().malformed;
+    receive(packet);
+    EXPECT_EQ(++malformed, std::accumulate(std::begin(count), std::end(count), std::uint64_t{0}));
+    EXPECT_EQ(worker.counters().results, 0U);
+  };
+  const auto changed = [&](auto change) {
+    wire::ChunkHeader header = sent.header;
+    change(header);
+    refused(result(header, 1));
+  };
+  changed([](auto& h) { ++h.signature; });
+  changed([](auto& h) { --h.elements; });
+  changed([](auto& h) { h.slot = 2; });
+  changed([](auto& h) {  // a look-ahead that nobody asked for
+    h.ahead_operation = 0;
+    h.exponents = 1;
+  });
+  worker = Worker(config());
+  sink.sent.clear();
+  std::vector<float> ones(700, 1.0F);
+  stream::Operation floats{.number = 0, .elements = ones.size(), .data = ones.data()};
+  ASSERT_TRUE(worker.submit(floats, now, sink));
+  const auto exponents = take(wire::Type::exponent_contribution);
+  malformed = 0;
+  const auto wrong_ahead = [&](auto change) {
+    wire::ChunkHeader header = exponents.header;
+    change(header);
+    refused(result(header, 1, {wire::Type::exponent_result, 0, job_epoch, folded}));
+  };
+  wrong_ahead([](auto& h) { ++h.ahead_operation; });
+  wrong_ahead([](auto& h) { ++h.ahead_chunk; });
+  wrong_ahead([](auto& h) { ++h.exponents; });
+  wrong_ahead([](auto& h) {
+    h.ahead_operation = wire::no_ahead;
+    h.exponents = 0;
+  });
+  std::vector<std::byte> waiting = waiting_for_rank_2(sent.header);
+  waiting.resize(waiting.size() - 1);
+  wire::seal(waiting);
+  refused(waiting);
+  std::vector<std::byte> mismatch(wire::mismatch_bytes + 1);
+  wire::write_mismatch(std::span(mismatch).first(wire::mismatch_bytes),
+                       {{wire::Type::mismatch, 0, job_epoch, folded}, 0, 0, 1, 2, 0, 1});
+  wire::seal(mismatch);
+  refused(mismatch);
+  std::vector<std::byte> probe(wire::probe_reply_bytes);
+  wire::write_probe(probe, {{wire::Type::probe_reply, 0, job_epoch, folded}, 0});
+  refused(probe);
+  EXPECT_FALSE(worker.failure());
+}
+
+TEST_F(WorkerTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
+  const auto state = [](const Worker& w) {
+    std::vector<std::byte> bytes;
+    w.append_state(bytes);
+    return bytes;
+  };
+  submit(0, 256);
+  const auto sent = take();
+  Worker copy(config());
+  EXPECT_NE(state(worker), state(copy));
+  copy = worker;
+  EXPECT_EQ(state(worker), state(copy));
+  std::vector<std::int32_t> elsewhere = values[0];
+  copy.move_tensor(0, elsewhere.data());
+  receive(result(sent.header, 9));
+  EXPECT_EQ(values[0][0], 9);
+  EXPECT_EQ(elsewhere[1], 1);
+  EXPECT_NE(state(worker), state(copy));
+  const auto packet = result(sent.header, 8);
+  const RxView view{packet, endpoint(1)};
+  copy.on_packets({&view, 1}, now, sink);
+  EXPECT_EQ(elsewhere[1], 8);
+  EXPECT_EQ(values[0][1], 9);
+  EXPECT_EQ(state(worker), state(copy));
+}
+
 TEST_F(WorkerTest, TakesSoManyOperationsAtOnce) {
   stream::Operation barrier;
   barrier.collective = stream::Collective::barrier;
@@ -404,6 +486,16 @@ TEST_F(WorkerTest, TakesSoManyOperationsAtOnce) {
   receive(result(take().header, 0));
   EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{0});
   EXPECT_TRUE(worker.submit(barrier, now, sink));
+
+  // Nor, if nobody takes what has completed.
+  WorkerConfig few = config();
+  few.operations = 2;
+  few.lane = 1;  // a barrier's one chunk is on the other lane: it completes as it is submitted
+  few.lanes = 3;
+  worker = Worker(few);
+  for (barrier.number = 0; barrier.number <= 3; barrier.number += 3) EXPECT_TRUE(worker.submit(barrier, now, sink));
+  EXPECT_FALSE(worker.submit(barrier, now, sink));
+  EXPECT_EQ(worker.take_completed().size(), 2U);
 }
 
 }  // namespace

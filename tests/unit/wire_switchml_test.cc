@@ -35,6 +35,38 @@ ChunkHeader full_header() {
 }
 
 // docs/protocol-switchml.md, offset by offset: a change of the format must be a change of this test.
+TEST(ParseErrors, HaveNames) {
+  EXPECT_STREQ("none", to_string(ParseError::none));
+  EXPECT_STREQ("checksum", to_string(ParseError::checksum));
+  EXPECT_STREQ("field", to_string(ParseError::field));
+}
+
+TEST(WireSwitchml, EveryFieldIsCompared) {
+  const ChunkHeader header{1, 2, 3, 4, 1, true, 5, 6, 7, 8};
+  const auto differs = [&](auto change) {
+    ChunkHeader other = header;
+    EXPECT_EQ(header, other);
+    change(other);
+    EXPECT_NE(header, other);
+  };
+  differs([](auto& h) { ++h.operation; });
+  differs([](auto& h) { ++h.chunk; });
+  differs([](auto& h) { ++h.signature; });
+  differs([](auto& h) { ++h.slot; });
+  differs([](auto& h) { h.version = 0; });
+  differs([](auto& h) { h.masks = false; });
+  differs([](auto& h) { ++h.exponents; });
+  differs([](auto& h) { ++h.elements; });
+  differs([](auto& h) { ++h.ahead_operation; });
+  differs([](auto& h) { ++h.ahead_chunk; });
+  const Common first{Type::result, 1, 2, 3};
+  EXPECT_EQ(first, (Common{Type::result, 1, 2, 3}));
+  EXPECT_NE(first, (Common{Type::waiting, 1, 2, 3}));
+  EXPECT_NE(first, (Common{Type::result, 2, 2, 3}));
+  EXPECT_NE(first, (Common{Type::result, 1, 3, 3}));
+  EXPECT_NE(first, (Common{Type::result, 1, 2, 4}));
+}
+
 TEST(WireSwitchml, ChunkPacketIsByteExact) {
   const auto packet = chunk_packet(full_header());
   const auto at = [&](std::size_t offset) { return std::to_integer<int>(packet[offset]); };
