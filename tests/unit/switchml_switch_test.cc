@@ -360,6 +360,18 @@ TEST_F(SwitchTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   receive(1, chunk(0, 0), 4);
   EXPECT_NE(state(switch_), state(copy));
   EXPECT_EQ((Sums{7, 7}), take_results());
+  wire::ChunkHeader masked = chunk(5, 1);
+  masked.masks = true;
+  masked.elements = 4;
+  std::vector<std::byte> packet(wire::chunk_packet_bytes(masked));
+  wire::write_chunk_header(packet, {wire::Type::contribution, 0, epoch, 100}, masked);
+  packet.back() = std::byte{1};
+  wire::seal(packet);
+  const auto before = state(switch_);
+  receive(packet, host(0));
+  const auto with_masks = state(switch_);
+  EXPECT_NE(before, with_masks);
+  EXPECT_EQ(std::byte{1}, with_masks[with_masks.size() - 3]);  // then slot 1, which is not in use
   switch_ = std::move(copy);
   receive(1, chunk(0, 0), 10);
   EXPECT_EQ((Sums{13, 13}), take_results());

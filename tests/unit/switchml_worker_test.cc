@@ -222,6 +222,32 @@ TEST_F(WorkerTest, AsksForTheExponentFirst) {
 }
 
 // Alg. 4, l. 20: the same bytes again, later and later.
+// The exponents of a stripe are scanned before its first chunk is sent: results overwrite it from then on.
+TEST_F(WorkerTest, AsksAgainForTheExponentsOfAStripeThatItHasBegun) {
+  WorkerConfig narrow = config();
+  narrow.packet_elements = 64;
+  narrow.slots = 1;
+  worker = Worker(narrow);
+  std::vector<float> ones(128, 1.0F);
+  ASSERT_TRUE(worker.submit({.number = 0, .elements = ones.size(), .data = ones.data()}, now, sink));
+  const auto asked = take(wire::Type::exponent_contribution);
+  const std::byte exponent = asked.exponents[0];
+  wire::ChunkHeader header = asked.header;
+  std::vector<std::byte> answer(wire::chunk_packet_bytes(header));
+  answer[wire::chunk_header_bytes] = exponent;
+  wire::write_chunk_header(answer, {wire::Type::exponent_result, 0, job_epoch, folded}, header);
+  wire::seal(answer);
+  receive(answer);
+  header = take().header;
+  EXPECT_EQ(header.ahead_chunk, 1U);
+  header.ahead_operation = wire::no_ahead;  // as if another rank had not known
+  header.exponents = 0;
+  receive(result(header, 0));
+  const auto again = take(wire::Type::exponent_contribution);
+  EXPECT_EQ(again.header.chunk, 1U);
+  EXPECT_EQ(again.exponents[0], exponent);
+}
+
 TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
   submit(0, 256);
   const auto first = sink.sent.front();

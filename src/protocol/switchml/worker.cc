@@ -389,9 +389,9 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   const std::uint64_t last = std::min<std::uint64_t>(w.end_position, active.base + w.config.slots);
   for (std::uint64_t position = active.base; position < last; ++position) {
     Slot& slot = w.slots[position % w.config.slots];
-    if (slot.round == Round::idle && slot.position == position) {
-      w.start_chunk(slot, {&active, position - active.base, 0}, false, now, sink);
-    }
+    if (slot.round != Round::idle) continue;
+    NETSUM_CHECK(slot.position == position);  // that is the next stripe of an idle slot
+    w.start_chunk(slot, {&active, position - active.base, 0}, false, now, sink);
   }
   return true;
 }
