@@ -9,9 +9,12 @@
 
 #include <atomic>
 #include <csignal>
+#include <future>
 #include <latch>
 
+#include "control/client.h"
 #include "e2e/rank_threads.h"
+#include "wire/switchml.h"
 
 namespace netsum {
 namespace {
@@ -423,6 +426,78 @@ TEST(Connect, RefusalsSayWhy) {
   options.slots = 4096;
   options.packet_elements = 15360;
   expect_error(attempt_to_connect(options), ErrorCode::refused, {"'huge'", "slots"});
+}
+
+// Rank 1, spoken for by hand at each of two aggregators.
+class TwoAggregators : public ::testing::Test {
+ protected:
+  static Aggregator impatient() {
+    AggregatorOptions options = small_aggregator();
+    options.heartbeat_timeout_ms = 2000;
+    return Aggregator(options);
+  }
+
+  static session::JoinRequest request(const control::Hello& hello, std::uint32_t packet_elements) {
+    session::JoinRequest request;
+    request.protocol_version = wire::switchml_version;
+    request.protocol = "switchml";
+    request.job = "test";
+    request.rank = 1;
+    request.world_size = 2;
+    request.packet_elements = packet_elements;
+    request.slots_fixed = 2;
+    request.endpoints = hello.lanes;  // it sends and receives nothing
+    return request;
+  }
+  static session::Admission join(control::Client& client) {
+    return client.join(request(client.hello(patience), 256), patience);
+  }
+
+  std::future<void> connect_rank_0() {
+    return std::async(std::launch::async, [this] {
+      Options options = rank_options({a_.address(), b_.address()}, 0, 2);
+      options.packet_elements = 256;
+      options.slots = 2;
+      static_cast<void>(Communicator::connect(options));
+    });
+  }
+
+  const Aggregator a_ = impatient(), b_ = impatient();
+  control::Client at_a_{{a_.address(), "", ""}}, at_b_{{b_.address(), "", ""}};
+};
+
+// netsum simulate, chaos, seed 181: a rank that waited at one aggregator was declared dead at the other.
+TEST_F(TwoAggregators, ARankThatWaitsAtOneIsAliveAtTheOther) {
+  auto connected = connect_rank_0();
+  const session::Admission admission = join(at_a_);
+  const auto began = Clock::now();
+  while (Clock::now() - began < 3500ms) {
+    ASSERT_EQ(std::future_status::timeout, connected.wait_for(200ms));
+    const auto reply = at_a_.heartbeat(admission.job_epoch, 1, admission.rank_epoch, patience);
+    ASSERT_EQ(session::HeartbeatReply::State::running, reply.state) << reply.reason;
+  }
+  static_cast<void>(join(at_b_));
+  EXPECT_NO_THROW(connected.get());
+}
+
+TEST_F(TwoAggregators, ARankThatOneRefusesLeavesTheOther) {
+  // Rank 1 waits at one of them with other parameters; nobody will come to it there.
+  const auto waiting = std::async(std::launch::async, [this] {
+    control::Client client({b_.address(), "", ""});
+    static_cast<void>(attempt([&] { static_cast<void>(client.join(request(client.hello(patience), 512), 3s)); }));
+  });
+  const auto deadline = Clock::now() + patience;
+  while (at_b_.report(patience).jobs.empty() && Clock::now() < deadline) {
+  }
+  auto connected = connect_rank_0();
+  const session::Admission admission = join(at_a_);
+  expect_error(attempt([&] { connected.get(); }), ErrorCode::refused, {"elements per packet"});
+  session::HeartbeatReply reply;
+  while (!reply.left.contains(0) && Clock::now() < deadline) {
+    reply = at_a_.heartbeat(admission.job_epoch, 1, admission.rank_epoch, patience);
+    ASSERT_EQ(session::HeartbeatReply::State::running, reply.state) << reply.reason;
+  }
+  EXPECT_TRUE(reply.left.contains(0));
 }
 
 TEST(Calls, WithBadArguments) {
