@@ -65,6 +65,18 @@ struct WorkerLanePlan {
   Endpoint aggregator;
 };
 
+// Measures the path to an aggregator before a rank joins, for a job whose window nobody has fixed.
+class PathProbe {
+ public:
+  virtual ~PathProbe() = default;
+  virtual void start(Time now, Sink& sink) = 0;
+  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
+  virtual void on_timer(Time now, Sink& sink) = 0;
+  [[nodiscard]] virtual Time next_timeout() const = 0;
+  [[nodiscard]] virtual bool done() const = 0;
+  [[nodiscard]] virtual std::optional<std::uint32_t> slots() const = 0;  // none: no answer
+};
+
 // Sees every datagram as it is sent, before the network does anything to it.
 class Tap {
  public:
@@ -87,6 +99,8 @@ class Protocol {
   [[nodiscard]] virtual std::uint32_t version() const = 0;  // for JoinRequest
   [[nodiscard]] virtual std::unique_ptr<AggregatorLane> aggregator_lane() const = 0;
   [[nodiscard]] virtual std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator,
+                                                              std::uint32_t packet_elements) const = 0;
   [[nodiscard]] virtual std::unique_ptr<Tap> tap() const = 0;
   [[nodiscard]] virtual Forgery forge(std::span<const std::byte> overheard, Random& random) const = 0;
   [[nodiscard]] virtual std::string describe(std::span<const std::byte> datagram) const = 0;

@@ -148,7 +148,10 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   job.window = static_cast<std::uint32_t>(random.between(1, 4));
   const bool crashing = settings.profile == Profile::crash;
   job.gap = random.chance(crashing ? 0 : 0.5) ? Duration::zero() : log_uniform(random, microseconds(10), milliseconds(20));
-  job.operation_deadline = seconds(harsh || crashing ? random.between(10, 60) : 120);
+  const std::uint64_t patience = random.between(20, 60);
+  job.impatient = harsh && random.chance(0.2);
+  job.operation_deadline = job.impatient ? log_uniform(random, milliseconds(200), seconds(3))
+                                         : Duration(seconds(harsh || crashing ? patience : 120));
   job.attempts = harsh || crashing ? limited(random.between(1, 4), limits.attempts) : 1;
   if (settings.profile != Profile::none && random.chance(0.4)) {
     job.straggle = 0.05;
@@ -158,6 +161,7 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   for (std::uint64_t number = 0; number < operations; ++number) {
     job.calls.push_back(draw_call(random, job, number, scenario.lanes * scenario.aggregators, limits.elements));
   }
+  job.measured = random.chance(0.1);
   const bool mismatched = harsh && random.chance(0.08);
   const auto rank = static_cast<std::uint32_t>(random.below(job.workers));
   const std::size_t at = random.below(job.calls.size());
@@ -274,10 +278,17 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
 
   for (std::uint32_t index = 0; index < jobs; ++index) scenario.jobs.push_back(draw_job(scenario, index));
   std::uint32_t need = 0;
+  // A measured window takes what is there, and halves until it fits: jobs beside it may find too little.
+  const bool measured =
+      jobs > 1 && std::any_of(scenario.jobs.begin(), scenario.jobs.end(), [](const JobPlan& job) { return job.measured; });
   for (const JobPlan& job : scenario.jobs) need += job.slots * std::max(1U, job.packet_elements / 256) * scenario.lanes;
   // Now and then too few for all: who comes too late is refused, in words, and tries again.
   scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
   scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
+  if (measured && settings.profile != Profile::chaos) {
+    for (JobPlan& job : scenario.jobs) job.measured = false;
+  }
+  scenario.scarce |= measured;
   scenario.node_faults = draw_node_faults(scenario);
   return scenario;
 }

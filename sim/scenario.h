@@ -73,7 +73,8 @@ struct JobPlan {
   std::string name;
   std::uint64_t seed = 0;  // of its tensors
   std::uint32_t workers = 2, packet_elements = 64;
-  std::uint32_t slots = 4;  // per lane
+  std::uint32_t slots = 4;  // per lane; if measured, only what the aggregators are sure to have
+  bool measured = false;    // the ranks measure the path and agree on the window
   std::vector<stream::Operation> calls;
   std::uint32_t window = 1;  // operations under way at once
   Duration gap{};            // the longest between two calls of a rank
@@ -81,6 +82,7 @@ struct JobPlan {
   Duration straggle_for{};
   std::uint32_t attempts = 1;  // how often a rank joins before it gives up
   Duration operation_deadline{};
+  bool impatient = false;  // the deadline may be too short for the network
   // A rank that issues another call.
   struct Mismatch {
     std::uint32_t rank = 0;

@@ -74,7 +74,8 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
 
 bool Verdict::explained(std::uint32_t job) const {
   const std::vector<bool>& ranks = ranks_[job];
-  return aggregators_ || scenario_.jobs[job].mismatch || std::find(ranks.begin(), ranks.end(), true) != ranks.end();
+  return aggregators_ || scenario_.jobs[job].mismatch || scenario_.jobs[job].impatient ||
+         std::find(ranks.begin(), ranks.end(), true) != ranks.end();
 }
 
 std::vector<std::uint32_t> ranks_named(const std::string& text) {

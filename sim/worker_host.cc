@@ -35,13 +35,43 @@ WorkerHost::WorkerHost(Surroundings& surroundings, HostId id, const Scenario& sc
 
 // ---- joining
 
-void WorkerHost::join(Time now) {
+void WorkerHost::begin(Time now) {
   ++attempt_;
-  phase_ = Phase::joining;
   next_beat_ = never;
   join_deadline_ = now + scenario_.connect_deadline;
   refusal_.reset();
-  sites_.assign(scenario_.aggregators, {});
+  sites_.clear();
+  sites_.resize(scenario_.aggregators);
+  if (!plan().measured) return join();
+  phase_ = Phase::probing;
+  for (std::uint32_t i = 0; i < scenario_.aggregators; ++i) {
+    Site& site = sites_[i];
+    const std::uint32_t lane = i * scenario_.lanes;
+    site.probe = protocol_.path_probe(aggregator_endpoint(lane), plan().packet_elements);
+    site.probe_sink = std::make_unique<HostSink>(surroundings_, id(), own_endpoint(lane));
+    site.probe->start(now, *site.probe_sink);
+    site.probe_sink->flush();
+  }
+}
+
+void WorkerHost::probe(std::span<const Datagram> datagrams, Time now) {
+  std::vector<RxView> views;
+  for (const Datagram& datagram : datagrams) views.push_back({datagram.bytes, datagram.from});
+  bool done = true;
+  for (Site& site : sites_) {
+    if (site.probe->done()) continue;
+    site.probe->on_packets(views, now, *site.probe_sink);
+    site.probe->on_timer(now, *site.probe_sink);
+    site.probe_sink->flush();
+    done = done && site.probe->done();
+  }
+  if (!done) return;
+  if (std::all_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.probe->slots(); })) return join();
+  fail(Error(ErrorCode::unreachable, name() + ": an aggregator does not answer probes"), now);
+}
+
+void WorkerHost::join() {
+  phase_ = Phase::joining;
   for (std::uint32_t i = 0; i < scenario_.aggregators; ++i) {
     session::JoinRequest request;
     request.protocol_version = protocol_.version();
@@ -50,10 +80,13 @@ void WorkerHost::join(Time now) {
     request.rank = place_.rank;
     request.world_size = plan().workers;
     request.packet_elements = plan().packet_elements;
-    request.slots_fixed = plan().slots;
+    if (plan().measured) {
+      request.slots_measured = *sites_[i].probe->slots();
+    } else {
+      request.slots_fixed = plan().slots;
+    }
     for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
-      request.endpoints.push_back(
-          endpoint_of(id(), static_cast<std::uint16_t>(place_.first_port + i * scenario_.lanes + lane)));
+      request.endpoints.push_back(own_endpoint(i * scenario_.lanes + lane));
     }
     sites_[i].join = next_call_++;
     surroundings_.call(id(), i, {sites_[i].join, id(), JoinCall{request}});
@@ -61,7 +94,7 @@ void WorkerHost::join(Time now) {
 }
 
 void WorkerHost::on_reply(const ControlReply& reply, Time now) {
-  if (phase_ == Phase::waiting || phase_ == Phase::ended) return;
+  if (phase_ != Phase::joining && phase_ != Phase::running) return;
   Site& site = sites_[reply.from];
   if (const auto* outcome = std::get_if<session::JoinOutcome>(&reply.what)) {
     if (site.join != reply.number) return;
@@ -100,8 +133,8 @@ void WorkerHost::start(Time now) {
     p.world_size = plan().workers;
     p.lane = lane;
     p.lanes = lanes;
-    p.aggregator = endpoint_of(site, static_cast<std::uint16_t>(aggregator_port + lane % scenario_.lanes));
-    const Endpoint self = endpoint_of(id(), static_cast<std::uint16_t>(place_.first_port + lane));
+    p.aggregator = aggregator_endpoint(lane);
+    const Endpoint self = own_endpoint(lane);
     lanes_.push_back(
         {protocol_.worker_lane(p), std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});
   }
@@ -165,7 +198,8 @@ void WorkerHost::collect(Lane& lane, Time now) {
 }
 
 void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
-  if (phase_ == Phase::waiting && now >= next_attempt_) join(now);
+  if (phase_ == Phase::waiting && now >= next_attempt_) begin(now);
+  if (phase_ == Phase::probing) return probe(datagrams, now);
   if (phase_ == Phase::joining && now >= join_deadline_) {
     for (std::size_t i = 0; i < sites_.size(); ++i) {
       if (sites_[i].join != 0)
@@ -328,6 +362,11 @@ Time WorkerHost::next_wake() const {
   switch (phase_) {
     case Phase::waiting:
       return next_attempt_;
+    case Phase::probing: {
+      Time next = never;
+      for (const Site& site : sites_) next = std::min(next, site.probe->next_timeout());
+      return next;
+    }
     case Phase::joining:
       return std::min(join_deadline_, next_beat_);
     case Phase::ended:

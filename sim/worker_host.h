@@ -56,9 +56,11 @@ class WorkerHost final : public Host {
   void count_events(Tally& tally) const;  // of the attempt under way
 
  private:
-  enum class Phase : std::uint8_t { waiting, joining, running, ended };
+  enum class Phase : std::uint8_t { waiting, probing, joining, running, ended };
 
   struct Site {
+    std::unique_ptr<PathProbe> probe;
+    std::unique_ptr<HostSink> probe_sink;
     std::optional<session::Admission> admission;
     std::uint64_t join = 0;  // the call that is not answered; 0: none
     std::uint64_t beat = 0;  // likewise
@@ -80,8 +82,16 @@ class WorkerHost final : public Host {
   };
 
   [[nodiscard]] const JobPlan& plan() const { return scenario_.jobs[place_.job]; }
+  [[nodiscard]] Endpoint own_endpoint(std::uint32_t lane) const {  // of all aggregators' lanes
+    return endpoint_of(id(), static_cast<std::uint16_t>(place_.first_port + lane));
+  }
+  [[nodiscard]] Endpoint aggregator_endpoint(std::uint32_t lane) const {
+    return endpoint_of(lane / scenario_.lanes, static_cast<std::uint16_t>(aggregator_port + lane % scenario_.lanes));
+  }
   [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
-  void join(Time now);
+  void begin(Time now);
+  void probe(std::span<const Datagram> datagrams, Time now);
+  void join();
   void start(Time now);
   void issue(Time now);
   void schedule_issue(Time now);

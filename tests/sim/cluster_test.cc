@@ -61,6 +61,9 @@ class Wrapped : public Protocol {
   [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     return inner_->worker_lane(plan);
   }
+  [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator, std::uint32_t elements) const override {
+    return inner_->path_probe(aggregator, elements);
+  }
   [[nodiscard]] std::unique_ptr<Tap> tap() const override { return inner_->tap(); }
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     return inner_->forge(overheard, random);
