@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("apps", "bench", "bindings", "cmake", "docs", "examples", "include", "scripts", "src", "tests")
+FOLDERS = ("apps", "bench", "bindings", "cmake", "docs", "examples", "include", "scripts", "sim", "src", "tests")
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # A path of the repository, in prose or code; not the end of a longer one (build/release/...) and not an address.
