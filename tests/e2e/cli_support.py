@@ -49,10 +49,10 @@ def until(condition, seconds, what):
 
 
 class Process:
-    """A running netsum, whose lines are read as they come."""
+    """A running netsum (or another program), whose lines are read as they come."""
 
-    def __init__(self, *arguments, env=None):
-        self.process = subprocess.Popen([NETSUM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def __init__(self, *arguments, env=None, program=None):
+        self.process = subprocess.Popen([program or NETSUM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True, env=environment(env), stdin=subprocess.DEVNULL)
         self.pid = self.process.pid
         self.out, self.err = [], []
