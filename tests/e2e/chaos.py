@@ -9,11 +9,15 @@ Each test runs R rounds (1), with seeds S, S+1, ... A failure prints the seed of
 import contextlib
 import json
 import random
+import re
 import select
 import signal
+import socket
 import sys
+import threading
 import time
 import unittest
+import urllib.request
 
 import cli_support as cli
 
@@ -227,6 +231,146 @@ class Processes(Chaos):
             for rank in ranks:
                 self.assertEqual(rank.wait(60), 0, rank.err)
             self.check_right([json.loads(rank.out[-1]) for rank in ranks], truth)
+
+
+class Garbage:
+    """Throws bytes that are no calls at TCP ports until it is told to stop: noise, other protocols, halves of the right one."""
+
+    def __init__(self, seed, *addresses):
+        self.random = random.Random(seed)
+        self.addresses = [(address.rsplit(":", 1)[0], int(address.rsplit(":", 1)[1])) for address in addresses]
+        self.stopping = threading.Event()
+        self.connections = 0
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        self.thread.join(10)
+
+    def frame(self, kind, flags, stream, payload):
+        return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+    def call(self, method, message):
+        """A right gRPC call of HTTP/2, but for its message."""
+        def header(name, value):
+            return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+        headers = b"".join(header(*pair) for pair in (
+            (b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/netsum.control.v1.Aggregator/" + method),
+            (b":authority", b"switch"), (b"te", b"trailers"), (b"content-type", b"application/grpc")))
+        body = b"\0" + len(message).to_bytes(4, "big") + message
+        return (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(4, 0, 0, b"") + self.frame(1, 4, 1, headers) +
+                self.frame(0, 1, 1, body))
+
+    def bytes(self):
+        noise = self.random.randbytes(self.random.randrange(2000))
+        method = self.random.choice([b"Hello", b"Join", b"Heartbeat", b"Leave", b"Status", b"Other"])
+        return self.random.choice([
+            noise,
+            b"",
+            b"GET /metrics HTTP/1.1\r\nHost: " + b"h" * self.random.randrange(20_000),
+            b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n" + noise,
+            b"\x16\x03\x01" + noise,
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + noise,
+            self.call(method, noise[:1000]),
+            self.call(method, noise[:1000])[:self.random.randrange(200)],
+            self.frame(self.random.randrange(256), self.random.randrange(256), self.random.randrange(1 << 31), noise)])
+
+    def run(self):
+        kept = []
+        while not self.stopping.is_set():
+            try:
+                connection = socket.create_connection(self.random.choice(self.addresses), timeout=1)
+                connection.sendall(self.bytes())
+                kept.append(connection)  # half of them stay open for a while
+                self.connections += 1
+                if len(kept) > 50:
+                    kept.pop(self.random.randrange(len(kept))).close()
+            except OSError:
+                pass  # it hung up on us
+            self.stopping.wait(0.002)
+        for connection in kept:
+            connection.close()
+
+
+class Strangers(Chaos):
+    def test_stranger(self):
+        """Forged and malformed datagrams, calls and connections by the thousand, from somebody who knows the job's epochs."""
+        self.rounds(self.stranger)
+
+    def stranger(self, seed, rng):
+        iterations, world_size = 240, 3
+        shape = shape_of(rng, iterations=iterations)
+        metrics = free_address()
+        with cli.Switch("--threads", 2, "--metrics", metrics) as switch, Proxy(switch, seed, 0) as proxy:
+            truth = self.true_hashes(switch, world_size, shape)
+            with Job(proxy.address, world_size, *shape) as job:
+                admitted = cli.until(lambda: len(proxy.admitted("job")) == world_size and proxy.admitted("job"), 20, "a job")
+                ranks = sorted(admitted, key=lambda each: each["rank"])
+                knowledge = {"control": switch.address, "job": "job", "job_epoch": ranks[0]["job_epoch"],
+                             "rank_epochs": [rank["rank_epoch"] for rank in ranks],
+                             "packet_elements": ranks[0]["packet_elements"], "slots": ranks[0]["slots"],
+                             "workers": [address for rank in ranks for address in rank["worker"]],
+                             "believed": [rank["to_switch"][0] for rank in ranks]}
+                with cli.Process(seed, 5000, json.dumps(knowledge), program=STRANGER) as stranger, \
+                        Garbage(seed, switch.address, metrics) as garbage:
+                    stranger.wait_line(stranger.out, "storming")
+                    first = job.progress(0)
+                    self.assertLess(first, iterations / 2, "the storm came too late")
+                    half = cli.until(lambda: job.progress(0) >= (first + iterations) // 2 and switch.status(), 60, "half the job")
+                    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10) as reply:
+                        text = reply.read().decode()
+                    cli.until(lambda: job.progress(0) >= (first + 3 * iterations) // 4, 60, "three quarters of the job")
+                    stranger.signal(signal.SIGTERM)
+                    self.assertEqual(stranger.wait(10), 0, stranger.err)
+                    self.assertLess(job.progress(0), iterations, "the storm outlasted the job, whose packets are then unknown")
+                    self.check_right(job.reports(60), truth)
+                told = json.loads(stranger.out[-1])
+                print(json.dumps(told), garbage.connections, "connections", file=sys.stderr)
+            self.check_counted(told, half, text)
+            self.check_entitled(told, switch.status()["counters"])
+            self.check_all_free(switch)
+            self.assertGreater(garbage.connections, 20)
+            with Job(switch.address, world_size, *shape) as job:  # as if nothing had been
+                self.check_right(job.reports(60), truth)
+
+    def check_counted(self, told, half, text):
+        """Every kind of datagram was sent, and every reason to drop one was counted and is in the metrics."""
+        for kind in ("noise", "noise_with_head", "truncated", "oversized", "checksum", "unknown_job", "rank_epoch", "source", "rank",
+                     "type", "probe_short", "probe", "worker_noise", "worker_unknown_job", "worker_mismatch", "worker_result"):
+            self.assertGreater(told["sent"].get(kind, 0), 0, kind)
+        job = next(job for job in half["jobs"] if job["job"] == "job")
+        self.assertEqual(job["state"], "running")
+        reasons = ["dropped_malformed_" + each for each in ("truncated", "version", "type", "checksum", "field")]
+        for name in reasons + ["dropped_unexpected_type", "dropped_unknown_job", "unknown_job_replies", "probes"]:
+            self.assertGreater(half["counters"][name], 0, name)
+            self.assertRegex(text, rf"(?m)^netsum_{name}_total [1-9]")
+        for name in ("dropped_rank", "dropped_rank_epoch", "dropped_source"):
+            self.assertGreater(job["counters"][name], 0, name)
+            self.assertTrue(re.search(rf'(?m)^netsum_job_{name}_total{{job="job"}} [1-9]', text), name)
+        self.assertEqual(job["counters"]["dropped_mismatch"], 0)  # no forgery came as far as a slot
+
+    def check_entitled(self, told, counters):
+        self.assertEqual(told["not_entitled"], 0, told["examples"])
+        self.assertEqual(told["control"]["believed"], 0)
+        for calls in ("heartbeats", "leaves", "joins"):
+            self.assertGreater(told["control"][calls], 0)
+        self.assertGreater(told["probe_replies"], 0)
+        self.assertGreater(told["unknown_job_replies"], 0)
+        self.assertLess(told["received_bytes"], told["sent_bytes"] / 10)
+        # 64 in 10 ms on each of two lanes, and bursts that ask for more.
+        self.assertLess(told["unknown_job_replies"], 2 * 64 * (told["seconds"] * 100 + 2))
+        self.assertLess(counters["unknown_job_replies"], counters["dropped_unknown_job"])
+        self.assertLessEqual(told["unknown_job_replies"], counters["unknown_job_replies"])
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def take_option(name, value):

@@ -20,6 +20,7 @@ def main():
     if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
         sys.exit("usage: " + sys.argv[0] + " NETSUM_BINARY [unittest arguments]")
     NETSUM = os.path.abspath(sys.argv.pop(1))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends a test ends its processes too
     unittest.main(module="__main__", verbosity=2)
 
 

@@ -32,7 +32,7 @@ const char* to_string(Fault fault) {
 
 void Captures::add(const Owner& owner, std::span<const std::byte> packet, Random& random) {
   auto sample = std::find_if(samples_.begin(), samples_.end(), [&](const Sample& other) {
-    return other.owner.epoch == owner.epoch && other.owner.rank == owner.rank;
+    return other.owner.epoch == owner.epoch && other.owner.rank == owner.rank && other.owner.lane == owner.lane;
   });
   if (sample == samples_.end()) {
     if (samples_.size() == captured_ranks) samples_.erase(samples_.begin());
@@ -52,6 +52,7 @@ bool Captures::pick(const Owner& owner, Random& random, Capture& out) const {
   if (samples_.empty()) return false;
   const Sample& sample = samples_[random.below(samples_.size())];
   if (sample.owner.epoch == owner.epoch) {
+    if (sample.owner.rank == owner.rank && sample.owner.lane != owner.lane) return false;
     out.kind = sample.owner.rank == owner.rank ? Fault::replay_old : Fault::replay_rank;
   } else {
     out.kind = sample.owner.job == owner.job ? Fault::replay_life : Fault::replay_job;

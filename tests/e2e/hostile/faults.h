@@ -54,7 +54,7 @@ using Counts = std::array<std::uint64_t, fault_kinds>;
 struct Owner {
   std::string job;
   std::uint64_t epoch = 0;
-  std::uint32_t rank = 0;
+  std::uint32_t rank = 0, lane = 0;
 };
 
 // Datagrams of all jobs and lives that went one way, to be replayed: a bounded sample of each rank's.
@@ -65,7 +65,8 @@ class Captures {
     Fault kind;  // what replaying it into the owner's flow is
     const Bytes* packet;
   };
-  // One of a random rank of a random job and life; nothing if none was captured.
+  // One of a random rank of a random job and life; false if none was captured, or if it is the owner's own of another lane:
+  // no network brings it to this one's port, from this one's port.
   [[nodiscard]] bool pick(const Owner& owner, Random& random, Capture& out) const;
 
  private:

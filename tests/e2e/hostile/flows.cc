@@ -85,8 +85,8 @@ Flows::~Flows() {
 
 std::uint64_t Flows::seed_of(const Owner& owner, std::size_t flow, Way way) const {
   const std::uint64_t name = crc32c(std::as_bytes(std::span(owner.job)));
-  const std::uint64_t rank = owner.epoch == 0 ? 1000 + flow : owner.rank;
-  return sim::derive(sim::derive(sim::derive(seed_, name), rank), index(way));
+  const std::uint64_t who = owner.epoch == 0 ? ~flow : (std::uint64_t{owner.rank} << 32 | owner.lane);
+  return sim::derive(sim::derive(sim::derive(seed_, name), who), index(way));
 }
 
 std::size_t Flows::open(const Endpoint& lane) {

@@ -40,7 +40,6 @@ class Flows {
     int worker_socket = -1, switch_socket = -1;
     Endpoint worker;
     Owner owner;
-    std::uint32_t lane = 0;
     Meddler meddlers[2];
     std::uint64_t next_sequence[2] = {}, highest_sent[2] = {};
   };

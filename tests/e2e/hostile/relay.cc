@@ -86,7 +86,8 @@ struct Relay::Impl final : proto::Aggregator::Service {
                                 {"to_switch", nlohmann::json::array()}};
     for (std::size_t lane = 0; lane < own.size(); ++lane) {
       const Endpoint worker = control::from_proto(request->endpoints(static_cast<int>(lane))).value();
-      flows.admit(own[lane], worker, {request->job(), reply->job_epoch(), request->rank()});
+      flows.admit(own[lane], worker,
+                  {request->job(), reply->job_epoch(), request->rank(), static_cast<std::uint32_t>(lane)});
       line["worker"].push_back(transport::to_string(worker));
       line["to_switch"].push_back(transport::to_string(flows.for_switch(own[lane])));
     }
