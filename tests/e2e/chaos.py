@@ -16,12 +16,13 @@ import socket
 import sys
 import threading
 import time
+import traceback
 import unittest
 import urllib.request
 
 import cli_support as cli
 
-PROXY = STRANGER = None
+PROXY = STRANGER = COMMAND = None
 SEED, ROUNDS = 1, 1
 NOTICED_WITHIN = 10
 
@@ -34,7 +35,8 @@ class Proxy(cli.Process):
         self.address = self.wait_line(self.out, "listening ").split()[1]
 
     def admitted(self, job):
-        return [each for each in map(json.loads, [line for line in self.out if line.startswith('{"job"')]) if each["job"] == job]
+        lines = [json.loads(line) for line in self.out if line.startswith('{"job"')]
+        return [line for line in lines if line["job"] == job]
 
     def stop(self):
         """What it did, by way and kind."""
@@ -60,9 +62,11 @@ class Job:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        for rank in self.ranks:
+    def __exit__(self, kind=None, *_):
+        for number, rank in enumerate(self.ranks):
             rank.__exit__()
+            if kind is not None:
+                print(f"rank {number}: {rank.process.returncode}, last words {rank.out[-1:]}, {rank.err}", file=sys.stderr)
 
     def reports(self, seconds):
         """Of all ranks, once all have ended well."""
@@ -95,7 +99,13 @@ class Chaos(unittest.TestCase):
         for seed in range(SEED, SEED + ROUNDS):
             print(f"{self.id()}: seed {seed}", file=sys.stderr, flush=True)
             with self.subTest(seed=seed):
-                test(seed, random.Random(f"{self.id()} {seed}"))
+                try:
+                    test(seed, random.Random(f"{self.id()} {seed}"))
+                except BaseException:
+                    traceback.print_exc()  # now: a long run may be read before its end
+                    print(f"to run this round again: {COMMAND} --seed {seed} {self.id().removeprefix('__main__.')}",
+                          file=sys.stderr, flush=True)
+                    raise
 
     def true_hashes(self, switch, world_size, flags):
         """Of each iteration's result, from the same job without a proxy."""
@@ -118,7 +128,10 @@ class Chaos(unittest.TestCase):
             self.assertRegex(rank.error_lines()[0], pattern)
 
     def check_all_free(self, switch):
-        cli.until(lambda: (lambda status: status["slots_free"] == status["slots"])(switch.status()), 10, "all slots are free")
+        def free():
+            status = switch.status()
+            return status["slots_free"] == status["slots"]
+        cli.until(free, 10, "all slots are free")
 
 
 class Network(Chaos):
@@ -234,7 +247,7 @@ class Processes(Chaos):
 
 
 class Garbage:
-    """Throws bytes that are no calls at TCP ports until it is told to stop: noise, other protocols, halves of the right one."""
+    """Throws bytes that are no calls at TCP ports until it is told to stop: noise, other protocols, halves of calls."""
 
     def __init__(self, seed, *addresses):
         self.random = random.Random(seed)
@@ -298,7 +311,7 @@ class Garbage:
 
 class Strangers(Chaos):
     def test_stranger(self):
-        """Forged and malformed datagrams, calls and connections by the thousand, from somebody who knows the job's epochs."""
+        """Forged and malformed datagrams, calls and connections, thousands a second, from one who knows the job's epochs."""
         self.rounds(self.stranger)
 
     def stranger(self, seed, rng):
@@ -320,13 +333,14 @@ class Strangers(Chaos):
                     stranger.wait_line(stranger.out, "storming")
                     first = job.progress(0)
                     self.assertLess(first, iterations / 2, "the storm came too late")
-                    half = cli.until(lambda: job.progress(0) >= (first + iterations) // 2 and switch.status(), 60, "half the job")
+                    cli.until(lambda: job.progress(0) >= (first + iterations) // 2, 60, "half the job")
+                    half = switch.status()
                     with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10) as reply:
                         text = reply.read().decode()
                     cli.until(lambda: job.progress(0) >= (first + 3 * iterations) // 4, 60, "three quarters of the job")
                     stranger.signal(signal.SIGTERM)
                     self.assertEqual(stranger.wait(10), 0, stranger.err)
-                    self.assertLess(job.progress(0), iterations, "the storm outlasted the job, whose packets are then unknown")
+                    self.assertLess(job.progress(0), iterations, "the storm outlasted the job, whose epoch is then unknown")
                     self.check_right(job.reports(60), truth)
                 told = json.loads(stranger.out[-1])
                 print(json.dumps(told), garbage.connections, "connections", file=sys.stderr)
@@ -339,8 +353,9 @@ class Strangers(Chaos):
 
     def check_counted(self, told, half, text):
         """Every kind of datagram was sent, and every reason to drop one was counted and is in the metrics."""
-        for kind in ("noise", "noise_with_head", "truncated", "oversized", "checksum", "unknown_job", "rank_epoch", "source", "rank",
-                     "type", "probe_short", "probe", "worker_noise", "worker_unknown_job", "worker_mismatch", "worker_result"):
+        for kind in ("noise", "noise_with_head", "truncated", "oversized", "checksum", "unknown_job", "rank_epoch", "source",
+                     "rank", "type", "probe_short", "probe", "worker_noise", "worker_unknown_job", "worker_mismatch",
+                     "worker_result"):
             self.assertGreater(told["sent"].get(kind, 0), 0, kind)
         job = next(job for job in half["jobs"] if job["job"] == "job")
         self.assertEqual(job["state"], "running")
@@ -385,6 +400,7 @@ def take_option(name, value):
 if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
+    COMMAND = " ".join(sys.argv[:4])
     PROXY, STRANGER = sys.argv.pop(2), sys.argv.pop(2)
     SEED, ROUNDS = take_option("--seed", SEED), take_option("--rounds", ROUNDS)
     cli.main()

@@ -67,7 +67,8 @@ bool Meddler::happens(Fault fault, double probability) {
   return true;
 }
 
-void Meddler::meddle(std::span<const std::byte> packet, const Owner& owner, Captures& captures, std::vector<Send>& out) {
+void Meddler::meddle(std::span<const std::byte> packet, Time now, const Owner& owner, Captures& captures,
+                     std::vector<Send>& out) {
   if (intensity_ == 0) {
     out.push_back({Bytes(packet.begin(), packet.end()), {}, false, true});
     return;
@@ -75,11 +76,10 @@ void Meddler::meddle(std::span<const std::byte> packet, const Owner& owner, Capt
   if (owner.epoch != 0) captures.add(owner, packet, random_);
 
   // What happens to the packet itself.
-  if (burst_left_ > 0) {
-    --burst_left_;
+  if (now < burst_ends_) {
     count(Fault::burst);
-  } else if (happens(Fault::burst, 0.002)) {
-    burst_left_ = random_.between(1, 20);
+  } else if (happens(Fault::burst, 0.003)) {
+    burst_ends_ = now + random_.between(Duration(microseconds(100)), milliseconds(5));
   } else if (!happens(Fault::loss, 0.03)) {
     Send send{Bytes(packet.begin(), packet.end()), {}, false, true};
     if (happens(Fault::corrupt, 0.01)) send.packet = corrupted(packet);

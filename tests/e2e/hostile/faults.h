@@ -21,7 +21,7 @@ enum class Way : std::uint8_t { up, down };  // worker -> switch, switch -> work
 
 enum class Fault : std::uint8_t {
   loss,
-  burst,            // loss of several in a row
+  burst,            // loss of all for some milliseconds
   duplicate,        // one to three copies, up to seconds later
   delay,            // milliseconds
   late,             // seconds: several phases of the protocol
@@ -90,7 +90,7 @@ class Meddler {
     bool back = false;     // to where the packet came from
     bool genuine = false;  // the packet itself: if a later one overtakes it, that is a reordering
   };
-  void meddle(std::span<const std::byte> packet, const Owner& owner, Captures& captures, std::vector<Send>& out);
+  void meddle(std::span<const std::byte> packet, Time now, const Owner& owner, Captures& captures, std::vector<Send>& out);
 
   void count(Fault fault) { ++counts_[static_cast<std::size_t>(fault)]; }
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -104,7 +104,7 @@ class Meddler {
   Random random_;
   Way way_;
   double intensity_;
-  std::uint64_t burst_left_ = 0;
+  Time burst_ends_{};
   Counts counts_{};
 };
 

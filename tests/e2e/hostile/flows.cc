@@ -184,8 +184,8 @@ void Flows::receive(std::size_t number, Way way) {
     }
     ++forwarded_[index(way)];
     sends_.clear();
-    flow.meddlers[index(way)].meddle(std::span(buffer.data(), static_cast<std::size_t>(got)), flow.owner,
-                                     captures_[index(way)], sends_);
+    flow.meddlers[index(way)].meddle(std::span(buffer.data(), static_cast<std::size_t>(got)),
+                                     Time(Clock::now().time_since_epoch()), flow.owner, captures_[index(way)], sends_);
     const std::uint64_t sequence = ++flow.next_sequence[index(way)];
     for (Meddler::Send& send : sends_) {
       Due due{Clock::now() + send.delay, order_++, number, way, send.genuine ? sequence : 0, std::move(send)};
