@@ -298,7 +298,7 @@ class DataStorm {
                     chunk(random_.chance(0.5) ? wire::Type::result : wire::Type::exponent_result, 0, k_.job_epoch,
                           wire::fold_epochs(k_.rank_epochs)));
       case 10: {
-        Bytes packet(random_.between(wire::common_bytes, 1500));
+        Bytes packet(random_.between(wire::common_bytes, random_.chance(0.1) ? wire::probe_reply_bytes - 1 : 1500));
         if (packet.size() < wire::probe_reply_bytes) {
           wire::write_unknown_job(packet, {wire::Type::probe, 0, 0, 0});
           packet[1] = static_cast<std::byte>(wire::Type::probe);
