@@ -62,6 +62,8 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   }
   if (load_le<std::uint32_t>(bytes.data() + at_checksum) != checksum_of(bytes)) return ParseError::checksum;
   if (byte_at(bytes, at_reserved) != 0) return ParseError::field;
+  if (type > static_cast<std::uint8_t>(Type::exponent_contribution) && byte_at(bytes, at_rank) != 0)
+    return ParseError::field;
   out.type = static_cast<Type>(type);
   out.rank = byte_at(bytes, at_rank);
   out.job_epoch = load_le<std::uint64_t>(bytes.data() + at_job_epoch);
@@ -139,6 +141,10 @@ ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common
 ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, ProbePacket& out) {
   if (bytes.size() < probe_reply_bytes) return ParseError::truncated;
   if (common.type == Type::probe_reply && bytes.size() != probe_reply_bytes) return ParseError::length;
+  const auto padding = bytes.subspan(probe_reply_bytes);
+  if (std::any_of(padding.begin(), padding.end(), [](std::byte byte) { return byte != std::byte{0}; })) {
+    return ParseError::field;
+  }
   out = {common, load_le<std::uint32_t>(bytes.data() + at_sequence)};
   return ParseError::none;
 }

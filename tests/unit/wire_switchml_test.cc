@@ -154,6 +154,80 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
             refuses([](auto& p) { p[1] = static_cast<std::byte>(Type::exponent_result); }));  // with values
 }
 
+TEST(WireSwitchml, OnlyContributionsHaveARank) {
+  for (int type = 1; type <= 9; ++type) {
+    auto packet = chunk_packet({.operation = 1}, {static_cast<Type>(type), 3, 1, 2});
+    Common read{};
+    EXPECT_EQ(type <= 2 ? ParseError::none : ParseError::field, parse_common(packet, read)) << type;
+    packet[2] = std::byte{0};
+    seal(packet);
+    EXPECT_EQ(ParseError::none, parse_common(packet, read)) << type;
+  }
+}
+
+// The exponent-only round, masks without elements, exponents without a chunk that they are for.
+TEST(WireSwitchml, PartsThatDoNotGoTogetherAreRefused) {
+  const auto parsed = [](const ChunkHeader& header, Type type = Type::contribution) {
+    const auto packet = chunk_packet(header, {type, 0, 1, 2});
+    Common read{};
+    ChunkPacket chunk{};
+    EXPECT_EQ(ParseError::none, parse_common(packet, read));
+    return parse_chunk(packet, read, chunk);
+  };
+  EXPECT_EQ(ParseError::none, parsed({}));
+  EXPECT_EQ(ParseError::none, parsed({.elements = 1}));
+  EXPECT_EQ(ParseError::none, parsed({}, Type::exponent_contribution));
+  EXPECT_EQ(ParseError::field, parsed({.elements = 1}, Type::exponent_contribution));
+  EXPECT_EQ(ParseError::field, parsed({.elements = 1}, Type::exponent_result));
+  EXPECT_EQ(ParseError::field, parsed({.masks = true}));
+  EXPECT_EQ(ParseError::field, parsed({.ahead_operation = 0}));
+}
+
+TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
+  Common read{};
+  const auto altered = [&](std::vector<std::byte> packet, std::size_t at) {
+    packet[at] ^= std::byte{2};
+    seal(packet);
+    EXPECT_EQ(ParseError::none, parse_common(packet, read));
+    return packet;
+  };
+  const auto longer = [](std::vector<std::byte> packet, std::ptrdiff_t by) {
+    packet.resize(static_cast<std::size_t>(std::ssize(packet) + by));
+    return packet;
+  };
+  std::vector<std::byte> packet(waiting_bytes);
+  WaitingPacket waiting{};
+  write_waiting(packet, {{Type::waiting, 0, 5, 6}, 7, 8, 9, true, RankSet::first(3)});
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  EXPECT_EQ(ParseError::field, parse_waiting(altered(packet, 34), read, waiting));  // neither values nor exponents
+  EXPECT_EQ(ParseError::field, parse_waiting(altered(packet, 35), read, waiting));  // reserved
+  EXPECT_EQ(ParseError::length, parse_waiting(longer(packet, 1), read, waiting));
+  EXPECT_EQ(ParseError::length, parse_waiting(longer(packet, -1), read, waiting));
+
+  packet.assign(mismatch_bytes, {});
+  MismatchPacket mismatch{};
+  write_mismatch(packet, {{Type::mismatch, 0, 5, 6}, 7, 8, 9, 10, 1, 2});
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  EXPECT_EQ(ParseError::field, parse_mismatch(altered(packet, 42), read, mismatch));  // reserved
+  EXPECT_EQ(ParseError::length, parse_mismatch(longer(packet, 1), read, mismatch));
+
+  packet.assign(100, {});
+  ProbePacket probe{};
+  write_probe(packet, {{Type::probe, 0, 0, 0}, 42});
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  EXPECT_EQ(ParseError::field, parse_probe(altered(packet, 99), read, probe));  // padding
+  EXPECT_EQ(ParseError::truncated, parse_probe(longer(packet, -77), read, probe));
+  write_probe(packet, {{Type::probe_reply, 0, 0, 0}, 42});
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  EXPECT_EQ(ParseError::length, parse_probe(packet, read, probe));  // a reply is not padded
+  EXPECT_EQ(ParseError::none, parse_probe(longer(packet, -76), read, probe));
+}
+
+TEST(WireSwitchml, ErrorsHaveNames) {
+  const char* const names[] = {"none", "truncated", "version", "type", "length", "checksum", "field", "?"};
+  for (std::uint8_t i = 0; i < std::size(names); ++i) EXPECT_STREQ(names[i], to_string(static_cast<ParseError>(i)));
+}
+
 TEST(WireSwitchml, OtherPacketsReadBack) {
   const Common from_switch{Type::waiting, 0, 5, 6};
   RankSet missing;
@@ -199,6 +273,7 @@ TEST(WireSwitchml, RandomBytesAreParsedSafely) {
     if (bytes.size() >= common_bytes) {  // get past the outer checks
       bytes[0] = std::byte{1};
       bytes[1] = static_cast<std::byte>(1 + random.below(9));
+      if (random.chance(0.5)) bytes[2] = std::byte{0};
       bytes[3] = std::byte{0};
       if (bytes.size() >= chunk_header_bytes && random.chance(0.8)) {
         store_le(bytes.data() + 44, static_cast<std::uint16_t>(random.below(40)));
