@@ -21,6 +21,13 @@ constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late 
          (elements > 0 && elements % wire::block_elements == 0 && elements <= wire::max_packet_elements);
 }
 
+// What a stranger sends goes into one-line errors and logs: neither lines of its own making nor megabytes.
+constexpr std::size_t longest_name = 255;
+
+[[nodiscard]] bool printable(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
 struct Rank {
   JoinRequest request;
   std::uint64_t ticket = 0;
@@ -86,9 +93,16 @@ struct Registry::Impl {
                                                    ": install the same netsum on both");
     }
     if (request.protocol != "switchml") {
-      return refuse(Refusal::protocol, "this aggregator does not serve protocol '" + request.protocol + "', only switchml");
+      const bool shown = request.protocol.size() <= longest_name && printable(request.protocol);
+      return refuse(Refusal::protocol, "this aggregator does not serve " +
+                                           (shown ? "protocol '" + request.protocol + "'" : "that protocol") +
+                                           ", only switchml");
     }
     if (request.job.empty()) return refuse(Refusal::bad_parameters, "the job has no name");
+    if (request.job.size() > longest_name || !printable(request.job)) {
+      return refuse(Refusal::bad_parameters, "a job's name has at most " + std::to_string(longest_name) +
+                                                 " bytes, and no line breaks or other control characters");
+    }
     if (request.world_size == 0 || request.world_size > max_world_size) {
       return refuse(Refusal::bad_parameters, "world size " + std::to_string(request.world_size) + " is not between 1 and " +
                                                  std::to_string(max_world_size));

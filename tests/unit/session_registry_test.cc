@@ -208,10 +208,17 @@ TEST_F(RegistryTest, RefusesAnotherProtocol) {
   auto asked = request(0, 1);
   asked.protocol = "ring";
   expect_refused(asked, Refusal::protocol, {"'ring'", "switchml"});
+  for (const std::string& unfit : {std::string("a\nb"), std::string(256, 'a')}) {
+    asked.protocol = unfit;
+    expect_refused(asked, Refusal::protocol, {"does not serve that protocol", "switchml"});
+  }
 }
 
 TEST_F(RegistryTest, RefusesParametersThatCannotBe) {
   expect_refused(request(0, 1, ""), Refusal::bad_parameters, {"name"});
+  for (const std::string& name : {std::string(256, 'a'), std::string("a\nb"), std::string("\x7f"), std::string(1, '\0')}) {
+    expect_refused(request(0, 1, name), Refusal::bad_parameters, {"255 bytes", "control characters"});
+  }
   expect_refused(request(0, 0), Refusal::bad_parameters, {"world size 0", "256"});
   expect_refused(request(0, 257), Refusal::bad_parameters, {"world size 257", "256"});
   expect_refused(request(4, 4), Refusal::bad_parameters, {"rank 4", "world size 4"});
@@ -231,6 +238,7 @@ TEST_F(RegistryTest, RefusesParametersThatCannotBe) {
     expect_refused(asked, Refusal::bad_parameters, {std::to_string(lanes) + " data endpoints", "1 lanes"});
   }
   EXPECT_TRUE(registry.jobs().empty());
+  EXPECT_EQ(join_all({request(0, 1, std::string(255, 'a'))})[0].refusal, Refusal::none);
 }
 
 TEST_F(RegistryTest, RefusesParametersThatDifferAndNamesBothRanks) {
