@@ -259,8 +259,9 @@ TEST(Addresses, ReadsAndWrites) {
 }
 
 TEST(Addresses, RefusesWhatIsNone) {
-  for (const char* text : {"", "host", ":80", "host:", "host:port", "host:65536", "host:-1", "::1:80", "[::1:80", "[]:80",
-                           "[::1]", "host:80 "}) {
+  using namespace std::string_literals;
+  for (const std::string& text : {""s, "127.0.0.1\0.example:80"s, "host"s, ":80"s, "host:"s, "host:port"s, "host:65536"s,
+                                  "host:-1"s, "::1:80"s, "[::1:80"s, "[]:80"s, "[::1]"s, "host:80 "s}) {
     try {
       static_cast<void>(resolve(text));
       ADD_FAILURE() << text;
