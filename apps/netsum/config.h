@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -20,6 +22,17 @@ struct UsageError : std::runtime_error {
 // The tables and keys that a file may have: it may configure several subcommands, and an unknown key in any is an error.
 using Sections = std::map<std::string, std::set<std::string>>;
 
+// A value as TOML writes it.
+[[nodiscard]] std::string as_toml(const std::string& value);
+[[nodiscard]] std::string as_toml(double value);
+[[nodiscard]] std::string as_toml(std::uint64_t value);
+[[nodiscard]] inline std::string as_toml(std::uint32_t value) {
+  return as_toml(std::uint64_t{value});
+}
+[[nodiscard]] std::string as_toml(bool value);
+
+[[nodiscard]] std::string check_number(const std::string& text);  // for CLI11: empty, or why it is none
+
 class Settings {
  public:
   // `section`: the TOML table, which is the subcommand's words with dots between ("bench.all-reduce").
@@ -29,7 +42,8 @@ class Settings {
   template <class T>
   CLI::Option* add(const std::string& name, T& target, const std::string& value_name, const std::string& help) {
     CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->capture_default_str();
-    declare({name, option, std::is_same_v<T, std::string> ? Kind::text : Kind::number, {}});
+    if constexpr (std::is_floating_point_v<T>) option->check(check_number);  // CLI::Range takes NaN
+    declare({name, option, std::is_same_v<T, std::string>, [&target] { return as_toml(target); }, {}});
     return option;
   }
   CLI::Option* add_flag(const std::string& name, bool& target, const std::string& help);
@@ -44,14 +58,15 @@ class Settings {
   [[nodiscard]] std::string print() const;  // TOML, with each setting's origin as a comment
 
  private:
-  enum class Kind { text, number, boolean };
   struct Setting {
     std::string name;
     CLI::Option* option;
-    Kind kind;
+    bool is_text;
+    std::function<std::string()> value;  // the one in effect, as TOML
     std::string origin;
   };
   void declare(Setting setting);
+  static void check_given(const Setting& setting, const std::string& value, const std::string& origin);
   void take(Setting& setting, const std::string& value, const std::string& origin);
   void read_file(const std::string& path);
 
