@@ -28,6 +28,19 @@ inline std::optional<Endpoint> from_proto(const proto::Endpoint& in) {
   return endpoint;
 }
 
+// Nothing if a data endpoint is none; whether the rest makes sense is the registry's to say.
+inline std::optional<session::JoinRequest> from_proto(const proto::JoinRequest& in) {
+  session::JoinRequest request{
+      in.protocol_version(), in.protocol(),       in.job(), in.rank(), in.world_size(), in.packet_elements(),
+      in.slots_fixed(),      in.slots_measured(), {}};
+  for (const auto& endpoint : in.endpoints()) {
+    const auto parsed = from_proto(endpoint);
+    if (!parsed) return std::nullopt;
+    request.endpoints.push_back(*parsed);
+  }
+  return request;
+}
+
 inline constexpr char token_key[] = "netsum-token";
 
 }  // namespace netsum::control

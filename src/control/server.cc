@@ -70,20 +70,9 @@ struct Server::Impl final : proto::Aggregator::Service {
 
   grpc::Status Join(grpc::ServerContext* context, const proto::JoinRequest* message, proto::JoinReply* reply) override {
     if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    session::JoinRequest request{message->protocol_version(),
-                                 message->protocol(),
-                                 message->job(),
-                                 message->rank(),
-                                 message->world_size(),
-                                 message->packet_elements(),
-                                 message->slots_fixed(),
-                                 message->slots_measured(),
-                                 {}};
-    for (const auto& endpoint : message->endpoints()) {
-      const auto parsed = from_proto(endpoint);
-      if (!parsed) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint"};
-      request.endpoints.push_back(*parsed);
-    }
+    const auto parsed = from_proto(*message);
+    if (!parsed) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint"};
+    const session::JoinRequest& request = *parsed;
     const auto wait = std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(message->wait_ms()), longest_join);
     const Time deadline = now() + wait;
 
