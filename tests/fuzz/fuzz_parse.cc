@@ -1,4 +1,10 @@
-// Any bytes, with a right checksum so that the fields behind it are reached: no parser reads or points outside the packet.
+// Packets: no parser reads or points outside the bytes, and what parses is written again as the same bytes, so that nothing
+// in a packet is without a meaning. The input is a packet as it is, one given its right checksum so that the fields behind
+// it are reached, or the fields of a packet.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+
 #include "fuzz/harness.h"
 #include "wire/switchml.h"
 
@@ -6,31 +12,115 @@ namespace {
 
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
+using Packet = std::vector<std::byte>;
+
 void check_inside(std::span<const std::byte> whole, std::span<const std::byte> part) {
   if (part.empty()) return;
   fuzz::check(part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size(), "a part lies inside");
 }
 
+void check_same(const Packet& packet, const Packet& again) {
+  fuzz::check(packet == again, "what parses is written again as the same bytes");
+}
+
+void parse_chunk(const Packet& packet, const wire::Common& common) {
+  wire::ChunkPacket chunk;
+  if (wire::parse_chunk(packet, common, chunk) != wire::ParseError::none) return;
+  check_inside(packet, chunk.exponents);
+  check_inside(packet, chunk.payload);
+  check_inside(packet, chunk.masks);
+  fuzz::check(packet.size() == wire::chunk_packet_bytes(chunk.header), "a chunk's length follows from its header");
+  Packet again(packet.size(), std::byte{0xaa});
+  std::byte* at = again.data() + wire::chunk_header_bytes;
+  std::copy(chunk.exponents.begin(), chunk.exponents.end(), at);
+  at += wire::padded_exponents(chunk.header.exponents);
+  at = std::copy(chunk.payload.begin(), chunk.payload.end(), at);
+  std::copy(chunk.masks.begin(), chunk.masks.end(), at);
+  wire::write_chunk_header(again, chunk.common, chunk.header);
+  wire::seal(again);
+  check_same(packet, again);
+}
+
+void parse(const Packet& packet) {
+  wire::Common common{};
+  if (wire::parse_common(packet, common) != wire::ParseError::none) return;
+  Packet again(packet.size(), std::byte{0xaa});
+  switch (common.type) {
+    case wire::Type::contribution:
+    case wire::Type::exponent_contribution:
+    case wire::Type::result:
+    case wire::Type::exponent_result:
+      return parse_chunk(packet, common);
+    case wire::Type::waiting: {
+      wire::WaitingPacket waiting;
+      if (wire::parse_waiting(packet, common, waiting) != wire::ParseError::none) return;
+      wire::write_waiting(again, waiting);
+      return check_same(packet, again);
+    }
+    case wire::Type::mismatch: {
+      wire::MismatchPacket mismatch;
+      if (wire::parse_mismatch(packet, common, mismatch) != wire::ParseError::none) return;
+      wire::write_mismatch(again, mismatch);
+      return check_same(packet, again);
+    }
+    case wire::Type::unknown_job: {
+      if (packet.size() != wire::common_bytes) return;  // its receiver checks the length: it has nothing else to parse
+      wire::write_unknown_job(again, common);
+      return check_same(packet, again);
+    }
+    case wire::Type::probe:
+    case wire::Type::probe_reply: {
+      wire::ProbePacket probe;
+      if (wire::parse_probe(packet, common, probe) != wire::ParseError::none) return;
+      wire::write_probe(again, probe);
+      return check_same(packet, again);
+    }
+  }
+}
+
+// A chunk's packet from its fields, mostly with the length that they imply.
+Packet compose(FuzzedDataProvider& input) {
+  const auto type = static_cast<wire::Type>(input.ConsumeIntegralInRange<int>(0, 10));
+  const wire::Common common{type, input.ConsumeIntegral<std::uint8_t>(), input.ConsumeIntegral<std::uint64_t>(),
+                            input.ConsumeIntegral<std::uint32_t>()};
+  wire::ChunkHeader header;
+  header.operation = input.ConsumeIntegral<std::uint64_t>();
+  header.chunk = input.ConsumeIntegral<std::uint32_t>();
+  header.slot = input.ConsumeIntegral<std::uint16_t>();
+  header.version = input.ConsumeIntegralInRange<std::uint8_t>(0, 1);
+  header.masks = input.ConsumeBool();
+  header.elements = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint16_t>(0, 80)
+                                        : input.PickValueInArray<std::uint16_t>({256, 15360, 15361, 65535});
+  header.exponents = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint8_t>(0, 5)
+                                         : input.PickValueInArray<std::uint8_t>({60, 61, 255});
+  header.ahead_operation = header.exponents == 0 ? wire::no_ahead : input.ConsumeIntegral<std::uint16_t>();
+  header.ahead_chunk = input.ConsumeIntegral<std::uint32_t>();
+  Packet packet(wire::chunk_packet_bytes(header));
+  wire::write_chunk_header(packet, common, header);
+  for (int changes = input.ConsumeIntegralInRange<int>(0, 4); changes > 0; --changes) {
+    const auto at = input.ConsumeIntegralInRange<std::size_t>(0, std::min<std::size_t>(packet.size() - 1, 80));
+    packet[at] = std::byte{input.ConsumeIntegral<std::uint8_t>()};
+  }
+  if (input.ConsumeIntegralInRange<int>(0, 7) == 0) packet.resize(packet.size() + 1 - 2 * input.ConsumeBool());
+  const auto rest = input.ConsumeRemainingBytes<std::uint8_t>();
+  for (std::size_t i = 0; i < rest.size() && wire::chunk_header_bytes + i < packet.size(); ++i) {
+    packet[wire::chunk_header_bytes + i] = std::byte{rest[i]};
+  }
+  return packet;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto given = std::as_bytes(std::span(data, size));
-  std::vector<std::byte> packet(given.begin(), given.end());
-  if (packet.size() >= wire::common_bytes) wire::seal(packet);
-  wire::Common common{};
-  if (wire::parse_common(packet, common) != wire::ParseError::none) return 0;
-  wire::ChunkPacket chunk;
-  if (wire::parse_chunk(packet, common, chunk) == wire::ParseError::none) {
-    check_inside(packet, chunk.exponents);
-    check_inside(packet, chunk.payload);
-    check_inside(packet, chunk.masks);
-    fuzz::check(packet.size() == wire::chunk_packet_bytes(chunk.header), "a chunk's length follows from its header");
+  if (size == 0) return 0;
+  const int kind = data[0] % 3;
+  const auto given = std::as_bytes(std::span(data + 1, size - 1));
+  Packet packet(given.begin(), given.end());
+  if (kind == 2) {
+    FuzzedDataProvider input(data + 1, size - 1);
+    packet = compose(input);
   }
-  wire::WaitingPacket waiting;
-  (void)wire::parse_waiting(packet, common, waiting);
-  wire::MismatchPacket mismatch;
-  (void)wire::parse_mismatch(packet, common, mismatch);
-  wire::ProbePacket probe;
-  (void)wire::parse_probe(packet, common, probe);
+  if (kind != 0 && packet.size() >= wire::common_bytes) wire::seal(packet);
+  parse(packet);
   return 0;
 }

@@ -1,8 +1,10 @@
-// Forged packets from the right addresses, with the right epochs and checksums, at a switch and a worker in the middle of
-// their work: neither touches memory that it should not, and the switch counts every packet once.
+// Forged packets with right checksums, from the right addresses or a stranger's, at a switch and a worker in the middle of
+// their work. Neither touches memory that it should not; each counts every packet once; a stranger gets nothing but short
+// answers, and no packet of one job, with whatever epochs, changes another's state.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "fuzz/harness.h"
 #include "wire/switchml.h"
@@ -11,12 +13,17 @@ namespace {
 
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
+constexpr std::uint64_t other_epoch = fuzz::job_epoch + 1;
+const Endpoint stranger = fuzz::endpoint_of(77);
+
 std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   wire::Common common{};
   common.type = static_cast<wire::Type>(input.ConsumeIntegralInRange<int>(0, 10));
   common.rank = input.ConsumeIntegralInRange<std::uint8_t>(0, 2);
   common.job_epoch = input.ConsumeIntegralInRange<int>(0, 15) == 0 ? 1 : fuzz::job_epoch;
   common.rank_epoch = to_switch ? fuzz::rank_epochs[common.rank % 2] : wire::fold_epochs(fuzz::rank_epochs);
+  // An answer to one rank alone (unknown job) carries that rank's epoch.
+  if (input.ConsumeIntegralInRange<int>(0, 7) == 0) common.rank_epoch = fuzz::rank_epochs[0];
   wire::ChunkHeader header;
   header.operation = input.ConsumeIntegralInRange<std::uint64_t>(0, 3);
   header.chunk = input.ConsumeIntegralInRange<std::uint32_t>(0, 9);
@@ -28,12 +35,31 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   header.elements = input.PickValueInArray<std::uint16_t>({0, 1, 63, 64, 65, 256});
   header.ahead_operation = input.PickValueInArray<std::uint16_t>({wire::no_ahead, 0, 1, 2});
   header.ahead_chunk = input.ConsumeIntegralInRange<std::uint32_t>(0, 9);
+  if (header.elements == 0) header.masks = false;
 
   std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
-  wire::write_chunk_header(packet, common, header);
-  const std::size_t body = input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - wire::chunk_header_bytes);
-  const auto bytes = input.ConsumeBytes<std::uint8_t>(body);
-  std::transform(bytes.begin(), bytes.end(), packet.begin() + wire::chunk_header_bytes, [](auto b) { return std::byte{b}; });
+  switch (common.type) {
+    case wire::Type::waiting:
+      packet.resize(wire::waiting_bytes);
+      wire::write_waiting(packet, {common, header.operation, header.chunk, header.slot, header.masks, RankSet::first(2)});
+      break;
+    case wire::Type::mismatch:
+      packet.resize(wire::mismatch_bytes);
+      wire::write_mismatch(packet, {common, header.operation, header.chunk, 1, 2, common.rank, header.version});
+      break;
+    case wire::Type::unknown_job:
+      packet.resize(wire::common_bytes);
+      wire::write_unknown_job(packet, common);
+      break;
+    default:
+      wire::write_chunk_header(packet, common, header);
+  }
+  if (packet.size() > wire::chunk_header_bytes) {
+    const auto bytes = input.ConsumeBytes<std::uint8_t>(
+        input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - wire::chunk_header_bytes));
+    std::transform(bytes.begin(), bytes.end(), packet.begin() + wire::chunk_header_bytes,
+                   [](auto b) { return std::byte{b}; });
+  }
   for (int flips = input.ConsumeIntegralInRange<int>(0, 3); flips > 0; --flips) {
     packet[input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - 1)] =
         std::byte{input.ConsumeIntegral<std::uint8_t>()};
@@ -45,50 +71,166 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   return packet;
 }
 
-void check_counters(const switchml::Switch& aggregator) {
-  const switchml::JobCounters& c = *aggregator.job_counters(fuzz::job_epoch);
-  const std::uint64_t accounted = c.contributions + c.repeats_answered + c.repeats_waiting + c.repeats_silent +
-                                  c.dropped_old + c.dropped_early + c.dropped_mismatch + c.dropped_rank +
-                                  c.dropped_rank_epoch + c.dropped_source + c.dropped_slot + c.dropped_shape;
-  fuzz::check(c.packets == accounted, "every packet of the job is counted once");
+// What both sides sent by themselves, and a packet of that with a few bytes changed: it meets a slot that is in use, with
+// the right signature and identity.
+std::vector<std::byte> alter(FuzzedDataProvider& input, std::vector<std::byte> packet) {
+  for (int flips = input.ConsumeIntegralInRange<int>(0, 3); flips > 0; --flips) {
+    packet[input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - 1)] =
+        std::byte{input.ConsumeIntegral<std::uint8_t>()};
+  }
+  wire::seal(packet);
+  return packet;
 }
+
+std::uint64_t accounted(const switchml::JobCounters& c) {
+  return c.contributions + c.repeats_answered + c.repeats_waiting + c.repeats_silent + c.dropped_old + c.dropped_early +
+         c.dropped_mismatch + c.dropped_rank + c.dropped_rank_epoch + c.dropped_source + c.dropped_slot + c.dropped_shape;
+}
+
+std::uint64_t received(const switchml::Switch& aggregator) {
+  const switchml::SwitchCounters& c = aggregator.counters();
+  return std::accumulate(std::begin(c.malformed), std::end(c.malformed), std::uint64_t{0}) + c.unknown_job + c.probes +
+         c.unexpected_type + aggregator.job_counters(fuzz::job_epoch)->packets +
+         aggregator.job_counters(other_epoch)->packets;
+}
+
+std::uint64_t received(const switchml::WorkerCounters& c) {
+  return std::accumulate(std::begin(c.malformed), std::end(c.malformed), std::uint64_t{0}) + c.results + c.waiting +
+         c.stale + c.mismatch + c.unknown_job + c.foreign;
+}
+
+template <class Object>
+std::vector<std::byte> state_of(const Object& object) {
+  std::vector<std::byte> state;
+  object.append_state(state);
+  return state;
+}
+
+struct World {
+  explicit World(bool ints) : operation_of(300) {
+    for (auto& member : other.members) member = {member.epoch, fuzz::endpoint_of(9)};
+    fuzz::check(job.aggregator.add_job(other, std::as_writable_bytes(std::span(other_memory))), "a second job is admitted");
+    // The last packet of its rank was a contribution that waits for nobody: its state is more than an empty slot.
+    switchml::WorkerConfig config;
+    config.job_epoch = other_epoch;
+    config.rank_epoch = other.members[0].epoch;
+    config.packet_elements = fuzz::packet_elements;
+    config.slots = 2;
+    config.world_size = 2;
+    config.aggregator = fuzz::endpoint_of(255);
+    switchml::Worker worker(config);
+    std::vector<fuzz::Datagram> contributions;
+    fuzz::Outbox out(fuzz::endpoint_of(9), contributions);
+    fuzz::check(worker.submit(operation(ints), Time{}, out), "the second job's operation is taken");
+    out.flush();
+    for (const fuzz::Datagram& datagram : contributions) to_switch(datagram.bytes, datagram.from);
+    fuzz::check(job.aggregator.job_counters(other_epoch)->contributions == contributions.size(), "they are added");
+    fuzz::check(job.workers[0].submit(operation(ints), now, worker_out), "the first operation is taken");
+    worker_out.flush();
+  }
+
+  stream::Operation operation(bool ints) {
+    stream::Operation made;
+    made.dtype = ints ? DType::int32 : DType::float32;
+    made.elements = operation_of.size();
+    made.data = operation_of.data();
+    return made;
+  }
+
+  void to_switch(std::span<const std::byte> packet, const Endpoint& source) {
+    const switchml::JobCounters before = *job.aggregator.job_counters(fuzz::job_epoch);
+    const std::uint64_t others_before = job.aggregator.job_counters(other_epoch)->packets;
+    const std::uint64_t received_before = received(job.aggregator);
+    const auto state = source == stranger ? state_of(job.aggregator) : std::vector<std::byte>{};
+    const RxView view{packet, source};
+    const std::size_t first = sent.size();
+    job.aggregator.on_packets({&view, 1}, now, switch_out);
+    switch_out.flush();
+
+    const switchml::JobCounters& after = *job.aggregator.job_counters(fuzz::job_epoch);
+    fuzz::check(received(job.aggregator) == received_before + 1, "the switch counts every packet once");
+    fuzz::check(after.packets == accounted(after), "every packet of the job is counted by what became of it");
+    const std::uint64_t packets = after.packets - before.packets;
+    fuzz::check(packets + job.aggregator.job_counters(other_epoch)->packets - others_before <= 1, "a packet is of one job");
+    if (source == stranger) {
+      fuzz::check(state_of(job.aggregator) == state, "a stranger changes nothing");
+      std::size_t answered = 0;
+      for (std::size_t i = first; i < sent.size(); ++i) {
+        fuzz::check(sent[i].to == stranger, "what a stranger sends makes nobody else receive");
+        answered += sent[i].bytes.size();
+      }
+      fuzz::check(answered <= packet.size(), "a stranger receives no more than it sends");
+    }
+    for (std::size_t i = first; i < sent.size(); ++i) {
+      wire::Common common{};
+      fuzz::check(wire::parse_common(sent[i].bytes, common) == wire::ParseError::none, "what the switch sends can be read");
+      const bool answer = common.type == wire::Type::unknown_job || common.type == wire::Type::probe_reply;
+      fuzz::check(answer ? sent[i].to == source
+                         : sent[i].to == fuzz::endpoint_of(0) || sent[i].to == fuzz::endpoint_of(1) ||
+                               (sent[i].to == fuzz::endpoint_of(9) && common.job_epoch == other_epoch),
+                  "results go to registered addresses, of their own job");
+    }
+  }
+
+  void to_worker(std::span<const std::byte> packet, const Endpoint& source) {
+    switchml::Worker& worker = job.workers[0];
+    const std::uint64_t received_before = received(worker.counters());
+    const auto state = source == stranger ? state_of(worker) : std::vector<std::byte>{};
+    const RxView view{packet, source};
+    worker.on_packets({&view, 1}, now, worker_out);
+    if (worker.next_timeout() <= now) worker.on_timer(now, worker_out);
+    worker_out.flush();
+    fuzz::check(received(worker.counters()) == received_before + 1, "the worker counts every packet once");
+    if (source == stranger) fuzz::check(state_of(worker) == state, "only the registered aggregator is believed");
+  }
+
+  fuzz::Job job{4};
+  switchml::SwitchJobConfig other{other_epoch, fuzz::packet_elements, 2, {{2000, {}}, {2001, {}}}};
+  std::vector<fuzz::CacheLine> other_memory =
+      std::vector<fuzz::CacheLine>(switchml::Switch::memory_bytes(fuzz::packet_elements, 2) / sizeof(fuzz::CacheLine));
+  std::vector<float> operation_of;
+  Time now{};
+  std::vector<fuzz::Datagram> sent;
+  fuzz::Outbox switch_out{fuzz::endpoint_of(255), sent}, worker_out{fuzz::endpoint_of(0), sent};
+};
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   FuzzedDataProvider input(data, size);
-  fuzz::Job job(4);
-  std::vector<fuzz::Datagram> sent;
-  fuzz::Outbox switch_out(fuzz::endpoint_of(255), sent), worker_out(fuzz::endpoint_of(0), sent);
-  std::vector<float> tensor(300, 1.0F);
-  Time now{};
-  stream::Operation operation;
-  operation.elements = tensor.size();
-  operation.data = tensor.data();
-  fuzz::check(job.workers[0].submit(operation, now, worker_out), "the first operation is taken");
-  worker_out.flush();
+  World world(input.ConsumeBool());
+  const switchml::JobCounters other_before = *world.job.aggregator.job_counters(other_epoch);
+  std::vector<fuzz::Datagram> genuine = world.sent;
 
   while (input.remaining_bytes() > 0) {
-    now += std::chrono::microseconds(input.ConsumeIntegral<std::uint16_t>());
+    world.now += std::chrono::microseconds(input.ConsumeIntegral<std::uint16_t>());
     const bool to_switch = input.ConsumeBool();
-    // Half of the time what the worker really sent goes first, so that the forgery meets slots that are in use.
-    if (!sent.empty() && sent.front().to == fuzz::endpoint_of(255) && input.ConsumeBool()) {
-      const RxView view{sent.front().bytes, sent.front().from};
-      job.aggregator.on_packets({&view, 1}, now, switch_out);
+    const Endpoint server = fuzz::endpoint_of(255);
+    // Half of the time one that was really sent goes first, so that the forgery meets slots that are in use.
+    if (!genuine.empty() && input.ConsumeBool()) {
+      const fuzz::Datagram one = genuine[input.ConsumeIntegral<std::uint8_t>() % genuine.size()];
+      one.to == server ? world.to_switch(one.bytes, one.from) : world.to_worker(one.bytes, one.from);
     }
-    const std::vector<std::byte> packet = forge(input, to_switch);
+    std::vector<std::byte> packet = forge(input, to_switch);
+    if (!genuine.empty() && input.ConsumeBool()) {
+      const fuzz::Datagram one = genuine[input.ConsumeIntegral<std::uint8_t>() % genuine.size()];
+      if ((one.to == server) == to_switch) packet = alter(input, one.bytes);
+    }
+    const bool strange = input.ConsumeIntegralInRange<int>(0, 7) == 0;
     if (to_switch) {
-      const RxView view{packet, fuzz::endpoint_of(std::to_integer<std::uint8_t>(packet[2]) % 2)};
-      job.aggregator.on_packets({&view, 1}, now, switch_out);
+      world.to_switch(packet, strange ? stranger : fuzz::endpoint_of(std::to_integer<std::uint8_t>(packet[2]) % 2));
     } else {
-      const RxView view{packet, fuzz::endpoint_of(255)};
-      job.workers[0].on_packets({&view, 1}, now, worker_out);
-      if (job.workers[0].next_timeout() <= now) job.workers[0].on_timer(now, worker_out);
+      world.to_worker(packet, strange ? stranger : server);
     }
-    sent.clear();
-    switch_out.flush();
-    worker_out.flush();
-    check_counters(job.aggregator);
+    if (!world.sent.empty()) genuine = std::move(world.sent);
+    world.sent.clear();
+    std::erase_if(genuine,
+                  [](const auto& one) { return one.to != fuzz::endpoint_of(255) && one.to != fuzz::endpoint_of(0); });
   }
+  // No packet named the other job: nothing of it moved.
+  const switchml::JobCounters& other_after = *world.job.aggregator.job_counters(other_epoch);
+  fuzz::check(
+      other_after.contributions == other_before.contributions && other_after.results_sent == other_before.results_sent,
+      "the other job's state is its own");
   return 0;
 }

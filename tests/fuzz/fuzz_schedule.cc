@@ -1,6 +1,6 @@
-// The input is a schedule: which of the packets under way arrives next, again, late or never, and when timers fire. Whatever
-// it says, an operation that completes has the right sum on both ranks, and once the network is kind again everything
-// completes.
+// The input is a schedule: which of the packets under way arrives next, again, late, damaged, with others in one batch, or
+// never, and when timers fire. Whatever it says, an operation that completes has the right sum on both ranks, and once the
+// network is kind again everything completes.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -74,6 +74,28 @@ struct Cluster {
     settle(rank);
   }
 
+  // A byte is another: the checksum tells, whichever it is.
+  void damage(std::size_t index, std::size_t at, std::uint8_t change) {
+    if (change == 0) return;
+    fuzz::Datagram& datagram = sent[index];
+    std::byte& byte = datagram.bytes[at % datagram.bytes.size()];
+    byte ^= std::byte{change};
+    deliver(index, true);
+    sent[index].bytes[at % sent[index].bytes.size()] ^= std::byte{change};
+  }
+
+  // All that is under way to the switch, at once: a result that it still lends to the sink is not overwritten.
+  void deliver_batch() {
+    const auto to_workers =
+        std::stable_partition(sent.begin(), sent.end(), [](const auto& one) { return one.to != fuzz::endpoint_of(255); });
+    const std::vector<fuzz::Datagram> batch(to_workers, sent.end());
+    sent.erase(to_workers, sent.end());
+    std::vector<RxView> views;
+    for (const fuzz::Datagram& datagram : batch) views.push_back({datagram.bytes, datagram.from});
+    job.aggregator.on_packets(views, now, outboxes[2]);
+    outboxes[2].flush();
+  }
+
   void drop(std::size_t index) { sent.erase(sent.begin() + static_cast<std::ptrdiff_t>(index)); }
 
   void settle(std::size_t rank) {
@@ -121,6 +143,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % cluster.sent.size();
       if (action < 6) {
         cluster.drop(index);
+      } else if (action == 14) {
+        cluster.damage(index, input.ConsumeIntegral<std::uint16_t>(), input.ConsumeIntegral<std::uint8_t>());
+      } else if (action == 15) {
+        cluster.deliver_batch();
       } else {
         cluster.deliver(index, action < 9);
       }

@@ -1,0 +1,68 @@
+// Addresses as people write them and as sockets hold them. Names are not looked up: getaddrinfo is held to numbers.
+#include <fuzzer/FuzzedDataProvider.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <cstring>
+
+#include "fuzz/harness.h"
+#include "netsum/error.h"
+#include "transport/addresses.h"
+
+extern "C" int __real_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list);
+extern "C" int __wrap_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list) {
+  addrinfo numeric = *hints;
+  numeric.ai_flags |= AI_NUMERICHOST;
+  return __real_getaddrinfo(name, service, &numeric, list);
+}
+
+namespace {
+
+using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
+
+void text(const std::string& address) {
+  Endpoint endpoint;
+  try {
+    endpoint = transport::resolve(address);
+  } catch (const Error& error) {
+    fuzz::check(error.code() == ErrorCode::bad_argument || error.code() == ErrorCode::unreachable, "an error of an address");
+    return;
+  }
+  fuzz::check(address.find('\0') == std::string::npos, "an address has no end before its end");
+  const std::string written = transport::to_string(endpoint);
+  fuzz::check(transport::resolve(written) == endpoint, "an address is read as it is written");
+}
+
+void socket_address(FuzzedDataProvider& input) {
+  sockaddr_storage storage{};
+  input.ConsumeData(&storage, sizeof storage);
+  const sa_family_t family = input.PickValueInArray<sa_family_t>({AF_INET, AF_INET6, AF_UNIX});
+  storage.ss_family = family;
+  const Endpoint endpoint = transport::endpoint_of(storage);
+  if (family == AF_UNIX) {
+    fuzz::check(endpoint == Endpoint{}, "another family's address is none");
+    return;
+  }
+  if (transport::is_ipv4(endpoint) && endpoint.scope != 0) return;  // no kernel gives an IPv4 address a scope
+  sockaddr_storage again{};
+  for (const bool ipv6 : {false, true}) {
+    const socklen_t length = transport::to_sockaddr(endpoint, ipv6, again);
+    if (length == 0) {
+      fuzz::check(!ipv6 && !transport::is_ipv4(endpoint), "only an IPv4 socket cannot reach all");
+      continue;
+    }
+    const Endpoint back = transport::endpoint_of(again);
+    fuzz::check(back == endpoint || (!ipv6 && transport::is_unspecified(endpoint) && back.port == endpoint.port),
+                "a socket's address means the same again");
+  }
+  text(transport::to_string(endpoint));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  FuzzedDataProvider input(data + 1, size - 1);
+  data[0] % 4 == 0 ? socket_address(input) : text(input.ConsumeRemainingBytesAsString());
+  return 0;
+}

@@ -1,0 +1,212 @@
+// Tensors of any shape and content: lanes share out every element once, and what ranks encode, a switch adds and ranks
+// decode is the sum, within the bound of docs/numerics.md, in the same bits on all ranks.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "fuzz/harness.h"
+#include "kernels/kernels.h"
+#include "stream/chunk_codec.h"
+#include "stream/stripes.h"
+#include "support/float_oracle.h"
+
+namespace {
+
+using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
+
+constexpr std::uint32_t packet_lengths[] = {64, 128, 256, 512, 1024, 15360};
+
+void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lanes) {
+  const std::uint64_t total = std::max<std::uint64_t>(1, (elements + packet_elements - 1) / packet_elements);
+  std::uint64_t chunks = 0;
+  std::vector<bool> seen(total <= 4096 ? total : 0);
+  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+    const stream::Stripes stripes(elements, operation, packet_elements, lane, lanes);
+    chunks += stripes.chunks();
+    if (!seen.empty()) {
+      std::uint64_t here = 0;
+      for (std::uint64_t i = 0; i < stripes.count(); ++i) {
+        for (std::uint32_t part = 0; part < stripes.chunks_of(i); ++part, ++here) {
+          const std::uint32_t chunk = stripes.chunk(i, part);
+          fuzz::check(chunk < total && !seen[chunk], "a chunk is of one lane");
+          seen[chunk] = true;
+        }
+      }
+      fuzz::check(here == stripes.chunks(), "a lane's chunks are counted");
+    } else if (stripes.count() > 0) {
+      const std::uint64_t last = stripes.count() - 1;
+      fuzz::check(stripes.offset(last) < elements && stripes.offset(last) + stripes.elements(last) <= elements,
+                  "the last stripe lies inside");
+      fuzz::check(stripes.offset(last + 1) >= elements, "and no other follows");
+    }
+  }
+  fuzz::check(chunks == total, "all lanes' chunks are the tensor's");
+}
+
+std::size_t size_of(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::int32 ? 4 : 2;
+}
+
+// One value from the input: any bits, mostly of a size near another's.
+std::uint32_t bits_of(FuzzedDataProvider& input) {
+  switch (input.ConsumeIntegralInRange<int>(0, 7)) {
+    case 0:
+      return input.PickValueInArray<std::uint32_t>({0, 0x80000000, 1, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000,
+                                                    0x7fc00000, 0x00800000, 0x4b000000, 0x7fffffff});
+    case 1:
+      return input.ConsumeIntegral<std::uint32_t>();
+    default:
+      return std::bit_cast<std::uint32_t>(static_cast<float>(input.ConsumeIntegral<std::int16_t>()));
+  }
+}
+
+struct Job {
+  std::uint32_t ranks, packet_elements;
+  stream::Operation operation;
+  std::vector<std::vector<std::byte>> tensors;
+
+  [[nodiscard]] stream::Operation of(std::size_t rank) {
+    stream::Operation own = operation;
+    own.data = tensors[rank].data();
+    return own;
+  }
+};
+
+// All of a tensor through the codec, as workers and a switch would take it.
+void all_reduce(Job& job) {
+  const std::uint64_t words = stream::wire_elements(job.operation);
+  const stream::Stripes stripes(words, 0, job.packet_elements, 0, 1);
+  std::vector<stream::ChunkCodec> codecs;
+  for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+    codecs.emplace_back(rank, job.ranks, std::max(job.packet_elements, wire::block_elements));
+  }
+  for (std::uint64_t stripe = 0; stripe < stripes.count(); ++stripe) {
+    stream::StripeExponents all;
+    bool nonfinite = false;
+    for (std::uint32_t rank = 0; rank < job.ranks && stream::uses_exponents(job.operation); ++rank) {
+      stream::StripeExponents own;
+      codecs[rank].scan(job.of(rank), stripes.offset(stripe), stripes.elements(stripe), own);
+      nonfinite |= own.nonfinite;
+      for (std::size_t i = 0; i < all.of_block.size(); ++i) all.of_block[i] = std::max(all.of_block[i], own.of_block[i]);
+    }
+    for (std::uint32_t part = 0; part < stripes.chunks_of(stripe); ++part) {
+      const std::uint32_t begin = part * job.packet_elements;
+      const std::uint32_t count =
+          std::min(job.packet_elements, stripes.elements(stripe) - std::min(begin, stripes.elements(stripe)));
+      const std::uint64_t offset = stripes.offset(stripe) + begin;
+      const std::size_t mask = nonfinite ? 2 * wire::mask_bytes(count) : 0;
+      std::vector<std::byte> sum(std::size_t{count} * 4), masks(mask);
+      for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+        if (!codecs[rank].contributes(job.operation)) continue;
+        std::vector<std::byte> payload(sum.size()), own(mask);
+        codecs[rank].encode(job.of(rank), offset, count, all.of_block.data(), payload.data(), own);
+        kernels::add_int32(sum.data(), payload.data(), count);
+        kernels::or_bytes(masks.data(), own.data(), mask);
+      }
+      for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+        codecs[rank].decode(job.of(rank), offset, count, all.of_block.data(), sum.data(), masks);
+      }
+    }
+  }
+}
+
+template <class T>
+std::vector<T> values_of(const std::vector<std::byte>& tensor) {
+  std::vector<T> values(tensor.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), tensor.data(), values.size() * sizeof(T));
+  return values;
+}
+
+void check_floats(const std::vector<std::vector<std::byte>>& inputs, const std::vector<std::byte>& result,
+                  std::uint32_t divisor) {
+  std::vector<std::vector<float>> values;
+  for (const auto& input : inputs) values.push_back(values_of<float>(input));
+  const auto oracles = testing::float_oracles(values, divisor);
+  const auto results = values_of<float>(result);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::string complaint = testing::judge(oracles[i], results[i]);
+    if (!complaint.empty()) std::fprintf(stderr, "element %zu: %s\n", i, complaint.c_str());
+    fuzz::check(complaint.empty(), "a sum within its bound");
+  }
+}
+
+void check_ints(const std::vector<std::vector<std::byte>>& inputs, const std::vector<std::byte>& result,
+                std::uint32_t divisor) {
+  const auto results = values_of<std::int32_t>(result);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    std::uint32_t sum = 0;
+    for (const auto& input : inputs) sum += values_of<std::uint32_t>(input)[i];
+    fuzz::check(results[i] == static_cast<std::int64_t>(static_cast<std::int32_t>(sum)) / std::int64_t{divisor},
+                "an exact sum");
+  }
+}
+
+void check_job(FuzzedDataProvider& input) {
+  Job job;
+  job.ranks = input.ConsumeIntegralInRange<std::uint32_t>(1, 3);
+  job.packet_elements = input.PickValueInArray(packet_lengths);
+  job.operation.dtype =
+      input.PickValueInArray({DType::float32, DType::float32, DType::int32, DType::float16, DType::bfloat16});
+  job.operation.op = input.ConsumeBool() ? ReduceOp::avg : ReduceOp::sum;
+  const bool broadcast = input.ConsumeIntegralInRange<int>(0, 7) == 0;
+  job.operation.elements = input.ConsumeIntegralInRange<std::uint64_t>(0, 600);
+  job.operation.root = input.ConsumeIntegralInRange<std::uint32_t>(0, job.ranks - 1);
+  if (broadcast) job.operation.collective = stream::Collective::broadcast;
+  const std::size_t bytes = job.operation.elements * (broadcast ? 1 : size_of(job.operation.dtype));
+  job.tensors.assign(job.ranks, std::vector<std::byte>(bytes));
+  while (input.remaining_bytes() > 0 && bytes > 0) {
+    auto& tensor = job.tensors[input.ConsumeIntegralInRange<std::size_t>(0, job.ranks - 1)];
+    const std::uint32_t value = bits_of(input);
+    const std::size_t size = broadcast ? 1 : size_of(job.operation.dtype);
+    const std::size_t at = input.ConsumeIntegral<std::uint16_t>() % job.operation.elements * size;
+    std::memcpy(tensor.data() + at, reinterpret_cast<const std::byte*>(&value) + 4 - size, size);
+  }
+  const auto inputs = job.tensors;
+  all_reduce(job);
+  const std::uint32_t divisor = job.operation.op == ReduceOp::avg && !broadcast ? job.ranks : 1;
+  for (const auto& tensor : job.tensors) fuzz::check(tensor == job.tensors[0], "the same bits on all ranks");
+  if (broadcast) {
+    fuzz::check(job.tensors[0] == inputs[job.operation.root], "the root's bytes");
+  } else if (job.operation.dtype == DType::int32) {
+    check_ints(inputs, job.tensors[0], divisor);
+  } else if (job.operation.dtype == DType::float32) {
+    check_floats(inputs, job.tensors[0], divisor);
+  } else {
+    // Of 16 bits: as the same values in float32, rounded once more.
+    const bool half = job.operation.dtype == DType::float16;
+    Job wide = job;
+    wide.operation.dtype = DType::float32;
+    for (std::size_t rank = 0; rank < job.ranks; ++rank) {
+      const auto narrow = values_of<std::uint16_t>(inputs[rank]);
+      wide.tensors[rank].resize(narrow.size() * 4);
+      auto* const floats = reinterpret_cast<float*>(wide.tensors[rank].data());
+      half ? kernels::from_float16(floats, narrow.data(), narrow.size())
+           : kernels::from_bfloat16(floats, narrow.data(), narrow.size());
+    }
+    all_reduce(wide);
+    std::vector<std::uint16_t> rounded(job.operation.elements);
+    const auto* const floats = reinterpret_cast<const float*>(wide.tensors[0].data());
+    half ? kernels::to_float16(rounded.data(), floats, rounded.size())
+         : kernels::to_bfloat16(rounded.data(), floats, rounded.size());
+    fuzz::check(rounded == values_of<std::uint16_t>(job.tensors[0]), "16 bits as 32, rounded");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  FuzzedDataProvider input(data, size);
+  if (input.ConsumeIntegralInRange<int>(0, 3) == 0) {
+    const std::uint64_t most = input.ConsumeBool() ? 4096 : std::uint64_t{1} << 40;
+    const auto elements = input.ConsumeIntegralInRange<std::uint64_t>(0, most);
+    const auto operation = input.ConsumeIntegral<std::uint64_t>();
+    const auto packet_elements = input.PickValueInArray(packet_lengths);
+    check_shares(elements, operation, packet_elements, input.ConsumeIntegralInRange<std::uint32_t>(1, 256));
+  } else {
+    check_job(input);
+  }
+  return 0;
+}
