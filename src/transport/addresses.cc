@@ -29,8 +29,10 @@ Endpoint resolve(const std::string& address) {
     return Error(ErrorCode::bad_argument, "'" + address + "' is not HOST:PORT (or [IPV6]:PORT), PORT 0 to 65535");
   };
   const std::size_t colon = address.rfind(':');
-  // A NUL (a TOML file can hold one) would end the text for getaddrinfo before its end.
-  if (colon == std::string::npos || colon == 0 || address.find('\0') != std::string::npos) throw bad();
+  // A TOML file can hold one; it would end the text for getaddrinfo before its end.
+  if (address.find('\0') != std::string::npos)
+    throw Error(ErrorCode::bad_argument, "an address is HOST:PORT, without a NUL");
+  if (colon == std::string::npos || colon == 0) throw bad();
   std::string host = address.substr(0, colon);
   const std::string port = address.substr(colon + 1);
   if (host.front() == '[') {

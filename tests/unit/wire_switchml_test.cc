@@ -223,11 +223,6 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
   EXPECT_EQ(ParseError::none, parse_probe(longer(packet, -76), read, probe));
 }
 
-TEST(WireSwitchml, ErrorsHaveNames) {
-  const char* const names[] = {"none", "truncated", "version", "type", "length", "checksum", "field", "?"};
-  for (std::uint8_t i = 0; i < std::size(names); ++i) EXPECT_STREQ(names[i], to_string(static_cast<ParseError>(i)));
-}
-
 TEST(WireSwitchml, OtherPacketsReadBack) {
   const Common from_switch{Type::waiting, 0, 5, 6};
   RankSet missing;
