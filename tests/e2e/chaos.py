@@ -202,22 +202,59 @@ class Processes(Chaos):
                 switch.signal(signal.SIGCONT)
                 self.check_right(job.reports(60), truth)
 
-    def test_stopped_for_too_long_or_killed(self):
-        """At random: every survivor names the rank, within ten seconds; a stopped one learns it when it goes on."""
-        self.rounds(lambda seed, rng: [self.dead(seed, rng, number) for number in (signal.SIGKILL, signal.SIGSTOP)])
+    def test_killed(self):
+        """At random: every survivor names the rank, within ten seconds."""
+        self.rounds(self.killed)
 
-    def dead(self, seed, rng, number):
+    def killed(self, seed, rng):
         world_size = rng.choice([3, 4])
         with cli.Switch() as switch, Proxy(switch, seed, 0.5) as proxy, \
                 Job(proxy.address, world_size, *self.FOREVER) as job:
             victim = rng.randrange(world_size)
             job.wait_iteration(rng.randrange(world_size), rng.randint(1, 5))
-            job.ranks[victim].signal(number)
+            job.ranks[victim].signal(signal.SIGKILL)
             self.check_noticed(job, [rank for rank in range(world_size) if rank != victim], rf"rank {victim}\b")
-            job.ranks[victim].signal(signal.SIGCONT)
-            if number == signal.SIGSTOP:
-                self.check_noticed(job, [victim], rf"rank {victim}\b")
             self.check_all_free(switch)
+
+    def test_stopped_for_too_long(self):
+        """The others name the rank and start again without it; when it wakes it learns that it is dead, and disturbs nobody."""
+        self.rounds(self.stopped_for_too_long)
+
+    def stopped_for_too_long(self, seed, rng):
+        shape = shape_of(rng, iterations=60)
+        with cli.Switch() as switch, Proxy(switch, seed, 0.3) as proxy:
+            truth = self.true_hashes(switch, 3, shape)
+            with Job(proxy.address, 3, *self.FOREVER) as job:
+                victim = rng.randrange(3)
+                job.wait_iteration(rng.randrange(3), rng.randint(1, 5))
+                job.ranks[victim].signal(signal.SIGSTOP)
+                self.check_noticed(job, [rank for rank in range(3) if rank != victim], rf"rank {victim}\b")
+                with Job(proxy.address, 3, *shape) as again:
+                    again.wait_iteration(0, 1)
+                    job.ranks[victim].signal(signal.SIGCONT)
+                    self.check_noticed(job, [victim], rf"rank {victim}\b")
+                    self.check_right(again.reports(60), truth)
+            self.check_all_free(switch)
+
+    def test_switch_killed(self):
+        """Every rank says so; another switch at the same address serves the same job, and nothing of the former life gets in."""
+        self.rounds(self.switch_killed)
+
+    def switch_killed(self, seed, rng):
+        shape = shape_of(rng, iterations=6)
+        with cli.Switch() as switch, Proxy(switch, seed) as proxy:
+            truth = self.true_hashes(switch, 3, shape)
+            with Job(proxy.address, 3, *self.FOREVER) as job:
+                job.wait_iteration(rng.randrange(3), rng.randint(1, 5))
+                switch.signal(signal.SIGKILL)
+                switch.wait(5)
+                if rng.random() < 0.5:
+                    self.check_noticed(job, range(3), "has not answered|no longer serves")
+                with cli.Switch(listen=switch.address) as again:
+                    self.check_noticed(job, range(3), "restarted|has not answered|no longer serves")
+                    with Job(proxy.address, 3, *shape) as job_again:
+                        self.check_right(job_again.reports(60), truth)
+                    self.check_all_free(again)
 
     def test_killed_while_joining(self):
         """A rank that dies while the others are still to come can be started again, and the job is right."""

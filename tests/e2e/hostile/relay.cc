@@ -33,8 +33,9 @@ struct Relay::Impl final : proto::Aggregator::Service {
   template <class Request, class Reply>
   grpc::Status forward(grpc::ServerContext& from,
                        grpc::Status (proto::Aggregator::Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
-                       const Request& request, Reply& reply) {
+                       const Request& request, Reply& reply, bool wait_for_ready = false) {
     const auto context = grpc::ClientContext::FromServerContext(from);  // with its deadline, and cancelled with it
+    context->set_wait_for_ready(wait_for_ready);
     return (stub.get()->*call)(context.get(), request, &reply);
   }
 
@@ -49,7 +50,8 @@ struct Relay::Impl final : proto::Aggregator::Service {
   }
 
   grpc::Status Hello(grpc::ServerContext* context, const proto::HelloRequest* request, proto::HelloReply* reply) override {
-    const grpc::Status status = forward(*context, &proto::Aggregator::Stub::Hello, *request, *reply);
+    // As a worker's own: a switch that starts a moment later is found.
+    const grpc::Status status = forward(*context, &proto::Aggregator::Stub::Hello, *request, *reply, true);
     if (!status.ok()) return status;
     std::vector<std::size_t> opened;
     for (proto::Endpoint& lane : *reply->mutable_lanes()) {
