@@ -158,8 +158,9 @@ Bytes Meddler::misshapen(std::span<const std::byte> packet) {
     case 5:
       if (way_ == Way::up) {
         p[at_rank] = std::byte{255};
-      } else {
-        flip(at_rank_epoch, 1);
+      } else {  // "unknown job", but not to this life of the rank
+        bytes.resize(wire::common_bytes);
+        p[at_type] = static_cast<std::byte>(wire::Type::unknown_job);
       }
       break;
     case 6:
