@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -381,10 +382,13 @@ class Cluster final : public Surroundings, public Witness {
   }
 
   void call(HostId from, HostId to, ControlCall call) override {
-    auto fate = network_->control(now_, from, to);
-    // Joins and their cancellation travel over a connection that either works or is seen to break.
-    if (std::holds_alternative<JoinCall>(call.what) || std::holds_alternative<CancelCall>(call.what))
-      fate.lost = fate.repeated = false;
+    const auto fate = network_->control(now_, from, to);
+    // Joins and their cancellation travel over a connection that either works or is seen to break, and keeps their order.
+    if (std::holds_alternative<JoinCall>(call.what) || std::holds_alternative<CancelCall>(call.what)) {
+      Time& last = connections_[{from, to}];
+      last = std::max(last, now_ + fate.delay);
+      return push({last, 0, CallDue{to, std::move(call)}});
+    }
     if (fate.lost) return disturbed(from);
     if (fate.repeated) push({now_ + 2 * fate.delay, 0, CallDue{to, call}});
     push({now_ + fate.delay, 0, CallDue{to, std::move(call)}});
@@ -453,7 +457,8 @@ class Cluster final : public Surroundings, public Witness {
   Verdict verdict_;
   Random forgeries_;
   std::optional<Network> network_;
-  std::vector<Node> nodes_;  // aggregators, workers by job and rank, the stranger
+  std::map<std::pair<HostId, HostId>, Time> connections_;  // the latest arrival of a call that keeps its order
+  std::vector<Node> nodes_;                                // aggregators, workers by job and rank, the stranger
   std::vector<HostId> first_host_;
   HostId stranger_ = 0;
   std::uint32_t restarting_ = 0;
