@@ -56,4 +56,40 @@ void to_float16(std::uint16_t* halves, const float* values, std::size_t count);
 void from_bfloat16(float* values, const std::uint16_t* halves, std::size_t count);
 void to_bfloat16(std::uint16_t* halves, const float* values, std::size_t count);
 
+// Scaled integers, ATP's numbers: a float times one scale for the whole job, in int32, added exactly or caught overflowing;
+// and the sum of the floats themselves, for what overflowed (docs/numerics.md, "Scaled integers (ATP)").
+
+// payload[i] = values[i] * scale, in double (exact for a float and 10^8), rounded to nearest even. Returns false if any is
+// NaN, infinite, or leaves int32: such words are 0. Not in place.
+[[nodiscard]] bool quantize_scaled(std::byte* payload, const float* values, std::size_t count, double scale);
+
+// values[i] = payload[i] / (scale * divisor), in double, then to the nearest float, subnormals kept.
+void dequantize_scaled(float* values, const std::byte* payload, std::size_t count, double scale, std::uint32_t divisor);
+
+// sum[i] += payload[i] modulo 2^32. Returns whether the exact value of any left int32: then carry_int32 says where.
+[[nodiscard]] bool add_int32_checked(std::byte* sum, const std::byte* payload, std::size_t count);
+
+// After add_int32_checked(sum, payload): high[i] (int16) += 1 where the addition passed 2^31 - 1, -= 1 where it fell below
+// -2^31; high[i] * 2^32 + sum[i] is then exact. The sum before is recomputed, as sum - payload.
+void carry_int32(std::byte* high, const std::byte* sum, const std::byte* payload, std::size_t count);
+
+// high[i] += other[i], int16, modulo 2^16.
+void add_int16(std::byte* high, const std::byte* other, std::size_t count);
+
+// Whether every byte is 0.
+[[nodiscard]] bool all_zero(const std::byte* bytes, std::size_t count);
+
+// The paper's switch: sum[i] += payload[i], held at the largest or the smallest int32 once it gets there: a word at either
+// end stays. Returns whether any word is at either end afterwards.
+[[nodiscard]] bool add_int32_saturating(std::byte* sum, const std::byte* payload, std::size_t count);
+
+// sum[i] += payload[i], float32 payload.
+void add_floats(double* sum, const std::byte* payload, std::size_t count);
+
+// payload[i] = sum[i] as the nearest float32.
+void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
+
+// values[i] = payload[i] / divisor, in double, then to the nearest float. For divisor 1 a copy, of a NaN's bits too.
+void divide_floats(float* values, const std::byte* payload, std::size_t count, std::uint32_t divisor);
+
 }  // namespace netsum::kernels

@@ -1,0 +1,321 @@
+// ATP's numbers: floats to int32 by one scale and back, additions that know when they overflow, and the exact sum beyond
+// int32.
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/scaled.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+//
+#include <hwy/highway.h>
+
+#ifndef NETSUM_SCALED_RECIPROCALS
+#define NETSUM_SCALED_RECIPROCALS
+namespace netsum::kernels {
+
+// Whether integer * first + (integer * second), fused, is the quotient by `divisor` rounded once, for every int32; first is
+// the reciprocal, second what that is short of. The sum is off by less than 2^-104 of it before it is rounded, and no
+// quotient lies that near to where rounding turns: integer / (m * 2^k) is no midpoint T * 2^j of two doubles, as the odd T
+// has 54 bits and the integer 32, so it is off by 1 / (m * T) > 2^-94 of it if m < 2^40. For ATP, m is 5^8 * divisor: 19
+// bits and the divisor's own.
+inline bool reciprocal_is_exact(double divisor) {
+  constexpr std::uint64_t low_bits = (std::uint64_t{1} << (53 - 40)) - 1;
+  return divisor > 0x1p-900 && divisor < 0x1p900 && (std::bit_cast<std::uint64_t>(divisor) & low_bits) == 0;
+}
+
+}  // namespace netsum::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace netsum::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using I = hn::ScalableTag<std::int32_t>;
+using D = hn::ScalableTag<double>;
+
+// A packet's payload ends anywhere, and everything here may read and write any address: Highway's own partial loads may not.
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> load(Tag tag, const void* from) {
+  using T = hn::TFromD<Tag>;
+  if constexpr (sizeof(T) * hn::MaxLanes(Tag()) >= 16) {
+    return hn::LoadU(tag, static_cast<const T*>(from));
+  } else {
+    HWY_ALIGN T lanes[hn::MaxLanes(Tag())];
+    std::memcpy(lanes, from, sizeof lanes);
+    return hn::Load(tag, lanes);
+  }
+}
+
+template <class Tag>
+HWY_INLINE void store(hn::Vec<Tag> vector, Tag tag, void* to) {
+  using T = hn::TFromD<Tag>;
+  if constexpr (sizeof(T) * hn::MaxLanes(Tag()) >= 16) {
+    hn::StoreU(vector, tag, static_cast<T*>(to));
+  } else {
+    HWY_ALIGN T lanes[hn::MaxLanes(Tag())];
+    hn::Store(vector, tag, lanes);
+    std::memcpy(to, lanes, sizeof lanes);
+  }
+}
+
+// The nearest floats, infinity beyond the largest. Highway's conversion of single lanes would stop at the largest float.
+template <class Tag>
+HWY_INLINE auto to_floats(hn::Vec<Tag> doubles, Tag) {
+  const hn::Rebind<float, Tag> f;
+  if constexpr (hn::MaxLanes(Tag()) == 1) {
+    return hn::Set(f, static_cast<float>(hn::GetLane(doubles)));
+  } else {
+    return hn::DemoteTo(f, doubles);
+  }
+}
+
+// body(tag, at) for the whole vectors of [at, count), then what is left in vectors of half the width, down to one lane: the
+// same code for every length, in place too, and no tail of 15 scalars behind a packet of 62.
+template <class Tag, class Body>
+HWY_INLINE void for_vectors(Tag tag, std::size_t count, const Body& body, std::size_t at = 0) {
+  const std::size_t lanes = hn::Lanes(tag);
+  for (; at + lanes <= count; at += lanes) body(tag, at);
+  if constexpr (hn::MaxLanes(Tag()) > 1) {
+    if (at < count) for_vectors(hn::Half<Tag>(), count, body, at);
+  }
+}
+
+template <class Tag>
+HWY_INLINE bool any(Tag tag, hn::Mask<Tag> mask) {
+  return !hn::AllFalse(tag, mask);
+}
+template <class Tag>
+HWY_INLINE bool any(Tag tag, hn::Vec<Tag> signs) {
+  return any(tag, hn::Lt(signs, hn::Zero(tag)));
+}
+
+// for_vectors() whose body finds something: a mask, or a vector where the sign says it. Whether it did anywhere.
+template <class Tag, class Body>
+HWY_INLINE bool any_in_vectors(Tag tag, std::size_t count, const Body& body, std::size_t at = 0) {
+  const std::size_t lanes = hn::Lanes(tag);
+  bool found = false;
+  if (at + lanes <= count) {
+    auto seen = body(tag, at);
+    for (at += lanes; at + lanes <= count; at += lanes) seen = hn::Or(seen, body(tag, at));
+    found = any(tag, seen);
+  }
+  if constexpr (hn::MaxLanes(Tag()) > 1) {
+    if (at < count) found |= any_in_vectors(hn::Half<Tag>(), count, body, at);
+  }
+  return found;
+}
+
+// In the sign: whether before + added left int32. The wrapped sum's sign is then neither of theirs.
+template <class V>
+HWY_INLINE V overflow(V sum, V before, V added) {
+  return hn::And(hn::Xor(sum, before), hn::Xor(sum, added));
+}
+
+// A double of 2^52 ... 2^53 counts units: adding 1.5 * 2^52 rounds to nearest even, and leaves the integer in the low bits.
+constexpr double units = 0x1.8p52;
+
+template <class Tag>
+HWY_INLINE auto in_units(Tag d, const float* values, double scale) {
+  const hn::Rebind<float, Tag> f;
+  const auto scaled = hn::Mul(hn::PromoteTo(d, load(f, values)), hn::Set(d, scale));
+  return hn::BitCast(hn::RebindToSigned<Tag>(), hn::Add(scaled, hn::Set(d, units)));
+}
+
+template <class Tag>
+HWY_INLINE void store_low_words(hn::Vec<Tag> wide, Tag, std::byte* payload) {
+  const hn::RebindToUnsigned<Tag> u64;
+  const hn::Rebind<std::uint32_t, Tag> u32;
+  store(hn::TruncateTo(u32, hn::BitCast(u64, wide)), u32, payload);
+}
+
+// In the sign: whether the integer is beyond int32, that is, 2^31 more is off [0, 2^32). NaN, infinity and other exponents
+// are far off.
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> beyond_int32(hn::Vec<Tag> in_units, Tag i64) {
+  const auto offset = hn::Add(in_units, hn::Set(i64, (std::int64_t{1} << 31) - std::bit_cast<std::int64_t>(units)));
+  return hn::Or(offset, hn::Sub(hn::Set(i64, (std::int64_t{1} << 32) - 1), offset));
+}
+
+bool QuantizeScaled(std::byte* payload, const float* values, std::size_t count, double scale) {
+  const hn::RebindToSigned<D> wide;
+  const bool any_beyond = any_in_vectors(wide, count, [=](auto i64, std::size_t i) HWY_ATTR {
+    const auto rounded = in_units(hn::RebindToFloat<decltype(i64)>(), values + i, scale);
+    store_low_words(rounded, i64, payload + i * 4);
+    return beyond_int32(rounded, i64);
+  });
+  if (any_beyond) {
+    // Rare, so that the words to be 0 cost nothing above.
+    for_vectors(wide, count, [=](auto i64, std::size_t i) HWY_ATTR {
+      const auto rounded = in_units(hn::RebindToFloat<decltype(i64)>(), values + i, scale);
+      const auto beyond = hn::Lt(beyond_int32(rounded, i64), hn::Zero(i64));
+      store_low_words(hn::IfThenZeroElse(beyond, rounded), i64, payload + i * 4);
+    });
+  }
+  return !any_beyond;
+}
+
+void DequantizeByDivision(float* values, const std::byte* payload, std::size_t count, double divisor) {
+  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<float, decltype(d)> f;
+    const hn::Rebind<std::int32_t, decltype(d)> i32;
+    const auto integer = hn::PromoteTo(d, load(i32, payload + i * 4));
+    store(to_floats(hn::Div(integer, hn::Set(d, divisor)), d), f, values + i);
+  });
+}
+
+void DequantizeScaled(float* values, const std::byte* payload, std::size_t count, double divisor) {
+  if (!HWY_NATIVE_FMA || !reciprocal_is_exact(divisor)) {
+    DequantizeByDivision(values, payload, count, divisor);
+    return;
+  }
+  const hn::CappedTag<double, 1> one;
+  const auto by = hn::Set(one, divisor);
+  const auto first_part = hn::Div(hn::Set(one, 1), by);
+  const double first = hn::GetLane(first_part);
+  const double second = hn::GetLane(hn::Mul(hn::NegMulAdd(first_part, by, hn::Set(one, 1)), first_part));
+  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<float, decltype(d)> f;
+    const hn::Rebind<std::int32_t, decltype(d)> i32;
+    const auto integer = hn::PromoteTo(d, load(i32, payload + i * 4));
+    const auto quotient = hn::MulAdd(integer, hn::Set(d, first), hn::Mul(integer, hn::Set(d, second)));
+    store(to_floats(quotient, d), f, values + i);
+  });
+}
+
+bool AddInt32Checked(std::byte* sum, const std::byte* payload, std::size_t count) {
+  return any_in_vectors(I(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto before = load(d, sum + i * 4), added = load(d, payload + i * 4);
+    const auto after = hn::Add(before, added);
+    store(after, d, sum + i * 4);
+    return overflow(after, before, added);
+  });
+}
+
+void CarryInt32(std::byte* high, const std::byte* sum, const std::byte* payload, std::size_t count) {
+  for_vectors(I(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<std::int16_t, decltype(d)> i16;
+    const auto after = load(d, sum + i * 4), added = load(d, payload + i * 4);
+    const auto overflowed = hn::Lt(overflow(after, hn::Sub(after, added), added), hn::Zero(d));
+    // What overflowed upward was not negative: 1; downward: -1.
+    const auto direction = hn::Or(hn::ShiftRight<31>(added), hn::Set(d, 1));
+    const auto carry = hn::DemoteTo(i16, hn::IfThenElseZero(overflowed, direction));
+    store(hn::Add(load(i16, high + i * 2), carry), i16, high + i * 2);
+  });
+}
+
+void AddInt16(std::byte* high, const std::byte* other, std::size_t count) {
+  for_vectors(hn::ScalableTag<std::int16_t>(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    store(hn::Add(load(d, high + i * 2), load(d, other + i * 2)), d, high + i * 2);
+  });
+}
+
+bool AllZero(const std::byte* bytes, std::size_t count) {
+  return !any_in_vectors(hn::ScalableTag<std::uint8_t>(), count,
+                         [=](auto d, std::size_t i) HWY_ATTR { return hn::Ne(load(d, bytes + i), hn::Zero(d)); });
+}
+
+bool AddInt32Saturating(std::byte* sum, const std::byte* payload, std::size_t count) {
+  constexpr std::int32_t largest = std::numeric_limits<std::int32_t>::max();
+  return any_in_vectors(I(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto most = hn::Set(d, largest), least = hn::Set(d, -largest - 1);
+    const auto before = load(d, sum + i * 4), added = load(d, payload + i * 4);
+    const auto after = hn::Add(before, added);
+    const auto is_end = [=](auto v) HWY_ATTR { return hn::Or(hn::Eq(v, most), hn::Eq(v, least)); };
+    const auto overflowed = hn::Lt(overflow(after, before, added), hn::Zero(d));
+    const auto end = hn::Xor(most, hn::ShiftRight<31>(before));  // the one on this side of 0: most ^ -1 is least
+    const auto held = hn::IfThenElse(hn::Or(overflowed, is_end(before)), end, after);
+    store(held, d, sum + i * 4);
+    return is_end(held);
+  });
+}
+
+void AddFloats(double* sum, const std::byte* payload, std::size_t count) {
+  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<float, decltype(d)> f;
+    store(hn::Add(load(d, sum + i), hn::PromoteTo(d, load(f, payload + i * 4))), d, sum + i);
+  });
+}
+
+void RoundToFloats(std::byte* payload, const double* sum, std::size_t count) {
+  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<float, decltype(d)> f;
+    store(to_floats(load(d, sum + i), d), f, payload + i * 4);
+  });
+}
+
+void DivideFloats(float* values, const std::byte* payload, std::size_t count, double divisor) {
+  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<float, decltype(d)> f;
+    const auto value = hn::PromoteTo(d, load(f, payload + i * 4));
+    store(to_floats(hn::Div(value, hn::Set(d, divisor)), d), f, values + i);
+  });
+}
+
+}  // namespace netsum::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace netsum::kernels {
+
+HWY_EXPORT(QuantizeScaled);
+HWY_EXPORT(DequantizeScaled);
+HWY_EXPORT(AddInt32Checked);
+HWY_EXPORT(CarryInt32);
+HWY_EXPORT(AddInt16);
+HWY_EXPORT(AllZero);
+HWY_EXPORT(AddInt32Saturating);
+HWY_EXPORT(AddFloats);
+HWY_EXPORT(RoundToFloats);
+HWY_EXPORT(DivideFloats);
+
+bool quantize_scaled(std::byte* payload, const float* values, std::size_t count, double scale) {
+  return HWY_DYNAMIC_DISPATCH(QuantizeScaled)(payload, values, count, scale);
+}
+
+void dequantize_scaled(float* values, const std::byte* payload, std::size_t count, double scale, std::uint32_t divisor) {
+  HWY_DYNAMIC_DISPATCH(DequantizeScaled)(values, payload, count, scale * divisor);
+}
+
+bool add_int32_checked(std::byte* sum, const std::byte* payload, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(AddInt32Checked)(sum, payload, count);
+}
+
+void carry_int32(std::byte* high, const std::byte* sum, const std::byte* payload, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(CarryInt32)(high, sum, payload, count);
+}
+
+void add_int16(std::byte* high, const std::byte* other, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(AddInt16)(high, other, count);
+}
+
+bool all_zero(const std::byte* bytes, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(AllZero)(bytes, count);
+}
+
+bool add_int32_saturating(std::byte* sum, const std::byte* payload, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(AddInt32Saturating)(sum, payload, count);
+}
+
+void add_floats(double* sum, const std::byte* payload, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(AddFloats)(sum, payload, count);
+}
+
+void round_to_floats(std::byte* payload, const double* sum, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(RoundToFloats)(payload, sum, count);
+}
+
+void divide_floats(float* values, const std::byte* payload, std::size_t count, std::uint32_t divisor) {
+  if (divisor == 1) {
+    // A conversion to double and back would make a signaling NaN quiet.
+    if (count != 0) std::memcpy(values, payload, count * 4);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(DivideFloats)(values, payload, count, divisor);
+}
+
+}  // namespace netsum::kernels
+#endif
