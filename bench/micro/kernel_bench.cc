@@ -36,6 +36,15 @@ void add_int32(benchmark::State& state) {
   finish(state, b);
 }
 
+void add_int32_checked(benchmark::State& state) {
+  Buffers b(state);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(kernels::add_int32_checked(b.sum.data(), b.payload.data() + payload_at, b.count));
+    benchmark::ClobberMemory();
+  }
+  finish(state, b);
+}
+
 void scan_block(benchmark::State& state) {
   Buffers b(state);
   for (auto _ : state) benchmark::DoNotOptimize(kernels::scan_block(b.values.data(), b.count));
@@ -62,16 +71,40 @@ void dequantize(benchmark::State& state) {
   finish(state, b);
 }
 
+// ATP's scale. 1.5 times it fits, as gradients do.
+constexpr double scale = 1e8;
+
+void quantize_scaled(benchmark::State& state) {
+  Buffers b(state);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(kernels::quantize_scaled(b.payload.data() + payload_at, b.values.data(), b.count, scale));
+    benchmark::ClobberMemory();
+  }
+  finish(state, b);
+}
+
+void dequantize_scaled(benchmark::State& state) {
+  Buffers b(state);
+  for (auto _ : state) {
+    kernels::dequantize_scaled(b.values.data(), b.payload.data() + payload_at, b.count, scale, 3);
+    benchmark::ClobberMemory();
+  }
+  finish(state, b);
+}
+
 void checksum(benchmark::State& state) {
   Buffers b(state);
   for (auto _ : state) benchmark::DoNotOptimize(crc32c(b.payload));
   finish(state, b);
 }
 
-BENCHMARK(add_int32)->Arg(64)->Arg(256)->Arg(4096);
+BENCHMARK(add_int32)->Arg(62)->Arg(64)->Arg(256)->Arg(4096);
+BENCHMARK(add_int32_checked)->Arg(62)->Arg(64)->Arg(256)->Arg(4096);
 BENCHMARK(scan_block)->Arg(256);
 BENCHMARK(quantize)->Arg(256);
 BENCHMARK(dequantize)->Arg(256);
+BENCHMARK(quantize_scaled)->Arg(62)->Arg(256)->Arg(4096);
+BENCHMARK(dequantize_scaled)->Arg(62)->Arg(256)->Arg(4096);
 BENCHMARK(checksum)->Arg(64)->Arg(256)->Arg(4096);
 
 }  // namespace
