@@ -12,6 +12,7 @@ namespace netsum {
 struct RxView {
   std::span<const std::byte> bytes;
   Endpoint source;
+  bool congested = false;  // its IP header said CE (ECN, congestion experienced): a queue on the way was long
 };
 
 // Collects the datagrams of one batch. Nothing needs to leave before flush(), which the event loop calls after each batch.

@@ -22,7 +22,7 @@ class FakeNetwork::Port final : public Transport, private Sink {
       inbox_.pop_front();
     }
     for (const Datagram& datagram : received_) {
-      views_.push_back({datagram.bytes, datagram.source});
+      views_.push_back({datagram.bytes, datagram.source, datagram.congested});
       ++counters_.packets_received;
       counters_.wire_bytes_received += header_bytes(datagram.source) + datagram.bytes.size();
     }
@@ -39,6 +39,7 @@ class FakeNetwork::Port final : public Transport, private Sink {
   struct Datagram {
     Endpoint source;
     std::vector<std::byte> bytes;
+    bool congested = false;
   };
   // Written in place (`bytes`), or by reference until flush (`packet`, `to`), as callers of a real sink must expect.
   struct Outgoing {
@@ -67,7 +68,7 @@ class FakeNetwork::Port final : public Transport, private Sink {
     counters_.wire_bytes_sent += header_bytes(to) + bytes.size();
     // Nobody there: a wire takes it all the same.
     if (const auto port = network_.ports_.find(to); port != network_.ports_.end()) {
-      port->second->inbox_.push_back({address_, {bytes.begin(), bytes.end()}});
+      port->second->inbox_.push_back({address_, {bytes.begin(), bytes.end()}, network_.congested_.contains(to)});
     }
   }
 
@@ -94,6 +95,14 @@ std::unique_ptr<Transport> FakeNetwork::attach(Endpoint address) {
     throw Error(ErrorCode::refused, "the address " + to_string(address) + " is taken in this network");
   }
   return port;
+}
+
+void FakeNetwork::congest(const Endpoint& to, bool congested) {
+  if (congested) {
+    congested_.insert(to);
+  } else {
+    congested_.erase(to);
+  }
 }
 
 }  // namespace netsum::transport

@@ -1,6 +1,7 @@
 #include "transport/train_receiver.h"
 
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <netinet/udp.h>
 
 #include <algorithm>
@@ -20,6 +21,31 @@ constexpr std::size_t buffer_stride = buffer_bytes + 1088;
 constexpr std::size_t trains_per_call = 16;
 constexpr std::size_t datagrams_per_call = 64;  // without trains
 constexpr std::size_t max_segments = 128;       // in one train, in newer kernels
+
+struct TrainNotes {
+  std::size_t segment = 0;  // bytes; 0: it is one datagram
+  bool congested = false;   // each of its datagrams: the kernel joins none whose IP headers differ in that
+};
+
+// What the kernel says of a train, beside its bytes. Not const, because CMSG_NXTHDR takes it so; it is only read.
+TrainNotes notes_of(msghdr& header) {
+  TrainNotes notes;
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+    const auto is = [&](int level, int type) { return control->cmsg_level == level && control->cmsg_type == type; };
+    const auto read = [&](auto value) {
+      std::memcpy(&value, CMSG_DATA(control), sizeof value);
+      return value;
+    };
+    if (is(SOL_UDP, UDP_GRO)) {
+      notes.segment = static_cast<std::size_t>(std::max(read(int{}), 0));
+    } else if (is(IPPROTO_IP, IP_TOS)) {
+      notes.congested = IPTOS_ECN(read(std::uint8_t{})) == IPTOS_ECN_CE;
+    } else if (is(IPPROTO_IPV6, IPV6_TCLASS)) {
+      notes.congested = IPTOS_ECN(read(int{})) == IPTOS_ECN_CE;
+    }
+  }
+  return notes;
+}
 
 }  // namespace
 
@@ -60,25 +86,20 @@ std::span<const RxView> TrainReceiver::receive() {
   return views_;
 }
 
-void TrainReceiver::split(const msghdr& header, const Message& message, std::size_t bytes) {
+void TrainReceiver::split(msghdr& header, const Message& message, std::size_t bytes) {
   if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     ++counters_.truncated;
     return;
   }
-  std::size_t segment = bytes;
-  const cmsghdr* control = CMSG_FIRSTHDR(&header);
-  if (control != nullptr && control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
-    int value = 0;
-    std::memcpy(&value, CMSG_DATA(control), sizeof value);
-    if (value > 0) segment = static_cast<std::size_t>(value);
-  }
+  const TrainNotes notes = notes_of(header);
+  const std::size_t segment = notes.segment > 0 ? notes.segment : bytes;
   const Endpoint source = endpoint_of(message.source);
   const auto* data = static_cast<const std::byte*>(message.buffer.iov_base);
   const std::size_t headers = header_bytes(source);
   std::size_t begin = 0;
   do {  // once for a datagram of no bytes
     const std::size_t length = std::min(segment, bytes - begin);
-    views_.push_back({{data + begin, length}, source});
+    views_.push_back({{data + begin, length}, source, notes.congested});
     counters_.wire_bytes_received += headers + length;
     begin += length;
   } while (begin < bytes);

@@ -26,10 +26,11 @@ class TrainReceiver {
   struct Message {
     iovec buffer{};
     sockaddr_storage source{};
-    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int))] = {};
+    // of the train: how long its segments are, and its IP header's type of service (IPv4: a byte) or traffic class (an int)
+    alignas(cmsghdr) std::byte control[2 * CMSG_SPACE(sizeof(int))] = {};
   };
 
-  void split(const msghdr& header, const Message& message, std::size_t bytes);
+  void split(msghdr& header, const Message& message, std::size_t bytes);
 
   int descriptor_;
   Counters& counters_;

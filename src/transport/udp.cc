@@ -1,6 +1,7 @@
 #include "transport/udp.h"
 
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -60,6 +61,15 @@ std::string size_buffer(int socket, int forced, int plain, const char* sysctl, s
          " were asked for, so bursts will be lost; raise it with: sysctl -w " + sysctl + "=" + std::to_string(wanted);
 }
 
+// On a socket of IPv6 both families' options: its IPv4 datagrams are sent and reported as those of an IPv4 socket.
+void use_ecn(int socket, bool ipv6) {
+  const bool done = set_option(socket, IPPROTO_IP, IP_TOS, IPTOS_ECN_ECT0) &&
+                    set_option(socket, IPPROTO_IP, IP_RECVTOS, 1) &&
+                    (!ipv6 || (set_option(socket, IPPROTO_IPV6, IPV6_TCLASS, IPTOS_ECN_ECT0) &&
+                               set_option(socket, IPPROTO_IPV6, IPV6_RECVTCLASS, 1)));
+  if (!done) throw Error(ErrorCode::refused, "cannot use ECN on a UDP socket: " + errno_text());
+}
+
 }  // namespace
 
 struct Udp::Impl {
@@ -68,6 +78,7 @@ struct Udp::Impl {
     sockaddr_storage address{};
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (ipv6) set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (options.ecn) use_ecn(descriptor, ipv6);  // before an address, and so before any datagram
     socklen_t size =
         to_sockaddr(is_unspecified(options.bind) ? Endpoint{.port = options.bind.port} : options.bind, ipv6, address);
     if (size == 0) {

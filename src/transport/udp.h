@@ -20,11 +20,14 @@ struct UdpOptions {
   std::optional<Endpoint> peer{};      // connects the socket: the kernel then drops datagrams of others
   std::size_t buffer_bytes = 8 << 20;  // asked of the kernel, each way
   bool segmentation = true;            // false: as on a kernel without UDP_SEGMENT and UDP_GRO
+  // Sends every datagram as ECT(0), so that queues on the way mark it where they would drop it, and says of what it receives
+  // which was marked (RxView::congested). Off, because marks that nobody answers to are worse than drops.
+  bool ecn = false;
 };
 
 class Udp final : public Transport {
  public:
-  // Throws Error: refused (address in use, no such family), bad_argument (families differ), unreachable (no route).
+  // Throws Error: refused (address in use, no such family, no ECN), bad_argument (families differ), unreachable (no route).
   explicit Udp(const UdpOptions& options);
   ~Udp() override;
 

@@ -42,6 +42,7 @@ struct Kernel {
   struct Filled {
     const std::byte* begin;
     std::size_t bytes, segment;
+    bool congested;
   };
   std::vector<Filled> filled;
 
@@ -125,22 +126,37 @@ extern "C" int __wrap_recvmmsg(int, mmsghdr* messages, unsigned count, int, time
     std::memcpy(header.msg_name, &name, sizeof name);
     header.msg_namelen = name.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     header.msg_flags = input.PickValueInArray<int>({0, 0, 0, 0, 0, MSG_TRUNC, MSG_CTRUNC});
-    const int value = input.PickValueInArray<int>({0, -1, 1, 1000, 1472, 65535, 70000});
     std::size_t segment = bytes;
-    fuzz::check(header.msg_controllen >= CMSG_SPACE(sizeof value), "room for a segment's length");
-    switch (input.ConsumeIntegralInRange<int>(0, 3)) {
-      case 0:
-        header.msg_controllen = 0;
-        break;
-      case 1:  // control data that nobody asked for
-        *CMSG_FIRSTHDR(&header) = {CMSG_LEN(sizeof value), SOL_SOCKET, SO_RXQ_OVFL};
-        break;
-      default:
-        *CMSG_FIRSTHDR(&header) = {CMSG_LEN(sizeof value), SOL_UDP, UDP_GRO};
-        std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), &value, sizeof value);
-        if (value > 0) segment = static_cast<std::size_t>(value);
+    bool congested = false;
+    fuzz::check(header.msg_controllen >= 2 * CMSG_SPACE(sizeof(int)), "room for a segment's length and a traffic class");
+    header.msg_controllen = 0;
+    const auto note = [&](int level, int type, auto value) {
+      std::byte* const place = static_cast<std::byte*>(header.msg_control) + header.msg_controllen;
+      const cmsghdr head{CMSG_LEN(sizeof value), level, type};
+      std::memcpy(place, &head, sizeof head);
+      std::memcpy(place + CMSG_LEN(0), &value, sizeof value);
+      header.msg_controllen += CMSG_SPACE(sizeof value);
+    };
+    for (int left = input.ConsumeIntegralInRange<int>(0, 2); left > 0; --left) {  // in any order; the last of a kind counts
+      const int kind = input.ConsumeIntegralInRange<int>(0, 4);
+      const auto tos = input.ConsumeIntegral<std::uint8_t>();
+      if (kind == 0) {  // control data that nobody asked for
+        note(SOL_SOCKET, SO_RXQ_OVFL, int{tos});
+      } else if (kind == 1) {
+        note(IPPROTO_IP, IP_TOS, tos);
+        congested = tos % 4 == 3;
+      } else if (kind == 2) {
+        note(IPPROTO_IPV6, IPV6_TCLASS, int{tos});
+        congested = tos % 4 == 3;
+      } else {
+        const int value = input.PickValueInArray<int>({0, -1, 1, 1000, 1472, 65535, 70000});
+        note(SOL_UDP, UDP_GRO, value);
+        segment = value > 0 ? static_cast<std::size_t>(value) : bytes;
+      }
     }
-    if (header.msg_flags == 0) kernel.filled.push_back({static_cast<const std::byte*>(buffer.iov_base), bytes, segment});
+    if (header.msg_flags == 0) {
+      kernel.filled.push_back({static_cast<const std::byte*>(buffer.iov_base), bytes, segment, congested});
+    }
   }
   return static_cast<int>(taken);
 }
@@ -216,6 +232,7 @@ void receive(FuzzedDataProvider& input) {
         const RxView& view = views[next++];
         fuzz::check(view.bytes.data() == one.begin + begin && view.bytes.size() == std::min(one.segment, one.bytes - begin),
                     "a train is cut where its segments end");
+        fuzz::check(view.congested == one.congested, "each datagram of a train is as congested as the train");
         begin += view.bytes.size();
       } while (begin < one.bytes);
     }

@@ -237,6 +237,35 @@ TEST(FakeNetwork, RefusesAnAddressThatIsTaken) {
   EXPECT_NE(network.attach(resolve("10.0.0.1:0"))->local(), network.attach(resolve("10.0.0.1:0"))->local());
 }
 
+TEST(FakeNetwork, MarksWhatGoesToACongestedAddress) {
+  FakeNetwork network;
+  const auto from = network.attach(resolve("10.0.0.1:0"));
+  const auto to = network.attach(resolve("10.0.0.2:7170")), other = network.attach(resolve("10.0.0.2:7171"));
+  const std::vector<Endpoint> both = {to->local(), other->local()};
+  const auto arrives_congested = [&](Transport& at) {
+    const std::vector<Received> all = collect(at, 2);
+    EXPECT_EQ(all.size(), 2u);
+    EXPECT_EQ(all.front().congested, all.back().congested);
+    return all.front().congested;
+  };
+  const auto send = [&] {
+    for (const Endpoint& one : both) write(from->sink(), one, pattern(10, 1));
+    const Bytes packet = pattern(10, 2);
+    from->sink().multicast(packet, both);
+    from->sink().flush();
+  };
+  send();
+  EXPECT_FALSE(arrives_congested(*to));
+  EXPECT_FALSE(arrives_congested(*other));
+  network.congest(to->local());
+  send();
+  network.congest(to->local(), false);  // too late for what was sent
+  EXPECT_TRUE(arrives_congested(*to));
+  EXPECT_FALSE(arrives_congested(*other));
+  send();
+  EXPECT_FALSE(arrives_congested(*to));
+}
+
 TEST(FakeNetwork, ForgetsWhoLeft) {
   FakeNetwork network;
   const auto from = network.attach(resolve("10.0.0.1:0"));

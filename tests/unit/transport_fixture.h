@@ -19,6 +19,7 @@ using Bytes = std::vector<std::byte>;
 struct Received {
   Endpoint source;
   Bytes bytes;
+  bool congested = false;
 };
 
 // Content that differs between any two datagrams of a test, and within one.
@@ -41,7 +42,7 @@ inline std::vector<Received> collect(Transport& transport, std::size_t count) {
   std::vector<Received> all;
   while (all.size() < count) {
     const std::span<const RxView> views = transport.receive();
-    for (const RxView& view : views) all.push_back({view.source, {view.bytes.begin(), view.bytes.end()}});
+    for (const RxView& view : views) all.push_back({view.source, {view.bytes.begin(), view.bytes.end()}, view.congested});
     if (!views.empty()) continue;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (transport.descriptor() < 0 || left.count() <= 0) break;

@@ -96,5 +96,17 @@ TEST(Lossy, SendsAndNamesItselfAsWhatItWraps) {
   EXPECT_EQ(from.counters().packets_sent, 1u);
 }
 
+TEST(Lossy, HandsOnWhatTheNetworkSays) {
+  FakeNetwork network;
+  const auto from = network.attach(resolve("10.0.0.1:0"));
+  Lossy to(network.attach(resolve("10.0.0.2:0")), 0.5, 1, 0);
+  network.congest(to.local());
+  for (std::size_t i = 0; i < 50; ++i) write(from->sink(), to.local(), pattern(4, i));
+  from->sink().flush();
+  const auto views = to.receive();
+  EXPECT_FALSE(views.empty());
+  for (const RxView& view : views) EXPECT_TRUE(view.congested);
+}
+
 }  // namespace
 }  // namespace netsum::transport

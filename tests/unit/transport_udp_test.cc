@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <memory>
 
 #include "netsum/error.h"
@@ -218,6 +219,194 @@ TEST(Udp, DualStackSocketTakesIpv4) {
   EXPECT_EQ(collect(from, 61).size(), 61u);
   EXPECT_EQ(to->counters().wire_bytes_sent, 61u * 1042);
 }
+
+// A socket without the code under test: sends what it is told with any type of service (IPv6: traffic class), and says with
+// which its datagrams came.
+class PlainSocket {
+ public:
+  explicit PlainSocket(const Endpoint& bind)
+      : ipv6_(!is_ipv4(bind)), socket_(::socket(ipv6_ ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0)) {
+    sockaddr_storage address{};
+    const socklen_t size = to_sockaddr(bind, ipv6_, address);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    const int on = 1;
+    EXPECT_EQ(::setsockopt(socket_, level(), ipv6_ ? IPV6_RECVTCLASS : IP_RECVTOS, &on, sizeof on), 0);
+  }
+  ~PlainSocket() { ::close(socket_); }
+  PlainSocket(const PlainSocket&) = delete;
+  PlainSocket& operator=(const PlainSocket&) = delete;
+
+  [[nodiscard]] Endpoint local() const {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    return endpoint_of(address);
+  }
+
+  // As a train of segments, or as one datagram (`segment` 0).
+  void send(const Endpoint& to, Bytes bytes, int tos, std::uint16_t segment = 0) const {
+    sockaddr_storage address{};
+    iovec piece{bytes.data(), bytes.size()};
+    Control control{};
+    msghdr header{};
+    header.msg_name = &address;
+    header.msg_namelen = to_sockaddr(to, ipv6_, address);
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.bytes;
+    header.msg_controllen = segment == 0 ? CMSG_SPACE(sizeof tos) : sizeof control.bytes;
+    cmsghdr* note = CMSG_FIRSTHDR(&header);
+    *note = {CMSG_LEN(sizeof tos), level(), type()};
+    std::memcpy(CMSG_DATA(note), &tos, sizeof tos);
+    if (segment != 0) {
+      note = CMSG_NXTHDR(&header, note);
+      *note = {CMSG_LEN(sizeof segment), SOL_UDP, UDP_SEGMENT};
+      std::memcpy(CMSG_DATA(note), &segment, sizeof segment);
+    }
+    EXPECT_EQ(::sendmsg(socket_, &header, 0), static_cast<ssize_t>(bytes.size()));
+  }
+
+  // Of the next datagram; -1 if none comes in time.
+  [[nodiscard]] int receive_tos() const {
+    Bytes bytes(65536);
+    iovec piece{bytes.data(), bytes.size()};
+    Control control{};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.bytes;
+    header.msg_controllen = sizeof control.bytes;
+    pollfd readable{socket_, POLLIN, 0};
+    ::poll(&readable, 1, 5000);
+    if (::recvmsg(socket_, &header, 0) < 0) return -1;
+    const cmsghdr* note = CMSG_FIRSTHDR(&header);
+    if (note == nullptr || note->cmsg_level != level() || note->cmsg_type != type()) return -1;
+    if (!ipv6_) return *CMSG_DATA(note);
+    int traffic_class = -1;
+    std::memcpy(&traffic_class, CMSG_DATA(note), sizeof traffic_class);
+    return traffic_class;
+  }
+
+ private:
+  struct Control {
+    alignas(cmsghdr) std::byte bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint16_t))];
+  };
+  [[nodiscard]] int level() const { return ipv6_ ? IPPROTO_IPV6 : IPPROTO_IP; }
+  [[nodiscard]] int type() const { return ipv6_ ? IPV6_TCLASS : IP_TOS; }
+
+  bool ipv6_;
+  int socket_;
+};
+
+struct Path {
+  const char* name;
+  const char* bind;  // of the transport
+  const char* host;  // as which it and its peer see each other
+};
+
+class UdpEcn : public testing::TestWithParam<Path> {
+ protected:
+  static constexpr int not_ect = 0, ect1 = 1, ect0 = 2, ce = 3;
+  static constexpr int expedited = 0xb8;  // the other six bits are none of ECN's business
+
+  void SetUp() override {
+    try {
+      const Udp without_ecn(options(false));
+      ASSERT_EQ(is_ipv4(without_ecn.local()), is_ipv4(options().bind));
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  static UdpOptions options(bool ecn = true) {
+    const Endpoint bind = resolve(GetParam().bind + std::string(":0"));
+    return {.bind = bind, .ipv6 = !is_ipv4(bind), .ecn = ecn};
+  }
+  static Endpoint peer_address() { return resolve(GetParam().host + std::string(":0")); }
+  static Endpoint address_of(const Udp& udp) {
+    Endpoint address = peer_address();
+    address.port = udp.local().port;
+    return address;
+  }
+  static bool has_trains() {
+    const TrainLengths probe;
+    return probe.coalesces;
+  }
+};
+
+TEST_P(UdpEcn, SaysWhichDatagramsWereMarked) {
+  const PlainSocket from(peer_address());
+  Udp to(options());
+  const std::vector<int> all_tos = {ce, ect0, ce, ce, not_ect, ect1, ce | expedited, ect0 | expedited, ce};
+  for (std::size_t i = 0; i < all_tos.size(); ++i) from.send(address_of(to), pattern(100, i), all_tos[i]);
+  const std::vector<Received> all = collect(to, all_tos.size());
+  ASSERT_EQ(all.size(), all_tos.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].bytes, pattern(100, i));
+    EXPECT_EQ(all[i].congested, (all_tos[i] & 3) == ce) << all_tos[i];
+  }
+}
+
+TEST_P(UdpEcn, SaysItOfEveryDatagramOfATrain) {
+  if (!has_trains()) GTEST_SKIP() << "this kernel has no segment trains";
+  constexpr std::size_t trains = 7, datagrams = 10, bytes = 1000;
+  for (const bool coalescing : {true, false}) {
+    const PlainSocket from(peer_address());
+    UdpOptions receiver = options();
+    receiver.segmentation = coalescing;
+    Udp to(receiver);
+    for (std::size_t i = 0; i < trains; ++i)
+      from.send(address_of(to), pattern(datagrams * bytes - 1, i), i % 3 == 0 ? ce : ect0, bytes);
+    const std::vector<Received> all = collect(to, trains * datagrams);
+    ASSERT_EQ(all.size(), trains * datagrams);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(all[i].bytes.size(), i % datagrams == datagrams - 1 ? bytes - 1 : bytes);
+      EXPECT_EQ(all[i].congested, i / datagrams % 3 == 0) << "datagram " << i;
+    }
+    EXPECT_EQ(to.counters().truncated, 0u);
+  }
+}
+
+TEST_P(UdpEcn, SendsEverythingEcnCapable) {
+  const PlainSocket a(peer_address()), b(peer_address());
+  const std::vector<Endpoint> group = {a.local(), b.local()};
+  const Bytes packet = pattern(500, 1);
+  for (const bool trains : {true, false}) {
+    UdpOptions sender = options();
+    sender.segmentation = trains;
+    Udp from(sender);
+    write(from.sink(), a.local(), pattern(100, 0));
+    from.sink().flush();
+    for (std::size_t i = 0; i < 5; ++i) write(from.sink(), a.local(), pattern(200, i));
+    for (std::size_t i = 0; i < 5; ++i) from.sink().multicast(packet, group);
+    from.sink().flush();
+    for (std::size_t i = 0; i < 11; ++i) ASSERT_EQ(a.receive_tos(), ect0);
+    for (std::size_t i = 0; i < 5; ++i) ASSERT_EQ(b.receive_tos(), ect0);
+
+    sender.peer = a.local();
+    Udp connected(sender);
+    write(connected.sink(), a.local(), pattern(100, 0));
+    connected.sink().flush();
+    ASSERT_EQ(a.receive_tos(), ect0);
+  }
+}
+
+TEST_P(UdpEcn, IsOffUnlessAskedFor) {
+  const PlainSocket peer(peer_address());
+  Udp udp(options(false));
+  write(udp.sink(), peer.local(), pattern(100, 0));
+  udp.sink().flush();
+  EXPECT_EQ(peer.receive_tos(), not_ect);
+  peer.send(address_of(udp), pattern(100, 0), ce);
+  const std::vector<Received> all = collect(udp, 1);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_FALSE(all[0].congested);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, UdpEcn,
+                         testing::Values(Path{"ipv4", "127.0.0.1", "127.0.0.1"}, Path{"ipv6", "[::1]", "[::1]"},
+                                         Path{"dual_stack_ipv4", "[::]", "127.0.0.1"},
+                                         Path{"dual_stack_ipv6", "[::]", "[::1]"}),
+                         [](const auto& parameter) { return std::string(parameter.param.name); });
 
 TEST(Udp, SaysWhyItCannotBind) {
   Udp first({.bind = loopback()});
