@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "netsum/error.h"
 #include "transport/addresses.h"
@@ -32,6 +33,10 @@ class FakeNetwork::Port final : public Transport, private Sink {
   int descriptor() const override { return -1; }
   Endpoint local() const override { return address_; }
   Counters counters() const override { return counters_; }
+  std::uint64_t queued_bytes() const override {
+    return std::accumulate(inbox_.begin(), inbox_.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, const Datagram& datagram) { return sum + datagram.bytes.size(); });
+  }
 
  private:
   static constexpr std::size_t batch = 64;  // datagrams that one receive() returns

@@ -44,6 +44,7 @@ class Lossy final : public Transport {
     counters.dropped_injected = dropped_;
     return counters;
   }
+  std::uint64_t queued_bytes() const override { return inner_->queued_bytes(); }
 
  private:
   // splitmix64's finalizer: a counter-based generator

@@ -2,6 +2,9 @@
 //
 // A transport belongs to one thread. The event loop polls descriptor(), calls receive(), hands the views to a protocol,
 // which writes into sink(), then sink().flush().
+//
+// Two signs of congestion come with it: that a queue on the way was long (RxView::congested, from the IP header, where both
+// ends use ECN), and how long the own queue is (queued_bytes()).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +38,11 @@ class Transport {
   [[nodiscard]] virtual int descriptor() const = 0;
   [[nodiscard]] virtual Endpoint local() const = 0;  // with the real port, and the real address once connected
   [[nodiscard]] virtual Counters counters() const = 0;
+
+  // What waits for receive(), in bytes of what bounds it: of an in-memory network the datagrams', of a kernel's socket those
+  // of the buffers that hold them, which are more. A kernel may count what was received lately until its queue is empty, up
+  // to a quarter of the whole buffer. A system call, so for once a batch and not once a datagram.
+  [[nodiscard]] virtual std::uint64_t queued_bytes() const = 0;
 };
 
 }  // namespace netsum::transport

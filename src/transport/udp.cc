@@ -1,11 +1,13 @@
 #include "transport/udp.h"
 
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -126,6 +128,12 @@ int Udp::descriptor() const {
 }
 Counters Udp::counters() const {
   return impl_->counters;
+}
+std::uint64_t Udp::queued_bytes() const {
+  std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
+  socklen_t size = sizeof memory;
+  ::getsockopt(impl_->socket.descriptor, SOL_SOCKET, SO_MEMINFO, memory.data(), &size);
+  return memory[SK_MEMINFO_RMEM_ALLOC];
 }
 std::string Udp::buffer_warning() const {
   return impl_->warning;

@@ -36,6 +36,7 @@ class Udp final : public Transport {
   int descriptor() const override;
   Endpoint local() const override;
   Counters counters() const override;
+  std::uint64_t queued_bytes() const override;
 
   [[nodiscard]] std::uint32_t mtu() const;           // of the path to the peer, IP headers included; 1500 without a peer
   [[nodiscard]] std::string buffer_warning() const;  // empty, or what the kernel gave less and the sysctl that raises it

@@ -122,6 +122,20 @@ TEST_P(EveryTransport, DeliversMoreThanTheSendArena) {
   EXPECT_EQ(received, 60u);
 }
 
+TEST_P(EveryTransport, SaysHowMuchWaits) {
+  const auto from = sender(), to = receiver();
+  EXPECT_EQ(to->queued_bytes(), 0u);
+  constexpr std::size_t rounds = 3, datagrams = 10, bytes = 1000;
+  for (std::size_t round = 1; round <= rounds; ++round) {
+    for (std::size_t i = 0; i < datagrams; ++i) write(from->sink(), to->local(), pattern(bytes, i));
+    from->sink().flush();
+    EXPECT_TRUE(eventually([&] { return to->queued_bytes() >= round * datagrams * bytes; })) << to->queued_bytes();
+  }
+  EXPECT_EQ(from->queued_bytes(), 0u);
+  EXPECT_EQ(collect(*to, rounds * datagrams).size(), rounds * datagrams);
+  EXPECT_EQ(to->queued_bytes(), 0u);
+}
+
 TEST_P(EveryTransport, SendsNothingTwice) {
   const auto from = sender(), to = receiver();
   write(from->sink(), to->local(), pattern(10, 1));
@@ -264,6 +278,17 @@ TEST(FakeNetwork, MarksWhatGoesToACongestedAddress) {
   EXPECT_FALSE(arrives_congested(*other));
   send();
   EXPECT_FALSE(arrives_congested(*to));
+}
+
+TEST(FakeNetwork, CountsTheBytesThatWait) {
+  FakeNetwork network;
+  const auto from = network.attach(resolve("10.0.0.1:0")), to = network.attach(resolve("10.0.0.2:0"));
+  for (const std::size_t size : {100, 0, 30}) write(from->sink(), to->local(), pattern(size, 1));
+  EXPECT_EQ(to->queued_bytes(), 0u);  // not flushed
+  from->sink().flush();
+  EXPECT_EQ(to->queued_bytes(), 130u);
+  EXPECT_EQ(to->receive().size(), 3u);
+  EXPECT_EQ(to->queued_bytes(), 0u);
 }
 
 TEST(FakeNetwork, ForgetsWhoLeft) {

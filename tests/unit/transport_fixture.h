@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "transport/transport.h"
@@ -50,6 +51,18 @@ inline std::vector<Received> collect(Transport& transport, std::size_t count) {
     ::poll(&readable, 1, static_cast<int>(left.count()));
   }
   return all;
+}
+
+// Asks until it is so; false if it does not become so in time.
+template <class Condition>
+bool eventually(Condition condition) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(5);
+  while (!condition()) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 }  // namespace netsum::transport

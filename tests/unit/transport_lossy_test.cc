@@ -103,9 +103,11 @@ TEST(Lossy, HandsOnWhatTheNetworkSays) {
   network.congest(to.local());
   for (std::size_t i = 0; i < 50; ++i) write(from->sink(), to.local(), pattern(4, i));
   from->sink().flush();
+  EXPECT_EQ(to.queued_bytes(), 200u);
   const auto views = to.receive();
   EXPECT_FALSE(views.empty());
   for (const RxView& view : views) EXPECT_TRUE(view.congested);
+  EXPECT_EQ(to.queued_bytes(), 0u);
 }
 
 }  // namespace
