@@ -34,7 +34,7 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
     Lane& lane = lanes_[i];
     views.clear();
     for (const Datagram& datagram : datagrams) {
-      if (datagram.to.port == aggregator_port + i) views.push_back({datagram.bytes, datagram.from});
+      if (datagram.to.port == aggregator_port + i) views.push_back(view_of(datagram));
     }
     if (!views.empty()) lane.lane->on_packets(views, now, *lane.sink);
     if (now >= lane.lane->next_timeout()) lane.lane->on_timer(now, *lane.sink);

@@ -97,6 +97,11 @@ class Host {
   HostId id_;
 };
 
+// What a protocol sees of it; valid as long as the datagram.
+[[nodiscard]] inline RxView view_of(const Datagram& datagram) {
+  return {datagram.bytes, datagram.from, datagram.marked};
+}
+
 [[nodiscard]] Endpoint endpoint_of(HostId host, std::uint16_t port);
 [[nodiscard]] HostId host_of(const Endpoint& endpoint);
 

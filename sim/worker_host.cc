@@ -56,7 +56,7 @@ void WorkerHost::begin(Time now) {
 
 void WorkerHost::probe(std::span<const Datagram> datagrams, Time now) {
   std::vector<RxView> views;
-  for (const Datagram& datagram : datagrams) views.push_back({datagram.bytes, datagram.from});
+  for (const Datagram& datagram : datagrams) views.push_back(view_of(datagram));
   bool done = true;
   for (Site& site : sites_) {
     if (site.probe->done()) continue;
@@ -217,7 +217,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
   for (Lane& lane : lanes_) {
     views.clear();
     for (const Datagram& datagram : datagrams) {
-      if (datagram.to == lane.self) views.push_back({datagram.bytes, datagram.from});
+      if (datagram.to == lane.self) views.push_back(view_of(datagram));
     }
     if (!views.empty()) lane.lane->on_packets(views, now, *lane.sink);
     if (now >= lane.lane->next_timeout()) lane.lane->on_timer(now, *lane.sink);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "sim/cluster.h"
@@ -119,6 +120,98 @@ std::pair<int, std::string> failures(Profile profile, const Protocol& protocol) 
 
 TEST(Cluster, WithoutABugNothingFails) {
   EXPECT_EQ(0, failures(Profile::lossy, Wrapped()).first);
+}
+
+// What a part of the protocol was handed, and how much of it the network had marked.
+struct Handed {
+  std::uint64_t datagrams = 0, congested = 0;
+  void count(std::span<const RxView> packets) {
+    datagrams += packets.size();
+    congested += static_cast<std::uint64_t>(std::ranges::count_if(packets, &RxView::congested));
+  }
+};
+
+class CountedAggregatorLane final : public AggregatorLane {
+ public:
+  CountedAggregatorLane(std::unique_ptr<AggregatorLane> inner, Handed& handed) : inner_(std::move(inner)), handed_(handed) {}
+  void start_job(const session::StartJob& start, std::size_t lane, bool agreed) override {
+    inner_->start_job(start, lane, agreed);
+  }
+  void stop_job(std::uint64_t epoch) override { inner_->stop_job(epoch); }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+    handed_.count(packets);
+    inner_->on_packets(packets, now, sink);
+  }
+  void on_timer(Time now, Sink& sink) override { inner_->on_timer(now, sink); }
+  [[nodiscard]] Time next_timeout() const override { return inner_->next_timeout(); }
+  void check() const override { inner_->check(); }
+  [[nodiscard]] std::size_t jobs() const override { return inner_->jobs(); }
+  void count_events(Tally& tally) const override { inner_->count_events(tally); }
+
+ private:
+  std::unique_ptr<AggregatorLane> inner_;
+  Handed& handed_;
+};
+
+class CountedWorkerLane final : public LaneAround {
+ public:
+  CountedWorkerLane(std::unique_ptr<WorkerLane> inner, Handed& handed) : LaneAround(std::move(inner)), handed_(handed) {}
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+    handed_.count(packets);
+    LaneAround::on_packets(packets, now, sink);
+  }
+
+ private:
+  Handed& handed_;
+};
+
+class CountedProbe final : public PathProbe {
+ public:
+  CountedProbe(std::unique_ptr<PathProbe> inner, Handed& handed) : inner_(std::move(inner)), handed_(handed) {}
+  void start(Time now, Sink& sink) override { inner_->start(now, sink); }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+    handed_.count(packets);
+    inner_->on_packets(packets, now, sink);
+  }
+  void on_timer(Time now, Sink& sink) override { inner_->on_timer(now, sink); }
+  [[nodiscard]] Time next_timeout() const override { return inner_->next_timeout(); }
+  [[nodiscard]] bool done() const override { return inner_->done(); }
+  [[nodiscard]] std::optional<std::uint32_t> slots() const override { return inner_->slots(); }
+
+ private:
+  std::unique_ptr<PathProbe> inner_;
+  Handed& handed_;
+};
+
+class Counted final : public Wrapped {
+ public:
+  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override {
+    return std::make_unique<CountedAggregatorLane>(Wrapped::aggregator_lane(), aggregators);
+  }
+  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+    return std::make_unique<CountedWorkerLane>(Wrapped::worker_lane(plan), workers);
+  }
+  [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator, std::uint32_t elements) const override {
+    return std::make_unique<CountedProbe>(Wrapped::path_probe(aggregator, elements), probes);
+  }
+
+  mutable Handed aggregators, workers, probes;
+};
+
+TEST(Cluster, ProtocolsSeeWhichDatagramsTheNetworkMarked) {
+  for (const bool marks : {true, false}) {
+    Scenario scenario = generate(settings(Profile::none), 1);
+    for (JobPlan& job : scenario.jobs) job.measured = true;
+    scenario.links.bytes_per_second = 100'000'000;
+    scenario.links.queue_bytes = UINT32_MAX;
+    scenario.links.mark_bytes = marks ? 0 : UINT32_MAX;  // whatever has to wait, or nothing
+    const Counted protocol;
+    EXPECT_EQ("", run(scenario, {nullptr, nullptr, &protocol}).failure);
+    for (const Handed* handed : {&protocol.aggregators, &protocol.workers, &protocol.probes}) {
+      EXPECT_GT(handed->datagrams, handed->congested);
+      EXPECT_EQ(marks, handed->congested > 0);
+    }
+  }
 }
 
 // One rank's values reach the lane with a bit flipped.
