@@ -1,4 +1,4 @@
-// A set of up to 256 ranks.
+// Sets of ranks as bits.
 #pragma once
 
 #include <array>
@@ -9,13 +9,18 @@ namespace netsum {
 
 inline constexpr std::uint32_t max_world_size = 256;
 
-class RankSet {
+// Up to Capacity ranks, a multiple of 64.
+template <std::uint32_t Capacity>
+class BasicRankSet {
  public:
-  RankSet() = default;
+  static constexpr std::uint32_t word_count = Capacity / 64;
+  using Words = std::array<std::uint64_t, word_count>;
+
+  BasicRankSet() = default;
   // The ranks 0 ... count-1.
-  [[nodiscard]] static constexpr RankSet first(std::uint32_t count) {
-    RankSet set;
-    for (std::uint32_t word = 0; word < 4; ++word) {
+  [[nodiscard]] static constexpr BasicRankSet first(std::uint32_t count) {
+    BasicRankSet set;
+    for (std::uint32_t word = 0; word < word_count; ++word) {
       const std::uint32_t begin = word * 64;
       if (count >= begin + 64) {
         set.words_[word] = ~std::uint64_t{0};
@@ -29,32 +34,58 @@ class RankSet {
   [[nodiscard]] constexpr bool contains(std::uint32_t rank) const { return (words_[rank >> 6] >> (rank & 63) & 1) != 0; }
   constexpr void insert(std::uint32_t rank) { words_[rank >> 6] |= std::uint64_t{1} << (rank & 63); }
   constexpr void clear() { words_ = {}; }
-  [[nodiscard]] constexpr bool empty() const { return (words_[0] | words_[1] | words_[2] | words_[3]) == 0; }
+  [[nodiscard]] constexpr bool empty() const {
+    std::uint64_t any = 0;
+    for (const std::uint64_t word : words_) any |= word;
+    return any == 0;
+  }
   [[nodiscard]] constexpr std::uint32_t size() const {
     std::uint32_t sum = 0;
     for (const std::uint64_t word : words_) sum += static_cast<std::uint32_t>(std::popcount(word));
     return sum;
   }
-  [[nodiscard]] constexpr RankSet minus(const RankSet& other) const {
-    RankSet set;
-    for (std::uint32_t word = 0; word < 4; ++word) set.words_[word] = words_[word] & ~other.words_[word];
+  // The smallest rank in it; it is not empty.
+  [[nodiscard]] constexpr std::uint32_t front() const {
+    std::uint32_t word = 0;
+    while (words_[word] == 0) ++word;
+    return word * 64 + static_cast<std::uint32_t>(std::countr_zero(words_[word]));
+  }
+  [[nodiscard]] constexpr BasicRankSet minus(const BasicRankSet& other) const {
+    BasicRankSet set;
+    for (std::uint32_t word = 0; word < word_count; ++word) set.words_[word] = words_[word] & ~other.words_[word];
     return set;
   }
-  [[nodiscard]] constexpr RankSet united(const RankSet& other) const {
-    RankSet set;
-    for (std::uint32_t word = 0; word < 4; ++word) set.words_[word] = words_[word] | other.words_[word];
+  [[nodiscard]] constexpr BasicRankSet united(const BasicRankSet& other) const {
+    BasicRankSet set;
+    for (std::uint32_t word = 0; word < word_count; ++word) set.words_[word] = words_[word] | other.words_[word];
     return set;
   }
-  [[nodiscard]] constexpr const std::array<std::uint64_t, 4>& words() const { return words_; }
-  [[nodiscard]] static constexpr RankSet from_words(const std::array<std::uint64_t, 4>& words) {
-    RankSet set;
+  [[nodiscard]] constexpr bool intersects(const BasicRankSet& other) const {
+    std::uint64_t any = 0;
+    for (std::uint32_t word = 0; word < word_count; ++word) any |= words_[word] & other.words_[word];
+    return any != 0;
+  }
+  // Calls `what` with each rank, in order.
+  template <class What>
+  constexpr void for_each(What&& what) const {
+    for (std::uint32_t word = 0; word < word_count; ++word) {
+      for (std::uint64_t bits = words_[word]; bits != 0; bits &= bits - 1) {
+        what(word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits)));
+      }
+    }
+  }
+  [[nodiscard]] constexpr const Words& words() const { return words_; }
+  [[nodiscard]] static constexpr BasicRankSet from_words(const Words& words) {
+    BasicRankSet set;
     set.words_ = words;
     return set;
   }
-  bool operator==(const RankSet&) const = default;
+  bool operator==(const BasicRankSet&) const = default;
 
  private:
-  std::array<std::uint64_t, 4> words_{};
+  Words words_{};
 };
+
+using RankSet = BasicRankSet<max_world_size>;
 
 }  // namespace netsum

@@ -5,25 +5,12 @@
 
 #include "base/check.h"
 #include "kernels/kernels.h"
+#include "stream/tensor.h"
 
 namespace netsum::stream {
 namespace {
 
 using wire::block_elements;
-
-template <class T>
-[[nodiscard]] T* at(const Operation& operation, std::uint64_t offset) {
-  return static_cast<T*>(operation.data) + offset;
-}
-
-[[nodiscard]] std::byte* bytes_at(const Operation& operation, std::uint64_t word) {
-  return static_cast<std::byte*>(operation.data) + word * 4;
-}
-
-// A broadcast's last word may be partly outside the caller's memory.
-[[nodiscard]] std::size_t broadcast_bytes(const Operation& operation, std::uint64_t word, std::uint32_t words) {
-  return static_cast<std::size_t>(std::min<std::uint64_t>(std::uint64_t{words} * 4, operation.elements - word * 4));
-}
 
 }  // namespace
 
@@ -31,11 +18,11 @@ ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32
     : rank_(rank), world_size_(world_size), scratch_(stripe_elements) {}
 
 const float* ChunkCodec::floats(const Operation& operation, std::uint64_t offset, std::uint32_t elements) {
-  if (operation.dtype == DType::float32) return at<const float>(operation, offset);
+  if (operation.dtype == DType::float32) return tensor_at<const float>(operation, offset);
   if (operation.dtype == DType::float16) {
-    kernels::from_float16(scratch_.data(), at<const std::uint16_t>(operation, offset), elements);
+    kernels::from_float16(scratch_.data(), tensor_at<const std::uint16_t>(operation, offset), elements);
   } else {
-    kernels::from_bfloat16(scratch_.data(), at<const std::uint16_t>(operation, offset), elements);
+    kernels::from_bfloat16(scratch_.data(), tensor_at<const std::uint16_t>(operation, offset), elements);
   }
   return scratch_.data();
 }
@@ -57,12 +44,12 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
   NETSUM_CHECK(offset + elements <= wire_elements(operation));
   if (operation.collective == Collective::broadcast) {
     const std::size_t bytes = broadcast_bytes(operation, offset, elements);
-    std::memcpy(payload, bytes_at(operation, offset), bytes);
+    std::memcpy(payload, word_at(operation, offset), bytes);
     std::memset(payload + bytes, 0, std::size_t{elements} * 4 - bytes);
     return;
   }
   if (operation.dtype == DType::int32) {
-    std::memcpy(payload, bytes_at(operation, offset), std::size_t{elements} * 4);
+    std::memcpy(payload, word_at(operation, offset), std::size_t{elements} * 4);
     return;
   }
   const float* values = floats(operation, offset, elements);
@@ -84,17 +71,17 @@ void ChunkCodec::decode(const Operation& operation, std::uint64_t offset, std::u
   NETSUM_CHECK(offset + elements <= wire_elements(operation));
   if (operation.collective == Collective::broadcast) {
     if (operation.root != rank_) {
-      std::memcpy(bytes_at(operation, offset), payload, broadcast_bytes(operation, offset, elements));
+      std::memcpy(word_at(operation, offset), payload, broadcast_bytes(operation, offset, elements));
     }
     return;
   }
   const std::uint32_t divisor = operation.op == ReduceOp::avg ? world_size_ : 1;
   if (operation.dtype == DType::int32) {
-    std::memcpy(bytes_at(operation, offset), payload, std::size_t{elements} * 4);
-    if (divisor != 1) kernels::divide_int32(at<std::int32_t>(operation, offset), elements, divisor);
+    std::memcpy(word_at(operation, offset), payload, std::size_t{elements} * 4);
+    if (divisor != 1) kernels::divide_int32(tensor_at<std::int32_t>(operation, offset), elements, divisor);
     return;
   }
-  float* values = operation.dtype == DType::float32 ? at<float>(operation, offset) : scratch_.data();
+  float* values = operation.dtype == DType::float32 ? tensor_at<float>(operation, offset) : scratch_.data();
   for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
     const auto format = kernels::fixed_point(exponents[begin / block_elements], world_size_);
     const std::size_t count = std::min(block_elements, elements - begin);
@@ -105,9 +92,9 @@ void ChunkCodec::decode(const Operation& operation, std::uint64_t offset, std::u
     kernels::apply_nonfinite_masks(values, masks.data(), masks.data() + half, elements);
   }
   if (operation.dtype == DType::float16) {
-    kernels::to_float16(at<std::uint16_t>(operation, offset), values, elements);
+    kernels::to_float16(tensor_at<std::uint16_t>(operation, offset), values, elements);
   } else if (operation.dtype == DType::bfloat16) {
-    kernels::to_bfloat16(at<std::uint16_t>(operation, offset), values, elements);
+    kernels::to_bfloat16(tensor_at<std::uint16_t>(operation, offset), values, elements);
   }
 }
 

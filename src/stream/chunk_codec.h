@@ -26,12 +26,6 @@ class ChunkCodec {
   // Largest exponents of the blocks in [offset, offset + elements) of this rank's tensor; offset is a multiple of 256.
   void scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements, StripeExponents& out);
 
-  // Whether this rank has values to send: all but the root of a broadcast send an empty contribution.
-  [[nodiscard]] bool contributes(const Operation& operation) const {
-    return operation.collective == Collective::all_reduce ||
-           (operation.collective == Collective::broadcast && operation.root == rank_);
-  }
-
   // Elements [offset, offset + elements) as int32 into payload (4 * elements bytes) and, if not empty, masks.
   // `exponents`: the global ones of the blocks that the range touches, all in one block or starting at a block.
   void encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::uint8_t* exponents,

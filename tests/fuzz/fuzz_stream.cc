@@ -100,7 +100,7 @@ void all_reduce(Job& job) {
       const std::size_t mask = nonfinite ? 2 * wire::mask_bytes(count) : 0;
       std::vector<std::byte> sum(std::size_t{count} * 4), masks(mask);
       for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-        if (!codecs[rank].contributes(job.operation)) continue;
+        if (!stream::contributes(job.operation, static_cast<std::uint32_t>(rank))) continue;
         std::vector<std::byte> payload(sum.size()), own(mask);
         codecs[rank].encode(job.of(rank), offset, count, all.of_block.data(), payload.data(), own);
         kernels::add_int32(sum.data(), payload.data(), count);

@@ -7,9 +7,10 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "protocol/switchml/retransmission_timer.h"
 #include "stream/chunk_codec.h"
+#include "stream/retransmission_timer.h"
 #include "stream/stripes.h"
+#include "stream/tensor.h"
 
 namespace netsum::switchml {
 namespace {
@@ -70,7 +71,7 @@ struct Worker::Impl {
   WorkerConfig config;
   stream::ChunkCodec codec;
   std::vector<Slot> slots;
-  RetransmissionTimer timer;
+  stream::RetransmissionTimer timer;
   Time next_timeout = never;                // no deadline is earlier; the scan in on_timer makes it exact
   std::vector<ActiveOperation> operations;  // ring by operation number
   std::uint64_t front = 0, back = 0;        // numbers under way: [front, back)
@@ -127,7 +128,8 @@ struct Worker::Impl {
 
   void start_values(Slot& slot, const Place& place) {
     slot.round = Round::values;
-    slot.header.elements = codec.contributes(place.active->operation) ? static_cast<std::uint16_t>(elements(place)) : 0;
+    slot.header.elements =
+        stream::contributes(place.active->operation, config.rank) ? static_cast<std::uint16_t>(elements(place)) : 0;
     slot.header.masks = slot.own.nonfinite && stream::uses_exponents(place.active->operation);
     // §4.6, look-ahead: this slot's next chunk, if it is known here by now.
     if (const Place next = after(slot, place); next.active != nullptr && stream::uses_exponents(next.active->operation)) {

@@ -1,8 +1,8 @@
-#include "protocol/switchml/retransmission_timer.h"
+#include "stream/retransmission_timer.h"
 
 #include <gtest/gtest.h>
 
-namespace netsum::switchml {
+namespace netsum::stream {
 namespace {
 
 using namespace std::chrono_literals;
@@ -55,4 +55,4 @@ TEST(RetransmissionTimer, DoublesWithEachTransmission) {
 }
 
 }  // namespace
-}  // namespace netsum::switchml
+}  // namespace netsum::stream

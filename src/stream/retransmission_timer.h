@@ -5,7 +5,7 @@
 
 #include "base/time.h"
 
-namespace netsum::switchml {
+namespace netsum::stream {
 
 class RetransmissionTimer {
  public:
@@ -33,4 +33,4 @@ class RetransmissionTimer {
   Duration smoothed_{}, variation_{};
 };
 
-}  // namespace netsum::switchml
+}  // namespace netsum::stream
