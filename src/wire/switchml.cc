@@ -48,11 +48,6 @@ void write_common(std::span<std::byte> packet, const Common& common) {
 
 }  // namespace
 
-const char* to_string(ParseError error) {
-  constexpr const char* names[] = {"none", "truncated", "version", "type", "length", "checksum", "field"};
-  return names[static_cast<std::size_t>(error)];
-}
-
 ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
   if (byte_at(bytes, at_version) != switchml_version) return ParseError::version;

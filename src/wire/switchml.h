@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/bitmap.h"
+#include "wire/parse_error.h"
 
 namespace netsum::wire {
 
@@ -31,9 +32,6 @@ enum class Type : std::uint8_t {
   probe = 8,        // worker -> switch, before joining: measures round trip and bandwidth
   probe_reply = 9,
 };
-
-enum class ParseError : std::uint8_t { none, truncated, version, type, length, checksum, field };
-[[nodiscard]] const char* to_string(ParseError error);
 
 struct Common {
   Type type{};

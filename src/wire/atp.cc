@@ -1,0 +1,212 @@
+#include "wire/atp.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+
+namespace netsum::wire::atp {
+namespace {
+
+// Offsets of docs/protocol-atp.md.
+constexpr std::size_t at_version = 0, at_type = 1, at_flags = 2, at_checksum = 4, at_job_epoch = 8, at_sequence = 16,
+                      at_rank_epoch = 24, at_signature = 28, at_index = 32, at_elements = 36, at_level = 38,
+                      at_reserved = 39;
+constexpr std::size_t at_fan_in = 40, at_bitmap = 44;
+constexpr std::size_t at_next_index = 40;
+constexpr std::size_t at_missing = 40;
+constexpr std::size_t at_first_signature = 40, at_second_signature = 44, at_first_rank = 48, at_second_rank = 50;
+
+constexpr std::uint16_t flag_resend = 1, flag_ecn = 2, flag_collision = 4, flag_overflow = 8, flag_wide = 16,
+                        flag_direct = 32, flag_floats = 64, flag_integers = 128, flag_average = 256;
+
+static_assert(at_reserved + 1 == common_bytes);
+static_assert(at_bitmap + 4 * max_levels == gradient_header_bytes);
+static_assert(at_next_index + 4 == parameter_header_bytes);
+static_assert(at_second_rank + 2 == mismatch_bytes);
+
+std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) {
+  return std::to_integer<std::uint8_t>(bytes[at]);
+}
+
+// One pass: the word before the checksum stands in for the CRC of what came before.
+std::uint32_t checksum_of(std::span<const std::byte> packet) {
+  return crc32c(packet.subspan(at_checksum + 4), load_le<std::uint32_t>(packet.data()));
+}
+
+std::uint16_t flags_of(const Common& c) {
+  return static_cast<std::uint16_t>((c.resend ? flag_resend : 0) | (c.ecn ? flag_ecn : 0) |
+                                    (c.collision ? flag_collision : 0) | (c.overflow ? flag_overflow : 0) |
+                                    (c.wide ? flag_wide : 0) | (c.direct ? flag_direct : 0) | (c.floats ? flag_floats : 0) |
+                                    (c.integers ? flag_integers : 0) | (c.average ? flag_average : 0));
+}
+
+std::uint16_t flags_allowed(Type type) {
+  switch (type) {
+    case Type::gradient:
+      return flag_resend | flag_ecn | flag_collision | flag_overflow | flag_wide | flag_direct | flag_floats |
+             flag_integers | flag_average;
+    case Type::parameter:
+      return flag_ecn | flag_floats;
+    case Type::ask:
+      return flag_floats;
+    default:
+      return 0;
+  }
+}
+
+void write_common(std::span<std::byte> packet, const Common& c) {
+  std::byte* p = packet.data();
+  p[at_version] = std::byte{version};
+  p[at_type] = static_cast<std::byte>(c.type);
+  store_le(p + at_flags, flags_of(c));
+  store_le(p + at_job_epoch, c.job_epoch);
+  store_le(p + at_sequence, c.sequence);
+  store_le(p + at_rank_epoch, c.rank_epoch);
+  store_le(p + at_signature, c.signature);
+  store_le(p + at_index, c.index);
+  store_le(p + at_elements, c.elements);
+  p[at_level] = p[at_reserved] = std::byte{0};
+}
+
+}  // namespace
+
+ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
+  if (bytes.size() < common_bytes) return ParseError::truncated;
+  if (byte_at(bytes, at_version) != version) return ParseError::version;
+  const std::uint8_t type = byte_at(bytes, at_type);
+  if (type < static_cast<std::uint8_t>(Type::gradient) || type > static_cast<std::uint8_t>(Type::unknown_job)) {
+    return ParseError::type;
+  }
+  const std::byte* p = bytes.data();
+  if (load_le<std::uint32_t>(p + at_checksum) != checksum_of(bytes)) return ParseError::checksum;
+  const auto flags = load_le<std::uint16_t>(p + at_flags);
+  out.type = static_cast<Type>(type);
+  if ((flags & ~flags_allowed(out.type)) != 0 || byte_at(bytes, at_reserved) != 0) return ParseError::field;
+  out.resend = (flags & flag_resend) != 0;
+  out.ecn = (flags & flag_ecn) != 0;
+  out.collision = (flags & flag_collision) != 0;
+  out.overflow = (flags & flag_overflow) != 0;
+  out.wide = (flags & flag_wide) != 0;
+  out.direct = (flags & flag_direct) != 0;
+  out.floats = (flags & flag_floats) != 0;
+  out.integers = (flags & flag_integers) != 0;
+  out.average = (flags & flag_average) != 0;
+  out.job_epoch = load_le<std::uint64_t>(p + at_job_epoch);
+  out.sequence = load_le<std::uint64_t>(p + at_sequence);
+  out.rank_epoch = load_le<std::uint32_t>(p + at_rank_epoch);
+  out.signature = load_le<std::uint32_t>(p + at_signature);
+  out.index = load_le<std::uint32_t>(p + at_index);
+  out.elements = load_le<std::uint16_t>(p + at_elements);
+
+  const bool values = out.type == Type::gradient || out.type == Type::parameter;
+  if (values ? out.elements > max_packet_elements : out.elements != 0) return ParseError::field;
+  if (out.type != Type::gradient && byte_at(bytes, at_level) != 0) return ParseError::field;
+  if (out.type == Type::unknown_job) {
+    if (bytes.size() != common_bytes) return ParseError::length;
+    if (out.sequence != 0 || out.signature != 0 || out.index != 0) return ParseError::field;
+  }
+  return ParseError::none;
+}
+
+ParseError parse_gradient(std::span<const std::byte> bytes, const Common& common, GradientPacket& out) {
+  if (bytes.size() < gradient_header_bytes) return ParseError::truncated;
+  // Floats are one rank's own, exact as they are, and go to the parameter server alone.
+  if (common.floats && (common.wide || common.overflow || common.collision || !common.direct)) return ParseError::field;
+  if (common.average && !common.floats) return ParseError::field;
+  if (common.integers && (common.floats || common.wide || common.overflow)) return ParseError::field;
+  if (common.wide && common.elements == 0) return ParseError::field;
+  if (common.collision && !common.resend) return ParseError::field;  // §3.5: so that the next switch passes it on
+  if (bytes.size() != gradient_bytes(common)) return ParseError::length;
+  out.common = common;
+  Directions& d = out.directions;
+  d.level = byte_at(bytes, at_level);
+  if (d.level >= max_levels) return ParseError::field;
+  for (std::uint32_t i = 0; i < max_levels; ++i) {
+    d.fan_in[i] = byte_at(bytes, at_fan_in + i);
+    d.bitmap[i] = load_le<std::uint32_t>(bytes.data() + at_bitmap + 4 * std::size_t{i});
+    if (d.fan_in[i] > max_fan_in) return ParseError::field;
+    const std::uint64_t known = (std::uint64_t{1} << d.fan_in[i]) - 1;
+    if ((d.bitmap[i] & ~known) != 0) return ParseError::field;
+  }
+  out.payload = bytes.subspan(gradient_header_bytes, std::size_t{common.elements} * 4);
+  out.high = {};
+  if (common.wide) {
+    out.high = bytes.subspan(gradient_header_bytes + out.payload.size());
+    if (common.elements % 2 != 0 && load_le<std::uint16_t>(out.high.data() + out.high.size() - 2) != 0)
+      return ParseError::field;
+  }
+  return ParseError::none;
+}
+
+ParseError parse_parameter(std::span<const std::byte> bytes, const Common& common, ParameterPacket& out) {
+  if (bytes.size() < parameter_header_bytes) return ParseError::truncated;
+  if (bytes.size() != parameter_bytes(common)) return ParseError::length;
+  out = {common, load_le<std::uint32_t>(bytes.data() + at_next_index), bytes.subspan(parameter_header_bytes)};
+  if (common.type != Type::parameter && out.next_index != 0) return ParseError::field;
+  return ParseError::none;
+}
+
+ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out) {
+  if (bytes.size() != waiting_bytes) return ParseError::length;
+  Ranks::Words words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_le<std::uint64_t>(bytes.data() + at_missing + 8 * i);
+  out = {common, Ranks::from_words(words)};
+  return ParseError::none;
+}
+
+ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out) {
+  if (bytes.size() != mismatch_bytes) return ParseError::length;
+  const std::byte* p = bytes.data();
+  out = {common, load_le<std::uint32_t>(p + at_first_signature), load_le<std::uint32_t>(p + at_second_signature),
+         load_le<std::uint16_t>(p + at_first_rank), load_le<std::uint16_t>(p + at_second_rank)};
+  if (out.first_rank >= max_workers || out.second_rank >= max_workers) return ParseError::field;
+  return ParseError::none;
+}
+
+void write_gradient_header(std::span<std::byte> packet, const Common& common, const Directions& directions) {
+  write_common(packet, common);
+  std::byte* p = packet.data();
+  p[at_level] = std::byte{directions.level};
+  for (std::size_t i = 0; i < max_levels; ++i) {
+    p[at_fan_in + i] = std::byte{directions.fan_in[i]};
+    store_le(p + at_bitmap + 4 * i, directions.bitmap[i]);
+  }
+}
+
+void write_parameter_header(std::span<std::byte> packet, const Common& common, std::uint32_t next_index) {
+  write_common(packet, common);
+  store_le(packet.data() + at_next_index, next_index);
+}
+
+void seal(std::span<std::byte> packet) {
+  store_le(packet.data() + at_checksum, checksum_of(packet));
+}
+
+void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
+  write_common(packet, waiting.common);
+  const auto& words = waiting.missing.words();
+  for (std::size_t i = 0; i < words.size(); ++i) store_le(packet.data() + at_missing + 8 * i, words[i]);
+  seal(packet);
+}
+
+void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch) {
+  write_common(packet, mismatch.common);
+  std::byte* p = packet.data();
+  store_le(p + at_first_signature, mismatch.first_signature);
+  store_le(p + at_second_signature, mismatch.second_signature);
+  store_le(p + at_first_rank, mismatch.first_rank);
+  store_le(p + at_second_rank, mismatch.second_rank);
+  seal(packet);
+}
+
+void write_unknown_job(std::span<std::byte> packet, const Common& asked) {
+  Common common;
+  common.type = Type::unknown_job;
+  common.job_epoch = asked.job_epoch;
+  common.rank_epoch = asked.rank_epoch;
+  write_common(packet, common);
+  seal(packet);
+}
+
+}  // namespace netsum::wire::atp
