@@ -111,14 +111,12 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
   message.set_slots_fixed(request.slots_fixed);
   message.set_slots_measured(request.slots_measured);
   for (const Endpoint& endpoint : request.endpoints) to_proto(endpoint, *message.add_endpoints());
+  message.set_switch_address(request.switch_address);
   message.set_wait_ms(static_cast<std::uint32_t>(deadline.count()));
   proto::JoinReply reply;
   impl_->check(impl_->stub->Join(&context, message, &reply));
-  return {reply.job_epoch(),
-          reply.rank_epoch(),
-          {reply.rank_epochs().begin(), reply.rank_epochs().end()},
-          reply.packet_elements(),
-          reply.slots()};
+  return {reply.job_epoch(),       reply.rank_epoch(), {reply.rank_epochs().begin(), reply.rank_epochs().end()},
+          reply.packet_elements(), reply.slots(),      from_proto(reply.placement())};
 }
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,

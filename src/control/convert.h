@@ -31,14 +31,26 @@ inline std::optional<Endpoint> from_proto(const proto::Endpoint& in) {
 // Nothing if a data endpoint is none; whether the rest makes sense is the registry's to say.
 inline std::optional<session::JoinRequest> from_proto(const proto::JoinRequest& in) {
   session::JoinRequest request{
-      in.protocol_version(), in.protocol(),       in.job(), in.rank(), in.world_size(), in.packet_elements(),
-      in.slots_fixed(),      in.slots_measured(), {}};
+      in.protocol_version(), in.protocol(),       in.job(), in.rank(),          in.world_size(), in.packet_elements(),
+      in.slots_fixed(),      in.slots_measured(), {},       in.switch_address()};
   for (const auto& endpoint : in.endpoints()) {
     const auto parsed = from_proto(endpoint);
     if (!parsed) return std::nullopt;
     request.endpoints.push_back(*parsed);
   }
   return request;
+}
+
+inline void to_proto(const session::Placement& placement, proto::Placement& out) {
+  for (const std::string& address : placement.switches) out.add_switches(address);
+  for (const std::uint32_t parent : placement.parent_of_switch) out.add_parent_of_switch(parent);
+  for (const std::uint32_t at : placement.switch_of_rank) out.add_switch_of_rank(at);
+}
+
+inline session::Placement from_proto(const proto::Placement& in) {
+  return {{in.switches().begin(), in.switches().end()},
+          {in.parent_of_switch().begin(), in.parent_of_switch().end()},
+          {in.switch_of_rank().begin(), in.switch_of_rank().end()}};
 }
 
 inline constexpr char token_key[] = "netsum-token";

@@ -85,6 +85,7 @@ struct Server::Impl final : proto::Aggregator::Service {
         const session::Admission& admission = *outcome->admission;
         reply->set_job_epoch(admission.job_epoch);
         reply->set_rank_epoch(admission.rank_epoch);
+        to_proto(admission.placement, *reply->mutable_placement());
         reply->mutable_rank_epochs()->Add(admission.rank_epochs.begin(), admission.rank_epochs.end());
         reply->set_packet_elements(admission.packet_elements);
         reply->set_slots(admission.slots);

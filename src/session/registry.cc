@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -15,11 +16,6 @@ namespace {
 constexpr std::uint32_t least_slots = 2;    // a measured window is halved down to this before a job is refused
 constexpr std::uint32_t most_slots = 4096;  // per lane
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
-
-[[nodiscard]] bool valid_packet_elements(std::uint32_t elements) {
-  return elements == 64 || elements == 128 ||
-         (elements > 0 && elements % wire::block_elements == 0 && elements <= wire::max_packet_elements);
-}
 
 // What a stranger sends goes into one-line errors and logs: neither lines of its own making nor megabytes.
 constexpr std::size_t longest_name = 255;
@@ -87,16 +83,16 @@ struct Registry::Impl {
   [[nodiscard]] JoinOutcome check(const JoinRequest& request) const {
     const auto refuse = [](Refusal refusal, std::string reason) { return JoinOutcome{refusal, std::move(reason), {}}; };
     if (closing) return refuse(Refusal::shutting_down, "the aggregator is shutting down");
-    if (request.protocol_version != wire::switchml_version) {
-      return refuse(Refusal::protocol_version, "the worker speaks wire version " + std::to_string(request.protocol_version) +
-                                                   ", this aggregator " + std::to_string(wire::switchml_version) +
-                                                   ": install the same netsum on both");
-    }
-    if (request.protocol != "switchml") {
+    if (request.protocol != config.rules.name) {
       const bool shown = request.protocol.size() <= longest_name && printable(request.protocol);
       return refuse(Refusal::protocol, "this aggregator does not serve " +
-                                           (shown ? "protocol '" + request.protocol + "'" : "that protocol") +
-                                           ", only switchml");
+                                           (shown ? "protocol '" + request.protocol + "'" : "that protocol") + ", only " +
+                                           config.rules.name);
+    }
+    if (request.protocol_version != config.rules.version) {
+      return refuse(Refusal::protocol_version, "the worker speaks wire version " + std::to_string(request.protocol_version) +
+                                                   ", this aggregator " + std::to_string(config.rules.version) +
+                                                   ": install the same netsum on both");
     }
     if (request.job.empty()) return refuse(Refusal::bad_parameters, "the job has no name");
     if (request.job.size() > longest_name || !printable(request.job)) {
@@ -111,10 +107,13 @@ struct Registry::Impl {
       return refuse(Refusal::bad_parameters, "rank " + std::to_string(request.rank) + " is not below the world size " +
                                                  std::to_string(request.world_size));
     }
-    if (!valid_packet_elements(request.packet_elements)) {
-      return refuse(Refusal::bad_parameters, "packets of " + std::to_string(request.packet_elements) +
-                                                 " elements are not possible: 64, 128, or a multiple of 256 up to " +
-                                                 std::to_string(wire::max_packet_elements));
+    if (std::string error = config.rules.check_packet(request.packet_elements); !error.empty()) {
+      return refuse(Refusal::bad_parameters, std::move(error));
+    }
+    if (!request.switch_address.empty() &&
+        (!config.rules.switches || request.switch_address.size() > longest_name || !printable(request.switch_address))) {
+      return refuse(Refusal::bad_parameters, config.rules.switches ? "the address of the rank's switch is none"
+                                                                   : config.rules.name + " has no switches of its own");
     }
     if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
       return refuse(Refusal::bad_parameters, std::to_string(request.slots_fixed) +
@@ -146,6 +145,29 @@ struct Registry::Impl {
     return {};
   }
 
+  // The switches that the ranks are at, and those between them and here.
+  [[nodiscard]] Placement place(const Job& job) const {
+    Placement placement;
+    std::map<std::string, std::uint32_t> known;
+    const std::function<std::uint32_t(const std::string&)> index_of = [&](const std::string& address) {
+      if (address.empty()) return Placement::at_server;
+      const auto [found, added] = known.emplace(address, static_cast<std::uint32_t>(placement.switches.size()));
+      const std::uint32_t index = found->second;
+      if (!added) return index;
+      placement.switches.push_back(address);
+      placement.parent_of_switch.push_back(Placement::at_server);
+      if (const auto parent = config.switch_parents.find(address); parent != config.switch_parents.end()) {
+        const std::uint32_t above = index_of(parent->second);
+        placement.parent_of_switch[index] = above;
+      }
+      return index;
+    };
+    for (const auto& [rank, member] : job.ranks) {
+      placement.switch_of_rank.push_back(index_of(member.request.switch_address));
+    }
+    return placement;
+  }
+
   // All ranks are there: slots, epochs, answers.
   void admit(const std::string& name, Job& job, Time now) {
     const JoinRequest& first = job.ranks.begin()->second.request;
@@ -153,6 +175,10 @@ struct Registry::Impl {
     if (slots == 0) {
       for (const auto& [rank, member] : job.ranks) slots = std::max(slots, member.request.slots_measured);
       slots = std::bit_ceil(std::clamp(slots, least_slots, most_slots));
+    }
+    Placement placement = place(job);
+    if (const std::string error = config.rules.check_placement(placement); !error.empty()) {
+      return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
     }
     const std::uint32_t unit = units(first.packet_elements) * config.lanes;
     while (first.slots_fixed == 0 && slots > least_slots && slots * unit > slots_free) slots /= 2;
@@ -173,7 +199,7 @@ struct Registry::Impl {
 
     StartJob start;
     start.job = name;
-    start.admission = {job.epoch, 0, {}, job.packet_elements, slots};
+    start.admission = {job.epoch, 0, {}, job.packet_elements, slots, std::move(placement)};
     for (auto& [rank, member] : job.ranks) {
       member.epoch = new_epoch(rank_epochs);
       member.heard = now;

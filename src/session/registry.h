@@ -13,6 +13,7 @@
 #include "base/bitmap.h"
 #include "base/endpoint.h"
 #include "base/time.h"
+#include "session/protocol_rules.h"
 
 namespace netsum::session {
 
@@ -31,13 +32,14 @@ enum class Refusal : std::uint8_t {
 
 struct JoinRequest {
   std::uint32_t protocol_version = 0;
-  std::string protocol;  // "switchml"
+  std::string protocol;  // "switchml", "atp"
   std::string job;
   std::uint32_t rank = 0, world_size = 0;
   std::uint32_t packet_elements = 0;
   std::uint32_t slots_fixed = 0;     // per lane; 0: agree on the largest of slots_measured
   std::uint32_t slots_measured = 0;  // per lane, a power of two
   std::vector<Endpoint> endpoints;   // one a lane: where results go, and where contributions come from
+  std::string switch_address;        // that the rank is at; empty: none, or the aggregator itself
 };
 
 struct Admission {
@@ -46,6 +48,7 @@ struct Admission {
   std::vector<std::uint32_t> rank_epochs;  // of all ranks
   std::uint32_t packet_elements = 0;
   std::uint32_t slots = 0;  // per lane
+  Placement placement;      // where the protocol has switches of its own
 };
 
 // What a join came to: an admission (once all ranks are there), a refusal in words, or nothing yet.
@@ -56,6 +59,8 @@ struct JoinOutcome {
 };
 
 struct RegistryConfig {
+  ProtocolRules rules = switchml_rules();
+  std::map<std::string, std::string> switch_parents;  // the next switch, for those that are not next to this aggregator
   std::uint32_t lanes = 1;
   std::uint32_t slots = 16384;  // of 256 elements, over all lanes
   std::uint32_t max_jobs = 1024;

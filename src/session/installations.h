@@ -1,0 +1,85 @@
+// Which switches must know of which jobs (ATP's dynamic job setup, §3.2). A switch's knowledge is soft state with a lease:
+// it is told again and again while the job runs, so that one that restarts learns it anew, and forgets a job whose parameter
+// server fell silent. Pure: the caller sends what is due.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+
+namespace netsum::session {
+
+inline constexpr Duration installation_interval = std::chrono::milliseconds(500);  // between two tellings
+inline constexpr Duration installation_lease = std::chrono::seconds(3);            // what a switch grants
+inline constexpr Duration installation_patience = std::chrono::milliseconds(500);  // what a new job waits for a switch
+
+class Installations {
+ public:
+  struct Due {
+    std::uint64_t job_epoch = 0;
+    std::string a_switch;
+  };
+
+  void add(std::uint64_t job_epoch, const std::vector<std::string>& switches, Time now) {
+    Job& job = jobs_[job_epoch];
+    job.ready_at = now + installation_patience;
+    for (const std::string& name : switches) job.switches[name] = {now, false};
+  }
+  void remove(std::uint64_t job_epoch) { jobs_.erase(job_epoch); }
+  void on_installed(std::uint64_t job_epoch, const std::string& a_switch) {
+    const auto job = jobs_.find(job_epoch);
+    if (job == jobs_.end()) return;
+    if (const auto found = job->second.switches.find(a_switch); found != job->second.switches.end())
+      found->second.told = true;
+  }
+
+  // Whether the job's ranks may start: every switch knows it, or has been waited for long enough. Without it they would only
+  // find out by themselves that it does not answer.
+  [[nodiscard]] bool ready(std::uint64_t job_epoch, Time now) const {
+    const auto job = jobs_.find(job_epoch);
+    if (job == jobs_.end() || now >= job->second.ready_at) return true;
+    for (const auto& [name, a_switch] : job->second.switches) {
+      if (!a_switch.told) return false;
+    }
+    return true;
+  }
+
+  // To be told now; each is due again after an interval.
+  [[nodiscard]] std::vector<Due> take_due(Time now) {
+    std::vector<Due> due;
+    for (auto& [epoch, job] : jobs_) {
+      for (auto& [name, a_switch] : job.switches) {
+        if (a_switch.due > now) continue;
+        a_switch.due = now + installation_interval;
+        due.push_back({epoch, name});
+      }
+    }
+    return due;
+  }
+  [[nodiscard]] Time next_timeout(Time now) const {
+    Time next = never;
+    for (const auto& [epoch, job] : jobs_) {
+      if (job.ready_at > now && !ready(epoch, now)) next = std::min(next, job.ready_at);
+      for (const auto& [name, a_switch] : job.switches) next = std::min(next, a_switch.due);
+    }
+    return next;
+  }
+
+ private:
+  struct Switch {
+    Time due{};
+    bool told = false;  // it has answered once
+  };
+  struct Job {
+    Time ready_at{};
+    std::map<std::string, Switch> switches;
+  };
+  std::map<std::uint64_t, Job> jobs_;
+};
+
+}  // namespace netsum::session

@@ -1,0 +1,23 @@
+#include "session/protocol_rules.h"
+
+#include "wire/switchml.h"
+
+namespace netsum::session {
+
+ProtocolRules switchml_rules() {
+  ProtocolRules rules;
+  rules.name = "switchml";
+  rules.version = wire::switchml_version;
+  rules.check_packet = [](std::uint32_t elements) -> std::string {
+    if (elements == 64 || elements == 128 ||
+        (elements > 0 && elements % wire::block_elements == 0 && elements <= wire::max_packet_elements)) {
+      return "";
+    }
+    return "packets of " + std::to_string(elements) + " elements are not possible: 64, 128, or a multiple of 256 up to " +
+           std::to_string(wire::max_packet_elements);
+  };
+  rules.check_placement = [](const Placement&) { return std::string(); };
+  return rules;
+}
+
+}  // namespace netsum::session
