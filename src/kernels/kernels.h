@@ -89,7 +89,4 @@ void add_floats(double* sum, const std::byte* payload, std::size_t count);
 // payload[i] = sum[i] as the nearest float32.
 void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
 
-// values[i] = payload[i] / divisor, in double, then to the nearest float. For divisor 1 a copy, of a NaN's bits too.
-void divide_floats(float* values, const std::byte* payload, std::size_t count, std::uint32_t divisor);
-
 }  // namespace netsum::kernels

@@ -247,14 +247,6 @@ void RoundToFloats(std::byte* payload, const double* sum, std::size_t count) {
   });
 }
 
-void DivideFloats(float* values, const std::byte* payload, std::size_t count, double divisor) {
-  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
-    const hn::Rebind<float, decltype(d)> f;
-    const auto value = hn::PromoteTo(d, load(f, payload + i * 4));
-    store(to_floats(hn::Div(value, hn::Set(d, divisor)), d), f, values + i);
-  });
-}
-
 }  // namespace netsum::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -270,7 +262,6 @@ HWY_EXPORT(AllZero);
 HWY_EXPORT(AddInt32Saturating);
 HWY_EXPORT(AddFloats);
 HWY_EXPORT(RoundToFloats);
-HWY_EXPORT(DivideFloats);
 
 bool quantize_scaled(std::byte* payload, const float* values, std::size_t count, double scale) {
   return HWY_DYNAMIC_DISPATCH(QuantizeScaled)(payload, values, count, scale);
@@ -306,15 +297,6 @@ void add_floats(double* sum, const std::byte* payload, std::size_t count) {
 
 void round_to_floats(std::byte* payload, const double* sum, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(RoundToFloats)(payload, sum, count);
-}
-
-void divide_floats(float* values, const std::byte* payload, std::size_t count, std::uint32_t divisor) {
-  if (divisor == 1) {
-    // A conversion to double and back would make a signaling NaN quiet.
-    if (count != 0) std::memcpy(values, payload, count * 4);
-    return;
-  }
-  HWY_DYNAMIC_DISPATCH(DivideFloats)(values, payload, count, divisor);
 }
 
 }  // namespace netsum::kernels

@@ -1,0 +1,55 @@
+// The congestion window of a worker: AIMD on ECN marks and on loss (ATP §3.7).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace netsum::atp {
+
+class CongestionWindow {
+ public:
+  // In packets of `packet_bytes`; `most` is the job's window. Not enabled: always `most`.
+  CongestionWindow(bool enabled, std::uint32_t most, std::size_t packet_bytes)
+      : most_(most),
+        step_(std::max(1.0, mtu_bytes / static_cast<double>(packet_bytes))),
+        window_(enabled ? std::min(most_, std::max(least, initial_bytes / static_cast<double>(packet_bytes))) : most_),
+        threshold_(most_),
+        enabled_(enabled) {}
+
+  [[nodiscard]] std::uint32_t packets() const { return static_cast<std::uint32_t>(window_); }
+  [[nodiscard]] std::uint64_t halvings() const { return halvings_; }
+
+  // A parameter packet for `sequence` came; `next` is the first sequence number that has not been sent.
+  void on_parameter(std::uint64_t sequence, std::uint64_t next, bool ecn) {
+    if (!enabled_) return;
+    if (ecn) return back_off(sequence, next);
+    // One MTU for each parameter packet up to the threshold, then one for each window.
+    window_ = std::min(most_, window_ + (window_ < threshold_ ? step_ : step_ / window_));
+  }
+
+  // Three out of order (§3.7), or a time-out.
+  void on_loss(std::uint64_t sequence, std::uint64_t next) {
+    if (enabled_) back_off(sequence, next);
+  }
+
+ private:
+  static constexpr double mtu_bytes = 1500;
+  static constexpr double initial_bytes = 60'000;  // 200 packets of 300 bytes (§3.7)
+  static constexpr double least = 2;
+
+  // Once for each window: the marks of one queue come with many packets.
+  void back_off(std::uint64_t sequence, std::uint64_t next) {
+    if (sequence < recovered_from_) return;
+    recovered_from_ = next;
+    window_ = std::max(std::min(least, most_), window_ / 2);
+    threshold_ = window_;
+    ++halvings_;
+  }
+
+  double most_, step_, window_, threshold_;
+  bool enabled_;
+  std::uint64_t recovered_from_ = 0;  // what was sent before has been answered for
+  std::uint64_t halvings_ = 0;
+};
+
+}  // namespace netsum::atp

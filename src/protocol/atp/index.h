@@ -1,0 +1,77 @@
+// Which aggregator slot a chunk asks for (ATP §3.5, §3.6, §5.4.2).
+//
+// The paper remaps an index when the parameter packet with the new one arrives; ranks that hear of it at different times
+// would use different slots for one chunk. Here an index belongs to a position of the window, and what the parameter packet
+// of sequence number s says holds from s + window on, which no rank sends before it has that packet: all ranks agree always.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+namespace netsum::atp {
+
+enum class Indexing : std::uint8_t {
+  rehash,     // HASH, and another one after a collision (§3.6)
+  hash,       // HASH for ever
+  linear,     // sequence number % slots (§5.4.2)
+  partition,  // a part of the slots for this job alone, as SwitchML has it
+};
+
+struct IndexConfig {
+  Indexing indexing = Indexing::rehash;
+  std::uint64_t job_epoch = 0;
+  std::uint32_t lane = 0;
+  std::uint32_t slots = 1024;  // the fewest that a switch of the job has
+  std::uint32_t window = 256;
+  std::uint32_t first = 0, count = 0;  // partition
+};
+
+[[nodiscard]] constexpr std::uint64_t index_hash(std::uint64_t value) {  // splitmix64
+  value += 0x9e3779b97f4a7c15ULL;
+  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9ULL;
+  value = (value ^ value >> 27) * 0x94d049bb133111ebULL;
+  return value ^ value >> 31;
+}
+
+// What a collision at `index` leads to: HASH(<aggregatorIndex>), but each job has its own, else two that collide would meet
+// again.
+[[nodiscard]] constexpr std::uint32_t rehashed(std::uint64_t job_epoch, std::uint32_t index, std::uint32_t slots) {
+  return static_cast<std::uint32_t>(index_hash(job_epoch ^ index_hash(index)) % slots);
+}
+
+class Indices {
+ public:
+  explicit Indices(const IndexConfig& config) : config_(config) {
+    if (config.indexing == Indexing::linear || config.indexing == Indexing::partition) return;
+    const std::uint64_t base = config.job_epoch ^ index_hash(config.lane);
+    std::unordered_set<std::uint32_t> taken;
+    at_.reserve(config.window);
+    for (std::uint32_t position = 0; position < config.window; ++position) {
+      auto index = static_cast<std::uint32_t>(index_hash(base + position) % config.slots);
+      // A job need not collide with itself, as long as there are slots for its window.
+      while (taken.size() < config.slots && !taken.insert(index).second) index = (index + 1) % config.slots;
+      at_.push_back(index);
+    }
+  }
+
+  [[nodiscard]] std::uint32_t of(std::uint64_t sequence) const {
+    if (config_.indexing == Indexing::linear) return static_cast<std::uint32_t>(sequence % config_.slots);
+    if (config_.indexing == Indexing::partition) {
+      return config_.first + static_cast<std::uint32_t>(sequence % std::max(1U, config_.count));
+    }
+    return at_[sequence % config_.window];
+  }
+
+  // The parameter packet of `sequence` said so.
+  void learn(std::uint64_t sequence, std::uint32_t next) {
+    if (config_.indexing == Indexing::rehash) at_[sequence % config_.window] = next % config_.slots;
+  }
+
+ private:
+  IndexConfig config_;
+  std::vector<std::uint32_t> at_;  // by position in the window
+};
+
+}  // namespace netsum::atp

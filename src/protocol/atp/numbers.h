@@ -1,0 +1,63 @@
+// Adding gradient packets, the same at every switch and at the parameter server (ATP §3.8; docs/protocol-atp.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/kernels.h"
+#include "wire/atp.h"
+
+namespace netsum::atp {
+
+// How a job's sums are kept.
+enum class Overflow : std::uint8_t {
+  exact,       // wide sums: whether the float values are needed depends on the sum alone
+  saturating,  // as in §3.8: whether they are needed depends on the order of arrival too
+};
+
+// A sum under way: int32 words at `values`, directly followed by int16 high words if it is wide.
+struct Sum {
+  std::byte* values = nullptr;
+  std::uint16_t elements = 0;  // 0: nothing but empty contributions so far
+  bool wide = false;
+  bool overflow = false;  // sticky
+
+  [[nodiscard]] std::byte* high() const { return values + std::size_t{elements} * 4; }
+};
+
+// False, and nothing changed, if the packet does not fit what is there.
+[[nodiscard]] inline bool add_to(Sum& sum, const wire::atp::GradientPacket& gradient, Overflow overflow) {
+  const wire::atp::Common& common = gradient.common;
+  if (common.elements == 0) {
+    sum.overflow |= common.overflow;
+    return true;
+  }
+  if (common.wide && overflow == Overflow::saturating) return false;
+  if (sum.elements == 0) {
+    sum.elements = common.elements;
+    sum.wide = common.wide;
+    sum.overflow |= common.overflow;
+    std::memcpy(sum.values, gradient.payload.data(), gradient.payload.size());
+    std::memcpy(sum.high(), gradient.high.data(), gradient.high.size());
+    return true;
+  }
+  if (sum.elements != common.elements) return false;
+  sum.overflow |= common.overflow;
+  if (common.integers) {
+    kernels::add_int32(sum.values, gradient.payload.data(), sum.elements);
+  } else if (overflow == Overflow::saturating) {
+    sum.overflow |= kernels::add_int32_saturating(sum.values, gradient.payload.data(), sum.elements);
+  } else {
+    const bool left = kernels::add_int32_checked(sum.values, gradient.payload.data(), sum.elements);
+    if ((left || common.wide) && !sum.wide) {
+      std::memset(sum.high(), 0, wire::atp::high_bytes(sum.elements));
+      sum.wide = true;
+    }
+    if (left) kernels::carry_int32(sum.high(), sum.values, gradient.payload.data(), sum.elements);
+    if (common.wide) kernels::add_int16(sum.high(), gradient.high.data(), sum.elements);
+  }
+  return true;
+}
+
+}  // namespace netsum::atp

@@ -1,0 +1,538 @@
+#include "protocol/atp/server.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "kernels/kernels.h"
+
+namespace netsum::atp {
+
+using wire::ParseError;
+using wire::atp::Common;
+using wire::atp::GradientPacket;
+using wire::atp::Type;
+
+namespace {
+
+// A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out. The
+// same holds for what goes to everybody again, and for asking.
+constexpr Duration answer_interval = std::chrono::milliseconds(1);
+
+// Packets of jobs that this server does not know are answered at this rate at most.
+constexpr Duration unknown_job_interval = std::chrono::milliseconds(10);
+constexpr std::uint32_t unknown_job_burst = 64;
+
+// An entry's memory is a parameter packet in place: the header ends where the payload begins, at a cache line.
+constexpr std::size_t cache_line = 64;
+constexpr std::size_t payload_at = cache_line;
+constexpr std::size_t header_at = payload_at - wire::atp::parameter_header_bytes;
+
+// Float values of all ranks wait until the last one is there, because they are added in rank order. As many chunks may do
+// that at once as fit; the others wait for their turn.
+constexpr std::size_t float_bytes = 16 << 20;
+constexpr std::size_t most_float_buffers = 8;
+
+constexpr std::uint32_t no_buffer = UINT32_MAX;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + cache_line - 1) / cache_line * cache_line;
+}
+std::size_t entry_bytes(std::uint32_t packet_elements) {
+  return aligned(payload_at + std::size_t{packet_elements} * 4 + wire::atp::high_bytes(packet_elements));
+}
+std::size_t float_buffer_bytes(std::uint32_t packet_elements, std::uint32_t world_size) {
+  return aligned(std::size_t{packet_elements} * 4 * world_size);
+}
+std::size_t float_buffers(std::uint32_t packet_elements, std::uint32_t world_size) {
+  return std::clamp<std::size_t>(float_bytes / float_buffer_bytes(packet_elements, world_size), 1, most_float_buffers);
+}
+
+}  // namespace
+
+// A sequence number's sum, then its result.
+struct Server::Entry {
+  enum class State : std::uint8_t {
+    unused,
+    collecting,
+    queued,  // overflowed; waits for a buffer
+    floats,  // overflowed; collects the float values
+    complete,
+    mismatch,
+  } state = State::unused;
+  std::uint64_t sequence = 0;
+  std::uint32_t signature = 0, index = 0;
+  std::uint16_t elements = 0;
+  bool wide = false, overflow = false, ecn = false, collision = false, integers = false, as_floats = false;
+  Ranks seen{};
+  Ranks float_seen{};
+  std::uint32_t buffer = no_buffer;
+  std::uint32_t other_rank = 0, other_signature = 0, first_rank = 0;  // mismatch
+  Ranks told{};                                                       // have had "have yours", or the like, since told_since
+  Time told_since{}, repeated{}, asked{};
+  std::uint64_t sent_in_batch = 0;  // the batch in which the memory was last lent to the sink
+  std::uint32_t result_bytes = 0;   // once complete
+};
+
+struct Server::Job {
+  ServerJobConfig config;
+  Ranks all;
+  std::vector<Entry> ring;  // by sequence number
+  std::span<std::byte> memory;
+  std::size_t entry_bytes = 0, buffer_bytes = 0;
+  std::vector<std::uint32_t> free_buffers;
+  std::deque<std::uint64_t> queue;  // sequence numbers that wait for one
+  std::vector<double> float_sum;
+  Ranks direct;  // ranks whose packets came without a switch on the way: they get what goes to everybody by themselves
+  std::vector<Endpoint> direct_endpoints;
+  ServerJobCounters counters;
+
+  [[nodiscard]] Entry& at(std::uint64_t sequence) { return ring[sequence % ring.size()]; }
+  [[nodiscard]] std::byte* memory_of(const Entry& entry) const {
+    return memory.data() + static_cast<std::size_t>(&entry - ring.data()) * entry_bytes;
+  }
+  [[nodiscard]] std::byte* buffer_of(std::uint32_t buffer, std::uint32_t rank) const {
+    return memory.data() + ring.size() * entry_bytes + buffer * buffer_bytes +
+           std::size_t{rank} * config.packet_elements * 4;
+  }
+  [[nodiscard]] std::span<std::byte> result_of(const Entry& entry) const {
+    return {memory_of(entry) + header_at, entry.result_bytes};
+  }
+  [[nodiscard]] Common answer(Type type, const Entry& entry) const {
+    Common common;
+    common.type = type;
+    common.job_epoch = config.epoch;
+    common.rank_epoch = config.folded_epochs;
+    common.sequence = entry.sequence;
+    common.signature = entry.signature;
+    common.index = entry.index;
+    return common;
+  }
+};
+
+std::size_t Server::memory_bytes(std::uint32_t packet_elements, std::uint32_t window, std::uint32_t world_size) {
+  return entry_bytes(packet_elements) * 2 * window +
+         float_buffers(packet_elements, world_size) * float_buffer_bytes(packet_elements, world_size);
+}
+
+Server::Server() = default;
+Server::~Server() = default;
+Server::Server(Server&&) noexcept = default;
+Server& Server::operator=(Server&&) noexcept = default;
+
+Server::Server(const Server& other)
+    : counters_(other.counters_),
+      batch_(other.batch_),
+      unknown_job_window_(other.unknown_job_window_),
+      unknown_job_budget_(other.unknown_job_budget_) {
+  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
+}
+
+Server& Server::operator=(const Server& other) {
+  return *this = Server(other);
+}
+
+void Server::move_memory(std::uint64_t epoch, std::span<std::byte> memory) {
+  Job& job = *jobs_.at(epoch);
+  const ServerJobConfig& c = job.config;
+  const std::size_t bytes = memory_bytes(c.packet_elements, c.window, c.topology.world_size());
+  NETSUM_CHECK(memory.size() >= bytes);
+  std::memcpy(memory.data(), job.memory.data(), bytes);
+  job.memory = memory;
+}
+
+void Server::append_state(std::vector<std::byte>& out) const {
+  std::vector<const Job*> jobs;
+  for (const auto& [epoch, job] : jobs_) jobs.push_back(job.get());
+  std::sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) { return a->config.epoch < b->config.epoch; });
+  for (const Job* job : jobs) {
+    append_bytes(out, job->config.epoch, job->direct.words());
+    for (const std::uint64_t sequence : job->queue) append_bytes(out, sequence);
+    for (const Entry& entry : job->ring) {
+      append_bytes(out, entry.state);
+      if (entry.state == Entry::State::unused) continue;
+      append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.wide, entry.overflow, entry.ecn,
+                   entry.collision, entry.integers, entry.as_floats, entry.seen.words(), entry.float_seen.words(),
+                   entry.buffer, entry.other_rank, entry.other_signature, entry.first_rank, entry.result_bytes);
+      const std::byte* const payload = job->memory_of(entry) + payload_at;
+      const bool wide = entry.wide && entry.state == Entry::State::collecting;
+      out.insert(out.end(), payload,
+                 payload + std::size_t{entry.elements} * 4 + (wide ? wire::atp::high_bytes(entry.elements) : 0));
+      entry.float_seen.for_each([&](std::uint32_t rank) {
+        if (entry.buffer == no_buffer) return;
+        const std::byte* const values = job->buffer_of(entry.buffer, rank);
+        out.insert(out.end(), values, values + std::size_t{entry.elements} * 4);
+      });
+    }
+  }
+}
+
+bool Server::add_job(const ServerJobConfig& config, std::span<std::byte> memory) {
+  const std::uint32_t world_size = config.topology.world_size();
+  if (memory.size() < memory_bytes(config.packet_elements, config.window, world_size)) return false;
+  auto job = std::make_unique<Job>();
+  job->config = config;
+  job->all = Ranks::first(world_size);
+  job->ring.resize(std::size_t{config.window} * 2);
+  job->memory = memory;
+  job->entry_bytes = entry_bytes(config.packet_elements);
+  job->buffer_bytes = float_buffer_bytes(config.packet_elements, world_size);
+  for (std::size_t i = float_buffers(config.packet_elements, world_size); i > 0; --i) {
+    job->free_buffers.push_back(static_cast<std::uint32_t>(i - 1));
+  }
+  job->float_sum.resize(config.packet_elements);
+  job->direct_endpoints.reserve(world_size);
+  return jobs_.emplace(config.epoch, std::move(job)).second;
+}
+
+void Server::remove_job(std::uint64_t epoch) {
+  last_ = nullptr;
+  jobs_.erase(epoch);
+}
+
+Server::Job* Server::find(std::uint64_t epoch) {
+  if (last_ != nullptr && last_->config.epoch == epoch) return last_;
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return nullptr;
+  return last_ = found->second.get();
+}
+
+void Server::on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) {
+  ++batch_;
+  for (const RxView& packet : packets) {
+    Common common;
+    if (const auto error = wire::atp::parse_common(packet.bytes, common); error != ParseError::none) {
+      ++counters_.malformed[static_cast<std::size_t>(error)];
+      continue;
+    }
+    if (common.type == Type::gradient) {
+      on_gradient(packet, common, congested, now, sink);
+    } else {
+      ++counters_.unexpected_type;
+    }
+  }
+}
+
+void Server::on_unknown_job(const RxView& packet, const Common& common, Time now, Sink& sink) {
+  ++counters_.unknown_job;
+  if (now - unknown_job_window_ >= unknown_job_interval) {
+    unknown_job_window_ = now;
+    unknown_job_budget_ = unknown_job_burst;
+  }
+  if (unknown_job_budget_ == 0) return;
+  --unknown_job_budget_;
+  ++counters_.unknown_job_replies;
+  wire::atp::write_unknown_job(sink.datagram(packet.source, wire::atp::common_bytes), common);
+}
+
+void Server::on_gradient(const RxView& packet, const Common& common, bool congested, Time now, Sink& sink) {
+  Job* const job = find(common.job_epoch);
+  if (job == nullptr) return on_unknown_job(packet, common, now, sink);
+  ServerJobCounters& counters = job->counters;
+  const ServerJobConfig& config = job->config;
+  ++counters.packets;
+  counters.bytes += packet.bytes.size();
+
+  GradientPacket gradient;
+  if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return void(++counters.dropped_shape);
+  if (common.elements > config.packet_elements) return void(++counters.dropped_shape);
+  const auto ranks = config.topology.decode(gradient.directions);
+  if (!ranks) return void(++counters.dropped_shape);
+  const bool single = ranks->size() == 1;
+  const std::uint32_t rank = ranks->front();
+  const ServerMember& member = config.members[rank];
+
+  // Believed are the job's own switches, and each rank for itself.
+  const auto position =
+      static_cast<std::size_t>(std::countr_zero(gradient.directions.bitmap[config.topology.server_level()]));
+  const bool by_itself = single && packet.source == member.endpoint;
+  if (!by_itself && (packet.source != config.roots[position] || !config.topology.server_children()[position].is_switch)) {
+    return void(++counters.dropped_source);
+  }
+  if (!(single && common.rank_epoch == member.epoch) && (by_itself || common.rank_epoch != config.folded_epochs)) {
+    return void(++counters.dropped_rank_epoch);
+  }
+  const bool past_switches = by_itself && config.topology.server_children()[position].is_switch;
+  const Ranks direct = past_switches ? job->direct.united(*ranks) : job->direct.minus(*ranks);
+  if (direct != job->direct) {
+    job->direct = direct;
+    job->direct_endpoints.clear();
+    direct.for_each([&](std::uint32_t r) { job->direct_endpoints.push_back(config.members[r].endpoint); });
+  }
+  if (common.collision) ++counters.collisions;
+
+  Entry& entry = job->at(common.sequence);
+  if (entry.state != Entry::State::unused && common.sequence < entry.sequence) {
+    ++counters.old;
+    if (by_itself) return;  // a late copy, and nothing to free
+    Common done;
+    done.type = Type::done;
+    done.job_epoch = config.epoch;
+    done.rank_epoch = config.folded_epochs;
+    done.sequence = common.sequence;
+    done.signature = common.signature;
+    done.index = common.index;
+    const std::span<std::byte> answer = sink.datagram(packet.source, wire::atp::parameter_bytes(done));
+    wire::atp::write_parameter_header(answer, done, 0);
+    wire::atp::seal(answer);
+    return;
+  }
+  if (entry.state == Entry::State::unused ? common.sequence >= job->ring.size() : common.sequence > entry.sequence) {
+    // Two windows on: who sends this has the result of one window on, and that needed everybody to have this entry's.
+    if (entry.state != Entry::State::complete || common.sequence != entry.sequence + job->ring.size()) {
+      return void(++counters.dropped_early);
+    }
+  }
+  if (entry.state == Entry::State::unused || common.sequence > entry.sequence) {
+    open(*job, entry, common, sink);
+    entry.first_rank = rank;
+  }
+  if (entry.signature != common.signature) return answer_mismatch(*job, entry, rank, common.signature, now, sink);
+  if (entry.state == Entry::State::mismatch) {
+    return answer_mismatch(*job, entry, entry.other_rank, entry.other_signature, now, sink);
+  }
+  entry.collision |= common.collision;
+  if (entry.state != Entry::State::complete) entry.ecn |= common.ecn || packet.congested || congested;
+
+  if (common.floats) return on_floats(*job, entry, gradient, rank, now, sink);
+  if (entry.seen.intersects(*ranks)) {
+    const Ranks missing = ranks->minus(entry.seen);
+    if (missing.empty()) return answer_repeat(*job, entry, *ranks, now, sink);
+    ++counters.overlaps;
+    return ask(*job, entry, missing, false, now, sink);
+  }
+  NETSUM_CHECK(entry.state == Entry::State::collecting);
+  Sum sum{job->memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow};
+  if (!add_to(sum, gradient, config.overflow)) return void(++counters.dropped_shape);
+  entry.elements = sum.elements;
+  entry.wide = sum.wide;
+  entry.overflow = sum.overflow;
+  entry.integers |= common.integers;
+  entry.seen = entry.seen.united(*ranks);
+  if (*ranks == job->all && !single) {
+    ++counters.added_complete;
+  } else {
+    ++(single ? counters.added_single : counters.added_partial);
+  }
+  if (entry.seen == job->all) complete(*job, entry, sink);
+}
+
+void Server::open(Job& job, Entry& entry, const Common& common, Sink& sink) {
+  if (entry.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+  const std::uint64_t sent_in_batch = entry.sent_in_batch;
+  entry = {.state = Entry::State::collecting,
+           .sequence = common.sequence,
+           .signature = common.signature,
+           .index = common.index,
+           .sent_in_batch = sent_in_batch};
+  NETSUM_CHECK(&job.at(common.sequence) == &entry);
+}
+
+// All ranks' values are in the sum.
+void Server::complete(Job& job, Entry& entry, Sink& sink) {
+  const Sum sum{job.memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow};
+  const bool fits = !sum.wide || kernels::all_zero(sum.high(), std::size_t{sum.elements} * sizeof(std::int16_t));  // §3.8
+  if (fits && !entry.overflow) return send_parameter(job, entry, false, sink);
+  entry.wide = false;  // the sum is of no use any more
+  if (job.free_buffers.empty()) {
+    entry.state = Entry::State::queued;
+    job.queue.push_back(entry.sequence);
+    return;
+  }
+  begin_floats(job, entry, sink);
+}
+
+// §3.8: the original values are asked for.
+void Server::begin_floats(Job& job, Entry& entry, Sink& sink) {
+  entry.state = Entry::State::floats;
+  entry.buffer = job.free_buffers.back();
+  job.free_buffers.pop_back();
+  Common common = job.answer(Type::ask, entry);
+  common.floats = true;
+  // In the entry's own memory: the integers are not needed any more.
+  if (entry.sent_in_batch == batch_) sink.flush();
+  const std::span<std::byte> packet(job.memory_of(entry) + header_at, wire::atp::parameter_bytes(common));
+  wire::atp::write_parameter_header(packet, common, 0);
+  wire::atp::seal(packet);
+  entry.sent_in_batch = batch_;
+  to_everybody(job, packet, sink);
+}
+
+void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, std::uint32_t rank, Time now, Sink& sink) {
+  if (entry.state == Entry::State::collecting || entry.state == Entry::State::queued) {
+    return void(++job.counters.dropped_early);  // nobody asked for them
+  }
+  if (entry.state == Entry::State::complete || entry.float_seen.contains(rank)) {
+    Ranks one;
+    one.insert(rank);
+    return answer_repeat(job, entry, one, now, sink);
+  }
+  if (gradient.common.elements != entry.elements) return void(++job.counters.dropped_shape);
+  ++job.counters.floats;
+  std::memcpy(job.buffer_of(entry.buffer, rank), gradient.payload.data(), gradient.payload.size());
+  entry.float_seen.insert(rank);
+  if (entry.float_seen != job.all) return;
+
+  // In rank order, whatever order they came in: the same bits in every run.
+  std::fill(job.float_sum.begin(), job.float_sum.end(), 0.0);
+  for (std::uint32_t r = 0; r < job.config.topology.world_size(); ++r) {
+    kernels::add_floats(job.float_sum.data(), job.buffer_of(entry.buffer, r), entry.elements);
+  }
+  // Before the sum is rounded: an average may be finite where the sum is not.
+  if (gradient.common.average) {
+    for (double& value : job.float_sum) value /= job.config.topology.world_size();
+  }
+  if (entry.sent_in_batch == batch_) sink.flush();  // the question, if it left in this very batch
+  kernels::round_to_floats(job.memory_of(entry) + payload_at, job.float_sum.data(), entry.elements);
+  job.free_buffers.push_back(entry.buffer);
+  entry.buffer = no_buffer;
+  ++job.counters.fallbacks;
+  send_parameter(job, entry, true, sink);
+  if (!job.queue.empty()) {
+    Entry& next = job.at(job.queue.front());
+    job.queue.pop_front();
+    NETSUM_CHECK(next.state == Entry::State::queued);
+    begin_floats(job, next, sink);
+  }
+}
+
+// §3.6: the result goes to everybody, with another index if this one collided, and stays for repeats.
+void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
+  Common common = job.answer(Type::parameter, entry);
+  common.ecn = entry.ecn;
+  common.floats = floats;
+  common.elements = entry.elements;
+  std::uint32_t next = entry.index;
+  if (entry.collision && job.config.indexing == Indexing::rehash) {
+    next = rehashed(job.config.epoch, entry.index, job.config.switch_slots);
+    ++job.counters.remapped;
+  }
+  entry.state = Entry::State::complete;
+  entry.as_floats = floats;
+  entry.result_bytes = static_cast<std::uint32_t>(wire::atp::parameter_bytes(common));
+  if (entry.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+  const std::span<std::byte> packet = job.result_of(entry);
+  wire::atp::write_parameter_header(packet, common, next);
+  wire::atp::seal(packet);
+  entry.sent_in_batch = batch_;
+  ++job.counters.chunks;
+  to_everybody(job, packet, sink);
+}
+
+void Server::to_everybody(Job& job, std::span<const std::byte> packet, Sink& sink) {
+  sink.multicast(packet, job.config.roots);
+  if (!job.direct_endpoints.empty()) sink.multicast(packet, job.direct_endpoints);
+}
+
+bool Server::may_tell(Entry& entry, std::uint32_t rank, Time now) {
+  if (now - entry.told_since >= answer_interval) {
+    entry.told.clear();
+    entry.told_since = now;
+  }
+  if (entry.told.contains(rank)) return false;
+  entry.told.insert(rank);
+  return true;
+}
+
+// Somebody sent again what is in the sum already.
+void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, Time now, Sink& sink) {
+  ServerJobCounters& counters = job.counters;
+  if (entry.state == Entry::State::complete && ranks.size() > 1) {  // and which of them misses it cannot be told
+    if (now - entry.repeated < answer_interval) return void(++counters.repeats_silent);
+    entry.repeated = now;
+    entry.sent_in_batch = batch_;
+    ++counters.repeats_answered;
+    return to_everybody(job, job.result_of(entry), sink);
+  }
+  const std::uint32_t rank = ranks.front();
+  if (!may_tell(entry, rank, now)) return void(++counters.repeats_silent);
+  const std::span<const Endpoint> to(&job.config.members[rank].endpoint, 1);
+  switch (entry.state) {
+    case Entry::State::complete:
+      ++counters.repeats_answered;
+      entry.sent_in_batch = batch_;
+      return sink.multicast(job.result_of(entry), to);
+    case Entry::State::floats:
+      ++counters.repeats_waiting;
+      if (!entry.float_seen.contains(rank)) return ask(job, entry, ranks, true, now, sink);
+      break;
+    default:
+      ++counters.repeats_waiting;
+      break;
+  }
+  const Ranks missing = job.all.minus(entry.state == Entry::State::floats ? entry.float_seen : entry.seen);
+  wire::atp::write_waiting(sink.datagram(to.front(), wire::atp::waiting_bytes), {job.answer(Type::waiting, entry), missing});
+  // The others' values may be in a switch that waits for this rank's, which are here (§3.6): they come here too, one by one.
+  if (entry.state == Entry::State::collecting) ask(job, entry, missing, false, now, sink);
+  if (entry.state == Entry::State::floats) ask(job, entry, missing, true, now, sink);
+}
+
+void Server::ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time now, Sink& sink) {
+  const bool one = floats && ranks.size() == 1;  // that has just been heard
+  if (!one) {
+    if (now - entry.asked < answer_interval) return;
+    entry.asked = now;
+  }
+  Common common = job.answer(Type::ask, entry);
+  common.floats = floats;
+  ranks.for_each([&](std::uint32_t rank) {
+    ++job.counters.asks;
+    const std::span<std::byte> packet = sink.datagram(job.config.members[rank].endpoint, wire::atp::parameter_bytes(common));
+    wire::atp::write_parameter_header(packet, common, 0);
+    wire::atp::seal(packet);
+  });
+}
+
+// Every rank is told once; after that, whoever contributes again (the first telling may be lost).
+void Server::answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::uint32_t signature, Time now, Sink& sink) {
+  ++job.counters.dropped_mismatch;
+  const bool first = entry.state != Entry::State::mismatch;
+  if (first) {
+    if (entry.state != Entry::State::collecting) return;  // every rank has sent this call: no rank of the job sends another
+    entry.state = Entry::State::mismatch;
+    entry.other_rank = rank;
+    entry.other_signature = signature;
+  }
+  if (!first && !may_tell(entry, rank, now)) return;
+  const wire::atp::MismatchPacket mismatch{job.answer(Type::mismatch, entry), entry.signature, entry.other_signature,
+                                           static_cast<std::uint16_t>(entry.first_rank),
+                                           static_cast<std::uint16_t>(entry.other_rank)};
+  for (const ServerMember& member : job.config.members) {
+    wire::atp::write_mismatch(sink.datagram(member.endpoint, wire::atp::mismatch_bytes), mismatch);
+  }
+}
+
+const ServerJobCounters* Server::job_counters(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->counters;
+}
+
+std::uint32_t Server::incomplete(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return 0;
+  const auto& ring = found->second->ring;
+  return static_cast<std::uint32_t>(std::count_if(ring.begin(), ring.end(), [](const Entry& entry) {
+    return entry.state != Entry::State::unused && entry.state != Entry::State::complete;
+  }));
+}
+
+std::vector<StalledSequence> Server::stalled(std::uint64_t epoch, std::size_t most) const {
+  std::vector<StalledSequence> list;
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return list;
+  const Job& job = *found->second;
+  for (const Entry& entry : job.ring) {
+    if (entry.state == Entry::State::unused || entry.state == Entry::State::complete) continue;
+    list.push_back({entry.sequence, job.all.minus(entry.state == Entry::State::floats ? entry.float_seen : entry.seen)});
+  }
+  std::sort(list.begin(), list.end(),
+            [](const StalledSequence& a, const StalledSequence& b) { return a.sequence < b.sequence; });
+  if (list.size() > most) list.resize(most);
+  return list;
+}
+
+}  // namespace netsum::atp

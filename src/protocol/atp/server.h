@@ -1,0 +1,126 @@
+// The parameter server: ATP §3.6-§3.8, for any number of jobs. It adds up what reaches it, individual, partial or complete,
+// by the bitmaps, and answers with parameter packets.
+//
+// One object serves one lane of each job. No I/O, no clock, no allocation per packet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "protocol/atp/index.h"
+#include "protocol/atp/numbers.h"
+#include "protocol/atp/topology.h"
+#include "wire/atp.h"
+
+namespace netsum::atp {
+
+struct ServerMember {
+  std::uint32_t epoch = 0;  // of the rank's life
+  Endpoint endpoint;
+};
+
+struct ServerJobConfig {
+  std::uint64_t epoch = 0;
+  std::uint32_t folded_epochs = 0;
+  std::uint32_t packet_elements = 256;
+  std::uint32_t window = 256;  // chunks that a rank may have under way
+  std::uint32_t switch_slots = 1024;
+  Indexing indexing = Indexing::rehash;
+  Overflow overflow = Overflow::exact;
+  Topology topology;
+  std::vector<ServerMember> members;  // by rank
+  std::vector<Endpoint> roots;        // by position among topology.server_children()
+};
+
+// Every packet of a job counts in exactly one of those after `bytes`, up to the empty line.
+struct ServerJobCounters {
+  std::uint64_t packets = 0, bytes = 0;
+  std::uint64_t added_single = 0;    // one rank's values, added here
+  std::uint64_t added_partial = 0;   // sums of several ranks
+  std::uint64_t added_complete = 0;  // sums of all ranks: nothing left to do
+  std::uint64_t floats = 0;          // float values of one rank
+  std::uint64_t repeats_answered = 0, repeats_waiting = 0, repeats_silent = 0;
+  std::uint64_t overlaps = 0;  // partial sums that hold some ranks' values that were here already, and are of no use
+  std::uint64_t old = 0;       // answered with "done"
+  std::uint64_t dropped_early = 0, dropped_mismatch = 0, dropped_source = 0, dropped_rank_epoch = 0, dropped_shape = 0;
+
+  std::uint64_t chunks = 0;      // completed
+  std::uint64_t fallbacks = 0;   // of them: from float values
+  std::uint64_t collisions = 0;  // packets that found no slot
+  std::uint64_t remapped = 0;    // indices
+  std::uint64_t asks = 0;        // to single ranks
+};
+
+struct ServerCounters {
+  std::uint64_t malformed[8] = {};  // by wire::ParseError
+  std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
+};
+
+struct StalledSequence {
+  std::uint64_t sequence;
+  Ranks missing;
+};
+
+class Server {
+ public:
+  // Bytes that a job needs on this lane, constant whatever the tensors' length: two windows of chunks (§3.6 keeps results
+  // for retransmission), and buffers for the float values of a few.
+  [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t window,
+                                                std::uint32_t world_size);
+
+  Server();
+  ~Server();
+  Server(Server&&) noexcept;
+  Server& operator=(Server&&) noexcept;
+  // State is a value. A copy refers to the original's memory until move_memory() gives each job a place of its own.
+  Server(const Server& other);
+  Server& operator=(const Server& other);
+  void move_memory(std::uint64_t epoch, std::span<std::byte> memory);
+  // All that decides which packet it answers how, for comparing and hashing: not times and not counters.
+  void append_state(std::vector<std::byte>& out) const;
+
+  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until remove_job. False: the epoch is in use.
+  [[nodiscard]] bool add_job(const ServerJobConfig& config, std::span<std::byte> memory);
+  void remove_job(std::uint64_t epoch);
+
+  void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
+
+  [[nodiscard]] const ServerJobCounters* job_counters(std::uint64_t epoch) const;
+  [[nodiscard]] const ServerCounters& counters() const { return counters_; }
+  [[nodiscard]] std::uint32_t incomplete(std::uint64_t epoch) const;                                // chunks
+  [[nodiscard]] std::vector<StalledSequence> stalled(std::uint64_t epoch, std::size_t most) const;  // oldest first
+
+ private:
+  struct Entry;
+  struct Job;
+
+  void on_gradient(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
+  void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
+  void open(Job& job, Entry& entry, const wire::atp::Common& common, Sink& sink);
+  void complete(Job& job, Entry& entry, Sink& sink);
+  void on_floats(Job& job, Entry& entry, const wire::atp::GradientPacket& gradient, std::uint32_t rank, Time now,
+                 Sink& sink);
+  void begin_floats(Job& job, Entry& entry, Sink& sink);
+  void send_parameter(Job& job, Entry& entry, bool floats, Sink& sink);
+  void answer_repeat(Job& job, Entry& entry, const Ranks& ranks, Time now, Sink& sink);
+  void answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::uint32_t signature, Time now, Sink& sink);
+  void ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time now, Sink& sink);
+  void to_everybody(Job& job, std::span<const std::byte> packet, Sink& sink);
+  [[nodiscard]] static bool may_tell(Entry& entry, std::uint32_t rank, Time now);
+  [[nodiscard]] Job* find(std::uint64_t epoch);
+
+  std::unordered_map<std::uint64_t, std::unique_ptr<Job>> jobs_;
+  Job* last_ = nullptr;
+  ServerCounters counters_;
+  std::uint64_t batch_ = 0;
+  Time unknown_job_window_{};
+  std::uint32_t unknown_job_budget_ = 0;
+};
+
+}  // namespace netsum::atp

@@ -1,0 +1,385 @@
+#include "protocol/atp/switch.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace netsum::atp {
+
+using wire::ParseError;
+using wire::atp::Common;
+using wire::atp::GradientPacket;
+using wire::atp::Type;
+
+namespace {
+
+// Packets of jobs that this switch does not know are answered at this rate at most.
+constexpr Duration unknown_job_interval = std::chrono::milliseconds(10);
+constexpr std::uint32_t unknown_job_burst = 64;
+
+// A repeat of what a slot holds is answered at most this often, per chunk and rank: the workers' shortest time-out.
+constexpr Duration waiting_interval = std::chrono::milliseconds(1);
+
+// A slot's memory is a packet in place: the header ends where the payload begins, at a cache line.
+constexpr std::size_t cache_line = 64;
+constexpr std::size_t payload_at = cache_line;
+static_assert(payload_at >= wire::atp::gradient_header_bytes);
+constexpr std::size_t header_at = payload_at - wire::atp::gradient_header_bytes;
+
+}  // namespace
+
+struct Switch::SlotState {
+  bool used = false;
+  bool complete = false;  // sent up; kept until the parameter packet, so that a late copy is not taken for new
+  std::uint64_t job_epoch = 0, sequence = 0;
+  std::uint32_t signature = 0;
+  std::uint32_t bitmap = 0;
+  std::uint32_t counter = 0;
+  bool ecn = false, overflow = false, wide = false;
+  std::uint16_t elements = 0;
+  Time updated{};          // §3.3: timestamp
+  std::uint32_t told = 0;  // children that have had "have yours" since told_since
+  Time told_since{};
+  std::uint64_t sent_in_batch = 0;  // the batch in which the memory was last lent to the sink
+};
+
+struct Switch::Job {
+  SwitchJobConfig config;
+  SwitchJobCounters counters;
+  std::vector<Endpoint> everybody, switches;  // of the children
+};
+
+std::size_t Switch::memory_bytes(const SwitchConfig& config) {
+  const std::size_t bytes =
+      payload_at + std::size_t{config.packet_elements} * 4 + wire::atp::high_bytes(config.packet_elements);
+  return (bytes + cache_line - 1) / cache_line * cache_line * config.slots;
+}
+
+Switch::Switch(const SwitchConfig& config, std::span<std::byte> memory)
+    : config_(config), memory_(memory), slot_bytes_(memory_bytes(config) / config.slots), slots_(config.slots) {
+  NETSUM_CHECK(memory.size() >= memory_bytes(config));
+}
+Switch::~Switch() = default;
+Switch::Switch(Switch&&) noexcept = default;
+Switch& Switch::operator=(Switch&&) noexcept = default;
+
+Switch::Switch(const Switch& other)
+    : config_(other.config_),
+      memory_(other.memory_),
+      slot_bytes_(other.slot_bytes_),
+      slots_(other.slots_),
+      in_use_(other.in_use_),
+      counters_(other.counters_),
+      batch_(other.batch_),
+      unknown_job_window_(other.unknown_job_window_),
+      unknown_job_budget_(other.unknown_job_budget_) {
+  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
+}
+
+Switch& Switch::operator=(const Switch& other) {
+  return *this = Switch(other);
+}
+
+void Switch::move_memory(std::span<std::byte> memory) {
+  std::memcpy(memory.data(), memory_.data(), memory_bytes(config_));
+  memory_ = memory;
+}
+
+void Switch::append_state(std::vector<std::byte>& out) const {
+  for (const SlotState& slot : slots_) {
+    append_bytes(out, slot.used);
+    if (!slot.used) continue;
+    append_bytes(out, slot.complete, slot.job_epoch, slot.sequence, slot.signature, slot.bitmap, slot.ecn, slot.overflow,
+                 slot.wide, slot.elements);
+    const std::byte* const payload = memory_of(slot) + payload_at;
+    const std::size_t bytes = std::size_t{slot.elements} * 4 + (slot.wide ? wire::atp::high_bytes(slot.elements) : 0);
+    out.insert(out.end(), payload, payload + bytes);
+  }
+}
+
+bool Switch::add_job(const SwitchJobConfig& config) {
+  if (config.packet_elements > config_.packet_elements) return false;
+  auto job = std::make_unique<Job>();
+  job->config = config;
+  for (const SwitchChild& child : config.children) {
+    job->everybody.push_back(child.endpoint);
+    if (child.is_switch) job->switches.push_back(child.endpoint);
+  }
+  return jobs_.emplace(config.epoch, std::move(job)).second;
+}
+
+void Switch::remove_job(std::uint64_t epoch) {
+  last_ = nullptr;
+  jobs_.erase(epoch);
+  for (SlotState& slot : slots_) {
+    if (slot.used && slot.job_epoch == epoch) deallocate(slot);
+  }
+}
+
+Switch::Job* Switch::find(std::uint64_t epoch) {
+  if (last_ != nullptr && last_->config.epoch == epoch) return last_;
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return nullptr;
+  return last_ = found->second.get();
+}
+
+std::byte* Switch::memory_of(const SlotState& slot) const {
+  return memory_.data() + static_cast<std::size_t>(&slot - slots_.data()) * slot_bytes_;
+}
+
+void Switch::deallocate(SlotState& slot) {
+  NETSUM_CHECK(slot.used && in_use_ > 0);
+  slot.used = false;
+  --in_use_;
+}
+
+void Switch::on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) {
+  ++batch_;
+  for (const RxView& packet : packets) {
+    Common common;
+    if (const auto error = wire::atp::parse_common(packet.bytes, common); error != ParseError::none) {
+      ++counters_.malformed[static_cast<std::size_t>(error)];
+      continue;
+    }
+    switch (common.type) {
+      case Type::gradient:
+        on_gradient(packet, common, congested, now, sink);
+        break;
+      case Type::parameter:
+      case Type::ask:
+      case Type::done:
+        on_parameter(packet, common, now, sink);
+        break;
+      default:
+        ++counters_.unexpected_type;
+        break;
+    }
+  }
+  sink.flush();  // what was passed on refers to the packets
+}
+
+void Switch::on_unknown_job(const RxView& packet, const Common& common, Time now, Sink& sink) {
+  ++counters_.unknown_job;
+  if (common.type != Type::gradient) return;
+  if (now - unknown_job_window_ >= unknown_job_interval) {
+    unknown_job_window_ = now;
+    unknown_job_budget_ = unknown_job_burst;
+  }
+  if (unknown_job_budget_ == 0) return;
+  --unknown_job_budget_;
+  ++counters_.unknown_job_replies;
+  wire::atp::write_unknown_job(sink.datagram(packet.source, wire::atp::common_bytes), common);
+}
+
+void Switch::on_gradient(const RxView& packet, Common common, bool congested, Time now, Sink& sink) {
+  Job* const job = find(common.job_epoch);
+  if (job == nullptr) return on_unknown_job(packet, common, now, sink);
+  SwitchJobCounters& counters = job->counters;
+  const SwitchJobConfig& config = job->config;
+  ++counters.packets;
+  counters.bytes += packet.bytes.size();
+
+  GradientPacket gradient;
+  if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return void(++counters.dropped_shape);
+  const wire::atp::Directions& directions = gradient.directions;
+  const std::uint32_t bit = directions.bitmap[config.level];
+  if (directions.level != config.level || !std::has_single_bit(bit) ||
+      directions.fan_in[config.level] != config.children.size() || common.elements > config.packet_elements) {
+    return void(++counters.dropped_shape);
+  }
+  const SwitchChild& child = config.children[static_cast<std::size_t>(std::countr_zero(bit))];
+  if (packet.source != child.endpoint) return void(++counters.dropped_source);
+  // What a switch passes on has one rank's epoch or all ranks'; the parameter server looks at it.
+  if (!child.is_switch && common.rank_epoch != child.rank_epoch) return void(++counters.dropped_rank_epoch);
+
+  if (packet.congested || congested) gradient.common.ecn = true;
+  if (gradient.common.ecn) ++counters.marked;
+
+  if (common.direct) {
+    ++counters.direct_passed;
+    return pass_on(*job, packet, gradient, sink);
+  }
+  SlotState& slot = slots_[common.index % slots_.size()];
+  const bool ours = slot.used && slot.job_epoch == common.job_epoch && slot.sequence == common.sequence;  // Fig. 7, 1
+  if (ours && slot.signature != common.signature) {
+    ++counters.mismatch_passed;
+    gradient.common.resend = true;
+    return pass_on(*job, packet, gradient, sink);
+  }
+  if (common.resend) {  // Fig. 17
+    // At the second level and above, 3: bits stand for switches, and part of a rack cannot be told from all of it.
+    if (!ours || config.level > 0) {
+      if (ours) {
+        deallocate(slot);
+        ++counters.deallocated;
+      }
+      ++counters.resends_passed;
+      return pass_on(*job, packet, gradient, sink);
+    }
+    if ((slot.bitmap & bit) == 0 && !add(*job, slot, gradient, bit, now)) return void(++counters.dropped_shape);
+    slot.ecn |= gradient.common.ecn;
+    ++counters.resends_merged;
+    send_up(*job, slot, gradient, true, sink);
+    deallocate(slot);
+    ++counters.deallocated;
+    return;
+  }
+  if (slot.used && !ours) {  // Fig. 7, 2: no switch further on takes it up, and the parameter server learns why
+    ++counters.collisions;
+    gradient.common.resend = gradient.common.collision = true;
+    return pass_on(*job, packet, gradient, sink);
+  }
+  if (!slot.used) {
+    allocate(*job, slot, gradient, bit, now, sink);
+  } else if ((slot.bitmap & bit) != 0) {  // Fig. 7, 4 and 7
+    slot.ecn |= gradient.common.ecn;
+    return answer_waiting(*job, slot, child, bit, common, now, sink);
+  } else if (!add(*job, slot, gradient, bit, now)) {
+    return void(++counters.dropped_shape);
+  }
+  slot.ecn |= gradient.common.ecn;
+  ++counters.added;
+  if (slot.counter != config.children.size()) return;  // Fig. 7, 6
+  ++counters.completed;
+  slot.complete = true;
+  send_up(*job, slot, gradient, false, sink);
+}
+
+void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t bit, Time now, Sink& sink) {
+  if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+  const std::uint64_t sent_in_batch = slot.sent_in_batch;
+  const Common& common = gradient.common;
+  slot = {.used = true,
+          .job_epoch = common.job_epoch,
+          .sequence = common.sequence,
+          .signature = common.signature,
+          .sent_in_batch = sent_in_batch};
+  ++in_use_;
+  ++job.counters.allocated;
+  static_cast<void>(add(job, slot, gradient, bit, now));  // into an empty slot everything fits
+}
+
+// Fig. 7, 5. False if the packet does not fit what the slot already holds.
+bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t bit, Time now) {
+  const Common& common = gradient.common;
+  Sum sum{memory_of(slot) + payload_at, slot.elements, slot.wide, slot.overflow};
+  if (!add_to(sum, gradient, job.config.overflow)) return false;
+  slot.elements = sum.elements;
+  slot.wide = sum.wide;
+  slot.overflow = sum.overflow;
+  slot.ecn |= common.ecn;
+  slot.bitmap |= bit;
+  ++slot.counter;
+  slot.updated = now;
+  NETSUM_CHECK(slot.counter == static_cast<std::uint32_t>(std::popcount(slot.bitmap)));
+  return true;
+}
+
+// Fig. 7, 8; Fig. 17, 7.
+void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool resend, Sink& sink) {
+  if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+  Common common = last.common;
+  common.resend = resend;
+  common.ecn = slot.ecn;
+  common.overflow = slot.overflow;
+  common.wide = slot.wide;
+  common.rank_epoch = job.config.folded_epochs;
+  common.elements = slot.elements;
+  wire::atp::Directions directions = last.directions;
+  directions.bitmap[job.config.level] = slot.bitmap;
+  directions.level = job.config.next_level;
+  const std::span<std::byte> packet(memory_of(slot) + header_at, wire::atp::gradient_bytes(common));
+  wire::atp::write_gradient_header(packet, common, directions);
+  wire::atp::seal(packet);
+  slot.sent_in_batch = batch_;
+  sink.multicast(packet, std::span(&job.config.parent, 1));
+}
+
+// The paper drops a repeat, and its sender goes on repeating; ours learns that it is not its packet that is missing.
+void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, const Common& repeat,
+                            Time now, Sink& sink) {
+  if (now - slot.told_since >= waiting_interval) {
+    slot.told = 0;
+    slot.told_since = now;
+  }
+  if (child.is_switch || (slot.told & bit) != 0) return void(++job.counters.repeats_silent);
+  slot.told |= bit;
+  ++job.counters.repeats_waiting;
+  wire::atp::WaitingPacket waiting;
+  waiting.common.type = Type::waiting;
+  waiting.common.job_epoch = repeat.job_epoch;
+  waiting.common.rank_epoch = job.config.folded_epochs;
+  waiting.common.sequence = repeat.sequence;
+  waiting.common.signature = repeat.signature;
+  waiting.common.index = repeat.index;
+  const auto& children = job.config.children;  // a complete sum went on, and nobody here is missing
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if ((slot.bitmap >> i & 1) == 0) waiting.missing = waiting.missing.united(children[i].ranks);
+  }
+  wire::atp::write_waiting(sink.datagram(child.endpoint, wire::atp::waiting_bytes), waiting);
+}
+
+// As it came, but for the directions and what happened to it on the way.
+void Switch::pass_on(const Job& job, const RxView& packet, const GradientPacket& gradient, Sink& sink) {
+  wire::atp::Directions directions = gradient.directions;
+  directions.level = job.config.next_level;
+  const std::span<std::byte> copy = sink.datagram(job.config.parent, packet.bytes.size());
+  std::memcpy(copy.data(), packet.bytes.data(), packet.bytes.size());
+  wire::atp::write_gradient_header(copy, gradient.common, directions);
+  wire::atp::seal(copy);
+}
+
+// Fig. 7, 8 and §3.7: a parameter packet frees its slot, or one that was abandoned, and goes on to everybody below.
+void Switch::on_parameter(const RxView& packet, const Common& common, Time now, Sink& sink) {
+  Job* const job = find(common.job_epoch);
+  if (job == nullptr) return on_unknown_job(packet, common, now, sink);
+  SwitchJobCounters& counters = job->counters;
+  ++counters.packets;
+  counters.bytes += packet.bytes.size();
+  if (packet.source != job->config.parent) return void(++counters.dropped_source);
+  if (common.rank_epoch != job->config.folded_epochs) return void(++counters.dropped_rank_epoch);
+  wire::atp::ParameterPacket parameter;
+  if (wire::atp::parse_parameter(packet.bytes, common, parameter) != ParseError::none) {
+    return void(++counters.dropped_shape);
+  }
+  SlotState& slot = slots_[common.index % slots_.size()];
+  if (slot.used) {
+    if (slot.job_epoch == common.job_epoch && slot.sequence == common.sequence) {
+      deallocate(slot);
+      ++counters.deallocated;
+    } else if (now - slot.updated >= config_.abandoned_after) {
+      deallocate(slot);
+      ++counters_.reclaimed;
+    }
+  }
+  std::span<const Endpoint> to = job->everybody;
+  switch (common.type) {
+    case Type::parameter:
+      ++counters.parameters;
+      break;
+    case Type::ask:
+      ++counters.asks;
+      break;
+    default:  // done: nobody waits for it, but switches below may hold a slot
+      ++counters.dones;
+      to = job->switches;
+      break;
+  }
+  if (!to.empty()) sink.multicast(packet.bytes, to);
+}
+
+const SwitchJobCounters* Switch::job_counters(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->counters;
+}
+
+std::uint32_t Switch::slots_in_use(std::uint64_t epoch) const {
+  return static_cast<std::uint32_t>(std::count_if(
+      slots_.begin(), slots_.end(), [&](const SlotState& slot) { return slot.used && slot.job_epoch == epoch; }));
+}
+
+}  // namespace netsum::atp

@@ -1,0 +1,131 @@
+// The switch: ATP §3.5 (Figure 7) and §A.1 (Figure 17), for any number of jobs that share one pool of aggregator slots.
+//
+// Everything here is soft state: whatever is forgotten is summed at the parameter server instead. One object serves one
+// thread's share of the slots. No I/O, no clock, no allocation per packet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "protocol/atp/numbers.h"
+#include "wire/atp.h"
+
+namespace netsum::atp {
+
+struct SwitchConfig {
+  std::uint32_t slots = 1024;                          // shared by all jobs
+  std::uint32_t packet_elements = 2048;                // the longest chunk that a slot holds
+  Duration abandoned_after = std::chrono::seconds(1);  // §3.7: the age at which any parameter packet frees a slot
+};
+
+// Who contributes to a switch: a rank, or another switch.
+struct SwitchChild {
+  Endpoint endpoint;
+  bool is_switch = false;
+  std::uint32_t rank_epoch = 0;  // of a rank
+  wire::atp::Ranks ranks;        // the rank, or those below the switch
+};
+
+struct SwitchJobConfig {
+  std::uint64_t epoch = 0;
+  std::uint32_t folded_epochs = 0;  // of all ranks
+  std::uint32_t packet_elements = 256;
+  std::uint8_t level = 0;             // of this switch
+  std::uint8_t next_level = 1;        // of what `parent` is
+  Endpoint parent;                    // the next switch, or the parameter server
+  std::vector<SwitchChild> children;  // by position
+  Overflow overflow = Overflow::exact;
+};
+
+// Every packet of a job counts in exactly one of those after `bytes`, as it came in.
+struct SwitchJobCounters {
+  std::uint64_t packets = 0, bytes = 0;
+  std::uint64_t added = 0;
+  std::uint64_t repeats_waiting = 0, repeats_silent = 0;  // in the sum already: told whom it waits for, or lately told
+  std::uint64_t collisions = 0;                           // no slot: passed on
+  std::uint64_t resends_merged = 0;                       // with what the slot held, passed on (Fig. 17, 6 and 7)
+  std::uint64_t resends_passed = 0;
+  std::uint64_t direct_passed = 0;
+  std::uint64_t mismatch_passed = 0;  // another call under the same sequence number: the parameter server tells
+  std::uint64_t parameters = 0, asks = 0, dones = 0;
+  std::uint64_t dropped_source = 0, dropped_rank_epoch = 0, dropped_shape = 0;
+  // What came of it:
+  std::uint64_t completed = 0;    // sums of all children, sent up
+  std::uint64_t deallocated = 0;  // slots, by a parameter packet, an ask or a resend
+  std::uint64_t allocated = 0;
+  std::uint64_t marked = 0;  // packets that found congestion here or before
+};
+
+struct SwitchCounters {
+  std::uint64_t malformed[8] = {};  // by wire::ParseError
+  std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
+  std::uint64_t reclaimed = 0;  // slots that were abandoned
+};
+
+class Switch {
+ public:
+  [[nodiscard]] static std::size_t memory_bytes(const SwitchConfig& config);
+
+  // `memory`: memory_bytes, zeroed, 64-byte aligned; stays with the switch.
+  Switch(const SwitchConfig& config, std::span<std::byte> memory);
+  ~Switch();
+  Switch(Switch&&) noexcept;
+  Switch& operator=(Switch&&) noexcept;
+  // State is a value. A copy refers to the original's memory until move_memory() gives it a place of its own.
+  Switch(const Switch& other);
+  Switch& operator=(const Switch& other);
+  void move_memory(std::span<std::byte> memory);
+  // All that decides which packet it answers how, for comparing and hashing: not times and not counters.
+  void append_state(std::vector<std::byte>& out) const;
+
+  // False: the epoch is in use, or its chunks are longer than a slot.
+  [[nodiscard]] bool add_job(const SwitchJobConfig& config);
+  void remove_job(std::uint64_t epoch);  // frees its slots
+
+  // `congested`: the switch's own queue is longer than it should be; what comes in now is marked (§3.7).
+  void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
+
+  [[nodiscard]] const SwitchJobCounters* job_counters(std::uint64_t epoch) const;
+  [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
+  [[nodiscard]] std::uint32_t slots_in_use() const { return in_use_; }
+  [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;
+
+ private:
+  struct SlotState;
+  struct Job;
+
+  void on_gradient(const RxView& packet, wire::atp::Common common, bool congested, Time now, Sink& sink);
+  void on_parameter(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
+  void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
+  void allocate(Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t bit, Time now,
+                Sink& sink);
+  [[nodiscard]] bool add(const Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t bit,
+                         Time now);
+  void send_up(Job& job, SlotState& slot, const wire::atp::GradientPacket& last, bool resend, Sink& sink);
+  static void pass_on(const Job& job, const RxView& packet, const wire::atp::GradientPacket& gradient, Sink& sink);
+  static void answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit,
+                             const wire::atp::Common& repeat, Time now, Sink& sink);
+  void deallocate(SlotState& slot);
+  [[nodiscard]] std::byte* memory_of(const SlotState& slot) const;
+  [[nodiscard]] Job* find(std::uint64_t epoch);
+
+  SwitchConfig config_;
+  std::span<std::byte> memory_;
+  std::size_t slot_bytes_ = 0;
+  std::vector<SlotState> slots_;
+  std::uint32_t in_use_ = 0;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Job>> jobs_;
+  Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
+  SwitchCounters counters_;
+  std::uint64_t batch_ = 0;
+  Time unknown_job_window_{};
+  std::uint32_t unknown_job_budget_ = 0;
+};
+
+}  // namespace netsum::atp

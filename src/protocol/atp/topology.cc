@@ -1,0 +1,136 @@
+#include "protocol/atp/topology.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace netsum::atp {
+
+using wire::atp::Directions;
+using wire::atp::max_fan_in;
+using wire::atp::max_levels;
+using wire::atp::max_workers;
+
+namespace {
+
+// The steps from a switch to the server, or none if they lead in a circle or nowhere.
+std::optional<std::uint32_t> steps_to_server(const TopologyConfig& config, std::uint32_t from) {
+  std::uint32_t steps = 1;
+  for (std::uint32_t at = from; config.parent_of_switch[at] != at_server; ++steps) {
+    at = config.parent_of_switch[at];
+    if (at >= config.parent_of_switch.size() || steps > config.parent_of_switch.size()) return std::nullopt;
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::string check(const TopologyConfig& config) {
+  const std::size_t ranks = config.switch_of_rank.size(), switches = config.parent_of_switch.size();
+  if (ranks == 0 || ranks > max_workers) {
+    return std::to_string(ranks) + " ranks are not between 1 and " + std::to_string(max_workers);
+  }
+  for (std::uint32_t i = 0; i < switches; ++i) {
+    if (!steps_to_server(config, i)) return "switch " + std::to_string(i) + " has no way to the parameter server";
+  }
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const std::uint32_t at = config.switch_of_rank[rank];
+    if (at != at_server && at >= switches) return "rank " + std::to_string(rank) + " is at a switch that does not exist";
+  }
+  const Topology topology(config);
+  if (topology.server_level() >= max_levels) {
+    return "more than " + std::to_string(max_levels - 1) + " levels of switches above a rank";
+  }
+  const auto too_many = [](const std::vector<Topology::Child>& children, const std::string& who) {
+    return children.size() <= max_fan_in
+               ? std::string()
+               : who + " has " + std::to_string(children.size()) + " ranks and switches below it, and a bitmap has " +
+                     std::to_string(max_fan_in) + " bits: put switches in between";
+  };
+  for (std::uint32_t i = 0; i < switches; ++i) {
+    if (auto error = too_many(topology.children(i), "switch " + std::to_string(i)); !error.empty()) return error;
+  }
+  return too_many(topology.server_children(), "the parameter server");
+}
+
+Topology::Topology(const TopologyConfig& config) {
+  const auto switches = static_cast<std::uint32_t>(config.parent_of_switch.size());
+  const auto world_size = static_cast<std::uint32_t>(config.switch_of_rank.size());
+  nodes_.resize(switches + 1);
+  const auto node_of = [&](std::uint32_t index) -> Node& { return nodes_[std::min(index, switches)]; };
+  for (std::uint32_t i = 0; i < switches; ++i) nodes_[i].parent = config.parent_of_switch[i];
+
+  // Only what has ranks below it takes part.
+  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+    for (std::uint32_t at = config.switch_of_rank[rank];; at = nodes_[at].parent) {
+      node_of(at).below.insert(rank);
+      if (at == at_server) break;
+    }
+  }
+  for (std::uint32_t i = 0; i < switches; ++i) {
+    if (nodes_[i].below.empty()) continue;
+    node_of(nodes_[i].parent).children.push_back({true, i});
+    // A level above every switch on the way up: the longest way from below decides.
+    std::uint8_t level = nodes_[i].level;
+    for (std::uint32_t at = i; at != at_server;) {
+      at = nodes_[at].parent;
+      Node& above = node_of(at);
+      above.level = std::max<std::uint8_t>(above.level, ++level);
+      level = above.level;
+    }
+  }
+  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+    node_of(config.switch_of_rank[rank]).children.push_back({false, rank});
+  }
+
+  paths_.resize(world_size);
+  if (server_level() >= max_levels) return;  // check() refuses it
+  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+    Directions& path = paths_[rank];
+    Child child{false, rank};
+    std::uint32_t at = config.switch_of_rank[rank];
+    path.level = node_of(at).level;
+    while (true) {
+      const Node& node = node_of(at);
+      const auto position = static_cast<std::size_t>(
+          std::find_if(node.children.begin(), node.children.end(),
+                       [&](const Child& c) { return c.is_switch == child.is_switch && c.index == child.index; }) -
+          node.children.begin());
+      if (node.children.size() > max_fan_in) break;  // check() refuses it
+      path.fan_in[node.level] = static_cast<std::uint8_t>(node.children.size());
+      path.bitmap[node.level] = std::uint32_t{1} << position;
+      if (at == at_server) break;
+      child = {true, at};
+      at = node.parent;
+    }
+  }
+}
+
+Ranks Topology::below(const Child& child) const {
+  if (child.is_switch) return nodes_[child.index].below;
+  Ranks one;
+  one.insert(child.index);
+  return one;
+}
+
+std::optional<Ranks> Topology::decode(const Directions& directions) const {
+  const Node* node = &nodes_.back();
+  for (bool top = true;; top = false) {
+    const std::uint32_t bits = directions.bitmap[node->level];
+    if (bits == 0 || directions.fan_in[node->level] != node->children.size()) return std::nullopt;
+    if (std::popcount(bits) == 1) {
+      const Child& child = node->children[static_cast<std::size_t>(std::countr_zero(bits))];
+      if (!child.is_switch) return below(child);
+      node = &nodes_[child.index];
+      continue;
+    }
+    if (top) return std::nullopt;  // it came from one of the server's children
+    Ranks all;
+    for (std::size_t i = 0; i < node->children.size(); ++i) {
+      if ((bits >> i & 1) == 0) continue;
+      all = all.united(below(node->children[i]));
+    }
+    return all;
+  }
+}
+
+}  // namespace netsum::atp

@@ -1,0 +1,502 @@
+#include "protocol/atp/worker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "protocol/atp/congestion.h"
+#include "stream/retransmission_timer.h"
+#include "stream/scaled_codec.h"
+#include "stream/shares.h"
+#include "stream/tensor.h"
+
+namespace netsum::atp {
+
+using wire::ParseError;
+using wire::atp::Common;
+using wire::atp::Ranks;
+using wire::atp::Type;
+
+namespace {
+
+constexpr std::uint32_t out_of_order = 3;          // parameter packets that show a loss (§3.7)
+constexpr std::uint32_t silent_transmissions = 4;  // of one chunk without any answer: the way past the switches is tried
+
+// An operation and this lane's share of it.
+struct ActiveOperation {
+  stream::Operation operation;
+  std::vector<stream::Piece> pieces;
+  std::uint64_t first = 0, end = 0;  // its sequence numbers on this lane
+  std::uint64_t remaining = 0;       // chunks without a result
+  std::uint32_t signature = 0;
+};
+
+// A chunk under way.
+struct Chunk {
+  std::uint64_t sequence = 0;
+  std::uint64_t operation = 0;  // number
+  std::uint64_t offset = 0;     // in its wire elements
+  std::uint16_t elements = 0;
+  bool in_flight = false;  // sent, and no result yet
+  bool held = false;       // what it waits for is not us
+  bool direct = false;     // straight to the server, past every slot
+  bool floats = false;     // the original values were asked for (§3.8)
+  bool answered = false;   // by anybody, since the last transmission
+  std::uint32_t index = 0;
+  std::uint32_t transmissions = 0;
+  Time sent{}, deadline = never;
+  Ranks missing;
+  Time told{};  // when they were named
+};
+
+}  // namespace
+
+struct Worker::Impl {
+  explicit Impl(const WorkerConfig& c)
+      : config(c),
+        codec(c.rank, c.world_size, c.packet_elements),
+        shares(c.lane, c.lanes),
+        indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
+        window(c.congestion_control, c.window, wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout),
+        chunks(c.window),
+        asked(c.window, none_asked),
+        operations(c.operations),
+        bypass(c.bypass) {
+    completed.reserve(c.operations);
+  }
+
+  static constexpr std::uint64_t none_asked = UINT64_MAX;
+
+  WorkerConfig config;
+  stream::ScaledCodec codec;
+  stream::Shares shares;
+  Indices indices;
+  CongestionWindow window;
+  stream::RetransmissionTimer timer;
+  std::vector<Chunk> chunks;                  // ring by sequence number
+  std::vector<std::uint64_t> asked;           // likewise: sequence numbers that were asked for before they were sent
+  std::uint64_t base = 0, next = 0, end = 0;  // [base, next): under way or out of order; [next, end): to be sent
+  std::uint32_t after_base = 0;               // parameter packets beyond the expected one in a row (§3.6)
+  std::uint64_t resent_base = none_asked;     // the expected one that was resent for them
+  std::vector<ActiveOperation> operations;    // ring by operation number
+  std::uint64_t front = 0, back = 0;          // numbers under way: [front, back)
+  Time next_timeout = never;                  // no deadline is earlier; the scan in on_timer makes it exact
+  std::uint32_t held = 0;
+  Duration bypass;      // how long the next one lasts
+  Time bypass_until{};  // until then everything goes straight to the server
+  std::vector<std::uint64_t> completed;
+  std::optional<WorkerFailure> failure;
+  WorkerCounters counters;
+
+  [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % operations.size()]; }
+  [[nodiscard]] Chunk& chunk_at(std::uint64_t sequence) { return chunks[sequence % chunks.size()]; }
+
+  // ---- sending
+
+  // What the window allows (§3.6).
+  void send_more(Time now, Sink& sink) {
+    if (failure) return;
+    const std::uint64_t limit = std::min(end, base + std::min(config.window, window.packets()));
+    while (next < limit) {
+      Chunk& chunk = chunk_at(next);
+      NETSUM_CHECK(!chunk.in_flight);
+      place(chunk, next);
+      chunk.direct = asked[next % asked.size()] == next;
+      ++next;
+      ++counters.gradients;
+      transmit(chunk, false, now, sink);
+    }
+  }
+
+  // Where sequence number `sequence` lies in the tensors.
+  void place(Chunk& chunk, std::uint64_t sequence) {
+    std::uint64_t number = front;
+    while (sequence >= at(number).end) ++number;
+    const ActiveOperation& active = at(number);
+    std::uint64_t in_operation = sequence - active.first;
+    for (const stream::Piece& piece : active.pieces) {
+      const std::uint64_t count = chunks_of(piece);
+      if (in_operation >= count) {
+        in_operation -= count;
+        continue;
+      }
+      const std::uint64_t begin = in_operation * config.packet_elements;
+      chunk = {.sequence = sequence,
+               .operation = number,
+               .offset = piece.offset + begin,
+               .elements = static_cast<std::uint16_t>(
+                   std::min<std::uint64_t>(config.packet_elements, piece.elements - std::min(begin, piece.elements))),
+               .in_flight = true,
+               .index = indices.of(sequence),
+               .missing = {}};
+      return;
+    }
+  }
+
+  [[nodiscard]] std::uint64_t chunks_of(const stream::Piece& piece) const {
+    return std::max<std::uint64_t>(1, (piece.elements + config.packet_elements - 1) / config.packet_elements);
+  }
+
+  void transmit(Chunk& chunk, bool resend, Time now, Sink& sink) {
+    const ActiveOperation& active = at(chunk.operation);
+    const bool past_switches = now < bypass_until;
+    Common common;
+    common.type = Type::gradient;
+    common.resend = resend;
+    common.direct = chunk.direct || chunk.floats || past_switches;
+    common.floats = chunk.floats;
+    common.average = chunk.floats && active.operation.op == ReduceOp::avg;
+    common.integers = !stream::uses_scale(active.operation);
+    common.job_epoch = config.job_epoch;
+    common.sequence = chunk.sequence;
+    common.rank_epoch = config.rank_epoch;
+    common.signature = active.signature;
+    common.index = chunk.index;
+    common.elements = stream::contributes(active.operation, config.rank) ? chunk.elements : std::uint16_t{0};
+    const std::span<std::byte> packet =
+        sink.datagram(past_switches ? config.server : config.first_hop, wire::atp::gradient_bytes(common));
+    std::byte* const payload = packet.data() + wire::atp::gradient_header_bytes;
+    if (chunk.floats) {
+      codec.encode_floats(active.operation, chunk.offset, common.elements, payload);
+      ++counters.floats_sent;
+    } else {
+      common.overflow = !codec.encode(active.operation, chunk.offset, common.elements, payload);
+    }
+    wire::atp::write_gradient_header(packet, common, config.path);
+    wire::atp::seal(packet);
+    if (chunk.transmissions == 0) chunk.sent = now;
+    ++chunk.transmissions;
+    chunk.answered = false;
+    arm(chunk, now + patience(chunk));
+  }
+
+  void retransmit(Chunk& chunk, bool resend, Time now, Sink& sink) {
+    ++counters.retransmissions;
+    if (resend) ++counters.resends;
+    transmit(chunk, resend, now, sink);
+  }
+
+  // Repeats of packets that were lost together do not stay together: a queue that is shorter than the window would drop the
+  // same ones each time. From the second repeat on, chunks wait up to half as long again.
+  [[nodiscard]] Duration patience(const Chunk& chunk) const {
+    const Duration timeout = timer.timeout(chunk.transmissions);
+    if (chunk.transmissions == 1) return timeout;
+    constexpr std::int64_t phases = 32, step = 13;
+    return timeout + timeout * (static_cast<std::int64_t>(chunk.sequence % phases) * step % phases) / (2 * phases);
+  }
+
+  void arm(Chunk& chunk, Time deadline) {
+    chunk.deadline = deadline;
+    next_timeout = std::min(next_timeout, deadline);
+  }
+
+  void set_held(Chunk& chunk, bool value) {
+    if (chunk.held != value) held = value ? held + 1 : held - 1;
+    chunk.held = value;
+  }
+
+  void leave_switches_out(Time now) {
+    if (now < bypass_until || config.first_hop == config.server) return;
+    ++counters.bypasses;
+    bypass_until = now + bypass;
+    bypass = std::min(bypass * 2, config.longest_bypass);
+  }
+
+  // ---- receiving
+
+  void on_packet(const RxView& packet, Time now, Sink& sink) {
+    Common common;
+    if (const auto error = wire::atp::parse_common(packet.bytes, common); error != ParseError::none) {
+      ++counters.malformed[static_cast<std::size_t>(error)];
+      return;
+    }
+    const bool from_server = packet.source == config.server;
+    if ((!from_server && packet.source != config.first_hop) || common.job_epoch != config.job_epoch) {
+      return void(++counters.foreign);
+    }
+    if (common.type == Type::unknown_job) {
+      if (common.rank_epoch != config.rank_epoch) return void(++counters.foreign);
+      ++counters.unknown_job;
+      // A switch that forgot the job lost nothing that cannot be summed at the server.
+      if (!from_server) return leave_switches_out(now);
+      if (!failure) failure = WorkerFailure{WorkerFailure::Kind::unknown_job, front, 0, 0};
+      return;
+    }
+    if (common.rank_epoch != config.folded_epochs) return void(++counters.foreign);
+
+    auto error = ParseError::type;
+    switch (common.type) {
+      case Type::parameter: {
+        wire::atp::ParameterPacket parameter;
+        error = wire::atp::parse_parameter(packet.bytes, common, parameter);
+        if (error == ParseError::none) error = on_parameter(parameter, packet.congested, from_server, now, sink);
+        break;
+      }
+      case Type::ask: {
+        wire::atp::ParameterPacket ask;
+        error = wire::atp::parse_parameter(packet.bytes, common, ask);
+        if (error == ParseError::none) on_ask(common, now, sink);
+        break;
+      }
+      case Type::waiting: {
+        wire::atp::WaitingPacket waiting;
+        error = wire::atp::parse_waiting(packet.bytes, common, waiting);
+        if (error == ParseError::none) on_waiting(waiting, now);
+        break;
+      }
+      case Type::mismatch: {
+        wire::atp::MismatchPacket mismatch;
+        error = wire::atp::parse_mismatch(packet.bytes, common, mismatch);
+        if (error != ParseError::none) break;
+        ++counters.mismatch;
+        if (!failure) {
+          failure = WorkerFailure{WorkerFailure::Kind::mismatch, operation_of(common.sequence), mismatch.first_rank,
+                                  mismatch.second_rank};
+        }
+        break;
+      }
+      default:
+        break;
+    }
+    if (error != ParseError::none) ++counters.malformed[static_cast<std::size_t>(error)];
+  }
+
+  // The operation that a sequence number belongs to here: which one it is elsewhere, this rank cannot know.
+  [[nodiscard]] std::uint64_t operation_of(std::uint64_t sequence) {
+    std::uint64_t number = front;
+    while (number < back && sequence >= at(number).end) ++number;
+    return number;
+  }
+
+  // The chunk under way that a packet is about; null if there is none.
+  [[nodiscard]] Chunk* find(const Common& common) {
+    if (common.sequence < base || common.sequence >= next) return nullptr;
+    Chunk& chunk = chunk_at(common.sequence);
+    return chunk.in_flight ? &chunk : nullptr;
+  }
+
+  // §3.6, Worker Receiving Parameters.
+  ParseError on_parameter(const wire::atp::ParameterPacket& parameter, bool congested, bool from_server, Time now,
+                          Sink& sink) {
+    const Common& common = parameter.common;
+    Chunk* const chunk = find(common);
+    if (chunk == nullptr) {
+      ++counters.stale;
+      return ParseError::none;
+    }
+    ActiveOperation& active = at(chunk->operation);
+    if (common.signature != active.signature || common.elements != chunk->elements ||
+        (common.floats && !stream::uses_scale(active.operation))) {
+      return ParseError::field;
+    }
+    NETSUM_CHECK(active.remaining > 0);
+    ++counters.parameters;
+    const bool ecn = common.ecn || congested;
+    if (ecn) ++counters.marked;
+    if (chunk->transmissions == 1) timer.sample(now - chunk->sent);
+    if (!from_server) bypass = config.bypass;  // the switches work
+    if (parameter.next_index != chunk->index) ++counters.remapped;
+    indices.learn(common.sequence, parameter.next_index);
+    codec.decode(active.operation, chunk->offset, chunk->elements, parameter.payload.data(), common.floats);
+    set_held(*chunk, false);
+    chunk->in_flight = false;
+    chunk->deadline = never;
+    window.on_parameter(common.sequence, next, ecn);
+    if (--active.remaining == 0) finish(active.operation.number);
+
+    if (common.sequence == base) {
+      while (base < next && !chunk_at(base).in_flight) ++base;
+      after_base = 0;
+    } else if (++after_base >= out_of_order && resent_base != base) {
+      Chunk& expected = chunk_at(base);
+      resent_base = base;
+      ++counters.fast_resends;
+      window.on_loss(base, next);
+      retransmit(expected, true, now, sink);
+    }
+    return ParseError::none;
+  }
+
+  // The server wants this one past all switches, or its float values.
+  void on_ask(const Common& common, Time now, Sink& sink) {
+    Chunk* const chunk = find(common);
+    if (chunk == nullptr) {
+      if (common.sequence >= next && common.sequence < base + config.window) {
+        ++counters.asks;
+        asked[common.sequence % asked.size()] = common.sequence;
+      } else {
+        ++counters.stale;
+      }
+      return;
+    }
+    const ActiveOperation& active = at(chunk->operation);
+    if (common.floats && (!stream::uses_scale(active.operation) || !stream::contributes(active.operation, config.rank))) {
+      return void(++counters.stale);
+    }
+    ++counters.asks;
+    chunk->direct = true;
+    chunk->floats |= common.floats;
+    set_held(*chunk, false);
+    retransmit(*chunk, false, now, sink);
+  }
+
+  void on_waiting(const wire::atp::WaitingPacket& waiting, Time now) {
+    Chunk* const chunk = find(waiting.common);
+    if (chunk == nullptr) return void(++counters.stale);
+    ++counters.waiting;
+    chunk->answered = true;
+    if (!waiting.missing.empty()) {
+      chunk->missing = waiting.missing;
+      chunk->told = now;
+    }
+    set_held(*chunk, true);
+    // A straggler must not cost repeats of every chunk: only the oldest goes on asking, backing off; the first result wakes
+    // the others (on_packets).
+    arm(*chunk, now + (chunk->sequence == base ? timer.timeout(chunk->transmissions + 1) : config.held_timeout));
+  }
+
+  void finish(std::uint64_t number) {
+    NETSUM_CHECK(number >= front && number < back);
+    completed.push_back(number);
+    while (front < back && at(front).remaining == 0) ++front;
+  }
+
+  void on_deadline(Chunk& chunk, Time now, Sink& sink) {
+    if (!chunk.held) {
+      if (!chunk.answered && chunk.transmissions >= silent_transmissions) leave_switches_out(now);
+      // The first time-out may be a straggler's doing, which no smaller window helps.
+      if (chunk.transmissions > 1) window.on_loss(chunk.sequence, next);
+    }
+    // The first repeat is what a lost packet needs, and what finds a straggler: it may still be added on its way. Then
+    // something is wrong with what the switches hold (§3.7).
+    retransmit(chunk, chunk.transmissions > 1 || chunk.held, now, sink);
+    if (chunk.held && chunk.sequence != base) arm(chunk, now + config.held_timeout);
+  }
+};
+
+Worker::Worker(const WorkerConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Worker::~Worker() = default;
+Worker::Worker(Worker&&) noexcept = default;
+Worker& Worker::operator=(Worker&&) noexcept = default;
+Worker::Worker(const Worker& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
+
+Worker& Worker::operator=(const Worker& other) {
+  return *this = Worker(other);
+}
+
+void Worker::move_tensor(std::uint64_t operation, void* data) {
+  NETSUM_CHECK(operation >= impl_->front && operation < impl_->back);
+  impl_->at(operation).operation.data = data;
+}
+
+void Worker::append_state(std::vector<std::byte>& out) const {
+  Impl& w = *impl_;
+  append_bytes(out, w.front, w.back, w.base, w.next, w.end, w.failure.has_value());
+  for (std::uint64_t number = w.front; number < w.back; ++number) append_bytes(out, w.at(number).remaining);
+  for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
+    const Chunk& chunk = w.chunk_at(sequence);
+    append_bytes(out, chunk.in_flight, chunk.direct, chunk.floats, chunk.index);
+  }
+  for (std::uint64_t sequence = w.next; sequence < w.base + w.config.window; ++sequence) {
+    append_bytes(out, w.asked[sequence % w.asked.size()] == sequence, w.indices.of(sequence));
+  }
+}
+
+bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
+  Impl& w = *impl_;
+  if (w.front == w.back) w.front = w.back = operation.number;
+  if (w.back - w.front == w.operations.size() || w.completed.size() >= w.operations.size()) return false;
+  ActiveOperation& active = w.at(operation.number);
+  active.operation = operation;
+  w.shares.deal(stream::wire_elements(operation), active.pieces);
+  active.first = w.end;
+  for (const stream::Piece& piece : active.pieces) w.end += w.chunks_of(piece);
+  active.end = w.end;
+  active.remaining = active.end - active.first;
+  // The call and its place: ranks that disagree about an earlier one are found at the next, whatever it is.
+  std::vector<std::byte> text;
+  append_bytes(text, stream::signature_of(operation, w.config.packet_elements), operation.number, active.first);
+  active.signature = crc32c(text);
+  w.back = operation.number + 1;
+  if (active.remaining == 0) {
+    w.finish(operation.number);
+    return true;
+  }
+  w.send_more(now, sink);
+  return true;
+}
+
+void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
+  Impl& w = *impl_;
+  const std::uint64_t parameters_before = w.counters.parameters;
+  for (const RxView& packet : packets) w.on_packet(packet, now, sink);
+  if (w.counters.parameters == parameters_before) return;
+  // A result shows that the stragglers are back: from now on silence means loss again.
+  if (w.held != 0) {
+    for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
+      Chunk& chunk = w.chunk_at(sequence);
+      if (!chunk.in_flight || !chunk.held) continue;
+      w.set_held(chunk, false);
+      w.arm(chunk, now + w.timer.timeout(chunk.transmissions));
+    }
+  }
+  w.send_more(now, sink);
+}
+
+void Worker::on_timer(Time now, Sink& sink) {
+  Impl& w = *impl_;
+  if (now < w.next_timeout) return;
+  w.next_timeout = never;
+  if (w.failure) return;
+  for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
+    Chunk& chunk = w.chunk_at(sequence);
+    if (!chunk.in_flight) continue;
+    if (chunk.deadline > now) {
+      w.next_timeout = std::min(w.next_timeout, chunk.deadline);
+    } else {
+      w.on_deadline(chunk, now, sink);
+    }
+  }
+}
+
+Time Worker::next_timeout() const {
+  return impl_->next_timeout;
+}
+
+std::vector<std::uint64_t> Worker::take_completed() {
+  if (impl_->completed.empty()) return {};
+  std::vector<std::uint64_t> completed;
+  completed.reserve(impl_->operations.size());
+  completed.swap(impl_->completed);
+  return completed;
+}
+
+bool Worker::idle() const {
+  return impl_->front == impl_->back;
+}
+
+const std::optional<WorkerFailure>& Worker::failure() const {
+  return impl_->failure;
+}
+
+std::optional<WorkerStall> Worker::oldest_stall() const {
+  Impl& w = *impl_;
+  if (w.base == w.next) return std::nullopt;
+  const Chunk& chunk = w.chunk_at(w.base);
+  return WorkerStall{chunk.operation, static_cast<std::uint32_t>(chunk.offset / w.config.packet_elements), chunk.missing,
+                     chunk.told};
+}
+
+std::uint32_t Worker::congestion_window() const {
+  return impl_->window.packets();
+}
+
+const WorkerCounters& Worker::counters() const {
+  return impl_->counters;
+}
+
+}  // namespace netsum::atp

@@ -1,0 +1,72 @@
+#include "stream/scaled_codec.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/kernels.h"
+#include "stream/tensor.h"
+
+namespace netsum::stream {
+
+ScaledCodec::ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
+    : rank_(rank), world_size_(world_size), scratch_(packet_elements) {}
+
+const float* ScaledCodec::floats_at(const Operation& operation, std::uint64_t offset, std::uint32_t elements) {
+  if (operation.dtype == DType::float32) return tensor_at<const float>(operation, offset);
+  if (operation.dtype == DType::float16) {
+    kernels::from_float16(scratch_.data(), tensor_at<const std::uint16_t>(operation, offset), elements);
+  } else {
+    kernels::from_bfloat16(scratch_.data(), tensor_at<const std::uint16_t>(operation, offset), elements);
+  }
+  return scratch_.data();
+}
+
+bool ScaledCodec::encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload) {
+  if (elements == 0) return true;
+  NETSUM_CHECK(offset + elements <= wire_elements(operation));
+  if (uses_scale(operation)) {
+    return kernels::quantize_scaled(payload, floats_at(operation, offset, elements), elements, atp_scale);
+  }
+  const std::size_t bytes = operation.collective == Collective::broadcast ? broadcast_bytes(operation, offset, elements)
+                                                                          : std::size_t{elements} * 4;
+  std::memcpy(payload, word_at(operation, offset), bytes);
+  std::memset(payload + bytes, 0, std::size_t{elements} * 4 - bytes);
+  return true;
+}
+
+void ScaledCodec::encode_floats(const Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                                std::byte* payload) {
+  NETSUM_CHECK(uses_scale(operation) && offset + elements <= wire_elements(operation));
+  std::memcpy(payload, floats_at(operation, offset, elements), std::size_t{elements} * 4);
+}
+
+void ScaledCodec::decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::byte* payload,
+                         bool floats) {
+  if (elements == 0) return;
+  NETSUM_CHECK(offset + elements <= wire_elements(operation));
+  if (operation.collective == Collective::broadcast) {
+    if (operation.root != rank_) {
+      std::memcpy(word_at(operation, offset), payload, broadcast_bytes(operation, offset, elements));
+    }
+    return;
+  }
+  const std::uint32_t divisor = operation.op == ReduceOp::avg ? world_size_ : 1;
+  if (operation.dtype == DType::int32) {
+    std::memcpy(word_at(operation, offset), payload, std::size_t{elements} * 4);
+    if (divisor != 1) kernels::divide_int32(tensor_at<std::int32_t>(operation, offset), elements, divisor);
+    return;
+  }
+  float* values = operation.dtype == DType::float32 ? tensor_at<float>(operation, offset) : scratch_.data();
+  if (floats) {
+    std::memcpy(values, payload, std::size_t{elements} * 4);  // divided already
+  } else {
+    kernels::dequantize_scaled(values, payload, elements, atp_scale, divisor);
+  }
+  if (operation.dtype == DType::float16) {
+    kernels::to_float16(tensor_at<std::uint16_t>(operation, offset), values, elements);
+  } else if (operation.dtype == DType::bfloat16) {
+    kernels::to_bfloat16(tensor_at<std::uint16_t>(operation, offset), values, elements);
+  }
+}
+
+}  // namespace netsum::stream

@@ -1,0 +1,43 @@
+// Tensor memory to packet payload and back with one scale for everything (ATP §3.8): floats times the scale as int32, or as
+// they are; other types as bytes. docs/numerics.md has the bounds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "stream/operation.h"
+
+namespace netsum::stream {
+
+inline constexpr double atp_scale = 1e8;  // ATP §B.1
+
+class ScaledCodec {
+ public:
+  // `packet_elements`: the longest range that any call names.
+  ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
+
+  // Elements [offset, offset + elements) as int32 into payload (4 * elements bytes). False if a value does not fit.
+  [[nodiscard]] bool encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
+  // The same as float32, unscaled.
+  void encode_floats(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
+
+  // The reverse, from the sum over all ranks into the tensor.
+  void decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::byte* payload,
+              bool floats);  // floats: as encode_floats() has them, and an average's are divided already
+
+ private:
+  // The floats at `offset`: in place, or widened into scratch_.
+  [[nodiscard]] const float* floats_at(const Operation& operation, std::uint64_t offset, std::uint32_t elements);
+
+  std::uint32_t rank_, world_size_;
+  std::vector<float> scratch_;
+};
+
+// Whether its values are floats that travel scaled; all others are added modulo 2^32 as they are.
+[[nodiscard]] constexpr bool uses_scale(const Operation& operation) {
+  return uses_exponents(operation);
+}
+
+}  // namespace netsum::stream
