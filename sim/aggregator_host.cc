@@ -7,8 +7,13 @@
 namespace netsum::sim {
 namespace {
 
-session::RegistryConfig registry_config(const Scenario& scenario, HostId id, std::uint32_t life) {
+session::RegistryConfig registry_config(const Scenario& scenario, const Protocol& protocol, HostId id, std::uint32_t life) {
   session::RegistryConfig config;
+  config.rules = protocol.rules();
+  for (std::size_t i = 0; i < scenario.parent_of_switch.size(); ++i) {
+    const std::uint32_t parent = scenario.parent_of_switch[i];
+    if (parent != session::Placement::at_server) config.switch_parents[std::to_string(i)] = std::to_string(parent);
+  }
   config.lanes = scenario.lanes;
   config.slots = scenario.switch_slots;
   config.random = [random = Random(derive(derive(scenario.seed, 0xe90c), std::uint64_t{id} << 32 | life))]() mutable {
@@ -21,7 +26,7 @@ session::RegistryConfig registry_config(const Scenario& scenario, HostId id, std
 
 AggregatorHost::AggregatorHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
                                std::uint32_t life)
-    : Host(surroundings, id), scenario_(scenario), registry_(registry_config(scenario, id, life)) {
+    : Host(surroundings, id), scenario_(scenario), registry_(registry_config(scenario, protocol, id, life)) {
   for (std::uint32_t i = 0; i < scenario.lanes; ++i) {
     const Endpoint self = endpoint_of(id, static_cast<std::uint16_t>(aggregator_port + i));
     lanes_.push_back({protocol.aggregator_lane(), std::make_unique<HostSink>(surroundings, id, self)});
@@ -40,11 +45,15 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
     if (now >= lane.lane->next_timeout()) lane.lane->on_timer(now, *lane.sink);
     lane.sink->flush();
   }
-  if (now >= registry_.next_timeout()) {
-    registry_.on_timer(now);
-    settle();
-  }
+  if (now >= registry_.next_timeout()) registry_.on_timer(now);
+  settle(now);
   check();
+}
+
+void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
+  const auto& installed = std::get<Installed>(reply.what);
+  installations_.on_installed(installed.job_epoch, std::to_string(installed.a_switch));
+  settle(now);
 }
 
 void AggregatorHost::on_call(const ControlCall& call, Time now) {
@@ -64,17 +73,21 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {
     registry_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, now);
   }
-  settle();
+  settle(now);
   check();
 }
 
-void AggregatorHost::settle() {
+void AggregatorHost::settle(Time now) {
   for (const session::StartJob& start : registry_.take_starts()) {
     surroundings_.say(id(), "starts " + start.job);
     const auto plan = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(),
                                    [&](const JobPlan& job) { return job.name == start.job; });
-    for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].lane->start_job(start, i, !plan->mismatch);
-    ++jobs_;
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      lanes_[i].lane->start_job(
+          {start, scenario_, *plan, i, endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + i))});
+    }
+    jobs_[start.admission.job_epoch] = {start, static_cast<std::uint32_t>(plan - scenario_.jobs.begin())};
+    installations_.add(start.admission.job_epoch, start.admission.placement.switches, now);
   }
   for (auto join = joins_.begin(); join != joins_.end();) {
     const auto outcome = registry_.join_outcome(join->first);
@@ -82,18 +95,41 @@ void AggregatorHost::settle() {
       ++join;
       continue;
     }
-    surroundings_.reply(id(), join->second.from, {join->second.number, id(), *outcome});
+    const ControlReply reply{join->second.number, id(), *outcome};
+    answers_.push_back({outcome->admission ? outcome->admission->job_epoch : 0, join->second.from, reply});
     join = joins_.erase(join);
   }
   for (const session::StopJob& stop : registry_.take_stops()) {
     surroundings_.say(id(), "ends a job");
     for (Lane& lane : lanes_) lane.lane->stop_job(stop.job_epoch);
-    --jobs_;
+    for (const std::string& name : jobs_.at(stop.job_epoch).start.admission.placement.switches) {
+      surroundings_.call(id(), switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(name))),
+                         {next_call_++, id(), RemoveCall{stop.job_epoch}});
+    }
+    installations_.remove(stop.job_epoch);
+    jobs_.erase(stop.job_epoch);
   }
+  install(now);
+}
+
+void AggregatorHost::install(Time now) {
+  for (const auto& due : installations_.take_due(now)) {
+    const Running& job = jobs_.at(due.job_epoch);
+    const auto& names = job.start.admission.placement.switches;
+    const auto index = static_cast<std::uint32_t>(std::find(names.begin(), names.end(), due.a_switch) - names.begin());
+    surroundings_.call(id(), switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(due.a_switch))),
+                       {next_call_++, id(), InstallCall{job.start, job.plan, index}});
+  }
+  std::erase_if(answers_, [&](const Answer& answer) {
+    if (!installations_.ready(answer.job_epoch, now)) return false;
+    surroundings_.reply(id(), answer.to, answer.reply);
+    return true;
+  });
+  wake_ = installations_.next_timeout(now);
 }
 
 Time AggregatorHost::next_wake() const {
-  Time next = registry_.next_timeout();
+  Time next = std::min(registry_.next_timeout(), wake_);
   for (const Lane& lane : lanes_) next = std::min(next, lane.lane->next_timeout());
   return next;
 }
@@ -107,16 +143,16 @@ void AggregatorHost::check() const {
     charged += job.slots * std::max(1U, (job.packet_elements + 255) / 256) * scenario_.lanes;
   }
   if (charged + registry_.slots_free() != scenario_.switch_slots) throw Violation("slots were lost or given out twice");
-  if (running != jobs_) throw Violation("the registry runs other jobs than the lanes");
+  if (running != jobs_.size()) throw Violation("the registry runs other jobs than the lanes");
   for (const Lane& lane : lanes_) {
-    if (lane.lane->jobs() != jobs_) throw Violation("a lane serves other jobs than the registry runs");
+    if (lane.lane->jobs() != jobs_.size()) throw Violation("a lane serves other jobs than the registry runs");
     lane.lane->check();
   }
 }
 
 void AggregatorHost::check_idle() const {
   check();
-  if (jobs_ != 0) throw Violation("a job lives on after all of its ranks have ended");
+  if (!jobs_.empty()) throw Violation("a job lives on after all of its ranks have ended");
   if (registry_.slots_free() != scenario_.switch_slots) throw Violation("slots are in use after all jobs have ended");
   if (!joins_.empty()) throw Violation("a join was never answered");
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "session/installations.h"
 #include "session/registry.h"
 #include "sim/host.h"
 #include "sim/protocol.h"
@@ -12,7 +13,11 @@
 
 namespace netsum::sim {
 
-inline constexpr std::uint16_t aggregator_port = 7170;  // of lane 0
+inline constexpr std::uint16_t aggregator_port = 7170;  // of lane 0; a switch below has the same
+
+[[nodiscard]] inline HostId switch_host(const Scenario& scenario, std::uint32_t a_switch) {
+  return scenario.aggregators + a_switch;
+}
 
 class AggregatorHost final : public Host {
  public:
@@ -22,6 +27,7 @@ class AggregatorHost final : public Host {
 
   void turn(std::span<const Datagram> datagrams, Time now) override;
   void on_call(const ControlCall& call, Time now) override;
+  void on_reply(const ControlReply& reply, Time now) override;
   [[nodiscard]] Time next_wake() const override;
 
   void check() const;       // at every step
@@ -38,13 +44,27 @@ class AggregatorHost final : public Host {
     std::uint64_t number;  // of the caller's call
   };
 
-  void settle();  // carries out what the registry decided
+  void settle(Time now);  // carries out what the registry decided
+  void install(Time now);
 
   const Scenario& scenario_;
   session::Registry registry_;
   std::vector<Lane> lanes_;
   std::map<std::uint64_t, Join> joins_;  // by ticket
-  std::size_t jobs_ = 0;
+  struct Running {
+    session::StartJob start;
+    std::uint32_t plan = 0;
+  };
+  std::map<std::uint64_t, Running> jobs_;  // by epoch
+  session::Installations installations_;
+  struct Answer {
+    std::uint64_t job_epoch = 0;
+    HostId to = 0;
+    ControlReply reply;
+  };
+  std::vector<Answer> answers_;  // admissions that wait until the switches know the job
+  std::uint64_t next_call_ = 1;
+  Time wake_ = never;
 };
 
 }  // namespace netsum::sim

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "sim/aggregator_host.h"
 #include "sim/network.h"
+#include "sim/switch_host.h"
 #include "sim/trace.h"
 #include "sim/verdict.h"
 #include "sim/worker_host.h"
@@ -58,11 +59,12 @@ class Cluster final : public Surroundings, public Witness {
         tally_(outcome.tally),
         own_protocol_(options.protocol == nullptr ? make_protocol(scenario.settings.protocol) : nullptr),
         protocol_(options.protocol == nullptr ? *own_protocol_ : *options.protocol),
-        tap_(protocol_.tap()),
+        tap_(protocol_.tap(scenario)),
         trace_(options.text, options.pcap),
         verdict_(scenario),
         forgeries_(derive(scenario.seed, 0xf0)) {
-    std::size_t hosts = scenario.aggregators;
+    std::size_t hosts = scenario.aggregators + scenario.parent_of_switch.size();
+    first_worker_ = static_cast<HostId>(hosts);
     for (const JobPlan& job : scenario.jobs) hosts += job.workers;
     nodes_.resize(hosts + 1);
     stranger_ = static_cast<HostId>(hosts);
@@ -74,7 +76,8 @@ class Cluster final : public Surroundings, public Witness {
       node.clock = Clock(rate, scenario.skew == 0 ? seconds(1) : Duration(random.between(seconds(1), seconds(100'000))));
     }
     for (HostId id = 0; id < scenario.aggregators; ++id) nodes_[id].host = make_aggregator(id);
-    HostId id = scenario.aggregators;
+    for (HostId id = scenario.aggregators; id < first_worker_; ++id) nodes_[id].host = make_switch(id);
+    HostId id = first_worker_;
     for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
       first_host_.push_back(id);
       for (std::uint32_t rank = 0; rank < scenario.jobs[job].workers; ++rank, ++id) {
@@ -97,6 +100,9 @@ class Cluster final : public Surroundings, public Witness {
     for (HostId id = 0; id < scenario_.aggregators; ++id) {
       if (nodes_[id].host) aggregator(id).check_idle();
     }
+    for (HostId id = scenario_.aggregators; id < first_worker_; ++id) {
+      if (nodes_[id].host) switch_below(id).check_idle();
+    }
   }
 
   // Also after a violation.
@@ -104,7 +110,10 @@ class Cluster final : public Surroundings, public Witness {
     for (HostId id = 0; id < scenario_.aggregators; ++id) {
       if (nodes_[id].host) aggregator(id).count_events(tally_);
     }
-    for (HostId id = scenario_.aggregators; id < stranger_; ++id) {
+    for (HostId id = scenario_.aggregators; id < first_worker_; ++id) {
+      if (nodes_[id].host) switch_below(id).count_events(tally_);
+    }
+    for (HostId id = first_worker_; id < stranger_; ++id) {
       if (nodes_[id].host) worker(id).count_events(tally_);
     }
     tap_->count_events(tally_);
@@ -170,15 +179,19 @@ class Cluster final : public Surroundings, public Witness {
   [[nodiscard]] std::unique_ptr<Host> make_aggregator(HostId id) {
     return std::make_unique<AggregatorHost>(*this, id, scenario_, protocol_, nodes_[id].life);
   }
+  [[nodiscard]] std::unique_ptr<Host> make_switch(HostId id) {
+    return std::make_unique<SwitchHost>(*this, id, scenario_, protocol_);
+  }
   [[nodiscard]] std::unique_ptr<Host> make_worker(HostId id, Time start) {
     return std::make_unique<WorkerHost>(*this, id, scenario_, protocol_, *this, tally_, nodes_[id].place,
                                         nodes_[id].clock.local(start));
   }
   [[nodiscard]] AggregatorHost& aggregator(HostId id) { return static_cast<AggregatorHost&>(*nodes_[id].host); }
+  [[nodiscard]] SwitchHost& switch_below(HostId id) { return static_cast<SwitchHost&>(*nodes_[id].host); }
   [[nodiscard]] WorkerHost& worker(HostId id) { return static_cast<WorkerHost&>(*nodes_[id].host); }
 
   [[nodiscard]] bool all_ended() {
-    for (HostId id = scenario_.aggregators; id < stranger_; ++id) {
+    for (HostId id = first_worker_; id < stranger_; ++id) {
       if (restarting_ != 0 || (nodes_[id].host && !worker(id).ended())) return false;
     }
     return true;
@@ -276,7 +289,7 @@ class Cluster final : public Surroundings, public Witness {
 
   void handle(NodeFaultDue& due) {
     const NodeFault& fault = scenario_.node_faults[due.index];
-    const HostId site = fault.site;
+    const HostId site = fault.site + (fault.below ? scenario_.aggregators : 0);
     const HostId rank = first_host_[fault.job] + fault.rank;
     const HostId victim = fault.aggregator ? site : rank;
     if (fault.kind == Fault::partition) {
@@ -292,7 +305,9 @@ class Cluster final : public Surroundings, public Witness {
     if (!node.host) return;
     tally_.count(fault.kind);
     trace_.line(now_, who(victim) + (fault.kind == Fault::pause ? " stops for a while" : " dies"));
-    if (fault.aggregator) {
+    if (fault.below) {
+      // Soft state: no error is excused by it.
+    } else if (fault.aggregator) {
       verdict_.aggregator_disturbed();
     } else {
       verdict_.rank_disturbed(fault.job, fault.rank);
@@ -302,7 +317,10 @@ class Cluster final : public Surroundings, public Witness {
       push({node.paused_until, 0, ResumeDue{victim}});
       return;
     }
-    if (fault.aggregator) {
+    if (fault.below) {
+      switch_below(victim).count_events(tally_);
+      ++tally_.events["switch_died"];
+    } else if (fault.aggregator) {
       aggregator(victim).count_events(tally_);
     } else {
       if (worker(victim).inside_operation()) ++tally_.events["died_inside_operation"];
@@ -337,7 +355,7 @@ class Cluster final : public Surroundings, public Witness {
       node.host = make_worker(due.host, now_);
     } else {
       tally_.count(Fault::aggregator_restart);
-      node.host = make_aggregator(due.host);
+      node.host = due.host < scenario_.aggregators ? make_aggregator(due.host) : make_switch(due.host);
     }
     trace_.line(now_, who(due.host) + " is up again");
     schedule(due.host);
@@ -389,13 +407,14 @@ class Cluster final : public Surroundings, public Witness {
       last = std::max(last, now_ + fate.delay);
       return push({last, 0, CallDue{to, std::move(call)}});
     }
-    if (fate.lost) return disturbed(from);
+    if (fate.lost) return from < first_worker_ ? void() : disturbed(from);
     if (fate.repeated) push({now_ + 2 * fate.delay, 0, CallDue{to, call}});
     push({now_ + fate.delay, 0, CallDue{to, std::move(call)}});
   }
 
   void reply(HostId from, HostId to, ControlReply reply) override {
     const auto fate = network_->control(now_, from, to);
+    if (fate.lost && std::holds_alternative<Installed>(reply.what)) return;
     if (fate.lost && std::holds_alternative<session::HeartbeatReply>(reply.what)) return disturbed(to);
     push({now_ + fate.delay, 0, ReplyDue{to, std::move(reply)}});
   }
@@ -438,7 +457,7 @@ class Cluster final : public Surroundings, public Witness {
 
   [[nodiscard]] std::string who(HostId id) const {
     if (id == stranger_) return "stranger";
-    if (!nodes_[id].worker) return "switch" + std::to_string(id);
+    if (!nodes_[id].worker) return (id < scenario_.aggregators ? "aggregator" : "switch") + std::to_string(id);
     return scenario_.jobs[nodes_[id].place.job].name + "/" + std::to_string(nodes_[id].place.rank);
   }
 
@@ -458,8 +477,9 @@ class Cluster final : public Surroundings, public Witness {
   Random forgeries_;
   std::optional<Network> network_;
   std::map<std::pair<HostId, HostId>, Time> connections_;  // the latest arrival of a call that keeps its order
-  std::vector<Node> nodes_;                                // aggregators, workers by job and rank, the stranger
+  std::vector<Node> nodes_;                                // aggregators, switches, workers by job and rank, the stranger
   std::vector<HostId> first_host_;
+  HostId first_worker_ = 0;
   HostId stranger_ = 0;
   std::uint32_t restarting_ = 0;
   std::vector<Death> died_;   // workers of running jobs

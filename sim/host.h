@@ -28,15 +28,28 @@ struct LeaveCall {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank = 0, rank_epoch = 0;
 };
+// An aggregator to a switch below it: serve this job, as that switch of its placement.
+struct InstallCall {
+  session::StartJob start;
+  std::uint32_t job = 0;  // of the scenario
+  std::uint32_t a_switch = 0;
+};
+struct RemoveCall {
+  std::uint64_t job_epoch = 0;
+};
 struct ControlCall {
   std::uint64_t number = 0;  // of the caller
   HostId from = 0;
-  std::variant<JoinCall, CancelCall, BeatCall, LeaveCall> what;
+  std::variant<JoinCall, CancelCall, BeatCall, LeaveCall, InstallCall, RemoveCall> what;
+};
+struct Installed {
+  std::uint64_t job_epoch = 0;
+  std::uint32_t a_switch = 0;
 };
 struct ControlReply {
   std::uint64_t number = 0;
   HostId from = 0;
-  std::variant<session::JoinOutcome, session::HeartbeatReply> what;
+  std::variant<session::JoinOutcome, session::HeartbeatReply, Installed> what;
 };
 
 // What hosts ask of the cluster that they live in. Times are the host's own.

@@ -114,8 +114,8 @@ std::string judge_int32(const std::vector<std::vector<std::byte>>& inputs, std::
   return "";
 }
 
-std::string judge_floats(DType dtype, const std::vector<std::vector<std::byte>>& inputs, std::span<const std::byte> result,
-                         bool avg) {
+std::string judge_floats(DType dtype, Numbers numbers, const std::vector<std::vector<std::byte>>& inputs,
+                         std::span<const std::byte> result, bool avg) {
   const Format format = format_of(dtype);
   const auto ranks = static_cast<double>(inputs.size());
   const double divisor = avg ? ranks : 1;
@@ -133,7 +133,9 @@ std::string judge_floats(DType dtype, const std::vector<std::vector<std::byte>>&
         }
       }
     }
-    const double quantization = ranks * std::ldexp(1.0, exponent - (31 - ranks_log)) / 2;
+    // Every rank's value is rounded to a step of the block's fixed point, or of 10^-8.
+    const double step = numbers == Numbers::scaled ? 1e-8 : std::ldexp(1.0, exponent - (31 - ranks_log));
+    const double quantization = ranks * step / 2;
     for (std::size_t i = begin; i < end; ++i) {
       double sum = 0;
       bool nan = false, up = false, down = false;
@@ -206,7 +208,8 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
   std::vector<std::vector<std::byte>> inputs;
   for (std::uint32_t rank = 0; rank < job.workers; ++rank) inputs.push_back(tensor_of(job, call, rank));
   const bool avg = call.op == ReduceOp::avg;
-  return call.dtype == DType::int32 ? judge_int32(inputs, result, avg) : judge_floats(call.dtype, inputs, result, avg);
+  return call.dtype == DType::int32 ? judge_int32(inputs, result, avg)
+                                    : judge_floats(call.dtype, job.numbers, inputs, result, avg);
 }
 
 }  // namespace netsum::sim

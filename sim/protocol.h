@@ -16,16 +16,27 @@
 #include "session/supervisor.h"
 #include "sim/faults.h"
 #include "sim/random.h"
+#include "sim/scenario.h"
 #include "stream/operation.h"
 
 namespace netsum::sim {
+
+// A job that begins, on one lane.
+struct LaneStart {
+  const session::StartJob& start;
+  const Scenario& scenario;
+  const JobPlan& plan;
+  std::size_t lane = 0;  // of the aggregator
+  Endpoint aggregator;   // this very lane's
+  // All ranks issue the same calls; then no worker ever goes on before its slot's chunk is complete.
+  [[nodiscard]] bool agreed() const { return !plan.mismatch; }
+};
 
 // One data thread of an aggregator: any number of jobs.
 class AggregatorLane {
  public:
   virtual ~AggregatorLane() = default;
-  // `agreed`: all ranks issue the same calls; then no worker ever goes on before its slot's chunk is complete.
-  virtual void start_job(const session::StartJob& start, std::size_t lane, bool agreed) = 0;
+  virtual void start_job(const LaneStart& start) = 0;
   virtual void stop_job(std::uint64_t epoch) = 0;
   virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
   virtual void on_timer(Time now, Sink& sink) = 0;
@@ -34,6 +45,18 @@ class AggregatorLane {
   // Throws Violation if its counters do not account for everything that it was handed, or if a job holds more than it may.
   virtual void check() const = 0;
   [[nodiscard]] virtual std::size_t jobs() const = 0;
+  virtual void count_events(Tally& tally) const = 0;
+};
+
+// One data thread of a switch below the aggregators, in protocols that have such.
+class SwitchLane {
+ public:
+  virtual ~SwitchLane() = default;
+  virtual void install(const LaneStart& start, std::uint32_t a_switch) = 0;  // idempotent
+  virtual void remove(std::uint64_t epoch) = 0;
+  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
+  virtual void check() const = 0;       // as AggregatorLane's
+  virtual void check_idle() const = 0;  // when no job is left
   virtual void count_events(Tally& tally) const = 0;
 };
 
@@ -63,6 +86,8 @@ struct WorkerLanePlan {
   std::uint32_t rank = 0, world_size = 1;
   std::uint32_t lane = 0, lanes = 1;  // over all aggregators
   Endpoint aggregator;
+  const Scenario* scenario = nullptr;
+  const JobPlan* plan = nullptr;
 };
 
 // Measures the path to an aggregator before a rank joins, for a job whose window nobody has fixed.
@@ -96,12 +121,13 @@ struct Forgery {
 class Protocol {
  public:
   virtual ~Protocol() = default;
-  [[nodiscard]] virtual std::uint32_t version() const = 0;  // for JoinRequest
+  [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
   [[nodiscard]] virtual std::unique_ptr<AggregatorLane> aggregator_lane() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<SwitchLane> switch_lane(const Scenario&) const { return nullptr; }
   [[nodiscard]] virtual std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;
   [[nodiscard]] virtual std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator,
                                                               std::uint32_t packet_elements) const = 0;
-  [[nodiscard]] virtual std::unique_ptr<Tap> tap() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Tap> tap(const Scenario& scenario) const = 0;
   [[nodiscard]] virtual Forgery forge(std::span<const std::byte> overheard, Random& random) const = 0;
   [[nodiscard]] virtual std::string describe(std::span<const std::byte> datagram) const = 0;
 };

@@ -20,7 +20,7 @@ using stream::Collective;
 using stream::Operation;
 
 // Labels of the streams below the seed. One each, so that taking something away leaves the rest as it was.
-enum Label : std::uint64_t { topology = 1, network, nodes, of_job = 1000 };
+enum Label : std::uint64_t { topology = 1, network, nodes, switches, of_job = 1000, of_placement = 2000 };
 
 struct LimitField {
   const char* name;
@@ -171,6 +171,41 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   return job;
 }
 
+// ATP: a tree of switches, slots that rarely suffice, and where everybody stands.
+void draw_switches(Scenario& scenario) {
+  Random random(derive(scenario.seed, Label::switches));
+  const std::uint64_t racks = random.between(1, 4);
+  const bool second_level = random.chance(0.5);
+  for (std::uint64_t i = 0; i < racks; ++i) scenario.parent_of_switch.push_back(UINT32_MAX);
+  if (second_level) {
+    const auto top = static_cast<std::uint32_t>(racks);
+    scenario.parent_of_switch.push_back(UINT32_MAX);
+    for (std::uint32_t i = 0; i < top; ++i) {
+      if (random.chance(0.8)) scenario.parent_of_switch[i] = top;
+    }
+  }
+  std::uint32_t need = 0;
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random place(derive(scenario.seed, Label::of_placement + index));
+    job.numbers = Numbers::scaled;
+    job.measured = false;
+    job.indexing = static_cast<std::uint32_t>(place.below(3));
+    job.saturating = place.chance(0.2);
+    job.congestion_control = place.chance(0.7);
+    need += job.slots * scenario.aggregators;
+    scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
+    const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());
+    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
+      // Few at the parameter server itself: its bitmap is as long as a switch's.
+      const bool at_server = rank < 4 && place.chance(0.1);
+      job.switch_of_rank.push_back(at_server ? UINT32_MAX : static_cast<std::uint32_t>((place.below(all) + rank) % all));
+    }
+  }
+  const std::uint64_t share = random.below(4);  // of what all need at once
+  scenario.pool_slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(need * (share == 3 ? 6 : share) / 3));
+}
+
 std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
   const Limits& limits = scenario.settings.limits;
   const Profile profile = scenario.settings.profile;
@@ -195,6 +230,10 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
     fault.lasts = log_uniform(random, milliseconds(1), seconds(6));
     fault.same_ports = random.chance(0.7);
     fault.outward = random.chance(0.5);
+    if (fault.aggregator && !scenario.parent_of_switch.empty() && random.chance(0.6)) {
+      fault.below = true;
+      fault.site = static_cast<std::uint32_t>(site % scenario.parent_of_switch.size());
+    }
     if (limits.kinds.contains(fault.kind) && faults.size() < limits.node_faults) faults.push_back(fault);
   }
   return faults;
@@ -281,7 +320,8 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   // A measured window takes what is there, and halves until it fits: jobs beside it may find too little.
   const bool measured =
       jobs > 1 && std::any_of(scenario.jobs.begin(), scenario.jobs.end(), [](const JobPlan& job) { return job.measured; });
-  for (const JobPlan& job : scenario.jobs) need += job.slots * std::max(1U, job.packet_elements / 256) * scenario.lanes;
+  for (const JobPlan& job : scenario.jobs)
+    need += (job.measured ? std::max(job.slots, 2U) : job.slots) * std::max(1U, job.packet_elements / 256) * scenario.lanes;
   // Now and then too few for all: who comes too late is refused, in words, and tries again.
   scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
   scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
@@ -289,6 +329,7 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
     for (JobPlan& job : scenario.jobs) job.measured = false;
   }
   scenario.scarce |= measured;
+  if (settings.protocol == "atp") draw_switches(scenario);
   scenario.node_faults = draw_node_faults(scenario);
   return scenario;
 }
@@ -297,6 +338,9 @@ std::string Scenario::summary() const {
   std::string text = std::to_string(jobs.size()) + (jobs.size() == 1 ? " job" : " jobs") + ", " +
                      std::to_string(aggregators) + (aggregators == 1 ? " aggregator" : " aggregators") + " of " +
                      std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes");
+  if (!parent_of_switch.empty()) {
+    text += ", " + std::to_string(parent_of_switch.size()) + " switches of " + std::to_string(pool_slots) + " slots";
+  }
   for (const JobPlan& job : jobs) {
     text += "; " + job.name + ": " + std::to_string(job.workers) + " workers, " + std::to_string(job.calls.size()) +
             " operations, " + std::to_string(job.slots) + " slots of " + std::to_string(job.packet_elements) + " elements";

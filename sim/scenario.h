@@ -62,12 +62,16 @@ struct NodeFault {
   Fault kind{};
   bool aggregator = false;
   std::uint32_t job = 0, rank = 0;  // or:
-  std::uint32_t site = 0;           // the aggregator; for a partition, between both
+  std::uint32_t site = 0;           // the aggregator, or the switch below; for a partition, between both
+  bool below = false;               // a switch below the aggregators
   Time at{};
   Duration lasts{};        // of a pause, of a partition, or until the restart
   bool same_ports = true;  // after a restart
   bool outward = true;     // partition: away from the worker
 };
+
+// How floats travel: what their error may be (docs/numerics.md).
+enum class Numbers : std::uint8_t { block_fixed_point, scaled };
 
 struct JobPlan {
   std::string name;
@@ -89,14 +93,20 @@ struct JobPlan {
     stream::Operation call;
   };
   std::optional<Mismatch> mismatch;
+  Numbers numbers = Numbers::block_fixed_point;
+  std::vector<std::uint32_t> switch_of_rank;           // where the protocol has switches of its own; empty: none
+  std::uint32_t indexing = 0;                          // ATP: atp::Indexing
+  bool saturating = false, congestion_control = true;  // ATP
 };
 
 struct Scenario {
   std::uint64_t seed = 0;
   Settings settings;
   std::uint32_t aggregators = 1, lanes = 1;
-  std::uint32_t switch_slots = 0;  // of each aggregator
-  bool scarce = false;             // they do not suffice for all jobs at once
+  std::vector<std::uint32_t> parent_of_switch;      // switches below the aggregators; UINT32_MAX: an aggregator is next
+  std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane of such a switch
+  std::uint32_t switch_slots = 0;                   // of each aggregator
+  bool scarce = false;                              // they do not suffice for all jobs at once
   LinkFaults links;
   std::vector<JobPlan> jobs;
   std::vector<NodeFault> node_faults;

@@ -61,20 +61,21 @@ class CountingSink final : public Sink {
   Sink& inner_;
 };
 
-class SwitchLane final : public AggregatorLane {
+class SwitchmlLane final : public AggregatorLane {
  public:
-  void start_job(const session::StartJob& start, std::size_t lane, bool agreed) override {
+  void start_job(const LaneStart& lane_start) override {
+    const session::StartJob& start = lane_start.start;
     switchml::SwitchJobConfig config;
     config.epoch = start.admission.job_epoch;
     config.packet_elements = start.admission.packet_elements;
     config.slots = start.admission.slots;
     for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
-      config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane]});
+      config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane_start.lane]});
     }
     Memory& memory = memory_[config.epoch];
     memory.lines.resize(switchml::Switch::memory_bytes(config.packet_elements, config.slots) / sizeof(CacheLine));
     memory.slots = config.slots;
-    memory.agreed = agreed;
+    memory.agreed = lane_start.agreed();
     if (!switch_.add_job(config, std::as_writable_bytes(std::span(memory.lines)))) {
       throw Violation("a job epoch was issued twice");
     }
@@ -292,9 +293,9 @@ class SwitchmlTap final : public Tap {
 
 class Switchml final : public Protocol {
  public:
-  [[nodiscard]] std::uint32_t version() const override { return wire::switchml_version; }
-  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return std::make_unique<SwitchLane>(); }
-  [[nodiscard]] std::unique_ptr<Tap> tap() const override { return std::make_unique<SwitchmlTap>(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
+  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return std::make_unique<SwitchmlLane>(); }
+  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario&) const override { return std::make_unique<SwitchmlTap>(); }
 
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator,
                                                       std::uint32_t packet_elements) const override {

@@ -74,7 +74,7 @@ void WorkerHost::join() {
   phase_ = Phase::joining;
   for (std::uint32_t i = 0; i < scenario_.aggregators; ++i) {
     session::JoinRequest request;
-    request.protocol_version = protocol_.version();
+    request.protocol_version = protocol_.rules().version;
     request.protocol = scenario_.settings.protocol;
     request.job = plan().name;
     request.rank = place_.rank;
@@ -87,6 +87,12 @@ void WorkerHost::join() {
     }
     for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
       request.endpoints.push_back(own_endpoint(i * scenario_.lanes + lane));
+    }
+    if (!plan().switch_of_rank.empty()) {
+      // Another life may be in another rack (ATP §A.3).
+      const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
+      const std::uint32_t at = plan().switch_of_rank[place_.rank];
+      if (at != session::Placement::at_server) request.switch_address = std::to_string((at + place_.life) % all);
     }
     sites_[i].join = next_call_++;
     surroundings_.call(id(), i, {sites_[i].join, id(), JoinCall{request}});
@@ -134,6 +140,8 @@ void WorkerHost::start(Time now) {
     p.lane = lane;
     p.lanes = lanes;
     p.aggregator = aggregator_endpoint(lane);
+    p.scenario = &scenario_;
+    p.plan = &plan();
     const Endpoint self = own_endpoint(lane);
     lanes_.push_back(
         {protocol_.worker_lane(p), std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});

@@ -57,7 +57,7 @@ TEST(Cluster, ATraceChangesNothingAndHoldsEveryPacket) {
 // Hands everything on to SwitchML; the derived ones have a bug.
 class Wrapped : public Protocol {
  public:
-  [[nodiscard]] std::uint32_t version() const override { return inner_->version(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return inner_->rules(); }
   [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return inner_->aggregator_lane(); }
   [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     return inner_->worker_lane(plan);
@@ -65,7 +65,7 @@ class Wrapped : public Protocol {
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator, std::uint32_t elements) const override {
     return inner_->path_probe(aggregator, elements);
   }
-  [[nodiscard]] std::unique_ptr<Tap> tap() const override { return inner_->tap(); }
+  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override { return inner_->tap(scenario); }
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     return inner_->forge(overheard, random);
   }
@@ -134,9 +134,7 @@ struct Handed {
 class CountedAggregatorLane final : public AggregatorLane {
  public:
   CountedAggregatorLane(std::unique_ptr<AggregatorLane> inner, Handed& handed) : inner_(std::move(inner)), handed_(handed) {}
-  void start_job(const session::StartJob& start, std::size_t lane, bool agreed) override {
-    inner_->start_job(start, lane, agreed);
-  }
+  void start_job(const LaneStart& start) override { inner_->start_job(start); }
   void stop_job(std::uint64_t epoch) override { inner_->stop_job(epoch); }
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
     handed_.count(packets);

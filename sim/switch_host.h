@@ -1,0 +1,36 @@
+// A host that runs a switch below the aggregators (ATP): it serves the jobs that it is told of, for as long as it is told.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "sim/host.h"
+#include "sim/protocol.h"
+#include "sim/scenario.h"
+
+namespace netsum::sim {
+
+class SwitchHost final : public Host {
+ public:
+  SwitchHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol);
+
+  void turn(std::span<const Datagram> datagrams, Time now) override;
+  void on_call(const ControlCall& call, Time now) override;
+  [[nodiscard]] Time next_wake() const override;
+
+  void check_idle() const;  // when all jobs have ended
+  void count_events(Tally& tally) const;
+
+ private:
+  struct Lane {
+    std::unique_ptr<SwitchLane> lane;
+    std::unique_ptr<HostSink> sink;
+  };
+
+  const Scenario& scenario_;
+  std::vector<Lane> lanes_;
+  std::map<std::uint64_t, Time> leases_;  // by job epoch: when it is forgotten
+};
+
+}  // namespace netsum::sim
