@@ -45,8 +45,11 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
     if (now >= lane.lane->next_timeout()) lane.lane->on_timer(now, *lane.sink);
     lane.sink->flush();
   }
-  if (now >= registry_.next_timeout()) registry_.on_timer(now);
-  settle(now);
+  settle(now);  // first: ranks that were told nothing cannot have been silent
+  if (now >= registry_.next_timeout()) {
+    registry_.on_timer(now);
+    settle(now);
+  }
   check();
 }
 
@@ -122,6 +125,7 @@ void AggregatorHost::install(Time now) {
   }
   std::erase_if(answers_, [&](const Answer& answer) {
     if (!installations_.ready(answer.job_epoch, now)) return false;
+    registry_.admission_told(answer.job_epoch, now);
     surroundings_.reply(id(), answer.to, answer.reply);
     return true;
   });

@@ -193,6 +193,8 @@ void draw_switches(Scenario& scenario) {
     job.indexing = static_cast<std::uint32_t>(place.below(3));
     job.saturating = place.chance(0.2);
     job.congestion_control = place.chance(0.7);
+    // Loss halves windows, and floats that overflow take a second round.
+    if (!job.impatient) job.operation_deadline *= 4;
     need += job.slots * scenario.aggregators;
     scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
     const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());

@@ -330,6 +330,12 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
   return missing;
 }
 
+void Registry::admission_told(std::uint64_t job_epoch, Time now) {
+  Job* job = impl_->running(job_epoch);
+  if (job == nullptr) return;
+  for (auto& [rank, member] : job->ranks) member.heard = now;
+}
+
 void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
   Job* job = impl_->running(job_epoch);
   if (job == nullptr) return;

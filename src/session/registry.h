@@ -109,6 +109,10 @@ class Registry {
   // Returns who is missing, for the error's text.
   RankSet cancel_join(std::uint64_t ticket, Time now);
 
+  // The ranks of a job were told of their admission only now (its switches had to be told first): from here on they can be
+  // heard.
+  void admission_told(std::uint64_t job_epoch, Time now);
+
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   void on_timer(Time now);  // ranks that fell silent, jobs that never became complete, failed jobs to forget
