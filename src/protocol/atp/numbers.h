@@ -39,7 +39,7 @@ struct Sum {
     sum.wide = common.wide;
     sum.overflow |= common.overflow;
     std::memcpy(sum.values, gradient.payload.data(), gradient.payload.size());
-    std::memcpy(sum.high(), gradient.high.data(), gradient.high.size());
+    if (common.wide) std::memcpy(sum.high(), gradient.high.data(), gradient.high.size());
     return true;
   }
   if (sum.elements != common.elements) return false;

@@ -259,6 +259,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   const bool past_switches = by_itself && config.topology.server_children()[position].is_switch;
   const Ranks direct = past_switches ? job->direct.united(*ranks) : job->direct.minus(*ranks);
   if (direct != job->direct) {
+    sink.flush();  // what goes to the others by reference is on its way with the list as it was
     job->direct = direct;
     job->direct_endpoints.clear();
     direct.for_each([&](std::uint32_t r) { job->direct_endpoints.push_back(config.members[r].endpoint); });
@@ -408,7 +409,8 @@ void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
   common.elements = entry.elements;
   std::uint32_t next = entry.index;
   if (entry.collision && job.config.indexing == Indexing::rehash) {
-    next = rehashed(job.config.epoch, entry.index, job.config.switch_slots);
+    const std::uint64_t position = entry.sequence % job.config.window;
+    next = rehashed(job.config.epoch, position, entry.index, job.config.switch_slots);
     ++job.counters.remapped;
   }
   entry.state = Entry::State::complete;

@@ -152,7 +152,7 @@ void Switch::on_packets(std::span<const RxView> packets, bool congested, Time no
       case Type::parameter:
       case Type::ask:
       case Type::done:
-        on_parameter(packet, common, now, sink);
+        on_parameter(packet, common, congested, now, sink);
         break;
       default:
         ++counters_.unexpected_type;
@@ -334,7 +334,7 @@ void Switch::pass_on(const Job& job, const RxView& packet, const GradientPacket&
 }
 
 // Fig. 7, 8 and §3.7: a parameter packet frees its slot, or one that was abandoned, and goes on to everybody below.
-void Switch::on_parameter(const RxView& packet, const Common& common, Time now, Sink& sink) {
+void Switch::on_parameter(const RxView& packet, const Common& common, bool congested, Time now, Sink& sink) {
   Job* const job = find(common.job_epoch);
   if (job == nullptr) return on_unknown_job(packet, common, now, sink);
   SwitchJobCounters& counters = job->counters;
@@ -368,6 +368,18 @@ void Switch::on_parameter(const RxView& packet, const Common& common, Time now, 
       ++counters.dones;
       to = job->switches;
       break;
+  }
+  if (common.type == Type::parameter && (congested || packet.congested) && !common.ecn) {
+    ++counters.marked;
+    Common marked = common;
+    marked.ecn = true;
+    for (const Endpoint& child : to) {
+      const std::span<std::byte> copy = sink.datagram(child, packet.bytes.size());
+      std::memcpy(copy.data(), packet.bytes.data(), packet.bytes.size());
+      wire::atp::write_parameter_header(copy, marked, parameter.next_index);
+      wire::atp::seal(copy);
+    }
+    return;
   }
   if (!to.empty()) sink.multicast(packet.bytes, to);
 }

@@ -101,7 +101,7 @@ class Switch {
   struct Job;
 
   void on_gradient(const RxView& packet, wire::atp::Common common, bool congested, Time now, Sink& sink);
-  void on_parameter(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
+  void on_parameter(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
   void allocate(Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t bit, Time now,
                 Sink& sink);

@@ -23,7 +23,7 @@ using wire::atp::Type;
 namespace {
 
 constexpr std::uint32_t out_of_order = 3;          // parameter packets that show a loss (§3.7)
-constexpr std::uint32_t silent_transmissions = 4;  // of one chunk without any answer: the way past the switches is tried
+constexpr std::uint32_t silent_transmissions = 4;  // of one chunk in a row without any answer: the way past the switches is tried
 
 // An operation and this lane's share of it.
 struct ActiveOperation {
@@ -44,9 +44,9 @@ struct Chunk {
   bool held = false;       // what it waits for is not us
   bool direct = false;     // straight to the server, past every slot
   bool floats = false;     // the original values were asked for (§3.8)
-  bool answered = false;   // by anybody, since the last transmission
   std::uint32_t index = 0;
   std::uint32_t transmissions = 0;
+  std::uint32_t unanswered = 0;  // of them, the last ones that nobody said anything to
   Time sent{}, deadline = never;
   Ranks missing;
   Time told{};  // when they were named
@@ -170,7 +170,7 @@ struct Worker::Impl {
     wire::atp::seal(packet);
     if (chunk.transmissions == 0) chunk.sent = now;
     ++chunk.transmissions;
-    chunk.answered = false;
+    ++chunk.unanswered;
     arm(chunk, now + patience(chunk));
   }
 
@@ -338,6 +338,7 @@ struct Worker::Impl {
       return void(++counters.stale);
     }
     ++counters.asks;
+    chunk->unanswered = 0;
     chunk->direct = true;
     chunk->floats |= common.floats;
     set_held(*chunk, false);
@@ -348,7 +349,7 @@ struct Worker::Impl {
     Chunk* const chunk = find(waiting.common);
     if (chunk == nullptr) return void(++counters.stale);
     ++counters.waiting;
-    chunk->answered = true;
+    chunk->unanswered = 0;
     if (!waiting.missing.empty()) {
       chunk->missing = waiting.missing;
       chunk->told = now;
@@ -366,11 +367,9 @@ struct Worker::Impl {
   }
 
   void on_deadline(Chunk& chunk, Time now, Sink& sink) {
-    if (!chunk.held) {
-      if (!chunk.answered && chunk.transmissions >= silent_transmissions) leave_switches_out(now);
-      // The first time-out may be a straggler's doing, which no smaller window helps.
-      if (chunk.transmissions > 1) window.on_loss(chunk.sequence, next);
-    }
+    if (chunk.unanswered >= silent_transmissions) leave_switches_out(now);
+    // The first time-out may be a straggler's doing, which no smaller window helps.
+    if (!chunk.held && chunk.transmissions > 1) window.on_loss(chunk.sequence, next);
     // The first repeat is what a lost packet needs, and what finds a straggler: it may still be added on its way. Then
     // something is wrong with what the switches hold (§3.7).
     retransmit(chunk, chunk.transmissions > 1 || chunk.held, now, sink);
