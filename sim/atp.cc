@@ -9,11 +9,10 @@
 #include "base/crc32c.h"
 #include "protocol/atp/server.h"
 #include "protocol/atp/switch.h"
-#include "protocol/atp/topology.h"
 #include "protocol/atp/worker.h"
+#include "session/atp_job.h"
 #include "sim/aggregator_host.h"
 #include "wire/atp.h"
-#include "wire/switchml.h"
 
 namespace netsum::sim {
 namespace {
@@ -42,15 +41,15 @@ void count_malformed(Tally& tally, const std::string& where, const std::uint64_t
   }
 }
 
-atp::TopologyConfig topology_of(const session::Placement& placement) {
-  return {placement.parent_of_switch, placement.switch_of_rank};
+session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session::Placement& placement) {
+  return [&](std::uint32_t a_switch, std::size_t lane) {
+    const auto index = static_cast<std::uint32_t>(std::stoul(placement.switches[a_switch]));
+    return endpoint_of(switch_host(scenario, index), static_cast<std::uint16_t>(aggregator_port + lane));
+  };
 }
 
-// Of a switch of a job's placement, on the lane.
-Endpoint switch_endpoint(const Scenario& scenario, const session::Placement& placement, std::uint32_t a_switch,
-                         std::size_t lane) {
-  const auto index = static_cast<std::uint32_t>(std::stoul(placement.switches[a_switch]));
-  return endpoint_of(switch_host(scenario, index), static_cast<std::uint16_t>(aggregator_port + lane));
+session::AtpSettings settings_of(const JobPlan& plan) {
+  return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact};
 }
 
 std::uint64_t accounted(const atp::ServerJobCounters& c) {
@@ -69,24 +68,9 @@ class ServerLane final : public AggregatorLane {
  public:
   void start_job(const LaneStart& lane_start) override {
     const session::StartJob& start = lane_start.start;
-    const session::Admission& admission = start.admission;
-    atp::ServerJobConfig config;
-    config.epoch = admission.job_epoch;
-    config.folded_epochs = wire::fold_epochs(admission.rank_epochs);
-    config.packet_elements = admission.packet_elements;
-    config.window = admission.slots;
-    config.switch_slots = lane_start.scenario.pool_slots;
-    config.indexing = static_cast<atp::Indexing>(lane_start.plan.indexing);
-    config.overflow = lane_start.plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact;
-    config.topology = atp::Topology(topology_of(admission.placement));
-    for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
-      config.members.push_back({admission.rank_epochs[rank], start.endpoints[rank][lane_start.lane]});
-    }
-    for (const auto& child : config.topology.server_children()) {
-      config.roots.push_back(child.is_switch
-                                 ? switch_endpoint(lane_start.scenario, admission.placement, child.index, lane_start.lane)
-                                 : config.members[child.index].endpoint);
-    }
+    const atp::ServerJobConfig config =
+        session::server_job(start, lane_start.lane, settings_of(lane_start.plan),
+                            switch_endpoints(lane_start.scenario, start.admission.placement));
     Memory& memory = memory_[config.epoch];
     memory.lines.resize(atp::Server::memory_bytes(config.packet_elements, config.window, config.topology.world_size()) /
                         sizeof(CacheLine));
@@ -200,29 +184,13 @@ class AtpSwitchLane final : public SwitchLane {
         switch_(switch_config(scenario), std::as_writable_bytes(std::span(memory_))) {}
 
   void install(const LaneStart& start, std::uint32_t a_switch) override {
-    const session::Admission& admission = start.start.admission;
-    if (switch_.job_counters(admission.job_epoch) != nullptr) return;
-    const atp::Topology topology(topology_of(admission.placement));
-    const auto endpoint = [&](std::uint32_t s) {
-      return switch_endpoint(start.scenario, admission.placement, s, start.lane);
-    };
-    atp::SwitchJobConfig config;
-    config.epoch = admission.job_epoch;
-    config.folded_epochs = wire::fold_epochs(admission.rank_epochs);
-    config.packet_elements = admission.packet_elements;
-    config.level = topology.level(a_switch);
-    const std::uint32_t parent = topology.parent(a_switch);
-    config.next_level = parent == atp::at_server ? topology.server_level() : topology.level(parent);
-    config.parent = parent == atp::at_server ? start.aggregator : endpoint(parent);
-    config.overflow = start.plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact;
-    for (const auto& child : topology.children(a_switch)) {
-      atp::SwitchChild c;
-      c.is_switch = child.is_switch;
-      c.ranks = topology.below(child);
-      c.endpoint = child.is_switch ? endpoint(child.index) : start.start.endpoints[child.index][start.lane];
-      if (!child.is_switch) c.rank_epoch = admission.rank_epochs[child.index];
-      config.children.push_back(c);
-    }
+    if (switch_.job_counters(start.start.admission.job_epoch) != nullptr) return;
+    std::vector<Endpoint> server(start.lane + 1);
+    server.back() = start.aggregator;
+    const auto installation =
+        session::installation_for(start.start, a_switch, settings_of(start.plan),
+                                  switch_endpoints(start.scenario, start.start.admission.placement), server);
+    const atp::SwitchJobConfig config = session::switch_job(installation, start.lane);
     if (!switch_.add_job(config)) throw Violation("a switch cannot take a job that it should");
     epochs_.push_back(config.epoch);
   }
@@ -430,20 +398,7 @@ class AtpTap final : public Tap {
 
 class Atp final : public Protocol {
  public:
-  [[nodiscard]] session::ProtocolRules rules() const override {
-    session::ProtocolRules rules;
-    rules.name = "atp";
-    rules.version = wire::atp::version;
-    rules.switches = true;
-    rules.check_packet = [](std::uint32_t elements) {
-      return elements > 0 && elements <= wire::atp::max_packet_elements
-                 ? std::string()
-                 : "packets of " + std::to_string(elements) + " elements are not possible: 1 to " +
-                       std::to_string(wire::atp::max_packet_elements);
-    };
-    rules.check_placement = [](const session::Placement& placement) { return atp::check(topology_of(placement)); };
-    return rules;
-  }
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::atp_rules(); }
   [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return std::make_unique<ServerLane>(); }
   [[nodiscard]] std::unique_ptr<SwitchLane> switch_lane(const Scenario& scenario) const override {
     return std::make_unique<AtpSwitchLane>(scenario);
@@ -456,25 +411,14 @@ class Atp final : public Protocol {
 
   [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     const session::Placement& placement = plan.admission.placement;
-    const atp::Topology topology(topology_of(placement));
-    atp::WorkerConfig config;
-    config.job_epoch = plan.admission.job_epoch;
-    config.rank = plan.rank;
-    config.world_size = plan.world_size;
-    config.rank_epoch = plan.admission.rank_epoch;
-    config.folded_epochs = wire::fold_epochs(plan.admission.rank_epochs);
-    config.packet_elements = plan.admission.packet_elements;
-    config.window = plan.admission.slots;
+    const std::uint32_t at = placement.switch_of_rank[plan.rank];
+    const Endpoint first_hop = at == session::Placement::at_server
+                                   ? plan.aggregator
+                                   : switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes);
+    atp::WorkerConfig config =
+        session::worker_config(plan.admission, plan.rank, settings_of(*plan.plan), plan.aggregator, first_hop);
     config.lane = plan.lane;
     config.lanes = plan.lanes;
-    config.server = plan.aggregator;
-    config.path = topology.path(plan.rank);
-    const std::uint32_t at = placement.switch_of_rank[plan.rank];
-    config.first_hop = at == session::Placement::at_server
-                           ? config.server
-                           : switch_endpoint(*plan.scenario, placement, at, plan.lane % plan.scenario->lanes);
-    config.indexing = static_cast<atp::Indexing>(plan.plan->indexing);
-    config.switch_slots = plan.scenario->pool_slots;
     config.congestion_control = plan.plan->congestion_control;
     return std::make_unique<AtpWorker>(config);
   }

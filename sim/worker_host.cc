@@ -92,6 +92,7 @@ void WorkerHost::join() {
       // Another life may be in another rack (ATP §A.3).
       const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
       const std::uint32_t at = plan().switch_of_rank[place_.rank];
+      request.pool_slots = scenario_.pool_slots;
       if (at != session::Placement::at_server) request.switch_address = std::to_string((at + place_.life) % all);
     }
     sites_[i].join = next_call_++;

@@ -65,8 +65,19 @@ class BenchCommand final : public Command {
         ->check(CLI::Range(0, 64))
         ->group(local);
     s.add("switch-slots", options_.switch_slots, "N", "Slots of an aggregator")->check(CLI::PositiveNumber)->group(local);
+    s.add("parameter-servers", options_.parameter_servers, "M", "ATP: parameter server processes")
+        ->check(CLI::Range(1, 64))
+        ->group(local);
+    s.add("pool-slots", options_.pool_slots, "N", "ATP: aggregator slots of each thread of the switch")
+        ->check(CLI::PositiveNumber)
+        ->group(local);
+    s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each")->check(CLI::Range(1, 10880))->group(local);
     const auto across = "One worker, across hosts";
-    s.add("switch", options_.switches, "HOST:PORT[,...]", "The aggregators, in the same order on all ranks")->group(across);
+    s.add("ps", options_.servers, "HOST:PORT[,...]", "ATP: the parameter servers, in the same order on all ranks")
+        ->group(across);
+    s.add("switch", options_.switches, "HOST:PORT[,...]",
+          "The aggregators, in the same order on all ranks; ATP: this rank's switch")
+        ->group(across);
     s.add("job", options_.job, "NAME", "Ranks of the same job meet")->group(across);
     s.add("rank", options_.rank, "R", "This worker")->group(across);
     s.add("world-size", options_.world_size, "N", "Workers of the job")->check(CLI::Range(1, 256))->group(across);
@@ -89,7 +100,7 @@ class BenchCommand final : public Command {
     check();
     int exit_code = exit_done;
     std::vector<RankReport> ranks;
-    if (options_.switches.empty()) {
+    if (options_.switches.empty() && options_.servers.empty()) {
       ranks = run_local(options_, exit_code);
       if (ranks.empty()) return exit_code;
     } else {
@@ -109,10 +120,15 @@ class BenchCommand final : public Command {
 
  private:
   void check() {
-    if (options_.protocol == "atp" || options_.protocol == "netreduce") {
-      throw UsageError("--protocol " + options_.protocol + " is not available yet; switchml is");
+    if (options_.protocol == "netreduce") {
+      throw UsageError("--protocol netreduce is not available yet; switchml and atp are");
     }
-    if (options_.protocol != "switchml") {
+    const bool atp = options_.protocol == "atp";
+    if (!atp && !options_.servers.empty()) throw UsageError("--ps is of --protocol atp");
+    if (atp && !options_.switches.empty() && options_.servers.empty()) {
+      throw UsageError("--protocol atp needs --ps HOST:PORT: ranks join at their parameter servers");
+    }
+    if (!atp && options_.protocol != "switchml") {
       throw UsageError("--protocol is switchml, atp or netreduce, not '" + options_.protocol + "'");
     }
     static_cast<void>(options_.dtype_value());
@@ -124,7 +140,7 @@ class BenchCommand final : public Command {
       if (!a.empty() && !b.empty()) throw UsageError(a + " and --" + other + " (from " + b + ") exclude each other");
     };
     choose_threads();
-    if (options_.switches.empty()) {
+    if (options_.switches.empty() && options_.servers.empty()) {
       for (const auto* name : {"rank", "world-size", "token-file", "tls-ca"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
@@ -133,7 +149,10 @@ class BenchCommand final : public Command {
       }
       return;
     }
-    for (const auto* name : {"workers", "aggregators", "switch-threads", "switch-slots"}) clash("switch", name);
+    for (const auto* name :
+         {"workers", "aggregators", "switch-threads", "switch-slots", "parameter-servers", "pool-slots", "pool-elements"}) {
+      clash(atp ? "ps" : "switch", name);
+    }
     if (options_.world_size == 0) throw UsageError("--switch needs --rank R and --world-size N");
     if (options_.rank >= options_.world_size) {
       throw UsageError("--rank " + std::to_string(options_.rank) + " is not below --world-size " +
@@ -145,7 +164,9 @@ class BenchCommand final : public Command {
   void check_sizes() const {
     const std::uint32_t packet = options_.packet_elements;
     if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
-    if (packet != 0 && packet != 64 && packet != 128 && (packet % 256 != 0 || packet > 15360)) {
+    if (options_.protocol == "atp") {
+      if (packet > 10880) throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(packet));
+    } else if (packet != 0 && packet != 64 && packet != 128 && (packet % 256 != 0 || packet > 15360)) {
       throw UsageError("--packet-elements is 64, 128 or a multiple of 256 up to 15360, not " + std::to_string(packet));
     }
     if (options_.slots != 0 && !std::has_single_bit(options_.slots)) {

@@ -26,8 +26,9 @@ struct BenchOptions {
   bool json = false;
   // All ranks on this machine
   std::uint32_t workers = 2, aggregators = 1, switch_threads = 0, switch_slots = 16384;
+  std::uint32_t parameter_servers = 1, pool_slots = 4096, pool_elements = 2048;  // ATP
   // One rank
-  std::string switches, job = "bench";
+  std::string switches, servers, job = "bench";  // servers: ATP
   std::uint32_t rank = 0, world_size = 0;
   std::string token_file, tls_ca;
   bool rank_report = false;  // print lines for a parent: "iteration I" as they end, then this rank's report

@@ -94,7 +94,21 @@ class LocalRun {
 
  private:
   void start_aggregators() {
-    for (std::uint32_t i = 0; i < options_.aggregators; ++i) {
+    const bool atp = options_.protocol == "atp";
+    for (std::uint32_t i = 0; atp && i < options_.parameter_servers; ++i) {
+      std::vector<std::string> arguments{"ps",
+                                         "--listen",
+                                         "127.0.0.1:0",
+                                         "--threads",
+                                         std::to_string(options_.switch_threads),
+                                         "--loss",
+                                         number(options_.loss),
+                                         "--seed",
+                                         std::to_string(options_.loss_seed + 2000 + i)};
+      if (options_.pin) arguments.push_back("--pin");
+      aggregators_.emplace_back("parameter server " + std::to_string(i), arguments);
+    }
+    for (std::uint32_t i = 0; i < (atp ? 1 : options_.aggregators); ++i) {
       std::vector<std::string> arguments{"switch",
                                          "--listen",
                                          "127.0.0.1:0",
@@ -102,6 +116,10 @@ class LocalRun {
                                          std::to_string(options_.switch_threads),
                                          "--slots",
                                          std::to_string(options_.switch_slots),
+                                         "--pool-slots",
+                                         std::to_string(options_.pool_slots),
+                                         "--pool-elements",
+                                         std::to_string(options_.pool_elements),
                                          "--loss",
                                          number(options_.loss),
                                          "--seed",
@@ -112,8 +130,11 @@ class LocalRun {
   }
 
   void start_workers() {
-    std::string switches;
-    for (const auto& address : addresses_) switches += (switches.empty() ? "" : ",") + address;
+    std::string switches, servers;
+    for (const auto& [address, server] : addresses_) {
+      std::string& list = server ? servers : switches;
+      list += (list.empty() ? "" : ",") + address;
+    }
     for (std::uint32_t rank = 0; rank < options_.workers; ++rank) {
       std::vector<std::string> arguments{"bench", "all-reduce", "--rank-report"};
       const auto add = [&](const char* flag, const std::string& value) {
@@ -122,6 +143,7 @@ class LocalRun {
       };
       add("protocol", options_.protocol);
       add("switch", switches);
+      if (!servers.empty()) add("ps", servers);
       add("job", options_.job);
       add("rank", std::to_string(rank));
       add("world-size", std::to_string(options_.workers));
@@ -162,13 +184,16 @@ class LocalRun {
     }
     poll(polls.data(), polls.size(), static_cast<int>(at_most.count()));
     interrupted_ = signals_.interrupted();
-    for (auto& child : aggregators_) child.read_lines([&](const std::string& line) { on_aggregator_line(line); });
+    for (std::size_t i = 0; i < aggregators_.size(); ++i) {
+      const bool server = options_.protocol == "atp" && i < options_.parameter_servers;
+      aggregators_[i].read_lines([&](const std::string& line) { on_aggregator_line(line, server); });
+    }
     for (auto& child : workers_) child.read_lines([&](const std::string& line) { on_worker_line(line); });
   }
 
-  void on_aggregator_line(const std::string& line) {
+  void on_aggregator_line(const std::string& line, bool server) {
     constexpr std::string_view ready = "listening ";
-    if (line.starts_with(ready)) addresses_.push_back(line.substr(ready.size()));
+    if (line.starts_with(ready)) addresses_.emplace_back(line.substr(ready.size()), server);
   }
 
   void on_worker_line(const std::string& line) {
@@ -231,7 +256,7 @@ class LocalRun {
   Signals signals_;  // before any child, so that no end of one is missed
   Progress progress_;
   Children aggregators_, workers_;
-  std::vector<std::string> addresses_;
+  std::vector<std::pair<std::string, bool>> addresses_;  // whether of a parameter server
   std::vector<RankReport> reports_;
   unsigned long long slowest_done_ = 0;
   bool interrupted_ = false;

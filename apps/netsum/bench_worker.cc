@@ -41,7 +41,9 @@ std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
 // Datagrams that the aggregators dropped on purpose so far.
 std::uint64_t dropped_at(const Options& options) {
   std::uint64_t dropped = 0;
-  for (const auto& address : options.aggregators) {
+  std::vector<std::string> all = options.aggregators;
+  if (!options.switch_address.empty()) all.push_back(options.switch_address);
+  for (const auto& address : all) {
     control::Client client({address, options.token, options.tls_ca});
     for (const auto& [name, value] : client.report(options.connect_deadline).counters) {
       if (name.find("dropped_injected") != std::string::npos) dropped += value;
@@ -56,7 +58,13 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 Options communicator_options(const BenchOptions& options) {
   Options result;
-  result.aggregators = split_list(options.switches);
+  result.protocol = options.protocol;
+  if (options.protocol == "atp") {
+    result.aggregators = split_list(options.servers);
+    result.switch_address = options.switches;
+  } else {
+    result.aggregators = split_list(options.switches);
+  }
   result.job = options.job;
   result.rank = options.rank;
   result.world_size = options.world_size;
@@ -92,7 +100,8 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   Communicator comm = Communicator::connect(connect);
   const DType dtype = options.dtype_value();
   const ReduceOp op = options.op_value();
-  const Oracle oracle(options.seed, options.world_size, dtype, op);
+  const Oracle oracle(options.seed, options.world_size, dtype, op,
+                      options.protocol == "atp" ? Numbers::scaled : Numbers::block_fixed_point);
   std::vector<std::byte> tensor(options.elements * bytes_of(dtype));
   const TensorView view{tensor.data(), options.elements, dtype};
 

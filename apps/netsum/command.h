@@ -30,6 +30,7 @@ class Command {
 };
 
 [[nodiscard]] std::unique_ptr<Command> make_switch_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_ps_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_bench_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_simulate_command(CLI::App& root, Sections& sections);

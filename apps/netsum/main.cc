@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
   root.footer(
       "Examples:\n"
       "  netsum switch --listen 0.0.0.0:7170                      run an aggregator\n"
+      "  netsum ps --listen 0.0.0.0:7270                          run a parameter server (ATP)\n"
       "  netsum status --switch 10.0.0.1:7170                     what it does, and whom it waits for\n"
       "  netsum bench all-reduce --workers 4 --elements 25000000  aggregator and workers on this machine\n"
       "  netsum simulate --faults chaos --seeds 1..1000           whole clusters under a virtual clock\n"
@@ -50,8 +51,9 @@ int run(int argc, char** argv) {
       "variable, the variable over the file. `netsum <subcommand> --help` shows the flags.\n"
       "Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not reachable or refused.");
   Sections sections;
-  const std::array commands{make_switch_command(root, sections), make_status_command(root, sections),
-                            make_bench_command(root, sections), make_simulate_command(root, sections)};
+  const std::array commands{make_switch_command(root, sections), make_ps_command(root, sections),
+                            make_status_command(root, sections), make_bench_command(root, sections),
+                            make_simulate_command(root, sections)};
   try {
     root.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

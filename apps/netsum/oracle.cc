@@ -39,7 +39,12 @@ struct Shape {
   int smallest_exponent;
   std::uint32_t exponents;  // a power of two
 };
-constexpr Shape shape_of(DType dtype) {
+constexpr Shape shape_of(DType dtype, Numbers numbers) {
+  // Gradients, as ATP's one scale is made for: below 1/2, so that the sums of some dozens of ranks do not overflow.
+  if (numbers == Numbers::scaled) {
+    if (dtype == DType::float16) return {11, -3, 2};
+    return {dtype == DType::bfloat16 ? 8 : 24, -9, 8};
+  }
   if (dtype == DType::float16) return {11, -3, 8};  // no subnormals, and no overflow with 256 ranks
   if (dtype == DType::bfloat16) return {8, -8, 16};
   return {24, -8, 16};
@@ -75,9 +80,9 @@ constexpr Shape shape_of(DType dtype) {
   return std::bit_cast<float>(std::uint32_t{half} << 16);
 }
 
-void fill_block(std::byte* out, std::size_t count, DType dtype, std::uint64_t key) {
+void fill_block(std::byte* out, std::size_t count, DType dtype, Numbers numbers, std::uint64_t key) {
   const auto low = static_cast<std::uint32_t>(key);
-  const Shape shape = shape_of(dtype);
+  const Shape shape = shape_of(dtype, numbers);
   const float scale = scale_of(key, shape);
   Block<std::uint32_t> words;
   Block<std::uint16_t> halves;
@@ -132,9 +137,9 @@ struct Lanes {  // maxima kept per vector lane: a compiler may not reorder a max
 
 // Adds the block's verdict; `count` is a constant 256 but for a tensor's last block.
 inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte* result, std::size_t count, DType dtype,
-                                                                 double divisor, const std::uint64_t* keys,
+                                                                 Numbers numbers, double divisor, const std::uint64_t* keys,
                                                                  std::uint32_t ranks, Lanes& lanes) {
-  const Shape shape = shape_of(dtype);
+  const Shape shape = shape_of(dtype, numbers);
   Block<double> sum{};
   std::uint32_t largest = 0;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -146,10 +151,11 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
       largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7fffffffu);
     }
   }
-  // Quantization: half a unit per rank, the unit from the largest exponent over all ranks.
+  // Quantization: half a unit per rank, the unit from the largest exponent over all ranks, or the same for all.
   const int ranks_log = static_cast<int>(std::bit_width(ranks - 1));
   const int shift = 31 - ranks_log - (static_cast<int>(largest >> 23) - 126);
-  const double quantization = std::ldexp(ranks, -(shift + 1)) / divisor;
+  const double unit = numbers == Numbers::scaled ? 1e-8 : std::ldexp(1.0, -shift);
+  const double quantization = ranks * unit / 2 / divisor;
   const double rounding = rounding_of(dtype);
   const double smallest = dtype == DType::float16 ? 0x1p-25 : 0x1p-149;  // half of the smallest subnormal, or more
 
@@ -210,7 +216,7 @@ void Verdict::merge(const Verdict& other) {
 void Oracle::fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const {
   const std::size_t elements = tensor.size() / bytes_of(dtype_);
   for (std::size_t begin = 0; begin < elements; begin += block_elements) {
-    fill_block(tensor.data() + begin * bytes_of(dtype_), std::min(block_elements, elements - begin), dtype_,
+    fill_block(tensor.data() + begin * bytes_of(dtype_), std::min(block_elements, elements - begin), dtype_, numbers_,
                block_key(seed_, rank, iteration, begin / block_elements));
   }
 }
@@ -230,9 +236,9 @@ Verdict Oracle::check(std::span<const std::byte> tensor, std::uint64_t iteration
     if (dtype_ == DType::int32) {
       verdict.wrong += check_int32(result, count, divisor, keys.data(), world_size_, verdict.max_abs_error);
     } else if (count == block_elements) {
-      verdict.wrong += check_floats(result, block_elements, dtype_, divisor, keys.data(), world_size_, lanes);
+      verdict.wrong += check_floats(result, block_elements, dtype_, numbers_, divisor, keys.data(), world_size_, lanes);
     } else {
-      verdict.wrong += check_floats(result, count, dtype_, divisor, keys.data(), world_size_, lanes);
+      verdict.wrong += check_floats(result, count, dtype_, numbers_, divisor, keys.data(), world_size_, lanes);
     }
   }
   for (std::size_t lane = 0; lane < lanes.error.size(); ++lane) {

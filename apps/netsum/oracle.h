@@ -19,10 +19,14 @@ struct Verdict {
   void merge(const Verdict& other);
 };
 
+// How floats travel, which decides their error.
+enum class Numbers : std::uint8_t { block_fixed_point, scaled };
+
 class Oracle {
  public:
-  Oracle(std::uint64_t seed, std::uint32_t world_size, DType dtype, ReduceOp op)
-      : seed_(seed), world_size_(world_size), dtype_(dtype), op_(op) {}
+  Oracle(std::uint64_t seed, std::uint32_t world_size, DType dtype, ReduceOp op,
+         Numbers numbers = Numbers::block_fixed_point)
+      : seed_(seed), world_size_(world_size), dtype_(dtype), op_(op), numbers_(numbers) {}
 
   // This rank's input of this iteration. Blocks of 256 elements have different magnitudes on different ranks.
   void fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
@@ -35,6 +39,7 @@ class Oracle {
   std::uint32_t world_size_;
   DType dtype_;
   ReduceOp op_;
+  Numbers numbers_;
 };
 
 // 64 bits that differ whenever two results differ in a bit, for comparing ranks and runs (not against an adversary).

@@ -112,9 +112,8 @@ class SimulateCommand final : public Command {
  private:
   void check() {
     if (!sim::make_protocol(protocol_)) {
-      const bool planned = protocol_ == "atp" || protocol_ == "netreduce";
-      throw UsageError(planned ? "--protocol " + protocol_ + " is not available yet; switchml is"
-                               : "--protocol is switchml, atp or netreduce, not '" + protocol_ + "'");
+      throw UsageError(protocol_ == "netreduce" ? "--protocol netreduce is not available yet; switchml and atp are"
+                                                : "--protocol is switchml, atp or netreduce, not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
     if (!profile) throw UsageError("--faults is none, lossy, crash or chaos, not '" + faults_ + "'");

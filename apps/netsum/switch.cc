@@ -1,10 +1,5 @@
 // `netsum switch`: the aggregator daemon.
-#include <spdlog/spdlog.h>
-
-#include <csignal>
-#include <cstdio>
-
-#include "command.h"
+#include "daemon.h"
 #include "netsum/aggregator.h"
 
 namespace netsum::app {
@@ -18,6 +13,12 @@ class SwitchCommand final : public Command {
         .add("threads", options_.threads, "N", "I/O threads, each with its own socket and slots")
         ->check(CLI::Range(1, 256));
     settings().add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share")->check(CLI::PositiveNumber);
+    settings()
+        .add("pool-slots", options_.pool_slots, "N", "ATP: aggregator slots of each thread, which all jobs share")
+        ->check(CLI::PositiveNumber);
+    settings()
+        .add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; a job's packets have no more")
+        ->check(CLI::Range(1, 10880));
     settings().add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");
     settings().add("token-file", token_file_, "FILE", "Workers must show the secret in the first line of this file");
     settings().add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
@@ -43,34 +44,13 @@ class SwitchCommand final : public Command {
     if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
     options_.log = [](const std::string& line) { spdlog::info("{}", line); };
 
-    // Blocked before the aggregator starts its threads, so that only sigwait() takes them.
-    sigset_t stop;
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGTERM);
-    sigaddset(&stop, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-
-    Aggregator aggregator = start();
-    std::printf("listening %s\n", aggregator.address().c_str());
-    std::fflush(stdout);
-    spdlog::info("ready: listening {}, {} threads, {} slots", aggregator.address(), options_.threads, options_.slots);
-    int signal = 0;
-    sigwait(&stop, &signal);
-    spdlog::info("{}: stopping", sigabbrev_np(signal));
-    return exit_done;
+    return run_daemon([&] { return Aggregator(options_); },
+                      [&](const std::string& address) {
+                        spdlog::info("ready: listening {}, {} threads, {} slots", address, options_.threads, options_.slots);
+                      });
   }
 
  private:
-  // An address that is taken is this command's failure, not an aggregator that refused somebody.
-  [[nodiscard]] Aggregator start() const {
-    try {
-      return Aggregator(options_);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::refused) throw std::runtime_error(error.what());
-      throw;
-    }
-  }
-
   AggregatorOptions options_;
   std::string token_file_;
 };

@@ -1,4 +1,6 @@
-// An aggregator inside this process: what `netsum switch` runs, and what a colocated shard on a worker's host is.
+// An aggregator inside this process: what `netsum switch` runs, and what a colocated shard on a worker's host is. For
+// SwitchML it is where a job's ranks join; for ATP it sums on the way to the job's parameter servers
+// (netsum/parameter_server.h), which tell it of the job.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,8 @@ struct AggregatorOptions {
   std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
   std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
   std::uint32_t slots = 16384;         // slots of 256 elements (two versions each), over all threads
+  std::uint32_t pool_slots = 4096;     // ATP: aggregator slots of each thread, which all jobs share
+  std::uint32_t pool_elements = 2048;  // ATP: elements of each; a job's packets have no more
   bool pin_threads = false;
   std::string metrics;                        // "host:port" of a Prometheus endpoint; empty: none
   std::string token;                          // shared secret that every worker must show; empty: none

@@ -23,15 +23,24 @@
 namespace netsum {
 
 struct Options {
-  std::vector<std::string>
-      aggregators;               // "host:port" each; chunks are sharded over all of them. The order is the same on all ranks
+  std::string protocol = "switchml";  // or atp
+  // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. For ATP these are the job's
+  // parameter servers.
+  std::vector<std::string> aggregators;
+  std::string
+      switch_address;  // ATP: "host:port" of the switch that this rank is at; empty: none, all is summed at the servers
   std::string job = "default";   // ranks with the same job name at the same aggregators meet
   std::uint32_t rank = 0;        // 0 ... world_size-1
   std::uint32_t world_size = 1;  // 1 ... 256
-  std::uint32_t packet_elements = 0;  // 64, 128, or a multiple of 256 up to 15360; 0: the most that the path's MTU takes
-  std::uint32_t slots = 0;            // window per lane, a power of two; 0: from the measured bandwidth-delay product
-  std::uint32_t threads = 1;          // I/O threads of this worker
-  bool pin_threads = false;           // thread i to the i-th allowed CPU
+  // SwitchML: 64, 128, or a multiple of 256 up to 15360. ATP: 1 to 10880, and no more than a slot of its switch holds. 0:
+  // the most that the path's MTU takes.
+  std::uint32_t packet_elements = 0;
+  // Window per lane, a power of two; 0: from the measured bandwidth-delay product, or for ATP 256 chunks, of which
+  // congestion control uses as many as the network takes.
+  std::uint32_t slots = 0;
+  bool congestion_control = true;                         // ATP
+  std::uint32_t threads = 1;                              // I/O threads of this worker
+  bool pin_threads = false;                               // thread i to the i-th allowed CPU
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
   std::string token;                                      // shared secret, if the aggregator wants one

@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "collective/data_sockets.h"
 #include "control/server.h"
 #include "runtime/switch_lane.h"
+#include "session/atp_job.h"
 #include "telemetry/metrics_server.h"
-#include "transport/addresses.h"
-#include "transport/lossy.h"
-#include "transport/udp.h"
 #include "version.h"
 
 namespace netsum {
@@ -46,7 +49,43 @@ Counters counters_of(const switchml::JobCounters& c, std::uint32_t slots_in_use)
           {"slots_in_use", slots_in_use}};
 }
 
-Counters counters_of(const switchml::SwitchCounters& s, const transport::Counters& t) {
+Counters counters_of(const atp::SwitchJobCounters& c, std::uint32_t slots_in_use) {
+  return {{"packets", c.packets},
+          {"bytes", c.bytes},
+          {"added", c.added},
+          {"completed", c.completed},
+          {"allocated", c.allocated},
+          {"deallocated", c.deallocated},
+          {"collisions", c.collisions},
+          {"repeats_waiting", c.repeats_waiting},
+          {"repeats_silent", c.repeats_silent},
+          {"resends_merged", c.resends_merged},
+          {"resends_passed", c.resends_passed},
+          {"direct_passed", c.direct_passed},
+          {"mismatch_passed", c.mismatch_passed},
+          {"marked", c.marked},
+          {"parameters", c.parameters},
+          {"asks", c.asks},
+          {"dones", c.dones},
+          {"dropped_source", c.dropped_source},
+          {"dropped_rank_epoch", c.dropped_rank_epoch},
+          {"dropped_shape", c.dropped_shape},
+          {"slots_in_use", slots_in_use}};
+}
+
+// A malformed packet counts once, whichever format it was meant to be.
+Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch* atp, const transport::Counters& t) {
+  switchml::SwitchCounters s = switchml;
+  std::uint64_t reclaimed = 0, pool_in_use = 0;
+  if (atp != nullptr) {
+    const atp::SwitchCounters& a = atp->counters();
+    for (std::size_t i = 0; i < std::size(s.malformed); ++i) s.malformed[i] += a.malformed[i];
+    s.unknown_job += a.unknown_job;
+    s.unknown_job_replies += a.unknown_job_replies;
+    s.unexpected_type += a.unexpected_type;
+    reclaimed = a.reclaimed;
+    pool_in_use = atp->slots_in_use();
+  }
   Counters counters = {{"packets_received", t.packets_received},
                        {"packets_sent", t.packets_sent},
                        {"wire_bytes_received", t.wire_bytes_received},
@@ -57,7 +96,9 @@ Counters counters_of(const switchml::SwitchCounters& s, const transport::Counter
                        {"probes", s.probes},
                        {"dropped_unknown_job", s.unknown_job},
                        {"unknown_job_replies", s.unknown_job_replies},
-                       {"dropped_unexpected_type", s.unexpected_type}};
+                       {"dropped_unexpected_type", s.unexpected_type},
+                       {"pool_slots_in_use", pool_in_use},
+                       {"pool_slots_reclaimed", reclaimed}};
   for (std::uint8_t i = 1; i <= static_cast<std::uint8_t>(wire::ParseError::field); ++i) {
     counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)),
                           s.malformed[i]);
@@ -78,6 +119,8 @@ void add(Counters& sum, const Counters& more) {
 struct Aggregator::Impl {
   AggregatorOptions options;
   std::vector<std::unique_ptr<SwitchLane>> lanes;
+  std::map<std::uint64_t, session::JobStatus> installed;  // ATP jobs, by epoch
+  std::mutex installed_mutex;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
@@ -88,20 +131,45 @@ struct Aggregator::Impl {
   }
 
   void open_lanes() {
-    const Endpoint listen = transport::resolve(options.listen);
-    for (std::uint32_t i = 0; i < options.threads; ++i) {
-      transport::UdpOptions udp;
-      udp.bind = listen;
-      udp.bind.port = static_cast<std::uint16_t>(listen.port == 0 ? 0 : listen.port + i);
-      udp.ipv6 = !transport::is_ipv4(listen);
-      auto socket = std::make_unique<transport::Udp>(udp);
-      if (i == 0 && !socket->buffer_warning().empty()) log("warning: " + socket->buffer_warning());
-      std::unique_ptr<transport::Transport> transport = std::move(socket);
-      if (options.loss > 0) {
-        transport = std::make_unique<transport::Lossy>(std::move(transport), options.loss, options.loss_seed, 1'000'000 + i);
-      }
-      lanes.push_back(std::make_unique<SwitchLane>(std::move(transport), i, options.pin_threads));
+    atp::SwitchConfig pool;
+    pool.slots = options.pool_slots;
+    pool.packet_elements = options.pool_elements;
+    std::uint32_t index = 0;
+    for (auto& socket :
+         collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
+      lanes.push_back(
+          std::make_unique<SwitchLane>(std::move(socket), pool, collective::mark_bytes, index++, options.pin_threads));
     }
+  }
+
+  void install(const session::Installation& installation) {
+    if (installation.lanes.size() > lanes.size()) {
+      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, the job needs " +
+                                          std::to_string(installation.lanes.size()) + ": start it with more --threads");
+    }
+    for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
+      lanes[lane]->install(session::switch_job(installation, lane));
+    }
+    session::JobStatus status;
+    status.job = installation.job;
+    status.job_epoch = installation.job_epoch;
+    status.packet_elements = installation.packet_elements;
+    for (const auto& child : installation.lanes.front().children) {
+      for (const std::uint32_t rank : child.ranks) {
+        if (rank < max_world_size) status.joined.insert(rank);
+      }
+    }
+    status.world_size = status.joined.size();  // of those below this switch
+    status.slots = options.pool_slots;
+    status.running = true;
+    const std::lock_guard lock(installed_mutex);
+    installed[installation.job_epoch] = std::move(status);
+  }
+
+  void uninstall(std::uint64_t epoch) {
+    for (const auto& lane : lanes) lane->uninstall(epoch);
+    const std::lock_guard lock(installed_mutex);
+    installed.erase(epoch);
   }
 
   void start_job(const session::StartJob& start) {
@@ -119,13 +187,24 @@ struct Aggregator::Impl {
 
   void fill(telemetry::Report& report) {
     report.version = NETSUM_VERSION;
+    const std::size_t own = report.jobs.size();
+    {
+      const std::lock_guard lock(installed_mutex);
+      for (const auto& [epoch, status] : installed) report.jobs.push_back({status, {}, {}});
+    }
     for (const auto& lane : lanes) {
-      lane->inspect([&](const switchml::Switch& s, const transport::Counters& t) {
-        add(report.counters, counters_of(s.counters(), t));
-        for (telemetry::JobReport& job : report.jobs) {
+      lane->inspect([&](const switchml::Switch& s, const atp::Switch* atp, const transport::Counters& t) {
+        add(report.counters, counters_of(s.counters(), atp, t));
+        for (std::size_t i = own; i < report.jobs.size(); ++i) {
+          telemetry::JobReport& job = report.jobs[i];
+          const auto* counters = atp == nullptr ? nullptr : atp->job_counters(job.job.job_epoch);
+          add(job.counters, counters == nullptr ? counters_of(atp::SwitchJobCounters{}, 0)
+                                                : counters_of(*counters, atp->slots_in_use(job.job.job_epoch)));
+        }
+        for (telemetry::JobReport& job : std::span(report.jobs).first(own)) {
           const switchml::JobCounters* counters = s.job_counters(job.job.job_epoch);
           if (counters == nullptr) {
-            add(job.counters, counters_of({}, 0));
+            add(job.counters, counters_of(switchml::JobCounters{}, 0));
             continue;
           }
           add(job.counters, counters_of(*counters, s.slots_in_use(job.job.job_epoch)));
@@ -150,6 +229,10 @@ struct Aggregator::Impl {
 
 Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_unique<Impl>()) {
   if (options.threads == 0 || options.threads > 64) throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
+  if (options.pool_slots == 0 || options.pool_elements == 0 || options.pool_elements > wire::atp::max_packet_elements) {
+    throw Error(ErrorCode::bad_argument, "an ATP pool has at least one slot, of 1 to " +
+                                             std::to_string(wire::atp::max_packet_elements) + " elements");
+  }
   impl_->options = options;
   impl_->open_lanes();
 
@@ -174,6 +257,9 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
     for (const auto& lane : impl->lanes) lane->remove_job(stop.job_epoch);
   };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
+  hooks.pool = [impl] { return std::pair(impl->options.pool_slots, impl->options.pool_elements); };
+  hooks.install = [impl](const session::Installation& installation) { impl->install(installation); };
+  hooks.uninstall = [impl](std::uint64_t epoch) { impl->uninstall(epoch); };
   hooks.log = options.log;
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {

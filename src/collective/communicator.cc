@@ -37,7 +37,7 @@ struct Communicator::Impl {
     monitor = std::make_unique<Monitor>(options, std::move(joined.memberships), std::move(joined.aggregator_of_lane));
     engine = std::make_unique<WorkerEngine>(
         std::move(joined.lanes), options.threads, options.pin_threads,
-        [this](std::uint32_t lane, const switchml::WorkerFailure& failure) { monitor->lane_failed(lane, failure); });
+        [this](std::uint32_t lane, const runtime::LaneFailure& failure) { monitor->lane_failed(lane, failure); });
     monitor->start(*engine);
     if (options.log) options.log(placement);
   }

@@ -8,8 +8,10 @@
 #include <optional>
 #include <utility>
 
+#include "collective/data_sockets.h"
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
+#include "session/atp_job.h"
 #include "session/supervisor.h"
 #include "transport/addresses.h"
 #include "transport/lossy.h"
@@ -26,6 +28,11 @@ constexpr Duration longest_join = std::chrono::hours(24);
 
 // For a heartbeat or a goodbye while other aggregators still decide.
 constexpr milliseconds parting_deadline{1000};
+
+// ATP: what congestion control may use when nobody says, and the packets that fill a slot of a switch with default settings,
+// where the MTU takes longer ones (on loopback).
+constexpr std::uint32_t atp_window = 256;
+constexpr std::uint32_t longest_default_packet = 2048;
 
 struct Lane {
   Endpoint aggregator;
@@ -52,16 +59,23 @@ void check(const Options& options) {
   if (options.rank >= options.world_size) {
     throw bad("rank " + std::to_string(options.rank) + " is not below the world size " + std::to_string(options.world_size));
   }
-  const std::uint32_t elements = options.packet_elements;
-  if (elements != 0 && elements != 64 && elements != 128 &&
-      (elements % wire::block_elements != 0 || elements > wire::max_packet_elements)) {
-    throw bad("packets of " + std::to_string(elements) + " elements are not possible: 64, 128, or a multiple of 256 up to " +
-              std::to_string(wire::max_packet_elements));
+  if (options.protocol != "switchml" && options.protocol != "atp") {
+    throw bad("the protocol is switchml or atp, not '" + options.protocol + "'");
+  }
+  const bool atp = options.protocol == "atp";
+  if (!atp && !options.switch_address.empty()) throw bad("switchml has no switches beside its aggregators");
+  const session::ProtocolRules rules = atp ? session::atp_rules() : session::switchml_rules();
+  if (options.packet_elements != 0) {
+    if (const std::string error = rules.check_packet(options.packet_elements); !error.empty()) throw bad(error);
   }
   if (options.slots != 0 && !std::has_single_bit(options.slots)) {
     throw bad(std::to_string(options.slots) + " slots are not a power of two");
   }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
+}
+
+[[nodiscard]] bool is_atp(const Options& options) {
+  return options.protocol == "atp";
 }
 
 [[nodiscard]] std::size_t longest_datagram(std::uint32_t packet_elements) {
@@ -84,16 +98,65 @@ void check(const Options& options) {
   return best;
 }
 
+// The data sockets that answer to a control address. What listens on every address is reached at the one that we know.
+std::vector<Endpoint> data_endpoints(const std::string& address, std::vector<Endpoint> lanes) {
+  const Endpoint control = transport::resolve(address);
+  for (Endpoint& lane : lanes) {
+    if (!transport::is_unspecified(lane)) continue;
+    lane.address = control.address;
+    lane.scope = control.scope;
+  }
+  return lanes;
+}
+
+// ATP: the switch that this rank is at.
+struct FirstHop {
+  std::vector<Endpoint> lanes;  // empty: none
+  std::uint32_t pool_slots = 0, pool_elements = wire::atp::max_packet_elements;
+};
+
+FirstHop reach_switch(const Options& options, Time deadline) {
+  FirstHop hop;
+  if (options.switch_address.empty()) return hop;
+  control::Client client({options.switch_address, options.token, options.tls_ca});
+  control::Hello hello = client.hello(remaining(deadline));
+  if (hello.pool_slots == 0) {
+    throw Error(ErrorCode::refused, options.switch_address + " is no switch: is a parameter server running there?");
+  }
+  hop.lanes = data_endpoints(options.switch_address, std::move(hello.lanes));
+  hop.pool_slots = hello.pool_slots;
+  hop.pool_elements = hello.pool_elements;
+  return hop;
+}
+
+// ATP: a lane's packets come from its switch and from its server, so its socket is connected to neither.
+Site reach_server(const Options& options, const std::string& address, const FirstHop& hop, Time deadline) {
+  Site site;
+  site.membership.address = address;
+  site.membership.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
+  for (const Endpoint& lane : data_endpoints(address, site.membership.client->hello(remaining(deadline)).lanes)) {
+    if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
+      throw Error(ErrorCode::refused, "switch " + options.switch_address + " has " + std::to_string(hop.lanes.size()) +
+                                          " threads, parameter server " + address +
+                                          " more: start the switch with as many --threads");
+    }
+    const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
+    transport::UdpOptions udp;
+    udp.bind = path_towards(next).local;
+    udp.bind.port = 0;
+    udp.ipv6 = !transport::is_ipv4(udp.bind);
+    udp.ecn = true;
+    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
+  }
+  if (site.lanes.empty()) throw Error(ErrorCode::internal, "parameter server " + address + " has no data sockets");
+  return site;
+}
+
 Site reach(const Options& options, const std::string& address, Time deadline) {
   Site site;
   site.membership.address = address;
-  const Endpoint control = transport::resolve(address);
   site.membership.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
-  for (Endpoint lane : site.membership.client->hello(remaining(deadline)).lanes) {
-    if (transport::is_unspecified(lane)) {  // it listens on every address: the one that we reached it by is as good as any
-      lane.address = control.address;
-      lane.scope = control.scope;
-    }
+  for (const Endpoint& lane : data_endpoints(address, site.membership.client->hello(remaining(deadline)).lanes)) {
     transport::UdpOptions udp;
     udp.bind.address = transport::is_ipv4(lane) ? std::array<std::uint8_t, 16>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
                                                 : std::array<std::uint8_t, 16>{};
@@ -151,15 +214,18 @@ std::string describe(const Options& options, std::size_t lanes, std::uint32_t pa
          " |U|; expect a gain over a ring where its port is as fast as that many workers'";
 }
 
-session::Admission join_at(const Options& options, const Site& site, std::uint32_t packet_elements, Time deadline) {
+session::Admission join_at(const Options& options, const Site& site, const FirstHop& hop, std::uint32_t packet_elements,
+                           Time deadline) {
   session::JoinRequest request;
-  request.protocol_version = wire::switchml_version;
-  request.protocol = "switchml";
+  request.protocol_version = is_atp(options) ? wire::atp::version : wire::switchml_version;
+  request.protocol = options.protocol;
+  request.switch_address = options.switch_address;
+  request.pool_slots = hop.pool_slots;
   request.job = options.job;
   request.rank = options.rank;
   request.world_size = options.world_size;
   request.packet_elements = packet_elements;
-  request.slots_fixed = options.slots;
+  request.slots_fixed = options.slots == 0 && is_atp(options) ? atp_window : options.slots;
   request.slots_measured = site.slots_measured;
   for (const Lane& lane : site.lanes) request.endpoints.push_back(lane.socket->local());
   return site.membership.client->join(request, remaining(deadline));
@@ -167,12 +233,12 @@ session::Admission join_at(const Options& options, const Site& site, std::uint32
 
 // All at once: an aggregator answers only when every rank has come to it, and ranks must not wait for each other in turn.
 // Who has admitted this rank hears from it while others still wait for somebody, and is told if they wait in vain.
-std::vector<session::Admission> join_all(const Options& options, const std::vector<Site>& sites,
+std::vector<session::Admission> join_all(const Options& options, const std::vector<Site>& sites, const FirstHop& hop,
                                          std::uint32_t packet_elements, Time deadline) {
   std::vector<std::future<session::Admission>> pending;
   for (const Site& site : sites) {
-    pending.push_back(std::async(std::launch::async, [&options, &site, packet_elements, deadline] {
-      return join_at(options, site, packet_elements, deadline);
+    pending.push_back(std::async(std::launch::async, [&options, &site, &hop, packet_elements, deadline] {
+      return join_at(options, site, hop, packet_elements, deadline);
     }));
   }
   std::vector<std::optional<session::Admission>> admitted(sites.size());
@@ -212,11 +278,88 @@ std::vector<session::Admission> join_all(const Options& options, const std::vect
   return admissions;
 }
 
+std::unique_ptr<transport::Transport> with_loss(const Options& options, std::unique_ptr<transport::Transport> transport,
+                                                std::uint32_t lane) {
+  if (options.loss == 0) return transport;
+  const std::uint64_t stream = std::uint64_t{options.rank} * 4096 + lane;
+  return std::make_unique<transport::Lossy>(std::move(transport), options.loss, options.loss_seed, stream);
+}
+
+std::string describe_atp(const Options& options, std::size_t lanes, std::uint32_t packet_elements, std::uint32_t window) {
+  const std::size_t servers = options.aggregators.size();
+  std::string text = "atp over " + std::to_string(servers) + (servers == 1 ? " parameter server (" : " parameter servers (");
+  for (std::size_t i = 0; i < servers; ++i) text += (i == 0 ? "" : ", ") + options.aggregators[i];
+  text += options.switch_address.empty() ? "), no switch" : "), switch " + options.switch_address;
+  return text + ", " + std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes") + ", window of " + std::to_string(window) +
+         " chunks, " + std::to_string(packet_elements) + " elements per packet; each worker sends and receives |U|, and " +
+         (options.switch_address.empty() ? std::to_string(options.world_size) + "|U| meet at the servers"
+                                         : "what finds a slot at the switch reaches the servers once, the rest " +
+                                               std::to_string(options.world_size) + " times");
+}
+
+Joined join_atp(const Options& options, Time deadline) {
+  const FirstHop hop = reach_switch(options, deadline);
+  std::vector<Site> sites;
+  for (const std::string& address : options.aggregators) sites.push_back(reach_server(options, address, hop, deadline));
+
+  Joined joined;
+  joined.packet_elements = options.packet_elements;
+  if (joined.packet_elements == 0) {
+    std::uint32_t room = 65535;
+    for (const Site& site : sites) {
+      for (std::size_t lane = 0; lane < site.lanes.size(); ++lane) {
+        const Endpoint& next = hop.lanes.empty() ? site.lanes[lane].aggregator : hop.lanes[lane];
+        room = std::min(room, path_towards(next).mtu - (transport::is_ipv4(next) ? 28U : 48U));
+      }
+    }
+    const auto fill = static_cast<std::uint32_t>((room - wire::atp::gradient_header_bytes) / 4);
+    joined.packet_elements = std::min({fill, hop.pool_elements, wire::atp::max_packet_elements, longest_default_packet});
+  } else if (joined.packet_elements > hop.pool_elements) {
+    throw Error(ErrorCode::refused, "switch " + options.switch_address + " has slots of " +
+                                        std::to_string(hop.pool_elements) + " elements, packets of " +
+                                        std::to_string(joined.packet_elements) +
+                                        " do not fit: start it with --pool-elements, or ask for fewer");
+  }
+  if (options.log) {
+    const std::string warning = sites.front().lanes.front().socket->buffer_warning();
+    if (!warning.empty()) options.log("warning: " + warning);
+  }
+
+  const std::vector<session::Admission> admissions = join_all(options, sites, hop, joined.packet_elements, deadline);
+  std::uint32_t lanes = 0;
+  for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
+  std::uint32_t lane_number = 0;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const session::Admission& admission = admissions[i];
+    Site& site = sites[i];
+    site.membership.job_epoch = admission.job_epoch;
+    site.membership.rank_epoch = admission.rank_epoch;
+    session::AtpSettings settings;
+    settings.indexing = static_cast<atp::Indexing>(admission.placement.indexing);
+    for (std::size_t l = 0; l < site.lanes.size(); ++l) {
+      Lane& lane = site.lanes[l];
+      atp::WorkerConfig config = session::worker_config(admission, options.rank, settings, lane.aggregator,
+                                                        hop.lanes.empty() ? lane.aggregator : hop.lanes[l]);
+      config.lane = lane_number;
+      config.lanes = lanes;
+      config.congestion_control = options.congestion_control;
+      joined.lanes.push_back({with_loss(options, std::move(lane.socket), lane_number), runtime::make_worker_lane(config)});
+      joined.aggregator_of_lane.push_back(i);
+      joined.slots += admission.slots;
+      ++lane_number;
+    }
+    joined.memberships.push_back(std::move(site.membership));
+  }
+  joined.placement = describe_atp(options, joined.lanes.size(), joined.packet_elements, joined.slots / lanes);
+  return joined;
+}
+
 }  // namespace
 
 Joined join(const Options& options) {
   check(options);
   const Time deadline = runtime::after(now(), std::min<Duration>(longest_join, runtime::bounded(options.connect_deadline)));
+  if (is_atp(options)) return join_atp(options, deadline);
   std::vector<Site> sites;
   for (const std::string& address : options.aggregators) sites.push_back(reach(options, address, deadline));
 
@@ -240,7 +383,7 @@ Joined join(const Options& options) {
     }
   }
 
-  const std::vector<session::Admission> admissions = join_all(options, sites, joined.packet_elements, deadline);
+  const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, deadline);
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
   std::uint32_t lane_number = 0;
@@ -261,12 +404,7 @@ Joined join(const Options& options) {
       config.lane = lane_number;
       config.lanes = lanes;
       config.aggregator = lane.aggregator;
-      std::unique_ptr<transport::Transport> transport = std::move(lane.socket);
-      if (options.loss > 0) {
-        const std::uint64_t stream = std::uint64_t{options.rank} * 4096 + lane_number;
-        transport = std::make_unique<transport::Lossy>(std::move(transport), options.loss, options.loss_seed, stream);
-      }
-      joined.lanes.push_back({std::move(transport), config});
+      joined.lanes.push_back({with_loss(options, std::move(lane.socket), lane_number), runtime::make_worker_lane(config)});
       joined.aggregator_of_lane.push_back(i);
       joined.slots += admission.slots;
       ++lane_number;

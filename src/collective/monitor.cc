@@ -61,7 +61,7 @@ void Monitor::leave() {
   }
 }
 
-void Monitor::lane_failed(std::uint32_t lane, const switchml::WorkerFailure& failure) {
+void Monitor::lane_failed(std::uint32_t lane, const runtime::LaneFailure& failure) {
   {
     const std::lock_guard lock(mutex_);
     if (!lane_failure_) lane_failure_ = {lane, failure};
@@ -90,7 +90,7 @@ void Monitor::engine_failed() {
 void Monitor::loop() {
   Time next_beat = now();
   while (true) {
-    std::optional<std::pair<std::uint32_t, switchml::WorkerFailure>> lane_failure;
+    std::optional<std::pair<std::uint32_t, runtime::LaneFailure>> lane_failure;
     {
       std::unique_lock lock(mutex_);
       changed_.wait_until(lock,
@@ -128,13 +128,13 @@ std::optional<Error> Monitor::beat(std::size_t site) {
 std::optional<session::Stall> Monitor::oldest_stall() {
   const auto stalled = engine_->oldest_stall();
   if (!stalled) return std::nullopt;
-  const switchml::WorkerStall& stall = stalled->stall;
+  const runtime::ChunkStall& stall = stalled->stall;
   return session::Stall{aggregator_of_lane_[stalled->lane], stall.operation, stall.chunk, stall.missing, stall.told};
 }
 
 // A lane that is not known any more is no error yet: control knows why, and is asked next.
-std::optional<Error> Monitor::explain(std::uint32_t lane, const switchml::WorkerFailure& failure) {
-  if (failure.kind == switchml::WorkerFailure::Kind::unknown_job) {
+std::optional<Error> Monitor::explain(std::uint32_t lane, const runtime::LaneFailure& failure) {
+  if (failure.kind == runtime::LaneFailure::Kind::unknown_job) {
     supervisor_.on_job_dropped(aggregator_of_lane_[lane]);
     return std::nullopt;
   }

@@ -28,7 +28,7 @@ class Monitor {
   void leave();  // tells every aggregator, once; after stop()
 
   // From an I/O thread: a lane cannot go on.
-  void lane_failed(std::uint32_t lane, const switchml::WorkerFailure& failure);
+  void lane_failed(std::uint32_t lane, const runtime::LaneFailure& failure);
   // An operation with this deadline was submitted.
   void watch(Time deadline);
   // The engine was failed by somebody else: the other ranks learn of it now, not when they miss this one.
@@ -38,7 +38,7 @@ class Monitor {
   void loop();
   [[nodiscard]] std::optional<Error> beat(std::size_t site);
   [[nodiscard]] std::optional<session::Stall> oldest_stall();
-  [[nodiscard]] std::optional<Error> explain(std::uint32_t lane, const switchml::WorkerFailure& failure);
+  [[nodiscard]] std::optional<Error> explain(std::uint32_t lane, const runtime::LaneFailure& failure);
   [[nodiscard]] std::optional<Error> check_deadlines();
 
   session::Supervisor supervisor_;  // of the thread only
@@ -51,7 +51,7 @@ class Monitor {
   std::mutex mutex_;  // of the three below
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::optional<std::pair<std::uint32_t, switchml::WorkerFailure>> lane_failure_;
+  std::optional<std::pair<std::uint32_t, runtime::LaneFailure>> lane_failure_;
   Time next_deadline_ = never;
 
   std::thread thread_;

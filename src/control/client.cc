@@ -90,6 +90,8 @@ Hello Client::hello(std::chrono::milliseconds deadline) {
   impl_->check(status);
   Hello hello;
   hello.instance = reply.instance();
+  hello.pool_slots = reply.pool_slots();
+  hello.pool_elements = reply.pool_elements();
   for (const auto& lane : reply.lanes()) {
     const auto endpoint = from_proto(lane);
     if (!endpoint) throw Error(ErrorCode::internal, "aggregator " + impl_->options.address + " sent a malformed address");
@@ -112,6 +114,7 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
   message.set_slots_measured(request.slots_measured);
   for (const Endpoint& endpoint : request.endpoints) to_proto(endpoint, *message.add_endpoints());
   message.set_switch_address(request.switch_address);
+  message.set_pool_slots(request.pool_slots);
   message.set_wait_ms(static_cast<std::uint32_t>(deadline.count()));
   proto::JoinReply reply;
   impl_->check(impl_->stub->Join(&context, message, &reply));
@@ -150,6 +153,24 @@ void Client::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t ra
   message.set_rank_epoch(rank_epoch);
   proto::LeaveReply reply;
   impl_->check(impl_->stub->Leave(&context, message, &reply));
+}
+
+void Client::install(const session::Installation& installation, std::chrono::milliseconds deadline) {
+  grpc::ClientContext context;
+  impl_->prepare(context, deadline);
+  proto::Installation message;
+  to_proto(installation, message);
+  proto::InstallReply reply;
+  impl_->check(impl_->stub->Install(&context, message, &reply));
+}
+
+void Client::uninstall(std::uint64_t job_epoch, std::chrono::milliseconds deadline) {
+  grpc::ClientContext context;
+  impl_->prepare(context, deadline);
+  proto::Membership message;
+  message.set_job_epoch(job_epoch);
+  proto::LeaveReply reply;
+  impl_->check(impl_->stub->Uninstall(&context, message, &reply));
 }
 
 telemetry::Report Client::report(std::chrono::milliseconds deadline) {

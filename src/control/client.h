@@ -14,8 +14,9 @@
 namespace netsum::control {
 
 struct Hello {
-  std::vector<Endpoint> lanes;  // the aggregator's data sockets, one a thread
-  std::uint64_t instance = 0;   // random, new at every start of the aggregator
+  std::vector<Endpoint> lanes;                      // the aggregator's data sockets, one a thread
+  std::uint64_t instance = 0;                       // random, new at every start of the aggregator
+  std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane, for ATP; 0: it is no switch
 };
 
 struct ClientOptions {
@@ -36,6 +37,8 @@ class Client {
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                                   std::chrono::milliseconds deadline);
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);
+  void install(const session::Installation& installation, std::chrono::milliseconds deadline);
+  void uninstall(std::uint64_t job_epoch, std::chrono::milliseconds deadline);
   [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
 
  private:

@@ -31,8 +31,8 @@ inline std::optional<Endpoint> from_proto(const proto::Endpoint& in) {
 // Nothing if a data endpoint is none; whether the rest makes sense is the registry's to say.
 inline std::optional<session::JoinRequest> from_proto(const proto::JoinRequest& in) {
   session::JoinRequest request{
-      in.protocol_version(), in.protocol(),       in.job(), in.rank(),          in.world_size(), in.packet_elements(),
-      in.slots_fixed(),      in.slots_measured(), {},       in.switch_address()};
+      in.protocol_version(), in.protocol(),       in.job(), in.rank(),       in.world_size(),    in.packet_elements(),
+      in.slots_fixed(),      in.slots_measured(), {},       in.pool_slots(), in.switch_address()};
   for (const auto& endpoint : in.endpoints()) {
     const auto parsed = from_proto(endpoint);
     if (!parsed) return std::nullopt;
@@ -45,12 +45,56 @@ inline void to_proto(const session::Placement& placement, proto::Placement& out)
   for (const std::string& address : placement.switches) out.add_switches(address);
   for (const std::uint32_t parent : placement.parent_of_switch) out.add_parent_of_switch(parent);
   for (const std::uint32_t at : placement.switch_of_rank) out.add_switch_of_rank(at);
+  out.set_pool_slots(placement.pool_slots);
+  out.set_indexing(placement.indexing);
 }
 
 inline session::Placement from_proto(const proto::Placement& in) {
   return {{in.switches().begin(), in.switches().end()},
           {in.parent_of_switch().begin(), in.parent_of_switch().end()},
-          {in.switch_of_rank().begin(), in.switch_of_rank().end()}};
+          {in.switch_of_rank().begin(), in.switch_of_rank().end()},
+          in.pool_slots(),
+          in.indexing()};
+}
+
+inline void to_proto(const session::Installation& installation, proto::Installation& out) {
+  out.set_job(installation.job);
+  out.set_job_epoch(installation.job_epoch);
+  out.set_folded_epochs(installation.folded_epochs);
+  out.set_packet_elements(installation.packet_elements);
+  out.set_level(installation.level);
+  out.set_next_level(installation.next_level);
+  out.set_saturating(installation.saturating);
+  for (const auto& lane : installation.lanes) {
+    auto& to = *out.add_lanes();
+    to_proto(lane.parent, *to.mutable_parent());
+    for (const auto& child : lane.children) {
+      auto& c = *to.add_children();
+      to_proto(child.endpoint, *c.mutable_endpoint());
+      c.set_is_switch(child.is_switch);
+      c.set_rank_epoch(child.rank_epoch);
+      for (const std::uint32_t rank : child.ranks) c.add_ranks(rank);
+    }
+  }
+}
+
+// Nothing if an endpoint is none; whether the rest makes sense is the switch's to say.
+inline std::optional<session::Installation> from_proto(const proto::Installation& in) {
+  session::Installation installation{in.job(),   in.job_epoch(),  in.folded_epochs(), in.packet_elements(),
+                                     in.level(), in.next_level(), in.saturating(),    {}};
+  for (const auto& lane : in.lanes()) {
+    const auto parent = from_proto(lane.parent());
+    if (!parent) return std::nullopt;
+    auto& to = installation.lanes.emplace_back();
+    to.parent = *parent;
+    for (const auto& child : lane.children()) {
+      const auto endpoint = from_proto(child.endpoint());
+      if (!endpoint) return std::nullopt;
+      to.children.push_back(
+          {*endpoint, child.is_switch(), child.rank_epoch(), {child.ranks().begin(), child.ranks().end()}});
+    }
+  }
+  return installation;
 }
 
 inline constexpr char token_key[] = "netsum-token";

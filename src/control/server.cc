@@ -4,9 +4,11 @@
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -15,6 +17,7 @@
 
 #include "control/convert.h"
 #include "control/netsum.grpc.pb.h"
+#include "session/installations.h"
 
 namespace netsum::control {
 namespace {
@@ -65,6 +68,36 @@ struct Server::Impl final : proto::Aggregator::Service {
     if (grpc::Status status = authenticate(*context); !status.ok()) return status;
     for (const Endpoint& lane : hooks.lanes()) to_proto(lane, *reply->add_lanes());
     reply->set_instance(instance);
+    if (hooks.pool) {
+      const auto [slots, elements] = hooks.pool();
+      reply->set_pool_slots(slots);
+      reply->set_pool_elements(elements);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Install(grpc::ServerContext* context, const proto::Installation* message, proto::InstallReply*) override {
+    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
+    if (!hooks.install) return {grpc::StatusCode::FAILED_PRECONDITION, "this is no switch, but a parameter server"};
+    const auto installation = from_proto(*message);
+    if (!installation) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint"};
+    const std::lock_guard lock(mutex);
+    if (leases.size() >= most_leases && !leases.contains(installation->job_epoch)) {
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED, "this switch serves " + std::to_string(most_leases) + " jobs already"};
+    }
+    try {
+      hooks.install(*installation);
+    } catch (const Error& error) {
+      return {grpc::StatusCode::FAILED_PRECONDITION, error.what()};
+    }
+    leases[installation->job_epoch] = now() + session::installation_lease;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Uninstall(grpc::ServerContext* context, const proto::Membership* message, proto::LeaveReply*) override {
+    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
+    const std::lock_guard lock(mutex);
+    if (leases.erase(message->job_epoch()) != 0) hooks.uninstall(message->job_epoch());
     return grpc::Status::OK;
   }
 
@@ -83,6 +116,10 @@ struct Server::Impl final : proto::Aggregator::Service {
       if (auto outcome = registry.join_outcome(ticket)) {
         if (outcome->refusal != session::Refusal::none) return refused(*outcome);
         const session::Admission& admission = *outcome->admission;
+        // Its switches first: without them the job would start on a detour.
+        changed.wait_for(lock, session::installation_patience,
+                         [&] { return stopping || installations.ready(admission.job_epoch, now()); });
+        registry.admission_told(admission.job_epoch, now());
         reply->set_job_epoch(admission.job_epoch);
         reply->set_rank_epoch(admission.rank_epoch);
         to_proto(admission.placement, *reply->mutable_placement());
@@ -148,9 +185,21 @@ struct Server::Impl final : proto::Aggregator::Service {
 
   // With the mutex held, so that a job is on the lanes before any rank hears of its admission.
   void carry_out() {
-    for (const auto& stop : registry.take_stops()) hooks.stop_job(stop);
+    for (const auto& stop : registry.take_stops()) {
+      hooks.stop_job(stop);
+      installations.remove(stop.job_epoch);
+      if (auto ended = running.extract(stop.job_epoch); !ended.empty()) {
+        for (const auto& a_switch : ended.mapped().admission.placement.switches) {
+          parting.emplace_back(a_switch, stop.job_epoch);
+        }
+      }
+    }
     for (const auto& start : registry.take_starts()) {
       hooks.start_job(start);
+      if (hooks.tell_switch) {
+        running[start.admission.job_epoch] = start;
+        installations.add(start.admission.job_epoch, start.admission.placement.switches, now());
+      }
       if (hooks.log) {
         hooks.log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
                   std::to_string(start.admission.packet_elements) + " elements per packet, " +
@@ -182,11 +231,56 @@ struct Server::Impl final : proto::Aggregator::Service {
     std::unique_lock lock(mutex);
     while (!stopping) {
       changed.wait_for(lock, tick);
+      std::erase_if(leases, [&](const auto& lease) {
+        if (now() < lease.second) return false;
+        hooks.uninstall(lease.first);
+        return true;
+      });
       if (now() < registry.next_timeout()) continue;
       registry.on_timer(now());
       carry_out();
     }
   }
+
+  // The thread that tells switches of jobs: whatever answers slowly, or not at all, delays nothing else.
+  void tell_switches() {
+    std::unique_lock lock(mutex);
+    while (!stopping || !parting.empty()) {
+      for (const auto& [a_switch, epoch] : std::exchange(parting, {})) {
+        lock.unlock();
+        try {
+          hooks.untell_switch(a_switch, epoch);
+        } catch (const Error&) {
+          // Its lease ends by itself.
+        }
+        lock.lock();
+      }
+      for (const auto& due : installations.take_due(now())) {
+        const auto found = running.find(due.job_epoch);
+        if (stopping || found == running.end()) continue;
+        const session::StartJob start = found->second;
+        lock.unlock();
+        std::string complaint;
+        try {
+          const auto& names = start.admission.placement.switches;
+          hooks.tell_switch(start,
+                            static_cast<std::uint32_t>(std::find(names.begin(), names.end(), due.a_switch) - names.begin()));
+        } catch (const Error& error) {
+          complaint = error.what();
+        }
+        lock.lock();
+        if (complaint.empty()) {
+          installations.on_installed(due.job_epoch, due.a_switch);
+          changed.notify_all();
+        } else if (complained.insert(due.a_switch + complaint).second && hooks.log) {
+          hooks.log("warning: switch " + due.a_switch + " does not take part in job '" + start.job + "': " + complaint);
+        }
+      }
+      changed.wait_for(lock, tick);
+    }
+  }
+
+  static constexpr std::size_t most_leases = 1024;
 
   ServerOptions options;
   ServerHooks hooks;
@@ -194,13 +288,18 @@ struct Server::Impl final : proto::Aggregator::Service {
   std::condition_variable changed;
   session::Registry registry;
   std::set<std::uint64_t> told;
+  session::Installations installations;
+  std::map<std::uint64_t, session::StartJob> running;          // by epoch, with switches to tell
+  std::vector<std::pair<std::string, std::uint64_t>> parting;  // switches to tell that a job has ended
+  std::set<std::string> complained;
+  std::map<std::uint64_t, Time> leases;  // of jobs installed here
   bool stopping = false;
 
   std::uint64_t instance = system_random();
   Time started = now();
   std::string address;
   std::unique_ptr<grpc::Server> server;
-  std::thread timer;
+  std::thread timer, teller;
 };
 
 Server::Server(ServerOptions options, ServerHooks hooks) {
@@ -228,6 +327,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   }
   impl_->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(port);
   impl_->timer = std::thread([impl = impl_.get()] { impl->keep_time(); });
+  if (impl_->hooks.tell_switch) impl_->teller = std::thread([impl = impl_.get()] { impl->tell_switches(); });
 }
 
 Server::~Server() {
@@ -237,7 +337,9 @@ Server::~Server() {
     impl_->registry.shut_down(now());
     impl_->carry_out();
   }
+  impl_->changed.notify_all();
   impl_->timer.join();
+  if (impl_->teller.joinable()) impl_->teller.join();
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   impl_->server->Wait();
 }

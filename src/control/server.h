@@ -1,9 +1,11 @@
 // The aggregator's side of the control plane: gRPC in front of a session::Registry, with a thread that keeps its time.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/client.h"
@@ -25,6 +27,16 @@ struct ServerHooks {
   // Fills counters and stalled chunks of the whole and of each job in `report` (jobs' statuses are already there).
   std::function<void(telemetry::Report&)> fill_report;
   std::function<void(const std::string&)> log;
+
+  // A switch below parameter servers (ATP); all may be empty.
+  std::function<std::pair<std::uint32_t, std::uint32_t>()> pool;  // slots of a lane, elements of a slot
+  std::function<void(const session::Installation&)> install;      // idempotent; throws Error: refused
+  std::function<void(std::uint64_t job_epoch)> uninstall;
+
+  // A parameter server with switches below it. Called without locks, from one thread; may block for a while, and throw
+  // Error.
+  std::function<void(const session::StartJob&, std::uint32_t a_switch)> tell_switch;
+  std::function<void(const std::string& a_switch, std::uint64_t job_epoch)> untell_switch;
 };
 
 class Server {

@@ -1,68 +1,77 @@
 #include "runtime/switch_lane.h"
 
-#include <poll.h>
-
-#include <array>
 #include <utility>
 
+#include "netsum/error.h"
+#include "wire/atp.h"
+
 namespace netsum::runtime {
-namespace {
 
-// Batches between two looks at the mailbox while packets keep coming.
-constexpr int batches_per_turn = 256;
-
-}  // namespace
-
-SwitchLane::SwitchLane(std::unique_ptr<transport::Transport> transport, std::uint32_t index, bool pin)
-    : transport_(std::move(transport)), local_(transport_->local()) {
-  const SignalsBlocked blocked;
-  thread_ = std::thread([this, index, pin] {
-    enter_thread("netsum-switch" + std::to_string(index), pin ? static_cast<int>(index) : -1);
-    loop();
-  });
-}
-
-SwitchLane::~SwitchLane() {
-  mailbox_.post([this] { stopping_ = true; });
-  thread_.join();
+SwitchLane::SwitchLane(std::unique_ptr<transport::Transport> transport, const atp::SwitchConfig& pool,
+                       std::uint64_t mark_bytes, std::uint32_t index, bool pin)
+    : pool_(pool), mark_bytes_(mark_bytes) {
+  loop_ = std::make_unique<PacketLoop>(
+      std::move(transport), index, pin,
+      [this](std::span<const RxView> packets, Time now, transport::Transport& from) { on_packets(packets, now, from); });
 }
 
 void SwitchLane::add_job(const switchml::SwitchJobConfig& config) {
   // Allocated and zeroed by the caller's thread: the lane goes on with other jobs meanwhile.
-  const std::size_t bytes = switchml::Switch::memory_bytes(config.packet_elements, config.slots);
-  std::vector<CacheLine> memory(bytes / sizeof(CacheLine));
+  PacketMemory memory(switchml::Switch::memory_bytes(config.packet_elements, config.slots));
   bool added = false;
-  mailbox_.call([&] {
+  loop_->call([&] {
     auto& place = memory_[config.epoch] = std::move(memory);
-    added = switch_.add_job(config, std::as_writable_bytes(std::span(place)));
+    added = switch_.add_job(config, place.bytes());
   });
   if (!added) throw Error(ErrorCode::internal, "a job epoch was issued twice");
 }
 
 void SwitchLane::remove_job(std::uint64_t epoch) {
-  mailbox_.call([&] {
+  loop_->call([&] {
     switch_.remove_job(epoch);
     memory_.erase(epoch);
   });
 }
 
-void SwitchLane::inspect(const std::function<void(const switchml::Switch&, const transport::Counters&)>& look) {
-  mailbox_.call([&] { look(switch_, transport_->counters()); });
+void SwitchLane::install(const atp::SwitchJobConfig& config) {
+  bool first = false, fits = true;
+  loop_->call([&] { first = !atp_; });
+  PacketMemory memory(first ? atp::Switch::memory_bytes(pool_) : 0);
+  loop_->call([&] {
+    if (!atp_) {
+      pool_memory_ = std::move(memory);
+      atp_.emplace(pool_, pool_memory_.bytes());
+    }
+    if (atp_->job_counters(config.epoch) == nullptr) fits = atp_->add_job(config);
+  });
+  if (!fits) {
+    throw Error(ErrorCode::refused, "this switch's slots hold " + std::to_string(pool_.packet_elements) +
+                                        " elements, and the job's packets have " + std::to_string(config.packet_elements));
+  }
 }
 
-void SwitchLane::loop() {
-  Sink& sink = transport_->sink();
-  std::array<pollfd, 2> descriptors = {pollfd{transport_->descriptor(), POLLIN, 0},
-                                       pollfd{mailbox_.descriptor(), POLLIN, 0}};
-  while (!stopping_) {
-    poll(descriptors.data(), descriptors.size(), -1);
-    if (descriptors[1].revents != 0) mailbox_.run_all();
-    for (int batch = 0; batch < batches_per_turn; ++batch) {
-      const std::span<const RxView> packets = transport_->receive();
-      if (packets.empty()) break;
-      switch_.on_packets(packets, now(), sink);
-      sink.flush();
+void SwitchLane::uninstall(std::uint64_t epoch) {
+  loop_->call([&] {
+    if (atp_) atp_->remove_job(epoch);
+  });
+}
+
+void SwitchLane::inspect(const Look& look) {
+  loop_->call([&] { look(switch_, atp_ ? &*atp_ : nullptr, loop_->transport().counters()); });
+}
+
+// Runs of one format each: packets of one job come in trains.
+void SwitchLane::on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport) {
+  while (!packets.empty()) {
+    const bool atp = atp_ && wire::atp::is_atp(packets.front().bytes);
+    std::size_t run = 1;
+    while (run < packets.size() && (atp_ && wire::atp::is_atp(packets[run].bytes)) == atp) ++run;
+    if (atp) {
+      atp_->on_packets(packets.first(run), transport.queued_bytes() > mark_bytes_, now, transport.sink());
+    } else {
+      switch_.on_packets(packets.first(run), now, transport.sink());
     }
+    packets = packets.subspan(run);
   }
 }
 

@@ -1,46 +1,47 @@
-// One I/O thread of an aggregator: a socket, the switch protocol, and its share of the slots.
+// One I/O thread of an aggregator: a socket, SwitchML's switch and its share of the slots, and ATP's switch with a pool of
+// its own. Both formats come to the same socket.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <thread>
+#include <optional>
 #include <unordered_map>
 
+#include "protocol/atp/switch.h"
 #include "protocol/switchml/switch.h"
-#include "runtime/thread.h"
+#include "runtime/memory.h"
+#include "runtime/packet_loop.h"
 #include "transport/transport.h"
 
 namespace netsum::runtime {
 
 class SwitchLane {
  public:
-  SwitchLane(std::unique_ptr<transport::Transport> transport, std::uint32_t index, bool pin);
-  ~SwitchLane();
-  SwitchLane(const SwitchLane&) = delete;
-  SwitchLane& operator=(const SwitchLane&) = delete;
+  // The pool is made when the first ATP job comes.
+  SwitchLane(std::unique_ptr<transport::Transport> transport, const atp::SwitchConfig& pool, std::uint64_t mark_bytes,
+             std::uint32_t index, bool pin);
 
-  [[nodiscard]] Endpoint local() const { return local_; }
+  [[nodiscard]] Endpoint local() const { return loop_->local(); }
   void add_job(const switchml::SwitchJobConfig& config);  // returns once the lane serves it
   void remove_job(std::uint64_t epoch);
-  // `look` sees the lane's state on its own thread, between batches.
-  void inspect(const std::function<void(const switchml::Switch&, const transport::Counters&)>& look);
+  void install(const atp::SwitchJobConfig& config);  // idempotent; throws Error if its chunks are longer than a slot
+  void uninstall(std::uint64_t epoch);
+
+  // `look` sees the lane's state on its own thread, between batches. No ATP job yet: null.
+  using Look = std::function<void(const switchml::Switch&, const atp::Switch*, const transport::Counters&)>;
+  void inspect(const Look& look);
 
  private:
-  void loop();
+  void on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport);
 
-  struct alignas(64) CacheLine {
-    std::byte bytes[64];
-  };
-
-  std::unique_ptr<transport::Transport> transport_;
-  Endpoint local_;
+  const atp::SwitchConfig pool_;
+  const std::uint64_t mark_bytes_;
   switchml::Switch switch_;
-  std::unordered_map<std::uint64_t, std::vector<CacheLine>>
-      memory_;  // of each job; zeroed, so nothing of a former owner is in it
-  Mailbox mailbox_;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::unordered_map<std::uint64_t, PacketMemory> memory_;  // of each job; nothing of a former owner is in it
+  PacketMemory pool_memory_;
+  std::optional<atp::Switch> atp_;
+  std::unique_ptr<PacketLoop> loop_;  // last: its thread uses all above
 };
 
 }  // namespace netsum::runtime

@@ -45,7 +45,7 @@ class WorkerEngine::IoThread {
   IoThread(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index, bool pin)
       : engine_(engine) {
     for (auto& [number, setup] : lanes) {
-      lanes_.push_back({number, std::move(setup.transport), std::make_unique<switchml::Worker>(setup.config), {}, false});
+      lanes_.push_back({number, std::move(setup.transport), std::move(setup.worker), {}, false});
     }
     const SignalsBlocked blocked;
     thread_ = std::thread([this, index, pin] {
@@ -102,14 +102,9 @@ class WorkerEngine::IoThread {
         totals.transport.send_failures += t.send_failures;
         totals.transport.truncated += t.truncated;
         if (!lane.worker) continue;
-        const switchml::WorkerCounters& p = lane.worker->counters();
-        totals.protocol.contributions += p.contributions;
+        const LaneTotals p = lane.worker->totals();
         totals.protocol.retransmissions += p.retransmissions;
-        totals.protocol.results += p.results;
-        totals.protocol.exponent_rounds += p.exponent_rounds;
-        totals.protocol.stale += p.stale;
-        totals.protocol.waiting += p.waiting;
-        totals.protocol.foreign += p.foreign;
+        totals.protocol.window += p.window;
       }
     });
   }
@@ -118,7 +113,7 @@ class WorkerEngine::IoThread {
   struct Lane {
     std::uint32_t number;
     std::unique_ptr<transport::Transport> transport;
-    std::unique_ptr<switchml::Worker> worker;             // null once abandoned
+    std::unique_ptr<WorkerLane> worker;                   // null once abandoned
     std::deque<std::shared_ptr<PendingOperation>> queue;  // not yet taken by the worker
     bool failure_told;
   };
@@ -164,9 +159,10 @@ class WorkerEngine::IoThread {
       while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->operation, now(), sink)) lane.queue.pop_front();
     } while (report_completed(lane) && !lane.queue.empty());
     sink.flush();
-    if (lane.worker->failure() && !lane.failure_told) {
+    if (lane.failure_told) return;
+    if (const auto failure = lane.worker->failure()) {
       lane.failure_told = true;
-      engine_.on_failure_(lane.number, *lane.worker->failure());
+      engine_.on_failure_(lane.number, *failure);
     }
   }
 
@@ -184,7 +180,7 @@ class WorkerEngine::IoThread {
 };
 
 WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
-                           std::function<void(std::uint32_t, const switchml::WorkerFailure&)> on_failure)
+                           std::function<void(std::uint32_t, const LaneFailure&)> on_failure)
     : on_failure_(std::move(on_failure)) {
   const auto count = std::min<std::size_t>(std::max(1U, threads), lanes.size());
   std::vector<std::vector<std::pair<std::uint32_t, LaneSetup>>> shares(count);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "netsum/error.h"
-#include "protocol/switchml/worker.h"
+#include "runtime/worker_lane.h"
 #include "stream/operation.h"
 #include "transport/transport.h"
 
@@ -43,19 +43,19 @@ class PendingOperation {
 
 struct LaneSetup {
   std::unique_ptr<transport::Transport> transport;
-  switchml::WorkerConfig config;
+  std::unique_ptr<WorkerLane> worker;
 };
 
 struct LaneStall {
   std::uint32_t lane;
-  switchml::WorkerStall stall;
+  ChunkStall stall;
 };
 
 class WorkerEngine {
  public:
   // `on_failure` (from an I/O thread) learns of a lane that cannot go on; fail() is the expected answer.
   WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
-               std::function<void(std::uint32_t lane, const switchml::WorkerFailure&)> on_failure);
+               std::function<void(std::uint32_t lane, const LaneFailure&)> on_failure);
   ~WorkerEngine();  // ends what is under way with `closed`
   WorkerEngine(const WorkerEngine&) = delete;
   WorkerEngine& operator=(const WorkerEngine&) = delete;
@@ -75,7 +75,7 @@ class WorkerEngine {
   [[nodiscard]] std::uint64_t operations_completed() const;
 
   struct Totals {
-    switchml::WorkerCounters protocol;
+    LaneTotals protocol;
     transport::Counters transport;
   };
   [[nodiscard]] Totals totals();
@@ -85,7 +85,7 @@ class WorkerEngine {
 
   void lane_done(std::uint64_t number);
 
-  std::function<void(std::uint32_t, const switchml::WorkerFailure&)> on_failure_;
+  std::function<void(std::uint32_t, const LaneFailure&)> on_failure_;
   mutable std::mutex mutex_;  // of the three below
   std::map<std::uint64_t, std::shared_ptr<PendingOperation>> under_way_;
   std::shared_ptr<const Error> failure_;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/endpoint.h"
+
 namespace netsum::session {
 
 // Where a job's ranks stand: the switches between them and this parameter server.
@@ -15,6 +17,29 @@ struct Placement {
   std::vector<std::string> switches;            // their addresses
   std::vector<std::uint32_t> parent_of_switch;  // the next one on the way to the parameter server, or at_server
   std::vector<std::uint32_t> switch_of_rank;    // or at_server
+  std::uint32_t pool_slots = 0;                 // the fewest that a rank's switch has; 0: no rank is at one
+  std::uint32_t indexing = 0;                   // atp::Indexing, as the parameter server says
+};
+
+// What one of those switches must know of the job, on each of its lanes.
+struct Installation {
+  struct Child {
+    Endpoint endpoint;
+    bool is_switch = false;
+    std::uint32_t rank_epoch = 0;      // of a rank
+    std::vector<std::uint32_t> ranks;  // it, or those below the switch
+  };
+  struct Lane {
+    Endpoint parent;  // the next switch's lane, or the aggregator's
+    std::vector<Child> children;
+  };
+  std::string job;  // its name
+  std::uint64_t job_epoch = 0;
+  std::uint32_t folded_epochs = 0;
+  std::uint32_t packet_elements = 0;
+  std::uint32_t level = 0, next_level = 0;
+  bool saturating = false;
+  std::vector<Lane> lanes;
 };
 
 struct ProtocolRules {

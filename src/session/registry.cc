@@ -148,6 +148,7 @@ struct Registry::Impl {
   // The switches that the ranks are at, and those between them and here.
   [[nodiscard]] Placement place(const Job& job) const {
     Placement placement;
+    placement.indexing = config.indexing;
     std::map<std::string, std::uint32_t> known;
     const std::function<std::uint32_t(const std::string&)> index_of = [&](const std::string& address) {
       if (address.empty()) return Placement::at_server;
@@ -163,7 +164,11 @@ struct Registry::Impl {
       return index;
     };
     for (const auto& [rank, member] : job.ranks) {
-      placement.switch_of_rank.push_back(index_of(member.request.switch_address));
+      const JoinRequest& request = member.request;
+      placement.switch_of_rank.push_back(index_of(request.switch_address));
+      if (request.switch_address.empty()) continue;
+      placement.pool_slots =
+          placement.pool_slots == 0 ? request.pool_slots : std::min(placement.pool_slots, request.pool_slots);
     }
     return placement;
   }

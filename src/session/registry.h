@@ -39,6 +39,7 @@ struct JoinRequest {
   std::uint32_t slots_fixed = 0;     // per lane; 0: agree on the largest of slots_measured
   std::uint32_t slots_measured = 0;  // per lane, a power of two
   std::vector<Endpoint> endpoints;   // one a lane: where results go, and where contributions come from
+  std::uint32_t pool_slots = 0;      // of the switch below
   std::string switch_address;        // that the rank is at; empty: none, or the aggregator itself
 };
 
@@ -60,6 +61,7 @@ struct JoinOutcome {
 
 struct RegistryConfig {
   ProtocolRules rules = switchml_rules();
+  std::uint32_t indexing = 0;                         // for Placement
   std::map<std::string, std::string> switch_parents;  // the next switch, for those that are not next to this aggregator
   std::uint32_t lanes = 1;
   std::uint32_t slots = 16384;  // of 256 elements, over all lanes

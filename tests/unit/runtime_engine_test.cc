@@ -19,7 +19,7 @@ namespace netsum::runtime {
 namespace {
 
 using namespace std::chrono_literals;
-using switchml::WorkerFailure;
+using WorkerFailure = LaneFailure;
 
 constexpr std::uint64_t job_epoch = 0x1234;
 constexpr auto patience = 20s;  // of the tests: far above what anything here takes
@@ -37,7 +37,7 @@ class Job {
  public:
   Job(std::uint32_t ranks, std::uint32_t lanes, std::uint32_t threads = 1, bool admitted = true) {
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      switches.push_back(std::make_unique<SwitchLane>(loopback_socket(), lane, false));
+      switches.push_back(std::make_unique<SwitchLane>(loopback_socket(), atp::SwitchConfig{}, UINT64_MAX, lane, false));
     }
     std::vector<std::uint32_t> epochs(ranks);
     std::iota(epochs.begin(), epochs.end(), 100);
@@ -58,7 +58,7 @@ class Job {
         config.lane = lane;
         config.lanes = lanes;
         config.aggregator = switches[lane]->local();
-        setups[rank].push_back({std::move(socket), config});
+        setups[rank].push_back({std::move(socket), make_worker_lane(config)});
       }
       if (admitted) switches[lane]->add_job(jobs[lane]);
     }

@@ -1,0 +1,40 @@
+// What the daemons have in common: signals, the line that says where they listen, and how they end.
+#pragma once
+
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+#include "command.h"
+#include "netsum/error.h"
+
+namespace netsum::app {
+
+// Blocks SIGTERM and SIGINT for this thread and those that it starts, so that only wait_for_stop() takes them.
+[[nodiscard]] sigset_t block_stop_signals();
+void wait_for_stop(const sigset_t& signals);
+
+// Runs until SIGTERM or SIGINT. `start` makes the daemon; `ready` logs a line about it.
+template <class Start, class Ready>
+int run_daemon(Start start, Ready ready) {
+  const sigset_t stop = block_stop_signals();
+  const auto daemon = [&] {
+    try {
+      return start();
+    } catch (const Error& error) {
+      // An address that is taken is this command's failure, not an aggregator that refused somebody.
+      if (error.code() == ErrorCode::refused) throw std::runtime_error(error.what());
+      throw;
+    }
+  }();
+  std::printf("listening %s\n", daemon.address().c_str());
+  std::fflush(stdout);
+  ready(daemon.address());
+  wait_for_stop(stop);
+  return exit_done;
+}
+
+}  // namespace netsum::app

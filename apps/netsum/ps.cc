@@ -1,0 +1,75 @@
+// `netsum ps`: the parameter server daemon of ATP.
+#include <vector>
+
+#include "daemon.h"
+#include "netsum/parameter_server.h"
+
+namespace netsum::app {
+namespace {
+
+class PsCommand final : public Command {
+ public:
+  PsCommand(CLI::App& app, Sections& sections) : Command(app, "ps", sections) {
+    options_.listen = "127.0.0.1:0";
+    Settings& s = settings();
+    s.add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
+    s.add("threads", options_.threads, "N", "I/O threads, each with its own socket; the switches need as many")
+        ->check(CLI::Range(1, 64));
+    s.add("slots", options_.slots, "N", "Chunks of 256 elements that all jobs together may have under way")
+        ->check(CLI::PositiveNumber);
+    s.add("switch-parent", parents_, "SWITCH=PARENT[,...]",
+          "Addresses of switches that are not next to this server, and of the switch that is next for each");
+    s.add("indexing", options_.indexing, "HOW",
+          "How chunks find slots: rehash, hash (for ever the first), or linear (sequence number modulo slots)");
+    s.add("overflow", options_.overflow, "HOW",
+          "exact, or saturating as in the paper: then results may depend on the order of arrival");
+    s.add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");
+    s.add("token-file", token_file_, "FILE",
+          "Workers must show the secret in the first line of this file, switches are shown it");
+    s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
+    s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
+    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the switches' control channels are TLS");
+    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead")
+        ->check(CLI::PositiveNumber);
+    s.add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability")
+        ->check(CLI::Range(0.0, 1.0));
+    s.add("seed", options_.loss_seed, "S", "Seed of --loss");
+    s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
+    app.footer(
+        "Ranks of ATP join here, and name the switch that they are at; this server tells the switches of the job, sums "
+        "what\n"
+        "finds no slot there, and sends the results. Runs until SIGTERM or SIGINT. The first line on stdout is\n"
+        "`listening HOST:PORT`, with the real port.\n"
+        "Examples:\n"
+        "  netsum switch --listen 10.0.0.1:7170 &  netsum ps --listen 10.0.0.2:7270\n"
+        "  netsum ps --listen 10.0.9.2:7270 --switch-parent 10.0.1.1:7170=10.0.9.1:7170,10.0.2.1:7170=10.0.9.1:7170");
+  }
+
+  int run() override {
+    options_.token = read_token(token_file_);
+    if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
+    for (const std::string& pair : split_list(parents_)) {
+      const std::size_t equals = pair.find('=');
+      if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size()) {
+        throw UsageError("--switch-parent is SWITCH=PARENT, not '" + pair + "'");
+      }
+      options_.switch_parents[pair.substr(0, equals)] = pair.substr(equals + 1);
+    }
+    options_.log = [](const std::string& line) { spdlog::info("{}", line); };
+    return run_daemon(
+        [&] { return ParameterServer(options_); },
+        [&](const std::string& address) { spdlog::info("ready: listening {}, {} threads", address, options_.threads); });
+  }
+
+ private:
+  ParameterServerOptions options_;
+  std::string token_file_, parents_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_ps_command(CLI::App& root, Sections& sections) {
+  return std::make_unique<PsCommand>(*root.add_subcommand("ps", "Run a parameter server (ATP)"), sections);
+}
+
+}  // namespace netsum::app

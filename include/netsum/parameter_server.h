@@ -1,0 +1,46 @@
+// A parameter server of ATP inside this process: what `netsum ps` runs. It sums what the switches below it leave, sends the
+// results, and is where a job's ranks join.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "netsum/error.h"
+
+namespace netsum {
+
+struct ParameterServerOptions {
+  std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
+  std::uint32_t threads = 1;           // I/O threads; the switches below need at least as many
+  std::uint32_t slots = 65536;         // chunks of 256 elements that all jobs may have under way, over all threads
+  bool pin_threads = false;
+  std::map<std::string, std::string> switch_parents;  // of switches that are not next to this server: the next one
+  std::string indexing = "rehash";  // of chunks to the switches' slots: rehash, hash or linear (ATP §3.6, §5.4.2)
+  std::string overflow = "exact";   // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
+  std::string token;  // shared secret that every worker must show, and that is shown to the switches; empty: none
+  std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
+  std::string tls_ca;                         // PEM file: the switches' control channels are TLS
+  std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
+  double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
+  std::uint64_t loss_seed = 1;
+  std::string metrics;  // "host:port" of a Prometheus endpoint; empty: none
+  std::function<void(const std::string&)> log;
+};
+
+class ParameterServer {
+ public:
+  explicit ParameterServer(const ParameterServerOptions& options);  // throws Error: bad_argument, refused (address in use)
+  ParameterServer(ParameterServer&&) noexcept;
+  ~ParameterServer();  // tells every job that it stops, then stops
+
+  [[nodiscard]] std::string address() const;  // "host:port" to give to workers; the real port if 0 was asked for
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum

@@ -1,0 +1,36 @@
+// The data sockets of an aggregator or parameter server: one a thread, at consecutive ports.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace netsum::collective {
+
+struct DataSocketsConfig {
+  std::string listen;
+  std::uint32_t threads = 1;
+  double loss = 0;
+  std::uint64_t loss_seed = 1;
+  std::function<void(const std::string&)> log;
+};
+
+// A lane's own queue is long, and what comes in is marked, from half of its receive buffer on: the kernel counts what was
+// read as queued until a quarter of the buffer can be given back.
+inline constexpr std::size_t socket_buffer_bytes = 8 << 20;
+inline constexpr std::uint64_t mark_bytes = socket_buffer_bytes;  // of twice as many, with the kernel's own bookkeeping
+
+// How a datagram from here gets there.
+struct Path {
+  Endpoint local;         // its source, with any port
+  std::uint32_t mtu = 0;  // IP headers included
+};
+[[nodiscard]] Path path_towards(const Endpoint& peer);  // throws Error: unreachable
+
+[[nodiscard]] std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config);
+
+}  // namespace netsum::collective

@@ -1,0 +1,275 @@
+#include "netsum/parameter_server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "collective/data_sockets.h"
+#include "control/server.h"
+#include "runtime/server_lane.h"
+#include "session/atp_job.h"
+#include "telemetry/metrics_server.h"
+#include "transport/addresses.h"
+#include "version.h"
+
+namespace netsum {
+namespace {
+
+using telemetry::Counters;
+
+constexpr std::size_t stalled_shown = 8;
+constexpr std::chrono::milliseconds farewell{300};  // as Aggregator's
+constexpr std::chrono::milliseconds switch_deadline{400};
+
+Counters counters_of(const atp::ServerJobCounters& c, std::uint32_t incomplete) {
+  return {{"packets", c.packets},
+          {"bytes", c.bytes},
+          {"added_single", c.added_single},
+          {"added_partial", c.added_partial},
+          {"added_complete", c.added_complete},
+          {"chunks", c.chunks},
+          {"fallbacks", c.fallbacks},
+          {"collisions", c.collisions},
+          {"remapped", c.remapped},
+          {"floats", c.floats},
+          {"asks", c.asks},
+          {"overlaps", c.overlaps},
+          {"old", c.old},
+          {"repeats_answered", c.repeats_answered},
+          {"repeats_waiting", c.repeats_waiting},
+          {"repeats_silent", c.repeats_silent},
+          {"dropped_early", c.dropped_early},
+          {"dropped_mismatch", c.dropped_mismatch},
+          {"dropped_source", c.dropped_source},
+          {"dropped_rank_epoch", c.dropped_rank_epoch},
+          {"dropped_shape", c.dropped_shape},
+          {"chunks_incomplete", incomplete}};
+}
+
+Counters counters_of(const atp::ServerCounters& s, const transport::Counters& t) {
+  Counters counters = {{"packets_received", t.packets_received},
+                       {"packets_sent", t.packets_sent},
+                       {"wire_bytes_received", t.wire_bytes_received},
+                       {"wire_bytes_sent", t.wire_bytes_sent},
+                       {"dropped_injected", t.dropped_injected},
+                       {"send_failures", t.send_failures},
+                       {"truncated", t.truncated},
+                       {"dropped_unknown_job", s.unknown_job},
+                       {"unknown_job_replies", s.unknown_job_replies},
+                       {"dropped_unexpected_type", s.unexpected_type}};
+  for (std::uint8_t i = 1; i <= static_cast<std::uint8_t>(wire::ParseError::field); ++i) {
+    counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)),
+                          s.malformed[i]);
+  }
+  return counters;
+}
+
+void add(Counters& sum, const Counters& more) {
+  if (sum.empty()) {
+    sum = more;
+    return;
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i].second += more[i].second;
+}
+
+session::AtpSettings settings_of(const ParameterServerOptions& options) {
+  session::AtpSettings settings;
+  if (options.indexing == "rehash") {
+    settings.indexing = atp::Indexing::rehash;
+  } else if (options.indexing == "hash") {
+    settings.indexing = atp::Indexing::hash;
+  } else if (options.indexing == "linear") {
+    settings.indexing = atp::Indexing::linear;
+  } else {
+    throw Error(ErrorCode::bad_argument, "indexing is rehash, hash or linear, not '" + options.indexing + "'");
+  }
+  if (options.overflow != "exact" && options.overflow != "saturating") {
+    throw Error(ErrorCode::bad_argument, "overflow is exact or saturating, not '" + options.overflow + "'");
+  }
+  if (options.overflow == "saturating") settings.overflow = atp::Overflow::saturating;
+  return settings;
+}
+
+}  // namespace
+
+struct ParameterServer::Impl {
+  // A switch below, reached when a job first needs it.
+  struct Switch {
+    std::unique_ptr<control::Client> client;
+    std::vector<Endpoint> lanes;
+  };
+
+  ParameterServerOptions options;
+  session::AtpSettings settings;
+  std::vector<std::unique_ptr<runtime::ServerLane>> lanes;
+  std::map<std::string, Switch> switches;
+  std::mutex switches_mutex;
+  std::unique_ptr<control::Server> server;
+  std::unique_ptr<telemetry::MetricsServer> metrics;
+  const pid_t owner = getpid();
+  std::atomic<bool> closing = false, jobs_stopped = false;
+
+  // The data sockets of a switch; asked again after it was out of reach. Throws Error.
+  const std::vector<Endpoint>& reach(const std::string& address) {
+    Switch& s = switches[address];
+    if (!s.client)
+      s.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
+    if (!s.lanes.empty()) return s.lanes;
+    const Endpoint control = transport::resolve(address);
+    std::vector<Endpoint> found = s.client->hello(switch_deadline).lanes;
+    if (found.size() < lanes.size()) {
+      throw Error(ErrorCode::refused, "it has " + std::to_string(found.size()) + " threads, this parameter server " +
+                                          std::to_string(lanes.size()) + ": start it with --threads " +
+                                          std::to_string(lanes.size()));
+    }
+    for (Endpoint& lane : found) {
+      if (!transport::is_unspecified(lane)) continue;
+      lane.address = control.address;
+      lane.scope = control.scope;
+    }
+    s.lanes = std::move(found);
+    return s.lanes;
+  }
+
+  // Where packets of a switch come from. One that cannot be reached has none, and nothing comes from there: its ranks find
+  // the way past it.
+  session::SwitchEndpoint endpoints(const session::Placement& placement) {
+    return [this, &placement](std::uint32_t a_switch, std::size_t lane) {
+      try {
+        return reach(placement.switches[a_switch])[lane];
+      } catch (const Error&) {
+        return Endpoint{};
+      }
+    };
+  }
+
+  void start_job(const session::StartJob& start) {
+    const std::lock_guard lock(switches_mutex);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      lanes[lane]->add_job(session::server_job(start, lane, settings, endpoints(start.admission.placement)));
+    }
+  }
+
+  void tell_switch(const session::StartJob& start, std::uint32_t a_switch) {
+    const std::string& address = start.admission.placement.switches[a_switch];
+    session::Installation installation;
+    control::Client* client = nullptr;
+    {
+      const std::lock_guard lock(switches_mutex);
+      static_cast<void>(reach(address));
+      std::vector<Endpoint> own;
+      for (const auto& lane : lanes) own.push_back(own_endpoint(lane->local(), switches.at(address).lanes.front()));
+      installation = session::installation_for(start, a_switch, settings, endpoints(start.admission.placement), own);
+      client = switches.at(address).client.get();
+    }
+    try {
+      client->install(installation, switch_deadline);
+    } catch (const Error&) {
+      const std::lock_guard lock(switches_mutex);
+      switches.at(address).lanes.clear();  // it may come back at other ports
+      throw;
+    }
+  }
+
+  // A server that listens on every address is reached at the one that its route to the switch has.
+  [[nodiscard]] static Endpoint own_endpoint(Endpoint own, const Endpoint& towards) {
+    if (!transport::is_unspecified(own)) return own;
+    const std::uint16_t port = own.port;
+    own = collective::path_towards(towards).local;
+    own.port = port;
+    return own;
+  }
+
+  void untell_switch(const std::string& address, std::uint64_t epoch) {
+    control::Client* client = nullptr;
+    {
+      const std::lock_guard lock(switches_mutex);
+      const auto found = switches.find(address);
+      if (found == switches.end() || !found->second.client) return;
+      client = found->second.client.get();
+    }
+    client->uninstall(epoch, switch_deadline);
+  }
+
+  void fill(telemetry::Report& report) {
+    report.version = NETSUM_VERSION;
+    for (const auto& lane : lanes) {
+      lane->inspect([&](const atp::Server& s, const transport::Counters& t) {
+        add(report.counters, counters_of(s.counters(), t));
+        for (telemetry::JobReport& job : report.jobs) {
+          const auto* counters = s.job_counters(job.job.job_epoch);
+          add(job.counters, counters == nullptr ? counters_of(atp::ServerJobCounters{}, 0)
+                                                : counters_of(*counters, s.incomplete(job.job.job_epoch)));
+        }
+      });
+    }
+  }
+};
+
+ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(std::make_unique<Impl>()) {
+  if (options.threads == 0 || options.threads > 64) throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
+  impl_->options = options;
+  impl_->settings = settings_of(options);
+  std::uint32_t index = 0;
+  for (auto& socket :
+       collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
+    impl_->lanes.push_back(
+        std::make_unique<runtime::ServerLane>(std::move(socket), collective::mark_bytes, index++, options.pin_threads));
+  }
+
+  control::ServerOptions server;
+  server.listen = options.listen;
+  server.token = options.token;
+  server.tls_cert = options.tls_cert;
+  server.tls_key = options.tls_key;
+  server.registry.rules = session::atp_rules();
+  server.registry.switch_parents = options.switch_parents;
+  server.registry.indexing = static_cast<std::uint32_t>(impl_->settings.indexing);
+  server.registry.lanes = options.threads;
+  server.registry.slots = options.slots;
+  server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
+  Impl* const impl = impl_.get();
+  control::ServerHooks hooks;
+  hooks.lanes = [impl] {
+    std::vector<Endpoint> endpoints;
+    for (const auto& lane : impl->lanes) endpoints.push_back(lane->local());
+    return endpoints;
+  };
+  hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
+  hooks.stop_job = [impl](const session::StopJob& stop) {
+    if (impl->closing) impl->jobs_stopped = true;
+    for (const auto& lane : impl->lanes) lane->remove_job(stop.job_epoch);
+  };
+  hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
+  hooks.tell_switch = [impl](const session::StartJob& start, std::uint32_t a_switch) { impl->tell_switch(start, a_switch); };
+  hooks.untell_switch = [impl](const std::string& a_switch, std::uint64_t epoch) { impl->untell_switch(a_switch, epoch); };
+  hooks.log = options.log;
+  impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
+  if (!options.metrics.empty()) {
+    impl_->metrics = std::make_unique<telemetry::MetricsServer>(options.metrics, [impl] { return impl->server->report(); });
+  }
+}
+
+ParameterServer::ParameterServer(ParameterServer&&) noexcept = default;
+
+ParameterServer::~ParameterServer() {
+  if (!impl_) return;
+  if (getpid() != impl_->owner) {  // a child of fork() has none of the threads
+    static_cast<void>(impl_.release());
+    return;
+  }
+  impl_->metrics.reset();
+  impl_->closing = true;
+  impl_->server.reset();
+  if (impl_->jobs_stopped) std::this_thread::sleep_for(farewell);
+}
+
+std::string ParameterServer::address() const {
+  return impl_->server->address();
+}
+
+}  // namespace netsum

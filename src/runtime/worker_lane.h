@@ -1,0 +1,55 @@
+// A worker's protocol as the event loop sees it, whichever of them it is. One call per batch or per operation, never per
+// packet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/bitmap.h"
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "protocol/atp/worker.h"
+#include "protocol/switchml/worker.h"
+#include "stream/operation.h"
+
+namespace netsum::runtime {
+
+// Why a lane cannot go on.
+struct LaneFailure {
+  enum class Kind : std::uint8_t { mismatch, unknown_job } kind;
+  std::uint64_t operation = 0;
+  std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
+};
+
+struct ChunkStall {
+  std::uint64_t operation = 0;
+  std::uint32_t chunk = 0;
+  RankSet missing;
+  Time told{};
+};
+
+struct LaneTotals {
+  std::uint64_t retransmissions = 0;
+  std::uint32_t window = 0;  // chunks that it may have under way now
+};
+
+class WorkerLane {
+ public:
+  virtual ~WorkerLane() = default;
+  [[nodiscard]] virtual bool submit(const stream::Operation& operation, Time now, Sink& sink) = 0;
+  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
+  virtual void on_timer(Time now, Sink& sink) = 0;
+  [[nodiscard]] virtual Time next_timeout() const = 0;
+  [[nodiscard]] virtual std::vector<std::uint64_t> take_completed() = 0;
+  [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
+  [[nodiscard]] virtual std::optional<ChunkStall> oldest_stall() const = 0;
+  [[nodiscard]] virtual LaneTotals totals() const = 0;
+};
+
+[[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const switchml::WorkerConfig& config);
+[[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const atp::WorkerConfig& config);
+
+}  // namespace netsum::runtime

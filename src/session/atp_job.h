@@ -1,0 +1,43 @@
+// From an ATP job's placement to what its parameter server, its switches and its ranks must know (ATP §3.2: dynamic job
+// setup).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "protocol/atp/server.h"
+#include "protocol/atp/switch.h"
+#include "protocol/atp/topology.h"
+#include "protocol/atp/worker.h"
+#include "session/protocol_rules.h"
+#include "session/registry.h"
+
+namespace netsum::session {
+
+[[nodiscard]] ProtocolRules atp_rules();
+
+[[nodiscard]] atp::Topology topology_of(const Placement& placement);
+
+// Where a switch of the placement receives, on a lane.
+using SwitchEndpoint = std::function<Endpoint(std::uint32_t a_switch, std::size_t lane)>;
+
+struct AtpSettings {
+  atp::Indexing indexing = atp::Indexing::rehash;
+  atp::Overflow overflow = atp::Overflow::exact;
+};
+
+// One lane of the parameter server.
+[[nodiscard]] atp::ServerJobConfig server_job(const StartJob& start, std::size_t lane, const AtpSettings& settings,
+                                              const SwitchEndpoint& endpoint);
+
+// For a switch of the placement; `server`: the parameter server's lanes.
+[[nodiscard]] Installation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
+                                            const SwitchEndpoint& endpoint, std::span<const Endpoint> server);
+// What a lane of that switch makes of it. Throws Error: refused, if it makes no sense.
+[[nodiscard]] atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t lane);
+
+// One lane of a rank: everything but `lane`, `lanes`, and choices of its own.
+[[nodiscard]] atp::WorkerConfig worker_config(const Admission& admission, std::uint32_t rank, const AtpSettings& settings,
+                                              const Endpoint& server, const Endpoint& first_hop);
+
+}  // namespace netsum::session
