@@ -1,0 +1,85 @@
+// The congestion window, answer by answer.
+#include "protocol/atp/congestion.h"
+
+#include <gtest/gtest.h>
+
+namespace netsum::atp {
+namespace {
+
+constexpr std::size_t small = 300;  // bytes: five packets an MTU, 200 at first
+
+TEST(AtpCongestion, BeginsWithSixtyKilobytes) {
+  EXPECT_EQ(200U, CongestionWindow(true, 1000, small).packets());
+  EXPECT_EQ(40U, CongestionWindow(true, 1000, 1500).packets());
+  EXPECT_EQ(2U, CongestionWindow(true, 1000, 65340).packets());  // the least
+  EXPECT_EQ(100U, CongestionWindow(true, 100, small).packets());
+  EXPECT_EQ(1U, CongestionWindow(true, 1, 65340).packets());  // never more than the job's
+}
+
+TEST(AtpCongestion, DisabledItIsTheJobsWindowForEver) {
+  CongestionWindow window(false, 1000, small);
+  EXPECT_EQ(1000U, window.packets());
+  window.on_parameter(0, 10, true);
+  window.on_loss(20, 30);
+  EXPECT_EQ(1000U, window.packets());
+  EXPECT_EQ(0U, window.halvings());
+}
+
+TEST(AtpCongestion, GrowsByAnMtuForEachAnswerAndNotBeyondTheJobs) {
+  CongestionWindow window(true, 212, small);
+  window.on_parameter(0, 200, false);
+  EXPECT_EQ(205U, window.packets());
+  window.on_parameter(1, 200, false);
+  EXPECT_EQ(210U, window.packets());
+  window.on_parameter(2, 200, false);
+  EXPECT_EQ(212U, window.packets());
+  CongestionWindow large(true, 100, 4096);  // a packet longer than an MTU is one
+  large.on_parameter(0, 10, false);
+  EXPECT_EQ(15U, large.packets());
+}
+
+TEST(AtpCongestion, AMarkHalvesOnceForEachWindow) {
+  CongestionWindow window(true, 1000, small);
+  window.on_parameter(0, 200, true);
+  EXPECT_EQ(100U, window.packets());
+  for (std::uint64_t sequence = 1; sequence < 200; ++sequence) window.on_parameter(sequence, 200 + sequence, true);
+  EXPECT_EQ(100U, window.packets());
+  EXPECT_EQ(1U, window.halvings());
+  window.on_parameter(200, 400, true);  // sent after the window was halved
+  EXPECT_EQ(50U, window.packets());
+  EXPECT_EQ(2U, window.halvings());
+}
+
+TEST(AtpCongestion, ALossHalvesAsAMarkDoes) {
+  CongestionWindow window(true, 1000, small);
+  window.on_loss(5, 200);
+  EXPECT_EQ(100U, window.packets());
+  window.on_parameter(199, 300, true);  // of the same window
+  EXPECT_EQ(100U, window.packets());
+  window.on_loss(200, 300);
+  EXPECT_EQ(50U, window.packets());
+}
+
+TEST(AtpCongestion, FromTheThresholdOnItGrowsByOneForEachWindow) {
+  CongestionWindow window(true, 1000, 1500);
+  window.on_loss(0, 40);
+  EXPECT_EQ(20U, window.packets());
+  std::uint64_t sequence = 40;
+  for (int i = 0; i < 19; ++i) window.on_parameter(sequence++, 100, false);
+  EXPECT_EQ(20U, window.packets());
+  for (int i = 0; i < 2; ++i) window.on_parameter(sequence++, 100, false);
+  EXPECT_EQ(21U, window.packets());
+}
+
+TEST(AtpCongestion, NeverFallsBelowTwoNorBelowWhatTheJobHas) {
+  CongestionWindow window(true, 1000, small), one(true, 1, small);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    window.on_loss(i, i + 1);
+    one.on_loss(i, i + 1);
+  }
+  EXPECT_EQ(2U, window.packets());
+  EXPECT_EQ(1U, one.packets());
+}
+
+}  // namespace
+}  // namespace netsum::atp

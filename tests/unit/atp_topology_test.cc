@@ -1,0 +1,180 @@
+// Who aggregates whom, as directions that packets carry, and what the parameter server reads from them.
+#include "protocol/atp/topology.h"
+
+#include <gtest/gtest.h>
+
+#include "support/atp_packets.h"
+
+namespace netsum::atp {
+namespace {
+
+using netsum::testing::ranks_of;
+using wire::atp::Directions;
+
+using FanIn = std::array<std::uint8_t, wire::atp::max_levels>;
+using Bitmap = std::array<std::uint32_t, wire::atp::max_levels>;
+
+Topology topology_of(const TopologyConfig& config) {
+  EXPECT_EQ("", check(config));
+  return Topology(config);
+}
+
+std::vector<std::pair<bool, std::uint32_t>> listed(const std::vector<Topology::Child>& children) {
+  std::vector<std::pair<bool, std::uint32_t>> list;
+  for (const auto& child : children) list.emplace_back(child.is_switch, child.index);
+  return list;
+}
+using List = std::vector<std::pair<bool, std::uint32_t>>;
+
+// Two racks and the parameter server's own, where two of the workers are.
+const TopologyConfig figure_9{{2, 2, at_server}, {0, 0, 1, 1, 2, 2}};
+
+TEST(AtpTopology, WithoutSwitchesTheServerAddsUpRanks) {
+  const Topology topology = topology_of({{}, {at_server, at_server, at_server}});
+  EXPECT_EQ(3U, topology.world_size());
+  EXPECT_EQ(0U, topology.switches());
+  EXPECT_EQ(0, topology.server_level());
+  EXPECT_EQ((Directions{0, {3, 0, 0, 0}, {4, 0, 0, 0}}), topology.path(2));
+  EXPECT_EQ(ranks_of({2}), topology.decode(topology.path(2)));
+}
+
+TEST(AtpTopology, OneRackIsOneLevelBelowTheServer) {
+  const Topology topology = topology_of({{at_server}, {0, 0}});
+  EXPECT_EQ(0, topology.level(0));
+  EXPECT_EQ(1, topology.server_level());
+  EXPECT_EQ(at_server, topology.parent(0));
+  EXPECT_EQ((List{{false, 0}, {false, 1}}), listed(topology.children(0)));
+  EXPECT_EQ((List{{true, 0}}), listed(topology.server_children()));
+  EXPECT_EQ((Directions{0, {2, 1, 0, 0}, {1, 1, 0, 0}}), topology.path(0));
+  EXPECT_EQ((Directions{0, {2, 1, 0, 0}, {2, 1, 0, 0}}), topology.path(1));
+}
+
+TEST(AtpTopology, Figure9WithWorkersAtTheParameterServersSwitch) {
+  const Topology topology = topology_of(figure_9);
+  EXPECT_EQ(3U, topology.switches());
+  EXPECT_EQ(0, topology.level(0));
+  EXPECT_EQ(0, topology.level(1));
+  EXPECT_EQ(1, topology.level(2));
+  EXPECT_EQ(2, topology.server_level());
+  EXPECT_EQ(2U, topology.parent(1));
+  EXPECT_EQ((List{{true, 0}, {true, 1}, {false, 4}, {false, 5}}), listed(topology.children(2)));
+  EXPECT_EQ((List{{true, 2}}), listed(topology.server_children()));
+  EXPECT_EQ((Directions{0, {2, 4, 1, 0}, {1, 1, 1, 0}}), topology.path(0));
+  EXPECT_EQ((Directions{0, {2, 4, 1, 0}, {2, 2, 1, 0}}), topology.path(3));
+  EXPECT_EQ((Directions{1, {0, 4, 1, 0}, {0, 8, 1, 0}}), topology.path(5));  // it skips the level that it is not at
+  EXPECT_EQ(ranks_of({2, 3}), topology.below({true, 1}));
+  EXPECT_EQ(ranks_of({0, 1, 2, 3, 4, 5}), topology.below({true, 2}));
+  EXPECT_EQ(ranks_of({5}), topology.below({false, 5}));
+}
+
+TEST(AtpTopology, BitmapsSayWhoIsInASum) {
+  const Topology topology = topology_of(figure_9);
+  const auto decoded = [&](Bitmap bitmap) { return topology.decode({2, {2, 4, 1, 0}, bitmap}); };
+  EXPECT_EQ(ranks_of({1}), decoded({2, 1, 1, 0}));
+  EXPECT_EQ(ranks_of({0, 1}), decoded({3, 1, 1, 0}));        // one rack
+  EXPECT_EQ(ranks_of({2, 3}), decoded({3, 2, 1, 0}));        // the other
+  EXPECT_EQ(ranks_of({0, 1, 2, 3}), decoded({3, 3, 1, 0}));  // both: the lower bitmap is of the last to come
+  EXPECT_EQ(ranks_of({0, 1, 4}), decoded({1, 5, 1, 0}));     // with a rank
+  EXPECT_EQ(ranks_of({4, 5}), decoded({0, 12, 1, 0}));       // two ranks of the second level
+  EXPECT_EQ(ranks_of({0, 1, 2, 3, 4, 5}), decoded({0, 15, 1, 0}));
+  for (std::uint32_t rank = 0; rank < 6; ++rank) EXPECT_EQ(ranks_of({rank}), topology.decode(topology.path(rank)));
+}
+
+TEST(AtpTopology, DirectionsOfAnotherJobSayNothing) {
+  const Topology topology = topology_of(figure_9);
+  const auto decoded = [&](FanIn fan_in, Bitmap bitmap) { return topology.decode({2, fan_in, bitmap}); };
+  EXPECT_TRUE(decoded({2, 4, 1, 0}, {1, 1, 1, 0}));
+  EXPECT_FALSE(decoded({2, 4, 1, 0}, {0, 1, 1, 0}));  // of nobody
+  EXPECT_FALSE(decoded({2, 4, 1, 0}, {1, 0, 1, 0}));
+  EXPECT_FALSE(decoded({2, 4, 1, 0}, {1, 1, 0, 0}));
+  EXPECT_FALSE(decoded({3, 4, 1, 0}, {1, 1, 1, 0}));  // another number of children
+  EXPECT_FALSE(decoded({2, 5, 1, 0}, {1, 1, 1, 0}));
+  EXPECT_FALSE(decoded({2, 4, 2, 0}, {1, 1, 1, 0}));
+  EXPECT_TRUE(decoded({9, 4, 1, 0}, {0, 4, 1, 0}));  // rank 4 has no level 0
+  // What the server gets came from one of its children.
+  const Topology two_racks = topology_of({{at_server, at_server}, {0, 0, 1, 1}});
+  EXPECT_TRUE(two_racks.decode({1, {2, 2, 0, 0}, {3, 2, 0, 0}}));
+  EXPECT_FALSE(two_racks.decode({1, {2, 2, 0, 0}, {3, 3, 0, 0}}));
+}
+
+TEST(AtpTopology, ThreeLevelsOfSwitches) {
+  // A rack below a row below a hall; another rank at the row, another at the hall, another at the server.
+  const Topology topology = topology_of({{1, 2, at_server}, {0, 1, 2, at_server}});
+  EXPECT_EQ(3, topology.server_level());
+  EXPECT_EQ((List{{true, 2}, {false, 3}}), listed(topology.server_children()));
+  EXPECT_EQ((Directions{0, {1, 2, 2, 2}, {1, 1, 1, 1}}), topology.path(0));
+  EXPECT_EQ((Directions{1, {0, 2, 2, 2}, {0, 2, 1, 1}}), topology.path(1));
+  EXPECT_EQ((Directions{2, {0, 0, 2, 2}, {0, 0, 2, 1}}), topology.path(2));
+  EXPECT_EQ((Directions{3, {0, 0, 0, 2}, {0, 0, 0, 2}}), topology.path(3));
+  EXPECT_EQ(ranks_of({0}), topology.decode({3, {1, 2, 2, 2}, {1, 1, 1, 1}}));
+  EXPECT_EQ(ranks_of({0, 1}), topology.decode({3, {1, 2, 2, 2}, {1, 3, 1, 1}}));
+  EXPECT_EQ(ranks_of({0, 1, 2}), topology.decode({3, {1, 2, 2, 2}, {1, 3, 3, 1}}));
+}
+
+// The order in which switches are named does not matter; nor does the shorter of two ways up.
+TEST(AtpTopology, TheLongestWayFromBelowDecidesTheLevel) {
+  const Topology topology = topology_of({{at_server, 0, 1, 0}, {3, 2}});
+  EXPECT_EQ(0, topology.level(2));
+  EXPECT_EQ(1, topology.level(1));
+  EXPECT_EQ(0, topology.level(3));
+  EXPECT_EQ(2, topology.level(0));
+  EXPECT_EQ(3, topology.server_level());
+  EXPECT_EQ(0, topology.path(0).level);
+  EXPECT_EQ(0, topology.path(0).fan_in[1]);  // from level 0 to level 2
+  EXPECT_EQ(2, topology.path(0).fan_in[2]);
+}
+
+TEST(AtpTopology, ASwitchWithoutRanksBelowIsNobodysChild) {
+  const Topology topology = topology_of({{at_server, 0, at_server}, {0, 0}});
+  EXPECT_TRUE(topology.used(0));
+  EXPECT_FALSE(topology.used(1));
+  EXPECT_FALSE(topology.used(2));
+  EXPECT_EQ((List{{true, 0}}), listed(topology.server_children()));
+  EXPECT_EQ((List{{false, 0}, {false, 1}}), listed(topology.children(0)));
+}
+
+TEST(AtpTopology, TooManyOrNoRanksAreRefused) {
+  EXPECT_EQ("0 ranks are not between 1 and 1024", check({}));
+  TopologyConfig config;
+  for (std::uint32_t rack = 0; rack < 32; ++rack) {
+    config.parent_of_switch.push_back(at_server);
+    config.switch_of_rank.insert(config.switch_of_rank.end(), 32, rack);
+  }
+  EXPECT_EQ("", check(config));  // the most: 32 racks of 32
+  EXPECT_EQ(ranks_of({1023}), Topology(config).decode(Topology(config).path(1023)));
+  config.parent_of_switch.push_back(at_server);
+  config.switch_of_rank.push_back(32);
+  EXPECT_EQ("1025 ranks are not between 1 and 1024", check(config));
+}
+
+TEST(AtpTopology, MoreChildrenThanABitmapHasBitsAreRefused) {
+  TopologyConfig config{{at_server}, std::vector<std::uint32_t>(33, 0)};
+  EXPECT_EQ("switch 0 has 33 ranks and switches below it, and a bitmap has 32 bits: put switches in between", check(config));
+  config.switch_of_rank.assign(33, at_server);
+  EXPECT_EQ("the parameter server has 33 ranks and switches below it, and a bitmap has 32 bits: put switches in between",
+            check(config));
+  config.switch_of_rank.assign(300, 0);  // no fan-in is cut off to eight bits
+  EXPECT_NE("", check(config));
+  config.switch_of_rank.assign(32, at_server);
+  EXPECT_EQ("", check(config));
+}
+
+TEST(AtpTopology, WaysThatLeadNowhereAreRefused) {
+  EXPECT_EQ("switch 0 has no way to the parameter server", check({{0}, {at_server}}));           // itself
+  EXPECT_EQ("switch 1 has no way to the parameter server", check({{at_server, 2, 1}, {0}}));     // a circle
+  EXPECT_EQ("switch 0 has no way to the parameter server", check({{1, 2, 1, at_server}, {3}}));  // into a circle
+  EXPECT_EQ("switch 1 has no way to the parameter server", check({{at_server, 7}, {0}}));        // that does not exist
+  EXPECT_EQ("rank 1 is at a switch that does not exist", check({{at_server}, {0, 1}}));
+}
+
+TEST(AtpTopology, MoreLevelsThanDirectionsHaveAreRefused) {
+  TopologyConfig chain{{1, 2, at_server}, {0}};
+  EXPECT_EQ("", check(chain));
+  chain.parent_of_switch = {1, 2, 3, at_server};
+  EXPECT_EQ("more than 3 levels of switches above a rank", check(chain));
+  chain.switch_of_rank = {1};  // the lowest switch has no rank below it
+  EXPECT_EQ("", check(chain));
+}
+
+}  // namespace
+}  // namespace netsum::atp

@@ -1,0 +1,837 @@
+// The worker with hand-made packets: what it sends and where to, what it believes, and when it repeats itself.
+#include "protocol/atp/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <deque>
+#include <numeric>
+
+#include "stream/shares.h"
+#include "support/atp_packets.h"
+
+namespace netsum::atp {
+namespace {
+
+using namespace std::chrono_literals;
+using netsum::testing::AnyPacket;
+using netsum::testing::Bytes;
+using netsum::testing::gradient_bytes_of;
+using netsum::testing::parameter_bytes_of;
+using netsum::testing::port;
+using netsum::testing::ranks_of;
+using netsum::testing::Recorder;
+using wire::atp::Common;
+using wire::atp::Directions;
+using wire::atp::Type;
+
+using Values = std::vector<std::int32_t>;
+using Sequences = std::vector<std::uint64_t>;
+
+constexpr std::uint64_t job_epoch = 77;
+constexpr std::uint32_t folded = 0xabcd, own_epoch = 5;
+const Endpoint server = port(1), first_hop = port(2), stranger = port(3);
+const Directions path{0, {3, 1, 0, 0}, {2, 1, 0, 0}};
+
+WorkerConfig config() {
+  WorkerConfig c;
+  c.job_epoch = job_epoch;
+  c.rank = 1;
+  c.world_size = 3;
+  c.rank_epoch = own_epoch;
+  c.folded_epochs = folded;
+  c.packet_elements = 4;
+  c.window = 4;
+  c.first_hop = first_hop;
+  c.server = server;
+  c.path = path;
+  c.switch_slots = 1000;
+  c.congestion_control = false;
+  return c;
+}
+
+class AtpWorkerTest : public ::testing::Test {
+ protected:
+  void start(const WorkerConfig& c) { worker_ = Worker(c); }
+
+  // int32: 0, 1, 2, ...
+  void submit(std::uint64_t number, std::size_t elements) {
+    auto& values = ints_.emplace_back(elements);
+    std::iota(values.begin(), values.end(), 0);
+    stream::Operation operation;
+    operation.number = number;
+    operation.dtype = DType::int32;
+    operation.elements = elements;
+    operation.data = values.data();
+    ASSERT_TRUE(worker_.submit(operation, now_, sink_));
+  }
+  void submit_floats(std::uint64_t number, std::vector<float> values, ReduceOp op = ReduceOp::sum) {
+    auto& kept = floats_.emplace_back(std::move(values));
+    ASSERT_TRUE(worker_.submit({.number = number, .op = op, .elements = kept.size(), .data = kept.data()}, now_, sink_));
+  }
+
+  std::vector<AnyPacket> take() { return sink_.take(); }
+  AnyPacket one() {
+    const auto packets = take();
+    EXPECT_EQ(1U, packets.size());
+    return packets.empty() ? AnyPacket{} : packets.front();
+  }
+  bool silent() { return take().empty(); }
+  static Sequences sequences(const std::vector<AnyPacket>& packets) {
+    Sequences list;
+    for (const AnyPacket& packet : packets) list.push_back(packet.common.sequence);
+    return list;
+  }
+
+  void receive(const Bytes& packet, const Endpoint& source = first_hop, bool congested = false) {
+    const RxView view{packet, source, congested};
+    worker_.on_packets({&view, 1}, now_, sink_);
+  }
+  static Common answer(Type type, const AnyPacket& about) {
+    Common c;
+    c.type = type;
+    c.job_epoch = job_epoch;
+    c.rank_epoch = folded;
+    c.sequence = about.common.sequence;
+    c.signature = about.common.signature;
+    c.index = about.common.index;
+    return c;
+  }
+  // The result of a chunk, `value` everywhere.
+  static Bytes result(const AnyPacket& of, std::int32_t value = 1) {
+    return parameter_bytes_of(answer(Type::parameter, of), of.common.index, Values(of.values.size(), value));
+  }
+  static Bytes ask(const AnyPacket& about, bool floats = false) {
+    Common c = answer(Type::ask, about);
+    c.floats = floats;
+    return parameter_bytes_of(c);
+  }
+  static Bytes waiting(const AnyPacket& about, const wire::atp::Ranks& missing) {
+    Bytes packet(wire::atp::waiting_bytes);
+    wire::atp::write_waiting(packet, {answer(Type::waiting, about), missing});
+    return packet;
+  }
+  static Bytes unknown_job(std::uint64_t epoch = job_epoch, std::uint32_t rank_epoch = own_epoch) {
+    Bytes packet(wire::atp::common_bytes);
+    Common c;
+    c.job_epoch = epoch;
+    c.rank_epoch = rank_epoch;
+    wire::atp::write_unknown_job(packet, c);
+    return packet;
+  }
+
+  // Until it repeats something; its first time-out may find that there is nothing to repeat.
+  void wait() {
+    const std::uint64_t before = counters().retransmissions;
+    while (counters().retransmissions == before && worker_.next_timeout() != never) {
+      worker_.on_timer(now_ = worker_.next_timeout(), sink_);
+    }
+  }
+  const WorkerCounters& counters() { return worker_.counters(); }
+
+  Time now_{1s};
+  Recorder sink_;
+  Worker worker_{config()};
+  std::deque<Values> ints_;
+  std::deque<std::vector<float>> floats_;
+};
+
+// ---- sending
+
+TEST_F(AtpWorkerTest, FillsItsWindowAndNoMore) {
+  submit(0, 40);
+  const auto sent = take();
+  EXPECT_EQ((Sequences{0, 1, 2, 3}), sequences(sent));
+  for (const AnyPacket& packet : sent) {
+    EXPECT_EQ(first_hop, packet.to);
+    EXPECT_EQ(Type::gradient, packet.common.type);
+    EXPECT_EQ(path, packet.directions);
+    EXPECT_EQ(own_epoch, packet.common.rank_epoch);
+    EXPECT_EQ(job_epoch, packet.common.job_epoch);
+    EXPECT_EQ(sent[0].common.signature, packet.common.signature);
+    EXPECT_TRUE(packet.common.integers);
+    EXPECT_FALSE(packet.common.resend || packet.common.direct || packet.common.ecn || packet.common.floats);
+    EXPECT_LT(packet.common.index, 1000U);
+    EXPECT_EQ(static_cast<std::int32_t>(4 * packet.common.sequence + 3), packet.values.at(3));
+  }
+  EXPECT_EQ(4U, counters().gradients);
+}
+
+TEST_F(AtpWorkerTest, TheExpectedResultMovesTheWindow) {
+  submit(0, 40);
+  const auto sent = take();
+  receive(result(sent[1], 7));
+  EXPECT_TRUE(silent());  // §3.6: only the expected one does
+  receive(result(sent[0], 8));
+  EXPECT_EQ((Sequences{4, 5}), sequences(take()));
+  EXPECT_EQ(8, ints_[0][3]);
+  EXPECT_EQ(7, ints_[0][7]);
+  EXPECT_EQ(8, ints_[0][8]);  // not there yet
+}
+
+TEST_F(AtpWorkerTest, EndsAnOperationOnce) {
+  submit(0, 7);
+  const auto sent = take();
+  ASSERT_EQ(2U, sent.size());
+  EXPECT_EQ(3U, sent[1].values.size());
+  receive(result(sent[1], 2));
+  EXPECT_TRUE(worker_.take_completed().empty());
+  EXPECT_FALSE(worker_.idle());
+  receive(result(sent[1], 9));
+  receive(result(sent[0], 1));
+  EXPECT_EQ((Sequences{0}), worker_.take_completed());
+  EXPECT_TRUE(worker_.take_completed().empty());
+  EXPECT_TRUE(worker_.idle());
+  EXPECT_EQ((Values{1, 1, 1, 1, 2, 2, 2}), ints_[0]);
+  EXPECT_EQ(1U, counters().stale);
+  EXPECT_FALSE(worker_.oldest_stall());
+  wait();
+  EXPECT_TRUE(silent());
+  EXPECT_EQ(never, worker_.next_timeout());
+}
+
+TEST_F(AtpWorkerTest, OperationsFollowEachOtherWithoutAGap) {
+  submit(5, 4);
+  submit(6, 4);
+  submit(7, 4);
+  const auto sent = take();
+  EXPECT_EQ((Sequences{0, 1, 2}), sequences(sent));
+  EXPECT_NE(sent[0].common.signature, sent[1].common.signature);  // the place in the stream is part of it
+  receive(result(sent[2]));
+  receive(result(sent[0]));
+  EXPECT_EQ((Sequences{7, 5}), worker_.take_completed());
+  receive(result(sent[1]));
+  EXPECT_EQ((Sequences{6}), worker_.take_completed());
+}
+
+TEST_F(AtpWorkerTest, ABarrierIsOneEmptyChunk) {
+  ASSERT_TRUE(worker_.submit({.number = 0, .collective = stream::Collective::barrier}, now_, sink_));
+  const AnyPacket sent = one();
+  EXPECT_TRUE(sent.values.empty());
+  receive(result(sent));
+  EXPECT_EQ((Sequences{0}), worker_.take_completed());
+}
+
+TEST_F(AtpWorkerTest, OnlyTheRootOfABroadcastHasValues) {
+  Values tensor{1, 2};
+  stream::Operation operation{.number = 0, .collective = stream::Collective::broadcast, .elements = 7, .root = 0};
+  operation.data = tensor.data();
+  ASSERT_TRUE(worker_.submit(operation, now_, sink_));
+  AnyPacket sent = one();
+  EXPECT_TRUE(sent.values.empty());
+  sent.values.resize(2);
+  receive(result(sent, 0x03030303));
+  EXPECT_EQ((Values{0x03030303, 0x00030303}), tensor);  // seven bytes
+  operation.root = 1;
+  operation.number = 1;
+  ASSERT_TRUE(worker_.submit(operation, now_, sink_));
+  EXPECT_EQ((Values{0x03030303, 0x00030303}), one().values);
+}
+
+TEST_F(AtpWorkerTest, FloatsTravelScaled) {
+  submit_floats(0, {1.5F, -2});
+  const AnyPacket sent = one();
+  EXPECT_EQ((Values{150'000'000, -200'000'000}), sent.values);
+  EXPECT_FALSE(sent.common.integers || sent.common.overflow || sent.common.floats);
+  receive(parameter_bytes_of(answer(Type::parameter, sent), 0, {300'000'000, 0}));
+  EXPECT_EQ((std::vector<float>{3, 0}), floats_[0]);
+  submit_floats(1, {1, 100});
+  EXPECT_TRUE(one().common.overflow);
+}
+
+TEST_F(AtpWorkerTest, ALaneHasItsShareAlone) {
+  WorkerConfig c = config();
+  c.lanes = 2;
+  c.lane = 1;
+  start(c);
+  submit(0, 4);  // the first lane's
+  EXPECT_TRUE(silent());
+  EXPECT_EQ((Sequences{0}), worker_.take_completed());
+  EXPECT_TRUE(worker_.idle());
+  submit(1, 2);
+  EXPECT_EQ((Values{0, 1}), one().values);
+}
+
+TEST_F(AtpWorkerTest, PiecesOfALongTensorFollowEachOther) {
+  WorkerConfig c = config();
+  c.packet_elements = 10'000;
+  c.window = 200;
+  start(c);
+  submit(0, stream::Shares::piece_elements + 5);
+  const auto sent = take();
+  ASSERT_EQ(106U, sent.size());
+  EXPECT_EQ(stream::Shares::piece_elements - 1'040'000, sent[104].values.size());  // the end of the first
+  EXPECT_EQ(5U, sent[105].values.size());
+  EXPECT_EQ(stream::Shares::piece_elements, sent[105].values[0]);
+}
+
+TEST_F(AtpWorkerTest, TakesNoMoreOperationsThanItHasPlacesFor) {
+  WorkerConfig c = config();
+  c.operations = 2;
+  start(c);
+  submit(0, 1);
+  submit(1, 1);
+  Values values(1);
+  const stream::Operation third{.number = 2, .dtype = DType::int32, .elements = 1, .data = values.data()};
+  EXPECT_FALSE(worker_.submit(third, now_, sink_));
+  const auto sent = take();
+  receive(result(sent[0]));
+  receive(result(sent[1]));
+  EXPECT_FALSE(worker_.submit(third, now_, sink_));  // nobody has fetched the completed ones
+  EXPECT_EQ(2U, worker_.take_completed().size());
+  EXPECT_TRUE(worker_.submit(third, now_, sink_));
+}
+
+// ---- §3.6: remapping
+
+TEST_F(AtpWorkerTest, AnotherIndexHoldsFromExactlyOneWindowLater) {
+  submit(0, 100);
+  const auto first = take();
+  receive(parameter_bytes_of(answer(Type::parameter, first[0]), 777, Values(4, 1)));
+  const AnyPacket next = one();
+  EXPECT_EQ(4U, next.common.sequence);
+  EXPECT_EQ(777U, next.common.index);
+  EXPECT_EQ(1U, counters().remapped);
+  for (std::size_t i = 1; i < 4; ++i) receive(result(first[i]));
+  const auto second = take();
+  EXPECT_EQ((Sequences{5, 6, 7}), sequences(second));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(first[i + 1].common.index, second[i].common.index);
+  receive(result(next));
+  EXPECT_EQ(777U, one().common.index);  // and from then on
+  EXPECT_EQ(1U, counters().remapped);
+  receive(ask(second[0]));
+  EXPECT_EQ(second[0].common.index, one().common.index);  // a repeat goes where the first went
+}
+
+// ---- §3.7: loss
+
+TEST_F(AtpWorkerTest, ThreeResultsOutOfOrderResendTheExpectedOneAtOnce) {
+  WorkerConfig c = config();
+  c.window = 8;
+  start(c);
+  submit(0, 100);
+  const auto sent = take();
+  receive(result(sent[1]));
+  receive(result(sent[2]));
+  EXPECT_TRUE(silent());
+  receive(result(sent[3]));
+  const AnyPacket again = one();
+  EXPECT_EQ(0U, again.common.sequence);
+  EXPECT_TRUE(again.common.resend);
+  EXPECT_FALSE(again.common.direct);
+  EXPECT_EQ(sent[0].values, again.values);
+  for (std::size_t i = 4; i < 8; ++i) receive(result(sent[i]));
+  EXPECT_TRUE(silent());  // once
+  EXPECT_EQ(1U, counters().fast_resends);
+  EXPECT_EQ(1U, counters().resends);
+  EXPECT_EQ(1U, counters().retransmissions);
+  receive(result(sent[0]));
+  EXPECT_EQ(8U, take().size());
+}
+
+TEST_F(AtpWorkerTest, TheExpectedResultEndsTheCount) {
+  WorkerConfig c = config();
+  c.window = 8;
+  start(c);
+  submit(0, 100);
+  const auto sent = take();
+  receive(result(sent[2]));
+  receive(result(sent[3]));
+  receive(result(sent[0]));
+  static_cast<void>(take());
+  receive(result(sent[4]));
+  receive(result(sent[5]));
+  EXPECT_TRUE(silent());
+  receive(result(sent[6]));
+  EXPECT_EQ(1U, one().common.sequence);  // another one, which was not resent before
+}
+
+TEST_F(AtpWorkerTest, RepeatsPlainlyThenAsAResendWithGrowingPatience) {
+  submit(0, 4);
+  const Bytes first = sink_.take_bytes().at(0).second;
+  const Time began = now_;
+  worker_.on_timer(now_ + 20ms - 1ns, sink_);
+  EXPECT_TRUE(silent());
+  wait();
+  EXPECT_EQ(20ms, now_ - began);
+  const auto plain = sink_.take_bytes();
+  ASSERT_EQ(1U, plain.size());
+  EXPECT_EQ(first, plain[0].second);
+  EXPECT_EQ(first_hop, plain[0].first);
+  for (const Duration expected : {60ms, 140ms}) {
+    wait();
+    EXPECT_EQ(expected, now_ - began);
+    const AnyPacket resent = one();
+    EXPECT_EQ(first_hop, resent.to);
+    EXPECT_TRUE(resent.common.resend);
+    EXPECT_FALSE(resent.common.direct);
+    EXPECT_EQ((Values{0, 1, 2, 3}), resent.values);
+  }
+  EXPECT_EQ(3U, counters().retransmissions);
+  EXPECT_EQ(2U, counters().resends);
+}
+
+TEST_F(AtpWorkerTest, RepeatsOfAWindowThatWasLostTogetherSpreadOut) {
+  WorkerConfig c = config();
+  c.window = 8;
+  start(c);
+  submit(0, 32);
+  EXPECT_EQ(8U, take().size());
+  wait();
+  EXPECT_EQ(8U, take().size());
+  for (std::size_t repeated = 0; repeated < 8;) {
+    wait();
+    const std::size_t together = take().size();
+    EXPECT_LE(together, 2U);
+    repeated += together;
+  }
+}
+
+// Karn's rule: the answer to a repeat says nothing of the round trip.
+TEST_F(AtpWorkerTest, OnlyAnswersToFirstTransmissionsAreRoundTrips) {
+  submit(0, 4);
+  AnyPacket sent = one();
+  wait();
+  static_cast<void>(take());
+  receive(result(sent));
+  submit(1, 4);
+  EXPECT_EQ(now_ + 20ms, worker_.next_timeout());  // the initial one still
+  sent = one();
+  now_ += 2ms;
+  receive(result(sent));
+  submit(2, 4);
+  EXPECT_EQ(now_ + 6ms, worker_.next_timeout());  // 2 ms + 4 * 1 ms
+}
+
+// ---- the way past the switches
+
+TEST_F(AtpWorkerTest, ASwitchThatIsSilentIsLeftOut) {
+  submit(0, 100);
+  const auto sent = take();
+  for (int i = 0; i < 3; ++i) {  // at 20, 60 and 140 ms for chunk 0
+    while (true) {
+      wait();
+      const auto packets = take();
+      for (const AnyPacket& packet : packets) EXPECT_EQ(first_hop, packet.to);
+      if (packets.front().common.sequence == 0) break;
+    }
+  }
+  EXPECT_EQ(0U, counters().bypasses);
+  while (counters().bypasses == 0) {
+    static_cast<void>(take());
+    wait();
+  }
+  const AnyPacket past = take().at(0);
+  EXPECT_EQ(server, past.to);
+  EXPECT_TRUE(past.common.direct);
+  EXPECT_EQ(path, past.directions);
+  const Time until = now_ + 200ms;
+  receive(result(sent[0]), server);
+  const AnyPacket next = one();
+  EXPECT_EQ(4U, next.common.sequence);
+  EXPECT_EQ(server, next.to);  // new ones too
+  EXPECT_FALSE(next.common.resend);
+  now_ = until;
+  for (std::size_t i = 1; i < 4; ++i) receive(result(sent[i]), server);
+  for (const AnyPacket& packet : take()) {
+    EXPECT_EQ(first_hop, packet.to);  // it is tried again
+    EXPECT_FALSE(packet.common.direct);
+  }
+}
+
+TEST_F(AtpWorkerTest, AnAnswerOfAnyKindShowsThatSomebodyHears) {
+  submit(0, 4);
+  const AnyPacket sent = one();
+  for (int i = 0; i < 10; ++i) {
+    wait();
+    EXPECT_EQ(first_hop, one().to);
+    receive(waiting(sent, ranks_of({2})));
+  }
+  EXPECT_EQ(0U, counters().bypasses);
+}
+
+// It said "waiting", and then nothing any more: what waits counts as unanswered too.
+TEST_F(AtpWorkerTest, ASwitchThatFallsSilentAfterAnAnswerIsLeftOut) {
+  submit(0, 4);
+  const AnyPacket sent = one();
+  receive(waiting(sent, ranks_of({2})));
+  for (int i = 0; i < 3; ++i) {
+    wait();
+    EXPECT_EQ(first_hop, one().to);
+  }
+  EXPECT_EQ(0U, counters().bypasses);
+  for (int i = 0; i < 2; ++i) {
+    wait();
+    static_cast<void>(take());
+  }
+  EXPECT_EQ(1U, counters().bypasses);
+}
+
+TEST_F(AtpWorkerTest, ASwitchThatForgotTheJobIsLeftOutLongerEachTime) {
+  submit(0, 100);
+  const auto sent = take();
+  receive(unknown_job());
+  EXPECT_FALSE(worker_.failure());
+  EXPECT_EQ(1U, counters().unknown_job);
+  EXPECT_EQ(1U, counters().bypasses);
+  receive(unknown_job());  // of the same silence
+  EXPECT_EQ(1U, counters().bypasses);
+  const auto next_goes_to = [&](std::size_t i) {
+    receive(result(sent[i]), server);
+    return one().to;
+  };
+  now_ += 200ms - 1ns;
+  EXPECT_EQ(server, next_goes_to(0));
+  now_ += 1ns;
+  EXPECT_EQ(first_hop, next_goes_to(1));
+  receive(unknown_job());
+  now_ += 400ms - 1ns;
+  EXPECT_EQ(server, next_goes_to(2));
+  receive(result(sent[3]));  // from the switch: it works again
+  static_cast<void>(take());
+  now_ += 1ns;
+  receive(unknown_job());
+  EXPECT_EQ(3U, counters().bypasses);
+  now_ += 200ms;  // as long as at first
+  worker_.on_timer(now_, sink_);
+  const auto repeats = take();
+  EXPECT_FALSE(repeats.empty());
+  for (const AnyPacket& packet : repeats) EXPECT_EQ(first_hop, packet.to);
+}
+
+TEST_F(AtpWorkerTest, ABypassIsNoLongerThanTheLongest) {
+  WorkerConfig c = config();
+  c.longest_bypass = 300ms;
+  start(c);
+  submit(0, 4);
+  for (int i = 0; i < 5; ++i) {
+    receive(unknown_job());
+    now_ += i == 0 ? 200ms : 300ms;
+  }
+  EXPECT_EQ(5U, counters().bypasses);
+}
+
+TEST_F(AtpWorkerTest, WithoutASwitchThereIsNothingToLeaveOut) {
+  WorkerConfig c = config();
+  c.first_hop = server;
+  start(c);
+  submit(0, 4);
+  static_cast<void>(take());
+  for (int i = 0; i < 8; ++i) {
+    wait();
+    const AnyPacket repeat = one();
+    EXPECT_EQ(server, repeat.to);
+    EXPECT_FALSE(repeat.common.direct);
+  }
+  EXPECT_EQ(0U, counters().bypasses);
+}
+
+// ---- what the server asks for
+
+TEST_F(AtpWorkerTest, AnAskedChunkGoesPastEverySlotFromThenOn) {
+  submit(0, 8);
+  const auto sent = take();
+  receive(ask(sent[1]), server);
+  AnyPacket again = one();
+  EXPECT_EQ(1U, again.common.sequence);
+  EXPECT_TRUE(again.common.direct);
+  EXPECT_FALSE(again.common.resend || again.common.floats);
+  EXPECT_EQ(first_hop, again.to);  // its path is the same
+  EXPECT_EQ(sent[1].values, again.values);
+  EXPECT_EQ(1U, counters().asks);
+  wait();
+  for (const AnyPacket& packet : take()) EXPECT_EQ(packet.common.sequence == 1, packet.common.direct);
+  receive(result(sent[1]));
+  receive(ask(sent[1]));
+  EXPECT_TRUE(silent());
+  EXPECT_EQ(1U, counters().stale);
+}
+
+TEST_F(AtpWorkerTest, WhatIsAskedForBeforeItIsSentGoesPastEverySlot) {
+  submit(0, 4);
+  AnyPacket sent = one();
+  AnyPacket later = sent;
+  later.common.sequence = 2;
+  receive(ask(later));
+  later.common.sequence = 4;  // not within a window of what is under way
+  receive(ask(later));
+  EXPECT_EQ(1U, counters().asks);
+  EXPECT_EQ(1U, counters().stale);
+  submit(1, 12);
+  const auto next = take();
+  EXPECT_EQ((Sequences{1, 2, 3}), sequences(next));
+  EXPECT_FALSE(next[0].common.direct);
+  EXPECT_TRUE(next[1].common.direct);
+  EXPECT_FALSE(next[2].common.direct);
+  EXPECT_FALSE(next[1].common.resend);
+  // It was of that one alone.
+  receive(result(sent));
+  for (const AnyPacket& packet : next) receive(result(packet));
+  submit(2, 16);
+  for (const AnyPacket& packet : take()) EXPECT_FALSE(packet.common.direct);
+}
+
+TEST_F(AtpWorkerTest, AskedForFloatsItSendsThemUnscaled) {
+  submit_floats(0, {100, 2.5F});
+  const AnyPacket sent = one();
+  EXPECT_TRUE(sent.common.overflow);
+  receive(ask(sent, true));
+  AnyPacket floats = one();
+  EXPECT_TRUE(floats.common.floats);
+  EXPECT_TRUE(floats.common.direct);
+  EXPECT_FALSE(floats.common.average || floats.common.overflow || floats.common.resend);
+  EXPECT_EQ(std::bit_cast<std::int32_t>(2.5F), floats.values.at(1));
+  EXPECT_EQ(1U, counters().floats_sent);
+  receive(ask(sent));  // of the kind that it sends now
+  EXPECT_TRUE(one().common.floats);
+  Common c = answer(Type::parameter, sent);
+  c.floats = true;
+  receive(parameter_bytes_of(c, 0, {std::bit_cast<std::int32_t>(300.0F), std::bit_cast<std::int32_t>(7.5F)}));
+  EXPECT_EQ((std::vector<float>{300, 7.5F}), floats_[0]);
+  submit_floats(1, {1}, ReduceOp::avg);
+  const AnyPacket average = one();
+  EXPECT_FALSE(average.common.average);
+  receive(ask(average, true));
+  EXPECT_TRUE(one().common.average);
+}
+
+TEST_F(AtpWorkerTest, WhatHasNoFloatsIsNotAskedForThem) {
+  submit(0, 4);
+  const AnyPacket sent = one();
+  receive(ask(sent, true));
+  EXPECT_TRUE(silent());
+  EXPECT_EQ(1U, counters().stale);
+  Common c = answer(Type::parameter, sent);
+  c.floats = true;
+  receive(parameter_bytes_of(c, 0, Values(4)));
+  EXPECT_EQ(1U, counters().malformed[static_cast<std::size_t>(wire::ParseError::field)]);
+  EXPECT_FALSE(worker_.idle());
+}
+
+// ---- stragglers
+
+TEST_F(AtpWorkerTest, AnAnswerThatNamesTheMissingQuietensAllButTheOldest) {
+  submit(0, 8);
+  const auto sent = take();
+  now_ += 5ms;
+  receive(waiting(sent[0], ranks_of({2})));
+  receive(waiting(sent[1], ranks_of({2})));
+  EXPECT_EQ(2U, counters().waiting);
+  const auto stall = worker_.oldest_stall();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(0U, stall->operation);
+  EXPECT_EQ(0U, stall->chunk);
+  EXPECT_EQ(ranks_of({2}), stall->missing);
+  EXPECT_EQ(now_, stall->told);
+  const Time told = now_;
+  std::size_t of_other = 0;
+  while (worker_.next_timeout() <= told + 3s) {
+    wait();
+    for (const AnyPacket& packet : take()) {
+      EXPECT_TRUE(packet.common.resend);
+      of_other += packet.common.sequence;
+    }
+  }
+  EXPECT_EQ(3U, of_other);        // one a held_timeout
+  receive(waiting(sent[0], {}));  // from a switch whose sum went on: it knows of nobody
+  EXPECT_EQ(ranks_of({2}), worker_.oldest_stall()->missing);
+}
+
+TEST_F(AtpWorkerTest, AResultWakesThoseThatWait) {
+  submit(0, 12);
+  const auto sent = take();
+  for (const AnyPacket& packet : sent) receive(waiting(packet, ranks_of({2})));
+  now_ += 10ms;
+  receive(result(sent[0]));
+  EXPECT_LE(worker_.next_timeout(), now_ + 60ms);  // not a second
+  wait();
+  EXPECT_EQ((Sequences{1, 2}), sequences(take()));
+  EXPECT_EQ(1U, worker_.oldest_stall()->chunk);
+}
+
+TEST_F(AtpWorkerTest, AnAnswerAboutNothingUnderWayIsStale) {
+  submit(0, 4);
+  AnyPacket other = one();
+  other.common.sequence = 9;
+  receive(waiting(other, ranks_of({2})));
+  EXPECT_EQ(1U, counters().stale);
+  EXPECT_TRUE(worker_.oldest_stall()->missing.empty());
+}
+
+// ---- congestion
+
+TEST_F(AtpWorkerTest, MarksShrinkWhatIsUnderWay) {
+  WorkerConfig c = config();
+  c.congestion_control = true;
+  c.packet_elements = 400;  // more than an MTU: the window grows by one packet at a time
+  c.window = 8;
+  start(c);
+  submit(0, 40'000);
+  const auto sent = take();
+  ASSERT_EQ(8U, sent.size());
+  Common marked = answer(Type::parameter, sent[0]);
+  marked.ecn = true;
+  receive(parameter_bytes_of(marked, sent[0].common.index, Values(400)));
+  EXPECT_EQ(4U, worker_.congestion_window());
+  receive(result(sent[1]));
+  receive(result(sent[2]));
+  EXPECT_EQ(1U, counters().marked);
+  EXPECT_TRUE(silent());
+  for (std::size_t i = 3; i < 8; ++i) receive(result(sent[i]));
+  EXPECT_FALSE(silent());
+}
+
+TEST_F(AtpWorkerTest, AMarkOnAResultsWayDownCountsToo) {
+  WorkerConfig c = config();
+  c.congestion_control = true;
+  start(c);
+  submit(0, 400);
+  receive(result(take()[0]), first_hop, true);
+  EXPECT_EQ(2U, worker_.congestion_window());
+  EXPECT_EQ(1U, counters().marked);
+}
+
+TEST_F(AtpWorkerTest, ALossShrinksTheWindowAndAFirstTimeOutDoesNot) {
+  WorkerConfig c = config();
+  c.congestion_control = true;
+  start(c);
+  submit(0, 400);
+  wait();
+  EXPECT_EQ(4U, worker_.congestion_window());  // it may be a straggler's doing
+  wait();
+  EXPECT_EQ(2U, worker_.congestion_window());
+
+  c.window = 8;
+  start(c);
+  static_cast<void>(take());
+  submit(0, 400);
+  const auto sent = take();
+  for (std::size_t i = 1; i < 4; ++i) receive(result(sent[i]));
+  EXPECT_EQ(4U, worker_.congestion_window());
+}
+
+TEST_F(AtpWorkerTest, AStragglerIsNoCongestion) {
+  WorkerConfig c = config();
+  c.congestion_control = true;
+  start(c);
+  submit(0, 400);
+  const auto sent = take();
+  for (int i = 0; i < 4; ++i) {
+    for (const AnyPacket& packet : sent) receive(waiting(packet, ranks_of({2})));
+    wait();
+  }
+  EXPECT_EQ(4U, worker_.congestion_window());
+}
+
+// ---- who is believed
+
+TEST_F(AtpWorkerTest, BelievesItsSwitchAndItsServerOfItsOwnJobAlone) {
+  submit(0, 4);
+  const AnyPacket sent = one();
+  const Values untouched = ints_[0];
+  receive(result(sent, 9), stranger);
+  AnyPacket other = sent;
+  const auto with = [&](auto change) {
+    Common c = answer(Type::parameter, sent);
+    change(c);
+    return parameter_bytes_of(c, 0, Values(c.type == Type::parameter ? 4 : 0, 9));
+  };
+  receive(with([](Common& c) { ++c.job_epoch; }));
+  receive(with([](Common& c) { ++c.rank_epoch; }));
+  EXPECT_EQ(3U, counters().foreign);
+  receive(with([](Common& c) { ++c.sequence; }));
+  receive(with([](Common& c) { c.sequence = 4; }));  // the same place in the window
+  EXPECT_EQ(2U, counters().stale);
+  receive(with([](Common& c) { ++c.signature; }));
+  receive(parameter_bytes_of(answer(Type::parameter, sent), 0, Values(3)));
+  EXPECT_EQ(2U, counters().malformed[static_cast<std::size_t>(wire::ParseError::field)]);
+  receive(with([](Common& c) { c.type = Type::done; }));
+  Common up = answer(Type::gradient, sent);
+  receive(gradient_bytes_of(up, path, Values(4)));
+  EXPECT_EQ(2U, counters().malformed[static_cast<std::size_t>(wire::ParseError::type)]);
+  Bytes damaged = result(sent, 9);
+  damaged.back() ^= std::byte{1};
+  receive(damaged);
+  EXPECT_EQ(1U, counters().malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
+  for (const Type type : {Type::parameter, Type::ask, Type::waiting, Type::mismatch}) {
+    Common c = answer(type, sent);
+    Bytes longer = parameter_bytes_of(c);
+    longer.resize(longer.size() + 4);
+    wire::atp::seal(longer);
+    receive(longer);
+  }
+  EXPECT_EQ(4U, counters().malformed[static_cast<std::size_t>(wire::ParseError::length)]);
+  EXPECT_EQ(untouched, ints_[0]);
+  EXPECT_FALSE(worker_.failure());
+  EXPECT_TRUE(silent());
+  receive(result(sent, 9), server);
+  EXPECT_EQ(Values(4, 9), ints_[0]);
+}
+
+TEST_F(AtpWorkerTest, AServerThatDoesNotKnowTheJobIsAFailure) {
+  submit(3, 4);
+  receive(unknown_job(job_epoch + 1), server);
+  receive(unknown_job(job_epoch, own_epoch + 1), server);  // to another life of this rank
+  receive(unknown_job(), stranger);
+  EXPECT_EQ(3U, counters().foreign);
+  EXPECT_FALSE(worker_.failure());
+  receive(unknown_job(), server);
+  ASSERT_TRUE(worker_.failure());
+  EXPECT_EQ(WorkerFailure::Kind::unknown_job, worker_.failure()->kind);
+  EXPECT_EQ(3U, worker_.failure()->operation);
+}
+
+TEST_F(AtpWorkerTest, AMismatchIsAFailureOfTheOperationThatItIsIn) {
+  submit(3, 8);
+  submit(4, 4);
+  const auto sent = take();
+  Bytes packet(wire::atp::mismatch_bytes);
+  wire::atp::write_mismatch(packet, {answer(Type::mismatch, sent[2]), 11, 22, 1, 2});
+  receive(packet, server);
+  ASSERT_TRUE(worker_.failure());
+  EXPECT_EQ(WorkerFailure::Kind::mismatch, worker_.failure()->kind);
+  EXPECT_EQ(4U, worker_.failure()->operation);
+  EXPECT_EQ(1U, worker_.failure()->first_rank);
+  EXPECT_EQ(2U, worker_.failure()->second_rank);
+  receive(unknown_job(), server);  // the first failure is the one that is told
+  EXPECT_EQ(WorkerFailure::Kind::mismatch, worker_.failure()->kind);
+  receive(packet, server);
+  EXPECT_EQ(2U, counters().mismatch);
+  wait();
+  submit(5, 4);
+  EXPECT_TRUE(silent());  // it sends nothing any more
+  EXPECT_EQ(never, worker_.next_timeout());
+}
+
+// ---- state is a value
+
+TEST_F(AtpWorkerTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
+  const auto state = [](const Worker& w) {
+    Bytes bytes;
+    w.append_state(bytes);
+    return bytes;
+  };
+  submit(0, 24);
+  const auto sent = take();
+  receive(result(sent[1]));
+  receive(ask(sent[2]));
+  static_cast<void>(take());
+  Worker copy(worker_);
+  Values other(24, -1);
+  copy.move_tensor(0, other.data());
+  EXPECT_EQ(state(worker_), state(copy));
+  receive(result(sent[0], 5));
+  EXPECT_NE(state(worker_), state(copy));
+  EXPECT_EQ(-1, other[0]);
+  EXPECT_EQ(5, ints_[0][0]);
+  static_cast<void>(take());
+  const Bytes before = state(copy);
+  worker_ = copy;
+  EXPECT_EQ(before, state(worker_));
+  receive(result(sent[0], 6));
+  EXPECT_EQ(6, other[0]);
+  EXPECT_EQ((Values{-1, -1, -1, -1}), take().at(0).values);
+}
+
+}  // namespace
+}  // namespace netsum::atp
