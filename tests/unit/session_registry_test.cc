@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -527,6 +528,67 @@ TEST(Registry, SlotsComeBackWhateverHappens) {
     random_life(seed);
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+// ---- where ranks stand
+
+JoinRequest request_at(std::uint32_t rank, std::uint32_t world_size, const std::string& address) {
+  JoinRequest r = request(rank, world_size);
+  r.switch_address = address;
+  return r;
+}
+
+TEST(RegistryPlacement, SwitchesOfRanksAndThoseAboveThemAreInTheAdmission) {
+  RegistryConfig c = config();
+  c.rules.switches = true;
+  c.switch_parents = {{"rack1", "hall"}, {"rack2", "hall"}, {"unused", "hall"}};
+  Registry registry(std::move(c));
+  std::vector<std::uint64_t> tickets;
+  // Joined in another order: ranks are placed by their number.
+  for (const auto& [rank, address] : std::map<std::uint32_t, std::string, std::greater<>>{
+           {0, "rack1"}, {1, "rack2"}, {2, "rack1"}, {3, "hall"}, {4, ""}, {5, "alone"}}) {
+    tickets.push_back(registry.join(request_at(rank, 6, address), Time{1s}));
+  }
+  const auto outcome = registry.join_outcome(tickets.back());
+  ASSERT_TRUE(outcome && outcome->admission);
+  const Placement& placement = outcome->admission->placement;
+  EXPECT_EQ((std::vector<std::string>{"rack1", "hall", "rack2", "alone"}), placement.switches);
+  EXPECT_EQ((std::vector<std::uint32_t>{1, Placement::at_server, 1, Placement::at_server}), placement.parent_of_switch);
+  EXPECT_EQ((std::vector<std::uint32_t>{0, 2, 0, 1, Placement::at_server, 3}), placement.switch_of_rank);
+  const auto starts = registry.take_starts();
+  ASSERT_EQ(1U, starts.size());
+  EXPECT_EQ(placement.switch_of_rank, starts[0].admission.placement.switch_of_rank);
+}
+
+TEST(RegistryPlacement, AProtocolWithoutSwitchesOfItsOwnRefusesThem) {
+  Registry registry(config());
+  const auto outcome = registry.join_outcome(registry.join(request_at(0, 2, "rack1"), Time{1s}));
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(Refusal::bad_parameters, outcome->refusal);
+}
+
+// As an operator may write it: the protocol refuses it, and placing ends.
+TEST(RegistryPlacement, ACircleOfSwitchesIsTheProtocolsToRefuse) {
+  RegistryConfig c = config();
+  c.rules.switches = true;
+  c.switch_parents = {{"a", "b"}, {"b", "a"}};
+  c.rules.check_placement = [](const Placement& placement) {
+    EXPECT_EQ((std::vector<std::uint32_t>{1, 0}), placement.parent_of_switch);
+    return std::string("switch 0 has no way to the parameter server");
+  };
+  Registry registry(std::move(c));
+  const std::uint64_t first = registry.join(request_at(0, 2, "a"), Time{1s});
+  EXPECT_FALSE(registry.join_outcome(first));
+  const std::uint64_t second = registry.join(request_at(1, 2, ""), Time{1s});
+  for (const std::uint64_t ticket : {first, second}) {
+    const auto outcome = registry.join_outcome(ticket);
+    ASSERT_TRUE(outcome);
+    EXPECT_EQ(Refusal::bad_parameters, outcome->refusal);
+    EXPECT_EQ("job 'train': switch 0 has no way to the parameter server", outcome->reason);
+  }
+  EXPECT_TRUE(registry.take_starts().empty());
+  EXPECT_EQ(all_slots, registry.slots_free());
+  EXPECT_FALSE(registry.join_outcome(registry.join(request_at(0, 2, ""), Time{1s})));  // the name is free again
 }
 
 }  // namespace
