@@ -176,5 +176,16 @@ TEST(AtpTopology, MoreLevelsThanDirectionsHaveAreRefused) {
   EXPECT_EQ("", check(chain));
 }
 
+// Levels were counted in eight bits: a chain of 257 switches looked like one, and its directions were written outside of
+// their array.
+TEST(AtpTopology, AChainOfAnyLengthIsRefused) {
+  for (const std::uint32_t length : {4U, 100U, 255U, 256U, 257U, 258U, 259U, 600U}) {
+    TopologyConfig chain{{}, {0}};
+    for (std::uint32_t i = 1; i < length; ++i) chain.parent_of_switch.push_back(i);
+    chain.parent_of_switch.push_back(at_server);
+    EXPECT_EQ("more than 3 levels of switches above a rank", check(chain)) << length;
+  }
+}
+
 }  // namespace
 }  // namespace netsum::atp

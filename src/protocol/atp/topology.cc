@@ -35,11 +35,12 @@ std::string check(const TopologyConfig& config) {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const std::uint32_t at = config.switch_of_rank[rank];
     if (at != at_server && at >= switches) return "rank " + std::to_string(rank) + " is at a switch that does not exist";
+    // Before any directions are made of it, which have a place for so many and no more.
+    if (at != at_server && *steps_to_server(config, at) >= max_levels) {
+      return "more than " + std::to_string(max_levels - 1) + " levels of switches above a rank";
+    }
   }
   const Topology topology(config);
-  if (topology.server_level() >= max_levels) {
-    return "more than " + std::to_string(max_levels - 1) + " levels of switches above a rank";
-  }
   const auto too_many = [](const std::vector<Topology::Child>& children, const std::string& who) {
     return children.size() <= max_fan_in
                ? std::string()
@@ -83,7 +84,6 @@ Topology::Topology(const TopologyConfig& config) {
   }
 
   paths_.resize(world_size);
-  if (server_level() >= max_levels) return;  // check() refuses it
   for (std::uint32_t rank = 0; rank < world_size; ++rank) {
     Directions& path = paths_[rank];
     Child child{false, rank};
