@@ -652,6 +652,18 @@ TEST_F(AtpServerTest, ARankAtTheServerIsNobodysSwitch) {
   EXPECT_EQ(3U, sink_.take().size());
 }
 
+TEST_F(AtpServerTest, WhereSumsSaturateThereAreNoWideOnes) {
+  ServerJobConfig c = job();
+  c.overflow = Overflow::saturating;
+  start(c);
+  sum(3, 0, {1}, nothing, {1});
+  EXPECT_EQ(1U, counters().dropped_shape);
+  EXPECT_EQ(0U, server_.incomplete(epoch));
+  sum(3, 0, {INT32_MAX});
+  single(2, 0, {1});
+  EXPECT_TRUE(one().common.floats);  // it saturated
+}
+
 TEST_F(AtpServerTest, AnUnknownJobIsAnsweredAtALimitedRate) {
   const Bytes packet = single_packet(0, 0, {1}, [](Common& c) { c.job_epoch = 1234; });
   receive(packet, port(50));

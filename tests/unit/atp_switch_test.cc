@@ -481,6 +481,21 @@ TEST_F(AtpSwitchTest, SaturatingSumsStayAtTheEndAndSayOverflow) {
   EXPECT_FALSE(sum.common.wide);
 }
 
+// A wide sum took a slot in which it was not, and kept it from the others.
+TEST_F(AtpSwitchTest, WhereSumsSaturateAWideOneTakesNoSlot) {
+  SwitchJobConfig c = job();
+  c.overflow = Overflow::saturating;
+  replace(c);
+  receive(0, of(0, 0), {1}, {1, 0});
+  EXPECT_EQ(0U, at().slots_in_use());
+  EXPECT_EQ(1U, counters().dropped_shape);
+  EXPECT_EQ(0U, counters().added);
+  receive(0, of(0, 0), {1});
+  receive(1, of(1, 0), {1}, {1, 0});
+  EXPECT_EQ(2U, counters().dropped_shape);
+  EXPECT_TRUE(silent());
+}
+
 // A sum is lent to the sink until its flush(): what comes in the same batch must not change it.
 TEST_F(AtpSwitchTest, ASumLeavesBeforeItsSlotIsUsedAgain) {
   const std::vector<std::pair<Endpoint, Bytes>> batch{

@@ -16,6 +16,11 @@ enum class Overflow : std::uint8_t {
   saturating,  // as in §3.8: whether they are needed depends on the order of arrival too
 };
 
+// Whether a job whose packets are that long, and whose sums are kept so, has such a packet.
+[[nodiscard]] inline bool possible(const wire::atp::Common& common, std::uint32_t packet_elements, Overflow overflow) {
+  return common.elements <= packet_elements && !(common.wide && overflow == Overflow::saturating);
+}
+
 // A sum under way: int32 words at `values`, directly followed by int16 high words if it is wide.
 struct Sum {
   std::byte* values = nullptr;
@@ -26,14 +31,13 @@ struct Sum {
   [[nodiscard]] std::byte* high() const { return values + std::size_t{elements} * 4; }
 };
 
-// False, and nothing changed, if the packet does not fit what is there.
+// False, and nothing changed, if the packet has another length than what is there.
 [[nodiscard]] inline bool add_to(Sum& sum, const wire::atp::GradientPacket& gradient, Overflow overflow) {
   const wire::atp::Common& common = gradient.common;
   if (common.elements == 0) {
     sum.overflow |= common.overflow;
     return true;
   }
-  if (common.wide && overflow == Overflow::saturating) return false;
   if (sum.elements == 0) {
     sum.elements = common.elements;
     sum.wide = common.wide;

@@ -239,7 +239,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
 
   GradientPacket gradient;
   if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return void(++counters.dropped_shape);
-  if (common.elements > config.packet_elements) return void(++counters.dropped_shape);
+  if (!possible(common, config.packet_elements, config.overflow)) return void(++counters.dropped_shape);
   const auto ranks = config.topology.decode(gradient.directions);
   if (!ranks) return void(++counters.dropped_shape);
   const bool single = ranks->size() == 1;

@@ -188,7 +188,8 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
   const wire::atp::Directions& directions = gradient.directions;
   const std::uint32_t bit = directions.bitmap[config.level];
   if (directions.level != config.level || !std::has_single_bit(bit) ||
-      directions.fan_in[config.level] != config.children.size() || common.elements > config.packet_elements) {
+      directions.fan_in[config.level] != config.children.size() ||
+      !possible(common, config.packet_elements, config.overflow)) {
     return void(++counters.dropped_shape);
   }
   const SwitchChild& child = config.children[static_cast<std::size_t>(std::countr_zero(bit))];
