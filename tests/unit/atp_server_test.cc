@@ -412,6 +412,19 @@ TEST_F(AtpServerTest, RanksThatComeByThemselvesAreAnsweredByThemselvesToo) {
   EXPECT_EQ(rack, one().to);
 }
 
+// What a sink was told to send to them is sent to them, whoever they are by the time that it leaves.
+TEST_F(AtpServerTest, ResultsLeaveBeforeTheirReceiversChange) {
+  const Bytes first = single_packet(1, 0, {1}), second = single_packet(2, 0, {1}), third = single_packet(0, 0, {1}),
+              fourth = single_packet(1, 1, {1});
+  const RxView views[] = {{first, host(1)}, {second, host(2)}, {third, rack}, {fourth, rack}};
+  server_.on_packets(views, false, now_, sink_);
+  const auto sent = sink_.take();
+  ASSERT_EQ(3U, sent.size());
+  EXPECT_EQ(rack, sent[0].to);
+  EXPECT_EQ(host(1), sent[1].to);
+  EXPECT_EQ(host(2), sent[2].to);
+}
+
 TEST_F(AtpServerTest, WithoutSwitchesRanksAreTheRoots) {
   start(job({{}, {at_server, at_server}}));
   direct(0, 0, {1});
