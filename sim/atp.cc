@@ -37,6 +37,8 @@ std::uint64_t sum(const std::uint64_t (&values)[8]) {
 
 void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[8]) {
   for (std::size_t i = 1; i < parse_errors; ++i) {
+    // Lengths of gradients count with their job, as "shape".
+    if (where != "worker" && i == static_cast<std::size_t>(ParseError::length)) continue;
     tally.events[where + "_malformed_" + wire::to_string(static_cast<ParseError>(i))] += malformed[i];
   }
 }
@@ -463,8 +465,12 @@ class Atp final : public Protocol {
         wire::atp::write_gradient_header(bytes, common, gradient.directions);
         break;
       default:
-        bytes[1] = static_cast<std::byte>(random.between(2, 7));  // the other side's types
-        common.rank_epoch ^= 1;
+        common = {.type = static_cast<Type>(random.between(3, 6)),  // the other side's
+                  .job_epoch = common.job_epoch,
+                  .sequence = common.sequence,
+                  .rank_epoch = common.rank_epoch ^ 1};
+        bytes.resize(wire::atp::parameter_header_bytes);
+        wire::atp::write_parameter_header(bytes, common, 0);
         break;
     }
     wire::atp::seal(bytes);

@@ -98,15 +98,23 @@ void check(const Options& options) {
   return best;
 }
 
-// The data sockets that answer to a control address. What listens on every address is reached at the one that we know.
-std::vector<Endpoint> data_endpoints(const std::string& address, std::vector<Endpoint> lanes) {
-  const Endpoint control = transport::resolve(address);
-  for (Endpoint& lane : lanes) {
+// The control connection to an address, and the data sockets that answer there. What listens on every address is reached at
+// the one that we know.
+struct Reached {
+  std::unique_ptr<control::Client> client;
+  control::Hello hello;
+};
+Reached reach_control(const Options& options, const std::string& address, Time deadline) {
+  const Endpoint control = transport::resolve(address);  // first: no deadline helps a name that is none
+  Reached reached;
+  reached.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
+  reached.hello = reached.client->hello(remaining(deadline));
+  for (Endpoint& lane : reached.hello.lanes) {
     if (!transport::is_unspecified(lane)) continue;
     lane.address = control.address;
     lane.scope = control.scope;
   }
-  return lanes;
+  return reached;
 }
 
 // ATP: the switch that this rank is at.
@@ -118,12 +126,11 @@ struct FirstHop {
 FirstHop reach_switch(const Options& options, Time deadline) {
   FirstHop hop;
   if (options.switch_address.empty()) return hop;
-  control::Client client({options.switch_address, options.token, options.tls_ca});
-  control::Hello hello = client.hello(remaining(deadline));
+  control::Hello hello = reach_control(options, options.switch_address, deadline).hello;
   if (hello.pool_slots == 0) {
     throw Error(ErrorCode::refused, options.switch_address + " is no switch: is a parameter server running there?");
   }
-  hop.lanes = data_endpoints(options.switch_address, std::move(hello.lanes));
+  hop.lanes = std::move(hello.lanes);
   hop.pool_slots = hello.pool_slots;
   hop.pool_elements = hello.pool_elements;
   return hop;
@@ -133,8 +140,9 @@ FirstHop reach_switch(const Options& options, Time deadline) {
 Site reach_server(const Options& options, const std::string& address, const FirstHop& hop, Time deadline) {
   Site site;
   site.membership.address = address;
-  site.membership.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
-  for (const Endpoint& lane : data_endpoints(address, site.membership.client->hello(remaining(deadline)).lanes)) {
+  Reached reached = reach_control(options, address, deadline);
+  site.membership.client = std::move(reached.client);
+  for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
       throw Error(ErrorCode::refused, "switch " + options.switch_address + " has " + std::to_string(hop.lanes.size()) +
                                           " threads, parameter server " + address +
@@ -155,8 +163,9 @@ Site reach_server(const Options& options, const std::string& address, const Firs
 Site reach(const Options& options, const std::string& address, Time deadline) {
   Site site;
   site.membership.address = address;
-  site.membership.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
-  for (const Endpoint& lane : data_endpoints(address, site.membership.client->hello(remaining(deadline)).lanes)) {
+  Reached reached = reach_control(options, address, deadline);
+  site.membership.client = std::move(reached.client);
+  for (const Endpoint& lane : reached.hello.lanes) {
     transport::UdpOptions udp;
     udp.bind.address = transport::is_ipv4(lane) ? std::array<std::uint8_t, 16>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
                                                 : std::array<std::uint8_t, 16>{};

@@ -156,6 +156,16 @@ struct ParameterServer::Impl {
 
   void tell_switch(const session::StartJob& start, std::uint32_t a_switch) {
     const std::string& address = start.admission.placement.switches[a_switch];
+    try {
+      install(start, a_switch, address);
+    } catch (const Error&) {
+      const std::lock_guard lock(switches_mutex);
+      switches.erase(address);  // it may come back at other ports, and be reached sooner anew
+      throw;
+    }
+  }
+
+  void install(const session::StartJob& start, std::uint32_t a_switch, const std::string& address) {
     session::Installation installation;
     control::Client* client = nullptr;
     {
@@ -166,13 +176,7 @@ struct ParameterServer::Impl {
       installation = session::installation_for(start, a_switch, settings, endpoints(start.admission.placement), own);
       client = switches.at(address).client.get();
     }
-    try {
-      client->install(installation, switch_deadline);
-    } catch (const Error&) {
-      const std::lock_guard lock(switches_mutex);
-      switches.at(address).lanes.clear();  // it may come back at other ports
-      throw;
-    }
+    client->install(installation, switch_deadline);
   }
 
   // A server that listens on every address is reached at the one that its route to the switch has.

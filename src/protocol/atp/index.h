@@ -35,8 +35,8 @@ struct IndexConfig {
   return value ^ value >> 31;
 }
 
-// What a collision at `index` leads to: HASH(<aggregatorIndex>), but each job and each position of its window has its own, else
-// two that collide would meet again; and never the same one.
+// What a collision at `index` leads to: HASH(<aggregatorIndex>), but each job and each position of its window has its own,
+// else two that collide would meet again; and never the same one.
 [[nodiscard]] constexpr std::uint32_t rehashed(std::uint64_t job_epoch, std::uint64_t position, std::uint32_t index,
                                                std::uint32_t slots) {
   const auto next = static_cast<std::uint32_t>(index_hash(job_epoch ^ index_hash(position << 32 | index)) % slots);

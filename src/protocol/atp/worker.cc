@@ -22,8 +22,9 @@ using wire::atp::Type;
 
 namespace {
 
-constexpr std::uint32_t out_of_order = 3;          // parameter packets that show a loss (§3.7)
-constexpr std::uint32_t silent_transmissions = 4;  // of one chunk in a row without any answer: the way past the switches is tried
+constexpr std::uint32_t out_of_order = 3;  // parameter packets that show a loss (§3.7)
+constexpr std::uint32_t silent_transmissions =
+    4;  // of one chunk in a row without any answer: the way past the switches is tried
 
 // An operation and this lane's share of it.
 struct ActiveOperation {

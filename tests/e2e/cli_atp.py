@@ -1,0 +1,180 @@
+#!/usr/bin/python3
+"""ATP over real sockets: sums with slots and without, several jobs on one switch, switches that die, servers that die."""
+import json
+import signal
+import unittest
+
+import cli_support as cli
+
+SMALL = ["--elements", 300_000, "--packet-elements", 353]
+QUICK = [*SMALL, "--iterations", 3]
+
+
+class Server(cli.Process):
+    """A running parameter server; `address` once it listens."""
+
+    def __init__(self, *arguments):
+        super().__init__("ps", "--listen", "127.0.0.1:0", *arguments)
+        self.address = self.wait_line(self.out, "listening ").split()[1]
+
+    def counters(self):
+        report = json.loads(cli.checked(cli.run("status", "--switch", self.address, "--json")).stdout)
+        return [job["counters"] for job in report["jobs"]]
+
+
+def rank(server, switch, number, world_size, *arguments):
+    at = ["--switch", switch.address] if switch else []
+    return cli.Process("bench", "all-reduce", "--rank-report", "--protocol", "atp", "--ps", server.address, *at, "--rank", number,
+                       "--world-size", world_size, *arguments)
+
+
+def ended_well(test, processes):
+    for process in processes:
+        with process:
+            test.assertEqual(process.wait(60), 0, process.err)
+            test.assertEqual(json.loads(process.out[-1])["wrong"], 0)
+
+
+class Bench(unittest.TestCase):
+    def bench(self, *arguments):
+        report = cli.bench("--protocol", "atp", *arguments)
+        self.assertEqual(report["protocol"], "atp")
+        self.assertEqual(report["wrong"], 0)
+        self.assertTrue(report["bit_identical"])
+        return report
+
+    def test_sums_are_right_with_and_without_loss(self):
+        hashes = set()
+        for loss in (0, 0.001, 0.01):
+            with self.subTest(loss=loss):
+                report = self.bench("--workers", 4, "--elements", 500_000, "--iterations", 4, "--packet-elements", 353,
+                                    "--loss", loss)
+                self.assertLessEqual(report["max_error_over_bound"], 1)
+                self.assertGreater(report["max_abs_error"], 0)
+                if loss:
+                    self.assertGreater(report["packets"]["dropped_up"] + report["packets"]["dropped_down"], 0)
+                hashes.add(report["result_hash"])
+        self.assertEqual(len(hashes), 1, "the same bits, whatever is lost")
+
+    def test_sums_are_right_whatever_finds_a_slot(self):
+        hashes = set()
+        for slots in (4096, 40, 1):
+            with self.subTest(slots=slots):
+                hashes.add(self.bench("--workers", 3, "--elements", 300_000, "--iterations", 3, "--pool-slots", slots)["result_hash"])
+        self.assertEqual(len(hashes), 1, "the same bits, wherever they were added")
+
+    def test_dtypes_operations_and_lengths(self):
+        for dtype in ("float32", "int32", "float16", "bfloat16"):
+            for op in ("sum", "avg"):
+                with self.subTest(dtype=dtype, op=op):
+                    self.bench("--workers", 2, "--elements", 40_001, "--iterations", 2, "--dtype", dtype, "--op", op)
+        for elements in (0, 1, 62, 63):
+            with self.subTest(elements=elements):
+                self.bench("--workers", 2, "--elements", elements, "--iterations", 2, "--packet-elements", 62)
+
+    def test_tensors_are_spread_over_parameter_servers(self):
+        report = self.bench("--workers", 2, "--elements", 5_000_000, "--iterations", 1, "--parameter-servers", 3, "--threads", 1)
+        self.assertIn("3 parameter servers", report["placement"])
+
+
+class Sharing(unittest.TestCase):
+    def test_jobs_share_a_switch_whose_slots_do_not_suffice(self):
+        with cli.Switch("--pool-slots", 32) as switch, Server() as server:
+            ranks = [rank(server, switch, number, 2, "--job", f"job{job}", *QUICK) for job in range(3) for number in range(2)]
+            ended_well(self, ranks)
+            cli.until(lambda: switch.status()["counters"]["pool_slots_in_use"] == 0, 10, "no slot is lost")
+
+    def test_ranks_without_a_switch_are_summed_at_the_server(self):
+        with Server() as server:
+            ended_well(self, [rank(server, None, number, 3, *QUICK) for number in range(3)])
+
+    def test_two_racks_and_a_second_level(self):
+        with cli.Switch() as top, cli.Switch() as left, cli.Switch() as right:
+            parents = f"{left.address}={top.address},{right.address}={top.address}"
+            with Server("--switch-parent", parents) as server:
+                ranks = [rank(server, left if number < 2 else right, number, 4, *SMALL, "--iterations", 20) for number in range(4)]
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 5")
+                jobs = top.status()["jobs"]
+                ended_well(self, ranks)
+            self.assertEqual([job["world_size"] for job in jobs], [4])
+            self.assertGreater(jobs[0]["counters"]["completed"], 0)
+
+
+class Failures(unittest.TestCase):
+    def test_a_switch_that_dies_costs_nothing_but_time(self):
+        with cli.Switch() as switch, Server() as server:
+            ranks = [rank(server, switch, number, 2, *SMALL, "--iterations", 60) for number in range(2)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            switch.signal(signal.SIGKILL)
+            ended_well(self, ranks)
+
+    def test_a_switch_that_comes_back_takes_part_again(self):
+        with cli.Switch() as any_port:
+            address = any_port.address
+        with cli.Switch(listen=address) as first, Server() as server:  # data at the same port, then as now
+            ranks = [rank(server, first, number, 2, *SMALL, "--iterations", 1_000_000) for number in range(2)]
+            try:
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 3")
+                first.signal(signal.SIGKILL)
+                first.wait(10)
+                with cli.Switch(listen=address) as second:
+                    cli.until(lambda: any(job["counters"]["completed"] > 0 for job in second.status()["jobs"]), 40,
+                              "the switch sums again")
+            finally:
+                for process in ranks:
+                    process.__exit__()
+
+    def test_a_killed_rank_is_named(self):
+        with cli.Switch() as switch, Server() as server:
+            ranks = [rank(server, switch, number, 3, *SMALL, "--iterations", 1_000_000) for number in range(3)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            with ranks[1]:
+                ranks[1].signal(signal.SIGKILL)
+            for survivor in (ranks[0], ranks[2]):
+                with survivor:
+                    self.assertEqual(survivor.wait(15), 1)
+                    self.assertRegex(survivor.error_lines()[0], r"rank 1\b")
+
+    def test_a_killed_server_is_named(self):
+        with cli.Switch() as switch, Server() as server:
+            ranks = [rank(server, switch, number, 2, *SMALL, "--iterations", 1_000_000) for number in range(2)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            server.signal(signal.SIGKILL)
+            for process in ranks:
+                with process:
+                    self.assertEqual(process.wait(15), 1)
+                    self.assertIn(server.address, process.error_lines()[0])
+
+    def test_ranks_that_call_differently_are_both_named(self):
+        with cli.Switch() as switch, Server() as server:
+            ranks = [rank(server, switch, number, 2, "--elements", 1000 + number, "--iterations", 1) for number in range(2)]
+            for process in ranks:
+                with process:
+                    self.assertEqual(process.wait(30), 1)
+            self.assertTrue(any("ranks 0 and 1" in line for process in ranks for line in process.error_lines()),
+                            [process.err for process in ranks])
+
+    def test_bad_usage(self):
+        with cli.Switch() as switch, Server() as server:
+            for words, code in ((["--switch", "127.0.0.1:1"], 2),  # no --ps
+                                (["--ps", server.address, "--switch", server.address, "--rank", 0, "--world-size", 1], 3),
+                                (["--ps", switch.address, "--rank", 0, "--world-size", 1], 3),
+                                (["--ps", server.address, "--switch", switch.address, "--rank", 0, "--world-size", 1,
+                                  "--packet-elements", 9000], 3),
+                                (["--packet-elements", 20_000], 2)):
+                with self.subTest(words=words):
+                    result = cli.run("bench", "all-reduce", "--protocol", "atp", "--connect-deadline", 5, *words)
+                    self.assertEqual(result.returncode, code, result.stderr)
+                    self.assertRegex(result.stderr.splitlines()[-1], r"\Anetsum: ")
+        for words in (["--switch-parent", "a"], ["--indexing", "x"], ["--overflow", "x"]):
+            with self.subTest(words=words):
+                self.assertEqual(cli.run("ps", *words).returncode, 2)
+
+
+if __name__ == "__main__":
+    cli.main()
