@@ -19,6 +19,7 @@
 
 #include "base/bytes.h"
 #include "model/explore.h"
+#include "model/outbox.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "stream/operation.h"
@@ -41,12 +42,6 @@ struct Setup {
   std::uint64_t ahead = 1;  // operations that a rank may have under way; the next one comes after a result
 };
 
-[[nodiscard]] inline Endpoint host(std::uint32_t rank) {
-  Endpoint endpoint;
-  endpoint.address[15] = static_cast<std::uint8_t>(rank);
-  endpoint.port = 1;
-  return endpoint;
-}
 inline constexpr std::uint32_t switch_host = 255;
 
 [[nodiscard]] inline std::vector<std::uint32_t> rank_epochs(std::uint32_t workers) {
@@ -54,34 +49,6 @@ inline constexpr std::uint32_t switch_host = 255;
   for (std::uint32_t rank = 0; rank < workers; ++rank) epochs.push_back(100 + rank);
   return epochs;
 }
-
-// What was sent, copied at flush().
-class Outbox final : public Sink {
- public:
-  struct Item {
-    Endpoint to;
-    std::vector<std::byte> bytes;
-  };
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    flush();
-    pending_ = {to, std::vector<std::byte>(bytes)};
-    open_ = true;
-    return pending_.bytes;
-  }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    flush();
-    for (const Endpoint& endpoint : to) sent.push_back({endpoint, {packet.begin(), packet.end()}});
-  }
-  void flush() override {
-    if (open_) sent.push_back(std::move(pending_));
-    open_ = false;
-  }
-  std::vector<Item> sent;
-
- private:
-  Item pending_;
-  bool open_ = false;
-};
 
 // The switch that is shipped.
 class RealSwitch {
