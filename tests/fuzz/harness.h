@@ -33,11 +33,12 @@ class Outbox final : public Sink {
   Outbox(Endpoint self, std::vector<Datagram>& sent) : self_(self), sent_(sent) {}
 
   std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    pending_.push_back(std::make_unique<Pending>(Pending{std::vector<std::byte>(bytes), {}, {to}}));
-    return pending_.back()->owned;
+    auto& item = *pending_.emplace_back(std::make_unique<Pending>(Pending{std::vector<std::byte>(bytes), {to}, {}, {}}));
+    item.to = item.owned_to;
+    return item.owned;
   }
   void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    pending_.push_back(std::make_unique<Pending>(Pending{{}, packet, {to.begin(), to.end()}}));
+    pending_.push_back(std::make_unique<Pending>(Pending{{}, {}, packet, to}));
   }
   void flush() override {
     for (const auto& item : pending_) {
@@ -48,10 +49,11 @@ class Outbox final : public Sink {
   }
 
  private:
-  struct Pending {
+  struct Pending {  // behind a pointer: what was given out stays where it is
     std::vector<std::byte> owned;
+    std::vector<Endpoint> owned_to;
     std::span<const std::byte> referenced;
-    std::vector<Endpoint> to;
+    std::span<const Endpoint> to;
   };
   Endpoint self_;
   std::vector<Datagram>& sent_;
