@@ -467,6 +467,26 @@ TEST_F(AtpWorkerTest, ASwitchThatFallsSilentAfterAnAnswerIsLeftOut) {
   EXPECT_EQ(1U, counters().bypasses);
 }
 
+// A switch above this rank's own is dead: the server asks this rank by itself, again and again, and nothing arrives there.
+TEST_F(AtpWorkerTest, AskedInVainItGoesPastTheSwitches) {
+  submit_floats(0, {1});
+  const AnyPacket sent = one();
+  for (int i = 0; i < 4; ++i) {
+    receive(ask(sent), server);
+    EXPECT_EQ(first_hop, one().to);
+  }
+  EXPECT_EQ(0U, counters().bypasses);
+  receive(ask(sent, true), server);  // another question: the first was answered
+  EXPECT_EQ(first_hop, one().to);
+  for (int i = 0; i < 3; ++i) {
+    receive(ask(sent, true), server);
+    EXPECT_EQ(first_hop, one().to);
+  }
+  receive(ask(sent, true), server);
+  EXPECT_EQ(server, one().to);
+  EXPECT_EQ(1U, counters().bypasses);
+}
+
 TEST_F(AtpWorkerTest, ASwitchThatForgotTheJobIsLeftOutLongerEachTime) {
   submit(0, 100);
   const auto sent = take();

@@ -339,7 +339,13 @@ struct Worker::Impl {
       return void(++counters.stale);
     }
     ++counters.asks;
-    chunk->unanswered = 0;
+    // Asked for once more, what went past every slot was lost on its way: the server hears of this rank, and not from it. A
+    // switch further up may be dead, of which the first one says nothing.
+    if (!chunk->direct || (common.floats && !chunk->floats)) {
+      chunk->unanswered = 0;
+    } else if (chunk->unanswered >= silent_transmissions) {
+      leave_switches_out(now);
+    }
     chunk->direct = true;
     chunk->floats |= common.floats;
     set_held(*chunk, false);
