@@ -105,6 +105,7 @@ class AtpServerTest : public ::testing::Test {
   void receive(const Bytes& packet, const Endpoint& source, bool congested_queue = false, bool congested_packet = false) {
     const RxView view{packet, source, congested_packet};
     server_.on_packets({&view, 1}, congested_queue, now_, sink_);
+    sink_.flush();  // as the event loop does after each batch
   }
   void direct(std::uint32_t rank, std::uint64_t sequence, const Values& values, Change change = nothing) {
     receive(single_packet(rank, sequence, values, change), host(rank));
@@ -802,6 +803,9 @@ TEST_F(AtpServerTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   for (std::uint64_t sequence = 1; sequence < 10; ++sequence) overflow(sequence);  // one is queued
   floats(1, 1, {2});
   sum(3, 11, {INT32_MAX}, nothing, {3});
+  sum(3, 12, {INT32_MIN}, nothing, {1});
+  single(2, 12, {-1});  // complete, and was wide on its way
+  for (std::uint32_t rank = 0; rank < 3; ++rank) floats(rank, 2, {1});
   static_cast<void>(sink_.take());
 
   Server copy(server_);

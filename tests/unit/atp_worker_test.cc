@@ -832,6 +832,13 @@ TEST_F(AtpWorkerTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
     w.append_state(bytes);
     return bytes;
   };
+  const Bytes idle = state(worker_);
+  AnyPacket later;
+  later.common.sequence = 3;
+  receive(ask(later));
+  EXPECT_NE(idle, state(worker_));  // it will send that one direct
+  start(config());
+  EXPECT_EQ(idle, state(worker_));
   submit(0, 24);
   const auto sent = take();
   receive(result(sent[1]));

@@ -250,9 +250,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   const auto position =
       static_cast<std::size_t>(std::countr_zero(gradient.directions.bitmap[config.topology.server_level()]));
   const bool by_itself = single && packet.source == member.endpoint;
-  if (!by_itself && (packet.source != config.roots[position] || !config.topology.server_children()[position].is_switch)) {
-    return void(++counters.dropped_source);
-  }
+  if (!by_itself && packet.source != config.roots[position]) return void(++counters.dropped_source);
   if (!(single && common.rank_epoch == member.epoch) && (by_itself || common.rank_epoch != config.folded_epochs)) {
     return void(++counters.dropped_rank_epoch);
   }

@@ -44,7 +44,7 @@ struct Chunk {
   bool in_flight = false;  // sent, and no result yet
   bool held = false;       // what it waits for is not us
   bool direct = false;     // straight to the server, past every slot
-  bool floats = false;     // the original values were asked for (§3.8)
+  bool floats = false;     // the original values were asked for (§3.8): direct, too
   std::uint32_t index = 0;
   std::uint32_t transmissions = 0;
   std::uint32_t unanswered = 0;  // of them, the last ones that nobody said anything to
@@ -148,7 +148,7 @@ struct Worker::Impl {
     Common common;
     common.type = Type::gradient;
     common.resend = resend;
-    common.direct = chunk.direct || chunk.floats || past_switches;
+    common.direct = chunk.direct || past_switches;
     common.floats = chunk.floats;
     common.average = chunk.floats && active.operation.op == ReduceOp::avg;
     common.integers = !stream::uses_scale(active.operation);
@@ -335,9 +335,7 @@ struct Worker::Impl {
       return;
     }
     const ActiveOperation& active = at(chunk->operation);
-    if (common.floats && (!stream::uses_scale(active.operation) || !stream::contributes(active.operation, config.rank))) {
-      return void(++counters.stale);
-    }
+    if (common.floats && !stream::uses_scale(active.operation)) return void(++counters.stale);
     ++counters.asks;
     // Asked for once more, what went past every slot was lost on its way: the server hears of this rank, and not from it. A
     // switch further up may be dead, of which the first one says nothing.
