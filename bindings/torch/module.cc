@@ -27,13 +27,15 @@ std::function<void(const std::string&)> log_to_stderr(const std::string& prefix)
   return [prefix](const std::string& line) { std::fprintf(stderr, "%s%s\n", prefix.c_str(), line.c_str()); };
 }
 
-std::unique_ptr<Communicator> connect(std::vector<std::string> aggregators, std::string job, std::uint32_t rank,
-                                      std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
-                                      std::uint32_t packet_elements, std::string token, std::string tls_ca,
-                                      std::chrono::milliseconds connect_deadline,
+std::unique_ptr<Communicator> connect(std::string protocol, std::vector<std::string> aggregators, std::string switch_address,
+                                      std::string job, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
+                                      std::uint32_t slots, std::uint32_t packet_elements, std::string token,
+                                      std::string tls_ca, std::chrono::milliseconds connect_deadline,
                                       std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
   Options options;
+  options.protocol = std::move(protocol);
   options.aggregators = std::move(aggregators);
+  options.switch_address = std::move(switch_address);
   options.job = std::move(job);
   options.rank = rank;
   options.world_size = world_size;
@@ -138,17 +140,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   module.def(
       "connect",
-      [](std::vector<std::string> aggregators, std::string job, std::uint32_t rank, std::uint32_t world_size,
-         std::uint32_t threads, std::uint32_t slots, std::uint32_t packet_elements, std::string token, std::string tls_ca,
-         std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
-         const std::string& log_prefix) {
-        return std::make_unique<Connection>(connect(std::move(aggregators), std::move(job), rank, world_size, threads, slots,
-                                                    packet_elements, std::move(token), std::move(tls_ca), connect_deadline,
+      [](std::string protocol, std::vector<std::string> aggregators, std::string switch_address, std::string job,
+         std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
+         std::uint32_t packet_elements, std::string token, std::string tls_ca, std::chrono::milliseconds connect_deadline,
+         std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
+        return std::make_unique<Connection>(connect(std::move(protocol), std::move(aggregators), std::move(switch_address),
+                                                    std::move(job), rank, world_size, threads, slots, packet_elements,
+                                                    std::move(token), std::move(tls_ca), connect_deadline,
                                                     operation_deadline, log_prefix));
       },
-      py::kw_only(), py::arg("aggregators"), py::arg("job"), py::arg("rank"), py::arg("world_size"), py::arg("threads"),
-      py::arg("slots"), py::arg("packet_elements"), py::arg("token"), py::arg("tls_ca"), py::arg("connect_deadline"),
-      py::arg("operation_deadline"), py::arg("log_prefix"));
+      py::kw_only(), py::arg("protocol"), py::arg("aggregators"), py::arg("switch_address"), py::arg("job"), py::arg("rank"),
+      py::arg("world_size"), py::arg("threads"), py::arg("slots"), py::arg("packet_elements"), py::arg("token"),
+      py::arg("tls_ca"), py::arg("connect_deadline"), py::arg("operation_deadline"), py::arg("log_prefix"));
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
              py::arg("log_prefix"));
 

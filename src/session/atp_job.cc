@@ -20,11 +20,10 @@ ProtocolRules atp_rules() {
   rules.name = "atp";
   rules.version = wire::atp::version;
   rules.switches = true;
-  rules.check_packet = [](std::uint32_t elements) {
-    return elements > 0 && elements <= wire::atp::max_packet_elements
-               ? std::string()
-               : "packets of " + std::to_string(elements) + " elements are not possible: 1 to " +
-                     std::to_string(wire::atp::max_packet_elements);
+  rules.check_packet = [](std::uint32_t elements) -> std::string {
+    if (elements > 0 && elements <= wire::atp::max_packet_elements) return "";
+    return "packets of " + std::to_string(elements) + " elements are not possible: 1 to " +
+           std::to_string(wire::atp::max_packet_elements);
   };
   rules.check_placement = [](const Placement& placement) { return atp::check(config_of(placement)); };
   return rules;

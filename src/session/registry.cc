@@ -110,10 +110,11 @@ struct Registry::Impl {
     if (std::string error = config.rules.check_packet(request.packet_elements); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
-    if (!request.switch_address.empty() &&
-        (!config.rules.switches || request.switch_address.size() > longest_name || !printable(request.switch_address))) {
-      return refuse(Refusal::bad_parameters, config.rules.switches ? "the address of the rank's switch is none"
-                                                                   : config.rules.name + " has no switches of its own");
+    if (!config.rules.switches && !request.switch_address.empty()) {
+      return refuse(Refusal::bad_parameters, config.rules.name + " has no switches of its own");
+    }
+    if (request.switch_address.size() > longest_name || !printable(request.switch_address)) {
+      return refuse(Refusal::bad_parameters, "the address of the rank's switch is none");
     }
     if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
       return refuse(Refusal::bad_parameters, std::to_string(request.slots_fixed) +

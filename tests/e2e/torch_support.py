@@ -117,15 +117,17 @@ def _collect(ranks, deadline, on_line):
 class Switch:
     """`netsum switch`, for the length of a `with`."""
 
+    command = "switch"
+
     def __init__(self, *arguments):
         self.arguments = arguments
 
     def __enter__(self):
-        self.process = subprocess.Popen([NETSUM, "switch", "--listen", "127.0.0.1:0", *self.arguments], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([NETSUM, self.command, "--listen", "127.0.0.1:0", *self.arguments], stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("listening "):
-            raise AssertionError(f"the switch said {line!r}")
+            raise AssertionError(f"netsum {self.command} said {line!r}")
         self.address = line.split()[1]
         return self
 
@@ -139,6 +141,12 @@ class Switch:
             raise
         finally:
             self.process.stdout.close()
+
+
+class ParameterServer(Switch):
+    """`netsum ps`, likewise."""
+
+    command = "ps"
 
 
 def init(backend="netsum", seconds=30, **more):

@@ -3,7 +3,7 @@
 import unittest
 
 import torch_support
-from torch_support import Switch, init, run
+from torch_support import ParameterServer, Switch, init, run
 
 
 def train(group, rank, size, steps=6, hook=None, unused=False, accumulate=False, dtype=None):
@@ -118,6 +118,12 @@ class Training(unittest.TestCase):
     def test_equal_to_gloo_over_a_switch(self):
         with Switch() as switch:
             ranks = run("equal_to_gloo", 2, seconds=120, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})
+            self.assertEqual("switch", ranks[0].result)
+
+    def test_equal_to_gloo_over_atp(self):
+        with Switch("--pool-slots", "64") as switch, ParameterServer() as server:
+            ranks = run("equal_to_gloo", 2, seconds=120, environment={
+                "NETSUM_MODE": "force", "NETSUM_PROTOCOL": "atp", "NETSUM_PS": server.address, "NETSUM_SWITCH": switch.address})
             self.assertEqual("switch", ranks[0].result)
 
     def test_equal_to_gloo_without_a_switch_running(self):

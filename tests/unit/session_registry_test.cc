@@ -591,5 +591,44 @@ TEST(RegistryPlacement, ACircleOfSwitchesIsTheProtocolsToRefuse) {
   EXPECT_FALSE(registry.join_outcome(registry.join(request_at(0, 2, ""), Time{1s})));  // the name is free again
 }
 
+TEST(RegistryPlacement, AnAddressOfASwitchIsOneLineOfReasonableLength) {
+  RegistryConfig c = config();
+  c.rules.switches = true;
+  Registry registry(std::move(c));
+  for (const std::string& address : {std::string(256, 'a'), std::string("a\nb")}) {
+    const auto outcome = registry.join_outcome(registry.join(request_at(0, 2, address), Time{1s}));
+    ASSERT_TRUE(outcome);
+    EXPECT_EQ(Refusal::bad_parameters, outcome->refusal);
+  }
+}
+
+TEST(RegistryPlacement, ThePoolIsThatOfTheSmallestSwitchThatARankIsAt) {
+  RegistryConfig c = config();
+  c.rules.switches = true;
+  Registry registry(std::move(c));
+  std::uint64_t last = 0;
+  const std::pair<const char*, std::uint32_t> ranks[] = {{"a", 30}, {"b", 20}, {"", 0}, {"c", 40}};
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    JoinRequest r = request_at(rank, 4, ranks[rank].first);
+    r.pool_slots = ranks[rank].second;
+    last = registry.join(r, Time{1s});
+  }
+  EXPECT_EQ(20U, registry.join_outcome(last)->admission->placement.pool_slots);
+}
+
+// A server that waits for its switches before it answers does not take the ranks' silence meanwhile for death.
+TEST(RegistryPlacement, RanksCanBeHeardFromWhenTheyWereToldOfTheirAdmission) {
+  Registry registry(config());
+  JoinRequest r = request(0, 1);
+  const std::uint64_t ticket = registry.join(r, Time{10s});
+  const std::uint64_t epoch = registry.join_outcome(ticket)->admission->job_epoch;
+  registry.admission_told(epoch, Time{15s});
+  registry.admission_told(epoch + 1, Time{15s});  // nobody's
+  registry.on_timer(Time{17s});
+  EXPECT_TRUE(registry.jobs()[0].running);
+  registry.on_timer(Time{18s});
+  EXPECT_FALSE(registry.jobs()[0].running);
+}
+
 }  // namespace
 }  // namespace netsum::session

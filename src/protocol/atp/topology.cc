@@ -41,11 +41,10 @@ std::string check(const TopologyConfig& config) {
     }
   }
   const Topology topology(config);
-  const auto too_many = [](const std::vector<Topology::Child>& children, const std::string& who) {
-    return children.size() <= max_fan_in
-               ? std::string()
-               : who + " has " + std::to_string(children.size()) + " ranks and switches below it, and a bitmap has " +
-                     std::to_string(max_fan_in) + " bits: put switches in between";
+  const auto too_many = [](const std::vector<Topology::Child>& children, const std::string& who) -> std::string {
+    if (children.size() <= max_fan_in) return "";
+    return who + " has " + std::to_string(children.size()) + " ranks and switches below it, and a bitmap has " +
+           std::to_string(max_fan_in) + " bits: put switches in between";
   };
   for (std::uint32_t i = 0; i < switches; ++i) {
     if (auto error = too_many(topology.children(i), "switch " + std::to_string(i)); !error.empty()) return error;

@@ -22,7 +22,7 @@ from .settings import SettingError, Settings, from_environment, split_address
 
 MOST_RANKS = 256  # of one job at a switch
 REACH_SECONDS = 5.0
-SHARED_SETTINGS = ("mode", "switches", "job", "threads", "slots", "packet_elements")  # must be equal on all ranks
+SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "job", "threads", "slots", "packet_elements")  # must be equal on all ranks
 
 
 class Agreement:
@@ -97,6 +97,8 @@ def _plan(reports):
     first = reports[0]["settings"]
     for rank, report in enumerate(reports):
         for key in SHARED_SETTINGS:
+            if key == "switches" and first["protocol"] == "atp":
+                continue  # each rank names the switch of its own rack
             if report["settings"][key] != first[key]:
                 return {"error": f"ranks 0 and {rank} disagree about {key}: {first[key]!r} and {report['settings'][key]!r}; "
                                  "set the NETSUM_* variables alike on all ranks"}
@@ -195,7 +197,7 @@ def build(store, rank, size, timeout, make_gloo):
     debug_prefix = f"netsum[{rank}]: " if settings.log == "debug" else ""
 
     connection = shard = None
-    verdict, addresses = plan, settings.switches
+    verdict, addresses = plan, []
     if plan["path"] == "switch":
         verdict, addresses, connection, shard = _join(agreement, plan, settings, hostname, debug_prefix)
 
@@ -225,7 +227,8 @@ def _join(agreement, plan, settings, hostname, prefix):
     def judge(success):
         return lambda reports: _give_up(mode, words) if (words := _failures(reports)) else success(reports)
 
-    shard, addresses, token = None, settings.switches, settings.token
+    atp = settings.protocol == "atp"
+    shard, addresses, token = None, settings.servers if atp else settings.switches, settings.token
     if not addresses:
         report = {"host": hostname}
         if rank in plan["leaders"]:
@@ -240,21 +243,24 @@ def _join(agreement, plan, settings, hostname, prefix):
             return verdict, [], None, None
         addresses, token = verdict["addresses"], plan["token"]
 
-    report = {"host": hostname, "error": _reach(addresses, min(seconds, REACH_SECONDS))}
+    report = {"host": hostname, "error": _reach(addresses + (settings.switches if atp else []), min(seconds, REACH_SECONDS))}
     verdict = agreement.round("reach", report, judge(lambda _: {"path": "switch"}))
     if verdict["path"] != "switch":
         return verdict, [], None, None
 
     connection, report = None, {"host": hostname}
     try:
-        connection = _C.connect(aggregators=addresses, job=plan["job"], rank=rank, world_size=size, threads=settings.threads,
+        connection = _C.connect(protocol=settings.protocol, aggregators=addresses,
+                                switch_address="".join(settings.switches) if atp else "", job=plan["job"], rank=rank, world_size=size, threads=settings.threads,
                                 slots=settings.slots, packet_elements=settings.packet_elements, token=token,
-                                tls_ca=settings.tls_ca if settings.switches else "",
+                                tls_ca=settings.tls_ca if atp or settings.switches else "",
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)
     except RuntimeError as error:
         report.update(error=str(error), code=getattr(error, "code", ""))
-    if settings.switches:
+    if atp:
+        why = f"ATP with parameter servers {', '.join(addresses)}, NETSUM_MODE={mode}"
+    elif settings.switches:
         why = f"at {', '.join(addresses)}, NETSUM_MODE={mode}"
     else:
         where = ", ".join(f"{a} inside rank {r}" for a, r in zip(addresses, plan["leaders"]))

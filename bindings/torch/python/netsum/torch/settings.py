@@ -6,7 +6,8 @@ from typing import List
 
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
-KNOWN = ("NETSUM_MODE", "NETSUM_SWITCH", "NETSUM_JOB", "NETSUM_THREADS", "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS",
+PROTOCOLS = ("switchml", "atp")
+KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_JOB", "NETSUM_THREADS", "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS",
          "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
 
 
@@ -17,6 +18,8 @@ class SettingError(ValueError):
 @dataclass
 class Settings:
     mode: str = "probe"
+    protocol: str = "switchml"
+    servers: List[str] = field(default_factory=list)
     switches: List[str] = field(default_factory=list)
     job: str = ""
     threads: int = 1
@@ -49,21 +52,34 @@ def _number(name, default, lowest, highest, kind=int):
     return value
 
 
-def split_address(address):
+def split_address(address, name="NETSUM_SWITCH"):
     """("host", port) of "host:port" or "[v6]:port"."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise SettingError(f"NETSUM_SWITCH: {address!r} is not HOST:PORT")
+        raise SettingError(f"{name}: {address!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+def _addresses(name):
+    addresses = [a.strip() for a in os.environ.get(name, "").split(",") if a.strip()]
+    for address in addresses:
+        split_address(address, name)
+    return addresses
 
 
 def from_environment():
     settings = Settings()
     settings.mode = _choice("NETSUM_MODE", settings.mode, MODES)
     settings.log = _choice("NETSUM_LOG", settings.log, LOG_LEVELS)
-    settings.switches = [a.strip() for a in os.environ.get("NETSUM_SWITCH", "").split(",") if a.strip()]
-    for address in settings.switches:
-        split_address(address)
+    settings.protocol = _choice("NETSUM_PROTOCOL", settings.protocol, PROTOCOLS)
+    settings.switches = _addresses("NETSUM_SWITCH")
+    settings.servers = _addresses("NETSUM_PS")
+    if settings.protocol == "atp" and not settings.servers and settings.mode != "off":
+        raise SettingError("NETSUM_PROTOCOL=atp needs NETSUM_PS=HOST:PORT[,...]: the ranks join at their parameter servers")
+    if settings.protocol == "atp" and len(settings.switches) > 1:
+        raise SettingError("NETSUM_SWITCH: with NETSUM_PROTOCOL=atp it is the one switch that this rank is at")
+    if settings.protocol != "atp" and settings.servers:
+        raise SettingError("NETSUM_PS goes with NETSUM_PROTOCOL=atp")
     settings.job = os.environ.get("NETSUM_JOB", "")
     settings.threads = _number("NETSUM_THREADS", settings.threads, 1, 64)
     settings.slots = _number("NETSUM_SLOTS", settings.slots, 0, 1 << 20)
