@@ -67,7 +67,7 @@ struct Server::Entry {
   std::uint64_t sequence = 0;
   std::uint32_t signature = 0, index = 0;
   std::uint16_t elements = 0;
-  bool wide = false, overflow = false, ecn = false, collision = false, integers = false, as_floats = false;
+  bool wide = false, overflow = false, ecn = false, collision = false, as_floats = false;
   Ranks seen{};
   Ranks float_seen{};
   std::uint32_t buffer = no_buffer;
@@ -156,8 +156,8 @@ void Server::append_state(std::vector<std::byte>& out) const {
       append_bytes(out, entry.state);
       if (entry.state == Entry::State::unused) continue;
       append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.wide, entry.overflow, entry.ecn,
-                   entry.collision, entry.integers, entry.as_floats, entry.seen.words(), entry.float_seen.words(),
-                   entry.buffer, entry.other_rank, entry.other_signature, entry.first_rank, entry.result_bytes);
+                   entry.collision, entry.as_floats, entry.seen.words(), entry.float_seen.words(), entry.buffer,
+                   entry.other_rank, entry.other_signature, entry.first_rank, entry.result_bytes);
       const std::byte* const payload = job->memory_of(entry) + payload_at;
       const bool wide = entry.wide && entry.state == Entry::State::collecting;
       out.insert(out.end(), payload,
@@ -310,7 +310,6 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   entry.elements = sum.elements;
   entry.wide = sum.wide;
   entry.overflow = sum.overflow;
-  entry.integers |= common.integers;
   entry.seen = entry.seen.united(*ranks);
   if (*ranks == job->all && !single) {
     ++counters.added_complete;
