@@ -21,6 +21,8 @@ class PsCommand final : public Command {
           "Addresses of switches that are not next to this server, and of the switch that is next for each");
     s.add("indexing", options_.indexing, "HOW",
           "How chunks find slots: rehash, hash (for ever the first), or linear (sequence number modulo slots)");
+    s.add("parts", options_.parts, "N",
+          "For comparison: each of at most N jobs has a part of the slots for itself; 0: all share all");
     s.add("overflow", options_.overflow, "HOW",
           "exact, or saturating as in the paper: then results may depend on the order of arrival");
     s.add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");

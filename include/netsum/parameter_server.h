@@ -19,7 +19,10 @@ struct ParameterServerOptions {
   bool pin_threads = false;
   std::map<std::string, std::string> switch_parents;  // of switches that are not next to this server: the next one
   std::string indexing = "rehash";  // of chunks to the switches' slots: rehash, hash or linear (ATP §3.6, §5.4.2)
-  std::string overflow = "exact";   // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
+  // Comparison: not 0 divides the slots of each switch among so many jobs, one part each, in place of sharing them one by
+  // one.
+  std::uint32_t parts = 0;
+  std::string overflow = "exact";  // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
   std::string token;  // shared secret that every worker must show, and that is shown to the switches; empty: none
   std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
   std::string tls_ca;                         // PEM file: the switches' control channels are TLS

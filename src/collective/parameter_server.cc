@@ -232,6 +232,7 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   server.tls_key = options.tls_key;
   server.registry.rules = session::atp_rules();
   server.registry.switch_parents = options.switch_parents;
+  server.registry.parts = options.parts;
   server.registry.indexing = static_cast<std::uint32_t>(impl_->settings.indexing);
   server.registry.lanes = options.threads;
   server.registry.slots = options.slots;

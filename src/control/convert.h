@@ -47,6 +47,8 @@ inline void to_proto(const session::Placement& placement, proto::Placement& out)
   for (const std::uint32_t at : placement.switch_of_rank) out.add_switch_of_rank(at);
   out.set_pool_slots(placement.pool_slots);
   out.set_indexing(placement.indexing);
+  out.set_part(placement.part);
+  out.set_parts(placement.parts);
 }
 
 inline session::Placement from_proto(const proto::Placement& in) {
@@ -54,7 +56,9 @@ inline session::Placement from_proto(const proto::Placement& in) {
           {in.parent_of_switch().begin(), in.parent_of_switch().end()},
           {in.switch_of_rank().begin(), in.switch_of_rank().end()},
           in.pool_slots(),
-          in.indexing()};
+          in.indexing(),
+          in.part(),
+          in.parts()};
 }
 
 inline void to_proto(const session::Installation& installation, proto::Installation& out) {

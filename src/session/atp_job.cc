@@ -42,7 +42,7 @@ atp::ServerJobConfig server_job(const StartJob& start, std::size_t lane, const A
   config.packet_elements = admission.packet_elements;
   config.window = admission.slots;
   config.switch_slots = std::max(1U, admission.placement.pool_slots);
-  config.indexing = settings.indexing;
+  config.indexing = admission.placement.parts != 0 ? atp::Indexing::partition : settings.indexing;
   config.overflow = settings.overflow;
   config.topology = topology_of(admission.placement);
   for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
@@ -129,6 +129,11 @@ atp::WorkerConfig worker_config(const Admission& admission, std::uint32_t rank, 
   config.path = topology_of(admission.placement).path(rank);
   config.indexing = settings.indexing;
   config.switch_slots = std::max(1U, admission.placement.pool_slots);
+  if (const Placement& placement = admission.placement; placement.parts != 0) {
+    config.indexing = atp::Indexing::partition;
+    config.partition_count = std::max(1U, placement.pool_slots / placement.parts);
+    config.partition_first = placement.part * config.partition_count;
+  }
   return config;
 }
 

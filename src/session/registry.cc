@@ -36,7 +36,7 @@ enum class Phase : std::uint8_t { joining, running, failed };
 struct Job {
   Phase phase = Phase::joining;
   std::map<std::uint32_t, Rank> ranks;
-  std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
+  std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0, part = 0;
   std::uint64_t epoch = 0;
   RankSet joined, left;
   Time since{};
@@ -150,6 +150,7 @@ struct Registry::Impl {
   [[nodiscard]] Placement place(const Job& job) const {
     Placement placement;
     placement.indexing = config.indexing;
+    placement.parts = config.parts;
     std::map<std::string, std::uint32_t> known;
     const std::function<std::uint32_t(const std::string&)> index_of = [&](const std::string& address) {
       if (address.empty()) return Placement::at_server;
@@ -183,6 +184,19 @@ struct Registry::Impl {
       slots = std::bit_ceil(std::clamp(slots, least_slots, most_slots));
     }
     Placement placement = place(job);
+    if (config.parts != 0) {
+      std::set<std::uint32_t> taken;
+      for (const auto& [other, each] : jobs) {
+        if (each.phase == Phase::running) taken.insert(each.part);
+      }
+      while (taken.contains(placement.part)) ++placement.part;
+      if (placement.part >= config.parts) {
+        return refuse_all(
+            name, Refusal::no_slots,
+            "job '" + name + "': all " + std::to_string(config.parts) + " parts of the switches' slots are other jobs'");
+      }
+      job.part = placement.part;
+    }
     if (const std::string error = config.rules.check_placement(placement); !error.empty()) {
       return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
     }

@@ -53,6 +53,12 @@ struct Chunk {
   Time told{};  // when they were named
 };
 
+// Who has slots of its own has no more under way than these hold, as in SwitchML: nothing of it collides.
+std::uint32_t most_under_way(const WorkerConfig& config) {
+  if (config.indexing != Indexing::partition) return config.window;
+  return std::clamp(config.partition_count, 1U, config.window);
+}
+
 }  // namespace
 
 struct Worker::Impl {
@@ -61,7 +67,8 @@ struct Worker::Impl {
         codec(c.rank, c.world_size, c.packet_elements),
         shares(c.lane, c.lanes),
         indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
-        window(c.congestion_control, c.window, wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
+        window(c.congestion_control, most_under_way(c),
+               wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         chunks(c.window),
         asked(c.window, none_asked),
