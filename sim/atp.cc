@@ -22,7 +22,7 @@ using wire::atp::Common;
 using wire::atp::Type;
 
 // Offsets of docs/protocol-atp.md.
-constexpr std::size_t checksum_bytes = 4, job_epoch_bytes = 8, reserved_byte = 39;
+constexpr std::size_t job_epoch_bytes = 8, reserved_byte = 39;
 
 constexpr std::size_t parse_errors = static_cast<std::size_t>(ParseError::field) + 1;
 constexpr std::size_t long_queue = 48;  // datagrams at once: a queue that marks
@@ -308,11 +308,7 @@ class AtpWorker final : public WorkerLane {
   [[nodiscard]] std::optional<session::Stall> oldest_stall() const override {
     const auto stall = worker_.oldest_stall();
     if (!stall) return std::nullopt;
-    RankSet missing;
-    stall->missing.for_each([&](std::uint32_t rank) {
-      if (rank < max_world_size) missing.insert(rank);
-    });
-    return session::Stall{0, stall->operation, stall->chunk, missing, stall->told};
+    return session::Stall{0, stall->operation, stall->chunk, stall->missing, stall->told};
   }
 
   void check() const override {

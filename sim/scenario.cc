@@ -171,17 +171,28 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   return job;
 }
 
+constexpr std::uint32_t rack_ranks = 32;  // at most, below one switch
+constexpr std::uint32_t small_job = 24;   // ranks that may stand anywhere
+
 // ATP: a tree of switches, slots that rarely suffice, and where everybody stands.
 void draw_switches(Scenario& scenario) {
   Random random(derive(scenario.seed, Label::switches));
-  const std::uint64_t racks = random.between(1, 4);
-  const bool second_level = random.chance(0.5);
+  std::uint64_t racks = random.between(1, 4);
+  bool second_level = random.chance(0.5);
+  // A switch has at most 32 below it, and so has the parameter server: large jobs fill racks evenly, under a second level.
+  std::uint32_t largest = 0;
+  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
+  const bool large = largest > small_job;
+  if (large) {
+    racks = (largest + rack_ranks - 1) / rack_ranks;
+    second_level = true;
+  }
   for (std::uint64_t i = 0; i < racks; ++i) scenario.parent_of_switch.push_back(UINT32_MAX);
   if (second_level) {
     const auto top = static_cast<std::uint32_t>(racks);
     scenario.parent_of_switch.push_back(UINT32_MAX);
     for (std::uint32_t i = 0; i < top; ++i) {
-      if (random.chance(0.8)) scenario.parent_of_switch[i] = top;
+      if (large || random.chance(0.8)) scenario.parent_of_switch[i] = top;
     }
   }
   std::uint32_t need = 0;
@@ -199,6 +210,10 @@ void draw_switches(Scenario& scenario) {
     scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
     const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());
     for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
+      if (large) {
+        job.switch_of_rank.push_back(rank % static_cast<std::uint32_t>(racks));
+        continue;
+      }
       // Few at the parameter server itself: its bitmap is as long as a switch's.
       const bool at_server = rank < 4 && place.chance(0.1);
       job.switch_of_rank.push_back(at_server ? UINT32_MAX : static_cast<std::uint32_t>((place.below(all) + rank) % all));

@@ -196,7 +196,9 @@ class Worker final : public WorkerLane {
   [[nodiscard]] std::optional<session::Stall> oldest_stall() const override {
     const auto stall = worker_.oldest_stall();
     if (!stall) return std::nullopt;
-    return session::Stall{0, stall->operation, stall->chunk, stall->missing, stall->told};
+    RankSet missing;
+    stall->missing.for_each([&](std::uint32_t rank) { missing.insert(rank); });
+    return session::Stall{0, stall->operation, stall->chunk, missing, stall->told};
   }
 
   void check() const override {

@@ -89,11 +89,12 @@ void WorkerHost::join() {
       request.endpoints.push_back(own_endpoint(i * scenario_.lanes + lane));
     }
     if (!plan().switch_of_rank.empty()) {
-      // Another life may be in another rack (ATP §A.3).
+      // Another life may be in another rack (ATP §A.3), where one more rank still fits.
       const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
+      const std::uint32_t moved = plan().workers + all < 32 ? place_.life : 0;
       const std::uint32_t at = plan().switch_of_rank[place_.rank];
       request.pool_slots = scenario_.pool_slots;
-      if (at != session::Placement::at_server) request.switch_address = std::to_string((at + place_.life) % all);
+      if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);
     }
     sites_[i].join = next_call_++;
     surroundings_.call(id(), i, {sites_[i].join, id(), JoinCall{request}});

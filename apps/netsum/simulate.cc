@@ -117,7 +117,8 @@ class SimulateCommand final : public Command {
     }
     const auto profile = sim::profile_of(faults_);
     if (!profile) throw UsageError("--faults is none, lossy, crash or chaos, not '" + faults_ + "'");
-    const Span workers = parse_span("workers", workers_, 1, 256), jobs = parse_span("jobs", jobs_, 1, 64);
+    const Span workers = parse_span("workers", workers_, 1, sim::make_protocol(protocol_)->rules().max_world_size),
+               jobs = parse_span("jobs", jobs_, 1, 64);
     span_ = parse_span("seeds", seeds_, 0, UINT64_MAX / 2);
     if (span_.to - span_.from >= 100'000'000) throw UsageError("--seeds " + seeds_ + " are more than 100,000,000 at once");
     simulation_.protocol = protocol_;

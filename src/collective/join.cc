@@ -52,19 +52,19 @@ struct Site {
 void check(const Options& options) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   if (options.aggregators.empty()) throw bad("no aggregator is named");
-  if (options.world_size == 0 || options.world_size > max_world_size) {
-    throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " +
-              std::to_string(max_world_size));
-  }
-  if (options.rank >= options.world_size) {
-    throw bad("rank " + std::to_string(options.rank) + " is not below the world size " + std::to_string(options.world_size));
-  }
   if (options.protocol != "switchml" && options.protocol != "atp") {
     throw bad("the protocol is switchml or atp, not '" + options.protocol + "'");
   }
   const bool atp = options.protocol == "atp";
   if (!atp && !options.switch_address.empty()) throw bad("switchml has no switches beside its aggregators");
   const session::ProtocolRules rules = atp ? session::atp_rules() : session::switchml_rules();
+  if (options.world_size == 0 || options.world_size > rules.max_world_size) {
+    throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " +
+              std::to_string(rules.max_world_size));
+  }
+  if (options.rank >= options.world_size) {
+    throw bad("rank " + std::to_string(options.rank) + " is not below the world size " + std::to_string(options.world_size));
+  }
   if (options.packet_elements != 0) {
     if (const std::string error = rules.check_packet(options.packet_elements); !error.empty()) throw bad(error);
   }

@@ -21,7 +21,6 @@ namespace {
 
 using telemetry::Counters;
 
-constexpr std::size_t stalled_shown = 8;
 constexpr std::chrono::milliseconds farewell{300};  // as Aggregator's
 constexpr std::chrono::milliseconds switch_deadline{400};
 

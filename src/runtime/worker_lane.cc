@@ -35,9 +35,7 @@ class Lane final : public WorkerLane {
     const auto stall = worker_.oldest_stall();
     if (!stall) return std::nullopt;
     ChunkStall out{stall->operation, stall->chunk, {}, stall->told};
-    stall->missing.for_each([&](std::uint32_t rank) {
-      if (rank < max_world_size) out.missing.insert(rank);
-    });
+    stall->missing.for_each([&](std::uint32_t rank) { out.missing.insert(rank); });
     return out;
   }
 

@@ -19,6 +19,7 @@ ProtocolRules atp_rules() {
   ProtocolRules rules;
   rules.name = "atp";
   rules.version = wire::atp::version;
+  rules.max_world_size = wire::atp::max_workers;
   rules.switches = true;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
     if (elements > 0 && elements <= wire::atp::max_packet_elements) return "";

@@ -8,6 +8,7 @@ ProtocolRules switchml_rules() {
   ProtocolRules rules;
   rules.name = "switchml";
   rules.version = wire::switchml_version;
+  rules.max_world_size = wire::switchml_max_workers;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
     if (elements == 64 || elements == 128 ||
         (elements > 0 && elements % wire::block_elements == 0 && elements <= wire::max_packet_elements)) {

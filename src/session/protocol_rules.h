@@ -46,6 +46,7 @@ struct Installation {
 struct ProtocolRules {
   std::string name;  // as in JoinRequest
   std::uint32_t version = 0;
+  std::uint32_t max_world_size = 0;
   bool switches = false;  // ranks name the switch that they are at
   // Each empty, or why a job cannot have this.
   std::function<std::string(std::uint32_t packet_elements)> check_packet;

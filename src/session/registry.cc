@@ -99,9 +99,9 @@ struct Registry::Impl {
       return refuse(Refusal::bad_parameters, "a job's name has at most " + std::to_string(longest_name) +
                                                  " bytes, and no line breaks or other control characters");
     }
-    if (request.world_size == 0 || request.world_size > max_world_size) {
+    if (request.world_size == 0 || request.world_size > config.rules.max_world_size) {
       return refuse(Refusal::bad_parameters, "world size " + std::to_string(request.world_size) + " is not between 1 and " +
-                                                 std::to_string(max_world_size));
+                                                 std::to_string(config.rules.max_world_size));
     }
     if (request.rank >= request.world_size) {
       return refuse(Refusal::bad_parameters, "rank " + std::to_string(request.rank) + " is not below the world size " +

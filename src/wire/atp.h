@@ -16,10 +16,10 @@ inline constexpr std::uint8_t version = 0xa1;
 inline constexpr std::size_t common_bytes = 40;
 inline constexpr std::uint32_t max_levels = 4;   // of aggregation, the parameter server included
 inline constexpr std::uint32_t max_fan_in = 32;  // of one level: the bits of a bitmap
-inline constexpr std::uint32_t max_workers = 1024;
+inline constexpr std::uint32_t max_workers = max_world_size;
 inline constexpr std::uint32_t max_packet_elements = 10880;  // as wide sums, 65340 bytes: below UDP's limit over IPv6
 
-using Ranks = BasicRankSet<max_workers>;
+using Ranks = RankSet;
 
 enum class Type : std::uint8_t {
   gradient = 1,   // up: one rank's values, or the sum of several

@@ -115,7 +115,7 @@ ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common,
          load_le<std::uint32_t>(p + at_chunk),
          load_le<std::uint16_t>(p + at_waiting_slot),
          round == 1,
-         RankSet::from_words(words)};
+         SwitchmlRanks::from_words(words)};
   return ParseError::none;
 }
 

@@ -13,6 +13,8 @@
 namespace netsum::wire {
 
 inline constexpr std::uint8_t switchml_version = 1;
+inline constexpr std::uint32_t switchml_max_workers = 256;
+using SwitchmlRanks = BasicRankSet<switchml_max_workers>;
 inline constexpr std::size_t common_bytes = 20;
 inline constexpr std::size_t chunk_header_bytes = 48;  // with the common part
 inline constexpr std::uint32_t block_elements = 256;   // elements that share one exponent (the same for every packet length)
@@ -79,7 +81,7 @@ struct WaitingPacket {
   std::uint32_t chunk;
   std::uint16_t slot;
   bool exponent_round;
-  RankSet missing;
+  SwitchmlRanks missing;
 };
 inline constexpr std::size_t waiting_bytes = common_bytes + 48;
 

@@ -41,7 +41,8 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   switch (common.type) {
     case wire::Type::waiting:
       packet.resize(wire::waiting_bytes);
-      wire::write_waiting(packet, {common, header.operation, header.chunk, header.slot, header.masks, RankSet::first(2)});
+      wire::write_waiting(
+          packet, {common, header.operation, header.chunk, header.slot, header.masks, wire::SwitchmlRanks::first(2)});
       break;
     case wire::Type::mismatch:
       packet.resize(wire::mismatch_bytes);

@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "stream/chunk_codec.h"
 #include "stream/stripes.h"
+#include "stream/tensor.h"
 #include "support/float_oracle.h"
 
 namespace {

@@ -164,10 +164,16 @@ class CheckedRegistry {
   }
 
   std::uint64_t random_ = 0;
-  session::Registry registry_{{lanes, slots, max_jobs, heartbeat_timeout, join_timeout, [this] {
-                                 // Often the same: an epoch that was issued must not come again.
-                                 return ++random_ / 3 * 0x9e3779b97f4a7c15;
-                               }}};
+  session::Registry registry_{[this] {
+    session::RegistryConfig config;
+    config.lanes = lanes;
+    config.slots = slots;
+    config.max_jobs = max_jobs;
+    config.heartbeat_timeout = heartbeat_timeout;
+    config.join_timeout = join_timeout;
+    config.random = [this] { return ++random_ / 3 * 0x9e3779b97f4a7c15; };  // often the same: none must come again
+    return config;
+  }()};
   Time now_{};
   std::map<std::uint64_t, Started> started_;
   std::set<std::uint64_t> running_;

@@ -306,7 +306,7 @@ TEST_F(WorkerTest, AResultOfTheOtherRoundIsNotTaken) {
 
 // "Have yours, waiting for rank 2."
 std::vector<std::byte> waiting_for_rank_2(const wire::ChunkHeader& header, bool exponent_round = false) {
-  RankSet missing;
+  wire::SwitchmlRanks missing;
   missing.insert(2);
   std::vector<std::byte> packet(wire::waiting_bytes);
   wire::write_waiting(

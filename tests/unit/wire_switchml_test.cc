@@ -197,7 +197,7 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
   };
   std::vector<std::byte> packet(waiting_bytes);
   WaitingPacket waiting{};
-  write_waiting(packet, {{Type::waiting, 0, 5, 6}, 7, 8, 9, true, RankSet::first(3)});
+  write_waiting(packet, {{Type::waiting, 0, 5, 6}, 7, 8, 9, true, SwitchmlRanks::first(3)});
   ASSERT_EQ(ParseError::none, parse_common(packet, read));
   EXPECT_EQ(ParseError::field, parse_waiting(altered(packet, 34), read, waiting));  // neither values nor exponents
   EXPECT_EQ(ParseError::field, parse_waiting(altered(packet, 35), read, waiting));  // reserved
@@ -225,7 +225,7 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
 
 TEST(WireSwitchml, OtherPacketsReadBack) {
   const Common from_switch{Type::waiting, 0, 5, 6};
-  RankSet missing;
+  SwitchmlRanks missing;
   missing.insert(0);
   missing.insert(255);
   std::vector<std::byte> packet(waiting_bytes);

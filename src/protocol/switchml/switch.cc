@@ -51,8 +51,8 @@ struct Switch::SlotState {
   std::uint32_t arrived = 0;
   std::uint8_t first_rank = 0, other_rank = 0;  // mismatch: who came first, and who came with another call
   std::uint32_t other_signature = 0;
-  RankSet seen{};
-  RankSet told{};  // have had "have yours" or "mismatch" since told_since
+  wire::SwitchmlRanks seen{};
+  wire::SwitchmlRanks told{};  // have had "have yours" or "mismatch" since told_since
   Time told_since{};
   std::uint64_t sent_in_batch = 0;                // the batch in which the memory was last lent to the sink
   std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once complete
@@ -308,7 +308,7 @@ void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, 
                                  .elements = slot.elements,
                                  .ahead_operation = slot.ahead_operation,
                                  .ahead_chunk = slot.ahead_chunk};
-  NETSUM_CHECK(slot.seen == RankSet::first(static_cast<std::uint32_t>(job.endpoints.size())));
+  NETSUM_CHECK(slot.seen == wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size())));
   const std::size_t before = wire::chunk_header_bytes + wire::padded_exponents(slot.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
   slot.result_bytes = static_cast<std::uint32_t>(wire::chunk_packet_bytes(header));
@@ -338,7 +338,8 @@ void Switch::answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, const 
   if (!may_tell(slot, rank, now)) return void(++job.counters.repeats_silent);
   ++job.counters.repeats_waiting;
   const wire::Common common{wire::Type::waiting, 0, job.config.epoch, job.folded_epochs};
-  const RankSet missing = RankSet::first(static_cast<std::uint32_t>(job.endpoints.size())).minus(slot.seen);
+  const wire::SwitchmlRanks missing =
+      wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size())).minus(slot.seen);
   wire::write_waiting(sink.datagram(job.endpoints[rank], wire::waiting_bytes),
                       {common, slot.operation, slot.chunk, header.slot, !slot.values, missing});
 }
@@ -383,7 +384,7 @@ std::vector<StalledChunk> Switch::stalled(std::uint64_t epoch, std::size_t most)
   const auto found = jobs_.find(epoch);
   if (found == jobs_.end()) return chunks;
   const Job& job = *found->second;
-  const RankSet all = RankSet::first(static_cast<std::uint32_t>(job.endpoints.size()));
+  const wire::SwitchmlRanks all = wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size()));
   for (std::size_t i = 0; i < job.slots.size(); ++i) {
     const SlotState& slot = job.slots[i];
     if (slot.used && !slot.complete) {

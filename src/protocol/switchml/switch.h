@@ -55,7 +55,7 @@ struct StalledChunk {
   std::uint64_t operation;
   std::uint32_t chunk;
   std::uint32_t slot;
-  RankSet missing;
+  wire::SwitchmlRanks missing;
 };
 
 class Switch {

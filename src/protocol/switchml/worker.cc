@@ -51,7 +51,7 @@ struct Slot {
   Time sent{}, deadline = never;
   std::uint32_t transmissions = 0;
   bool held = false;  // the switch has our contribution and waits for others
-  RankSet missing;
+  wire::SwitchmlRanks missing;
   Time told{};  // when the switch named them
 };
 

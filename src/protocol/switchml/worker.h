@@ -57,8 +57,8 @@ struct WorkerFailure {
 struct WorkerStall {
   std::uint64_t operation;
   std::uint32_t chunk;
-  RankSet missing;  // as the switch last said; empty if it has not answered
-  Time told{};      // when it said so
+  wire::SwitchmlRanks missing;  // as the switch last said; empty if it has not answered
+  Time told{};                  // when it said so
 };
 
 class Worker {
