@@ -24,19 +24,18 @@ using wire::atp::Type;
 // Offsets of docs/protocol-atp.md.
 constexpr std::size_t job_epoch_bytes = 8, reserved_byte = 39;
 
-constexpr std::size_t parse_errors = static_cast<std::size_t>(ParseError::field) + 1;
 constexpr std::size_t long_queue = 48;  // datagrams at once: a queue that marks
 
 struct alignas(64) CacheLine {
   std::byte bytes[64];
 };
 
-std::uint64_t sum(const std::uint64_t (&values)[8]) {
+std::uint64_t sum(const std::uint64_t (&values)[wire::parse_error_kinds]) {
   return std::accumulate(std::begin(values), std::end(values), std::uint64_t{0});
 }
 
-void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[8]) {
-  for (std::size_t i = 1; i < parse_errors; ++i) {
+void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
+  for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
     // Lengths of gradients count with their job, as "shape".
     if (where != "worker" && i == static_cast<std::size_t>(ParseError::length)) continue;
     tally.events[where + "_malformed_" + wire::to_string(static_cast<ParseError>(i))] += malformed[i];

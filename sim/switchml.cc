@@ -21,9 +21,7 @@ using switchml::WorkerCounters;
 // Offsets of docs/protocol-switchml.md.
 constexpr std::size_t reserved_byte = 3, checksum_bytes = 4, job_epoch_bytes = 8, exponents_byte = 46;
 
-constexpr std::size_t parse_errors = static_cast<std::size_t>(wire::ParseError::field) + 1;
-
-std::uint64_t sum(const std::uint64_t (&values)[8]) {
+std::uint64_t sum(const std::uint64_t (&values)[wire::parse_error_kinds]) {
   return std::accumulate(std::begin(values), std::end(values), std::uint64_t{0});
 }
 
@@ -32,8 +30,8 @@ std::uint64_t accounted(const JobCounters& c) {
          c.dropped_mismatch + c.dropped_rank + c.dropped_rank_epoch + c.dropped_source + c.dropped_slot + c.dropped_shape;
 }
 
-void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[8]) {
-  for (std::size_t i = 1; i < parse_errors; ++i) {
+void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
+  for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
     if (where == "switch" && i == static_cast<std::size_t>(wire::ParseError::length))
       continue;  // it takes probes of any length
     tally.events[where + "_malformed_" + wire::to_string(static_cast<wire::ParseError>(i))] += malformed[i];

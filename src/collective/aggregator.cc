@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective/counters.h"
 #include "collective/data_sockets.h"
 #include "control/server.h"
 #include "runtime/switch_lane.h"
@@ -21,6 +22,7 @@
 namespace netsum {
 namespace {
 
+using collective::add;
 using runtime::SwitchLane;
 using telemetry::Counters;
 
@@ -86,32 +88,16 @@ Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch
     reclaimed = a.reclaimed;
     pool_in_use = atp->slots_in_use();
   }
-  Counters counters = {{"packets_received", t.packets_received},
-                       {"packets_sent", t.packets_sent},
-                       {"wire_bytes_received", t.wire_bytes_received},
-                       {"wire_bytes_sent", t.wire_bytes_sent},
-                       {"dropped_injected", t.dropped_injected},
-                       {"send_failures", t.send_failures},
-                       {"truncated", t.truncated},
-                       {"probes", s.probes},
-                       {"dropped_unknown_job", s.unknown_job},
-                       {"unknown_job_replies", s.unknown_job_replies},
-                       {"dropped_unexpected_type", s.unexpected_type},
-                       {"pool_slots_in_use", pool_in_use},
-                       {"pool_slots_reclaimed", reclaimed}};
-  for (std::uint8_t i = 1; i <= static_cast<std::uint8_t>(wire::ParseError::field); ++i) {
-    counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)),
-                          s.malformed[i]);
-  }
+  Counters counters = collective::counters_of(t);
+  const Counters more = {{"probes", s.probes},
+                         {"dropped_unknown_job", s.unknown_job},
+                         {"unknown_job_replies", s.unknown_job_replies},
+                         {"dropped_unexpected_type", s.unexpected_type},
+                         {"pool_slots_in_use", pool_in_use},
+                         {"pool_slots_reclaimed", reclaimed}};
+  counters.insert(counters.end(), more.begin(), more.end());
+  collective::append_malformed(counters, s.malformed);
   return counters;
-}
-
-void add(Counters& sum, const Counters& more) {
-  if (sum.empty()) {
-    sum = more;
-    return;
-  }
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i].second += more[i].second;
 }
 
 }  // namespace

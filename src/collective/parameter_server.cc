@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective/counters.h"
 #include "collective/data_sockets.h"
 #include "control/server.h"
 #include "runtime/server_lane.h"
@@ -19,6 +20,7 @@
 namespace netsum {
 namespace {
 
+using collective::add;
 using telemetry::Counters;
 
 constexpr std::chrono::milliseconds farewell{300};  // as Aggregator's
@@ -50,29 +52,13 @@ Counters counters_of(const atp::ServerJobCounters& c, std::uint32_t incomplete) 
 }
 
 Counters counters_of(const atp::ServerCounters& s, const transport::Counters& t) {
-  Counters counters = {{"packets_received", t.packets_received},
-                       {"packets_sent", t.packets_sent},
-                       {"wire_bytes_received", t.wire_bytes_received},
-                       {"wire_bytes_sent", t.wire_bytes_sent},
-                       {"dropped_injected", t.dropped_injected},
-                       {"send_failures", t.send_failures},
-                       {"truncated", t.truncated},
-                       {"dropped_unknown_job", s.unknown_job},
-                       {"unknown_job_replies", s.unknown_job_replies},
-                       {"dropped_unexpected_type", s.unexpected_type}};
-  for (std::uint8_t i = 1; i <= static_cast<std::uint8_t>(wire::ParseError::field); ++i) {
-    counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)),
-                          s.malformed[i]);
-  }
+  Counters counters = collective::counters_of(t);
+  const Counters more = {{"dropped_unknown_job", s.unknown_job},
+                         {"unknown_job_replies", s.unknown_job_replies},
+                         {"dropped_unexpected_type", s.unexpected_type}};
+  counters.insert(counters.end(), more.begin(), more.end());
+  collective::append_malformed(counters, s.malformed);
   return counters;
-}
-
-void add(Counters& sum, const Counters& more) {
-  if (sum.empty()) {
-    sum = more;
-    return;
-  }
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i].second += more[i].second;
 }
 
 session::AtpSettings settings_of(const ParameterServerOptions& options) {

@@ -39,8 +39,8 @@ struct Client::Impl {
     const std::string at = "aggregator " + options.address;
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
-        throw Error(ErrorCode::unreachable, at + " is not reachable: " + status.error_message() +
-                                                ": is `netsum switch` running there, and the port open?");
+        throw Error(ErrorCode::unreachable,
+                    at + " is not reachable: " + status.error_message() + ": is netsum running there, and the port open?");
       case grpc::StatusCode::DEADLINE_EXCEEDED:
         throw Error(ErrorCode::deadline, at + ": " + status.error_message());
       case grpc::StatusCode::INTERNAL:
@@ -85,7 +85,7 @@ Hello Client::hello(std::chrono::milliseconds deadline) {
     throw Error(ErrorCode::unreachable, "aggregator " + impl_->options.address + " was not reachable within " +
                                             std::to_string(deadline.count()) + " ms" +
                                             (ca.empty() ? " without TLS" : " over TLS with the CA " + ca) +
-                                            ": is `netsum switch` running there, and the port open?");
+                                            ": is netsum running there, and the port open?");
   }
   impl_->check(status);
   Hello hello;

@@ -40,7 +40,7 @@ inline const Endpoint atp_server = endpoint_of(255);
          c.direct_passed + c.mismatch_passed + c.parameters + c.asks + c.dones + c.dropped_source + c.dropped_rank_epoch +
          c.dropped_shape;
 }
-[[nodiscard]] inline std::uint64_t sum_of(const std::uint64_t (&malformed)[8]) {
+[[nodiscard]] inline std::uint64_t sum_of(const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
   return std::accumulate(std::begin(malformed), std::end(malformed), std::uint64_t{0});
 }
 [[nodiscard]] inline std::uint64_t received(const atp::WorkerCounters& c) {

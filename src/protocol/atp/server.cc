@@ -23,10 +23,6 @@ namespace {
 // same holds for what goes to everybody again, and for asking.
 constexpr Duration answer_interval = std::chrono::milliseconds(1);
 
-// Packets of jobs that this server does not know are answered at this rate at most.
-constexpr Duration unknown_job_interval = std::chrono::milliseconds(10);
-constexpr std::uint32_t unknown_job_burst = 64;
-
 // An entry's memory is a parameter packet in place: the header ends where the payload begins, at a cache line.
 constexpr std::size_t cache_line = 64;
 constexpr std::size_t payload_at = cache_line;
@@ -125,10 +121,7 @@ Server::Server(Server&&) noexcept = default;
 Server& Server::operator=(Server&&) noexcept = default;
 
 Server::Server(const Server& other)
-    : counters_(other.counters_),
-      batch_(other.batch_),
-      unknown_job_window_(other.unknown_job_window_),
-      unknown_job_budget_(other.unknown_job_budget_) {
+    : counters_(other.counters_), batch_(other.batch_), unknown_job_budget_(other.unknown_job_budget_) {
   for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
 }
 
@@ -219,12 +212,7 @@ void Server::on_packets(std::span<const RxView> packets, bool congested, Time no
 
 void Server::on_unknown_job(const RxView& packet, const Common& common, Time now, Sink& sink) {
   ++counters_.unknown_job;
-  if (now - unknown_job_window_ >= unknown_job_interval) {
-    unknown_job_window_ = now;
-    unknown_job_budget_ = unknown_job_burst;
-  }
-  if (unknown_job_budget_ == 0) return;
-  --unknown_job_budget_;
+  if (!unknown_job_budget_.take(now)) return;
   ++counters_.unknown_job_replies;
   wire::atp::write_unknown_job(sink.datagram(packet.source, wire::atp::common_bytes), common);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/packet_io.h"
+#include "base/reply_budget.h"
 #include "base/time.h"
 #include "protocol/atp/index.h"
 #include "protocol/atp/numbers.h"
@@ -58,7 +59,7 @@ struct ServerJobCounters {
 };
 
 struct ServerCounters {
-  std::uint64_t malformed[8] = {};  // by wire::ParseError
+  std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
 };
 
@@ -119,8 +120,7 @@ class Server {
   Job* last_ = nullptr;
   ServerCounters counters_;
   std::uint64_t batch_ = 0;
-  Time unknown_job_window_{};
-  std::uint32_t unknown_job_budget_ = 0;
+  ReplyBudget unknown_job_budget_;
 };
 
 }  // namespace netsum::atp

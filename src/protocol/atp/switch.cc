@@ -17,10 +17,6 @@ using wire::atp::Type;
 
 namespace {
 
-// Packets of jobs that this switch does not know are answered at this rate at most.
-constexpr Duration unknown_job_interval = std::chrono::milliseconds(10);
-constexpr std::uint32_t unknown_job_burst = 64;
-
 // A repeat of what a slot holds is answered at most this often, per chunk and rank: the workers' shortest time-out.
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
@@ -75,7 +71,6 @@ Switch::Switch(const Switch& other)
       in_use_(other.in_use_),
       counters_(other.counters_),
       batch_(other.batch_),
-      unknown_job_window_(other.unknown_job_window_),
       unknown_job_budget_(other.unknown_job_budget_) {
   for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
 }
@@ -165,12 +160,7 @@ void Switch::on_packets(std::span<const RxView> packets, bool congested, Time no
 void Switch::on_unknown_job(const RxView& packet, const Common& common, Time now, Sink& sink) {
   ++counters_.unknown_job;
   if (common.type != Type::gradient) return;
-  if (now - unknown_job_window_ >= unknown_job_interval) {
-    unknown_job_window_ = now;
-    unknown_job_budget_ = unknown_job_burst;
-  }
-  if (unknown_job_budget_ == 0) return;
-  --unknown_job_budget_;
+  if (!unknown_job_budget_.take(now)) return;
   ++counters_.unknown_job_replies;
   wire::atp::write_unknown_job(sink.datagram(packet.source, wire::atp::common_bytes), common);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/packet_io.h"
+#include "base/reply_budget.h"
 #include "base/time.h"
 #include "protocol/atp/numbers.h"
 #include "wire/atp.h"
@@ -63,7 +64,7 @@ struct SwitchJobCounters {
 };
 
 struct SwitchCounters {
-  std::uint64_t malformed[8] = {};  // by wire::ParseError
+  std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
   std::uint64_t reclaimed = 0;  // slots that were abandoned
 };
@@ -124,8 +125,7 @@ class Switch {
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
   SwitchCounters counters_;
   std::uint64_t batch_ = 0;
-  Time unknown_job_window_{};
-  std::uint32_t unknown_job_budget_ = 0;
+  ReplyBudget unknown_job_budget_;
 };
 
 }  // namespace netsum::atp

@@ -56,7 +56,7 @@ struct WorkerCounters {
   std::uint64_t asks = 0, waiting = 0;
   std::uint64_t stale = 0;  // of any type, what nothing waits for any more
   std::uint64_t mismatch = 0, unknown_job = 0;
-  std::uint64_t malformed[8] = {};
+  std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t foreign = 0;  // other source, job or membership
 
   std::uint64_t marked = 0;  // parameters with ECN

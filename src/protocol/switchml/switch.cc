@@ -15,10 +15,6 @@ namespace {
 // A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out.
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
-// Packets of jobs that this switch does not know are answered at this rate at most.
-constexpr Duration unknown_job_interval = std::chrono::milliseconds(10);
-constexpr std::uint32_t unknown_job_burst = 64;
-
 // A slot's memory is a packet in place: the header and exponents end where the payload begins, at a cache line.
 constexpr std::size_t payload_at = 128;
 static_assert(payload_at >= wire::chunk_header_bytes + wire::padded_exponents(wire::max_blocks));
@@ -87,10 +83,7 @@ Switch::Switch(Switch&&) noexcept = default;
 Switch& Switch::operator=(Switch&&) noexcept = default;
 
 Switch::Switch(const Switch& other)
-    : counters_(other.counters_),
-      batch_(other.batch_),
-      unknown_job_window_(other.unknown_job_window_),
-      unknown_job_budget_(other.unknown_job_budget_) {
+    : counters_(other.counters_), batch_(other.batch_), unknown_job_budget_(other.unknown_job_budget_) {
   for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
 }
 
@@ -186,12 +179,7 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 
 void Switch::on_unknown_job(const RxView& packet, const wire::Common& common, Time now, Sink& sink) {
   ++counters_.unknown_job;
-  if (now - unknown_job_window_ >= unknown_job_interval) {
-    unknown_job_window_ = now;
-    unknown_job_budget_ = unknown_job_burst;
-  }
-  if (unknown_job_budget_ == 0) return;
-  --unknown_job_budget_;
+  if (!unknown_job_budget_.take(now)) return;
   ++counters_.unknown_job_replies;
   wire::write_unknown_job(sink.datagram(packet.source, wire::common_bytes), common);
 }

@@ -13,6 +13,7 @@
 
 #include "base/bitmap.h"
 #include "base/packet_io.h"
+#include "base/reply_budget.h"
 #include "base/time.h"
 #include "wire/switchml.h"
 
@@ -47,7 +48,7 @@ struct JobCounters {
 };
 
 struct SwitchCounters {
-  std::uint64_t malformed[8] = {};  // by wire::ParseError
+  std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, probes = 0, unexpected_type = 0;
 };
 
@@ -105,8 +106,7 @@ class Switch {
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
   SwitchCounters counters_;
   std::uint64_t batch_ = 0;
-  Time unknown_job_window_{};
-  std::uint32_t unknown_job_budget_ = 0;
+  ReplyBudget unknown_job_budget_;
 };
 
 }  // namespace netsum::switchml

@@ -43,7 +43,7 @@ struct WorkerCounters {
   std::uint64_t waiting = 0;  // "have yours"
   std::uint64_t stale = 0;    // of either, what no slot waits for any more
   std::uint64_t mismatch = 0, unknown_job = 0;
-  std::uint64_t malformed[8] = {};
+  std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t foreign = 0;  // other source, job or membership
 };
 

@@ -253,7 +253,7 @@ class DataStorm {
       case 1: {
         Bytes packet = noise(random_.between(2, 1500));
         packet[0] = std::byte{wire::switchml_version};
-        packet[1] = static_cast<std::byte>(random_.between(1, 9));
+        packet[1] = static_cast<std::byte>(random_.chance(0.8) ? random_.between(1, 9) : random_.between(10, 255));
         if (packet.size() >= wire::common_bytes && random_.chance(0.5)) wire::seal(packet);
         return send("noise_with_head", lane(), packet);
       }

@@ -1,0 +1,32 @@
+// How often strangers are answered: packets of jobs that nobody here knows may be anybody's, and must not turn this host
+// against another.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace netsum {
+
+class ReplyBudget {
+ public:
+  static constexpr Duration interval = std::chrono::milliseconds(10);
+  static constexpr std::uint32_t burst = 64;  // in an interval
+
+  // Whether one more may be answered now.
+  [[nodiscard]] bool take(Time now) {
+    if (now - since_ >= interval) {
+      since_ = now;
+      left_ = burst;
+    }
+    if (left_ == 0) return false;
+    --left_;
+    return true;
+  }
+
+ private:
+  Time since_{};
+  std::uint32_t left_ = 0;
+};
+
+}  // namespace netsum
