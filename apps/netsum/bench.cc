@@ -55,6 +55,9 @@ class BenchCommand final : public Command {
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
         ->check(CLI::Range(0.001, 1e6));
     s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
+    s.add("recovery", options_.recovery_seconds, "SECONDS",
+          "Wait so long for ranks that die to be started again, and for aggregators; 0: a death is the end")
+        ->check(CLI::Range(0.0, 1e6));
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto local = "Everything on this machine";
     s.add("workers", options_.workers, "N", "Worker processes")->check(CLI::Range(1, 256))->group(local);

@@ -22,7 +22,7 @@ struct BenchOptions {
   std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
   std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
   bool pin = false;
-  double connect_deadline_seconds = 10, deadline_seconds = 60;
+  double connect_deadline_seconds = 10, deadline_seconds = 60, recovery_seconds = 0;
   bool json = false;
   // All ranks on this machine
   std::uint32_t workers = 2, aggregators = 1, switch_threads = 0, switch_slots = 16384;
@@ -40,6 +40,7 @@ struct BenchOptions {
 // What one rank measured: sums over its timed iterations, but for the lists.
 struct RankReport {
   std::uint32_t rank = 0;
+  std::uint32_t first_iteration = 0;       // a process that was started again has none before
   std::vector<std::uint64_t> nanoseconds;  // of each iteration
   std::vector<std::uint64_t> hashes;       // of each iteration's result
   Verdict verdict;

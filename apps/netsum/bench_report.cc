@@ -32,6 +32,7 @@ using Json = nlohmann::ordered_json;
 
 std::string RankReport::text() const {
   return Json{{"rank", rank},
+              {"first_iteration", first_iteration},
               {"nanoseconds", nanoseconds},
               {"hashes", hashes},
               {"wrong", verdict.wrong},
@@ -53,6 +54,7 @@ RankReport RankReport::parse(std::string_view text) {
   const Json json = Json::parse(text);
   RankReport report;
   json.at("rank").get_to(report.rank);
+  json.at("first_iteration").get_to(report.first_iteration);
   json.at("nanoseconds").get_to(report.nanoseconds);
   json.at("hashes").get_to(report.hashes);
   json.at("wrong").get_to(report.verdict.wrong);
@@ -86,10 +88,14 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     packets_dropped_up += share * static_cast<double>(rank.packets_dropped_up);
   }
   for (std::uint32_t i = 0; i < options.iterations; ++i) {
-    result_hash = hash_of(result_hash, ranks.front().hashes.at(i));
+    const auto known = std::find_if(ranks.begin(), ranks.end(), [&](const auto& rank) { return i >= rank.first_iteration; });
+    if (known == ranks.end()) continue;
+    const std::uint64_t hash = known->hashes.at(i - known->first_iteration);
+    result_hash = hash_of(result_hash, hash);
     for (const RankReport& rank : ranks) {
-      seconds[i] = std::max(seconds[i], 1e-9 * static_cast<double>(rank.nanoseconds.at(i)));
-      if (rank.hashes.at(i) == ranks.front().hashes.at(i)) continue;
+      if (i < rank.first_iteration) continue;
+      seconds[i] = std::max(seconds[i], 1e-9 * static_cast<double>(rank.nanoseconds.at(i - rank.first_iteration)));
+      if (rank.hashes.at(i - rank.first_iteration) == hash) continue;
       bit_identical = false;  // which of the elements differ is not known here: all of them count
       verdict.wrong += std::max<std::uint64_t>(options.elements, 1);
     }

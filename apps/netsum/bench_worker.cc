@@ -1,6 +1,7 @@
 // One rank of `netsum bench all-reduce`.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -74,6 +75,7 @@ Options communicator_options(const BenchOptions& options) {
   result.pin_threads = options.pin;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   result.operation_deadline = milliseconds(options.deadline_seconds);
+  result.recovery = milliseconds(options.recovery_seconds);
   result.token = read_token(options.token_file);
   result.tls_ca = options.tls_ca;
   result.loss = options.loss;
@@ -111,14 +113,18 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   const bool asks = options.rank == 0 && options.loss > 0;
   std::uint64_t dropped_before = 0;
   // Warm-up iterations count backwards, so that the timed ones have the same inputs whatever their number.
-  for (std::uint32_t i = 0; i < options.warmup; ++i) {
-    oracle.fill(tensor, options.rank, ~std::uint64_t{i});
+  // A process that succeeds another begins where that one was: one call a warm-up iteration, two a timed one.
+  const std::uint64_t calls = comm.next_operation();
+  for (std::uint64_t i = calls; i < options.warmup; ++i) {
+    oracle.fill(tensor, options.rank, ~i);
     comm.all_reduce(view, op);
   }
   if (asks) dropped_before = dropped_at(connect);
-  for (std::uint32_t i = 0; i < options.iterations; ++i) {
+  const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
+  report.first_iteration = static_cast<std::uint32_t>(std::min<std::uint64_t>(timed / 2, options.iterations));
+  for (std::uint32_t i = report.first_iteration; i < options.iterations; ++i) {
     oracle.fill(tensor, options.rank, i);
-    comm.barrier();
+    if (comm.next_operation() == options.warmup + std::uint64_t{2} * i) comm.barrier();
     const Statistics before = comm.statistics();
     const auto begin = Clock::now();
     comm.all_reduce(view, op);
@@ -129,7 +135,8 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
     report.hashes.push_back(hash_of(tensor));
     on_iteration(i + 1);
   }
-  comm.barrier();  // nobody measures any more
+  // Nobody measures any more.
+  if (comm.next_operation() == options.warmup + std::uint64_t{2} * options.iterations) comm.barrier();
   if (asks) report.packets_dropped_up = dropped_at(connect) - dropped_before;
   if (!gather_all) return {report};
   std::vector<RankReport> reports;

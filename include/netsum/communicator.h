@@ -43,9 +43,17 @@ struct Options {
   bool pin_threads = false;                               // thread i to the i-th allowed CPU
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
-  std::string token;                                      // shared secret, if the aggregator wants one
-  std::string tls_ca;                                     // PEM file: switches the control channel to TLS
-  double loss = 0;  // tests and benchmarks: drop each received datagram with this probability
+  // How long the ranks wait for one of them that died, or left, to be started again, and for aggregators that died; then
+  // they go on with the operation that they were in (docs/operations.md). 0: a death is the job's end. All ranks must give
+  // 0, or none. Costs a copy of each tensor before and after its operation.
+  std::chrono::milliseconds recovery{0};
+  std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results that are kept for ranks that start again
+  // The number of this rank's first call, if it is started again with a state of its own, as from a checkpoint. Empty: it
+  // goes on where the others are; Communicator::next_operation() then says where.
+  std::optional<std::uint64_t> first_operation;
+  std::string token;   // shared secret, if the aggregator wants one
+  std::string tls_ca;  // PEM file: switches the control channel to TLS
+  double loss = 0;     // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;  // one line per call, from any thread; empty: silent
 };
@@ -90,6 +98,8 @@ class Communicator {
 
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t world_size() const;
+  // The number of the next call: how many there were before, in this process or in those that it succeeds.
+  [[nodiscard]] std::uint64_t next_operation() const;
 
   // In place. Each of these throws Error, after which the communicator has failed and every later call throws `closed`.
   template <class T>

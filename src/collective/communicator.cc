@@ -34,10 +34,19 @@ struct Communicator::Impl {
     slots = joined.slots;
     lanes = static_cast<std::uint32_t>(joined.lanes.size());
     placement = std::move(joined.placement);
-    monitor = std::make_unique<Monitor>(options, std::move(joined.memberships), std::move(joined.aggregator_of_lane));
+    std::optional<stream::OperationLog> log;
+    if (options.recovery.count() > 0) {
+      // Ranks are apart by a window at most: whatever is kept, that is enough for those that did not die.
+      const std::size_t window = std::size_t{slots} * packet_elements * sizeof(float);
+      log.emplace(std::max(options.recovery_memory, window));
+      static_cast<void>(log->resume(joined.resumption));
+      next_operation = log->next_issue();
+    }
+    monitor = std::make_unique<Monitor>(options, joined);
     engine = std::make_unique<WorkerEngine>(
         std::move(joined.lanes), options.threads, options.pin_threads,
-        [this](std::uint32_t lane, const runtime::LaneFailure& failure) { monitor->lane_failed(lane, failure); });
+        [this](std::uint32_t lane, const runtime::LaneFailure& failure) { monitor->lane_failed(lane, failure); },
+        std::move(log));
     monitor->start(*engine);
     if (options.log) options.log(placement);
   }
@@ -58,7 +67,7 @@ struct Communicator::Impl {
     operation.tag = call.tag;
     const Time issued = runtime::now();
     const Duration patience = call.deadline ? *call.deadline : runtime::bounded(options.operation_deadline);
-    auto pending = std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience), lanes);
+    auto pending = std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience));
     engine->submit(pending);
     monitor->watch(pending->deadline);
     return Work(std::make_shared<Work::State>(std::move(pending), owner));
@@ -135,6 +144,9 @@ std::uint32_t Communicator::rank() const {
 std::uint32_t Communicator::world_size() const {
   return impl_->options.world_size;
 }
+std::uint64_t Communicator::next_operation() const {
+  return impl_->next_operation;
+}
 
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
   if (inout.data == nullptr && inout.elements != 0) {
@@ -171,6 +183,7 @@ Communicator Communicator::dup() {
   impl_->check_process();
   Options options = impl_->options;
   options.job += "/dup" + std::to_string(impl_->copies++);
+  options.first_operation.reset();
   return connect(options);
 }
 

@@ -29,6 +29,9 @@ constexpr Duration longest_join = std::chrono::hours(24);
 // For a heartbeat or a goodbye while other aggregators still decide.
 constexpr milliseconds parting_deadline{1000};
 
+// For an aggregator to show that it is there, where others may do without it.
+constexpr milliseconds reach_again{1000};
+
 // ATP: what congestion control may use when nobody says, and the packets that fill a slot of a switch with default settings,
 // where the MTU takes longer ones (on loopback).
 constexpr std::uint32_t atp_window = 256;
@@ -223,8 +226,15 @@ std::string describe(const Options& options, std::size_t lanes, std::uint32_t pa
          " |U|; expect a gain over a ring where its port is as fast as that many workers'";
 }
 
+// What one attempt to join takes along, beside the options.
+struct Attempt {
+  Time deadline{};
+  Former* former = nullptr;
+  std::stop_token stop;
+};
+
 session::Admission join_at(const Options& options, const Site& site, const FirstHop& hop, std::uint32_t packet_elements,
-                           Time deadline) {
+                           const Attempt& attempt) {
   session::JoinRequest request;
   request.protocol_version = is_atp(options) ? wire::atp::version : wire::switchml_version;
   request.protocol = options.protocol;
@@ -237,17 +247,25 @@ session::Admission join_at(const Options& options, const Site& site, const First
   request.slots_fixed = options.slots == 0 && is_atp(options) ? atp_window : options.slots;
   request.slots_measured = site.slots_measured;
   for (const Lane& lane : site.lanes) request.endpoints.push_back(lane.socket->local());
-  return site.membership.client->join(request, remaining(deadline));
+  request.recovers = options.recovery.count() > 0;
+  if (request.recovers) request.aggregators = options.aggregators;
+  if (options.first_operation) request.progress = {*options.first_operation, *options.first_operation, {}};
+  if (attempt.former != nullptr) {
+    request.progress = attempt.former->progress;
+    const auto known = attempt.former->rank_epochs.find(site.membership.address);
+    if (known != attempt.former->rank_epochs.end()) request.former_epoch = known->second;
+  }
+  return site.membership.client->join(request, remaining(attempt.deadline), attempt.stop);
 }
 
 // All at once: an aggregator answers only when every rank has come to it, and ranks must not wait for each other in turn.
 // Who has admitted this rank hears from it while others still wait for somebody, and is told if they wait in vain.
 std::vector<session::Admission> join_all(const Options& options, const std::vector<Site>& sites, const FirstHop& hop,
-                                         std::uint32_t packet_elements, Time deadline) {
+                                         std::uint32_t packet_elements, const Attempt& attempt) {
   std::vector<std::future<session::Admission>> pending;
   for (const Site& site : sites) {
-    pending.push_back(std::async(std::launch::async, [&options, &site, &hop, packet_elements, deadline] {
-      return join_at(options, site, hop, packet_elements, deadline);
+    pending.push_back(std::async(std::launch::async, [&options, &site, &hop, packet_elements, &attempt] {
+      return join_at(options, site, hop, packet_elements, attempt);
     }));
   }
   std::vector<std::optional<session::Admission>> admitted(sites.size());
@@ -271,6 +289,7 @@ std::vector<session::Admission> join_all(const Options& options, const std::vect
       try {
         control::Client& client = *sites[i].membership.client;
         if (error && !waiting) {
+          if (attempt.former != nullptr) attempt.former->rank_epochs[sites[i].membership.address] = admitted[i]->rank_epoch;
           client.leave(admitted[i]->job_epoch, options.rank, admitted[i]->rank_epoch, parting_deadline);
         } else {
           static_cast<void>(
@@ -306,7 +325,8 @@ std::string describe_atp(const Options& options, std::size_t lanes, std::uint32_
                                                std::to_string(options.world_size) + " times");
 }
 
-Joined join_atp(const Options& options, Time deadline) {
+Joined join_atp(const Options& options, const Attempt& attempt) {
+  const Time deadline = attempt.deadline;
   const FirstHop hop = reach_switch(options, deadline);
   std::vector<Site> sites;
   for (const std::string& address : options.aggregators) sites.push_back(reach_server(options, address, hop, deadline));
@@ -334,7 +354,8 @@ Joined join_atp(const Options& options, Time deadline) {
     if (!warning.empty()) options.log("warning: " + warning);
   }
 
-  const std::vector<session::Admission> admissions = join_all(options, sites, hop, joined.packet_elements, deadline);
+  const std::vector<session::Admission> admissions = join_all(options, sites, hop, joined.packet_elements, attempt);
+  joined.resumption = admissions.front().resumption;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
   std::uint32_t lane_number = 0;
@@ -363,12 +384,8 @@ Joined join_atp(const Options& options, Time deadline) {
   return joined;
 }
 
-}  // namespace
-
-Joined join(const Options& options) {
-  check(options);
-  const Time deadline = runtime::after(now(), std::min<Duration>(longest_join, runtime::bounded(options.connect_deadline)));
-  if (is_atp(options)) return join_atp(options, deadline);
+Joined join_switchml(const Options& options, const Attempt& attempt) {
+  const Time deadline = attempt.deadline;
   std::vector<Site> sites;
   for (const std::string& address : options.aggregators) sites.push_back(reach(options, address, deadline));
 
@@ -392,7 +409,8 @@ Joined join(const Options& options) {
     }
   }
 
-  const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, deadline);
+  const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, attempt);
+  joined.resumption = admissions.front().resumption;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
   std::uint32_t lane_number = 0;
@@ -422,6 +440,40 @@ Joined join(const Options& options) {
   }
   joined.placement = describe(options, joined.lanes.size(), joined.packet_elements, joined.slots / lanes);
   return joined;
+}
+
+Joined attempt_to_join(const Options& options, const Attempt& attempt) {
+  return is_atp(options) ? join_atp(options, attempt) : join_switchml(options, attempt);
+}
+
+[[nodiscard]] bool reachable(const Options& options, const std::string& address, Time deadline) {
+  try {
+    static_cast<void>(reach_control(options, address, std::min(deadline, now() + reach_again)));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+Joined join(const Options& options) {
+  check(options);
+  const Time deadline = runtime::after(now(), std::min<Duration>(longest_join, runtime::bounded(options.connect_deadline)));
+  return attempt_to_join(options, {deadline, nullptr, {}});
+}
+
+Joined join_again(const Options& options, Former& former, Time deadline, const std::stop_token& stop) {
+  Options again = options;
+  again.packet_elements = former.packet_elements;
+  std::erase_if(again.aggregators, [&](const std::string& address) { return !reachable(options, address, deadline); });
+  if (again.aggregators.empty()) {
+    throw Error(ErrorCode::unreachable, options.aggregators.size() == 1
+                                            ? "aggregator " + options.aggregators.front() + " cannot be reached"
+                                            : "none of the aggregators can be reached");
+  }
+  if (!again.switch_address.empty() && !reachable(options, again.switch_address, deadline)) again.switch_address.clear();
+  return attempt_to_join(again, {std::min(deadline, now() + longest_join), &former, stop});
 }
 
 }  // namespace netsum::collective

@@ -1,9 +1,12 @@
 #include "collective/monitor.h"
 
 #include <algorithm>
+#include <future>
+#include <stop_token>
 #include <utility>
 
 #include "runtime/thread.h"
+#include "session/words.h"
 
 namespace netsum::collective {
 namespace {
@@ -13,6 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr auto beat_deadline = std::chrono::duration_cast<milliseconds>(session::beat_patience);
 constexpr milliseconds leave_deadline{1000};
+constexpr milliseconds recovery_poll{100};
 
 std::vector<std::string> addresses(const std::vector<Membership>& memberships) {
   std::vector<std::string> list;
@@ -22,14 +26,19 @@ std::vector<std::string> addresses(const std::vector<Membership>& memberships) {
 
 }  // namespace
 
-Monitor::Monitor(const Options& options, std::vector<Membership> memberships, std::vector<std::size_t> aggregator_of_lane)
-    : supervisor_({options.job, options.rank, addresses(memberships)}, now()),
-      rank_(options.rank),
-      memberships_(std::move(memberships)),
-      aggregator_of_lane_(std::move(aggregator_of_lane)) {}
+Monitor::Monitor(const Options& options, Joined& joined) : options_(options) {
+  attend(joined);
+}
 
 Monitor::~Monitor() {
   stop();
+}
+
+void Monitor::attend(Joined& joined) {
+  memberships_ = std::move(joined.memberships);
+  aggregator_of_lane_ = std::move(joined.aggregator_of_lane);
+  packet_elements_ = joined.packet_elements;
+  supervisor_.emplace(session::Supervisor::Config{options_.job, options_.rank, addresses(memberships_)}, now());
 }
 
 void Monitor::start(runtime::WorkerEngine& engine) {
@@ -54,7 +63,7 @@ void Monitor::leave() {
   if (std::exchange(goodbye_, true)) return;
   for (const Membership& membership : memberships_) {
     try {
-      membership.client->leave(membership.job_epoch, rank_, membership.rank_epoch, leave_deadline);
+      membership.client->leave(membership.job_epoch, options_.rank, membership.rank_epoch, leave_deadline);
     } catch (const Error&) {
       // An aggregator that is gone needs no goodbye.
     }
@@ -104,9 +113,10 @@ void Monitor::loop() {
     if (!error) error = check_deadlines();
     if (!error && (lane_failure || now() >= next_beat)) {
       for (std::size_t site = 0; site < memberships_.size() && !error; ++site) error = beat(site);
-      if (!error) error = supervisor_.check_left(oldest_stall());
-      next_beat = now() + supervisor_.interval();
+      if (!error) error = supervisor_->check_left(oldest_stall());
+      next_beat = now() + supervisor_->interval();
     }
+    if (error && !engine_->failure()) error = recover(*error);
     if (error) engine_->fail(*error);
     if (engine_->failure()) {
       leave();  // the others then know that this rank will not contribute, and that it did not just die
@@ -115,13 +125,64 @@ void Monitor::loop() {
   }
 }
 
+std::optional<Error> Monitor::recover(const Error& cause) {
+  const ErrorCode code = cause.code();
+  const bool curable =
+      code == ErrorCode::worker_lost || code == ErrorCode::aggregator_lost || code == ErrorCode::aggregator_restarted;
+  if (options_.recovery.count() == 0 || !curable) return cause;
+  const Time deadline = runtime::after(now(), runtime::bounded(options_.recovery));
+  if (options_.log) {
+    options_.log("warning: " + std::string(cause.what()) + "; rank " + std::to_string(options_.rank) + " waits up to " +
+                 session::in_seconds(deadline - now()) + " for all ranks to join again");
+  }
+  engine_->suspend();
+  Former former{engine_->progress(), packet_elements_, {}};
+  for (const Membership& membership : memberships_) former.rank_epochs[membership.address] = membership.rank_epoch;
+
+  Error last = cause;
+  while (now() < deadline) {
+    std::stop_source stop;
+    auto joining = std::async(std::launch::async, [&] { return join_again(options_, former, deadline, stop.get_token()); });
+    std::optional<Error> overdue;
+    while (joining.wait_for(recovery_poll) != std::future_status::ready) {
+      overdue = check_deadlines();
+      const std::lock_guard lock(mutex_);
+      if (overdue || stopping_ || engine_->failure()) stop.request_stop();
+    }
+    try {
+      Joined joined = joining.get();
+      attend(joined);
+      const std::uint64_t first = joined.resumption.first;
+      engine_->resume(std::move(joined.lanes), joined.resumption);
+      {
+        const std::lock_guard lock(mutex_);
+        lane_failure_.reset();  // of a lane that is no more
+      }
+      if (options_.log) {
+        options_.log("rank " + std::to_string(options_.rank) + " goes on with operation " + std::to_string(first) + ": " +
+                     joined.placement);
+      }
+      return std::nullopt;
+    } catch (const Error& error) {
+      last = error;
+    }
+    if (overdue) return overdue;
+    std::unique_lock lock(mutex_);
+    if (stopping_ || engine_->failure()) return Error(ErrorCode::closed, "the communicator was closed");
+    changed_.wait_for(lock, recovery_poll, [&] { return stopping_; });
+  }
+  return Error(code, std::string(cause.what()) + "; the job did not come together again within " +
+                         session::in_seconds(runtime::bounded(options_.recovery)) + ": " + last.what());
+}
+
 std::optional<Error> Monitor::beat(std::size_t site) {
   const Membership& membership = memberships_[site];
   try {
-    const auto reply = membership.client->heartbeat(membership.job_epoch, rank_, membership.rank_epoch, beat_deadline);
-    return supervisor_.on_reply(site, reply, now());
+    const auto reply =
+        membership.client->heartbeat(membership.job_epoch, options_.rank, membership.rank_epoch, beat_deadline);
+    return supervisor_->on_reply(site, reply, now());
   } catch (const Error& error) {
-    return supervisor_.on_no_reply(site, error.what(), now());
+    return supervisor_->on_no_reply(site, error.what(), now());
   }
 }
 
@@ -135,12 +196,12 @@ std::optional<session::Stall> Monitor::oldest_stall() {
 // A lane that is not known any more is no error yet: control knows why, and is asked next.
 std::optional<Error> Monitor::explain(std::uint32_t lane, const runtime::LaneFailure& failure) {
   if (failure.kind == runtime::LaneFailure::Kind::unknown_job) {
-    supervisor_.on_job_dropped(aggregator_of_lane_[lane]);
+    supervisor_->on_job_dropped(aggregator_of_lane_[lane]);
     return std::nullopt;
   }
   const auto pending = engine_->find(failure.operation);
-  return supervisor_.mismatch(failure.operation, failure.first_rank, failure.second_rank,
-                              pending ? stream::to_string(pending->operation) : "");
+  return supervisor_->mismatch(failure.operation, failure.first_rank, failure.second_rank,
+                               pending ? stream::to_string(pending->operation) : "");
 }
 
 std::optional<Error> Monitor::check_deadlines() {
@@ -151,8 +212,8 @@ std::optional<Error> Monitor::check_deadlines() {
     next_deadline_ = urgent ? urgent->deadline : never;
   }
   if (!urgent || now() < urgent->deadline) return std::nullopt;
-  return supervisor_.overdue(urgent->operation.number, stream::to_string(urgent->operation),
-                             urgent->deadline - urgent->issued, oldest_stall());
+  return supervisor_->overdue(urgent->operation.number, stream::to_string(urgent->operation),
+                              urgent->deadline - urgent->issued, oldest_stall());
 }
 
 }  // namespace netsum::collective

@@ -18,8 +18,8 @@ namespace netsum::collective {
 
 class Monitor {
  public:
-  Monitor(const Options& options, std::vector<Membership> memberships, std::vector<std::size_t> aggregator_of_lane);
-  ~Monitor();  // stop() if that was not called
+  Monitor(const Options& options, Joined& joined);  // takes its memberships
+  ~Monitor();                                       // stop() if that was not called
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
@@ -36,15 +36,19 @@ class Monitor {
 
  private:
   void loop();
+  void attend(Joined& joined);
+  // Of a job that recovers: waits for all ranks to join again, and goes on. Otherwise the error.
+  [[nodiscard]] std::optional<Error> recover(const Error& cause);
   [[nodiscard]] std::optional<Error> beat(std::size_t site);
   [[nodiscard]] std::optional<session::Stall> oldest_stall();
   [[nodiscard]] std::optional<Error> explain(std::uint32_t lane, const runtime::LaneFailure& failure);
   [[nodiscard]] std::optional<Error> check_deadlines();
 
-  session::Supervisor supervisor_;  // of the thread only
-  const std::uint32_t rank_;
-  const std::vector<Membership> memberships_;
-  const std::vector<std::size_t> aggregator_of_lane_;
+  const Options options_;
+  std::optional<session::Supervisor> supervisor_;  // of the thread only, as the three below
+  std::vector<Membership> memberships_;
+  std::vector<std::size_t> aggregator_of_lane_;
+  std::uint32_t packet_elements_ = 0;
   runtime::WorkerEngine* engine_ = nullptr;
   bool goodbye_ = false;
 

@@ -100,8 +100,10 @@ Hello Client::hello(std::chrono::milliseconds deadline) {
   return hello;
 }
 
-session::Admission Client::join(const session::JoinRequest& request, std::chrono::milliseconds deadline) {
+session::Admission Client::join(const session::JoinRequest& request, std::chrono::milliseconds deadline,
+                                const std::stop_token& stop) {
   grpc::ClientContext context;
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   impl_->prepare(context, deadline + grace);
   proto::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
@@ -115,11 +117,22 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
   for (const Endpoint& endpoint : request.endpoints) to_proto(endpoint, *message.add_endpoints());
   message.set_switch_address(request.switch_address);
   message.set_pool_slots(request.pool_slots);
+  message.set_recovers(request.recovers);
+  if (request.progress.next != stream::Progress::anywhere) to_proto(request.progress, *message.mutable_progress());
+  for (const std::string& address : request.aggregators) message.add_aggregators(address);
+  message.set_former_epoch(request.former_epoch);
   message.set_wait_ms(static_cast<std::uint32_t>(deadline.count()));
   proto::JoinReply reply;
-  impl_->check(impl_->stub->Join(&context, message, &reply));
-  return {reply.job_epoch(),       reply.rank_epoch(), {reply.rank_epochs().begin(), reply.rank_epochs().end()},
-          reply.packet_elements(), reply.slots(),      from_proto(reply.placement())};
+  const grpc::Status status = impl_->stub->Join(&context, message, &reply);
+  if (stop.stop_requested()) throw Error(ErrorCode::closed, "joining job '" + request.job + "' was given up");
+  impl_->check(status);
+  return {reply.job_epoch(),
+          reply.rank_epoch(),
+          {reply.rank_epochs().begin(), reply.rank_epochs().end()},
+          reply.packet_elements(),
+          reply.slots(),
+          from_proto(reply.placement()),
+          from_proto(reply.resumption())};
 }
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,

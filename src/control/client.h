@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,9 @@ class Client {
 
   // Each throws Error: unreachable (with the address), refused (with the aggregator's words), deadline.
   [[nodiscard]] Hello hello(std::chrono::milliseconds deadline);
-  [[nodiscard]] session::Admission join(const session::JoinRequest& request, std::chrono::milliseconds deadline);
+  // `stop` ends the wait, with `closed`.
+  [[nodiscard]] session::Admission join(const session::JoinRequest& request, std::chrono::milliseconds deadline,
+                                        const std::stop_token& stop = {});
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                                   std::chrono::milliseconds deadline);
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);

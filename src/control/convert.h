@@ -28,11 +28,44 @@ inline std::optional<Endpoint> from_proto(const proto::Endpoint& in) {
   return endpoint;
 }
 
+inline void to_proto(const stream::Progress& progress, proto::Progress& out) {
+  out.set_next(progress.next);
+  out.set_kept(progress.kept);
+  out.mutable_finished()->Add(progress.finished.begin(), progress.finished.end());
+}
+
+inline stream::Progress from_proto(const proto::Progress& in) {
+  return {in.next(), in.kept(), {in.finished().begin(), in.finished().end()}};
+}
+
+inline void to_proto(const stream::Resumption& resumption, proto::Resumption& out) {
+  out.set_first(resumption.first);
+  for (const auto& [number, rank] : resumption.replays) (*out.mutable_replays())[number] = rank;
+}
+
+inline stream::Resumption from_proto(const proto::Resumption& in) {
+  return {in.first(), {in.replays().begin(), in.replays().end()}};
+}
+
 // Nothing if a data endpoint is none; whether the rest makes sense is the registry's to say.
 inline std::optional<session::JoinRequest> from_proto(const proto::JoinRequest& in) {
-  session::JoinRequest request{
-      in.protocol_version(), in.protocol(),       in.job(), in.rank(),       in.world_size(),    in.packet_elements(),
-      in.slots_fixed(),      in.slots_measured(), {},       in.pool_slots(), in.switch_address()};
+  session::JoinRequest request{in.protocol_version(),
+                               in.protocol(),
+                               in.job(),
+                               in.rank(),
+                               in.world_size(),
+                               in.packet_elements(),
+                               in.slots_fixed(),
+                               in.slots_measured(),
+                               {},
+                               in.pool_slots(),
+                               in.switch_address(),
+                               in.recovers(),
+                               {},
+                               {},
+                               in.former_epoch()};
+  if (in.has_progress()) request.progress = from_proto(in.progress());
+  request.aggregators.assign(in.aggregators().begin(), in.aggregators().end());
   for (const auto& endpoint : in.endpoints()) {
     const auto parsed = from_proto(endpoint);
     if (!parsed) return std::nullopt;

@@ -123,6 +123,7 @@ struct Server::Impl final : proto::Aggregator::Service {
         reply->set_job_epoch(admission.job_epoch);
         reply->set_rank_epoch(admission.rank_epoch);
         to_proto(admission.placement, *reply->mutable_placement());
+        to_proto(admission.resumption, *reply->mutable_resumption());
         reply->mutable_rank_epochs()->Add(admission.rank_epochs.begin(), admission.rank_epochs.end());
         reply->set_packet_elements(admission.packet_elements);
         reply->set_slots(admission.slots);
@@ -131,6 +132,10 @@ struct Server::Impl final : proto::Aggregator::Service {
       if (now() >= deadline || context->IsCancelled()) {
         const RankSet missing = registry.cancel_join(ticket, now());
         carry_out();
+        if (missing.empty()) {
+          return {grpc::StatusCode::DEADLINE_EXCEEDED, "job '" + request.job + "': rank " + std::to_string(request.rank) +
+                                                           "'s former process has not ended in time"};
+        }
         return {grpc::StatusCode::DEADLINE_EXCEEDED, "job '" + request.job + "': ranks " + list(missing) + " of " +
                                                          std::to_string(request.world_size) + " have not joined in time"};
       }

@@ -156,7 +156,7 @@ class WorkerEngine::IoThread {
     report_completed(lane);
     // Operations may end as they are submitted, where they have nothing on this lane, and make room for more.
     do {
-      while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->operation, now(), sink)) lane.queue.pop_front();
+      while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->sent, now(), sink)) lane.queue.pop_front();
     } while (report_completed(lane) && !lane.queue.empty());
     sink.flush();
     if (lane.failure_told) return;
@@ -180,15 +180,21 @@ class WorkerEngine::IoThread {
 };
 
 WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
-                           std::function<void(std::uint32_t, const LaneFailure&)> on_failure)
-    : on_failure_(std::move(on_failure)) {
-  const auto count = std::min<std::size_t>(std::max(1U, threads), lanes.size());
+                           std::function<void(std::uint32_t, const LaneFailure&)> on_failure,
+                           std::optional<stream::OperationLog> log)
+    : threads_wanted_(threads), pin_(pin), on_failure_(std::move(on_failure)), log_(std::move(log)) {
+  start(std::move(lanes));
+}
+
+void WorkerEngine::start(std::vector<LaneSetup> lanes) {
+  lanes_ = static_cast<std::uint32_t>(lanes.size());
+  const auto count = std::min<std::size_t>(std::max(1U, threads_wanted_), lanes.size());
   std::vector<std::vector<std::pair<std::uint32_t, LaneSetup>>> shares(count);
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     shares[i % count].emplace_back(static_cast<std::uint32_t>(i), std::move(lanes[i]));
   }
   for (std::size_t i = 0; i < count; ++i) {
-    threads_.push_back(std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), pin));
+    threads_.push_back(std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), pin_));
   }
 }
 
@@ -197,12 +203,53 @@ WorkerEngine::~WorkerEngine() {
 }
 
 void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
+  const std::lock_guard threads_lock(threads_mutex_);
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw *failure_;
     under_way_.emplace(operation->operation.number, operation);
+    if (log_) operation->sent = log_->issue(operation->operation);
   }
+  if (suspended_) return;
+  operation->lanes_remaining = lanes_;
   for (const auto& thread : threads_) thread->submit(operation);
+}
+
+void WorkerEngine::suspend() {
+  const std::lock_guard lock(threads_mutex_);
+  suspended_ = true;
+  for (const auto& thread : threads_) {
+    thread->add_totals(past_);
+    thread->abandon();
+  }
+  past_.protocol.window = 0;
+  threads_.clear();
+}
+
+stream::Progress WorkerEngine::progress() const {
+  const std::lock_guard lock(mutex_);
+  return log_->progress();
+}
+
+void WorkerEngine::resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption) {
+  const std::lock_guard threads_lock(threads_mutex_);
+  std::vector<std::shared_ptr<PendingOperation>> operations;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    for (const stream::Operation& sent : log_->resume(resumption)) {
+      std::shared_ptr<PendingOperation>& operation = under_way_[sent.number];
+      if (!operation) operation = std::make_shared<PendingOperation>(sent, now(), never);  // a replay for others alone
+      operation->sent = sent;
+      operation->lanes_remaining = static_cast<std::uint32_t>(lanes.size());
+      operations.push_back(operation);
+    }
+  }
+  suspended_ = false;
+  start(std::move(lanes));
+  for (const auto& operation : operations) {
+    for (const auto& thread : threads_) thread->submit(operation);
+  }
 }
 
 void WorkerEngine::lane_done(std::uint64_t number) {
@@ -213,6 +260,7 @@ void WorkerEngine::lane_done(std::uint64_t number) {
     if (found == under_way_.end() || --found->second->lanes_remaining != 0) return;
     operation = std::move(found->second);
     under_way_.erase(found);
+    if (log_) log_->finish(number);
     ++completed_;
   }
   operation->end(nullptr);
@@ -223,7 +271,10 @@ void WorkerEngine::fail(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::make_shared<const Error>(error);
   }
-  for (const auto& thread : threads_) thread->abandon();
+  {
+    const std::lock_guard lock(threads_mutex_);
+    for (const auto& thread : threads_) thread->abandon();
+  }
   std::map<std::uint64_t, std::shared_ptr<PendingOperation>> ended;
   std::shared_ptr<const Error> failure;
   {
@@ -253,6 +304,7 @@ std::shared_ptr<PendingOperation> WorkerEngine::find(std::uint64_t number) const
 }
 
 std::optional<LaneStall> WorkerEngine::oldest_stall() {
+  const std::lock_guard lock(threads_mutex_);
   std::optional<LaneStall> oldest;
   for (const auto& thread : threads_) {
     const auto stall = thread->oldest_stall();
@@ -270,7 +322,8 @@ std::uint64_t WorkerEngine::operations_completed() const {
 }
 
 WorkerEngine::Totals WorkerEngine::totals() {
-  Totals totals;
+  const std::lock_guard lock(threads_mutex_);
+  Totals totals = past_;
   for (const auto& thread : threads_) thread->add_totals(totals);
   return totals;
 }

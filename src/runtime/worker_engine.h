@@ -15,6 +15,7 @@
 #include "netsum/error.h"
 #include "runtime/worker_lane.h"
 #include "stream/operation.h"
+#include "stream/operation_log.h"
 #include "transport/transport.h"
 
 namespace netsum::runtime {
@@ -22,12 +23,15 @@ namespace netsum::runtime {
 // One operation under way, shared by its caller and the lanes.
 class PendingOperation {
  public:
-  PendingOperation(const stream::Operation& what, Time from, Time until, std::uint32_t lanes)
-      : operation(what), issued(from), deadline(until), lanes_remaining(lanes) {}
+  PendingOperation(const stream::Operation& what, Time from, Time until)
+      : operation(what), issued(from), deadline(until), sent(what) {}
 
   const stream::Operation operation;
   const Time issued, deadline;
-  std::atomic<std::uint32_t> lanes_remaining;
+
+  // The engine's: what the lanes are given for it, and how many of them are not done with that.
+  stream::Operation sent;
+  std::atomic<std::uint32_t> lanes_remaining = 0;
 
   [[nodiscard]] bool done() const;
   void wait();                                   // until it ends
@@ -53,9 +57,11 @@ struct LaneStall {
 
 class WorkerEngine {
  public:
-  // `on_failure` (from an I/O thread) learns of a lane that cannot go on; fail() is the expected answer.
+  // `on_failure` (from an I/O thread) learns of a lane that cannot go on; fail() or suspend() is the expected answer. With a
+  // log, resumed already, operations can go on over other lanes.
   WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
-               std::function<void(std::uint32_t lane, const LaneFailure&)> on_failure);
+               std::function<void(std::uint32_t lane, const LaneFailure&)> on_failure,
+               std::optional<stream::OperationLog> log = {});
   ~WorkerEngine();  // ends what is under way with `closed`
   WorkerEngine(const WorkerEngine&) = delete;
   WorkerEngine& operator=(const WorkerEngine&) = delete;
@@ -67,6 +73,12 @@ class WorkerEngine {
   // Ends every operation under way, and every later one, with `error`; the first call counts. Returns when no lane
   // touches a caller's memory any more. Not from an I/O thread.
   void fail(const Error& error);
+
+  // Of an engine with a log: ends the lanes, not the operations, which resume() sends anew over others. In between,
+  // operations may be submitted, and wait. Neither from an I/O thread.
+  void suspend();
+  [[nodiscard]] stream::Progress progress() const;  // once suspended
+  void resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption);
 
   [[nodiscard]] std::shared_ptr<const Error> failure() const;
   [[nodiscard]] std::shared_ptr<PendingOperation> most_urgent() const;  // the one whose deadline is next; null if none
@@ -83,13 +95,23 @@ class WorkerEngine {
  private:
   class IoThread;
 
+  void start(std::vector<LaneSetup> lanes);
   void lane_done(std::uint64_t number);
 
+  const std::uint32_t threads_wanted_;
+  const bool pin_;
   std::function<void(std::uint32_t, const LaneFailure&)> on_failure_;
-  mutable std::mutex mutex_;  // of the three below
+
+  mutable std::mutex mutex_;  // of those up to the empty line; I/O threads take it
   std::map<std::uint64_t, std::shared_ptr<PendingOperation>> under_way_;
+  std::optional<stream::OperationLog> log_;
   std::shared_ptr<const Error> failure_;
   std::uint64_t completed_ = 0;
+
+  std::mutex threads_mutex_;  // of those below; never taken by an I/O thread, and before mutex_
+  bool suspended_ = false;
+  std::uint32_t lanes_ = 0;
+  Totals past_;  // of lanes that have ended
   std::vector<std::unique_ptr<IoThread>> threads_;
 };
 

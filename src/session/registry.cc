@@ -15,10 +15,18 @@ namespace {
 
 constexpr std::uint32_t least_slots = 2;    // a measured window is halved down to this before a job is refused
 constexpr std::uint32_t most_slots = 4096;  // per lane
+constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time in which a death is noticed
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 
 // What a stranger sends goes into one-line errors and logs: neither lines of its own making nor megabytes.
 constexpr std::size_t longest_name = 255;
+constexpr std::size_t most_aggregators = 256;
+
+[[nodiscard]] std::string list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
 
 [[nodiscard]] bool printable(const std::string& text) {
   return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
@@ -42,14 +50,15 @@ struct Job {
   Time since{};
   std::string failure;
   std::optional<std::uint32_t> lost;
+  std::map<std::uint32_t, Rank> successors;  // of a job that recovers: new processes for ranks that are not known to be dead
 };
 
 }  // namespace
 
 const char* to_string(Refusal refusal) {
-  constexpr const char* names[] = {"none",           "protocol_version",  "protocol",
-                                   "bad_parameters", "parameters_differ", "duplicate_rank",
-                                   "no_slots",       "job_running",       "shutting_down"};
+  constexpr const char* names[] = {
+      "none",           "protocol_version", "protocol",    "bad_parameters",    "parameters_differ",
+      "duplicate_rank", "no_slots",         "job_running", "results_forgotten", "shutting_down"};
   return names[static_cast<std::size_t>(refusal)];
 }
 
@@ -116,6 +125,14 @@ struct Registry::Impl {
     if (request.switch_address.size() > longest_name || !printable(request.switch_address)) {
       return refuse(Refusal::bad_parameters, "the address of the rank's switch is none");
     }
+    if (request.aggregators.size() > most_aggregators ||
+        !std::all_of(request.aggregators.begin(), request.aggregators.end(),
+                     [](const std::string& name) { return name.size() <= longest_name && printable(name); })) {
+      return refuse(Refusal::bad_parameters, "the addresses of the aggregators are none");
+    }
+    if (!request.progress.sound()) {
+      return refuse(Refusal::bad_parameters, "what the rank says of its operations cannot be");
+    }
     if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
       return refuse(Refusal::bad_parameters, std::to_string(request.slots_fixed) +
                                                  " slots per lane are not a power of two up to " +
@@ -143,6 +160,14 @@ struct Registry::Impl {
       return differ("elements per packet", first.packet_elements, request.packet_elements);
     }
     if (first.slots_fixed != request.slots_fixed) return differ("slots", first.slots_fixed, request.slots_fixed);
+    if (first.recovers != request.recovers) return differ("recovery", first.recovers, request.recovers);
+    if (first.aggregators != request.aggregators) {
+      return JoinOutcome{Refusal::parameters_differ,
+                         "rank " + std::to_string(request.rank) + " of job '" + request.job + "' joins at " +
+                             list(request.aggregators) + ", rank " + std::to_string(first.rank) + " at " +
+                             list(first.aggregators) + ": can all ranks reach the same, and do all name them alike?",
+                         {}};
+    }
     return {};
   }
 
@@ -197,6 +222,12 @@ struct Registry::Impl {
       }
       job.part = placement.part;
     }
+    std::vector<stream::Progress> progress;
+    for (const auto& [rank, member] : job.ranks) progress.push_back(member.request.progress);
+    stream::Resumption resumption;
+    if (const std::string error = stream::agree(progress, resumption); !error.empty()) {
+      return refuse_all(name, Refusal::results_forgotten, "job '" + name + "': " + error);
+    }
     if (const std::string error = config.rules.check_placement(placement); !error.empty()) {
       return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
     }
@@ -219,7 +250,7 @@ struct Registry::Impl {
 
     StartJob start;
     start.job = name;
-    start.admission = {job.epoch, 0, {}, job.packet_elements, slots, std::move(placement)};
+    start.admission = {job.epoch, 0, {}, job.packet_elements, slots, std::move(placement), std::move(resumption)};
     for (auto& [rank, member] : job.ranks) {
       member.epoch = new_epoch(rank_epochs);
       member.heard = now;
@@ -250,6 +281,14 @@ struct Registry::Impl {
     slots_free += job.charged;
     NETSUM_CHECK(job.phase == Phase::running && slots_free <= config.slots);
     stops.push_back({job.epoch});
+    for (auto& [rank, successor] : std::exchange(job.successors, {})) {
+      waiting.erase(successor.ticket);
+      if (closing) {
+        outcomes[successor.ticket] = {Refusal::shutting_down, "the aggregator is shutting down", {}};
+        continue;
+      }
+      register_rank(std::move(successor.request), successor.ticket, now);
+    }
     if (failure.empty()) {
       names.erase(job.epoch);
       return;
@@ -259,6 +298,74 @@ struct Registry::Impl {
     job.lost = lost;
     job.since = now;
     failed.emplace(job.epoch, std::move(job));
+  }
+
+  // Whether a new process may wait for the end of the rank's old one: that died, and nobody knows yet.
+  [[nodiscard]] static bool may_succeed(const Job& job, const JoinRequest& request) {
+    return request.recovers && job.ranks.at(request.rank).request.recovers && request.world_size == job.world_size &&
+           !job.successors.contains(request.rank);
+  }
+
+  void register_rank(JoinRequest request, std::uint64_t ticket, Time now) {
+    const auto refuse = [&](JoinOutcome outcome) { outcomes[ticket] = std::move(outcome); };
+    auto found = jobs.find(request.job);
+    if (found != jobs.end() && found->second.phase == Phase::running && request.former_epoch != 0 &&
+        request.world_size == found->second.world_size &&
+        found->second.ranks.at(request.rank).epoch == request.former_epoch) {
+      // Its other aggregators know of a death, or have died; this one need not find out by itself.
+      end(request.job, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew", std::nullopt,
+          now);
+      found = jobs.find(request.job);
+    }
+    if (found == jobs.end() && jobs.size() >= config.max_jobs) {
+      return refuse({Refusal::no_slots, "this aggregator serves " + std::to_string(config.max_jobs) + " jobs already", {}});
+    }
+    Job& job = found == jobs.end() ? jobs[request.job] : found->second;
+    if (job.phase == Phase::running && may_succeed(job, request)) {
+      waiting[ticket] = {request.job, request.rank};
+      const std::uint32_t rank = request.rank;
+      job.successors[rank] = {std::move(request), ticket, 0, now};
+      return;
+    }
+    if (job.phase == Phase::running) {
+      return refuse({Refusal::job_running,
+                     "job '" + request.job + "' is running already: give this one another name, or wait until it ends",
+                     {}});
+    }
+    if (!job.ranks.empty()) {
+      if (job.ranks.contains(request.rank)) {
+        return refuse({Refusal::duplicate_rank,
+                       "rank " + std::to_string(request.rank) + " of job '" + request.job +
+                           "' has joined already: two processes use "
+                           "the same rank, or two jobs the same name",
+                       {}});
+      }
+      if (JoinOutcome outcome = compare(job, request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
+    } else {
+      job.world_size = request.world_size;
+      job.packet_elements = request.packet_elements;
+      job.since = now;
+    }
+    const std::string name = request.job;
+    job.joined.insert(request.rank);
+    waiting[ticket] = {name, request.rank};
+    const std::uint32_t rank = request.rank;
+    job.ranks[rank] = {std::move(request), ticket, 0, now};
+    if (job.ranks.size() == job.world_size) admit(name, job, now);
+  }
+
+  // A new process whose old one lives after all.
+  void refuse_successors(const std::string& name, Job& job, Time now) {
+    std::erase_if(job.successors, [&](auto& entry) {
+      auto& [rank, successor] = entry;
+      if (job.left.contains(rank) || now - successor.heard < config.heartbeat_timeout + succession_slack) return false;
+      waiting.erase(successor.ticket);
+      outcomes[successor.ticket] = {Refusal::duplicate_rank,
+                                    "rank " + std::to_string(rank) + " of job '" + name +
+                                        "' is alive: two processes use the same rank, or two jobs the same name",
+                                    {}};
+      return true;
+    });
   }
 
   [[nodiscard]] Job* running(std::uint64_t epoch) {
@@ -283,34 +390,7 @@ std::uint64_t Registry::join(const JoinRequest& request, Time now) {
     return ticket;
   };
   if (JoinOutcome outcome = r.check(request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
-  const auto found = r.jobs.find(request.job);
-  if (found == r.jobs.end() && r.jobs.size() >= r.config.max_jobs) {
-    return refuse({Refusal::no_slots, "this aggregator serves " + std::to_string(r.config.max_jobs) + " jobs already", {}});
-  }
-  Job& job = found == r.jobs.end() ? r.jobs[request.job] : found->second;
-  if (job.phase == Phase::running) {
-    return refuse({Refusal::job_running,
-                   "job '" + request.job + "' is running already: give this one another name, or wait until it ends",
-                   {}});
-  }
-  if (!job.ranks.empty()) {
-    if (job.ranks.contains(request.rank)) {
-      return refuse({Refusal::duplicate_rank,
-                     "rank " + std::to_string(request.rank) + " of job '" + request.job +
-                         "' has joined already: two processes use "
-                         "the same rank, or two jobs the same name",
-                     {}});
-    }
-    if (JoinOutcome outcome = r.compare(job, request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
-  } else {
-    job.world_size = request.world_size;
-    job.packet_elements = request.packet_elements;
-    job.since = now;
-  }
-  job.ranks[request.rank] = {request, ticket, 0, now};
-  job.joined.insert(request.rank);
-  r.waiting[ticket] = {request.job, request.rank};
-  if (job.ranks.size() == job.world_size) r.admit(request.job, job, now);
+  r.register_rank(request, ticket, now);
   return ticket;
 }
 
@@ -342,6 +422,11 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
   Job& job = r.jobs.at(name);
   const RankSet missing = RankSet::first(job.world_size).minus(job.joined);
   r.waiting.erase(found);
+  if (const auto successor = job.successors.find(rank);
+      successor != job.successors.end() && successor->second.ticket == ticket) {
+    job.successors.erase(successor);
+    return missing;
+  }
   job.ranks.erase(rank);
   RankSet still;
   for (const auto& [other, member] : job.ranks) still.insert(other);
@@ -392,7 +477,8 @@ void Registry::on_timer(Time now) {
   });
   std::vector<std::pair<std::string, std::uint32_t>> dead;
   std::vector<std::string> late;
-  for (const auto& [name, job] : r.jobs) {
+  for (auto& [name, job] : r.jobs) {
+    r.refuse_successors(name, job, now);
     if (job.phase == Phase::joining && now - job.since >= r.config.join_timeout) late.push_back(name);
     if (job.phase != Phase::running) continue;
     for (const auto& [rank, member] : job.ranks) {
@@ -422,6 +508,10 @@ Time Registry::next_timeout() const {
   for (const auto& [name, job] : impl_->jobs) {
     if (job.phase == Phase::joining) next = std::min(next, job.since + impl_->config.join_timeout);
     if (job.phase != Phase::running) continue;
+    for (const auto& [rank, successor] : job.successors) {
+      if (!job.left.contains(rank))
+        next = std::min(next, successor.heard + impl_->config.heartbeat_timeout + succession_slack);
+    }
     for (const auto& [rank, member] : job.ranks) {
       if (!job.left.contains(rank)) next = std::min(next, member.heard + impl_->config.heartbeat_timeout);
     }

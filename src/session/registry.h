@@ -14,6 +14,7 @@
 #include "base/endpoint.h"
 #include "base/time.h"
 #include "session/protocol_rules.h"
+#include "stream/operation_log.h"
 
 namespace netsum::session {
 
@@ -25,7 +26,8 @@ enum class Refusal : std::uint8_t {
   parameters_differ,  // from the rest of the job
   duplicate_rank,
   no_slots,
-  job_running,  // the job is complete and running: a rank cannot join it a second time
+  job_running,        // the job is complete and running: a rank cannot join it a second time
+  results_forgotten,  // a job that recovers: nobody keeps what a rank still needs
   shutting_down,
 };
 [[nodiscard]] const char* to_string(Refusal refusal);
@@ -41,6 +43,12 @@ struct JoinRequest {
   std::vector<Endpoint> endpoints;   // one a lane: where results go, and where contributions come from
   std::uint32_t pool_slots = 0;      // of the switch below
   std::string switch_address;        // that the rank is at; empty: none, or the aggregator itself
+
+  // Jobs that outlive their processes: ranks join again after one of them died, or an aggregator.
+  bool recovers = false;
+  stream::Progress progress;
+  std::vector<std::string> aggregators;  // where this rank joins: all must do so at the same
+  std::uint32_t former_epoch = 0;        // of this rank, in a life of the job that it has given up; 0: none
 };
 
 struct Admission {
@@ -50,6 +58,7 @@ struct Admission {
   std::uint32_t packet_elements = 0;
   std::uint32_t slots = 0;  // per lane
   Placement placement;      // where the protocol has switches of its own
+  stream::Resumption resumption;
 };
 
 // What a join came to: an admission (once all ranks are there), a refusal in words, or nothing yet.

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """ATP over real sockets: sums with slots and without, several jobs on one switch, switches that die, servers that die."""
+import argparse
 import json
 import signal
 import unittest
@@ -13,8 +14,8 @@ QUICK = [*SMALL, "--iterations", 3]
 class Server(cli.Process):
     """A running parameter server; `address` once it listens."""
 
-    def __init__(self, *arguments):
-        super().__init__("ps", "--listen", "127.0.0.1:0", *arguments)
+    def __init__(self, *arguments, listen="127.0.0.1:0"):
+        super().__init__("ps", "--listen", listen, *arguments)
         self.address = self.wait_line(self.out, "listening ").split()[1]
 
     def counters(self):
@@ -174,6 +175,78 @@ class Failures(unittest.TestCase):
         for words in (["--switch-parent", "a"], ["--indexing", "x"], ["--overflow", "x"]):
             with self.subTest(words=words):
                 self.assertEqual(cli.run("ps", *words).returncode, 2)
+
+
+class Recovery(unittest.TestCase):
+    """A.3: the job goes on with the operation that it was in."""
+
+    LONG = [*SMALL, "--iterations", 80, "--recovery", 30]
+
+    def ended_alike(self, processes):
+        ended_well(self, processes)
+        hashes = [json.loads(process.out[-1])["hashes"] for process in processes]
+        self.assertGreater(len(hashes[0]), 0)
+        for other in hashes[1:]:
+            both = min(len(hashes[0]), len(other))
+            self.assertEqual(hashes[0][-both:], other[-both:])
+
+    def test_a_killed_rank_starts_again_in_another_rack(self):
+        with cli.Switch() as top, cli.Switch() as left, cli.Switch() as right:
+            with Server("--switch-parent", f"{left.address}={top.address},{right.address}={top.address}") as server:
+                ranks = [rank(server, left if number < 2 else right, number, 4, *self.LONG) for number in range(4)]
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 5")
+                with ranks[1]:
+                    ranks[1].signal(signal.SIGKILL)
+                ranks[1] = rank(server, right, 1, 4, *self.LONG)
+                self.ended_alike(ranks)
+                self.assertGreater(json.loads(ranks[1].out[-1])["first_iteration"], 0)
+
+    def test_the_tensors_of_a_dead_server_move_to_another(self):
+        with cli.Switch() as switch, Server() as doomed, Server() as server:
+            both = argparse.Namespace(address=f"{doomed.address},{server.address}")
+            ranks = [rank(both, switch, number, 3, *self.LONG) for number in range(3)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 5")
+            doomed.signal(signal.SIGKILL)
+            self.ended_alike(ranks)
+
+    def test_a_server_that_is_started_again_goes_on(self):
+        with Server() as first:
+            ranks = [rank(first, None, number, 2, *self.LONG) for number in range(2)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 5")
+            first.signal(signal.SIGKILL)
+            first.wait(10)
+            with Server(listen=first.address):
+                self.ended_alike(ranks)
+
+    def test_without_a_successor_it_ends_in_words(self):
+        with cli.Switch() as switch, Server() as server:
+            ranks = [rank(server, switch, number, 3, *SMALL, "--iterations", 1_000_000, "--recovery", 2) for number in range(3)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            with ranks[1]:
+                ranks[1].signal(signal.SIGKILL)
+            for survivor in (ranks[0], ranks[2]):
+                with survivor:
+                    self.assertEqual(survivor.wait(20), 1)
+                    self.assertRegex(survivor.error_lines()[-1], r"rank 1\b.*within 2\.0 s: .*ranks .*1\b.* of 3 have not joined")
+
+    def test_a_second_process_of_a_living_rank_is_refused(self):
+        with Server() as server:
+            ranks = [rank(server, None, number, 2, *SMALL, "--iterations", 1_000_000, "--recovery", 10) for number in range(2)]
+            try:
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 3")
+                with rank(server, None, 1, 2, *SMALL, "--iterations", 1_000_000, "--recovery", 10) as twin:
+                    self.assertEqual(twin.wait(20), 3)
+                    self.assertIn("rank 1 of job 'bench' is alive", twin.error_lines()[-1])
+                for process in ranks:
+                    self.assertIsNone(process.process.poll())
+            finally:
+                for process in ranks:
+                    process.__exit__()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ ALLOWED = {
     "kernels": {"base"},
     "stream": {"base", "wire", "kernels"},
     "protocol": {"base", "wire", "kernels", "stream"},
-    "session": {"base", "wire", "protocol"},
+    "session": {"base", "wire", "stream", "protocol"},
     "transport": {"base"},
     "telemetry": {"base", "session"},
     "control": {"base", "session", "telemetry"},

@@ -72,7 +72,7 @@ class Job {
   }
 
   std::shared_ptr<PendingOperation> submit(std::uint32_t rank, stream::Operation operation) {
-    auto pending = std::make_shared<PendingOperation>(operation, now(), now() + patience, lane_count);
+    auto pending = std::make_shared<PendingOperation>(operation, now(), now() + patience);
     engines[rank]->submit(pending);
     return pending;
   }

@@ -630,5 +630,155 @@ TEST(RegistryPlacement, RanksCanBeHeardFromWhenTheyWereToldOfTheirAdmission) {
   EXPECT_FALSE(registry.jobs()[0].running);
 }
 
+// ---- recovery
+
+class RecoveryTest : public RegistryTest {
+ protected:
+  static JoinRequest recovering(std::uint32_t rank, std::uint32_t world_size) {
+    JoinRequest r = request(rank, world_size);
+    r.recovers = true;
+    r.aggregators = {"a:1", "b:1"};
+    return r;
+  }
+  std::vector<Admission> start(std::uint32_t world_size) {
+    std::vector<JoinRequest> all;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) all.push_back(recovering(rank, world_size));
+    return admit(all);
+  }
+};
+
+TEST_F(RecoveryTest, RanksAgreeWhereToGoOn) {
+  JoinRequest ahead = recovering(0, 3), behind = recovering(1, 3);
+  ahead.progress = {9, 6, {}};
+  behind.progress = {8, 6, {}};
+  const auto admissions = admit({ahead, behind, recovering(2, 3)});
+  for (const Admission& admission : admissions) {
+    EXPECT_EQ(admission.resumption, (stream::Resumption{8, {{8, 0}}}));
+  }
+}
+
+TEST_F(RecoveryTest, WhatNobodyKeepsIsRefusedToAll) {
+  JoinRequest ahead = recovering(0, 2), early = recovering(1, 2);
+  ahead.progress = {9, 6, {}};
+  early.progress = {3, 3, {}};
+  for (const JoinOutcome& outcome : join_all({ahead, early})) {
+    EXPECT_EQ(outcome.refusal, Refusal::results_forgotten);
+    EXPECT_NE(outcome.reason.find("rank 1 is to go on with operation 3"), std::string::npos) << outcome.reason;
+  }
+  EXPECT_EQ(registry.slots_free(), all_slots);
+}
+
+TEST_F(RecoveryTest, ASuccessorWaitsForTheDeathOfItsPredecessor) {
+  const auto first = start(2);
+  const std::uint64_t successor = registry.join(recovering(1, 2), now);
+  EXPECT_FALSE(registry.join_outcome(successor));
+  now += 3s;
+  EXPECT_EQ(registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now).state, State::running);
+  registry.on_timer(now);  // rank 1 is dead now
+  EXPECT_EQ(registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now).state, State::failed);
+  EXPECT_FALSE(registry.join_outcome(successor));
+  JoinRequest survivor = recovering(0, 2);
+  survivor.progress = {5, 4, {}};
+  const auto a = registry.join_outcome(registry.join(survivor, now));
+  const auto b = registry.join_outcome(successor);
+  ASSERT_TRUE(a && a->admission && b && b->admission);
+  EXPECT_NE(a->admission->job_epoch, first[0].job_epoch);
+  EXPECT_EQ(b->admission->resumption.first, 5U);
+}
+
+TEST_F(RecoveryTest, ASecondProcessOfALivingRankIsRefused) {
+  const auto first = start(2);
+  const std::uint64_t twin = registry.join(recovering(1, 2), now);
+  expect_refused(recovering(1, 2), Refusal::job_running, {"running already"});  // a third
+  for (int i = 0; i < 50 && !registry.jobs().empty(); ++i) {
+    now += 100ms;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_EQ(registry.heartbeat(first[0].job_epoch, rank, first[rank].rank_epoch, now).state, State::running);
+    }
+    if (now >= registry.next_timeout()) registry.on_timer(now);
+  }
+  const auto outcome = registry.join_outcome(twin);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->refusal, Refusal::duplicate_rank);
+  EXPECT_NE(outcome->reason.find("is alive"), std::string::npos) << outcome->reason;
+}
+
+TEST_F(RecoveryTest, ASuccessorMayGiveUp) {
+  const auto first = start(2);
+  const std::uint64_t successor = registry.join(recovering(1, 2), now);
+  EXPECT_TRUE(registry.cancel_join(successor, now).empty());
+  EXPECT_EQ(registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now).state, State::running);
+  now += 3s;
+  registry.on_timer(now);
+  ASSERT_EQ(registry.jobs().size(), 1U);
+  EXPECT_FALSE(registry.jobs()[0].failure.empty());
+}
+
+TEST_F(RecoveryTest, ARankThatBeganAnewEndsItsFormerLife) {
+  const auto first = start(2);
+  JoinRequest again = recovering(0, 2);
+  again.former_epoch = first[0].rank_epoch;
+  const std::uint64_t ticket = registry.join(again, now);
+  EXPECT_EQ(registry.heartbeat(first[1].job_epoch, 1, first[1].rank_epoch, now).state, State::failed);
+  JoinRequest other = recovering(1, 2);
+  other.former_epoch = first[1].rank_epoch;
+  const auto outcome = registry.join_outcome(registry.join(other, now));
+  ASSERT_TRUE(outcome && outcome->admission);
+  EXPECT_TRUE(registry.join_outcome(ticket));
+  EXPECT_EQ(registry.take_stops().size(), 1U);
+}
+
+TEST_F(RecoveryTest, NobodyElseEndsALife) {
+  const auto first = start(2);
+  JoinRequest forged = recovering(0, 2);
+  forged.former_epoch = first[1].rank_epoch;  // another's
+  EXPECT_FALSE(registry.join_outcome(registry.join(forged, now)));
+  EXPECT_EQ(registry.heartbeat(first[1].job_epoch, 1, first[1].rank_epoch, now).state, State::running);
+}
+
+TEST_F(RecoveryTest, TheSuccessorOfARankThatLeftWaitsForTheOthers) {
+  const auto first = start(2);
+  registry.leave(first[1].job_epoch, 1, first[1].rank_epoch, now);
+  const std::uint64_t successor = registry.join(recovering(1, 2), now);
+  for (int i = 0; i < 60; ++i) {
+    now += 100ms;
+    ASSERT_EQ(registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now).state, State::running);
+    if (now >= registry.next_timeout()) registry.on_timer(now);
+  }
+  EXPECT_FALSE(registry.join_outcome(successor));
+  JoinRequest again = recovering(0, 2);
+  again.former_epoch = first[0].rank_epoch;
+  EXPECT_TRUE(registry.join_outcome(registry.join(again, now)));
+  EXPECT_TRUE(registry.join_outcome(successor));
+}
+
+TEST_F(RecoveryTest, RanksMustMeetAtTheSameAggregators) {
+  static_cast<void>(registry.join(recovering(0, 2), now));
+  JoinRequest other = recovering(1, 2);
+  other.aggregators = {"b:1"};
+  expect_refused(other, Refusal::parameters_differ, {"rank 1", "joins at b:1", "rank 0 at a:1, b:1"});
+  other = recovering(1, 2);
+  other.recovers = false;
+  expect_refused(other, Refusal::parameters_differ, {"recovery"});
+}
+
+TEST_F(RecoveryTest, ItsWordsAreChecked) {
+  JoinRequest bad = recovering(0, 2);
+  bad.progress = {1'000'000'000, 0, {}};
+  expect_refused(bad, Refusal::bad_parameters, {"operations"});
+  bad = recovering(0, 2);
+  bad.aggregators = {"a:1\nb:1"};
+  expect_refused(bad, Refusal::bad_parameters, {"aggregators"});
+}
+
+TEST_F(RecoveryTest, AnAggregatorThatStopsRefusesSuccessors) {
+  static_cast<void>(start(2));
+  const std::uint64_t successor = registry.join(recovering(1, 2), now);
+  registry.shut_down(now);
+  const auto outcome = registry.join_outcome(successor);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->refusal, Refusal::shutting_down);
+}
+
 }  // namespace
 }  // namespace netsum::session

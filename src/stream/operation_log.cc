@@ -1,0 +1,134 @@
+#include "stream/operation_log.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace netsum::stream {
+namespace {
+
+std::size_t tensor_bytes(const Operation& call) {
+  if (call.collective == Collective::barrier) return 0;
+  return call.collective == Collective::broadcast ? call.elements : call.elements * bytes_of(call.dtype);
+}
+
+void copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+bool Progress::sound() const {
+  if (next == anywhere) return kept == anywhere && finished.empty();
+  return kept <= next && next - kept <= OperationLog::most_results && finished.size() <= OperationLog::most_results &&
+         std::is_sorted(finished.begin(), finished.end()) &&
+         (finished.empty() || (finished.front() > next && finished.back() - next <= 2 * OperationLog::most_results));
+}
+
+std::string agree(std::span<const Progress> ranks, Resumption& out) {
+  out = {};
+  std::uint64_t first = Progress::anywhere;
+  std::size_t behind = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].next >= first) continue;
+    first = ranks[rank].next;
+    behind = rank;
+  }
+  if (first == Progress::anywhere) return {};  // all are new
+  out.first = first;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Progress& progress = ranks[rank];
+    if (progress.next == Progress::anywhere) continue;
+    if (progress.kept > first) {
+      return "rank " + std::to_string(behind) + " is to go on with operation " + std::to_string(first) + ", but rank " +
+             std::to_string(rank) + " has results from operation " + std::to_string(progress.kept) +
+             " on only: start rank " + std::to_string(behind) + " there or later, or all ranks anew";
+    }
+    for (std::uint64_t number = first; number < progress.next; ++number) {
+      out.replays.emplace(number, static_cast<std::uint32_t>(rank));
+    }
+    for (const std::uint64_t number : progress.finished) {
+      if (number >= first) out.replays.emplace(number, static_cast<std::uint32_t>(rank));
+    }
+  }
+  return {};
+}
+
+Progress OperationLog::progress() const {
+  Progress progress;
+  if (!begun_) return progress;
+  progress.next = next_issue_;
+  progress.kept = entries_.empty() ? next_issue_ : entries_.begin()->first;
+  for (const auto& [number, entry] : entries_) {
+    if (!entry.finished) progress.next = std::min(progress.next, number);
+    if (entry.finished && number > progress.next) progress.finished.push_back(number);
+  }
+  return progress;
+}
+
+std::vector<Operation> OperationLog::resume(const Resumption& resumption) {
+  if (!begun_) next_issue_ = resumption.first;
+  begun_ = true;
+  resumption_ = resumption;
+  std::vector<Operation> operations;
+  for (auto& [number, entry] : entries_) {
+    entry.replaying = entry.finished && number >= resumption.first;
+    if (number < resumption.first) continue;
+    NETSUM_CHECK(!entry.finished || resumption.replays.contains(number));
+    if (!entry.finished) copy(entry.call.data, entry.bytes.data(), entry.bytes.size());
+    operations.push_back(as_sent(entry.call));
+    if (entry.finished) operations.back().data = entry.bytes.data();
+  }
+  return operations;
+}
+
+Operation OperationLog::issue(const Operation& call) {
+  NETSUM_CHECK(begun_ && call.number == next_issue_);
+  ++next_issue_;
+  Entry& entry = entries_[call.number];
+  entry.call = call;
+  entry.bytes.resize(tensor_bytes(call));
+  copy(entry.bytes.data(), call.data, entry.bytes.size());
+  return as_sent(call);
+}
+
+void OperationLog::finish(std::uint64_t number) {
+  Entry& entry = entries_.at(number);
+  if (!entry.finished) {
+    copy(entry.bytes.data(), entry.call.data, entry.bytes.size());
+    bytes_kept_ += entry.bytes.size();
+  }
+  entry.finished = true;
+  entry.replaying = false;
+  forget();
+}
+
+// The oldest results first, and none of a later operation than one without a result: a rank's results are a stretch up to
+// its next operation, and what is beyond.
+void OperationLog::forget() {
+  while (entries_.size() > 1 && (bytes_kept_ > memory_ || entries_.size() > most_results)) {
+    const auto oldest = entries_.begin();
+    const auto second = std::next(oldest);
+    if (!oldest->second.finished || oldest->second.replaying || !second->second.finished) return;
+    bytes_kept_ -= oldest->second.bytes.size();
+    entries_.erase(oldest);
+  }
+}
+
+// What has a result already is sent as a broadcast of it. The call as such is in the tag: ranks that mean different calls
+// are told so, as always.
+Operation OperationLog::as_sent(const Operation& call) const {
+  const auto found = resumption_.replays.find(call.number);
+  if (found == resumption_.replays.end()) return call;
+  Operation replay;
+  replay.number = call.number;
+  replay.collective = Collective::broadcast;
+  replay.elements = tensor_bytes(call);
+  replay.root = found->second;
+  replay.tag = signature_of(call, 0);
+  replay.data = call.data;
+  return replay;
+}
+
+}  // namespace netsum::stream
