@@ -427,9 +427,14 @@ class Cluster final : public Surroundings, public Witness {
 
   // ---- Witness
 
-  void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                 std::span<const std::byte> result) override {
-    verdict_.delivered(job, rank, call, result);
+  void began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process) override {
+    verdict_.began(job, rank, epoch, process);
+  }
+  void forgot(std::uint32_t job, std::uint32_t rank) override { verdict_.forgot(job, rank); }
+
+  void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result,
+                 std::uint64_t epoch) override {
+    verdict_.delivered(job, rank, call, result, epoch);
     ++tally_.operations;
     for (std::size_t i = 0; i + 8 <= result.size(); i += 8) trace_.fold(load_le<std::uint64_t>(result.data() + i));
   }

@@ -173,8 +173,9 @@ std::size_t tensor_bytes(const Operation& call) {
   return call.elements * (call.collective == Collective::broadcast ? 1 : bytes_of(call.dtype));
 }
 
-std::vector<std::byte> tensor_of(const JobPlan& job, const Operation& call, std::uint32_t rank) {
+std::vector<std::byte> tensor_of(const JobPlan& job, const Operation& call, std::uint32_t rank, std::uint32_t process) {
   Random random(derive(derive(job.seed, call.number), rank));
+  if (job.recovers && process != 0) random = Random(derive(random.next(), process));
   std::vector<std::byte> bytes(tensor_bytes(call));
   if (call.collective == Collective::all_reduce && call.dtype == DType::float32) {
     std::vector<float> values(call.elements);
@@ -199,14 +200,16 @@ std::vector<std::byte> tensor_of(const JobPlan& job, const Operation& call, std:
   return bytes;
 }
 
-std::string judge(const JobPlan& job, const Operation& call, std::span<const std::byte> result) {
+std::string judge(const JobPlan& job, const Operation& call, std::span<const std::byte> result,
+                  std::span<const std::uint32_t> processes) {
+  const auto input = [&](std::uint32_t rank) { return tensor_of(job, call, rank, processes.empty() ? 0 : processes[rank]); };
   if (call.collective == Collective::barrier || call.elements == 0) return "";
   if (call.collective == Collective::broadcast) {
-    const auto expected = tensor_of(job, call, call.root);
+    const auto expected = input(call.root);
     return std::equal(result.begin(), result.end(), expected.begin(), expected.end()) ? "" : "not the root's bytes";
   }
   std::vector<std::vector<std::byte>> inputs;
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) inputs.push_back(tensor_of(job, call, rank));
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) inputs.push_back(input(rank));
   const bool avg = call.op == ReduceOp::avg;
   return call.dtype == DType::int32 ? judge_int32(inputs, result, avg)
                                     : judge_floats(call.dtype, job.numbers, inputs, result, avg);

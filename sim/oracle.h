@@ -15,10 +15,13 @@ namespace netsum::sim {
 [[nodiscard]] std::size_t tensor_bytes(const stream::Operation& call);
 
 // A rank's input: blocks of different magnitudes, and now and then NaN, infinities, zeros, subnormals and powers of two.
-// Differs between jobs, operations and ranks.
-[[nodiscard]] std::vector<std::byte> tensor_of(const JobPlan& job, const stream::Operation& call, std::uint32_t rank);
+// Differs between jobs, operations and ranks; and between processes of a rank, where a job goes on with another: it computes
+// another gradient.
+[[nodiscard]] std::vector<std::byte> tensor_of(const JobPlan& job, const stream::Operation& call, std::uint32_t rank,
+                                               std::uint32_t process = 0);
 
-// Empty if `result` is what the call must give, else what is wrong.
-[[nodiscard]] std::string judge(const JobPlan& job, const stream::Operation& call, std::span<const std::byte> result);
+// Empty if `result` is what the call must give, else what is wrong. `processes`: of each rank; none: the first.
+[[nodiscard]] std::string judge(const JobPlan& job, const stream::Operation& call, std::span<const std::byte> result,
+                                std::span<const std::uint32_t> processes = {});
 
 }  // namespace netsum::sim

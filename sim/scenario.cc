@@ -20,7 +20,15 @@ using stream::Collective;
 using stream::Operation;
 
 // Labels of the streams below the seed. One each, so that taking something away leaves the rest as it was.
-enum Label : std::uint64_t { topology = 1, network, nodes, switches, of_job = 1000, of_placement = 2000 };
+enum Label : std::uint64_t {
+  topology = 1,
+  network,
+  nodes,
+  switches,
+  of_job = 1000,
+  of_placement = 2000,
+  of_recovery = 3000
+};
 
 struct LimitField {
   const char* name;
@@ -156,6 +164,11 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   if (settings.profile != Profile::none && random.chance(0.4)) {
     job.straggle = 0.05;
     job.straggle_for = log_uniform(random, milliseconds(5), seconds(1));
+  }
+  if (harsh || crashing) {
+    Random recovery(derive(scenario.seed, Label::of_recovery + index));
+    job.recovers = recovery.chance(0.5);
+    if (job.recovers) job.attempts = limited(job.attempts + 2, limits.attempts);
   }
   const std::uint64_t operations = limited(random.between(3, 8), limits.operations);
   for (std::uint64_t number = 0; number < operations; ++number) {

@@ -86,6 +86,7 @@ struct JobPlan {
   Duration straggle_for{};
   std::uint32_t attempts = 1;  // how often a rank joins before it gives up
   Duration operation_deadline{};
+  bool recovers = false;   // ranks join again after a death, and go on where they were
   bool impatient = false;  // the deadline may be too short for the network
   // A rank that issues another call.
   struct Mismatch {

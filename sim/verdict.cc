@@ -10,27 +10,42 @@ Verdict::Verdict(const Scenario& scenario) : scenario_(scenario), jobs_failed_(s
   for (const JobPlan& job : scenario.jobs) {
     ranks_.emplace_back(job.workers);
     results_.emplace_back(job.calls.size());
+    members_.emplace_back();
   }
 }
 
 void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                        std::span<const std::byte> result) {
+                        std::span<const std::byte> result, std::uint64_t epoch) {
   const JobPlan& plan = scenario_.jobs[job];
   const std::string what = plan.name + " rank " + std::to_string(rank) + ", operation " + std::to_string(call.number) +
                            " (" + stream::to_string(call) + ")";
   if (plan.mismatch && plan.mismatch->call.number == call.number)
     throw Violation(what + " ended in a result although a rank issued another call");
-  if (plan.saturating) {  // within the bound always, but whether by way of the floats depends on the order of arrival
-    if (const std::string wrong = judge(plan, call, result); !wrong.empty()) throw Violation(what + ": " + wrong);
-    return;
+  std::vector<std::uint32_t> processes;
+  for (const auto& process : members_[job][epoch]) {
+    if (!process) throw Violation(what + ": a result without a rank that has not begun");
+    processes.push_back(*process);
   }
-  auto& first = results_[job][call.number];
-  if (!first) {
-    if (const std::string wrong = judge(plan, call, result); !wrong.empty()) throw Violation(what + ": " + wrong);
-    first.emplace(result.begin(), result.end());
-  } else if (!std::equal(result.begin(), result.end(), first->begin(), first->end())) {
+  Result& known = results_[job][call.number];
+  const bool same = known.bytes && std::equal(result.begin(), result.end(), known.bytes->begin(), known.bytes->end());
+  const bool holds = plan.recovers ? !known.holders.empty() : known.bytes.has_value();
+  known.holders.insert(rank);
+  if (same) return;
+  // Saturating sums are within the bound always, but whether by way of the floats depends on the order of arrival.
+  if (holds && (plan.recovers || !plan.saturating))
     throw Violation(what + ": the result differs from another rank's, or from an earlier attempt's");
-  }
+  if (const std::string wrong = judge(plan, call, result, processes); !wrong.empty()) throw Violation(what + ": " + wrong);
+  known.bytes.emplace(result.begin(), result.end());
+}
+
+void Verdict::began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process) {
+  auto& members = members_[job][epoch];
+  members.resize(scenario_.jobs[job].workers);
+  members[rank] = process;
+}
+
+void Verdict::forgot(std::uint32_t job, std::uint32_t rank) {
+  for (Result& result : results_[job]) result.holders.erase(rank);
 }
 
 void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) {

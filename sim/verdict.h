@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +21,15 @@ class Verdict {
  public:
   explicit Verdict(const Scenario& scenario);
 
-  // Throws Violation if a result is wrong, or differs from another rank's or attempt's.
-  void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result);
+  // A process of the rank runs under this epoch of the job.
+  void began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process);
+  // It has gone, with its results.
+  void forgot(std::uint32_t job, std::uint32_t rank);
+
+  // Throws Violation if a result is wrong, or differs from another rank's or attempt's. Where a job goes on with new
+  // processes, a result is that of the processes under one epoch, and holds as long as any rank has it.
+  void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result,
+                 std::uint64_t epoch);
 
   // Throws Violation if no fault explains the error, or if it names a rank to which nothing happened.
   void failed(std::uint32_t job, std::uint32_t rank, const Error& error);
@@ -36,7 +45,13 @@ class Verdict {
   std::vector<std::vector<bool>> ranks_;  // [job][rank]: died, was away, or has ended in an error
   std::vector<bool> jobs_failed_;         // a rank has ended in an error
   bool aggregators_ = false;
-  std::vector<std::vector<std::optional<std::vector<std::byte>>>> results_;  // [job][operation]: the first one
+  struct Result {
+    std::optional<std::vector<std::byte>> bytes;  // the first one; the last that held, where a job goes on
+    std::set<std::uint32_t> holders;              // ranks whose process has it
+  };
+  std::vector<std::vector<Result>> results_;  // [job][operation]
+  // [job], by epoch: the process of each rank that has begun
+  std::vector<std::map<std::uint64_t, std::vector<std::optional<std::uint32_t>>>> members_;
 };
 
 // The ranks that an error's text names: "rank 3", "ranks 1, 2", "ranks 1 and 2".

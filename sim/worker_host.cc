@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "sim/oracle.h"
 
 namespace netsum::sim {
@@ -29,7 +30,8 @@ WorkerHost::WorkerHost(Surroundings& surroundings, HostId id, const Scenario& sc
       random_(derive(derive(derive(scenario.seed, worker_label), id), place.life)),
       attempt_(place.attempts_used),
       next_attempt_(start),
-      next_call_((std::uint64_t{place.life} << 32) + 1) {
+      next_call_((std::uint64_t{place.life} << 32) + 1),
+      former_epochs_(scenario.aggregators) {
   if (attempt_ >= plan().attempts) phase_ = Phase::ended;
 }
 
@@ -88,6 +90,12 @@ void WorkerHost::join() {
     for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
       request.endpoints.push_back(own_endpoint(i * scenario_.lanes + lane));
     }
+    request.recovers = plan().recovers;
+    if (plan().recovers) {
+      if (log_) request.progress = log_->progress();
+      request.aggregators = addresses(scenario_);
+      request.former_epoch = former_epochs_[i];
+    }
     if (!plan().switch_of_rank.empty()) {
       // Another life may be in another rack (ATP §A.3), where one more rank still fits.
       const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
@@ -131,7 +139,11 @@ void WorkerHost::start(Time now) {
   join_deadline_ = never;
   supervisor_.emplace(session::Supervisor::Config{plan().name, place_.rank, addresses(scenario_)}, now);
   next_beat_ = now;
-  next_operation_ = delivered_ = 0;
+  for (const Site& site : sites_) {
+    if (site.admission->resumption == sites_[0].admission->resumption) continue;
+    return fail(Error(ErrorCode::refused, name() + ": the aggregators do not agree where to go on"), now);
+  }
+  witness_.began(place_.job, place_.rank, sites_[0].admission->job_epoch, process());
   const std::uint32_t lanes = scenario_.lanes * scenario_.aggregators;
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     const std::uint32_t site = lane / scenario_.lanes;
@@ -149,7 +161,41 @@ void WorkerHost::start(Time now) {
         {protocol_.worker_lane(p), std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});
   }
   surroundings_.say(id(), name() + " runs, attempt " + std::to_string(attempt_));
+  resume();
   schedule_issue(now);
+}
+
+// What collective/monitor.cc and runtime/worker_engine.cc do in the binaries.
+void WorkerHost::resume() {
+  if (!plan().recovers) {
+    next_operation_ = delivered_ = 0;
+    return;
+  }
+  if (!log_) log_.emplace(random_.chance(0.5) ? 0 : std::size_t{1} << 20);
+  std::deque<UnderWay> before;
+  before.swap(under_way_);
+  const stream::Resumption& resumption = sites_[0].admission->resumption;
+  for (const stream::Operation& sent : log_->resume(resumption)) {
+    const auto found =
+        std::find_if(before.begin(), before.end(), [&](const UnderWay& u) { return u.call.number == sent.number; });
+    UnderWay next;
+    if (found != before.end() && found->lanes_remaining != 0 && !found->replay) {
+      next = std::move(*found);
+      ++tally_.events["operation_resumed"];
+    } else {
+      next.call = sent;
+      next.replay = true;
+      ++tally_.events["result_replayed"];
+    }
+    next.sent = sent;
+    next.lanes_remaining = static_cast<std::uint32_t>(lanes_.size());
+    under_way_.push_back(std::move(next));
+  }
+  if (log_->next_issue() != next_operation_) {  // a new process
+    NETSUM_CHECK(next_operation_ == 0);
+    next_operation_ = delivered_ = log_->next_issue();
+    ++tally_.events["succeeded_a_process"];
+  }
 }
 
 // ---- operations
@@ -176,8 +222,9 @@ void WorkerHost::issue(Time now) {
     tally_.count(Fault::mismatch);
   }
   ++next_operation_;
-  next.tensor = tensor_of(plan(), next.call, place_.rank);
+  next.tensor = tensor_of(plan(), next.call, place_.rank, process());
   next.call.data = next.tensor.data();
+  next.sent = log_ ? log_->issue(next.call) : next.call;
   next.issued = now;
   next.deadline = now + plan().operation_deadline;
   next.lanes_remaining = static_cast<std::uint32_t>(lanes_.size());
@@ -186,7 +233,7 @@ void WorkerHost::issue(Time now) {
 }
 
 void WorkerHost::submit(Lane& lane, Time now) {
-  while (lane.queued < under_way_.size() && lane.lane->submit(under_way_[lane.queued].call, now, *lane.sink)) ++lane.queued;
+  while (lane.queued < under_way_.size() && lane.lane->submit(under_way_[lane.queued].sent, now, *lane.sink)) ++lane.queued;
 }
 
 void WorkerHost::collect(Lane& lane, Time now) {
@@ -196,7 +243,9 @@ void WorkerHost::collect(Lane& lane, Time now) {
     if (done == under_way_.end() || done->lanes_remaining == 0)
       throw Violation(name() + " completed operation " + std::to_string(number) + " twice");
     if (--done->lanes_remaining != 0) continue;
-    witness_.delivered(place_.job, place_.rank, done->call, done->tensor);
+    if (log_) log_->finish(number);
+    if (done->replay) continue;
+    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, sites_[0].admission->job_epoch);
     ++delivered_;
   }
   // A lane may complete operations in another order than they were issued; they leave from the front.
@@ -322,7 +371,22 @@ void WorkerHost::fail(const Error& error, Time now) {
   std::optional<std::uint64_t> operation;
   if (!under_way_.empty()) operation = under_way_.front().call.number;
   witness_.failed(place_.job, place_.rank, error, operation);
-  leave();  // the others then know that this rank will not contribute
+  const ErrorCode code = error.code();
+  const bool curable = code == ErrorCode::worker_lost || code == ErrorCode::aggregator_lost ||
+                       code == ErrorCode::aggregator_restarted || phase_ != Phase::running;
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (sites_[i].admission) former_epochs_[i] = sites_[i].admission->rank_epoch;
+  }
+  if (!recovering() || !curable || phase_ == Phase::joining)
+    leave();                       // the others then know that this rank will not contribute
+  if (recovering() && !curable) {  // the process ends, and a launcher starts another
+    log_.reset();
+    under_way_.clear();
+    next_operation_ = 0;
+    ++restarts_;
+    former_epochs_.assign(former_epochs_.size(), 0);
+    witness_.forgot(place_.job, place_.rank);
+  }
   end_attempt(now);
 }
 
@@ -352,12 +416,13 @@ void WorkerHost::count_events(Tally& tally) const {
 void WorkerHost::close() {
   count_events(tally_);
   lanes_.clear();
-  under_way_.clear();
+  if (!recovering()) under_way_.clear();
   supervisor_.reset();
   join_deadline_ = next_beat_ = next_issue_ = never;
 }
 
 void WorkerHost::die() {
+  witness_.forgot(place_.job, place_.rank);
   if (phase_ == Phase::joining) {
     for (std::size_t i = 0; i < sites_.size(); ++i) {
       if (sites_[i].join != 0)

@@ -15,14 +15,18 @@
 #include "sim/protocol.h"
 #include "sim/random.h"
 #include "sim/scenario.h"
+#include "stream/operation_log.h"
 
 namespace netsum::sim {
 
 // Told of what ranks experience.
 class Witness {
  public:
+  // `epoch`: of the job, at its first aggregator. `process`: of the rank, 0 at first.
+  virtual void began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process) = 0;
   virtual void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                         std::span<const std::byte> result) = 0;
+                         std::span<const std::byte> result, std::uint64_t epoch) = 0;
+  virtual void forgot(std::uint32_t job, std::uint32_t rank) = 0;  // all results: another process comes next
   virtual void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t> operation) = 0;
   virtual void straggled() = 0;
 
@@ -75,10 +79,11 @@ class WorkerHost final : public Host {
     bool failure_seen = false;
   };
   struct UnderWay {
-    stream::Operation call;
+    stream::Operation call, sent;
     std::vector<std::byte> tensor;
     Time issued{}, deadline = never;
     std::uint32_t lanes_remaining = 0;
+    bool replay = false;  // of a result that this rank has
   };
 
   [[nodiscard]] const JobPlan& plan() const { return scenario_.jobs[place_.job]; }
@@ -88,11 +93,15 @@ class WorkerHost final : public Host {
   [[nodiscard]] Endpoint aggregator_endpoint(std::uint32_t lane) const {
     return endpoint_of(lane / scenario_.lanes, static_cast<std::uint16_t>(aggregator_port + lane % scenario_.lanes));
   }
+  // How many processes the rank has had: a host may run several.
+  [[nodiscard]] std::uint32_t process() const { return place_.life * 64 + restarts_; }
+  [[nodiscard]] bool recovering() const { return log_.has_value(); }
   [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
   void begin(Time now);
   void probe(std::span<const Datagram> datagrams, Time now);
   void join();
   void start(Time now);
+  void resume();
   void issue(Time now);
   void schedule_issue(Time now);
   void submit(Lane& lane, Time now);
@@ -121,7 +130,10 @@ class WorkerHost final : public Host {
   std::optional<Error> refusal_;
   Time next_beat_ = never;
 
-  std::uint64_t next_operation_ = 0, delivered_ = 0;
+  std::optional<stream::OperationLog> log_;           // of a job that recovers, once it has begun
+  std::vector<std::uint32_t> former_epochs_;          // of the rank, by site
+  std::uint32_t restarts_ = 0;                        // of the process
+  std::uint64_t next_operation_ = 0, delivered_ = 0;  // by number: those of former processes count
   Time next_issue_ = never;
   std::deque<UnderWay> under_way_;
 };

@@ -284,6 +284,10 @@ std::vector<session::Admission> join_all(const Options& options, const std::vect
         if (!error) error = refusal;
       }
     }
+    for (const auto& admission : admitted) {
+      if (waiting || error || admission->resumption == admitted.front()->resumption) continue;
+      error = Error(ErrorCode::refused, "the aggregators of job '" + options.job + "' do not agree where it goes on");
+    }
     for (std::size_t i = 0; i < sites.size(); ++i) {
       if (!admitted[i] || (!waiting && !error)) continue;
       try {

@@ -34,14 +34,15 @@ JobPlan plan(std::uint32_t workers, stream::Operation call) {
   return job;
 }
 
-std::vector<std::byte> sum_of(const JobPlan& job) {
+// With this process of rank 1.
+std::vector<std::byte> sum_of(const JobPlan& job, std::uint32_t process = 0) {
   const stream::Operation& call = job.calls[0];
   std::vector<std::byte> result(tensor_bytes(call));
   for (std::size_t i = 0; i < call.elements; ++i) {
     std::uint32_t sum = 0;
     for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
       std::uint32_t value = 0;
-      std::memcpy(&value, tensor_of(job, call, rank).data() + i * 4, 4);
+      std::memcpy(&value, tensor_of(job, call, rank, rank == 1 ? process : 0).data() + i * 4, 4);
       sum += value;
     }
     std::memcpy(result.data() + i * 4, &sum, 4);
@@ -89,10 +90,43 @@ TEST(Verdict, AllRanksGetTheSameBits) {
   const Scenario s = scenario(Profile::none);
   Verdict verdict(s);
   auto result = sum_of(s.jobs[0]);
-  verdict.delivered(0, 0, s.jobs[0].calls[0], result);
-  verdict.delivered(0, 1, s.jobs[0].calls[0], result);
+  verdict.delivered(0, 0, s.jobs[0].calls[0], result, 0);
+  verdict.delivered(0, 1, s.jobs[0].calls[0], result, 0);
   result[3] ^= std::byte{1};
-  EXPECT_THROW(verdict.delivered(0, 2, s.jobs[0].calls[0], result), Violation);
+  EXPECT_THROW(verdict.delivered(0, 2, s.jobs[0].calls[0], result, 0), Violation);
+}
+
+TEST(Verdict, AResultHoldsAsLongAsARankHasIt) {
+  Scenario s = scenario(Profile::crash);
+  JobPlan& job = s.jobs[0];
+  job.recovers = true;
+  const auto first = sum_of(job), second = sum_of(job, 1);  // rank 1's second process computes another gradient
+  ASSERT_NE(first, second);
+  Verdict verdict(s);
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) verdict.began(0, rank, 7, 0);
+  verdict.delivered(0, 0, job.calls[0], first, 7);
+  verdict.forgot(0, 1);
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) verdict.began(0, rank, 8, rank == 1 ? 1 : 0);
+  EXPECT_THROW(verdict.delivered(0, 2, job.calls[0], second, 8), Violation) << "rank 0 has the other";
+  EXPECT_NO_THROW(verdict.delivered(0, 1, job.calls[0], first, 8));
+
+  Verdict without(s);
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) without.began(0, rank, 7, 0);
+  without.delivered(0, 1, job.calls[0], first, 7);
+  without.forgot(0, 1);  // the only one that had it
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) without.began(0, rank, 8, rank == 1 ? 1 : 0);
+  EXPECT_NO_THROW(without.delivered(0, 0, job.calls[0], second, 8));
+
+  Verdict mixed(s);
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) mixed.began(0, rank, 8, rank == 1 ? 1 : 0);
+  EXPECT_THROW(mixed.delivered(0, 0, job.calls[0], first, 8), Violation) << "not the sum of those that run";
+}
+
+TEST(Verdict, ARankThatHasNotBegunIsInNoResult) {
+  Scenario s = scenario(Profile::crash);
+  Verdict verdict(s);
+  verdict.began(0, 0, 7, 0);
+  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0]), 7), Violation);
 }
 
 TEST(Verdict, AnErrorNeedsAFaultAndNamesItsRank) {
@@ -122,7 +156,7 @@ TEST(Verdict, ACallThatARankDidNotIssueHasNoResult) {
   Scenario s = scenario(Profile::chaos);
   s.jobs[0].mismatch = JobPlan::Mismatch{1, {.number = 0, .collective = stream::Collective::barrier}};
   Verdict verdict(s);
-  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0])), Violation);
+  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0]), 0), Violation);
   EXPECT_NO_THROW(
       verdict.failed(0, 0, Error(ErrorCode::mismatch, "job 'job0': ranks 0 and 1 issued different calls as operation 0")));
   EXPECT_THROW(
