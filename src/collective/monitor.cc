@@ -136,6 +136,10 @@ std::optional<Error> Monitor::recover(const Error& cause) {
                  session::in_seconds(deadline - now()) + " for all ranks to join again");
   }
   engine_->suspend();
+  {
+    const std::lock_guard lock(mutex_);
+    lane_failure_.reset();  // of a lane that is no more
+  }
   Former former{engine_->progress(), packet_elements_, {}};
   for (const Membership& membership : memberships_) former.rank_epochs[membership.address] = membership.rank_epoch;
 
@@ -154,10 +158,6 @@ std::optional<Error> Monitor::recover(const Error& cause) {
       attend(joined);
       const std::uint64_t first = joined.resumption.first;
       engine_->resume(std::move(joined.lanes), joined.resumption);
-      {
-        const std::lock_guard lock(mutex_);
-        lane_failure_.reset();  // of a lane that is no more
-      }
       if (options_.log) {
         options_.log("rank " + std::to_string(options_.rank) + " goes on with operation " + std::to_string(first) + ": " +
                      joined.placement);

@@ -239,7 +239,10 @@ void WorkerEngine::resume(std::vector<LaneSetup> lanes, const stream::Resumption
     if (failure_) return;
     for (const stream::Operation& sent : log_->resume(resumption)) {
       std::shared_ptr<PendingOperation>& operation = under_way_[sent.number];
-      if (!operation) operation = std::make_shared<PendingOperation>(sent, now(), never);  // a replay for others alone
+      if (!operation) {
+        operation = std::make_shared<PendingOperation>(sent, now(), never);
+        operation->called = false;
+      }
       operation->sent = sent;
       operation->lanes_remaining = static_cast<std::uint32_t>(lanes.size());
       operations.push_back(operation);
@@ -261,7 +264,7 @@ void WorkerEngine::lane_done(std::uint64_t number) {
     operation = std::move(found->second);
     under_way_.erase(found);
     if (log_) log_->finish(number);
-    ++completed_;
+    if (operation->called) ++completed_;
   }
   operation->end(nullptr);
 }

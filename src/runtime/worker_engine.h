@@ -31,6 +31,7 @@ class PendingOperation {
 
   // The engine's: what the lanes are given for it, and how many of them are not done with that.
   stream::Operation sent;
+  bool called = true;  // false: a replay for other ranks alone
   std::atomic<std::uint32_t> lanes_remaining = 0;
 
   [[nodiscard]] bool done() const;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cfenv>
 #include <chrono>
 #include <future>
@@ -35,40 +36,47 @@ std::unique_ptr<transport::Udp> loopback_socket(std::optional<Endpoint> peer = s
 // One job: `lanes` switch lanes, and for each of `ranks` ranks an engine.
 class Job {
  public:
-  Job(std::uint32_t ranks, std::uint32_t lanes, std::uint32_t threads = 1, bool admitted = true) {
+  Job(std::uint32_t ranks, std::uint32_t lanes, std::uint32_t threads = 1, bool admitted = true, bool recovers = false)
+      : ranks_(ranks) {
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
       switches.push_back(std::make_unique<SwitchLane>(loopback_socket(), atp::SwitchConfig{}, UINT64_MAX, lane, false));
     }
-    std::vector<std::uint32_t> epochs(ranks);
-    std::iota(epochs.begin(), epochs.end(), 100);
-    std::vector<switchml::SwitchJobConfig> jobs(lanes);
-    std::vector<std::vector<LaneSetup>> setups(ranks);
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      jobs[lane] = {.epoch = job_epoch, .packet_elements = 256, .slots = 8, .members = {}};
-      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    auto setups = lanes_of(job_epoch, admitted);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      std::optional<stream::OperationLog> log;
+      if (recovers) static_cast<void>(log.emplace(0).resume({}));
+      engines.push_back(std::make_unique<WorkerEngine>(
+          std::move(setups[rank]), threads, false,
+          [this](std::uint32_t, const WorkerFailure& failure) { std::call_once(told, [&] { failed.set_value(failure); }); },
+          std::move(log)));
+    }
+  }
+
+  // Of each rank, for a life of the job.
+  std::vector<std::vector<LaneSetup>> lanes_of(std::uint64_t epoch, bool admitted = true) {
+    std::vector<std::uint32_t> epochs(ranks_);
+    std::iota(epochs.begin(), epochs.end(), 100 * static_cast<std::uint32_t>(epoch & 0xff));
+    std::vector<std::vector<LaneSetup>> setups(ranks_);
+    for (std::uint32_t lane = 0; lane < switches.size(); ++lane) {
+      switchml::SwitchJobConfig job{.epoch = epoch, .packet_elements = 256, .slots = 8, .members = {}};
+      for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
         auto socket = loopback_socket(switches[lane]->local());
-        jobs[lane].members.push_back({epochs[rank], socket->local()});
+        job.members.push_back({epochs[rank], socket->local()});
         switchml::WorkerConfig config;
-        config.job_epoch = job_epoch;
+        config.job_epoch = epoch;
         config.rank = rank;
-        config.world_size = ranks;
+        config.world_size = ranks_;
         config.rank_epoch = epochs[rank];
         config.folded_epochs = wire::fold_epochs(epochs);
         config.slots = 8;
         config.lane = lane;
-        config.lanes = lanes;
+        config.lanes = static_cast<std::uint32_t>(switches.size());
         config.aggregator = switches[lane]->local();
         setups[rank].push_back({std::move(socket), make_worker_lane(config)});
       }
-      if (admitted) switches[lane]->add_job(jobs[lane]);
+      if (admitted) switches[lane]->add_job(job);
     }
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      engines.push_back(std::make_unique<WorkerEngine>(std::move(setups[rank]), threads, false,
-                                                       [this](std::uint32_t, const WorkerFailure& failure) {
-                                                         std::call_once(told, [&] { failed.set_value(failure); });
-                                                       }));
-    }
-    lane_count = lanes;
+    return setups;
   }
 
   std::shared_ptr<PendingOperation> submit(std::uint32_t rank, stream::Operation operation) {
@@ -81,7 +89,9 @@ class Job {
   std::once_flag told;
   std::promise<WorkerFailure> failed;
   std::vector<std::unique_ptr<WorkerEngine>> engines;
-  std::uint32_t lane_count = 0;
+
+ private:
+  std::uint32_t ranks_;
 };
 
 stream::Operation sum_of(std::vector<float>& values, std::uint64_t number) {
@@ -125,6 +135,61 @@ TEST(WorkerEngine, SumsOverSeveralLanesAndThreads) {
   }
   EXPECT_EQ(job.engines[0]->operations_completed(), number);
   EXPECT_EQ(job.engines[0]->totals().protocol.window, 4U * 8);
+}
+
+// An operation that one rank has given half of, and one that is issued in between, end over other lanes with what they had.
+TEST(WorkerEngine, GoesOnOverOtherLanes) {
+  constexpr std::size_t elements = 40'000;
+  Job job(2, 2, 2, true, true);
+  std::vector<std::vector<float>> first(2, std::vector<float>(elements, 1)), second(2, std::vector<float>(elements, 3));
+  auto done = job.submit(0, barrier(0));
+  static_cast<void>(job.submit(1, barrier(0)));
+  wait_for(*done);
+  std::vector<std::shared_ptr<PendingOperation>> operations = {job.submit(0, sum_of(first[0], 1))};
+  for (auto& engine : job.engines) engine->suspend();
+  operations.push_back(job.submit(0, sum_of(second[0], 2)));
+  EXPECT_FALSE(operations[0]->done());
+
+  std::vector<stream::Progress> progress;
+  for (auto& engine : job.engines) progress.push_back(engine->progress());
+  stream::Resumption resumption;
+  ASSERT_EQ(stream::agree(progress, resumption), "");
+  auto lanes = job.lanes_of(job_epoch + 1);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) job.engines[rank]->resume(std::move(lanes[rank]), resumption);
+  operations.push_back(job.submit(1, sum_of(first[1], 1)));
+  operations.push_back(job.submit(1, sum_of(second[1], 2)));
+  for (const auto& operation : operations) {
+    wait_for(*operation);
+    ASSERT_EQ(operation->error(), nullptr);
+  }
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(first[rank], std::vector<float>(elements, 2));
+    EXPECT_EQ(second[rank], std::vector<float>(elements, 6));
+  }
+  EXPECT_EQ(job.engines[0]->operations_completed(), 3U);
+}
+
+TEST(WorkerEngine, AResultThatOneRankHasReachesTheOther) {
+  Job job(2, 1, 1, true, true);
+  std::vector<float> values(1000, 1), other(1000, 5);
+  auto mine = job.submit(0, sum_of(values, 0));
+  auto theirs = job.submit(1, sum_of(other, 0));
+  wait_for(*mine);
+  wait_for(*theirs);
+  for (auto& engine : job.engines) engine->suspend();
+  // Rank 1 has died meanwhile; its successor, from an earlier state, computes something else.
+  std::vector<float> again(1000, 9);
+  job.engines[1] = std::make_unique<WorkerEngine>(
+      std::vector<LaneSetup>{}, 1, false, [](std::uint32_t, const WorkerFailure&) {}, stream::OperationLog(0));
+  job.engines[1]->suspend();
+  stream::Resumption resumption;
+  ASSERT_EQ(stream::agree(std::array{job.engines[0]->progress(), stream::Progress{0, 0, {}}}, resumption), "");
+  auto lanes = job.lanes_of(job_epoch + 1);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) job.engines[rank]->resume(std::move(lanes[rank]), resumption);
+  auto late = job.submit(1, sum_of(again, 0));
+  wait_for(*late);
+  EXPECT_EQ(again, std::vector<float>(1000, 6));
+  EXPECT_EQ(job.engines[0]->operations_completed(), 1U) << "a replay for another is none of its own";
 }
 
 // A barrier is one chunk: of two lanes one has nothing to do, and its operations end as they are submitted.
