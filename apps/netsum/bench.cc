@@ -55,9 +55,6 @@ class BenchCommand final : public Command {
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
         ->check(CLI::Range(0.001, 1e6));
     s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
-    s.add("recovery", options_.recovery_seconds, "SECONDS",
-          "Wait so long for ranks that die to be started again, and for aggregators; 0: a death is the end")
-        ->check(CLI::Range(0.0, 1e6));
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto local = "Everything on this machine";
     s.add("workers", options_.workers, "N", "Worker processes")->check(CLI::Range(1, 256))->group(local);
@@ -84,6 +81,10 @@ class BenchCommand final : public Command {
     s.add("job", options_.job, "NAME", "Ranks of the same job meet")->group(across);
     s.add("rank", options_.rank, "R", "This worker")->group(across);
     s.add("world-size", options_.world_size, "N", "Workers of the job")->check(CLI::Range(1, 256))->group(across);
+    s.add("recovery", options_.recovery_seconds, "SECONDS",
+          "Wait so long for ranks that die to be started again, and for aggregators; 0: a death is the end")
+        ->check(CLI::Range(0.0, 1e6))
+        ->group(across);
     s.add("token-file", options_.token_file, "FILE", "Secret that the aggregator wants, in the first line")->group(across);
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channel is TLS")->group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements")->group("");
@@ -144,7 +145,7 @@ class BenchCommand final : public Command {
     };
     choose_threads();
     if (options_.switches.empty() && options_.servers.empty()) {
-      for (const auto* name : {"rank", "world-size", "token-file", "tls-ca"}) {
+      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");

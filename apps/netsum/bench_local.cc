@@ -160,7 +160,6 @@ class LocalRun {
       add("slots", std::to_string(options_.slots));
       add("connect-deadline", number(options_.connect_deadline_seconds));
       add("deadline", number(options_.deadline_seconds));
-      add("recovery", number(options_.recovery_seconds));
       if (options_.pin) arguments.emplace_back("--pin");
       workers_.emplace_back("worker rank " + std::to_string(rank), arguments);
     }

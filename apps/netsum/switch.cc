@@ -11,7 +11,7 @@ class SwitchCommand final : public Command {
     settings().add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
     settings()
         .add("threads", options_.threads, "N", "I/O threads, each with its own socket and slots")
-        ->check(CLI::Range(1, 256));
+        ->check(CLI::Range(1, 64));
     settings().add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share")->check(CLI::PositiveNumber);
     settings()
         .add("pool-slots", options_.pool_slots, "N", "ATP: aggregator slots of each thread, which all jobs share")
