@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """Processes that die: the others end with an error that says who, and nothing stays behind."""
+import json
 import os
 import signal
 import time
@@ -92,6 +93,33 @@ class Failures(unittest.TestCase):
             result = cli.run("switch", "--listen", switch.address)
             self.assertEqual(result.returncode, 1)
             self.assertIn(switch.address, result.stderr)
+
+
+class Recovery(unittest.TestCase):
+    """With --recovery, a death is a pause."""
+
+    FLAGS = ["--elements", 200_000, "--iterations", 60, "--recovery", 30]
+
+    def ended_well(self, ranks):
+        for rank in ranks:
+            with rank:
+                self.assertEqual(rank.wait(60), 0, rank.err)
+                self.assertEqual(json.loads(rank.out[-1])["wrong"], 0)
+
+    def test_a_killed_worker_is_started_again_and_the_switch_as_well(self):
+        with cli.Switch() as switch:
+            ranks = [cli.rank_process(switch.address, rank, 3, *self.FLAGS) for rank in range(3)]
+            for rank in ranks:
+                rank.wait_line(rank.out, "iteration 3")
+            with ranks[2]:
+                ranks[2].signal(signal.SIGKILL)
+            ranks[2] = cli.rank_process(switch.address, 2, 3, *self.FLAGS)
+            ranks[2].wait_line(ranks[2].out, "iteration ")
+            switch.signal(signal.SIGKILL)
+            switch.wait(10)
+            with cli.Switch(listen=switch.address):
+                self.ended_well(ranks)
+            self.assertGreater(json.loads(ranks[2].out[-1])["first_iteration"], 0)
 
 
 class LocalMode(unittest.TestCase):
