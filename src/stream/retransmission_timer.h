@@ -20,7 +20,8 @@ class RetransmissionTimer {
       variation_ += (error - variation_) / 4;
       smoothed_ += (round_trip - smoothed_) / 8;
     }
-    timeout_ = std::clamp(smoothed_ + 4 * variation_, least_, most_);
+    // Steady round trips would leave no room for a peer that runs a moment late (RFC 6298's G).
+    timeout_ = std::min(smoothed_ + std::max(least_, 4 * variation_), most_);
   }
 
   // For the transmission number `transmissions` (1: the first) of a packet: doubles with each, up to the most.
