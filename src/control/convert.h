@@ -99,6 +99,7 @@ inline void to_proto(const session::Installation& installation, proto::Installat
   out.set_job_epoch(installation.job_epoch);
   out.set_folded_epochs(installation.folded_epochs);
   out.set_packet_elements(installation.packet_elements);
+  out.set_window(installation.window);
   out.set_level(installation.level);
   out.set_next_level(installation.next_level);
   out.set_saturating(installation.saturating);
@@ -117,8 +118,9 @@ inline void to_proto(const session::Installation& installation, proto::Installat
 
 // Nothing if an endpoint is none; whether the rest makes sense is the switch's to say.
 inline std::optional<session::Installation> from_proto(const proto::Installation& in) {
-  session::Installation installation{in.job(),   in.job_epoch(),  in.folded_epochs(), in.packet_elements(),
-                                     in.level(), in.next_level(), in.saturating(),    {}};
+  session::Installation installation{in.job(),    in.job_epoch(), in.folded_epochs(), in.packet_elements(),
+                                     in.window(), in.level(),     in.next_level(),    in.saturating(),
+                                     {}};
   for (const auto& lane : in.lanes()) {
     const auto parent = from_proto(lane.parent());
     if (!parent) return std::nullopt;

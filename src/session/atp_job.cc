@@ -65,6 +65,7 @@ Installation installation_for(const StartJob& start, std::uint32_t a_switch, con
   installation.job_epoch = admission.job_epoch;
   installation.folded_epochs = wire::fold_epochs(admission.rank_epochs);
   installation.packet_elements = admission.packet_elements;
+  installation.window = admission.slots;
   installation.level = topology.level(a_switch);
   installation.next_level = parent == atp::at_server ? topology.server_level() : topology.level(parent);
   installation.saturating = settings.overflow == atp::Overflow::saturating;
@@ -91,10 +92,12 @@ atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t la
   if (installation.packet_elements == 0 || installation.packet_elements > wire::atp::max_packet_elements) {
     throw refuse("packets of " + std::to_string(installation.packet_elements) + " elements");
   }
+  if (installation.window == 0) throw refuse("no window");
   atp::SwitchJobConfig config;
   config.epoch = installation.job_epoch;
   config.folded_epochs = installation.folded_epochs;
   config.packet_elements = installation.packet_elements;
+  config.window = installation.window;
   config.level = static_cast<std::uint8_t>(installation.level);
   config.next_level = static_cast<std::uint8_t>(installation.next_level);
   config.overflow = installation.saturating ? atp::Overflow::saturating : atp::Overflow::exact;

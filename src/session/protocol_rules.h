@@ -37,7 +37,7 @@ struct Installation {
   std::string job;  // its name
   std::uint64_t job_epoch = 0;
   std::uint32_t folded_epochs = 0;
-  std::uint32_t packet_elements = 0;
+  std::uint32_t packet_elements = 0, window = 0;
   std::uint32_t level = 0, next_level = 0;
   bool saturating = false;
   std::vector<Lane> lanes;

@@ -105,6 +105,7 @@ struct AtpJob {
     config.epoch = job_epoch;
     config.folded_epochs = atp_folded_epochs;
     config.packet_elements = atp_packet_elements;
+    config.window = settings_.window;
     config.level = topology.level(index);
     config.next_level = static_cast<std::uint8_t>(index + 1);
     config.parent = index == 0 ? atp_switch(1) : atp_server;

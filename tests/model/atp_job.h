@@ -347,6 +347,7 @@ class SwitchNode final : public Node {
     config.epoch = job_epoch;
     config.folded_epochs = folded_epochs;
     config.packet_elements = 1;
+    config.window = job_->setup.window;
     config.level = merges_ ? 0 : topology.level(which_);
     const std::uint32_t parent = topology.parent(which_);
     config.next_level = parent == at_server ? topology.server_level() : topology.level(parent);

@@ -528,6 +528,22 @@ TEST_F(AtpSwitchTest, ASumLeavesBeforeAResendSendsItAgain) {
   EXPECT_TRUE(sums[1].common.resend);
 }
 
+// A repeat that is later than its result would keep a slot from the job itself: whoever is a window further has that result.
+TEST_F(AtpSwitchTest, TheChunkOneWindowLaterTakesTheSlotOver) {
+  SwitchJobConfig c = job();
+  c.window = 4;
+  replace(c);
+  receive(0, of(0, 0), {5});
+  receive_changed(1, of(1, 3), [](Common& common) { common.index = 0; });
+  EXPECT_TRUE(one().common.collision);  // it may be under way with chunk 0
+  receive(1, of(1, 4), {7});
+  EXPECT_TRUE(silent());
+  receive(0, of(0, 4), {1});
+  EXPECT_EQ((Values{8}), one().values);
+  EXPECT_EQ(1U, at().counters().reclaimed);
+  EXPECT_EQ(1U, at().slots_in_use());
+}
+
 TEST_F(AtpSwitchTest, AnyParameterPacketFreesASlotThatWasAbandoned) {
   receive(0, of(0, 0));
   now_ += 1s - 1ns;

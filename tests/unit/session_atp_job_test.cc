@@ -75,6 +75,7 @@ TEST(AtpJob, ARacksSwitchKnowsItsRanksAndTheSwitchAbove) {
   ASSERT_EQ(2U, rack.lanes.size());
   const auto config = switch_job(rack, 1);
   EXPECT_EQ(7U, config.epoch);
+  EXPECT_EQ(16U, config.window);
   EXPECT_EQ(at(21), config.parent);
   EXPECT_EQ(atp::Overflow::exact, config.overflow);
   ASSERT_EQ(2U, config.children.size());
@@ -128,6 +129,7 @@ TEST(AtpJob, WhatMakesNoSenseIsRefused) {
       {"level", [](Installation& i) { i.next_level = i.level; }},
       {"packets", [](Installation& i) { i.packet_elements = 0; }},
       {"packets", [](Installation& i) { i.packet_elements = wire::atp::max_packet_elements + 1; }},
+      {"window", [](Installation& i) { i.window = 0; }},
       {"children", [](Installation& i) { i.lanes[0].children.clear(); }},
       {"children", [](Installation& i) { i.lanes[0].children.resize(33); }},
       {"rank 1024", [](Installation& i) { i.lanes[0].children[0].ranks = {1024}; }},

@@ -195,6 +195,12 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     return pass_on(*job, packet, gradient, sink);
   }
   SlotState& slot = slots_[common.index % slots_.size()];
+  // A repeat that came after its result took a slot that nothing frees. Who sends the chunk one window later has that
+  // result.
+  if (slot.used && slot.job_epoch == common.job_epoch && common.sequence >= slot.sequence + config.window) {
+    deallocate(slot);
+    ++counters_.reclaimed;
+  }
   const bool ours = slot.used && slot.job_epoch == common.job_epoch && slot.sequence == common.sequence;  // Fig. 7, 1
   if (ours && slot.signature != common.signature) {
     ++counters.mismatch_passed;

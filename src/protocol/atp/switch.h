@@ -37,6 +37,7 @@ struct SwitchJobConfig {
   std::uint64_t epoch = 0;
   std::uint32_t folded_epochs = 0;  // of all ranks
   std::uint32_t packet_elements = 256;
+  std::uint32_t window = 256;         // chunks that a rank may have under way
   std::uint8_t level = 0;             // of this switch
   std::uint8_t next_level = 1;        // of what `parent` is
   Endpoint parent;                    // the next switch, or the parameter server
@@ -66,7 +67,7 @@ struct SwitchJobCounters {
 struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
-  std::uint64_t reclaimed = 0;  // slots that were abandoned
+  std::uint64_t reclaimed = 0;  // slots that were abandoned, or outlived
 };
 
 class Switch {
