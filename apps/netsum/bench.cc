@@ -51,6 +51,7 @@ class BenchCommand final : public Command {
         ->check(CLI::Range(0, 64));
     s.add("packet-elements", options_.packet_elements, "P", "64, 128 or a multiple of 256; 0: the most that the MTU takes");
     s.add("slots", options_.slots, "N", "Window per lane, a power of two; 0: from the measured bandwidth-delay product");
+    s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
         ->check(CLI::Range(0.001, 1e6));

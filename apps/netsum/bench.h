@@ -22,6 +22,7 @@ struct BenchOptions {
   std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
   std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
   bool pin = false;
+  bool congestion_control = true;  // ATP
   double connect_deadline_seconds = 10, deadline_seconds = 60, recovery_seconds = 0;
   bool json = false;
   // All ranks on this machine

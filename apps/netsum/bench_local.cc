@@ -158,6 +158,7 @@ class LocalRun {
       add("threads", std::to_string(options_.threads));
       add("packet-elements", std::to_string(options_.packet_elements));
       add("slots", std::to_string(options_.slots));
+      add("congestion-control", options_.congestion_control ? "true" : "false");
       add("connect-deadline", number(options_.connect_deadline_seconds));
       add("deadline", number(options_.deadline_seconds));
       if (options_.pin) arguments.emplace_back("--pin");

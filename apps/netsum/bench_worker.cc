@@ -71,6 +71,7 @@ Options communicator_options(const BenchOptions& options) {
   result.world_size = options.world_size;
   result.packet_elements = options.packet_elements;
   result.slots = options.slots;
+  result.congestion_control = options.congestion_control;
   result.threads = options.threads;
   result.pin_threads = options.pin;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);

@@ -59,9 +59,10 @@ class Bench(unittest.TestCase):
 
     def test_sums_are_right_whatever_finds_a_slot(self):
         hashes = set()
-        for slots in (4096, 40, 1):
-            with self.subTest(slots=slots):
-                hashes.add(self.bench("--workers", 3, "--elements", 300_000, "--iterations", 3, "--pool-slots", slots)["result_hash"])
+        for slots, control in ((4096, "true"), (4096, "false"), (40, "true"), (40, "false"), (1, "true")):
+            with self.subTest(slots=slots, control=control):
+                hashes.add(self.bench("--workers", 3, "--elements", 300_000, "--iterations", 3, "--pool-slots", slots,
+                                      "--congestion-control", control)["result_hash"])
         self.assertEqual(len(hashes), 1, "the same bits, wherever they were added")
 
     def test_dtypes_operations_and_lengths(self):
