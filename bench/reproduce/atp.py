@@ -1,166 +1,32 @@
 #!/usr/bin/python3
-"""ATP's figures on one machine, with real processes: how jobs share a switch, and what a second level of aggregation saves.
+"""ATP's figures with real processes on both sides of a bottleneck link: prints tables, and plots into build/reproduce.
 
-atp-sharing   throughput of three jobs and where their sums were made, with 100 %, 66 %, 33 % and none of the slots that they
-              need, shared slot by slot and in fixed parts (Figure 13a); what the others get while one job pauses (13c); slots
-              found by hash and by sequence number, for 1 to 8 jobs (Figure 14).
-atp-racks     bytes that reach the parameter server from three racks, with a second level of aggregation and without (§5.2.2).
+atp-sharing      throughput of three jobs and where their sums are made, with 100 %, 66 %, 33 % and none of the slots that they
+                 need, shared slot by slot and in fixed parts (Figure 13a); slots found by hash and by sequence number, for 1 to 8
+                 jobs (Figure 14); whose the slots are while one job pauses (Figure 13c).
+atp-racks        bytes that reach the parameter server from three racks, with a second level of aggregation and without (§5.2.2).
+atp-congestion   a job beside a TCP flow (Figure 16), over IPv6 too, and alone where it finds half of its slots (Figure 15), with
+                 and without congestion control.
 
-All processes share this machine's CPUs, which bound every figure here: ratios mean something, rates do not.
+Switches and workers are at the left of the link and the parameter server at its right, unless said otherwise. The link is slow,
+so that it is what bounds the jobs, and not this machine's CPUs. Every sum of every run is checked. Needs root.
 """
 import argparse
+import contextlib
 import json
+import math
 import os
 import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-PACKET_ELEMENTS = 353  # fills 1500 bytes
-WINDOW = 64            # chunks of a job under way: the slots that it needs
+from cluster import Cluster, Sampler, TcpFlow, Testbed
 
-
-class Process:
-    def __init__(self, netsum, *arguments):
-        self.log = tempfile.TemporaryFile(mode="w+")
-        self.process = subprocess.Popen([netsum, *map(str, arguments)], stdout=subprocess.PIPE, stderr=self.log, text=True)
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-
-    def complaint(self):
-        self.log.seek(0)
-        return self.log.read()[-1000:]
-
-
-class Daemon(Process):
-    def __init__(self, netsum, *arguments):
-        super().__init__(netsum, *arguments, "--listen", "127.0.0.1:0")
-        line = self.process.stdout.readline()
-        if not line.startswith("listening "):
-            raise SystemExit(f"netsum {arguments[0]} did not start: {self.complaint()}")
-        self.address = line.split()[1]
-        self.netsum = netsum
-
-    def jobs(self):
-        """Counters of the jobs that run, by name."""
-        shown = subprocess.run([self.netsum, "status", "--switch", self.address, "--json"], capture_output=True, text=True)
-        if shown.returncode != 0:
-            return {}
-        return {job["job"]: job["counters"] for job in json.loads(shown.stdout)["jobs"] if job["counters"]}
-
-
-class Cluster:
-    """Switches, one parameter server and jobs, for the length of a `with`."""
-
-    def __init__(self, netsum, slots, server=(), parents=(None,)):
-        """slots 0: no switch. parents: of each switch, the index of the next one on the way to the server."""
-        self.netsum, self.parents = netsum, parents
-        self.switches = [Daemon(netsum, "switch", "--pool-slots", slots, "--pool-elements", PACKET_ELEMENTS)
-                         for _ in parents] if slots else []
-        self.server = None
-        self.server_arguments = server
-        self.ranks = {}
-
-    def __enter__(self):
-        pairs = [f"{child.address}={self.switches[parent].address}" for child, parent in zip(self.switches, self.parents)
-                 if parent is not None]
-        more = ["--switch-parent", ",".join(pairs)] if pairs else []
-        self.server = Daemon(self.netsum, "ps", "--slots", 1 << 20, *self.server_arguments, *more)
-        return self
-
-    def __exit__(self, *_):
-        for ranks in self.ranks.values():
-            for rank in ranks:
-                rank.stop()
-        for daemon in [self.server, *self.switches]:
-            if daemon:
-                daemon.stop()
-
-    def start(self, job, places, elements, iterations):
-        """places: the switch of each rank, as its index."""
-        self.ranks[job] = [
-            Process(self.netsum, "bench", "all-reduce", "--protocol", "atp", "--rank-report", "--ps", self.server.address,
-                    *(["--switch", self.switches[place].address] if self.switches else []), "--job", job, "--rank", rank,
-                    "--world-size", len(places), "--elements", elements, "--iterations", iterations, "--warmup", 1, "--slots", WINDOW,
-                    "--packet-elements", PACKET_ELEMENTS, "--deadline", 300, "--connect-deadline", 60)
-            for rank, place in enumerate(places)]
-
-    def finish(self):
-        """Reports of all ranks by job. Meanwhile the server's counters are looked at, as long as the jobs are there."""
-        counters = {}
-        done = threading.Event()
-
-        def look():
-            while not done.is_set():
-                for job, values in self.server.jobs().items():
-                    counters[job] = values
-                done.wait(0.1)
-
-        looker = threading.Thread(target=look)
-        looker.start()
-        reports = {}
-        try:
-            for job, ranks in self.ranks.items():
-                reports[job] = []
-                for rank in ranks:
-                    out = rank.process.stdout.read()
-                    if rank.process.wait() != 0:
-                        raise SystemExit(f"a rank of {job} failed: {rank.complaint()}")
-                    report = json.loads(out.strip().splitlines()[-1])
-                    if report["wrong"] != 0:
-                        raise SystemExit(f"{report['wrong']} wrong elements in {job}")
-                    reports[job].append(report)
-        finally:
-            done.set()
-            looker.join()
-        return reports, counters
-
-
-def gbps(ranks, elements):
-    """Of a job: the tensor's bits per time of its slowest rank, median over iterations."""
-    times = [max(times) for times in zip(*(rank["nanoseconds"] for rank in ranks))]
-    return elements * 32 / statistics.median(times)
-
-
-def in_network(counters, workers):
-    """The share of all ranks' packets that reached the server inside a sum."""
-    single = counters["added_single"]
-    return 1 - single / max(1, counters["chunks"] * workers)
-
-
-def share(options, jobs, workers, percent, how):
-    """Throughput and share summed in the network, by job."""
-    slots = jobs * WINDOW * percent // 100
-    server = {"dynamic": [], "static": ["--parts", jobs], "linear": ["--indexing", "linear"]}[how]
-    if how == "static" and slots == 0:
-        return None  # nobody could run
-    with Cluster(options.netsum, slots, server) as cluster:
-        for job in range(jobs):
-            cluster.start(f"job{job}", [0] * workers, options.elements, options.iterations)
-        reports, counters = cluster.finish()
-    return [{"gbps": gbps(reports[name], options.elements), "in_network": in_network(counters[name], workers)}
-            for name in sorted(reports)]
-
-
-def jain(values):
-    return sum(values) ** 2 / (len(values) * sum(v * v for v in values))
-
-
-def median_of(runs):
-    """Of repeated runs of one setting: medians by job."""
-    return [{key: statistics.median(run[job][key] for run in runs) for key in runs[0][job]} for job in range(len(runs[0]))]
+PACKET_ELEMENTS = {4: 353, 6: 348}  # fill 1500 bytes
+LINK = {"rate": "100mbit", "delay": "5ms", "queue": "500kB", "mark": "125kB"}
+ROUND_TRIP = 0.01  # of it, empty
 
 
 def table(rows, header):
@@ -169,144 +35,341 @@ def table(rows, header):
         print("  ".join(str(cell).rjust(width) for cell, width in zip(row, widths)))
 
 
-def pause(options):
-    """Completed sums of three jobs at a switch with a third of the slots, every 100 ms, while the last job stops for a while."""
-    samples, workers = [], 2
-    with Cluster(options.netsum, 3 * WINDOW // 3) as cluster:
-        for job in range(3):
-            cluster.start(f"job{job}", [0] * workers, options.elements, 1_000_000)
-        switch, begin, stopped = cluster.switches[0], time.monotonic(), []
-        while (now := time.monotonic() - begin) < 9:
-            sample = {job: c["completed"] for job, c in switch.jobs().items()}
-            if len(sample) == 3:
-                samples.append((now, sample))
-            if not stopped and now > 4:
-                stopped = [now]
-                for rank in cluster.ranks["job2"]:
-                    rank.process.send_signal(signal.SIGSTOP)
-            if len(stopped) == 1 and now > 6:
-                stopped.append(now)
-                for rank in cluster.ranks["job2"]:
-                    rank.process.send_signal(signal.SIGCONT)
-            time.sleep(0.1)
-    rates = [(b[0], {job: (b[1][job] - a[1][job]) / (b[0] - a[0]) for job in b[1]}) for a, b in zip(samples, samples[1:])]
-    return rates, stopped
+def say(text):
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def chunks_of(elements, version=4):
+    return math.ceil(elements / PACKET_ELEMENTS[version])
+
+
+# ---- sharing a switch
+
+def share(jobs, workers, window, percent, how, options):
+    """Of each job: Mbit/s of tensor, and the share of its ranks' packets that reached the server inside a sum, while all ran."""
+    slots = jobs * window * percent // 100
+    server = {"dynamic": [], "static": ["--parts", jobs], "hash": ["--indexing", "hash"], "linear": ["--indexing", "linear"]}[how]
+    with Testbed(**LINK) as bed, Cluster(bed.R0, [(bed.L0, slots)] if slots else [], *server,
+                                         packet_elements=PACKET_ELEMENTS[4]) as cluster:
+        names = [f"job{job}" for job in range(jobs)]
+        for name in names:
+            cluster.start(name, [(bed.L0, 0 if slots else None)] * workers, window=window, elements=options.elements,
+                          iterations=options.iterations)
+        with Sampler(0.05, cluster.server.jobs) as sampler:
+            cluster.finish()
+        check(bed)
+    each = chunks_of(options.elements)  # the warm-up's are left out
+    during = [(now, seen) for now, seen in sampler.samples
+              if all(each <= seen.get(name, {}).get("chunks", 0) < each * (1 + options.iterations) for name in names)]
+    if len(during) < 3:
+        raise SystemExit(f"{jobs} jobs ran together for less than 0.1 s: more --iterations are needed")
+    (begin, first), (end, last) = during[0], during[-1]
+    result = []
+    for name in names:
+        chunks, single = (last[name][counter] - first[name][counter] for counter in ("chunks", "added_single"))
+        result.append({"mbps": chunks * PACKET_ELEMENTS[4] * 32 / (end - begin) / 1e6,
+                       "in_network": 1 - single / max(1, chunks * workers)})
+    return result
+
+
+def check(bed):
+    """A run in which this machine was too slow for the link shows nothing."""
+    for direction in ("left-to-right", "right-to-left"):
+        if (overrun := bed.link(direction)[-1]["overrun"]) != 0:
+            raise SystemExit(f"{overrun} packets never reached the bottleneck's queue: this machine is too slow, or too busy")
+
+
+def jain(values):
+    return sum(values) ** 2 / (len(values) * sum(v * v for v in values))
+
+
+def median_of(runs):
+    """Of repeated runs of one setting: medians by job, and of Jain's index."""
+    each = [{key: statistics.median(run[job][key] for run in runs) for key in runs[0][job]} for job in range(len(runs[0]))]
+    return {"each": each, "jain": statistics.median(jain([job["mbps"] for job in run]) for run in runs),
+            "mbps": statistics.median(sum(job["mbps"] for job in run) for run in runs),
+            "in_network": statistics.median(statistics.mean(job["in_network"] for job in run) for run in runs)}
+
+
+def interleaved(settings, repeats, run):
+    """What `run` measures in each setting, in turn: what else the machine does meets all of them."""
+    runs = {setting: [] for setting in settings}
+    for repeat in range(repeats):
+        for setting in settings:
+            say(f"repeat {repeat + 1} of {repeats}: {', '.join(map(str, setting))}")
+            runs[setting].append(run(*setting))
+    return {setting: median_of(each) for setting, each in runs.items()}
+
+
+def percentage(share):
+    return f"{100 * share:.0f} %"
 
 
 def sharing(options):
-    results = {"slots": {}, "indexing": {}}
-    settings = [(percent, how) for percent in (100, 66, 33, 0) for how in ("dynamic", "static")]
-    runs = {setting: [] for setting in settings}
-    for repeat in range(options.repeats):  # interleaved: what else the machine does meets all of them
-        for setting in settings:
-            print(f"  repeat {repeat + 1}: {setting[0]} % of the slots, {setting[1]}", file=sys.stderr)
-            if (result := share(options, 3, 4, *setting)) is not None:
-                runs[setting].append(result)
-    rows = []
-    for (percent, how), each in runs.items():
-        if not each:
-            rows.append([f"{percent} %", how, "-", "-", "-", "-", "-"])
-            continue
-        jobs = median_of(each)
-        results["slots"][f"{percent} {how}"] = jobs
-        rates = [job["gbps"] for job in jobs]
-        inside = statistics.mean(job["in_network"] for job in jobs)
-        rows.append([f"{percent} %", how, *(f"{rate:.2f}" for rate in rates), f"{jain(rates):.3f}", f"{100 * inside:.0f} %"])
-    print(f"three jobs of 4 workers, {options.elements} elements; Gbit/s of each (Figure 13a)")
-    table(rows, ["slots", "sharing", "job 0", "job 1", "job 2", "Jain", "in network"])
+    window = 16
+    settings = [(percent, how) for percent in (100, 66, 33, 0) for how in ("dynamic", "static") if percent or how == "dynamic"]
+    slots = interleaved(settings, options.repeats, lambda percent, how: share(3, 4, window, percent, how, options))
+    print("Three jobs of 4 workers; Mbit/s of each, and where its workers' packets were added up (Figure 13a)")
+    table([[percentage(percent / 100), how, *(f"{job['mbps']:.1f}" for job in it["each"]), f"{it['jain']:.3f}",
+            percentage(it["in_network"]), percentage(1 - it["in_network"])] for (percent, how), it in slots.items()],
+          ["slots", "sharing", "job 0", "job 1", "job 2", "Jain", "at the switch", "at the server"])
 
-    rows = []
-    for jobs in (1, 2, 4, 8):
-        each = {how: [] for how in ("dynamic", "linear", "static")}
-        for repeat in range(options.repeats):
-            for how in each:
-                print(f"  repeat {repeat + 1}: {jobs} jobs, {how}", file=sys.stderr)
-                each[how].append(share(options, jobs, 2, 100, how))
-        row = [jobs]
-        for how, them in each.items():
-            result = median_of(them)
-            results["indexing"][f"{jobs} {how}"] = result
-            row += [f"{sum(job['gbps'] for job in result):.2f}", f"{100 * statistics.mean(job['in_network'] for job in result):.0f} %"]
-        rows.append(row)
-    print("\njobs of 2 workers with all the slots that they need; Gbit/s of all together, and share summed in the network (Figure 14)")
-    table(rows, ["jobs", "hash", "", "linear", "", "static", ""])
+    hows = ("dynamic", "hash", "linear", "static")
+    indexing = interleaved([(jobs, how) for jobs in (1, 2, 4, 8) for how in hows], options.repeats,
+                           lambda jobs, how: share(jobs, 2, window // 2, 100, how, options))
+    print("\nJobs of 2 workers with all the slots that they need; Mbit/s of all, and added up at the switch (Figure 14)")
+    table([[jobs, *(text for how in hows for text in (f"{indexing[jobs, how]['mbps']:.1f}",
+                                                      percentage(indexing[jobs, how]["in_network"])))]
+           for jobs in (1, 2, 4, 8)],
+          ["jobs", "hash", "", "no rehash", "", "linear", "", "static", ""])
 
-    rates, stopped = pause(options)
-    results["pause"] = {"rates": rates, "stopped": stopped}
-    before = [r for t, r in rates if 1 < t < stopped[0]]
-    during = [r for t, r in rates if stopped[0] + 0.3 < t < stopped[1]]
-    print("\nsums completed at the switch per second, while job 2 runs and while it pauses (Figure 13c)")
-    table([[job, *(f"{statistics.median(r[job] for r in part):.0f}" for part in (before, during))] for job in ("job0", "job1", "job2")],
-          ["", "runs", "pauses"])
-    return results
+    paused = pause(window, options)
+    return {"slots": [{"percent": percent, "how": how, **it} for (percent, how), it in slots.items()],
+            "indexing": [{"jobs": jobs, "how": how, **it} for (jobs, how), it in indexing.items()], "pause": paused}
 
+
+class Pauses:
+    """Stops a job's ranks between two all-reduces, each after the same one, lets them go on after a while, and so on."""
+    length, between = 0.6, 1.0
+
+    def __init__(self, ranks):
+        self.ranks, self.times = ranks, []  # (stopped, went on)
+        self.reached, self.target, self.stopped = [0] * len(ranks), math.inf, threading.Semaphore(0)
+        for at, rank in enumerate(ranks):
+            rank.on_line = lambda line, at=at: self.on_line(at, line)
+
+    def on_line(self, at, line):
+        if line.startswith("iteration "):
+            self.reached[at] = int(line.split()[1])
+            if self.reached[at] == self.target:
+                self.ranks[at].process.send_signal(signal.SIGSTOP)
+                self.stopped.release()
+
+    def run(self):
+        while True:
+            time.sleep(self.between)
+            self.target = max(self.reached) + 2  # which nobody has begun: one that goes on would wait for the others within it
+            if not all(self.stopped.acquire(timeout=5) for _ in self.ranks):
+                return  # they have ended
+            stopped = time.monotonic()
+            time.sleep(self.length)
+            for rank in self.ranks:
+                rank.process.send_signal(signal.SIGCONT)
+            self.times.append((stopped, time.monotonic()))
+
+
+def pause(window, options):
+    """Three jobs at a switch with a third of the slots, of which the last stops now and then: slots and sums at the switch around
+    such a stop, means over all of them."""
+    names, workers, step = ["job0", "job1", "job2"], 2, 0.01
+    with Testbed(**LINK) as bed, Cluster(bed.R0, [(bed.L0, window)], packet_elements=PACKET_ELEMENTS[4]) as cluster:
+        for name in names:
+            cluster.start(name, [(bed.L0, 0)] * workers, window=window, elements=options.elements // 2,
+                          iterations=12 * options.iterations)
+        pauses = Pauses(cluster.ranks["job2"])
+        with Sampler(step, cluster.switches[0].jobs) as sampler:
+            conductor = threading.Thread(target=pauses.run)
+            conductor.start()
+            cluster.finish()
+            conductor.join()
+        check(bed)
+    samples = [(now, seen) for now, seen in sampler.samples if all(name in seen for name in names)]
+    bins = {}
+    for stopped, _ in pauses.times:
+        for (earlier, before), (now, seen) in zip(samples, samples[1:]):
+            if -0.3 <= now - stopped < 1.2:
+                bins.setdefault(math.floor((now - stopped) / step), []).append(
+                    [seen[name]["slots_in_use"] for name in names] +
+                    [(seen[name]["completed"] - before[name]["completed"]) / (now - earlier) for name in names])
+    rows = [[step * (each + 0.5), *map(statistics.mean, zip(*bins[each]))] for each in sorted(bins)]
+
+    def mean(column, low, high):
+        return statistics.mean(row[column] for row in rows if low < row[0] < high)
+
+    print(f"\nA third of the slots ({window}), before job 2 pauses and while it does; "
+          f"means of {len(pauses.times)} pauses (Figure 13c)")
+    table([[name, *(f"{mean(1 + job, low, high):.1f}" for low, high in ((-0.3, 0), (0.1, pauses.length))),
+            *(f"{mean(4 + job, low, high):.0f}" for low, high in ((-0.3, 0), (0.1, pauses.length)))]
+           for job, name in enumerate(names)], ["", "slots before", "while", "sums/s before", "while"])
+    before, later = (mean(1, *part) + mean(2, *part) for part in ((-0.3, 0), (0.1, pauses.length)))
+    gained = next(row[0] for row in smooth(rows) if row[0] > 0 and row[1] + row[2] >= before + 0.9 * (later - before))
+    print(f"jobs 0 and 1 have nine tenths of the slots that they gain {1000 * gained:.0f} ms after it stopped (means of 30 ms); "
+          f"a round trip is {1000 * ROUND_TRIP:.0f} ms")
+    return {"rows": rows, "length": pauses.length, "pauses": len(pauses.times), "gained": gained}
+
+
+def smooth(rows):
+    """Means of three in a row."""
+    return [list(map(statistics.mean, zip(*three))) for three in zip(rows, rows[1:], rows[2:])]
+
+
+def plot_sharing(results, figure):
+    left, middle, right = figure.subplots(1, 3)
+    for how, mark in (("dynamic", "o-"), ("static", "s--")):
+        left.plot(*zip(*((it["percent"], it["mbps"] / 3) for it in results["slots"] if it["how"] == how)), mark, label=how)
+    left.set(title="Three jobs (Figure 13a)", xlabel="% of the slots that they need", ylabel="Mbit/s of a job", ylim=0)
+    for how, mark, name in (("dynamic", "o-", "hash"), ("hash", "v-.", "hash, no rehash"), ("linear", "^:", "linear"),
+                            ("static", "s--", "static")):
+        middle.plot(*zip(*((it["jobs"], 100 * it["in_network"]) for it in results["indexing"] if it["how"] == how)), mark,
+                    label=name)
+    middle.set(title="Finding slots (Figure 14)", xlabel="jobs", ylabel="% added up at the switch", ylim=(0, 105))
+    paused = results["pause"]
+    rows = smooth(paused["rows"])
+    for job in range(3):
+        right.plot([row[0] for row in rows], [row[1 + job] for row in rows], label=f"job {job}")
+    right.axvspan(0, paused["length"], color="grey", alpha=0.15)
+    right.set(title="Job 2 pauses (Figure 13c)", xlabel="s", ylabel="slots in use (of 16)", ylim=0)
+    for axes in (left, middle, right):
+        axes.legend()
+
+
+# ---- two levels
 
 def racks(options):
     """Two ranks in each of three racks; the third's switch is the parameter server's own."""
-    rows, results = [], {}
-    for name, parents in (("two levels", [2, 2, None]), ("racks only", [None, None, None])):
-        with Cluster(options.netsum, 4096, parents=parents) as cluster:
-            cluster.start("job", [0, 0, 1, 1, 2, 2], options.elements, options.iterations)
-            reports, counters = cluster.finish()
-        c = counters["job"]
-        results[name] = {"bytes_per_chunk": c["bytes"] / c["chunks"], "gbps": gbps(reports["job"], options.elements)}
-        rows.append([name, f"{c['bytes'] / c['chunks']:.0f}", f"{100 * c['added_complete'] / c['chunks']:.1f} %",
-                     f"{results[name]['gbps']:.2f}"])
-    print(f"six workers in three racks, {options.elements} elements (§5.2.2)")
-    table(rows, ["aggregation", "bytes at the server per chunk", "chunks that came whole", "Gbit/s"])
-    ratio = results["racks only"]["bytes_per_chunk"] / results["two levels"]["bytes_per_chunk"]
-    print(f"racks only / two levels: {ratio:.2f} (the paper: 3)")
-    results["ratio"] = ratio
+    results = {}
+    for _ in range(options.repeats):
+        for name, parents in (("two levels", [2, 2, None]), ("racks only", [None, None, None])):
+            say(name)
+            with Testbed("20mbit", "5ms", mark="24kB", left=3) as bed:
+                hosts = (bed.L0, bed.L1, bed.L2)
+                with Cluster(bed.R0, [(host, 1024) for host in hosts], parents=parents,
+                             packet_elements=PACKET_ELEMENTS[4]) as cluster:
+                    cluster.start("job", [(host, at) for at, host in enumerate(hosts) for _ in range(2)], window=16,
+                                  elements=options.elements, iterations=options.iterations)
+                    with Sampler(0.05, cluster.server.jobs) as sampler:
+                        reports = cluster.finish()["job"]
+                check(bed)
+                c = [seen["job"] for _, seen in sampler.samples if "job" in seen][-1]
+                sent, again = (sum(report[key] for report in reports) for key in ("packets_sent", "packets_retransmitted"))
+                seconds = statistics.median(map(max, zip(*(report["nanoseconds"] for report in reports)))) / 1e9
+                results.setdefault(name, []).append(
+                    {"bytes_per_chunk": c["bytes"] / c["chunks"], "repeated": again / sent,
+                     "whole": c["added_complete"] / c["chunks"], "mbps": options.elements * 32 / seconds / 1e6})
+    rows, both = [], {}
+    for name, runs in results.items():
+        both[name] = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        rows.append([name, f"{both[name]['bytes_per_chunk']:.0f}", percentage(both[name]["whole"]),
+                     f"{100 * both[name]['repeated']:.1f} %", f"{both[name]['mbps']:.1f}"])
+    print("Six workers in three racks, the link to the server 20 Mbit/s (§5.2.2)")
+    table(rows, ["aggregation", "bytes at the server per chunk", "chunks that came whole", "packets sent again", "Mbit/s"])
+    ratios = [one["bytes_per_chunk"] / two["bytes_per_chunk"] for one, two in zip(results["racks only"], results["two levels"])]
+    print(f"bytes, racks only / two levels: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}); paper: 3")
+    return {"medians": both, "ratios": ratios}
+
+
+# ---- congestion
+
+def congested(version, control, tcp, options):
+    """Over time: Mbit/s of a job's tensors and of a TCP flow, and the losses and marks of the link that they share.
+
+    With TCP: one of three workers is at the other side of the link. Without: all four are, at a switch with half of the slots."""
+    elements, window = 100_000, 256
+    with contextlib.ExitStack() as stack:
+        bed = stack.enter_context(Testbed("50mbit", "1ms", queue="128kB", mark="32kB", left=2, right=2))
+        at = bed.R0 if tcp else bed.L0
+        cluster = stack.enter_context(Cluster(bed.R0, [(at, 4096 if tcp else window // 2)], version=version,
+                                              packet_elements=PACKET_ELEMENTS[version]))
+        begin = time.monotonic()
+        flow = stack.enter_context(TcpFlow(bed.L1, bed.R1, version)) if tcp else None
+        sampler = stack.enter_context(
+            Sampler(0.5, lambda: (cluster.server.jobs().get("job", {}).get("chunks"), flow.received if flow else 0)))
+        time.sleep(3 if tcp else 0)
+        started = time.monotonic() - begin
+        places = [(bed.L0, 0), (bed.R0, 0), (bed.R0, 0)] if tcp else [(bed.L0, 0)] * 4
+        cluster.start("job", places, window=window, elements=elements, iterations=8 * options.iterations,
+                      more=["--congestion-control", control])
+        reports = cluster.finish()["job"]
+        ended = time.monotonic() - begin
+        time.sleep(3 if tcp else 0)
+    check(bed)
+    return series(sampler.samples, bed.link(), begin, started, ended, reports, version)
+
+
+def series(samples, link, begin, started, ended, reports, version):
+    result = {"started": started, "ended": ended, "goodput": [], "link": []}
+    for (t0, (chunks0, bytes0)), (t1, (chunks1, bytes1)) in zip(samples, samples[1:]):
+        chunks = (chunks1 - chunks0 if chunks0 is not None else chunks1) if chunks1 is not None else 0
+        result["goodput"].append([(t0 + t1) / 2 - begin, chunks * PACKET_ELEMENTS[version] * 32 / (t1 - t0) / 1e6,
+                                  (bytes1 - bytes0) * 8 / (t1 - t0) / 1e6])
+    for a, b in zip(link, link[1:]):
+        if b["time"] > a["time"]:
+            result["link"].append([(a["time"] + b["time"]) / 2 - begin,
+                                   *((b[key] - a[key]) / (b["time"] - a["time"]) for key in ("dropped", "marked"))])
+    during = [row for row in result["goodput"] if started + 1 < row[0] < ended - 0.5]
+    sent, again = (sum(report[key] for report in reports) for key in ("packets_sent", "packets_retransmitted"))
+    inside = [line for line in link if started < line["time"] - begin < ended]
+    result["medians"] = {"job": statistics.median(row[1] for row in during), "tcp": statistics.median(row[2] for row in during),
+                         "seconds": ended - started, "repeated": again / sent,
+                         "dropped": inside[-1]["dropped"] - inside[0]["dropped"],
+                         "marked": inside[-1]["marked"] - inside[0]["marked"]}
+    return result
+
+
+def congestion(options):
+    results, rows = {}, []
+    for name, version, control, tcp in (("beside TCP", 4, "on", True), ("beside TCP, no control", 4, "off", True),
+                                        ("beside TCP, IPv6", 6, "on", True), ("half the slots", 4, "on", False),
+                                        ("half the slots, no control", 4, "off", False)):
+        say(name)
+        results[name] = congested(version, control, tcp, options)
+        m = results[name]["medians"]
+        rows.append([name, f"{m['job']:.1f}", f"{m['tcp']:.1f}" if tcp else "-", f"{m['seconds']:.1f}", f"{m['dropped']:.0f}",
+                     f"{m['marked']:.0f}", percentage(m["repeated"])])
+    print("A link of 50 Mbit/s; medians over time while the job runs, and losses of the whole run (Figures 15, 16)")
+    table(rows, ["", "job, Mbit/s", "TCP, Mbit/s", "s until it is done", "dropped", "marked", "packets sent again"])
     return results
 
 
-def plot(results, folder):
+def plot_congestion(results, figure):
+    axes = figure.subplots(2, len(results), sharey="row", squeeze=False, height_ratios=(2, 1))
+    for (name, it), (top, bottom) in zip(results.items(), zip(*axes)):
+        times, *columns = zip(*it["goodput"])
+        top.plot(times, columns[0], label="ATP")
+        if it["medians"]["tcp"]:
+            top.plot(times, columns[1], label="TCP cubic")
+        top.set(title=name)
+        times, dropped, marked = zip(*it["link"])
+        bottom.plot(times, dropped, color="C3", label="dropped")
+        bottom.plot(times, marked, color="C2", label="marked")
+        bottom.set(xlabel="s")
+    axes[0][0].set(ylabel="Mbit/s of tensors, of TCP", ylim=0)
+    axes[1][0].set(ylabel="packets per second", ylim=0)
+    for row in axes:
+        row[0].legend()
+
+
+def plot(draw, results, size, path):
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
-
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(15, 4))
-    for how, mark in (("dynamic", "o-"), ("static", "s--")):
-        points = [(int(key.split()[0]), statistics.mean(job["gbps"] for job in jobs))
-                  for key, jobs in results["slots"].items() if key.endswith(how)]
-        left.plot(*zip(*points), mark, label=how)
-    left.set(title="three jobs (Figure 13a)", xlabel="% of the slots that they need", ylabel="Gbit/s of a job", ylim=0)
-    left.legend()
-    for how, mark in (("dynamic", "o-"), ("linear", "^:"), ("static", "s--")):
-        points = [(int(key.split()[0]), 100 * statistics.mean(job["in_network"] for job in jobs))
-                  for key, jobs in results["indexing"].items() if key.endswith(how)]
-        middle.plot(*zip(*points), mark, label="hash" if how == "dynamic" else how)
-    middle.set(title="slots found (Figure 14)", xlabel="jobs", ylabel="% summed in the network", ylim=(0, 105))
-    middle.legend()
-    for job in ("job0", "job1", "job2"):
-        right.plot([t for t, _ in results["pause"]["rates"]], [r[job] for _, r in results["pause"]["rates"]], label=job)
-    for at in results["pause"]["stopped"]:
-        right.axvline(at, color="grey", linewidth=0.5)
-    right.set(title="job 2 pauses (Figure 13c)", xlabel="s", ylabel="sums per second at the switch", ylim=0)
-    right.legend()
-    figure.tight_layout()
-    figure.savefig(os.path.join(folder, "atp-sharing.png"))
-    print(f"\n{os.path.join(folder, 'atp-sharing.png')}", file=sys.stderr)
+    matplotlib.rcParams.update({"svg.hashsalt": "netsum", "axes.grid": True, "grid.alpha": 0.3, "font.size": 9})
+    figure = pyplot.figure(figsize=size, layout="constrained")
+    draw(results, figure)
+    figure.savefig(path, metadata={"Date": None})
+    print(f"\n{path}", file=sys.stderr)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--netsum", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--output", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("what", choices=("atp-sharing", "atp-racks"))
-    parser.add_argument("--elements", type=int, default=400_000, help="of each tensor")
+    parser.add_argument("--output", default="build/reproduce", help=argparse.SUPPRESS)
+    parser.add_argument("what", choices=("atp-sharing", "atp-racks", "atp-congestion"))
+    parser.add_argument("--elements", type=int, default=50_000, help="of each tensor")
     parser.add_argument("--iterations", type=int, default=12, help="all-reduces of each job")
     parser.add_argument("--repeats", type=int, default=3, help="of each setting, interleaved")
-    parser.add_argument("--quick", action="store_true", help="a few iterations, once")
+    parser.add_argument("--quick", action="store_true", help="once, and fewer all-reduces")
     options = parser.parse_args()
     if options.quick:
-        options.elements, options.iterations, options.repeats = 100_000, 4, 1
+        options.iterations, options.repeats = 6, 1
     os.makedirs(options.output, exist_ok=True)
-    results = sharing(options) if options.what == "atp-sharing" else racks(options)
-    with open(os.path.join(options.output, options.what + ".json"), "w", encoding="utf-8") as file:
+    results = {"atp-sharing": sharing, "atp-racks": racks, "atp-congestion": congestion}[options.what](options)
+    path = os.path.join(options.output, options.what)
+    with open(path + ".json", "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
     if options.what == "atp-sharing":
-        plot(results, options.output)
+        plot(plot_sharing, results, (12, 3.4), path + ".svg")
+    elif options.what == "atp-congestion":
+        plot(plot_congestion, results, (13, 4.2), path + ".svg")
 
 
 if __name__ == "__main__":

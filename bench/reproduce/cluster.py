@@ -1,0 +1,256 @@
+"""Clusters of real processes on both sides of a bottleneck link (bench/bottleneck/testbed), and what they count over time."""
+import ctypes
+import json
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+NETSUM = os.path.join(ROOT, "build/release/bin/netsum")
+CLONE_NEWNET = 0x40000000  # what Python does not name
+METRIC = re.compile(r'^netsum_job_(\w+?)(?:_total)?\{job="(\w+)"\} (\S+)', re.M)
+
+
+def enter(namespace):
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
+
+
+class Host:
+    """A network namespace of a testbed."""
+
+    def __init__(self, environment, name):
+        self.namespace = environment[name]
+        self.addresses = {4: environment[name + "_IP4"], 6: environment[name + "_IP6"]}
+
+    def at(self, port, version):
+        return f"[{self.addresses[6]}]:{port}" if version == 6 else f"{self.addresses[4]}:{port}"
+
+    def inside(self, call):
+        """What `call` returns, called by this thread in the namespace: the sockets that it makes stay there."""
+        home, there = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open("/run/netns/" + self.namespace, os.O_RDONLY)
+        try:
+            enter(there)
+            try:
+                return call()
+            finally:
+                enter(home)
+        finally:
+            os.close(home)
+            os.close(there)
+
+
+class Process:
+    def __init__(self, host, *arguments):
+        self.log = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen(["ip", "netns", "exec", host.namespace, NETSUM, *map(str, arguments)],
+                                        stdout=subprocess.PIPE, stderr=self.log, text=True)
+
+    def kill(self):
+        """Whatever it does: who ends well takes leave of its jobs, for seconds."""
+        self.process.kill()
+        self.process.wait()
+
+    def complaint(self):
+        self.log.seek(0)
+        return self.log.read()[-1000:]
+
+
+class Daemon(Process):
+    metrics_ports = iter(range(9100, 65536))
+
+    def __init__(self, host, version, *arguments):
+        self.host, self.metrics = host, host.at(next(self.metrics_ports), 4)
+        super().__init__(host, *arguments, "--listen", host.at(0, version), "--metrics", self.metrics)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening "):
+            raise SystemExit(f"netsum {arguments[0]} did not start: {self.complaint()}")
+        self.address = line.split()[1]
+
+    def jobs(self):
+        """Counters of the jobs that run, by name."""
+        def scrape():
+            with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5) as page:
+                return page.read().decode()
+        jobs = {}
+        for counter, job, value in METRIC.findall(self.host.inside(scrape)):
+            jobs.setdefault(job, {})[counter] = float(value)
+        return jobs
+
+
+class Rank(Process):
+    """A rank of a benchmark; its lines are read as they come, with the time of each."""
+
+    def __init__(self, host, *arguments):
+        super().__init__(host, "bench", "all-reduce", "--protocol", "atp", "--rank-report", *arguments)
+        self.lines = []
+        self.on_line = lambda line: None
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append((time.monotonic(), line))
+            self.on_line(line)
+
+    def report(self):
+        """What it measured, once it has ended. Everything must be right."""
+        self.reader.join()
+        if self.process.wait() != 0:
+            raise SystemExit(f"a rank failed: {self.complaint()}")
+        report = json.loads(self.lines[-1][1])
+        if report["wrong"] != 0:
+            raise SystemExit(f"{report['wrong']} wrong elements")
+        return report
+
+
+class Testbed:
+    """Hosts on the two sides of a bottleneck link, for the length of a `with`; L0, L1, ... and R0, ... are attributes."""
+
+    def __init__(self, rate, delay, queue="256kB", mark=None, left=1, right=1):
+        self.arguments = ["--rate", rate, "--delay", delay, "--queue", queue, "--left", left, "--right", right,
+                          "--interval", "500ms", *(["--mark", mark] if mark else [])]
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            raise SystemExit("network namespaces need root")
+        self.statistics = tempfile.NamedTemporaryFile("r", suffix=".json")
+        self.log = tempfile.TemporaryFile(mode="w+")
+        # Its command ends with this process, whatever ends that: then standard input is closed.
+        self.process = subprocess.Popen([os.path.join(ROOT, "bench/bottleneck/testbed"), *map(str, self.arguments),
+                                         "--stats", self.statistics.name, "--", "sh", "-c", "env; echo ready; exec cat"],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        environment = {}
+        for line in self.process.stdout:
+            if line == "ready\n":
+                break
+            name, _, value = line.rstrip("\n").partition("=")
+            environment[name] = value
+        else:
+            self.log.seek(0)
+            raise SystemExit(f"the testbed did not start: {self.log.read()[-1000:]}")
+        for name in environment:
+            if re.fullmatch(r"[LR]\d+", name):
+                setattr(self, name, Host(environment, name))
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def link(self, direction="left-to-right"):
+        """The bottleneck's own statistics so far, two lines a second."""
+        with open(self.statistics.name, encoding="utf-8") as lines:
+            return [line for line in map(json.loads, filter(lambda text: text.endswith("\n"), lines))
+                    if line.get("direction") == direction]
+
+
+class Cluster:
+    """Switches, one parameter server and jobs in a testbed, for the length of a `with`."""
+
+    def __init__(self, server, switches, *more, parents=(), version=4, packet_elements):
+        """server: a host. switches: (host, slots) each. more: arguments of the parameter server. parents: of each switch, the
+        index of the next one on the way to the server, or None."""
+        self.version, self.packet_elements = version, packet_elements
+        self.switches, self.ranks, self.server = [], {}, None
+        self.how = server, switches, parents, more
+
+    def __enter__(self):
+        server, switches, parents, more = self.how
+        for host, slots in switches:
+            self.switches.append(Daemon(host, self.version, "switch", "--pool-slots", slots, "--pool-elements",
+                                        self.packet_elements))
+        pairs = [f"{child.address}={self.switches[parent].address}" for child, parent in zip(self.switches, parents)
+                 if parent is not None]
+        self.server = Daemon(server, self.version, "ps", "--slots", 1 << 20, *more,
+                             *(["--switch-parent", ",".join(pairs)] if pairs else []))
+        return self
+
+    def __exit__(self, *_):
+        for process in [*(rank for ranks in self.ranks.values() for rank in ranks), self.server, *self.switches]:
+            if process:
+                process.kill()
+
+    def start(self, job, places, *, window, elements, iterations, more=()):
+        """places: of each rank its host, and the index of its switch or None."""
+        self.ranks[job] = [
+            Rank(host, "--ps", self.server.address, *(["--switch", self.switches[at].address] if at is not None else []),
+                 "--job", job, "--rank", rank, "--world-size", len(places), "--elements", elements, "--iterations", iterations,
+                 "--warmup", 1, "--slots", window, "--packet-elements", self.packet_elements, "--deadline", 300,
+                 "--connect-deadline", 60, *more)
+            for rank, (host, at) in enumerate(places)]
+
+    def finish(self):
+        """Reports of all ranks, by job."""
+        return {job: [rank.report() for rank in ranks] for job, ranks in self.ranks.items()}
+
+
+class Sampler:
+    """What `look` returns, every so often, with the time of it, for the length of a `with`."""
+
+    def __init__(self, interval, look):
+        self.interval, self.look, self.samples = interval, look, []
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.done.is_set():
+            begin = time.monotonic()
+            seen = self.look()
+            end = time.monotonic()
+            self.samples.append(((begin + end) / 2, seen))
+            self.done.wait(self.interval - (end - begin))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+
+
+class TcpFlow:
+    """One TCP connection (cubic, ECN asked for) that always has more to send, for the length of a `with`."""
+
+    def __init__(self, sender, receiver, version):
+        family = socket.AF_INET6 if version == 6 else socket.AF_INET
+        self.received = 0
+        listener = receiver.inside(lambda: socket.create_server((receiver.addresses[version], 0), family=family))
+        self.client = sender.inside(lambda: socket.socket(family, socket.SOCK_STREAM))
+        self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        self.client.connect((receiver.addresses[version], listener.getsockname()[1]))
+        self.server, _ = listener.accept()
+        listener.close()
+        self.threads = [threading.Thread(target=each, daemon=True) for each in (self.send, self.receive)]
+
+    def send(self):
+        block = bytes(1 << 16)
+        try:
+            while True:
+                self.client.sendall(block)
+        except OSError:
+            pass  # shut down
+
+    def receive(self):
+        buffer = bytearray(1 << 18)
+        while count := self.server.recv_into(buffer):
+            self.received += count
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.client.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join(5)
+        self.client.close()
+        self.server.close()
