@@ -11,7 +11,7 @@ namespace {
 // Offsets of docs/protocol-atp.md.
 constexpr std::size_t at_version = 0, at_type = 1, at_flags = 2, at_checksum = 4, at_job_epoch = 8, at_sequence = 16,
                       at_rank_epoch = 24, at_signature = 28, at_index = 32, at_elements = 36, at_level = 38,
-                      at_reserved = 39;
+                      at_exponent = 39;
 constexpr std::size_t at_fan_in = 40, at_bitmap = 44;
 constexpr std::size_t at_next_index = 40;
 constexpr std::size_t at_missing = 40;
@@ -20,7 +20,7 @@ constexpr std::size_t at_first_signature = 40, at_second_signature = 44, at_firs
 constexpr std::uint16_t flag_resend = 1, flag_ecn = 2, flag_collision = 4, flag_overflow = 8, flag_wide = 16,
                         flag_direct = 32, flag_floats = 64, flag_integers = 128, flag_average = 256;
 
-static_assert(at_reserved + 1 == common_bytes);
+static_assert(at_exponent + 1 == common_bytes);
 static_assert(at_bitmap + 4 * max_levels == gradient_header_bytes);
 static_assert(at_next_index + 4 == parameter_header_bytes);
 static_assert(at_second_rank + 2 == mismatch_bytes);
@@ -66,7 +66,8 @@ void write_common(std::span<std::byte> packet, const Common& c) {
   store_le(p + at_signature, c.signature);
   store_le(p + at_index, c.index);
   store_le(p + at_elements, c.elements);
-  p[at_level] = p[at_reserved] = std::byte{0};
+  p[at_level] = std::byte{0};
+  p[at_exponent] = std::byte{c.exponent};
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (load_le<std::uint32_t>(p + at_checksum) != checksum_of(bytes)) return ParseError::checksum;
   const auto flags = load_le<std::uint16_t>(p + at_flags);
   out.type = static_cast<Type>(type);
-  if ((flags & ~flags_allowed(out.type)) != 0 || byte_at(bytes, at_reserved) != 0) return ParseError::field;
+  if ((flags & ~flags_allowed(out.type)) != 0) return ParseError::field;
   out.resend = (flags & flag_resend) != 0;
   out.ecn = (flags & flag_ecn) != 0;
   out.collision = (flags & flag_collision) != 0;
@@ -98,9 +99,11 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   out.signature = load_le<std::uint32_t>(p + at_signature);
   out.index = load_le<std::uint32_t>(p + at_index);
   out.elements = load_le<std::uint16_t>(p + at_elements);
+  out.exponent = byte_at(bytes, at_exponent);
 
   const bool values = out.type == Type::gradient || out.type == Type::parameter;
   if (values ? out.elements > max_packet_elements : out.elements != 0) return ParseError::field;
+  if (out.exponent > (values ? max_exponent : 0)) return ParseError::field;
   if (out.type != Type::gradient && byte_at(bytes, at_level) != 0) return ParseError::field;
   if (out.type == Type::unknown_job) {
     if (bytes.size() != common_bytes) return ParseError::length;
@@ -114,7 +117,7 @@ ParseError parse_gradient(std::span<const std::byte> bytes, const Common& common
   // Floats are one rank's own, exact as they are, and go to the parameter server alone.
   if (common.floats && (common.wide || common.overflow || common.collision || !common.direct)) return ParseError::field;
   if (common.average && !common.floats) return ParseError::field;
-  if (common.integers && (common.floats || common.wide || common.overflow)) return ParseError::field;
+  if (common.integers && (common.floats || common.wide || common.overflow || common.exponent != 0)) return ParseError::field;
   if (common.wide && common.elements == 0) return ParseError::field;
   if (common.collision && !common.resend) return ParseError::field;  // §3.5: so that the next switch passes it on
   if (bytes.size() != gradient_bytes(common)) return ParseError::length;

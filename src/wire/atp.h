@@ -18,6 +18,7 @@ inline constexpr std::uint32_t max_levels = 4;   // of aggregation, the paramete
 inline constexpr std::uint32_t max_fan_in = 32;  // of one level: the bits of a bitmap
 inline constexpr std::uint32_t max_workers = max_world_size;
 inline constexpr std::uint32_t max_packet_elements = 10880;  // as wide sums, 65340 bytes: below UDP's limit over IPv6
+inline constexpr std::uint8_t max_exponent = 254;            // biased, of a finite float32
 
 using Ranks = RankSet;
 
@@ -49,6 +50,7 @@ struct Common {
   std::uint32_t signature = 0;   // of the call and of its place in the stream
   std::uint32_t index = 0;       // aggregatorIndex
   std::uint16_t elements = 0;
+  std::uint8_t exponent = 0;  // gradient, parameter: of the chunk one window later (§B.3); 0: nothing is said of it
   bool operator==(const Common&) const = default;
 };
 

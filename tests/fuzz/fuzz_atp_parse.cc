@@ -84,6 +84,7 @@ Packet compose(FuzzedDataProvider& input) {
   c.floats = (flags & 64) != 0;
   c.average = (flags & 128) != 0;
   c.integers = (flags & 256) != 0;
+  c.exponent = static_cast<std::uint8_t>(flags >> 8 & 0xfe);
   c.job_epoch = input.ConsumeIntegral<std::uint64_t>();
   c.sequence = input.ConsumeIntegral<std::uint64_t>();
   c.rank_epoch = input.ConsumeIntegral<std::uint32_t>();

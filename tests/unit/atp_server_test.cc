@@ -241,6 +241,39 @@ TEST_F(AtpServerTest, IntegersWrap) {
   EXPECT_EQ((Values{INT32_MIN}), one().values);
 }
 
+// §B.3: the scale of the chunk one window later.
+TEST_F(AtpServerTest, TheLargestExponentIsInTheResultAndInItsRepeats) {
+  const Change small = [](Common&c) { c.exponent = 120; }, large = [](Common&c) { c.exponent = 150; };
+  single(0, 0, {1}, small);
+  direct(1, 0, {1}, large);
+  static_cast<void>(sink_.take());
+  sum(5, 0, {1}, [](Common& c) { c.exponent = 200; });  // overlaps: nothing of it is taken
+  static_cast<void>(sink_.take());
+  single(2, 0, {1}, small);
+  for (const AnyPacket& result : sink_.take()) EXPECT_EQ(150, result.common.exponent);
+  single(1, 0, {1}, [](Common& c) { c.exponent = 250; });  // a result stays as it is
+  EXPECT_EQ(150, one().common.exponent);
+  sum(3, 1, {1}, large);
+  single(2, 1, {1}, small);
+  EXPECT_EQ(150, sink_.take().at(0).common.exponent);
+  sum(7, ring, {1});  // and is of its chunk alone
+  EXPECT_EQ(0, sink_.take().at(0).common.exponent);
+}
+
+TEST_F(AtpServerTest, ASumOfFloatsSaysTheExponentOfItsIntegers) {
+  sum(7, 0, {0}, [](Common& c) {
+    c.overflow = true;
+    c.exponent = 140;
+  });
+  EXPECT_EQ(0, one().common.exponent);  // the question
+  floats(0, 0, {1});
+  floats(1, 0, {2}, [](Common& c) { c.exponent = 140; });
+  floats(2, 0, {3}, [](Common& c) { c.exponent = 254; });
+  const AnyPacket result = one();
+  EXPECT_TRUE(result.common.floats);
+  EXPECT_EQ(140, result.common.exponent);
+}
+
 TEST_F(AtpServerTest, MarksOfAllPacketsAreInTheResult) {
   const auto marked = [&](std::uint64_t sequence, Change change, bool queue, bool packet) {
     receive(single_packet(0, sequence, {1}, change), rack, queue, packet);

@@ -460,6 +460,47 @@ TEST_F(AtpSwitchTest, AnOverflowedValueMakesTheSumOverflowed) {
   EXPECT_TRUE(one().common.overflow);
 }
 
+// §B.3: whatever goes up says the largest exponent of what is in it, and what comes down is not changed.
+TEST_F(AtpSwitchTest, TheLargestExponentOfASumIsInIt) {
+  const auto with = [&](std::uint32_t rank, std::uint64_t sequence, std::uint8_t exponent, auto change) {
+    Common c = of(rank, sequence);
+    c.exponent = exponent;
+    change(c);
+    receive(rank, c);
+  };
+  const auto plain = [](Common&) {};
+  const auto resend = [](Common& c) { c.resend = true; };
+  with(0, 0, 140, plain);
+  with(1, 0, 130, plain);
+  EXPECT_EQ(140, one().common.exponent);
+  with(0, 1, 130, plain);
+  with(1, 1, 140, plain);
+  EXPECT_EQ(140, one().common.exponent);
+  with(0, 2, 150, plain);
+  with(0, 2, 120, resend);  // is in it already
+  EXPECT_EQ(150, one().common.exponent);
+  with(1, 2, 120, plain);  // the slot is another life's
+  with(0, 2, 110, resend);
+  EXPECT_EQ(120, one().common.exponent);
+  with(0, 3, 100, resend);  // none is free of what went before: passed on
+  EXPECT_EQ(100, one().common.exponent);
+  with(0, slots, 90, plain);  // collides
+  EXPECT_TRUE(sink_.take().at(0).common.exponent == 90);
+  with(0, 3, 80, [](Common& c) { c.direct = true; });
+  EXPECT_EQ(80, one().common.exponent);
+  receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
+  static_cast<void>(sink_.take());
+  with(0, slots, 0, plain);  // not the exponent of the chunk that was there
+  with(1, slots, 0, plain);
+  EXPECT_EQ(0, one().common.exponent);
+  Common result = answer(Type::parameter, 1);
+  result.exponent = 140;
+  for (const bool marks : {false, true}) {
+    receive(parameter_bytes_of(result, 0, {1}), parent, marks);
+    for (const AnyPacket& packet : sink_.take()) EXPECT_EQ(140, packet.common.exponent);
+  }
+}
+
 TEST_F(AtpSwitchTest, IntegersWrap) {
   receive_changed(0, of(0, 0), [](Common& c) { c.integers = true; }, {INT32_MAX});
   receive_changed(1, of(1, 0), [](Common& c) { c.integers = true; }, {1});

@@ -35,6 +35,7 @@ const Directions directions{2, {3, 32, 1, 0}, {5, 0x80000001, 1, 0}};
 Bytes wide_gradient() {
   Common c = common_of(Type::gradient);
   c.resend = c.ecn = c.collision = c.overflow = true;
+  c.exponent = 154;
   return gradient_bytes_of(c, directions, {1, -2, 0x01020304}, {7, -1, 2, 0});
 }
 
@@ -67,8 +68,8 @@ TEST(WireAtp, AGradientPacketIsByteExact) {
   EXPECT_EQ(from({0xd4, 0xc3, 0xb2, 0xa1}), part(packet, 24, 4));
   EXPECT_EQ(from({0x54, 0x53, 0x52, 0x51}), part(packet, 28, 4));
   EXPECT_EQ(from({0x64, 0x63, 0x62, 0x61}), part(packet, 32, 4));
-  EXPECT_EQ(from({3, 0, 2, 0}), part(packet, 36, 4));   // elements, level, reserved
-  EXPECT_EQ(from({3, 32, 1, 0}), part(packet, 40, 4));  // fan-ins
+  EXPECT_EQ(from({3, 0, 2, 154}), part(packet, 36, 4));  // elements, level, exponent
+  EXPECT_EQ(from({3, 32, 1, 0}), part(packet, 40, 4));   // fan-ins
   EXPECT_EQ(from({5, 0, 0, 0, 1, 0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0}), part(packet, 44, 16));
   EXPECT_EQ(from({1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 4, 3, 2, 1}), part(packet, 60, 12));
   EXPECT_EQ(from({7, 0, 0xff, 0xff, 2, 0, 0, 0}), part(packet, 72, 8));  // high words, padded
@@ -101,6 +102,9 @@ TEST(WireAtp, AParameterPacketIsByteExact) {
   EXPECT_EQ(checksum_of(packet), load_le<std::uint32_t>(packet.data() + 4));
   EXPECT_EQ(from({1, 0, 0, 0}), part(packet, 36, 4));
   EXPECT_EQ(from({0x74, 0x73, 0x72, 0x71, 0xff, 0xff, 0xff, 0xff}), part(packet, 40, 8));
+  Common ahead = common_of(Type::parameter);
+  ahead.exponent = 130;
+  EXPECT_EQ(130, at(parameter_bytes_of(ahead, 0, {1}), 39));
   EXPECT_EQ(3, at(parameter_bytes_of(common_of(Type::ask)), 1));
   EXPECT_EQ(44U, parameter_bytes_of(common_of(Type::ask)).size());
   EXPECT_EQ(4, at(parameter_bytes_of(common_of(Type::done)), 1));
@@ -137,6 +141,7 @@ TEST(WireAtp, EveryFieldReadsBack) {
   Common expected = common_of(Type::gradient);
   expected.resend = expected.ecn = expected.collision = expected.overflow = expected.wide = true;
   expected.elements = 3;
+  expected.exponent = 154;
   EXPECT_EQ(expected, gradient.common);
   EXPECT_EQ(directions, gradient.directions);
   EXPECT_EQ((std::vector<std::int32_t>{1, -2, 0x01020304}), gradient.values);
@@ -153,6 +158,7 @@ TEST(WireAtp, EveryFieldReadsBack) {
   expected = common_of(Type::parameter);
   expected.ecn = expected.floats = true;
   expected.elements = 2;
+  expected.exponent = 1;
   const AnyPacket parameter = read_packet(parameter_bytes_of(expected, 99, {4, 5}));
   ASSERT_EQ(ParseError::none, parameter.error);
   EXPECT_EQ(expected, parameter.common);
@@ -201,6 +207,7 @@ TEST(WireAtp, EveryFieldIsCompared) {
   differs([](auto& c) { ++c.signature; });
   differs([](auto& c) { ++c.index; });
   differs([](auto& c) { ++c.elements; });
+  differs([](auto& c) { ++c.exponent; });
   Directions other = directions;
   EXPECT_EQ(directions, other);
   ++other.level;
@@ -281,7 +288,10 @@ TEST(WireAtp, AnotherVersionAndOtherTypesAreRefused) {
 
 TEST(WireAtp, FieldsThatATypeDoesNotHaveAreRefused) {
   for (const Bytes& packet : one_of_each()) {
-    EXPECT_EQ(ParseError::field, altered(packet, put_byte(39, 1))) << at(packet, 1);
+    const ParseError with_exponent = at(packet, 1) <= 2 ? ParseError::none : ParseError::field;
+    EXPECT_EQ(with_exponent, altered(packet, put_byte(39, 1))) << at(packet, 1);
+    EXPECT_EQ(with_exponent, altered(packet, put_byte(39, 254))) << at(packet, 1);
+    EXPECT_EQ(ParseError::field, altered(packet, put_byte(39, 255))) << at(packet, 1);  // not of a finite value
     for (std::uint16_t bit = 0; bit < 16; ++bit) {
       const auto flag = static_cast<std::uint16_t>(1U << bit);
       const std::uint16_t allowed[] = {0, 0x1ff, 2 + 64, 64, 0, 0, 0, 0};
@@ -340,6 +350,10 @@ TEST(WireAtp, FlagsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::none, flags([](Common& c) { c.integers = true; }));
   EXPECT_EQ(ParseError::field, flags([](Common& c) { c.integers = c.floats = c.direct = true; }));
   EXPECT_EQ(ParseError::field, flags([](Common& c) { c.integers = c.overflow = true; }));
+  EXPECT_EQ(ParseError::field, flags([](Common& c) {
+              c.integers = true;
+              c.exponent = 1;
+            }));
   EXPECT_EQ(ParseError::field, flags([](Common& c) { c.integers = true; }, {1}, {1, 0}));
   EXPECT_EQ(ParseError::field, flags([](Common& c) { c.collision = true; }));
   EXPECT_EQ(ParseError::none, flags([](Common& c) { c.collision = c.resend = true; }));

@@ -1,6 +1,7 @@
 // Adding gradient packets, the same at every switch and at the parameter server (ATP §3.8; docs/protocol-atp.md).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,12 +22,19 @@ enum class Overflow : std::uint8_t {
   return common.elements <= packet_elements && !(common.wide && overflow == Overflow::saturating);
 }
 
+// What floats are multiplied by before they are rounded to integers.
+enum class Scaling : std::uint8_t {
+  fixed,    // 10^8, always (§3.8)
+  dynamic,  // less where the chunk's largest value, which the ranks say one window before, would not fit (§B.3)
+};
+
 // A sum under way: int32 words at `values`, directly followed by int16 high words if it is wide.
 struct Sum {
   std::byte* values = nullptr;
   std::uint16_t elements = 0;  // 0: nothing but empty contributions so far
   bool wide = false;
-  bool overflow = false;  // sticky
+  bool overflow = false;      // sticky
+  std::uint8_t exponent = 0;  // the largest that came
 
   [[nodiscard]] std::byte* high() const { return values + std::size_t{elements} * 4; }
 };
@@ -34,20 +42,17 @@ struct Sum {
 // False, and nothing changed, if the packet has another length than what is there.
 [[nodiscard]] inline bool add_to(Sum& sum, const wire::atp::GradientPacket& gradient, Overflow overflow) {
   const wire::atp::Common& common = gradient.common;
-  if (common.elements == 0) {
-    sum.overflow |= common.overflow;
-    return true;
-  }
+  if (common.elements != 0 && sum.elements != 0 && sum.elements != common.elements) return false;
+  sum.overflow |= common.overflow;
+  sum.exponent = std::max(sum.exponent, common.exponent);
+  if (common.elements == 0) return true;
   if (sum.elements == 0) {
     sum.elements = common.elements;
     sum.wide = common.wide;
-    sum.overflow |= common.overflow;
     std::memcpy(sum.values, gradient.payload.data(), gradient.payload.size());
     if (common.wide) std::memcpy(sum.high(), gradient.high.data(), gradient.high.size());
     return true;
   }
-  if (sum.elements != common.elements) return false;
-  sum.overflow |= common.overflow;
   if (common.integers) {
     kernels::add_int32(sum.values, gradient.payload.data(), sum.elements);
   } else if (overflow == Overflow::saturating) {

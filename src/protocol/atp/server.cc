@@ -63,6 +63,7 @@ struct Server::Entry {
   std::uint64_t sequence = 0;
   std::uint32_t signature = 0, index = 0;
   std::uint16_t elements = 0;
+  std::uint8_t exponent = 0;  // of the chunk one window later
   bool wide = false, overflow = false, ecn = false, collision = false, as_floats = false;
   Ranks seen{};
   Ranks float_seen{};
@@ -148,9 +149,9 @@ void Server::append_state(std::vector<std::byte>& out) const {
     for (const Entry& entry : job->ring) {
       append_bytes(out, entry.state);
       if (entry.state == Entry::State::unused) continue;
-      append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.wide, entry.overflow, entry.ecn,
-                   entry.collision, entry.as_floats, entry.seen.words(), entry.float_seen.words(), entry.buffer,
-                   entry.other_rank, entry.other_signature, entry.first_rank, entry.result_bytes);
+      append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.exponent, entry.wide,
+                   entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.seen.words(), entry.float_seen.words(),
+                   entry.buffer, entry.other_rank, entry.other_signature, entry.first_rank, entry.result_bytes);
       const std::byte* const payload = job->memory_of(entry) + payload_at;
       const bool wide = entry.wide && entry.state == Entry::State::collecting;
       out.insert(out.end(), payload,
@@ -293,11 +294,12 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
     return ask(*job, entry, missing, false, now, sink);
   }
   NETSUM_CHECK(entry.state == Entry::State::collecting);
-  Sum sum{job->memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow};
+  Sum sum{job->memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
   if (!add_to(sum, gradient, config.overflow)) return void(++counters.dropped_shape);
   entry.elements = sum.elements;
   entry.wide = sum.wide;
   entry.overflow = sum.overflow;
+  entry.exponent = sum.exponent;
   entry.seen = entry.seen.united(*ranks);
   if (*ranks == job->all && !single) {
     ++counters.added_complete;
@@ -320,7 +322,7 @@ void Server::open(Job& job, Entry& entry, const Common& common, Sink& sink) {
 
 // All ranks' values are in the sum.
 void Server::complete(Job& job, Entry& entry, Sink& sink) {
-  const Sum sum{job.memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow};
+  const Sum sum{job.memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
   const bool fits = !sum.wide || kernels::all_zero(sum.high(), std::size_t{sum.elements} * sizeof(std::int16_t));  // §3.8
   if (fits && !entry.overflow) return send_parameter(job, entry, false, sink);
   entry.wide = false;  // the sum is of no use any more
@@ -392,6 +394,7 @@ void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
   common.ecn = entry.ecn;
   common.floats = floats;
   common.elements = entry.elements;
+  common.exponent = entry.exponent;
   std::uint32_t next = entry.index;
   if (entry.collision && job.config.indexing == Indexing::rehash) {
     const std::uint64_t position = entry.sequence % job.config.window;

@@ -37,6 +37,7 @@ struct Switch::SlotState {
   std::uint32_t counter = 0;
   bool ecn = false, overflow = false, wide = false;
   std::uint16_t elements = 0;
+  std::uint8_t exponent = 0;
   Time updated{};          // §3.3: timestamp
   std::uint32_t told = 0;  // children that have had "have yours" since told_since
   Time told_since{};
@@ -89,7 +90,7 @@ void Switch::append_state(std::vector<std::byte>& out) const {
     append_bytes(out, slot.used);
     if (!slot.used) continue;
     append_bytes(out, slot.complete, slot.job_epoch, slot.sequence, slot.signature, slot.bitmap, slot.ecn, slot.overflow,
-                 slot.wide, slot.elements);
+                 slot.wide, slot.elements, slot.exponent);
     const std::byte* const payload = memory_of(slot) + payload_at;
     const std::size_t bytes = std::size_t{slot.elements} * 4 + (slot.wide ? wire::atp::high_bytes(slot.elements) : 0);
     out.insert(out.end(), payload, payload + bytes);
@@ -263,11 +264,12 @@ void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient,
 // Fig. 7, 5. False if the packet does not fit what the slot already holds.
 bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t bit, Time now) {
   const Common& common = gradient.common;
-  Sum sum{memory_of(slot) + payload_at, slot.elements, slot.wide, slot.overflow};
+  Sum sum{memory_of(slot) + payload_at, slot.elements, slot.wide, slot.overflow, slot.exponent};
   if (!add_to(sum, gradient, job.config.overflow)) return false;
   slot.elements = sum.elements;
   slot.wide = sum.wide;
   slot.overflow = sum.overflow;
+  slot.exponent = sum.exponent;
   slot.ecn |= common.ecn;
   slot.bitmap |= bit;
   ++slot.counter;
@@ -286,6 +288,7 @@ void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool
   common.wide = slot.wide;
   common.rank_epoch = job.config.folded_epochs;
   common.elements = slot.elements;
+  common.exponent = slot.exponent;
   wire::atp::Directions directions = last.directions;
   directions.bitmap[job.config.level] = slot.bitmap;
   directions.level = job.config.next_level;
