@@ -22,7 +22,7 @@ using wire::atp::Common;
 using wire::atp::Type;
 
 // Offsets of docs/protocol-atp.md.
-constexpr std::size_t job_epoch_bytes = 8, reserved_byte = 39;
+constexpr std::size_t job_epoch_bytes = 8, exponent_byte = 39;
 
 constexpr std::size_t long_queue = 48;  // datagrams at once: a queue that marks
 
@@ -50,7 +50,8 @@ session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session
 }
 
 session::AtpSettings settings_of(const JobPlan& plan) {
-  return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact};
+  return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact,
+          plan.rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed};
 }
 
 std::uint64_t accounted(const atp::ServerJobCounters& c) {
@@ -331,6 +332,7 @@ class AtpWorker final : public WorkerLane {
     e["worker_floats_sent"] += c.floats_sent;
     e["worker_bypass"] += c.bypasses;
     e["worker_index_remapped"] += c.remapped;
+    e["worker_rescaled"] += c.rescaled;
     e["worker_marked"] += c.marked;
     e["worker_stale"] += c.stale;
     e["worker_waiting"] += c.waiting;
@@ -375,7 +377,8 @@ class AtpTap final : public Tap {
     const std::uint64_t key =
         mix(common.job_epoch ^ mix(common.sequence ^ mix(gradient ? mix(host_of(from)) ^ from.port : 0) ^
                                    mix(std::uint64_t{gradient && common.floats} + 2 * lane_of(from, gradient))));
-    const std::uint64_t content = crc32c(values) ^ std::uint64_t{common.signature} << 32 ^ values.size();
+    const std::uint64_t content =
+        mix(common.exponent) ^ crc32c(values) ^ std::uint64_t{common.signature} << 32 ^ values.size();
     if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
       throw Violation("a repeat of sequence number " + std::to_string(common.sequence) +
                       (gradient ? " differs from its first transmission" : " differs from the result that was sent before"));
@@ -441,7 +444,7 @@ class Atp final : public Protocol {
         for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
         return forgery;
       case 3:
-        bytes[reserved_byte] = std::byte{1};
+        bytes[exponent_byte] = std::byte{255};
         break;
       case 4:
         bytes.resize(wire::atp::common_bytes + random.below(3));
@@ -481,6 +484,7 @@ class Atp final : public Protocol {
     std::string text = names[static_cast<std::size_t>(c.type)];
     text += " " + std::to_string(c.sequence) + ", index " + std::to_string(c.index) + ", " + std::to_string(c.elements) +
             " elements";
+    if (c.exponent != 0) text += ", exponent " + std::to_string(c.exponent);
     const std::pair<bool, const char*> flags[] = {
         {c.resend, "resend"}, {c.ecn, "ecn"},       {c.collision, "collision"}, {c.overflow, "overflow"},
         {c.wide, "wide"},     {c.direct, "direct"}, {c.floats, "floats"},       {c.integers, "integers"}};

@@ -114,7 +114,14 @@ std::string judge_int32(const std::vector<std::vector<std::byte>>& inputs, std::
   return "";
 }
 
-std::string judge_floats(DType dtype, Numbers numbers, const std::vector<std::vector<std::byte>>& inputs,
+// The elements whose largest value decides the step that values are rounded to: [begin, end).
+std::size_t end_of_group(const JobPlan& job, std::size_t begin, std::size_t elements) {
+  if (!job.rescaled) return std::min(elements, begin + block);
+  constexpr std::size_t piece = 1 << 20;  // in which ATP deals tensors to lanes, and packets begin anew
+  return std::min({elements, (begin / piece + 1) * piece, begin + job.packet_elements});
+}
+
+std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std::vector<std::byte>>& inputs,
                          std::span<const std::byte> result, bool avg) {
   const Format format = format_of(dtype);
   const auto ranks = static_cast<double>(inputs.size());
@@ -123,8 +130,8 @@ std::string judge_floats(DType dtype, Numbers numbers, const std::vector<std::ve
   std::vector<std::vector<float>> values;
   for (const auto& input : inputs) values.push_back(widened(dtype, input));
   const std::vector<float> results = widened(dtype, result);
-  for (std::size_t begin = 0; begin < results.size(); begin += block) {
-    const std::size_t end = std::min(results.size(), begin + block);
+  for (std::size_t begin = 0, end = 0; begin < results.size(); begin = end) {
+    end = end_of_group(job, begin, results.size());
     int exponent = -126;
     for (const auto& input : values) {
       for (std::size_t i = begin; i < end; ++i) {
@@ -133,8 +140,10 @@ std::string judge_floats(DType dtype, Numbers numbers, const std::vector<std::ve
         }
       }
     }
-    // Every rank's value is rounded to a step of the block's fixed point, or of 10^-8.
-    const double step = numbers == Numbers::scaled ? 1e-8 : std::ldexp(1.0, exponent - (31 - ranks_log));
+    // Every rank's value is rounded to a step of the block's fixed point, or of 10^-8, or of what the packet's largest value
+    // allows where that is more; from 128 ranks on that is one bit more.
+    double step = std::ldexp(1.0, exponent - (31 - ranks_log));
+    if (job.numbers == Numbers::scaled) step = job.rescaled ? std::max(1e-8, ranks > 128 ? 2 * step : step) : 1e-8;
     const double quantization = ranks * step / 2;
     for (std::size_t i = begin; i < end; ++i) {
       double sum = 0;
@@ -211,8 +220,7 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
   std::vector<std::vector<std::byte>> inputs;
   for (std::uint32_t rank = 0; rank < job.workers; ++rank) inputs.push_back(input(rank));
   const bool avg = call.op == ReduceOp::avg;
-  return call.dtype == DType::int32 ? judge_int32(inputs, result, avg)
-                                    : judge_floats(call.dtype, job.numbers, inputs, result, avg);
+  return call.dtype == DType::int32 ? judge_int32(inputs, result, avg) : judge_floats(job, call.dtype, inputs, result, avg);
 }
 
 }  // namespace netsum::sim

@@ -27,7 +27,8 @@ enum Label : std::uint64_t {
   switches,
   of_job = 1000,
   of_placement = 2000,
-  of_recovery = 3000
+  of_recovery = 3000,
+  of_scaling = 4000
 };
 
 struct LimitField {
@@ -217,6 +218,7 @@ void draw_switches(Scenario& scenario) {
     job.indexing = static_cast<std::uint32_t>(place.below(3));
     job.saturating = place.chance(0.2);
     job.congestion_control = place.chance(0.7);
+    job.rescaled = Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4);
     // Loss halves windows, and floats that overflow take a second round.
     if (!job.impatient) job.operation_deadline *= 4;
     need += job.slots * scenario.aggregators;

@@ -98,6 +98,7 @@ struct JobPlan {
   std::vector<std::uint32_t> switch_of_rank;           // where the protocol has switches of its own; empty: none
   std::uint32_t indexing = 0;                          // ATP: atp::Indexing
   bool saturating = false, congestion_control = true;  // ATP
+  bool rescaled = false;                               // ATP: atp::Scaling::dynamic
 };
 
 struct Scenario {

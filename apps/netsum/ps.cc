@@ -25,6 +25,8 @@ class PsCommand final : public Command {
           "For comparison: each of at most N jobs has a part of the slots for itself; 0: all share all");
     s.add("overflow", options_.overflow, "HOW",
           "exact, or saturating as in the paper: then results may depend on the order of arrival");
+    s.add("scaling", options_.scaling, "HOW",
+          "fixed: floats travel times 10^8; dynamic: times less where their packet's largest value would not fit");
     s.add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");
     s.add("token-file", token_file_, "FILE",
           "Workers must show the secret in the first line of this file, switches are shown it");

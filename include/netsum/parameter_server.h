@@ -23,6 +23,7 @@ struct ParameterServerOptions {
   // one.
   std::uint32_t parts = 0;
   std::string overflow = "exact";  // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
+  std::string scaling = "fixed";   // or dynamic: smaller scales where 10^8 would overflow (ATP §B.3)
   std::string token;  // shared secret that every worker must show, and that is shown to the switches; empty: none
   std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
   std::string tls_ca;                         // PEM file: the switches' control channels are TLS

@@ -370,6 +370,7 @@ Joined join_atp(const Options& options, const Attempt& attempt) {
     site.membership.rank_epoch = admission.rank_epoch;
     session::AtpSettings settings;
     settings.indexing = static_cast<atp::Indexing>(admission.placement.indexing);
+    settings.scaling = static_cast<atp::Scaling>(admission.placement.scaling);
     for (std::size_t l = 0; l < site.lanes.size(); ++l) {
       Lane& lane = site.lanes[l];
       atp::WorkerConfig config = session::worker_config(admission, options.rank, settings, lane.aggregator,

@@ -76,6 +76,10 @@ session::AtpSettings settings_of(const ParameterServerOptions& options) {
     throw Error(ErrorCode::bad_argument, "overflow is exact or saturating, not '" + options.overflow + "'");
   }
   if (options.overflow == "saturating") settings.overflow = atp::Overflow::saturating;
+  if (options.scaling != "fixed" && options.scaling != "dynamic") {
+    throw Error(ErrorCode::bad_argument, "scaling is fixed or dynamic, not '" + options.scaling + "'");
+  }
+  if (options.scaling == "dynamic") settings.scaling = atp::Scaling::dynamic;
   return settings;
 }
 
@@ -219,6 +223,7 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   server.registry.switch_parents = options.switch_parents;
   server.registry.parts = options.parts;
   server.registry.indexing = static_cast<std::uint32_t>(impl_->settings.indexing);
+  server.registry.scaling = static_cast<std::uint32_t>(impl_->settings.scaling);
   server.registry.lanes = options.threads;
   server.registry.slots = options.slots;
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);

@@ -82,6 +82,7 @@ inline void to_proto(const session::Placement& placement, proto::Placement& out)
   out.set_indexing(placement.indexing);
   out.set_part(placement.part);
   out.set_parts(placement.parts);
+  out.set_scaling(placement.scaling);
 }
 
 inline session::Placement from_proto(const proto::Placement& in) {
@@ -91,7 +92,8 @@ inline session::Placement from_proto(const proto::Placement& in) {
           in.pool_slots(),
           in.indexing(),
           in.part(),
-          in.parts()};
+          in.parts(),
+          in.scaling()};
 }
 
 inline void to_proto(const session::Installation& installation, proto::Installation& out) {

@@ -132,6 +132,7 @@ atp::WorkerConfig worker_config(const Admission& admission, std::uint32_t rank, 
   config.first_hop = first_hop;
   config.path = topology_of(admission.placement).path(rank);
   config.indexing = settings.indexing;
+  config.scaling = settings.scaling;
   config.switch_slots = std::max(1U, admission.placement.pool_slots);
   if (const Placement& placement = admission.placement; placement.parts != 0) {
     config.indexing = atp::Indexing::partition;

@@ -24,6 +24,7 @@ using SwitchEndpoint = std::function<Endpoint(std::uint32_t a_switch, std::size_
 struct AtpSettings {
   atp::Indexing indexing = atp::Indexing::rehash;
   atp::Overflow overflow = atp::Overflow::exact;
+  atp::Scaling scaling = atp::Scaling::fixed;
 };
 
 // One lane of the parameter server.

@@ -20,6 +20,7 @@ struct Placement {
   std::uint32_t pool_slots = 0;                 // the fewest that a rank's switch has; 0: no rank is at one
   std::uint32_t indexing = 0;                   // atp::Indexing, as the parameter server says
   std::uint32_t part = 0, parts = 0;            // of each pool, that is this job's alone; parts 0: none is
+  std::uint32_t scaling = 0;                    // atp::Scaling, likewise
 };
 
 // What one of those switches must know of the job, on each of its lanes.

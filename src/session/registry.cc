@@ -175,6 +175,7 @@ struct Registry::Impl {
   [[nodiscard]] Placement place(const Job& job) const {
     Placement placement;
     placement.indexing = config.indexing;
+    placement.scaling = config.scaling;
     placement.parts = config.parts;
     std::map<std::string, std::uint32_t> known;
     const std::function<std::uint32_t(const std::string&)> index_of = [&](const std::string& address) {

@@ -70,7 +70,7 @@ struct JoinOutcome {
 
 struct RegistryConfig {
   ProtocolRules rules = switchml_rules();
-  std::uint32_t indexing = 0;                         // for Placement
+  std::uint32_t indexing = 0, scaling = 0;            // for Placement
   std::uint32_t parts = 0;                            // jobs that share the pools by parts of their own; 0: slot by slot
   std::map<std::string, std::string> switch_parents;  // the next switch, for those that are not next to this aggregator
   std::uint32_t lanes = 1;

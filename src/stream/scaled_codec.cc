@@ -1,5 +1,8 @@
 #include "stream/scaled_codec.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -7,6 +10,13 @@
 #include "stream/tensor.h"
 
 namespace netsum::stream {
+
+double scale_for(std::uint8_t exponent, std::uint32_t world_size) {
+  if (exponent == 0) return atp_scale;
+  // docs/numerics.md: up to 128 ranks each stays below 2^(31 - ranks_log), beyond it may be just that.
+  const auto ranks_log = static_cast<int>(std::bit_width(world_size > 128 ? world_size : world_size - 1));
+  return std::min(atp_scale, std::ldexp(1.0, 31 - ranks_log - (int{exponent} - 126)));
+}
 
 ScaledCodec::ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
     : rank_(rank), world_size_(world_size), scratch_(packet_elements) {}
@@ -21,11 +31,18 @@ const float* ScaledCodec::floats_at(const Operation& operation, std::uint64_t of
   return scratch_.data();
 }
 
-bool ScaledCodec::encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload) {
+std::uint8_t ScaledCodec::exponent_of(const Operation& operation, std::uint64_t offset, std::uint32_t elements) {
+  NETSUM_CHECK(uses_scale(operation) && offset + elements <= wire_elements(operation));
+  return std::max<std::uint8_t>(1, kernels::largest_exponent(floats_at(operation, offset, elements), elements));
+}
+
+bool ScaledCodec::encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::uint8_t exponent,
+                         std::byte* payload) {
   if (elements == 0) return true;
   NETSUM_CHECK(offset + elements <= wire_elements(operation));
   if (uses_scale(operation)) {
-    return kernels::quantize_scaled(payload, floats_at(operation, offset, elements), elements, atp_scale);
+    return kernels::quantize_scaled(payload, floats_at(operation, offset, elements), elements,
+                                    scale_for(exponent, world_size_));
   }
   const std::size_t bytes = operation.collective == Collective::broadcast ? broadcast_bytes(operation, offset, elements)
                                                                           : std::size_t{elements} * 4;
@@ -40,8 +57,8 @@ void ScaledCodec::encode_floats(const Operation& operation, std::uint64_t offset
   std::memcpy(payload, floats_at(operation, offset, elements), std::size_t{elements} * 4);
 }
 
-void ScaledCodec::decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::byte* payload,
-                         bool floats) {
+void ScaledCodec::decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::uint8_t exponent,
+                         const std::byte* payload, bool floats) {
   if (elements == 0) return;
   NETSUM_CHECK(offset + elements <= wire_elements(operation));
   if (operation.collective == Collective::broadcast) {
@@ -60,7 +77,7 @@ void ScaledCodec::decode(const Operation& operation, std::uint64_t offset, std::
   if (floats) {
     std::memcpy(values, payload, std::size_t{elements} * 4);  // divided already
   } else {
-    kernels::dequantize_scaled(values, payload, elements, atp_scale, divisor);
+    kernels::dequantize_scaled(values, payload, elements, scale_for(exponent, world_size_), divisor);
   }
   if (operation.dtype == DType::float16) {
     kernels::to_float16(tensor_at<std::uint16_t>(operation, offset), values, elements);

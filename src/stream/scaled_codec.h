@@ -1,5 +1,5 @@
-// Tensor memory to packet payload and back with one scale for everything (ATP §3.8): floats times the scale as int32, or as
-// they are; other types as bytes. docs/numerics.md has the bounds.
+// Tensor memory to packet payload and back with one scale for a packet (ATP §3.8, §B.3): floats times the scale as int32, or
+// as they are; other types as bytes. docs/numerics.md has the bounds.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,27 @@ namespace netsum::stream {
 
 inline constexpr double atp_scale = 1e8;  // ATP §B.1
 
+// An exponent says that every finite value is below 2^(exponent - 126), 0 that nothing is known: then the scale is
+// atp_scale. Else the most of atp_scale and powers of two with which no sum of so many ranks leaves int32.
+[[nodiscard]] double scale_for(std::uint8_t exponent, std::uint32_t world_size);
+
 class ScaledCodec {
  public:
   // `packet_elements`: the longest range that any call names.
   ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
 
+  // What holds for the finite ones of elements [offset, offset + elements): 1 ... 254.
+  [[nodiscard]] std::uint8_t exponent_of(const Operation& operation, std::uint64_t offset, std::uint32_t elements);
+
   // Elements [offset, offset + elements) as int32 into payload (4 * elements bytes). False if a value does not fit.
-  [[nodiscard]] bool encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
+  [[nodiscard]] bool encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::uint8_t exponent,
+                            std::byte* payload);
   // The same as float32, unscaled.
   void encode_floats(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
 
   // The reverse, from the sum over all ranks into the tensor.
-  void decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::byte* payload,
+  void decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::uint8_t exponent,
+              const std::byte* payload,
               bool floats);  // floats: as encode_floats() has them, and an average's are divided already
 
  private:

@@ -51,6 +51,7 @@ struct AtpSettings {
   std::uint32_t slots = 4, window = 2;
   bool saturating = false, congestion_control = false;
   atp::Indexing indexing = atp::Indexing::rehash;
+  atp::Scaling scaling = atp::Scaling::fixed;
 };
 
 struct AtpJob {
@@ -90,6 +91,7 @@ struct AtpJob {
       worker.server = atp_server;
       worker.path = topology.path(rank);
       worker.indexing = settings.indexing;
+      worker.scaling = settings.scaling;
       worker.switch_slots = settings.slots;
       worker.congestion_control = settings.congestion_control;
       workers.emplace_back(worker);

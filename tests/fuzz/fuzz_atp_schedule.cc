@@ -20,7 +20,9 @@ fuzz::AtpSettings settings_of(FuzzedDataProvider& input) {
   fuzz::AtpSettings settings;
   settings.slots = input.ConsumeIntegralInRange<std::uint32_t>(1, 4);
   settings.window = input.ConsumeIntegralInRange<std::uint32_t>(1, 12);
-  settings.saturating = input.ConsumeBool();
+  const auto numbers = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
+  settings.saturating = (numbers & 1) != 0;
+  settings.scaling = (numbers & 2) != 0 ? atp::Scaling::dynamic : atp::Scaling::fixed;
   settings.congestion_control = input.ConsumeBool();
   settings.indexing = static_cast<atp::Indexing>(input.ConsumeIntegralInRange<int>(0, 2));
   return settings;

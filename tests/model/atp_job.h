@@ -22,6 +22,7 @@ namespace netsum::model::atp {
 using netsum::atp::at_server;
 using netsum::atp::Overflow;
 using netsum::atp::Ranks;
+using netsum::atp::Scaling;
 using netsum::atp::Topology;
 using netsum::atp::TopologyConfig;
 using wire::atp::Common;
@@ -49,6 +50,7 @@ struct JobSetup {
   bool abandons = false;     // slots may be abandoned at any time
   std::uint32_t losses = 0;  // how often the first switch forgets the job and all that it holds
   Overflow overflow = Overflow::exact;
+  Scaling scaling = Scaling::fixed;
   Wrongly wrongly = Wrongly::no;
 };
 
@@ -104,6 +106,20 @@ struct Job {
     double sum = 0;
     of.for_each([&](std::uint32_t rank) { sum += value(rank, call, chunk); });
     return sum;
+  }
+  // Whether all ranks know a scale for it that cannot overflow (§B.3): the chunk one window before is of the same call.
+  [[nodiscard]] bool has_own_scale(std::size_t call, std::size_t chunk) const {
+    return setup.scaling == Scaling::dynamic && !integers(call) && chunk >= setup.window;
+  }
+  [[nodiscard]] double scale(std::size_t call, std::size_t chunk) const {
+    if (integers(call)) return 1;
+    constexpr double most = 1e8;  // ATP §B.1
+    if (!has_own_scale(call, chunk)) return most;
+    double bits = 31;  // of a sum
+    for (double all = 1; all < ranks(); all *= 2) --bits;
+    double largest = 0;
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) largest = std::max(largest, std::fabs(value(rank, call, chunk)));
+    return std::min(most, std::exp2(bits - std::floor(std::log2(largest)) - 1));
   }
   [[nodiscard]] std::pair<std::size_t, std::size_t> place_of(std::uint64_t sequence) const {  // call, chunk
     std::size_t call = 0;
@@ -212,6 +228,7 @@ class WorkerNode final : public Node {
     config.first_hop = at == at_server ? config.server : host(job.switch_node(at));
     config.path = job.topology.path(rank);
     config.switch_slots = job.setup.slots;
+    config.scaling = job.setup.scaling;
     config.congestion_control = false;  // a smaller window does later what a larger one may do later too
     config.operations = job.setup.ahead + 1;
     return config;
@@ -479,11 +496,12 @@ class JobSystem final : public System {
       if (!ranks) throw Wrong("a gradient that names no ranks is sent");
       std::int64_t value = load_le<std::uint32_t>(gradient.payload.data());
       const double sum = job_->sum(*ranks, call, chunk);
+      if (common.floats && job_->has_own_scale(call, chunk)) return expect(false, packet);
       if (common.floats) return expect(value == std::bit_cast<std::uint32_t>(static_cast<float>(sum)), packet);
-      if (common.overflow) return;  // of no use but for the bitmap
+      if (common.overflow) return expect(!job_->has_own_scale(call, chunk), packet);  // of no use but for the bitmap
       value = static_cast<std::int32_t>(value);
       if (common.wide) value += std::int64_t{static_cast<std::int16_t>(load_le<std::uint16_t>(gradient.high.data()))} << 32;
-      expect(value == scaled(call, sum), packet);
+      expect(value == scaled(call, chunk, sum), packet);
     } else if (common.type == Type::parameter) {
       wire::atp::ParameterPacket parameter;
       if (wire::atp::parse_parameter(packet.bytes, common, parameter) != wire::ParseError::none)
@@ -491,7 +509,7 @@ class JobSystem final : public System {
       const std::uint32_t value = load_le<std::uint32_t>(parameter.payload.data());
       const double sum = job_->sum(Ranks::first(job_->ranks()), call, chunk);
       expect(common.floats ? value == std::bit_cast<std::uint32_t>(static_cast<float>(sum))
-                           : static_cast<std::int32_t>(value) == scaled(call, sum),
+                           : static_cast<std::int32_t>(value) == scaled(call, chunk, sum),
              packet);
     }
   }
@@ -532,14 +550,13 @@ class JobSystem final : public System {
   }
 
  private:
-  [[nodiscard]] std::int64_t scaled(std::size_t call, double sum) const {
-    return static_cast<std::int64_t>(job_->integers(call) ? sum : sum * stream_scale);
+  [[nodiscard]] std::int64_t scaled(std::size_t call, std::size_t chunk, double sum) const {
+    return static_cast<std::int64_t>(sum * job_->scale(call, chunk));
   }
   void expect(bool right, const Packet& packet) const {
     if (!right) throw Wrong("wrong values are sent: " + words(packet) + " to " + name(packet.to));
   }
 
-  static constexpr double stream_scale = 1e8;  // ATP §B.1
   JobPointer job_;
 };
 

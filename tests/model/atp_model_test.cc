@@ -84,6 +84,22 @@ TEST(AtpModel, SumsThatOverflowOnTheWay) {
   holds("3 workers, 1 chunk, overflows on the way, saturating", setup);
 }
 
+// Values that no longer overflow from the second window on, as all ranks have heard how large they are (§B.3).
+TEST(AtpModel, ScalesOfTheirOwn) {
+  JobSetup setup{one_switch(2), {{v, v}}, 1};
+  setup.scaling = Scaling::dynamic;
+  holds("2 workers, 2 chunks, window of 1, floats too large, scales", setup);
+  setup = {one_switch(2), {{v, v, v}, {v}}, 1};
+  setup.scaling = Scaling::dynamic;
+  holds("2 workers, 3+1 chunks, window of 1, the same", setup);
+  setup = {one_switch(2), {{f, f, v}}};
+  setup.scaling = Scaling::dynamic;
+  holds("2 workers, 3 chunks, the last too large", setup);
+  setup = {two_racks, {{v, v}}, 1};
+  setup.scaling = Scaling::dynamic;
+  holds("2 workers in 2 racks, 2 chunks, the same", setup);
+}
+
 TEST(AtpModel, SlotsThatAreAbandoned) {
   JobSetup setup{one_switch(2), {{i, i}}};
   setup.abandons = true;

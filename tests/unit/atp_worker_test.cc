@@ -239,6 +239,162 @@ TEST_F(AtpWorkerTest, FloatsTravelScaled) {
   EXPECT_TRUE(one().common.overflow);
 }
 
+// ---- the scale (§B.3)
+
+using Exponents = std::vector<int>;
+
+// Chunk k's largest value is 1.5 * 2^k, whose biased exponent is 127 + k.
+std::vector<float> growing(std::size_t chunks) {
+  std::vector<float> values;
+  for (std::size_t i = 0; i < chunks * 4; ++i) {
+    values.push_back(i % 4 == 2 ? -1.5F * static_cast<float>(std::uint64_t{1} << i / 4) : 0.25F);
+  }
+  return values;
+}
+
+Exponents exponents_of(const std::vector<AnyPacket>& packets) {
+  Exponents list;
+  for (const AnyPacket& packet : packets) list.push_back(packet.common.exponent);
+  return list;
+}
+
+class AtpScalingTest : public AtpWorkerTest {
+ protected:
+  void SetUp() override {
+    WorkerConfig c = config();
+    c.scaling = Scaling::dynamic;
+    start(c);
+  }
+  static Bytes result_saying(std::uint8_t exponent, const AnyPacket& of, std::int32_t value = 1) {
+    Common c = answer(Type::parameter, of);
+    c.exponent = exponent;
+    return parameter_bytes_of(c, of.common.index, Values(of.values.size(), value));
+  }
+};
+
+TEST_F(AtpScalingTest, AChunkSaysTheExponentOfTheOneAWindowLater) {
+  submit_floats(0, growing(10));
+  const auto sent = take();
+  EXPECT_EQ((Exponents{131, 132, 133, 134}), exponents_of(sent));
+  for (const AnyPacket& packet : sent) receive(result(packet));
+  const auto then = take();
+  EXPECT_EQ((Exponents{135, 136, 0, 0}), exponents_of(then));
+  for (const AnyPacket& packet : then) receive(result(packet));
+  EXPECT_EQ((Exponents{0, 0}), exponents_of(take()));
+}
+
+// Whether a rank has issued the next call when it sends depends on the time.
+TEST_F(AtpScalingTest, NothingIsSaidOfAnotherOperation) {
+  submit_floats(0, growing(2));
+  submit_floats(1, growing(4));
+  EXPECT_EQ((Exponents{0, 0, 0, 0}), exponents_of(take()));
+  WorkerConfig c = config();
+  c.scaling = Scaling::dynamic;
+  start(c);
+  submit_floats(0, growing(3));
+  submit_floats(1, growing(5));
+  EXPECT_EQ((Exponents{0, 0, 0, 127 + 4}), exponents_of(take()));
+}
+
+TEST_F(AtpScalingTest, NothingIsSaidOfWhatIsNotScaled) {
+  submit(0, 40);
+  EXPECT_EQ((Exponents{0, 0, 0, 0}), exponents_of(take()));
+  start(config());  // a job whose scale is fixed
+  submit_floats(0, growing(10));
+  EXPECT_EQ((Exponents{0, 0, 0, 0}), exponents_of(take()));
+}
+
+TEST_F(AtpScalingTest, AResultDecidesTheScaleOfExactlyTheChunkAWindowLater) {
+  submit_floats(0, growing(10));
+  const auto sent = take();
+  EXPECT_EQ((Values{25'000'000, 25'000'000, -150'000'000, 25'000'000}), sent[0].values);  // 10^8
+  receive(result_saying(136, sent[0]));  // some rank has up to 2^10: three of them fit times 2^19
+  const auto fourth = one();
+  EXPECT_EQ((Values{1 << 17, 1 << 17, -24 << 19, 1 << 17}), fourth.values);
+  EXPECT_FALSE(fourth.common.overflow);
+  EXPECT_EQ(1U, counters().rescaled);
+  receive(result_saying(126, sent[1]));  // below 1: three of them fit times 10^8
+  const auto fifth = one();
+  EXPECT_TRUE(fifth.common.overflow);  // this rank's own do not, whatever was said
+  EXPECT_EQ(1U, counters().rescaled);
+  receive(result(fourth, 100 << 19));
+  EXPECT_EQ((std::vector<float>{100, 100, 100, 100}),
+            (std::vector<float>{floats_[0].begin() + 16, floats_[0].begin() + 20}));
+  receive(result(fifth, 300'000'000));
+  EXPECT_EQ(3, floats_[0][20]);
+  // Nothing was said of chunk 8, which is next in the place of chunk 4.
+  receive(result(sent[2]));
+  receive(result(sent[3]));
+  const auto later = take();
+  ASSERT_EQ((Sequences{6, 7, 8, 9}), sequences(later));
+  EXPECT_EQ(25'000'000, later[2].values[0]);
+}
+
+TEST_F(AtpScalingTest, ARepeatSaysTheSameAtTheSameScale) {
+  submit_floats(0, growing(10));
+  const auto sent = take();
+  for (const AnyPacket& packet : sent) receive(result_saying(138, packet));
+  const auto then = take();
+  EXPECT_EQ((Exponents{135, 136, 0, 0}), exponents_of(then));
+  const auto same = [&](const std::vector<AnyPacket>& packets) {
+    EXPECT_FALSE(packets.empty());
+    for (const AnyPacket& packet : packets) {
+      const AnyPacket& first = then.at(packet.common.sequence - 4);
+      EXPECT_EQ(first.common.exponent, packet.common.exponent);
+      if (!packet.common.floats) {
+        EXPECT_EQ(first.values, packet.values);
+      }
+    }
+  };
+  for (int i = 0; i < 20; ++i) {  // plainly, as resends, and past the switches
+    wait();
+    same(take());
+  }
+  EXPECT_GT(counters().bypasses, 0U);
+  receive(ask(then[0]));
+  same(take());
+  receive(ask(then[0], true));
+  const auto floats = take();
+  EXPECT_TRUE(floats.at(0).common.floats);
+  same(floats);
+}
+
+TEST_F(AtpScalingTest, AResultOfIntegersSaysNoExponent) {
+  submit(0, 4);
+  const AnyPacket sent = one();
+  receive(result_saying(130, sent));
+  EXPECT_EQ(1U, counters().malformed[static_cast<std::size_t>(wire::ParseError::field)]);
+  receive(result(sent));
+  EXPECT_TRUE(worker_.idle());
+}
+
+// Behind a piece that another lane has, up to the operation's end.
+TEST_F(AtpScalingTest, WhatALaneSaysIsOfItsOwnPieces) {
+  WorkerConfig c = config();
+  c.scaling = Scaling::dynamic;
+  c.window = 1;
+  c.packet_elements = 1 << 13;
+  c.lanes = 2;
+  start(c);
+  constexpr std::size_t piece = stream::Shares::piece_elements;
+  std::vector<float> values(2 * piece + (1 << 13) + 1, 1.0F);
+  values[(1 << 13) + 5] = 2;  // this lane's chunk 1
+  values[piece] = 1e9F;       // the other lane's
+  values[2 * piece + 7] = 4;  // this lane's second piece begins, with its chunk 128
+  values.back() = 8;
+  submit_floats(0, values);
+  Exponents said;
+  for (std::size_t i = 0; i < 130; ++i) {
+    const AnyPacket packet = one();
+    said.push_back(packet.common.exponent);
+    receive(result(packet));
+  }
+  EXPECT_EQ(1U, worker_.take_completed().size());
+  EXPECT_EQ(128, said[0]);
+  for (std::size_t i = 1; i < 127; ++i) EXPECT_EQ(127, said[i]) << i;
+  EXPECT_EQ((Exponents{129, 130, 0}), (Exponents{said.begin() + 127, said.end()}));
+}
+
 TEST_F(AtpWorkerTest, ALaneHasItsShareAlone) {
   WorkerConfig c = config();
   c.lanes = 2;

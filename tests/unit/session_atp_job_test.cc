@@ -120,6 +120,10 @@ TEST(AtpJob, ARankKnowsItsPath) {
   EXPECT_EQ(topology_of(admission.placement).path(2), config.path);
   admission.placement.pool_slots = 0;  // nobody is at a switch
   EXPECT_EQ(1U, worker_config(admission, 2, {}, at(70), at(70)).switch_slots);
+  EXPECT_EQ(atp::Scaling::fixed, config.scaling);
+  AtpSettings settings;
+  settings.scaling = atp::Scaling::dynamic;
+  EXPECT_EQ(atp::Scaling::dynamic, worker_config(admission, 2, settings, at(70), at(10)).scaling);
 }
 
 TEST(AtpJob, WhatMakesNoSenseIsRefused) {

@@ -41,10 +41,12 @@ struct Chunk {
   std::uint64_t operation = 0;  // number
   std::uint64_t offset = 0;     // in its wire elements
   std::uint16_t elements = 0;
-  bool in_flight = false;  // sent, and no result yet
-  bool held = false;       // what it waits for is not us
-  bool direct = false;     // straight to the server, past every slot
-  bool floats = false;     // the original values were asked for (§3.8): direct, too
+  std::uint8_t exponent = 0;  // decides its scale
+  std::uint8_t ahead = 0;     // what this rank says of the chunk one window later
+  bool in_flight = false;     // sent, and no result yet
+  bool held = false;          // what it waits for is not us
+  bool direct = false;        // straight to the server, past every slot
+  bool floats = false;        // the original values were asked for (§3.8): direct, too
   std::uint32_t index = 0;
   std::uint32_t transmissions = 0;
   std::uint32_t unanswered = 0;  // of them, the last ones that nobody said anything to
@@ -72,6 +74,7 @@ struct Worker::Impl {
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         chunks(c.window),
         asked(c.window, none_asked),
+        exponents(c.window),
         operations(c.operations),
         bypass(c.bypass) {
     completed.reserve(c.operations);
@@ -87,6 +90,7 @@ struct Worker::Impl {
   stream::RetransmissionTimer timer;
   std::vector<Chunk> chunks;                  // ring by sequence number
   std::vector<std::uint64_t> asked;           // likewise: sequence numbers that were asked for before they were sent
+  std::vector<std::uint8_t> exponents;        // likewise: what the results say of the chunks one window later
   std::uint64_t base = 0, next = 0, end = 0;  // [base, next): under way or out of order; [next, end): to be sent
   std::uint32_t after_base = 0;               // parameter packets beyond the expected one in a row (§3.6)
   std::uint64_t resent_base = none_asked;     // the expected one that was resent for them
@@ -120,29 +124,39 @@ struct Worker::Impl {
     }
   }
 
-  // Where sequence number `sequence` lies in the tensors.
   void place(Chunk& chunk, std::uint64_t sequence) {
     std::uint64_t number = front;
     while (sequence >= at(number).end) ++number;
     const ActiveOperation& active = at(number);
-    std::uint64_t in_operation = sequence - active.first;
-    for (const stream::Piece& piece : active.pieces) {
-      const std::uint64_t count = chunks_of(piece);
-      if (in_operation >= count) {
-        in_operation -= count;
-        continue;
-      }
-      const std::uint64_t begin = in_operation * config.packet_elements;
-      chunk = {.sequence = sequence,
-               .operation = number,
-               .offset = piece.offset + begin,
-               .elements = static_cast<std::uint16_t>(
-                   std::min<std::uint64_t>(config.packet_elements, piece.elements - std::min(begin, piece.elements))),
-               .in_flight = true,
-               .index = indices.of(sequence),
-               .missing = {}};
-      return;
+    const stream::Piece range = range_of(active, sequence);
+    chunk = {.sequence = sequence,
+             .operation = number,
+             .offset = range.offset,
+             .elements = static_cast<std::uint16_t>(range.elements),
+             .exponent = exponents[sequence % exponents.size()],
+             .in_flight = true,
+             .index = indices.of(sequence),
+             .missing = {}};
+    // Nothing is said of another operation's chunks: whether it was issued already depends on the time.
+    const std::uint64_t later = sequence + config.window;
+    if (config.scaling == Scaling::dynamic && stream::uses_scale(active.operation) && later < active.end) {
+      const stream::Piece then = range_of(active, later);
+      chunk.ahead = codec.exponent_of(active.operation, then.offset, static_cast<std::uint32_t>(then.elements));
     }
+    if (chunk.exponent != 0 && stream::scale_for(chunk.exponent, config.world_size) != stream::atp_scale) {
+      ++counters.rescaled;
+    }
+  }
+
+  // Where a sequence number of the operation lies in its tensor.
+  [[nodiscard]] stream::Piece range_of(const ActiveOperation& active, std::uint64_t sequence) const {
+    NETSUM_CHECK(sequence >= active.first && sequence < active.end);
+    std::uint64_t in_operation = sequence - active.first;
+    auto piece = active.pieces.begin();
+    while (in_operation >= chunks_of(*piece)) in_operation -= chunks_of(*piece++);
+    const std::uint64_t begin = in_operation * config.packet_elements;
+    return {piece->offset + begin,
+            std::min<std::uint64_t>(config.packet_elements, piece->elements - std::min(begin, piece->elements))};
   }
 
   [[nodiscard]] std::uint64_t chunks_of(const stream::Piece& piece) const {
@@ -165,6 +179,7 @@ struct Worker::Impl {
     common.signature = active.signature;
     common.index = chunk.index;
     common.elements = stream::contributes(active.operation, config.rank) ? chunk.elements : std::uint16_t{0};
+    common.exponent = chunk.ahead;
     const std::span<std::byte> packet =
         sink.datagram(past_switches ? config.server : config.first_hop, wire::atp::gradient_bytes(common));
     std::byte* const payload = packet.data() + wire::atp::gradient_header_bytes;
@@ -172,7 +187,7 @@ struct Worker::Impl {
       codec.encode_floats(active.operation, chunk.offset, common.elements, payload);
       ++counters.floats_sent;
     } else {
-      common.overflow = !codec.encode(active.operation, chunk.offset, common.elements, payload);
+      common.overflow = !codec.encode(active.operation, chunk.offset, common.elements, chunk.exponent, payload);
     }
     wire::atp::write_gradient_header(packet, common, config.path);
     wire::atp::seal(packet);
@@ -298,7 +313,7 @@ struct Worker::Impl {
     }
     ActiveOperation& active = at(chunk->operation);
     if (common.signature != active.signature || common.elements != chunk->elements ||
-        (common.floats && !stream::uses_scale(active.operation))) {
+        ((common.floats || common.exponent != 0) && !stream::uses_scale(active.operation))) {
       return ParseError::field;
     }
     NETSUM_CHECK(active.remaining > 0);
@@ -309,7 +324,8 @@ struct Worker::Impl {
     if (!from_server) bypass = config.bypass;  // the switches work
     if (parameter.next_index != chunk->index) ++counters.remapped;
     indices.learn(common.sequence, parameter.next_index);
-    codec.decode(active.operation, chunk->offset, chunk->elements, parameter.payload.data(), common.floats);
+    exponents[common.sequence % exponents.size()] = common.exponent;
+    codec.decode(active.operation, chunk->offset, chunk->elements, chunk->exponent, parameter.payload.data(), common.floats);
     set_held(*chunk, false);
     chunk->in_flight = false;
     chunk->deadline = never;
@@ -410,10 +426,11 @@ void Worker::append_state(std::vector<std::byte>& out) const {
   for (std::uint64_t number = w.front; number < w.back; ++number) append_bytes(out, w.at(number).remaining);
   for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
     const Chunk& chunk = w.chunk_at(sequence);
-    append_bytes(out, chunk.in_flight, chunk.direct, chunk.floats, chunk.index);
+    append_bytes(out, chunk.in_flight, chunk.direct, chunk.floats, chunk.index, chunk.exponent, chunk.ahead);
   }
-  for (std::uint64_t sequence = w.next; sequence < w.base + w.config.window; ++sequence) {
-    append_bytes(out, w.asked[sequence % w.asked.size()] == sequence, w.indices.of(sequence));
+  for (std::uint64_t sequence = w.base; sequence < w.base + w.config.window; ++sequence) {
+    append_bytes(out, w.indices.of(sequence), w.exponents[sequence % w.exponents.size()]);
+    if (sequence >= w.next) append_bytes(out, w.asked[sequence % w.asked.size()] == sequence);
   }
 }
 

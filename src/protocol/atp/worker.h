@@ -14,6 +14,7 @@
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/atp/index.h"
+#include "protocol/atp/numbers.h"
 #include "stream/operation.h"
 #include "wire/atp.h"
 
@@ -30,6 +31,7 @@ struct WorkerConfig {
   Endpoint server;
   wire::atp::Directions path;
   Indexing indexing = Indexing::rehash;
+  Scaling scaling = Scaling::fixed;
   std::uint32_t switch_slots = 1024;                       // the fewest that a switch of the job has
   std::uint32_t partition_first = 0, partition_count = 0;  // Indexing::partition
   bool congestion_control = true;
@@ -51,6 +53,7 @@ struct WorkerCounters {
   std::uint64_t floats_sent = 0;
   std::uint64_t bypasses = 0;  // times that the switches were left out
   std::uint64_t remapped = 0;  // indices
+  std::uint64_t rescaled = 0;  // first transmissions at another scale than 10^8
 
   std::uint64_t parameters = 0;
   std::uint64_t asks = 0, waiting = 0;
