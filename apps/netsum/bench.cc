@@ -40,6 +40,10 @@ class BenchCommand final : public Command {
     s.add("elements", options_.elements, "E", "Elements of the tensor");
     s.add("dtype", options_.dtype, "TYPE", "float32, int32, float16 or bfloat16");
     s.add("op", options_.op, "OP", "sum or avg");
+    s.add("scaling", options_.scaling, "HOW",
+          "ATP: fixed or dynamic; of the parameter servers here, or as those of --ps have it");
+    s.add("magnitude", options_.magnitude, "BITS", "Inputs of float32 or bfloat16 are 2^BITS times as large")
+        ->check(CLI::Range(0, 64));
     s.add("iterations", options_.iterations, "I", "Timed all-reduces")->check(CLI::Range(1, 1'000'000));
     s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
     s.add("seed", options_.seed, "S", "Seed of the inputs and, if --loss-seed is 0, of the losses");
@@ -138,6 +142,14 @@ class BenchCommand final : public Command {
     }
     static_cast<void>(options_.dtype_value());
     static_cast<void>(options_.op_value());
+    if (options_.scaling != "fixed" && options_.scaling != "dynamic") {
+      throw UsageError("--scaling is fixed or dynamic, not '" + options_.scaling + "'");
+    }
+    if (!atp && options_.scaling != "fixed") throw UsageError("--scaling is of --protocol atp");
+    const DType dtype = options_.dtype_value();
+    if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
+      throw UsageError("--magnitude is of float32 and bfloat16");
+    }
     check_sizes();
     if (options_.loss_seed == 0) options_.loss_seed = options_.seed;
     const auto clash = [&](const std::string& one, const std::string& other) {

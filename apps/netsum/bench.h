@@ -16,6 +16,8 @@ namespace netsum::app {
 
 struct BenchOptions {
   std::string protocol = "switchml", dtype = "float32", op = "sum";
+  std::string scaling = "fixed";  // ATP
+  std::uint32_t magnitude = 0;
   std::uint64_t elements = 1'000'000;
   std::uint32_t iterations = 10, warmup = 2;
   double loss = 0;

@@ -104,7 +104,9 @@ class LocalRun {
                                          "--loss",
                                          number(options_.loss),
                                          "--seed",
-                                         std::to_string(options_.loss_seed + 2000 + i)};
+                                         std::to_string(options_.loss_seed + 2000 + i),
+                                         "--scaling",
+                                         options_.scaling};
       if (options_.pin) arguments.push_back("--pin");
       aggregators_.emplace_back("parameter server " + std::to_string(i), arguments);
     }
@@ -150,6 +152,8 @@ class LocalRun {
       add("elements", std::to_string(options_.elements));
       add("dtype", options_.dtype);
       add("op", options_.op);
+      add("scaling", options_.scaling);
+      add("magnitude", std::to_string(options_.magnitude));
       add("iterations", std::to_string(options_.iterations));
       add("warmup", std::to_string(options_.warmup));
       add("seed", std::to_string(options_.seed));

@@ -85,6 +85,11 @@ Options communicator_options(const BenchOptions& options) {
   return result;
 }
 
+Numbers numbers_of(const BenchOptions& options) {
+  if (options.protocol != "atp") return Numbers::block_fixed_point;
+  return options.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
+}
+
 // Counts what the timed all-reduces alone cost: barriers between them are not theirs.
 void add_difference(RankReport& report, const Statistics& before, const Statistics& after) {
   report.bytes_sent += after.wire_bytes_sent - before.wire_bytes_sent;
@@ -103,8 +108,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   Communicator comm = Communicator::connect(connect);
   const DType dtype = options.dtype_value();
   const ReduceOp op = options.op_value();
-  const Oracle oracle(options.seed, options.world_size, dtype, op,
-                      options.protocol == "atp" ? Numbers::scaled : Numbers::block_fixed_point);
+  const Oracle oracle(options.seed, options.world_size, dtype, op, numbers_of(options), static_cast<int>(options.magnitude));
   std::vector<std::byte> tensor(options.elements * bytes_of(dtype));
   const TensorView view{tensor.data(), options.elements, dtype};
 

@@ -39,15 +39,26 @@ struct Shape {
   int smallest_exponent;
   std::uint32_t exponents;  // a power of two
 };
-constexpr Shape shape_of(DType dtype, Numbers numbers) {
+constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
   // Gradients, as ATP's one scale is made for: below 1/2, so that the sums of some dozens of ranks do not overflow.
-  if (numbers == Numbers::scaled) {
+  if (numbers != Numbers::block_fixed_point) {
     if (dtype == DType::float16) return {11, -3, 2};
-    return {dtype == DType::bfloat16 ? 8 : 24, -9, 8};
+    return {dtype == DType::bfloat16 ? 8 : 24, magnitude - 9, 8};
   }
   if (dtype == DType::float16) return {11, -3, 8};  // no subnormals, and no overflow with 256 ranks
-  if (dtype == DType::bfloat16) return {8, -8, 16};
-  return {24, -8, 16};
+  if (dtype == DType::bfloat16) return {8, magnitude - 8, 16};
+  return {24, magnitude - 8, 16};
+}
+
+// The step of the integers that inputs are rounded to, in double; `largest` holds the block's largest value's bits.
+[[nodiscard]] double unit_of(const Shape& shape, Numbers numbers, std::uint32_t largest, std::uint32_t ranks) {
+  const int ranks_log = static_cast<int>(std::bit_width(ranks - 1));
+  if (numbers == Numbers::scaled) return 1e-8;
+  if (numbers == Numbers::block_fixed_point) return std::ldexp(1.0, static_cast<int>(largest >> 23) - 126 + ranks_log - 31);
+  // Where packets begin is not known here, nor what else is in them: the largest input that there can be. One more bit for
+  // 256 ranks.
+  const int above = shape.smallest_exponent + static_cast<int>(shape.exponents);
+  return std::max(1e-8, std::ldexp(1.0, above + ranks_log + (ranks == 256 ? 1 : 0) - 31));
 }
 
 [[nodiscard]] float scale_of(std::uint64_t key, const Shape& shape) {
@@ -80,9 +91,8 @@ constexpr Shape shape_of(DType dtype, Numbers numbers) {
   return std::bit_cast<float>(std::uint32_t{half} << 16);
 }
 
-void fill_block(std::byte* out, std::size_t count, DType dtype, Numbers numbers, std::uint64_t key) {
+void fill_block(std::byte* out, std::size_t count, DType dtype, const Shape& shape, std::uint64_t key) {
   const auto low = static_cast<std::uint32_t>(key);
-  const Shape shape = shape_of(dtype, numbers);
   const float scale = scale_of(key, shape);
   Block<std::uint32_t> words;
   Block<std::uint16_t> halves;
@@ -137,9 +147,9 @@ struct Lanes {  // maxima kept per vector lane: a compiler may not reorder a max
 
 // Adds the block's verdict; `count` is a constant 256 but for a tensor's last block.
 inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte* result, std::size_t count, DType dtype,
-                                                                 Numbers numbers, double divisor, const std::uint64_t* keys,
-                                                                 std::uint32_t ranks, Lanes& lanes) {
-  const Shape shape = shape_of(dtype, numbers);
+                                                                 Numbers numbers, const Shape& shape, double divisor,
+                                                                 const std::uint64_t* keys, std::uint32_t ranks,
+                                                                 Lanes& lanes) {
   Block<double> sum{};
   std::uint32_t largest = 0;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -152,10 +162,7 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
     }
   }
   // Quantization: half a unit per rank, the unit from the largest exponent over all ranks, or the same for all.
-  const int ranks_log = static_cast<int>(std::bit_width(ranks - 1));
-  const int shift = 31 - ranks_log - (static_cast<int>(largest >> 23) - 126);
-  const double unit = numbers == Numbers::scaled ? 1e-8 : std::ldexp(1.0, -shift);
-  const double quantization = ranks * unit / 2 / divisor;
+  const double quantization = ranks * unit_of(shape, numbers, largest, ranks) / 2 / divisor;
   const double rounding = rounding_of(dtype);
   const double smallest = dtype == DType::float16 ? 0x1p-25 : 0x1p-149;  // half of the smallest subnormal, or more
 
@@ -216,14 +223,15 @@ void Verdict::merge(const Verdict& other) {
 void Oracle::fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const {
   const std::size_t elements = tensor.size() / bytes_of(dtype_);
   for (std::size_t begin = 0; begin < elements; begin += block_elements) {
-    fill_block(tensor.data() + begin * bytes_of(dtype_), std::min(block_elements, elements - begin), dtype_, numbers_,
-               block_key(seed_, rank, iteration, begin / block_elements));
+    fill_block(tensor.data() + begin * bytes_of(dtype_), std::min(block_elements, elements - begin), dtype_,
+               shape_of(dtype_, numbers_, magnitude_), block_key(seed_, rank, iteration, begin / block_elements));
   }
 }
 
 Verdict Oracle::check(std::span<const std::byte> tensor, std::uint64_t iteration) const {
   const std::size_t elements = tensor.size() / bytes_of(dtype_);
   const std::uint32_t divisor = op_ == ReduceOp::avg ? world_size_ : 1;
+  const Shape shape = shape_of(dtype_, numbers_, magnitude_);
   Verdict verdict;
   Lanes lanes;
   std::array<std::uint64_t, 256> keys{};
@@ -236,9 +244,10 @@ Verdict Oracle::check(std::span<const std::byte> tensor, std::uint64_t iteration
     if (dtype_ == DType::int32) {
       verdict.wrong += check_int32(result, count, divisor, keys.data(), world_size_, verdict.max_abs_error);
     } else if (count == block_elements) {
-      verdict.wrong += check_floats(result, block_elements, dtype_, numbers_, divisor, keys.data(), world_size_, lanes);
+      verdict.wrong +=
+          check_floats(result, block_elements, dtype_, numbers_, shape, divisor, keys.data(), world_size_, lanes);
     } else {
-      verdict.wrong += check_floats(result, count, dtype_, numbers_, divisor, keys.data(), world_size_, lanes);
+      verdict.wrong += check_floats(result, count, dtype_, numbers_, shape, divisor, keys.data(), world_size_, lanes);
     }
   }
   for (std::size_t lane = 0; lane < lanes.error.size(); ++lane) {

@@ -20,13 +20,17 @@ struct Verdict {
 };
 
 // How floats travel, which decides their error.
-enum class Numbers : std::uint8_t { block_fixed_point, scaled };
+enum class Numbers : std::uint8_t {
+  block_fixed_point,
+  scaled,    // times 10^8
+  rescaled,  // times 10^8, or what the largest value allows
+};
 
 class Oracle {
  public:
   Oracle(std::uint64_t seed, std::uint32_t world_size, DType dtype, ReduceOp op,
-         Numbers numbers = Numbers::block_fixed_point)
-      : seed_(seed), world_size_(world_size), dtype_(dtype), op_(op), numbers_(numbers) {}
+         Numbers numbers = Numbers::block_fixed_point, int magnitude = 0)
+      : seed_(seed), world_size_(world_size), dtype_(dtype), op_(op), numbers_(numbers), magnitude_(magnitude) {}
 
   // This rank's input of this iteration. Blocks of 256 elements have different magnitudes on different ranks.
   void fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
@@ -40,6 +44,7 @@ class Oracle {
   DType dtype_;
   ReduceOp op_;
   Numbers numbers_;
+  int magnitude_;  // inputs are 2^magnitude times as large: not those of float16
 };
 
 // 64 bits that differ whenever two results differ in a bit, for comparing ranks and runs (not against an adversary).

@@ -79,6 +79,50 @@ class Bench(unittest.TestCase):
         self.assertIn("3 parameter servers", report["placement"])
 
 
+class Scaling(unittest.TestCase):
+    """Four ranks with values up to 2^13: times 10^8 none of their packets fits int32 (ATP §B.3)."""
+    WINDOW = 16
+    LARGE = ["--elements", 300_000, "--packet-elements", 353, "--magnitude", 14, "--iterations", 1_000_000, "--slots", WINDOW]
+    CHUNKS = -(-300_000 // 353)
+
+    def fallbacks(self, scaling):
+        """Of chunks that the server had to ask for as floats, the part; after some all-reduces."""
+        with cli.Switch() as switch, Server("--scaling", scaling) as server:
+            ranks = [rank(server, switch, number, 4, *self.LARGE, "--scaling", scaling) for number in range(4)]
+            try:
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 3", 60)
+                counters = server.counters()[0]
+            finally:
+                for process in ranks:
+                    process.__exit__()
+        self.assertGreater(counters["chunks"], self.CHUNKS)
+        return counters["fallbacks"] / counters["chunks"]
+
+    def test_only_the_first_window_falls_back(self):
+        self.assertGreater(self.fallbacks("fixed"), 0.9)
+        dynamic = self.fallbacks("dynamic")
+        self.assertGreater(dynamic, 0)
+        self.assertLess(dynamic, 2 * self.WINDOW / self.CHUNKS)
+
+    def test_sums_are_right_and_do_not_depend_on_time(self):
+        for dtype, op in (("float32", "sum"), ("float32", "avg"), ("bfloat16", "sum")):
+            hashes = set()
+            for slots, loss in ((4096, 0), (4096, 0.01), (3, 0.001)):
+                with self.subTest(dtype=dtype, op=op, slots=slots, loss=loss):
+                    report = cli.bench("--protocol", "atp", "--scaling", "dynamic", "--magnitude", 14, "--workers", 4, *QUICK,
+                                       "--slots", self.WINDOW, "--dtype", dtype, "--op", op, "--pool-slots", slots, "--loss", loss)
+                    self.assertEqual(report["wrong"], 0)
+                    self.assertTrue(report["bit_identical"])
+                    hashes.add(report["result_hash"])
+            self.assertEqual(len(hashes), 1, "the same bits, whatever is lost and wherever it was added")
+
+    def test_small_values_are_as_with_the_fixed_scale(self):
+        hashes = {cli.bench("--protocol", "atp", "--scaling", scaling, "--workers", 2, *QUICK)["result_hash"]
+                  for scaling in ("fixed", "dynamic")}
+        self.assertEqual(len(hashes), 1)
+
+
 class Sharing(unittest.TestCase):
     def test_jobs_share_a_switch_whose_slots_do_not_suffice(self):
         with cli.Switch("--pool-slots", 32) as switch, Server() as server:
@@ -168,12 +212,14 @@ class Failures(unittest.TestCase):
                                 (["--ps", switch.address, "--rank", 0, "--world-size", 1], 3),
                                 (["--ps", server.address, "--switch", switch.address, "--rank", 0, "--world-size", 1,
                                   "--packet-elements", 9000], 3),
-                                (["--packet-elements", 20_000], 2)):
+                                (["--packet-elements", 20_000], 2),
+                                (["--scaling", "x"], 2),
+                                (["--magnitude", 1, "--dtype", "float16"], 2)):
                 with self.subTest(words=words):
                     result = cli.run("bench", "all-reduce", "--protocol", "atp", "--connect-deadline", 5, *words)
                     self.assertEqual(result.returncode, code, result.stderr)
                     self.assertRegex(result.stderr.splitlines()[-1], r"\Anetsum: ")
-        for words in (["--switch-parent", "a"], ["--indexing", "x"], ["--overflow", "x"]):
+        for words in (["--switch-parent", "a"], ["--indexing", "x"], ["--overflow", "x"], ["--scaling", "x"]):
             with self.subTest(words=words):
                 self.assertEqual(cli.run("ps", *words).returncode, 2)
 

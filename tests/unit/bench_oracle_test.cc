@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -58,6 +59,25 @@ TEST(BenchOracle, TheBoundIsThatOfBlockFixedPoint) {
   const Verdict verdict = oracle.check(std::as_bytes(std::span(result)), 2);
   EXPECT_EQ(verdict.wrong, 1U);
   EXPECT_NEAR(verdict.max_error_over_bound, 4, 2);
+}
+
+// Four ranks with values up to 2^13: up to 2^29 each as integers, so a unit of 2^-16. With one scale for all it is 10^-8,
+// whatever the inputs are.
+TEST(BenchOracle, TheBoundOfScaledNumbersFollowsTheLargestInputIfTheScaleDoes) {
+  const auto wrong = [](Numbers numbers, float off) {
+    const Oracle oracle(5, 4, DType::float32, ReduceOp::sum, numbers, 14);
+    auto result = rounded_sum(oracle, 4, 1);
+    const auto smallest =
+        std::min_element(result.begin(), result.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+    EXPECT_LT(std::fabs(*smallest), 32);  // its own rounding is a small part of the bound
+    *smallest += off;
+    return oracle.check(std::as_bytes(std::span(result)), 2).wrong;
+  };
+  EXPECT_EQ(0U, wrong(Numbers::rescaled, 0));
+  EXPECT_EQ(0U, wrong(Numbers::rescaled, 1.9F * 0x1p-16F));
+  EXPECT_EQ(1U, wrong(Numbers::rescaled, 2.2F * 0x1p-16F));
+  EXPECT_EQ(0U, wrong(Numbers::scaled, 0));
+  EXPECT_EQ(1U, wrong(Numbers::scaled, 1.9F * 0x1p-16F));
 }
 
 TEST(BenchOracle, FindsEveryKindOfWrongResult) {
