@@ -128,7 +128,10 @@ struct Worker::Impl {
     std::uint64_t number = front;
     while (sequence >= at(number).end) ++number;
     const ActiveOperation& active = at(number);
-    const stream::Piece range = range_of(active, sequence);
+    std::uint64_t in_piece = sequence - active.first;
+    auto piece = active.pieces.begin();
+    while (in_piece >= chunks_of(*piece)) in_piece -= chunks_of(*piece++);
+    const stream::Piece range = range_of(*piece, in_piece);
     chunk = {.sequence = sequence,
              .operation = number,
              .offset = range.offset,
@@ -137,26 +140,22 @@ struct Worker::Impl {
              .in_flight = true,
              .index = indices.of(sequence),
              .missing = {}};
-    // Nothing is said of another operation's chunks: whether it was issued already depends on the time.
-    const std::uint64_t later = sequence + config.window;
-    if (config.scaling == Scaling::dynamic && stream::uses_scale(active.operation) && later < active.end) {
-      const stream::Piece then = range_of(active, later);
-      chunk.ahead = codec.exponent_of(active.operation, then.offset, static_cast<std::uint32_t>(then.elements));
-    }
     if (chunk.exponent != 0 && stream::scale_for(chunk.exponent, config.world_size) != stream::atp_scale) {
       ++counters.rescaled;
     }
+    // Nothing is said of another piece's chunks: which one follows depends on the lanes and on what they were dealt before.
+    const std::uint64_t later = in_piece + config.window;
+    if (config.scaling == Scaling::dynamic && stream::uses_scale(active.operation) && later < chunks_of(*piece)) {
+      const stream::Piece then = range_of(*piece, later);
+      chunk.ahead = codec.exponent_of(active.operation, then.offset, static_cast<std::uint32_t>(then.elements));
+    }
   }
 
-  // Where a sequence number of the operation lies in its tensor.
-  [[nodiscard]] stream::Piece range_of(const ActiveOperation& active, std::uint64_t sequence) const {
-    NETSUM_CHECK(sequence >= active.first && sequence < active.end);
-    std::uint64_t in_operation = sequence - active.first;
-    auto piece = active.pieces.begin();
-    while (in_operation >= chunks_of(*piece)) in_operation -= chunks_of(*piece++);
-    const std::uint64_t begin = in_operation * config.packet_elements;
-    return {piece->offset + begin,
-            std::min<std::uint64_t>(config.packet_elements, piece->elements - std::min(begin, piece->elements))};
+  // Where a piece's chunk lies in the tensor.
+  [[nodiscard]] stream::Piece range_of(const stream::Piece& piece, std::uint64_t chunk) const {
+    const std::uint64_t begin = chunk * config.packet_elements;
+    return {piece.offset + begin,
+            std::min<std::uint64_t>(config.packet_elements, piece.elements - std::min(begin, piece.elements))};
   }
 
   [[nodiscard]] std::uint64_t chunks_of(const stream::Piece& piece) const {
