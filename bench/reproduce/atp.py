@@ -343,7 +343,7 @@ def plot(draw, results, size, path):
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    matplotlib.rcParams.update({"svg.hashsalt": "netsum", "axes.grid": True, "grid.alpha": 0.3, "font.size": 9})
+    matplotlib.rcParams.update({"svg.hashsalt": "netsum", "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3, "font.size": 9})
     figure = pyplot.figure(figsize=size, layout="constrained")
     draw(results, figure)
     figure.savefig(path, metadata={"Date": None})
