@@ -50,6 +50,7 @@ struct RankReport {
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint64_t packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_down = 0;
   std::uint64_t packets_dropped_up = 0;  // of all ranks, by the aggregators' counters; rank 0 alone asks them
+  std::uint32_t window = 0;              // packets that it may have under way, at the end
   std::string placement;
 
   [[nodiscard]] std::string text() const;  // one line of JSON
@@ -63,6 +64,7 @@ struct BenchReport {
   std::uint64_t result_hash = 0;
   double bytes_sent = 0, bytes_received = 0;  // of one worker and one all-reduce, like the packets
   double packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_up = 0, packets_dropped_down = 0;
+  double window = 0;  // packets that a worker may have under way, at the end
   std::string placement;
 
   BenchReport(const BenchOptions& options, const std::vector<RankReport>& ranks);

@@ -46,6 +46,7 @@ std::string RankReport::text() const {
               {"packets_retransmitted", packets_retransmitted},
               {"packets_dropped_down", packets_dropped_down},
               {"packets_dropped_up", packets_dropped_up},
+              {"window", window},
               {"placement", placement}}
       .dump();
 }
@@ -70,6 +71,7 @@ RankReport RankReport::parse(std::string_view text) {
   json.at("packets_retransmitted").get_to(report.packets_retransmitted);
   json.at("packets_dropped_down").get_to(report.packets_dropped_down);
   json.at("packets_dropped_up").get_to(report.packets_dropped_up);
+  json.at("window").get_to(report.window);
   json.at("placement").get_to(report.placement);
   return report;
 }
@@ -85,6 +87,7 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     packets_received += share * static_cast<double>(rank.packets_received);
     packets_retransmitted += share * static_cast<double>(rank.packets_retransmitted);
     packets_dropped_down += share * static_cast<double>(rank.packets_dropped_down);
+    window += static_cast<double>(rank.window) / static_cast<double>(ranks.size());
     packets_dropped_up += share * static_cast<double>(rank.packets_dropped_up);
   }
   for (std::uint32_t i = 0; i < options.iterations; ++i) {
@@ -124,6 +127,7 @@ std::string BenchReport::json(const BenchOptions& options) const {
         {"retransmitted", packets_retransmitted},
         {"dropped_up", packets_dropped_up},
         {"dropped_down", packets_dropped_down}}},
+      {"window", window},
       {"max_abs_error", verdict.max_abs_error},
       {"error_bound", verdict.error_bound},
       {"max_error_over_bound", verdict.max_error_over_bound},

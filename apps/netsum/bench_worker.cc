@@ -140,6 +140,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
     report.hashes.push_back(hash_of(tensor));
     on_iteration(i + 1);
   }
+  report.window = comm.statistics().window;
   // Nobody measures any more.
   if (comm.next_operation() == options.warmup + std::uint64_t{2} * options.iterations) comm.barrier();
   if (asks) report.packets_dropped_up = dropped_at(connect) - dropped_before;

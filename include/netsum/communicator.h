@@ -69,6 +69,8 @@ struct Statistics {
   std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;
   std::uint64_t operations = 0;
   std::uint32_t lanes = 0, slots = 0, packet_elements = 0;
+  std::uint32_t window =
+      0;  // packets that may be under way now, over all lanes: the slots, or what ATP's congestion control allows
 };
 
 // One operation under way. The tensor is lent until wait() returns or throws, or the destructor has run.

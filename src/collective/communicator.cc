@@ -207,6 +207,7 @@ Statistics Communicator::statistics() const {
   statistics.lanes = impl_->lanes;
   statistics.slots = impl_->slots;
   statistics.packet_elements = impl_->packet_elements;
+  statistics.window = totals.protocol.window;
   return statistics;
 }
 

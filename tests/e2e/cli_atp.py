@@ -74,6 +74,12 @@ class Bench(unittest.TestCase):
             with self.subTest(elements=elements):
                 self.bench("--workers", 2, "--elements", elements, "--iterations", 2, "--packet-elements", 62)
 
+    def test_loss_makes_the_window_small(self):
+        windows = [self.bench("--workers", 2, *SMALL, "--iterations", 3, "--threads", 1, "--loss", loss)["window"]
+                   for loss in (0, 0.05)]
+        self.assertGreater(windows[0], windows[1])
+        self.assertLess(windows[1], 128)
+
     def test_tensors_are_spread_over_parameter_servers(self):
         report = self.bench("--workers", 2, "--elements", 5_000_000, "--iterations", 1, "--parameter-servers", 3, "--threads", 1)
         self.assertIn("3 parameter servers", report["placement"])

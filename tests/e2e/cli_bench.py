@@ -28,6 +28,7 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(report["ate_per_second"], 1_000_000 / times["median"], delta=1)
         self.assertAlmostEqual(report["algorithm_gbps"], 1_000_000 * 32e-9 / times["median"], places=3)
         self.assertEqual((report["packets"]["dropped_up"], report["packets"]["dropped_down"]), (0, 0))
+        self.assertGreater(report["window"], 0)
 
     def test_each_worker_sends_and_receives_the_tensor_once(self):
         report = cli.bench("--workers", 3, "--elements", 2_500_000, "--iterations", 3)
