@@ -219,8 +219,8 @@ void draw_switches(Scenario& scenario) {
     job.saturating = place.chance(0.2);
     job.congestion_control = place.chance(0.7);
     job.rescaled = Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4);
-    // Loss halves windows, and floats that overflow take a second round.
-    if (!job.impatient) job.operation_deadline *= 4;
+    // Loss halves windows, and floats that overflow take a second round, in which something of each rank may be lost again.
+    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
     need += job.slots * scenario.aggregators;
     scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
     const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());

@@ -40,11 +40,17 @@ inline stream::Progress from_proto(const proto::Progress& in) {
 
 inline void to_proto(const stream::Resumption& resumption, proto::Resumption& out) {
   out.set_first(resumption.first);
-  for (const auto& [number, rank] : resumption.replays) (*out.mutable_replays())[number] = rank;
+  for (const auto& [operation, rank] : resumption.replays) {
+    auto& replay = *out.add_replays();
+    replay.set_operation(operation);
+    replay.set_rank(rank);
+  }
 }
 
 inline stream::Resumption from_proto(const proto::Resumption& in) {
-  return {in.first(), {in.replays().begin(), in.replays().end()}};
+  stream::Resumption resumption{in.first(), {}};
+  for (const auto& replay : in.replays()) resumption.replays[replay.operation()] = replay.rank();
+  return resumption;
 }
 
 // Nothing if a data endpoint is none; whether the rest makes sense is the registry's to say.

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <stop_token>
 #include <thread>
 
 #include "control/server.h"
@@ -86,6 +87,34 @@ TEST(Control, JoinHeartbeatLeave) {
   test.server.reset();
   EXPECT_EQ(1, test.started);
   EXPECT_EQ(1, test.stopped);
+}
+
+TEST(Control, ProgressAndWhereToGoOnAreCarried) {
+  TestServer test;
+  Client first({test.server->address(), "", ""}), second({test.server->address(), "", ""});
+  session::JoinRequest ahead = request(0, 2), behind = request(1, 2);
+  ahead.recovers = behind.recovers = true;
+  ahead.aggregators = behind.aggregators = {test.server->address()};
+  ahead.progress = {9, 6, {11}};
+  behind.progress = {8, 8, {}};
+  session::Admission other;
+  std::jthread rank1([&] { other = second.join(behind, seconds(10)); });
+  const session::Admission mine = first.join(ahead, seconds(10));
+  rank1.join();
+  EXPECT_EQ(mine.resumption, (stream::Resumption{8, {{8, 0}, {11, 0}}}));
+  EXPECT_EQ(mine.resumption, other.resumption);
+}
+
+TEST(Control, AJoinCanBeGivenUp) {
+  TestServer test;
+  Client client({test.server->address(), "", ""});
+  std::stop_source stop;
+  std::jthread stopper([&] {
+    while (test.server->report().jobs.empty()) std::this_thread::yield();
+    stop.request_stop();
+  });
+  const Error error = error_of([&] { static_cast<void>(client.join(request(1, 3), seconds(60), stop.get_token())); });
+  EXPECT_EQ(ErrorCode::closed, error.code());
 }
 
 TEST(Control, AJoinDeadlineNamesTheMissingRanks) {
