@@ -47,9 +47,10 @@ class Bench(unittest.TestCase):
                 report = cli.bench("--workers", 4, "--elements", 500_000, "--iterations", 5, "--packet-elements", 256,
                                    "--loss", loss, "--seed", 7)
                 self.assertEqual(report["wrong"], 0)
-                for counter in ("dropped_up", "dropped_down"):  # of about 2000 packets an all-reduce
-                    self.assertGreater(report["packets"][counter], 1000 * loss)
-                    self.assertLess(report["packets"][counter], 4000 * loss)
+                expected = report["packets"]["sent"] * loss  # of about 2000, and more where ranks are scheduled late
+                for counter in ("dropped_up", "dropped_down"):
+                    self.assertGreater(report["packets"][counter], 0.4 * expected)
+                    self.assertLess(report["packets"][counter], 2 * expected)
                 self.assertGreater(report["packets"]["retransmitted"], 0)
 
     def test_dtypes_operations_and_lengths(self):
