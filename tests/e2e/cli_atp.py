@@ -36,6 +36,13 @@ def ended_well(test, processes):
             test.assertEqual(json.loads(process.out[-1])["wrong"], 0)
 
 
+def kill_in_the_middle(ranks, victim):
+    for process in ranks:
+        process.wait_line(process.out, "iteration 3")
+    with ranks[victim]:
+        ranks[victim].signal(signal.SIGKILL)
+
+
 class Bench(unittest.TestCase):
     def bench(self, *arguments):
         report = cli.bench("--protocol", "atp", *arguments)
@@ -182,10 +189,7 @@ class Failures(unittest.TestCase):
     def test_a_killed_rank_is_named(self):
         with cli.Switch() as switch, Server() as server:
             ranks = [rank(server, switch, number, 3, *SMALL, "--iterations", 1_000_000) for number in range(3)]
-            for process in ranks:
-                process.wait_line(process.out, "iteration 3")
-            with ranks[1]:
-                ranks[1].signal(signal.SIGKILL)
+            kill_in_the_middle(ranks, 1)
             for survivor in (ranks[0], ranks[2]):
                 with survivor:
                     self.assertEqual(survivor.wait(15), 1)
@@ -247,10 +251,7 @@ class Recovery(unittest.TestCase):
         with cli.Switch() as top, cli.Switch() as left, cli.Switch() as right:
             with Server("--switch-parent", f"{left.address}={top.address},{right.address}={top.address}") as server:
                 ranks = [rank(server, left if number < 2 else right, number, 4, *self.LONG) for number in range(4)]
-                for process in ranks:
-                    process.wait_line(process.out, "iteration 5")
-                with ranks[1]:
-                    ranks[1].signal(signal.SIGKILL)
+                kill_in_the_middle(ranks, 1)
                 ranks[1] = rank(server, right, 1, 4, *self.LONG)
                 self.ended_alike(ranks)
                 self.assertGreater(json.loads(ranks[1].out[-1])["first_iteration"], 0)
@@ -277,10 +278,7 @@ class Recovery(unittest.TestCase):
     def test_without_a_successor_it_ends_in_words(self):
         with cli.Switch() as switch, Server() as server:
             ranks = [rank(server, switch, number, 3, *SMALL, "--iterations", 1_000_000, "--recovery", 2) for number in range(3)]
-            for process in ranks:
-                process.wait_line(process.out, "iteration 3")
-            with ranks[1]:
-                ranks[1].signal(signal.SIGKILL)
+            kill_in_the_middle(ranks, 1)
             for survivor in (ranks[0], ranks[2]):
                 with survivor:
                     self.assertEqual(survivor.wait(20), 1)
