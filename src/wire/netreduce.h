@@ -1,0 +1,81 @@
+// NetReduce's part of a RoCEv2 message: the INA header in front of it (NetReduce Fig. 4) and the seals in each of its
+// packets. docs/protocol-netreduce.md is the specification, byte by byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "netsum/types.h"
+
+namespace netsum::wire::netreduce {
+
+inline constexpr std::uint32_t version = 0x4e520001;  // of the control protocol's join
+inline constexpr std::uint32_t max_workers = 1024;
+inline constexpr std::uint32_t max_message_packets = 4096;
+inline constexpr std::uint32_t max_window = 1024;  // messages
+
+// What the packets' values are, and so how they are added.
+enum class Values : std::uint8_t { float32 = 0, int32 = 1, float16 = 2, bfloat16 = 3 };
+[[nodiscard]] constexpr std::uint32_t bytes_of(Values values) {
+  return values == Values::float32 || values == Values::int32 ? 4 : 2;
+}
+
+struct InaHeader {
+  std::uint32_t ring = 0;       // RingID
+  std::uint32_t rank = 0;       // of the sender in the ring
+  std::uint64_t message = 0;    // MsgID: position in the ring's stream; never wraps
+  std::uint32_t packets = 0;    // MsgLen: packets of this message, at most the ring's
+  std::uint32_t signature = 0;  // of the call and of the message's place in it; 0 where the layout has none
+  Values values = Values::float32;
+  bool operator==(const InaHeader&) const = default;
+};
+
+// Where a host puts those fields: foreign hosts have headers of their own.
+struct Layout {
+  struct Field {
+    std::uint32_t offset = 0, bytes = 0;  // in the message; 0 bytes: the host has no such field
+    bool operator==(const Field&) const = default;
+  };
+  std::string name;
+  bool seals = false;  // each packet's payload begins with one
+  bool big_endian = false;
+  std::uint32_t magic_offset = 0;
+  std::vector<std::byte> magic;  // InetTag
+  Field ring, rank, message, packets, signature, values;
+  std::uint32_t header_bytes = 0;  // of the first packet's payload, the seal included: not summed
+  bool operator==(const Layout&) const = default;
+};
+[[nodiscard]] const Layout& netsum_layout();  // with seals
+[[nodiscard]] const Layout& nrtv_layout();    // "NRtv": a test ring's; without
+// A built-in one by name ("netsum", "nrtv"), or as text:
+// "magic=4e527476@0,ring=4:2,rank=6:2,message=8:4,packets=12:4,header=16,endian=little,seals=no"; throws Error:
+// bad_argument.
+[[nodiscard]] Layout parse_layout(const std::string& text);
+
+// None: the payload of a message's first packet does not begin with such a header.
+[[nodiscard]] std::optional<InaHeader> read_header(const Layout& layout, std::span<const std::byte> payload);
+void write_header(const Layout& layout, std::span<std::byte> payload, const InaHeader& header);
+
+// A message ID of which only `bits` bits are on the wire, as the one nearest to `near`.
+[[nodiscard]] std::uint64_t extend_message(std::uint64_t wire, std::uint32_t bits, std::uint64_t near);
+
+// Seals: zero as the host sends them, filled in by the accelerator. A packet whose seal is not the expected one holds no sum
+// of this message.
+inline constexpr std::size_t seal_bytes = 8;
+struct Seal {
+  std::uint64_t incarnation = 0;  // of the ring at the accelerator: random, never issued again
+  std::uint32_t ring = 0;
+  std::uint64_t message = 0;
+  std::uint32_t packet = 0;         // of the message
+  std::uint32_t contributions = 0;  // in the sum
+};
+// Low 16 bits: the contributions; the rest: a digest of everything. Never 0.
+[[nodiscard]] std::uint64_t seal_of(const Seal& seal);
+void write_seal(std::span<std::byte> payload, const Seal& seal);
+[[nodiscard]] std::uint64_t read_seal(std::span<const std::byte> payload);
+
+}  // namespace netsum::wire::netreduce
