@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "netsum/types.h"
 
@@ -88,5 +89,13 @@ void add_floats(double* sum, const std::byte* payload, std::size_t count);
 
 // payload[i] = sum[i] as the nearest float32.
 void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
+
+// Sums of buffered contributions (NetReduce): the elements of all sources, added in their order.
+
+// out[i] = (sources[0][i] + sources[1][i] + ...) / divisor. Floats: added in float32 (16-bit ones widened), divided there,
+// and rounded to the type once; a sum that leaves float32 on the way is formed in double. int32: modulo 2^32, a quotient
+// rounded toward zero. `out` is none of the sources; all may have any alignment.
+void sum_in_order(DType dtype, std::byte* out, std::span<const std::byte* const> sources, std::size_t count,
+                  std::uint32_t divisor = 1);
 
 }  // namespace netsum::kernels

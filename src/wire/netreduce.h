@@ -18,19 +18,14 @@ inline constexpr std::uint32_t max_workers = 1024;
 inline constexpr std::uint32_t max_message_packets = 4096;
 inline constexpr std::uint32_t max_window = 1024;  // messages
 
-// What the packets' values are, and so how they are added.
-enum class Values : std::uint8_t { float32 = 0, int32 = 1, float16 = 2, bfloat16 = 3 };
-[[nodiscard]] constexpr std::uint32_t bytes_of(Values values) {
-  return values == Values::float32 || values == Values::int32 ? 4 : 2;
-}
-
 struct InaHeader {
   std::uint32_t ring = 0;       // RingID
   std::uint32_t rank = 0;       // of the sender in the ring
   std::uint64_t message = 0;    // MsgID: position in the ring's stream; never wraps
   std::uint32_t packets = 0;    // MsgLen: packets of this message, at most the ring's
   std::uint32_t signature = 0;  // of the call and of the message's place in it; 0 where the layout has none
-  Values values = Values::float32;
+  DType dtype = DType::float32;
+  bool average = false;  // the sum is divided by the number of contributions before it is rounded
   bool operator==(const InaHeader&) const = default;
 };
 
@@ -45,7 +40,7 @@ struct Layout {
   bool big_endian = false;
   std::uint32_t magic_offset = 0;
   std::vector<std::byte> magic;  // InetTag
-  Field ring, rank, message, packets, signature, values;
+  Field ring, rank, message, packets, signature, dtype, flags;
   std::uint32_t header_bytes = 0;  // of the first packet's payload, the seal included: not summed
   bool operator==(const Layout&) const = default;
 };
