@@ -1,10 +1,11 @@
-// Little-endian loads and stores at any alignment. netsum's own formats are little-endian because every host that runs it
-// is; a big-endian port would swap here and in kernels/.
+// Loads and stores at any alignment. netsum's own formats are little-endian because every host that runs it is; a big-endian
+// port would swap here and in kernels/. The Internet's and InfiniBand's are big-endian.
 #pragma once
 
 #include <bit>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -23,6 +24,21 @@ template <std::unsigned_integral T>
 template <std::unsigned_integral T>
 inline void store_le(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
+}
+
+template <std::unsigned_integral T>
+[[nodiscard]] inline T load_be(const std::byte* from) {
+  T value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    value = static_cast<T>(std::uint64_t{value} << 8 | std::to_integer<std::uint64_t>(from[i]));
+  }
+  return value;
+}
+
+template <std::unsigned_integral T>
+inline void store_be(std::byte* to, T value) {
+  for (std::size_t i = sizeof value; i-- > 0; value = static_cast<T>(std::uint64_t{value} >> 8))
+    to[i] = static_cast<std::byte>(value);
 }
 
 // The values one after the other, without padding.

@@ -1,0 +1,371 @@
+#include "wire/roce.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/crc32.h"
+
+namespace netsum::wire::roce {
+namespace {
+
+constexpr std::size_t at_traffic_class = 1, at_total_length = 2, at_identification = 4, at_fragment = 6, at_time_to_live = 8,
+                      at_protocol = 9, at_ipv4_checksum = 10, at_ipv4_source = 12, at_ipv4_destination = 16;
+constexpr std::size_t at_payload_length = 4, at_next_header = 6, at_hop_limit = 7, at_ipv6_source = 8,
+                      at_ipv6_destination = 24;
+constexpr std::size_t at_destination_port = 2, at_udp_length = 4, at_udp_checksum = 6;        // in the UDP header
+constexpr std::size_t at_flags = 1, at_partition_key = 2, at_destination_qp = 4, at_psn = 8;  // in the BTH
+constexpr std::size_t at_key = 8, at_length = 12;                                             // in the RETH
+
+constexpr std::byte protocol_udp{17};
+constexpr std::uint16_t fragmented = 0x3fff;  // "more fragments" and the offset
+constexpr std::size_t addresses_v4 = 8, addresses_v6 = 32;
+constexpr std::array<std::uint8_t, 12> mapped_prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+std::uint8_t byte_at(const std::byte* at) {
+  return std::to_integer<std::uint8_t>(*at);
+}
+
+std::byte flag(bool on, unsigned bit) {
+  return std::byte{on} << bit;
+}
+
+std::uint32_t load_24(const std::byte* from) {
+  return load_be<std::uint32_t>(from) & 0xffffff;
+}
+
+// Byte in front of 24 bits.
+void store_8_24(std::byte* to, std::byte first, std::uint32_t value) {
+  store_be(to, std::to_integer<std::uint32_t>(first) << 24 | (value & 0xffffff));
+}
+
+int ip_version(std::span<const std::byte> ip_packet) {
+  return ip_packet.empty() ? 0 : byte_at(ip_packet.data()) >> 4;
+}
+
+std::size_t ip_bytes(bool v6) {
+  return v6 ? ipv6_bytes : ipv4_bytes;
+}
+
+std::size_t ip_bytes(std::span<const std::byte> ip_packet) {
+  return ip_bytes(ip_version(ip_packet) == 6);
+}
+
+// A one's complement sum (RFC 1071), in the order of bytes of this host. 32 bits at a time, which the sum does not notice.
+std::uint64_t sum_words(std::span<const std::byte> bytes, std::uint64_t sum = 0) {
+  const std::byte* p = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 4; left -= 4, p += 4) sum += load_le<std::uint32_t>(p);
+  std::byte rest[4] = {};
+  std::copy_n(p, left, rest);
+  return sum + load_le<std::uint32_t>(rest);
+}
+
+// The checksum of a sum, to be stored in the order of bytes of this host.
+std::uint16_t checksum_of(std::uint64_t sum) {
+  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<std::uint16_t>(~sum);
+}
+
+// `udp`: from the UDP header to the end of the packet.
+std::uint16_t udp_checksum_of(std::span<const std::byte> ip_packet, std::span<const std::byte> udp) {
+  const bool v6 = ip_version(ip_packet) == 6;
+  std::byte pseudo[8] = {};
+  store_be(pseudo, static_cast<std::uint32_t>(udp.size()));
+  pseudo[7] = protocol_udp;
+  const auto addresses = ip_packet.subspan(v6 ? at_ipv6_source : at_ipv4_source, v6 ? addresses_v6 : addresses_v4);
+  std::uint64_t sum = sum_words(udp, sum_words(addresses, sum_words(pseudo)));
+  sum -= load_le<std::uint32_t>(udp.data() + at_udp_length) & 0xffff0000;  // itself
+  const std::uint16_t checksum = checksum_of(sum);
+  return checksum == 0 ? 0xffff : checksum;  // 0 says that there is none (RFC 768)
+}
+
+ParseError parse_ipv4(std::span<const std::byte> packet, Ip& ip, std::size_t& bytes) {
+  if (packet.size() < ipv4_bytes) return ParseError::truncated;
+  const std::byte* p = packet.data();
+  if (p[0] != std::byte{0x45}) return ParseError::field;  // options
+  bytes = load_be<std::uint16_t>(p + at_total_length);
+  if (bytes > packet.size()) return ParseError::truncated;
+  if (bytes < ipv4_bytes) return ParseError::length;
+  if (checksum_of(sum_words(packet.first(ipv4_bytes))) != 0) return ParseError::checksum;
+  ip.fragment = load_be<std::uint16_t>(p + at_fragment);
+  if (p[at_protocol] != protocol_udp || (ip.fragment & fragmented) != 0) return ParseError::type;
+  ip.traffic_class = byte_at(p + at_traffic_class);
+  ip.identification = load_be<std::uint16_t>(p + at_identification);
+  ip.hop_limit = byte_at(p + at_time_to_live);
+  ip.source = ip.destination = {};
+  std::copy(mapped_prefix.begin(), mapped_prefix.end(), ip.source.begin());
+  std::copy(mapped_prefix.begin(), mapped_prefix.end(), ip.destination.begin());
+  std::memcpy(ip.source.data() + mapped_prefix.size(), p + at_ipv4_source, 4);
+  std::memcpy(ip.destination.data() + mapped_prefix.size(), p + at_ipv4_destination, 4);
+  return ParseError::none;
+}
+
+ParseError parse_ipv6(std::span<const std::byte> packet, Ip& ip, std::size_t& bytes) {
+  if (packet.size() < ipv6_bytes) return ParseError::truncated;
+  const std::byte* p = packet.data();
+  bytes = ipv6_bytes + load_be<std::uint16_t>(p + at_payload_length);
+  if (bytes > packet.size()) return ParseError::truncated;
+  if (p[at_next_header] != protocol_udp) return ParseError::type;
+  const auto first = load_be<std::uint32_t>(p);
+  ip.v6 = true;
+  ip.traffic_class = static_cast<std::uint8_t>(first >> 20);
+  ip.flow_label = first & 0xfffff;
+  ip.hop_limit = byte_at(p + at_hop_limit);
+  std::memcpy(ip.source.data(), p + at_ipv6_source, ip.source.size());
+  std::memcpy(ip.destination.data(), p + at_ipv6_destination, ip.destination.size());
+  return ParseError::none;
+}
+
+Bth read_bth(const std::byte* p) {
+  const std::byte flags = p[at_flags], congestion = p[at_destination_qp], request = p[at_psn];
+  const auto has = [](std::byte byte, unsigned bit) { return (byte >> bit & std::byte{1}) != std::byte{0}; };
+  Bth bth;
+  bth.opcode = static_cast<Opcode>(p[0]);
+  bth.solicited = has(flags, 7);
+  bth.migration = has(flags, 6);
+  bth.pad = std::to_integer<std::uint8_t>(flags >> 4 & std::byte{3});
+  bth.version = std::to_integer<std::uint8_t>(flags & std::byte{0xf});
+  bth.partition_key = load_be<std::uint16_t>(p + at_partition_key);
+  bth.fecn = has(congestion, 7);
+  bth.becn = has(congestion, 6);
+  bth.reserved6 = std::to_integer<std::uint8_t>(congestion & std::byte{0x3f});
+  bth.destination_qp = load_24(p + at_destination_qp);
+  bth.ack_request = has(request, 7);
+  bth.reserved7 = std::to_integer<std::uint8_t>(request & std::byte{0x7f});
+  bth.psn = load_24(p + at_psn);
+  return bth;
+}
+
+void write_bth(std::byte* p, const Bth& bth, std::size_t pad) {
+  p[0] = static_cast<std::byte>(bth.opcode);
+  p[at_flags] = flag(bth.solicited, 7) | flag(bth.migration, 6) | static_cast<std::byte>(pad) << 4 |
+                (static_cast<std::byte>(bth.version) & std::byte{0xf});
+  store_be(p + at_partition_key, bth.partition_key);
+  store_8_24(p + at_destination_qp,
+             flag(bth.fecn, 7) | flag(bth.becn, 6) | (static_cast<std::byte>(bth.reserved6) & std::byte{0x3f}),
+             bth.destination_qp);
+  store_8_24(p + at_psn, flag(bth.ack_request, 7) | (static_cast<std::byte>(bth.reserved7) & std::byte{0x7f}), bth.psn);
+}
+
+void write_ip(std::byte* p, const Ip& ip, std::size_t bytes) {
+  if (ip.v6) {
+    store_be(p, std::uint32_t{6} << 28 | std::uint32_t{ip.traffic_class} << 20 | (ip.flow_label & 0xfffff));
+    store_be(p + at_payload_length, static_cast<std::uint16_t>(bytes - ipv6_bytes));
+    p[at_next_header] = protocol_udp;
+    p[at_hop_limit] = std::byte{ip.hop_limit};
+    std::memcpy(p + at_ipv6_source, ip.source.data(), ip.source.size());
+    std::memcpy(p + at_ipv6_destination, ip.destination.data(), ip.destination.size());
+    return;
+  }
+  p[0] = std::byte{0x45};
+  p[at_traffic_class] = std::byte{ip.traffic_class};
+  store_be(p + at_total_length, static_cast<std::uint16_t>(bytes));
+  store_be(p + at_identification, ip.identification);
+  store_be(p + at_fragment, ip.fragment);
+  p[at_time_to_live] = std::byte{ip.hop_limit};
+  p[at_protocol] = protocol_udp;
+  store_le(p + at_ipv4_checksum, std::uint16_t{0});
+  std::memcpy(p + at_ipv4_source, ip.source.data() + mapped_prefix.size(), 4);
+  std::memcpy(p + at_ipv4_destination, ip.destination.data() + mapped_prefix.size(), 4);
+  store_le(p + at_ipv4_checksum, checksum_of(sum_words({p, ipv4_bytes})));
+}
+
+// Of the headers between BTH and payload.
+std::size_t extension_bytes(const Shape& shape) {
+  return (shape.reth ? reth_bytes : 0) + (shape.aeth ? aeth_bytes : 0) + (shape.immediate ? immediate_bytes : 0);
+}
+
+std::size_t pad_of(std::size_t payload) {
+  return -payload & 3;
+}
+
+constexpr auto shapes = [] {
+  std::array<Shape, 256> table{};
+  struct Service {
+    unsigned first;
+    bool reliable;
+  };
+  for (const Service service : {Service{0x00, true}, Service{0x20, false}}) {
+    for (const bool write : {false, true}) {
+      const unsigned base = service.first + (write ? 6 : 0);
+      for (unsigned kind = 0; kind < 6; ++kind) {  // FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate
+        Shape& shape = table[base + kind];
+        shape.known = shape.request = shape.payload = true;
+        shape.write = write;
+        shape.first = kind == 0 || kind >= 4;
+        shape.last = kind >= 2;
+        shape.immediate = kind == 3 || kind == 5;
+        shape.reth = write && shape.first;
+      }
+    }
+    if (!service.reliable) continue;
+    Shape& read = table[0x0c];
+    read.known = read.first = read.last = read.reth = true;
+    for (unsigned kind = 0; kind < 4; ++kind) {  // responses: FIRST, MIDDLE, LAST, ONLY
+      Shape& shape = table[0x0d + kind];
+      shape.known = shape.payload = true;
+      shape.first = kind == 0 || kind == 3;
+      shape.last = kind >= 2;
+      shape.aeth = kind != 1;
+    }
+    Shape& acknowledge = table[0x11];
+    acknowledge.known = acknowledge.aeth = true;
+  }
+  Shape& notification = table[0x81];  // 16 reserved bytes behind the BTH: taken for a payload
+  notification.known = notification.payload = true;
+  return table;
+}();
+
+}  // namespace
+
+Shape shape_of(Opcode opcode) {
+  return shapes[static_cast<std::uint8_t>(opcode)];
+}
+
+bool is_roce(std::span<const std::byte> ip_packet) {
+  std::size_t udp = 0;
+  switch (ip_version(ip_packet)) {
+    case 4:
+      if (ip_packet.size() < ipv4_bytes || ip_packet[at_protocol] != protocol_udp) return false;
+      if ((load_be<std::uint16_t>(ip_packet.data() + at_fragment) & fragmented) != 0) return false;
+      udp = std::size_t{4} * (byte_at(ip_packet.data()) & 0xf);
+      break;
+    case 6:
+      if (ip_packet.size() < ipv6_bytes || ip_packet[at_next_header] != protocol_udp) return false;
+      udp = ipv6_bytes;
+      break;
+    default:
+      return false;
+  }
+  return udp >= ipv4_bytes && ip_packet.size() >= udp + udp_bytes &&
+         load_be<std::uint16_t>(ip_packet.data() + udp + at_destination_port) == udp_port;
+}
+
+ParseError parse(std::span<const std::byte> ip_packet, Packet& out) {
+  if (ip_packet.empty()) return ParseError::truncated;
+  const int version = ip_version(ip_packet);
+  if (version != 4 && version != 6) return ParseError::version;
+  std::size_t bytes = 0;
+  out = Packet();
+  const ParseError error = version == 4 ? parse_ipv4(ip_packet, out.ip, bytes) : parse_ipv6(ip_packet, out.ip, bytes);
+  if (error != ParseError::none) return error;
+
+  const std::size_t before_udp = ip_bytes(out.ip.v6);
+  if (bytes < before_udp + udp_bytes) return ParseError::length;
+  const std::byte* p = ip_packet.data() + before_udp;
+  if (load_be<std::uint16_t>(p + at_destination_port) != udp_port) return ParseError::type;
+  if (bytes - before_udp < udp_bytes + bth_bytes + icrc_bytes) return ParseError::length;
+  if (load_be<std::uint16_t>(p + at_udp_length) != bytes - before_udp) return ParseError::length;
+  out.source_port = load_be<std::uint16_t>(p);
+  out.udp_checksum = load_be<std::uint16_t>(p + at_udp_checksum);
+  p += udp_bytes;
+
+  out.bth = read_bth(p);
+  if (out.bth.version != 0) return ParseError::version;
+  const Shape shape = shape_of(out.bth.opcode);
+  if (!shape.known) return ParseError::type;
+  const std::size_t headers = before_udp + udp_bytes + bth_bytes + extension_bytes(shape);
+  if (bytes < headers + icrc_bytes) return ParseError::length;
+  p += bth_bytes;
+  if (shape.reth) {
+    out.reth = {load_be<std::uint64_t>(p), load_be<std::uint32_t>(p + at_key), load_be<std::uint32_t>(p + at_length)};
+    p += reth_bytes;
+  }
+  if (shape.aeth) {
+    out.aeth = {byte_at(p), load_24(p)};
+    p += aeth_bytes;
+  }
+  if (shape.immediate) out.immediate = load_be<std::uint32_t>(p);
+
+  const std::size_t padded = bytes - headers - icrc_bytes;
+  if (padded % 4 != 0 || padded > max_mtu || (!shape.payload && padded != 0)) return ParseError::length;
+  if (out.bth.pad > padded) return ParseError::field;
+  out.payload = ip_packet.subspan(headers, padded - out.bth.pad);
+  return ParseError::none;
+}
+
+std::size_t packet_bytes(std::span<const std::byte> ip_packet) {
+  const std::byte* p = ip_packet.data();
+  return ip_version(ip_packet) == 6 ? ipv6_bytes + load_be<std::uint16_t>(p + at_payload_length)
+                                    : load_be<std::uint16_t>(p + at_total_length);
+}
+
+std::size_t packet_bytes(const Packet& packet) {
+  return payload_offset(packet) + packet.payload.size() + pad_of(packet.payload.size()) + icrc_bytes;
+}
+
+std::size_t payload_offset(const Packet& packet) {
+  return ip_bytes(packet.ip.v6) + udp_bytes + bth_bytes + extension_bytes(shape_of(packet.bth.opcode));
+}
+
+std::uint32_t icrc_of(std::span<const std::byte> ip_packet) {
+  // Eight bytes of ones stand in for InfiniBand's local route header.
+  constexpr std::size_t route = 8;
+  constexpr std::byte ones{0xff};
+  std::array<std::byte, route + ipv6_bytes + udp_bytes + bth_bytes> masked;
+  masked.fill(ones);
+  const std::size_t before_udp = ip_bytes(ip_packet), headers = before_udp + udp_bytes + bth_bytes;
+  std::byte* p = masked.data() + route;
+  std::memcpy(p, ip_packet.data(), headers);
+  if (before_udp == ipv6_bytes) {
+    p[0] |= std::byte{0x0f};  // traffic class and flow label
+    p[1] = p[2] = p[3] = ones;
+    p[at_hop_limit] = ones;
+  } else {
+    p[at_traffic_class] = p[at_time_to_live] = p[at_ipv4_checksum] = p[at_ipv4_checksum + 1] = ones;
+  }
+  p += before_udp;
+  p[at_udp_checksum] = p[at_udp_checksum + 1] = ones;
+  p += udp_bytes;
+  p[at_destination_qp] = ones;  // the byte in front of it: congestion marks
+  const std::uint32_t start = crc32(std::span(masked).first(route + headers));
+  return crc32(ip_packet.subspan(headers, ip_packet.size() - headers - icrc_bytes), start);
+}
+
+bool icrc_valid(std::span<const std::byte> ip_packet) {
+  return load_le<std::uint32_t>(ip_packet.last(icrc_bytes).data()) == icrc_of(ip_packet);
+}
+
+void write_icrc(std::span<std::byte> ip_packet) {
+  store_le(ip_packet.last(icrc_bytes).data(), icrc_of(ip_packet));
+}
+
+void write(std::span<std::byte> out, const Packet& packet) {
+  const Shape shape = shape_of(packet.bth.opcode);
+  const std::size_t before_udp = ip_bytes(packet.ip.v6), pad = pad_of(packet.payload.size());
+  std::byte* p = out.data() + payload_offset(packet);
+  if (!packet.payload.empty() && p != packet.payload.data()) std::memmove(p, packet.payload.data(), packet.payload.size());
+  std::fill_n(p + packet.payload.size(), pad, std::byte{0});
+
+  write_ip(out.data(), packet.ip, out.size());
+  p = out.data() + before_udp;
+  store_be(p, packet.source_port);
+  store_be(p + at_destination_port, udp_port);
+  store_be(p + at_udp_length, static_cast<std::uint16_t>(out.size() - before_udp));
+  store_be(p + at_udp_checksum, packet.udp_checksum);
+  p += udp_bytes;
+  write_bth(p, packet.bth, pad);
+  p += bth_bytes;
+  if (shape.reth) {
+    store_be(p, packet.reth.address);
+    store_be(p + at_key, packet.reth.key);
+    store_be(p + at_length, packet.reth.length);
+    p += reth_bytes;
+  }
+  if (shape.aeth) {
+    store_8_24(p, std::byte{packet.aeth.syndrome}, packet.aeth.msn);
+    p += aeth_bytes;
+  }
+  if (shape.immediate) store_be(p, packet.immediate);
+  write_checksums(out);
+}
+
+void write_checksums(std::span<std::byte> ip_packet) {
+  write_icrc(ip_packet);  // first: the UDP checksum covers it, while it takes that one for ones
+  const auto udp = ip_packet.subspan(ip_bytes(ip_packet));
+  std::byte* checksum = udp.data() + at_udp_checksum;
+  if (load_le<std::uint16_t>(checksum) != 0) store_le(checksum, udp_checksum_of(ip_packet, udp));
+}
+
+}  // namespace netsum::wire::roce

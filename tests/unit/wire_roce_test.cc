@@ -1,0 +1,194 @@
+#include "wire/roce.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/crc32.h"
+#include "support/virtual_cluster.h"
+
+namespace netsum::wire::roce {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes from_hex(std::string_view hex) {
+  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  Bytes bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(digit(hex[i]) * 16 + digit(hex[i + 1])));
+  return bytes;
+}
+
+Bytes written(const Packet& packet) {
+  Bytes bytes(packet_bytes(packet), std::byte{0xaa});
+  write(bytes, packet);
+  return bytes;
+}
+
+// As Linux's soft-RoCE sent them; see tests/data/roce.
+const Bytes last_immediate =
+    from_hex("450000344d2a40004011d98c0a0000010a000002c19012b7002000000930ffff00000014800004010000000001000000c6cef2f6");
+const Bytes acknowledgement =
+    from_hex("450000304d7e40004011d93c0a0000020a000001c19012b7001c00001100ffff00000014000004031f000002d35a82bb");
+
+std::array<std::uint8_t, 16> host(std::uint8_t last) {
+  return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last};
+}
+
+const std::vector<Opcode> opcodes = [] {
+  std::vector<Opcode> known;
+  for (int value = 0; value < 256; ++value) {
+    if (shape_of(static_cast<Opcode>(value)).known) known.push_back(static_cast<Opcode>(value));
+  }
+  return known;
+}();
+
+Packet sample(Opcode opcode, bool v6, bool udp_checksum, std::span<const std::byte> payload) {
+  const Shape shape = shape_of(opcode);
+  Packet packet;
+  packet.ip = {.v6 = v6, .source = host(1), .destination = host(2), .traffic_class = 0xa5, .hop_limit = 63};
+  if (v6) {
+    packet.ip.source[0] = packet.ip.destination[0] = 0xfd;
+    packet.ip.flow_label = 0x54321;
+  } else {
+    packet.ip.identification = 0x1234;
+  }
+  packet.source_port = 0xc001;
+  packet.udp_checksum = udp_checksum ? 1 : 0;
+  packet.bth = {.opcode = opcode, .ack_request = true, .destination_qp = 0x123456, .psn = 0xfedcba};
+  if (shape.reth) packet.reth = {0x1122334455667788, 0x99aabbcc, 0x10000};
+  if (shape.aeth) packet.aeth = {Aeth::nak_sequence, 0x00abcd};
+  if (shape.immediate) packet.immediate = 0xdeadbeef;
+  if (shape.payload) packet.payload = payload;
+  return packet;
+}
+
+TEST(RocePsn, IsComparedInSequence) {
+  EXPECT_EQ(0, psn_distance(7, 7));
+  EXPECT_EQ(2, psn_distance(0xffffff, 1));
+  EXPECT_EQ(-2, psn_distance(1, 0xffffff));
+  EXPECT_EQ(0x7fffff, psn_distance(0, 0x7fffff));
+  EXPECT_EQ(-0x800000, psn_distance(0, 0x800000));
+}
+
+// The opcodes' table of InfiniBand's specification (9.2.1), as far as it is in use here.
+TEST(RoceShape, OfEveryOpcode) {
+  const auto is = [](Opcode opcode, std::string_view expected) {
+    const Shape s = shape_of(opcode);
+    std::string found;
+    if (s.known) found += 'k';
+    if (s.request) found += 'q';
+    if (s.write) found += 'w';
+    if (s.first) found += 'f';
+    if (s.last) found += 'l';
+    if (s.reth) found += 'r';
+    if (s.aeth) found += 'a';
+    if (s.immediate) found += 'i';
+    if (s.payload) found += 'p';
+    EXPECT_EQ(expected, found) << static_cast<int>(opcode);
+  };
+  is(Opcode::rc_send_first, "kqfp");
+  is(Opcode::rc_send_middle, "kqp");
+  is(Opcode::rc_send_last, "kqlp");
+  is(Opcode::rc_send_last_immediate, "kqlip");
+  is(Opcode::rc_send_only, "kqflp");
+  is(Opcode::rc_send_only_immediate, "kqflip");
+  is(Opcode::rc_write_first, "kqwfrp");
+  is(Opcode::rc_write_middle, "kqwp");
+  is(Opcode::rc_write_last, "kqwlp");
+  is(Opcode::rc_write_last_immediate, "kqwlip");
+  is(Opcode::rc_write_only, "kqwflrp");
+  is(Opcode::rc_write_only_immediate, "kqwflrip");
+  is(Opcode::rc_read_request, "kflr");
+  is(Opcode::rc_read_response_first, "kfap");
+  is(Opcode::rc_read_response_middle, "kp");
+  is(Opcode::rc_read_response_last, "klap");
+  is(Opcode::rc_read_response_only, "kflap");
+  is(Opcode::rc_acknowledge, "ka");
+  is(Opcode::uc_send_first, "kqfp");
+  is(Opcode::uc_send_only_immediate, "kqflip");
+  is(Opcode::uc_write_first, "kqwfrp");
+  is(Opcode::uc_write_middle, "kqwp");
+  is(Opcode::uc_write_last, "kqwlp");
+  is(Opcode::uc_write_last_immediate, "kqwlip");
+  is(Opcode::uc_write_only, "kqwflrp");
+  is(Opcode::uc_write_only_immediate, "kqwflrip");
+  is(Opcode::congestion_notification, "kp");
+  EXPECT_EQ(18U + 12 + 1, opcodes.size());
+}
+
+TEST(RocePacket, ARecordedWriteIsReadFieldByField) {
+  Packet packet;
+  ASSERT_TRUE(is_roce(last_immediate));
+  ASSERT_EQ(ParseError::none, parse(last_immediate, packet));
+  Ip ip{.source = host(1), .destination = host(2)};
+  ip.identification = 0x4d2a;
+  EXPECT_EQ(ip, packet.ip);
+  EXPECT_EQ(0xc190, packet.source_port);
+  EXPECT_EQ(0, packet.udp_checksum);
+  Bth bth{.opcode = Opcode::rc_write_last_immediate, .ack_request = true, .pad = 3};
+  bth.destination_qp = 0x14;
+  bth.psn = 0x401;
+  EXPECT_EQ(bth, packet.bth);
+  EXPECT_EQ(Reth(), packet.reth);
+  EXPECT_EQ(Aeth(), packet.aeth);
+  EXPECT_EQ(0U, packet.immediate);
+  ASSERT_EQ(1U, packet.payload.size());
+  EXPECT_EQ(last_immediate.data() + 44, packet.payload.data());
+  EXPECT_EQ(44U, payload_offset(packet));
+  EXPECT_EQ(52U, packet_bytes(packet));
+  EXPECT_EQ(52U, packet_bytes(std::span(last_immediate)));
+  EXPECT_TRUE(icrc_valid(last_immediate));
+  EXPECT_EQ(last_immediate, written(packet));
+}
+
+TEST(RocePacket, ARecordedAcknowledgementIsReadFieldByField) {
+  Packet packet;
+  ASSERT_EQ(ParseError::none, parse(acknowledgement, packet));
+  EXPECT_EQ(Opcode::rc_acknowledge, packet.bth.opcode);
+  EXPECT_FALSE(packet.bth.ack_request);
+  EXPECT_EQ(0x403U, packet.bth.psn);
+  EXPECT_EQ((Aeth{Aeth::ack, 2}), packet.aeth);
+  EXPECT_TRUE(packet.payload.empty());
+  EXPECT_TRUE(icrc_valid(acknowledgement));
+  EXPECT_EQ(acknowledgement, written(packet));
+}
+
+TEST(RocePacket, EveryOpcodeComesBackAsItWasWritten) {
+  Bytes payload(257);
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i);
+  for (const Opcode opcode : opcodes) {
+    for (const bool v6 : {false, true}) {
+      for (const bool checksum : {false, true}) {
+        const Packet packet = sample(opcode, v6, checksum, payload);
+        const Bytes bytes = written(packet);
+        Packet again;
+        ASSERT_TRUE(is_roce(bytes));
+        ASSERT_EQ(ParseError::none, parse(bytes, again)) << static_cast<int>(opcode) << v6;
+        EXPECT_EQ(packet.ip, again.ip);
+        EXPECT_EQ(packet.source_port, again.source_port);
+        EXPECT_EQ(checksum, again.udp_checksum != 0);
+        Bth bth = packet.bth;
+        bth.pad = shape_of(opcode).payload ? 3 : 0;
+        EXPECT_EQ(bth, again.bth);
+        EXPECT_EQ(packet.reth, again.reth);
+        EXPECT_EQ(packet.aeth, again.aeth);
+        EXPECT_EQ(packet.immediate, again.immediate);
+        EXPECT_TRUE(std::equal(packet.payload.begin(), packet.payload.end(), again.payload.begin(), again.payload.end()));
+        EXPECT_EQ(bytes.size(), packet_bytes(std::span(std::as_const(bytes))));
+        EXPECT_TRUE(icrc_valid(bytes));
+        EXPECT_EQ(bytes, written(again));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace netsum::wire::roce
