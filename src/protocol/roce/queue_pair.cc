@@ -1,0 +1,471 @@
+#include "protocol/roce/queue_pair.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "stream/retransmission_timer.h"
+
+namespace netsum::roce {
+namespace {
+
+using wire::roce::Aeth;
+using wire::roce::Opcode;
+
+constexpr std::size_t longest_message = std::size_t{1} << 31;
+constexpr std::uint32_t longest_window = 1U << 22;  // packets; PSNs tell half of their 2^24 apart
+
+// What an RNR NAK's five bits say (IBA, table of RNR NAK timers), in units of 10 us.
+constexpr std::uint32_t rnr_waits[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                         48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+                                         2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+Duration rnr_wait(std::uint8_t syndrome) {
+  return std::chrono::microseconds(10) * rnr_waits[syndrome & 31];
+}
+
+bool is_ipv4(const std::array<std::uint8_t, 16>& address) {
+  constexpr std::array<std::uint8_t, 12> mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::equal(mapped.begin(), mapped.end(), address.begin());
+}
+
+// One that was posted and is not completed.
+struct Outgoing {
+  std::span<const std::byte> bytes;
+  std::uint64_t address = 0;
+  std::uint32_t key = 0, immediate = 0;
+  std::uint64_t first = 0;  // packet
+  std::uint32_t packets = 0;
+};
+
+// The one whose packets arrive.
+struct Incoming {
+  std::uint64_t offset = 0;  // in the memory
+  std::uint32_t bytes = 0, received = 0;
+};
+
+struct Timed {
+  std::uint64_t packet = 0;
+  Time sent{};
+};
+
+}  // namespace
+
+// Packets have numbers that begin with 0 in each direction and do not wrap; PSNs are made of them on the way out and
+// compared with the one expected on the way in.
+struct QueuePair::Impl {
+  explicit Impl(const QueuePairConfig& c)
+      : config(c), timer(c.initial_timeout, c.min_timeout, c.max_timeout), messages(std::max(1U, c.max_messages)) {
+    NETSUM_CHECK(c.mtu > 0 && c.mtu <= wire::roce::max_mtu && c.mtu % 4 == 0);
+    NETSUM_CHECK(c.max_packets > 0 && c.max_messages > 0 && c.ack_interval > 0);
+    config.max_packets = std::clamp(c.max_packets, 1U, longest_window);
+    // At least two in a window, so that it never waits for an ACK that nobody asked for.
+    config.ack_interval = std::clamp(c.ack_interval, 1U, std::max(1U, config.max_packets / 2));
+    blank.ip.v6 = !is_ipv4(c.local) || !is_ipv4(c.remote);
+    blank.ip.source = c.local;
+    blank.ip.destination = c.remote;
+    blank.source_port = c.source_port;
+    blank.bth.destination_qp = c.remote_qp & wire::roce::qp_mask;
+    fresh.reserve(messages.size());
+    taken.reserve(messages.size());
+  }
+
+  QueuePairConfig config;
+  wire::roce::Packet blank;  // what all that is sent has in common; the IP identification counts up
+  stream::RetransmissionTimer timer;
+  QueuePairCounters counters;
+  QueuePairError error = QueuePairError::none;
+
+  // Requester.
+  std::vector<Outgoing> messages;           // ring by number
+  std::uint64_t completed = 0, posted = 0;  // numbers under way: [completed, posted)
+  std::uint64_t oldest = 0;                 // packet that is not acknowledged
+  std::uint64_t next = 0;                   // to be sent, or sent again
+  std::uint64_t sent = 0;                   // never sent before from here on
+  std::uint64_t end = 0;                    // of what is posted
+  Time deadline = never;                    // `never` if nothing is unacknowledged
+  bool peer_not_ready = false;              // until the deadline nothing is sent
+  std::uint32_t timeouts = 0;               // in a row
+  bool probing = false, probe_due = false;  // the last time-out's repeat of `oldest`: not acknowledged; not sent yet
+  std::optional<std::uint64_t> gone_back;   // the packet that the last sequence NAK asked for
+  std::optional<Timed> timed;               // a first transmission that asked for an ACK
+
+  // Responder.
+  std::uint64_t received = 0;  // packets, in order
+  std::uint64_t gap_end = 0;   // packets from `received` to here were dropped or lost
+  std::uint32_t msn = 0;
+  std::optional<Incoming> incoming;
+  bool gap_told = false;        // a NAK was sent for the gap
+  bool gap_due = false;         // and one is to be sent
+  std::uint8_t refusal = 0;     // the syndrome of a NAK of another kind that is to be sent, or 0
+  bool ack_due = false;         // an ACK of the packets before acked, by then ack_msn messages
+  bool duplicate_seen = false;  // an ACK of all
+  std::uint64_t acked = 0;
+  std::uint32_t ack_msn = 0;
+  std::vector<Received> fresh, taken;
+
+  // ---- requester
+
+  [[nodiscard]] Outgoing& at(std::uint64_t number) { return messages[number % messages.size()]; }
+  [[nodiscard]] const Outgoing& at(std::uint64_t number) const { return messages[number % messages.size()]; }
+
+  [[nodiscard]] std::uint64_t message_of(std::uint64_t packet) const {
+    NETSUM_CHECK(packet >= oldest && packet < end);
+    std::uint64_t number = completed;
+    while (packet >= at(number).first + at(number).packets) ++number;
+    return number;
+  }
+
+  [[nodiscard]] bool asks(const Outgoing& message, std::uint64_t packet) const {
+    const auto index = static_cast<std::uint32_t>(packet - message.first);
+    return index + 1 == message.packets || (index + 1) % config.ack_interval == 0;
+  }
+
+  void emit(wire::roce::Packet& packet, PacketSink& sink) {
+    packet.ip.identification = blank.ip.identification++;
+    wire::roce::write(sink.packet(wire::roce::packet_bytes(packet)), packet);
+  }
+
+  void transmit(const Outgoing& message, std::uint64_t number, bool ask, Time now, PacketSink& sink) {
+    const auto index = static_cast<std::uint32_t>(number - message.first);
+    const bool first = index == 0, last = index + 1 == message.packets;
+    NETSUM_CHECK(number >= oldest && number <= sent && index < message.packets);
+
+    wire::roce::Packet packet = blank;
+    packet.bth.opcode = first ? (last ? Opcode::rc_write_only_immediate : Opcode::rc_write_first)
+                              : (last ? Opcode::rc_write_last_immediate : Opcode::rc_write_middle);
+    packet.bth.psn = static_cast<std::uint32_t>(config.send_psn + number) & wire::roce::psn_mask;
+    packet.bth.ack_request = ask;
+    if (first) packet.reth = {message.address, message.key, static_cast<std::uint32_t>(message.bytes.size())};
+    if (last) packet.immediate = message.immediate;
+    const std::size_t offset = std::size_t{index} * config.mtu;
+    packet.payload = message.bytes.subspan(offset, std::min<std::size_t>(config.mtu, message.bytes.size() - offset));
+    emit(packet, sink);
+
+    ++counters.packets_sent;
+    if (number < sent) {
+      ++counters.retransmissions;
+      return;
+    }
+    sent = number + 1;
+    if (last) ++counters.messages_sent;
+    if (ask && !timed) timed = Timed{number, now};
+  }
+
+  void send_requests(Time now, PacketSink& sink) {
+    if (peer_not_ready) {
+      if (now < deadline) return;
+      peer_not_ready = false;
+      deadline = never;
+    }
+    if (probe_due) {
+      transmit(at(message_of(oldest)), oldest, true, now, sink);
+      next = std::max(next, oldest + 1);
+      probe_due = false;
+    }
+    const std::uint64_t stop = std::min(end, oldest + config.max_packets);
+    if (next < stop) {
+      std::uint64_t number = message_of(next);
+      for (; next < stop; ++next) {
+        if (next == at(number).first + at(number).packets) ++number;
+        transmit(at(number), next, asks(at(number), next), now, sink);
+      }
+    }
+    if (deadline == never && oldest < sent) deadline = now + timer.timeout(1 + timeouts);
+    NETSUM_CHECK(oldest <= next && next <= sent && sent <= end && sent - oldest <= config.max_packets);
+  }
+
+  // From here on again. What is acknowledged from now on may be a repeat: no round trip is known from it (Karn).
+  void go_back(std::uint64_t packet) {
+    next = std::min(next, packet);
+    if (timed && timed->packet >= packet) timed.reset();
+  }
+
+  // The peer has all before `until`.
+  void acknowledge(std::uint64_t until, Time now) {
+    NETSUM_CHECK(until > oldest && until <= sent);
+    if (timed && timed->packet < until) {
+      timer.sample(now - timed->sent);
+      timed.reset();
+    }
+    if (probing && !probe_due && (until == oldest + 1 || !asks(at(message_of(until - 1)), until - 1))) go_back(until);
+    probing = probe_due = false;
+    oldest = until;
+    next = std::max(next, until);
+    while (completed < posted && at(completed).first + at(completed).packets <= oldest) ++completed;
+    peer_not_ready = false;
+    timeouts = 0;
+    deadline = oldest < sent ? now + timer.timeout() : never;
+  }
+
+  void on_acknowledge(const wire::roce::Packet& packet, Time now) {
+    const std::uint8_t syndrome = packet.aeth.syndrome, kind = syndrome & ~std::uint8_t{0x1f};
+    const bool is_nak = kind == Aeth::rnr_nak || kind == Aeth::nak_sequence;
+    if (!is_nak && kind != 0) return void(++counters.foreign);
+    const std::uint32_t psn = static_cast<std::uint32_t>(config.send_psn + oldest) & wire::roce::psn_mask;
+    const std::int32_t ahead = wire::roce::psn_distance(psn, packet.bth.psn);
+    const std::uint64_t named = oldest + static_cast<std::uint64_t>(std::max(ahead, 0));
+    if (ahead < 0 || named >= sent || error != QueuePairError::none) return void(++counters.stale_acks);
+    if (!is_nak) {
+      ++counters.acks_received;
+      return acknowledge(named + 1, now);
+    }
+    if (on_nak(named, syndrome, now))
+      ++counters.naks_received;
+    else
+      ++counters.stale_acks;
+  }
+
+  // False: it says nothing new.
+  bool on_nak(std::uint64_t named, std::uint8_t syndrome, Time now) {
+    if (named > oldest) acknowledge(named, now);  // a NAK acknowledges what is before it (IBA 9.7.5)
+    if ((syndrome & Aeth::kind_mask) == Aeth::rnr_nak) {
+      if (peer_not_ready) return false;
+      peer_not_ready = true;
+      deadline = now + rnr_wait(syndrome);
+      timeouts = 0;
+      gone_back.reset();
+    } else if (syndrome == Aeth::nak_sequence) {
+      if (peer_not_ready || gone_back == named) return false;
+      gone_back = named;
+      deadline = now + timer.timeout(1 + timeouts);
+    } else {
+      error = syndrome == Aeth::nak_invalid  ? QueuePairError::remote_invalid
+              : syndrome == Aeth::nak_access ? QueuePairError::remote_access
+                                             : QueuePairError::remote_operation;
+      deadline = never;
+      return true;
+    }
+    probing = probe_due = false;
+    go_back(named);
+    return true;
+  }
+
+  void on_timeout(Time now) {
+    NETSUM_CHECK(oldest < sent);
+    ++counters.timeouts;
+    if (config.retries && timeouts >= *config.retries) {
+      error = QueuePairError::retries_exceeded;
+      deadline = never;
+      return;
+    }
+    ++timeouts;
+    probing = probe_due = true;
+    timed.reset();
+    gone_back.reset();
+    deadline = now + timer.timeout(1 + timeouts);
+  }
+
+  // ---- responder
+
+  void on_request(const wire::roce::Packet& packet, const wire::roce::Shape& shape) {
+    const std::uint32_t expected = static_cast<std::uint32_t>(config.receive_psn + received) & wire::roce::psn_mask;
+    const std::int32_t ahead = wire::roce::psn_distance(expected, packet.bth.psn);
+    if (ahead < 0) {
+      // What was never received is no duplicate, and must not be acknowledged.
+      if (!shape.write || static_cast<std::uint64_t>(-std::int64_t{ahead}) > received) return void(++counters.foreign);
+      ++counters.duplicates;
+      duplicate_seen = true;
+    } else if (ahead > 0) {
+      ++counters.out_of_order;
+      gap_end = std::max(gap_end, received + static_cast<std::uint64_t>(ahead) + 1);
+      gap_due = gap_due || !gap_told;
+    } else if (const std::uint8_t syndrome = shape.write ? take(packet, shape) : Aeth::nak_invalid; syndrome != 0) {
+      ++counters.refused;
+      refusal = syndrome;
+    }
+  }
+
+  // The packet that was expected. What is wrong with it, as a NAK's syndrome; 0: nothing.
+  std::uint8_t take(const wire::roce::Packet& packet, const wire::roce::Shape& shape) {
+    if (shape.first == incoming.has_value()) return Aeth::nak_invalid;
+    Incoming message;
+    if (shape.first) {
+      const auto& [address, key, length] = packet.reth;
+      if (length != 0) {
+        if (key != config.memory_key || address < config.memory_address) return Aeth::nak_access;
+        message.offset = address - config.memory_address;
+        if (message.offset > config.memory.size() || length > config.memory.size() - message.offset) return Aeth::nak_access;
+      }
+      message.bytes = length;
+    } else {
+      message = *incoming;
+    }
+    const std::uint32_t missing = message.bytes - message.received;
+    const std::size_t bytes = packet.payload.size();
+    if (shape.last ? bytes != missing || missing > config.mtu : bytes != config.mtu || missing <= config.mtu) {
+      return Aeth::nak_invalid;
+    }
+    NETSUM_CHECK(message.bytes == 0 || message.offset + message.bytes <= config.memory.size());
+    if (bytes != 0) std::memcpy(config.memory.data() + message.offset + message.received, packet.payload.data(), bytes);
+    message.received += static_cast<std::uint32_t>(bytes);
+    incoming = message;
+
+    ++received;
+    ++counters.packets_received;
+    gap_told = false;
+    refusal = 0;
+    if (shape.last) {
+      msn = (msn + 1) & wire::roce::psn_mask;
+      ++counters.messages_received;
+      if (shape.immediate) fresh.push_back({message.offset, message.bytes, packet.immediate});
+      incoming.reset();
+    }
+    if (packet.bth.ack_request) {
+      ack_due = true;
+      acked = received;
+      ack_msn = msn;
+    }
+    return 0;
+  }
+
+  // One answer to all that came since the last: a NAK acknowledges what is before it.
+  void send_answer(PacketSink& sink) {
+    const bool gap = gap_due && received < gap_end;
+    if (refusal != 0 || gap) {
+      answer(received, refusal != 0 ? refusal : Aeth::nak_sequence, msn, sink);
+      ++counters.naks_sent;
+      gap_told = true;  // behind a refused request too, nothing is asked for
+    } else if (duplicate_seen || ack_due) {
+      NETSUM_CHECK(received > 0 && acked <= received);
+      const bool all = duplicate_seen;
+      answer((all ? received : acked) - 1, Aeth::ack, all ? msn : ack_msn, sink);
+      ++counters.acks_sent;
+    }
+    refusal = 0;
+    gap_due = duplicate_seen = ack_due = false;
+  }
+
+  void answer(std::uint64_t number, std::uint8_t syndrome, std::uint32_t messages_received, PacketSink& sink) {
+    wire::roce::Packet packet = blank;
+    packet.bth.opcode = Opcode::rc_acknowledge;
+    packet.bth.psn = static_cast<std::uint32_t>(config.receive_psn + number) & wire::roce::psn_mask;
+    packet.aeth = {syndrome, messages_received};
+    emit(packet, sink);
+  }
+};
+
+const char* to_string(QueuePairError error) {
+  switch (error) {
+    case QueuePairError::none:
+      return "none";
+    case QueuePairError::retries_exceeded:
+      return "the peer does not answer";
+    case QueuePairError::remote_access:
+      return "the peer refused the address, the key or the length";
+    case QueuePairError::remote_invalid:
+      return "the peer does not take such requests";
+    case QueuePairError::remote_operation:
+      return "the peer failed";
+  }
+  return "unknown";
+}
+
+QueuePair::QueuePair(const QueuePairConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+QueuePair::~QueuePair() = default;
+QueuePair::QueuePair(QueuePair&&) noexcept = default;
+QueuePair& QueuePair::operator=(QueuePair&&) noexcept = default;
+QueuePair::QueuePair(const QueuePair& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
+
+QueuePair& QueuePair::operator=(const QueuePair& other) {
+  return *this = QueuePair(other);
+}
+
+void QueuePair::move_memory(std::span<std::byte> memory) {
+  NETSUM_CHECK(memory.size() == impl_->config.memory.size());
+  impl_->config.memory = memory;
+}
+
+void QueuePair::move_message(std::uint64_t number, std::span<const std::byte> message) {
+  NETSUM_CHECK(number >= impl_->completed && number < impl_->posted);
+  NETSUM_CHECK(message.size() == impl_->at(number).bytes.size());
+  impl_->at(number).bytes = message;
+}
+
+void QueuePair::append_state(std::vector<std::byte>& out) const {
+  const Impl& q = *impl_;
+  append_bytes(out, q.error, q.completed, q.posted, q.oldest, q.next, q.sent, q.peer_not_ready, q.timeouts, q.probing,
+               q.probe_due, q.gone_back.value_or(~std::uint64_t{0}));
+  for (std::uint64_t number = q.completed; number < q.posted; ++number) {
+    const Outgoing& message = q.at(number);
+    append_bytes(out, message.bytes.size(), message.address, message.key, message.immediate);
+  }
+  const Incoming incoming = q.incoming.value_or(Incoming{});
+  append_bytes(out, q.received, q.gap_end, q.msn, q.incoming.has_value(), incoming.offset, incoming.bytes, incoming.received,
+               q.gap_told, q.gap_due, q.refusal, q.ack_due, q.duplicate_seen, q.acked, q.ack_msn, q.fresh.size());
+  for (const Received& message : q.fresh) append_bytes(out, message.offset, message.bytes, message.immediate);
+}
+
+bool QueuePair::post_write(std::span<const std::byte> message, std::uint64_t address, std::uint32_t key,
+                           std::uint32_t immediate) {
+  Impl& q = *impl_;
+  NETSUM_CHECK(!message.empty() && message.size() <= longest_message);
+  if (message.empty() || message.size() > longest_message) return false;
+  if (q.posted - q.completed == q.messages.size() || q.error != QueuePairError::none) return false;
+  const auto packets = static_cast<std::uint32_t>((message.size() + q.config.mtu - 1) / q.config.mtu);
+  q.at(q.posted++) = {message, address, key, immediate, q.end, packets};
+  q.end += packets;
+  return true;
+}
+
+void QueuePair::send(Time now, PacketSink& sink) {
+  impl_->send_answer(sink);
+  if (impl_->error == QueuePairError::none) impl_->send_requests(now, sink);
+}
+
+void QueuePair::on_packet(const wire::roce::Packet& packet, Time now) {
+  Impl& q = *impl_;
+  const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
+  const bool reliable = static_cast<std::uint8_t>(packet.bth.opcode) < 0x20;
+  if (packet.ip.source != q.config.remote || packet.ip.destination != q.config.local || !reliable ||
+      packet.bth.destination_qp != (q.config.local_qp & wire::roce::qp_mask)) {
+    ++q.counters.foreign;
+  } else if (packet.bth.opcode == Opcode::rc_acknowledge) {
+    q.on_acknowledge(packet, now);
+  } else if (shape.request || packet.bth.opcode == Opcode::rc_read_request) {
+    q.on_request(packet, shape);
+  } else {
+    ++q.counters.foreign;
+  }
+}
+
+void QueuePair::on_timer(Time now) {
+  Impl& q = *impl_;
+  if (now < q.deadline) return;
+  if (q.peer_not_ready) {  // the wait is over
+    q.peer_not_ready = false;
+    q.deadline = never;
+  } else if (q.deadline != never) {
+    q.on_timeout(now);
+  }
+}
+
+Time QueuePair::next_timeout() const {
+  return impl_->deadline;
+}
+
+std::uint64_t QueuePair::completed() const {
+  return impl_->completed;
+}
+
+std::span<const Received> QueuePair::take_received() {
+  impl_->taken.clear();
+  impl_->taken.swap(impl_->fresh);
+  return impl_->taken;
+}
+
+QueuePairError QueuePair::error() const {
+  return impl_->error;
+}
+
+const QueuePairConfig& QueuePair::config() const {
+  return impl_->config;
+}
+
+const QueuePairCounters& QueuePair::counters() const {
+  return impl_->counters;
+}
+
+}  // namespace netsum::roce
