@@ -417,18 +417,17 @@ void QueuePair::send(Time now, PacketSink& sink) {
 
 void QueuePair::on_packet(const wire::roce::Packet& packet, Time now) {
   Impl& q = *impl_;
-  const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
-  const bool reliable = static_cast<std::uint8_t>(packet.bth.opcode) < 0x20;
-  if (packet.ip.source != q.config.remote || packet.ip.destination != q.config.local || !reliable ||
-      packet.bth.destination_qp != (q.config.local_qp & wire::roce::qp_mask)) {
-    ++q.counters.foreign;
-  } else if (packet.bth.opcode == Opcode::rc_acknowledge) {
+  const Opcode opcode = packet.bth.opcode;
+  const wire::roce::Shape shape = wire::roce::shape_of(opcode);
+  const bool reliable = static_cast<std::uint8_t>(opcode) < 0x20;
+  const bool ours = packet.ip.source == q.config.remote && packet.ip.destination == q.config.local &&
+                    packet.bth.destination_qp == (q.config.local_qp & wire::roce::qp_mask);
+  if (ours && opcode == Opcode::rc_acknowledge)
     q.on_acknowledge(packet, now);
-  } else if (shape.request || packet.bth.opcode == Opcode::rc_read_request) {
+  else if (ours && reliable && (shape.request || opcode == Opcode::rc_read_request))
     q.on_request(packet, shape);
-  } else {
+  else
     ++q.counters.foreign;
-  }
 }
 
 void QueuePair::on_timer(Time now) {
