@@ -9,7 +9,7 @@ namespace {
 
 session::RegistryConfig registry_config(const Scenario& scenario, const Protocol& protocol, HostId id, std::uint32_t life) {
   session::RegistryConfig config;
-  config.rules = protocol.rules();
+  config.protocols = {protocol.rules()};
   for (std::size_t i = 0; i < scenario.parent_of_switch.size(); ++i) {
     const std::uint32_t parent = scenario.parent_of_switch[i];
     if (parent != session::Placement::at_server) config.switch_parents[std::to_string(i)] = std::to_string(parent);

@@ -143,23 +143,29 @@ std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std:
     // Every rank's value is rounded to a step of the block's fixed point, or of 10^-8, or of what the packet's largest value
     // allows where that is more; from 128 ranks on that is one bit more.
     double step = std::ldexp(1.0, exponent - (31 - ranks_log));
+    if (job.numbers == Numbers::in_order) step = 0;
     if (job.numbers == Numbers::scaled) step = job.rescaled ? std::max(1e-8, ranks > 128 ? 2 * step : step) : 1e-8;
     const double quantization = ranks * step / 2;
     for (std::size_t i = begin; i < end; ++i) {
-      double sum = 0;
+      double sum = 0, magnitude = 0;
       bool nan = false, up = false, down = false;
       for (const auto& input : values) {
         nan |= std::isnan(input[i]);
         up |= input[i] == infinity;
         down |= input[i] == -infinity;
-        if (std::isfinite(input[i])) sum += static_cast<double>(input[i]);
+        if (std::isfinite(input[i])) {
+          sum += static_cast<double>(input[i]);
+          magnitude += std::fabs(static_cast<double>(input[i]));
+        }
       }
+      // Added in float32, one after the other: each addition rounds what is no larger than all magnitudes together.
+      const double additions = job.numbers == Numbers::in_order ? (ranks - 1) * 0x1p-24 * (1 + 0x1p-10) * magnitude : 0;
+      const double before = quantization + additions;
       const auto got = static_cast<double>(results[i]);
       const double expected = sum / divisor;
       // Rounded to float32 (before and after a division), then to the tensor's own type.
-      const double bound = quantization / divisor +
-                           (std::fabs(expected) + quantization) * (0x1p-23 + format.half_ulp * 1.01) + 0x1p-149 +
-                           format.smallest_step;
+      const double bound = before / divisor + (std::fabs(expected) + before) * (0x1p-23 + format.half_ulp * 1.01) +
+                           0x1p-149 + format.smallest_step;
       if (nan || (up && down)) {
         if (!std::isnan(got)) return complaint(i, "no NaN", got, expected);
       } else if (up || down) {

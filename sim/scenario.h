@@ -71,7 +71,7 @@ struct NodeFault {
 };
 
 // How floats travel: what their error may be (docs/numerics.md).
-enum class Numbers : std::uint8_t { block_fixed_point, scaled };
+enum class Numbers : std::uint8_t { block_fixed_point, scaled, in_order };
 
 struct JobPlan {
   std::string name;

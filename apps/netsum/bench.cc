@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstdio>
 
 #include "command.h"
@@ -25,6 +26,16 @@ ReduceOp BenchOptions::op_value() const {
   if (op == "sum") return ReduceOp::sum;
   if (op == "avg") return ReduceOp::avg;
   throw UsageError("--op is sum or avg, not '" + op + "'");
+}
+
+std::optional<std::uint32_t> BenchOptions::first_psn_value() const {
+  if (first_psn == "random") return std::nullopt;
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(first_psn.data(), first_psn.data() + first_psn.size(), value);
+  if (error != std::errc() || end != first_psn.data() + first_psn.size() || value > 0xffffff) {
+    throw UsageError("--first-psn is random or a number of 24 bits, not '" + first_psn + "'");
+  }
+  return value;
 }
 
 namespace {
@@ -53,8 +64,13 @@ class BenchCommand final : public Command {
     s.add("threads", options_.threads, "T",
           "I/O threads of a worker; 0: one, or with all on this machine one per CPU, pinned")
         ->check(CLI::Range(0, 64));
-    s.add("packet-elements", options_.packet_elements, "P", "64, 128 or a multiple of 256; 0: the most that the MTU takes");
-    s.add("slots", options_.slots, "N", "Window per lane, a power of two; 0: from the measured bandwidth-delay product");
+    s.add("packet-elements", options_.packet_elements, "P",
+          "64, 128 or a multiple of 256; NetReduce: 64 to 1024, a power of two; 0: the most that the MTU takes");
+    s.add("slots", options_.slots, "N",
+          "Window per lane, a power of two, NetReduce: in messages; 0: from the measured bandwidth-delay product");
+    s.add("message-packets", options_.message_packets, "L", "NetReduce: packets of a message; 0: as many as make 64 KiB")
+        ->check(CLI::Range(0, 4096));
+    s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or random");
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
@@ -129,15 +145,13 @@ class BenchCommand final : public Command {
 
  private:
   void check() {
-    if (options_.protocol == "netreduce") {
-      throw UsageError("--protocol netreduce is not available yet; switchml and atp are");
-    }
     const bool atp = options_.protocol == "atp";
     if (!atp && !options_.servers.empty()) throw UsageError("--ps is of --protocol atp");
     if (atp && !options_.switches.empty() && options_.servers.empty()) {
       throw UsageError("--protocol atp needs --ps HOST:PORT: ranks join at their parameter servers");
     }
-    if (!atp && options_.protocol != "switchml") {
+    const bool netreduce = options_.protocol == "netreduce";
+    if (!atp && !netreduce && options_.protocol != "switchml") {
       throw UsageError("--protocol is switchml, atp or netreduce, not '" + options_.protocol + "'");
     }
     static_cast<void>(options_.dtype_value());
@@ -146,6 +160,9 @@ class BenchCommand final : public Command {
       throw UsageError("--scaling is fixed or dynamic, not '" + options_.scaling + "'");
     }
     if (!atp && options_.scaling != "fixed") throw UsageError("--scaling is of --protocol atp");
+    if (!netreduce && (options_.message_packets != 0 || options_.first_psn_value())) {
+      throw UsageError("--message-packets and --first-psn are of --protocol netreduce");
+    }
     const DType dtype = options_.dtype_value();
     if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
       throw UsageError("--magnitude is of float32 and bfloat16");
@@ -183,6 +200,10 @@ class BenchCommand final : public Command {
     if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
     if (options_.protocol == "atp") {
       if (packet > 10880) throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(packet));
+    } else if (options_.protocol == "netreduce") {
+      if (packet != 0 && (!std::has_single_bit(packet) || packet < 64 || packet > 1024)) {
+        throw UsageError("--packet-elements of NetReduce is 64, 128, 256, 512 or 1024, not " + std::to_string(packet));
+      }
     } else if (packet != 0 && packet != 64 && packet != 128 && (packet % 256 != 0 || packet > 15360)) {
       throw UsageError("--packet-elements is 64, 128 or a multiple of 256 up to 15360, not " + std::to_string(packet));
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,9 @@ struct BenchOptions {
   std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
   std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
   bool pin = false;
-  bool congestion_control = true;  // ATP
+  bool congestion_control = true;     // ATP
+  std::uint32_t message_packets = 0;  // NetReduce, like first_psn
+  std::string first_psn = "random";
   double connect_deadline_seconds = 10, deadline_seconds = 60, recovery_seconds = 0;
   bool json = false;
   // All ranks on this machine
@@ -38,6 +41,7 @@ struct BenchOptions {
 
   [[nodiscard]] DType dtype_value() const;
   [[nodiscard]] ReduceOp op_value() const;
+  [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
 };
 
 // What one rank measured: sums over its timed iterations, but for the lists.

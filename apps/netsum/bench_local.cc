@@ -163,6 +163,8 @@ class LocalRun {
       add("packet-elements", std::to_string(options_.packet_elements));
       add("slots", std::to_string(options_.slots));
       add("congestion-control", options_.congestion_control ? "true" : "false");
+      add("message-packets", std::to_string(options_.message_packets));
+      add("first-psn", options_.first_psn);
       add("connect-deadline", number(options_.connect_deadline_seconds));
       add("deadline", number(options_.deadline_seconds));
       if (options_.pin) arguments.emplace_back("--pin");

@@ -72,6 +72,8 @@ Options communicator_options(const BenchOptions& options) {
   result.packet_elements = options.packet_elements;
   result.slots = options.slots;
   result.congestion_control = options.congestion_control;
+  result.message_packets = options.message_packets;
+  result.first_psn = options.first_psn_value();
   result.threads = options.threads;
   result.pin_threads = options.pin;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
@@ -86,6 +88,7 @@ Options communicator_options(const BenchOptions& options) {
 }
 
 Numbers numbers_of(const BenchOptions& options) {
+  if (options.protocol == "netreduce") return Numbers::in_order;
   if (options.protocol != "atp") return Numbers::block_fixed_point;
   return options.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
 }

@@ -41,7 +41,7 @@ struct Shape {
 };
 constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
   // Gradients, as ATP's one scale is made for: below 1/2, so that the sums of some dozens of ranks do not overflow.
-  if (numbers != Numbers::block_fixed_point) {
+  if (numbers == Numbers::scaled || numbers == Numbers::rescaled) {
     if (dtype == DType::float16) return {11, -3, 2};
     return {dtype == DType::bfloat16 ? 8 : 24, magnitude - 9, 8};
   }
@@ -54,6 +54,7 @@ constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
 [[nodiscard]] double unit_of(const Shape& shape, Numbers numbers, std::uint32_t largest, std::uint32_t ranks) {
   const int ranks_log = static_cast<int>(std::bit_width(ranks - 1));
   if (numbers == Numbers::scaled) return 1e-8;
+  if (numbers == Numbers::in_order) return 0;  // nothing is rounded before it is added
   if (numbers == Numbers::block_fixed_point) return std::ldexp(1.0, static_cast<int>(largest >> 23) - 126 + ranks_log - 31);
   // Where packets begin is not known here, nor what else is in them: the largest input that there can be. One more bit for
   // 256 ranks.
@@ -150,7 +151,7 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
                                                                  Numbers numbers, const Shape& shape, double divisor,
                                                                  const std::uint64_t* keys, std::uint32_t ranks,
                                                                  Lanes& lanes) {
-  Block<double> sum{};
+  Block<double> sum{}, magnitude{};
   std::uint32_t largest = 0;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const auto low = static_cast<std::uint32_t>(keys[rank]);
@@ -158,11 +159,14 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
     for (std::uint32_t i = 0; i < count; ++i) {
       const float value = value_of(draw(low, i), shape.bits, scale);
       sum[i] += static_cast<double>(value);
+      magnitude[i] += std::fabs(static_cast<double>(value));
       largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7fffffffu);
     }
   }
   // Quantization: half a unit per rank, the unit from the largest exponent over all ranks, or the same for all.
   const double quantization = ranks * unit_of(shape, numbers, largest, ranks) / 2 / divisor;
+  // Added in float32: each of the additions rounds what cannot be larger than all magnitudes together.
+  const double additions = numbers == Numbers::in_order ? (ranks - 1) * 0x1p-24 * (1 + 0x1p-10) / divisor : 0;
   const double rounding = rounding_of(dtype);
   const double smallest = dtype == DType::float16 ? 0x1p-25 : 0x1p-149;  // half of the smallest subnormal, or more
 
@@ -173,7 +177,8 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
     for (std::size_t lane = 0; lane < lanes.error.size(); ++lane) {
       const double exact = sum[begin + lane] / divisor;
       const double error = std::fabs(static_cast<double>(values[begin + lane]) - exact);
-      const double bound = quantization + (std::fabs(exact) + quantization) * rounding + smallest;
+      const double before = quantization + additions * magnitude[begin + lane];
+      const double bound = before + (std::fabs(exact) + before) * rounding + smallest;
       const double ratio = error / bound;
       // Beyond a short block's end both are 0. A NaN fails the comparison and so counts as wrong.
       wrong += error <= bound ? 0u : 1u;

@@ -24,6 +24,7 @@ enum class Numbers : std::uint8_t {
   block_fixed_point,
   scaled,    // times 10^8
   rescaled,  // times 10^8, or what the largest value allows
+  in_order,  // as they are, added one after the other in float32
 };
 
 class Oracle {

@@ -23,7 +23,7 @@
 namespace netsum {
 
 struct Options {
-  std::string protocol = "switchml";  // or atp
+  std::string protocol = "switchml";  // or atp, netreduce
   // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. For ATP these are the job's
   // parameter servers.
   std::vector<std::string> aggregators;
@@ -32,13 +32,15 @@ struct Options {
   std::string job = "default";   // ranks with the same job name at the same aggregators meet
   std::uint32_t rank = 0;        // 0 ... world_size-1
   std::uint32_t world_size = 1;  // 1 ... 256
-  // SwitchML: 64, 128, or a multiple of 256 up to 15360. ATP: 1 to 10880, and no more than a slot of its switch holds. 0:
-  // the most that the path's MTU takes.
+  // SwitchML: 64, 128, or a multiple of 256 up to 15360. ATP: 1 to 10880, and no more than a slot of its switch holds.
+  // NetReduce: 64 to 1024, a power of two: RoCE's path MTU in elements of 4 bytes. 0: the most that the path's MTU takes.
   std::uint32_t packet_elements = 0;
-  // Window per lane, a power of two; 0: from the measured bandwidth-delay product, or for ATP 256 chunks, of which
-  // congestion control uses as many as the network takes.
+  // Window per lane, a power of two, in packets, and for NetReduce in messages; 0: from the measured bandwidth-delay
+  // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.
   std::uint32_t slots = 0;
   bool congestion_control = true;                         // ATP
+  std::uint32_t message_packets = 0;                      // NetReduce: of a message; 0: as many as make 64 KiB
+  std::optional<std::uint32_t> first_psn;                 // NetReduce, tests: of this rank's connections; empty: random
   std::uint32_t threads = 1;                              // I/O threads of this worker
   bool pin_threads = false;                               // thread i to the i-th allowed CPU
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join

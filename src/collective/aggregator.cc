@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "control/server.h"
 #include "runtime/switch_lane.h"
 #include "session/atp_job.h"
+#include "session/netreduce_job.h"
 #include "telemetry/metrics_server.h"
 #include "version.h"
 
@@ -75,6 +77,38 @@ Counters counters_of(const atp::SwitchJobCounters& c, std::uint32_t slots_in_use
           {"slots_in_use", slots_in_use}};
 }
 
+Counters counters_of(const netreduce::RingCounters& c) {
+  return {{"packets", c.packets},
+          {"bytes", c.bytes},
+          {"contributions", c.contributions},
+          {"sums", c.sums},
+          {"results", c.results},
+          {"early_results", c.early},
+          {"repeats_answered", c.repeats_answered},
+          {"repeats_held", c.repeats_held},
+          {"repeats_waiting", c.repeats_waiting},
+          {"dropped_icrc", c.dropped_icrc},
+          {"dropped_header", c.dropped_header},
+          {"dropped_unplaced", c.dropped_unplaced},
+          {"dropped_old", c.dropped_old},
+          {"dropped_early", c.dropped_early},
+          {"dropped_misplaced", c.dropped_misplaced},
+          {"dropped_mismatch", c.dropped_mismatch},
+          {"dropped_shape", c.dropped_shape}};
+}
+
+Counters counters_of(const netreduce::Tunnel& tunnel) {
+  const netreduce::TunnelCounters& t = tunnel.counters();
+  std::uint64_t malformed = 0;
+  for (const std::uint64_t count : t.malformed) malformed += count;
+  return {{"roce_passed", t.passed},
+          {"roce_taken", t.taken},
+          {"dropped_roce_malformed", malformed},
+          {"dropped_roce_unknown", t.unknown},
+          {"dropped_roce_source", t.dropped_source},
+          {"dropped_roce_known", tunnel.accelerator().counters().dropped_known}};
+}
+
 // A malformed packet counts once, whichever format it was meant to be.
 Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch* atp, const transport::Counters& t) {
   switchml::SwitchCounters s = switchml;
@@ -107,6 +141,8 @@ struct Aggregator::Impl {
   std::vector<std::unique_ptr<SwitchLane>> lanes;
   std::map<std::uint64_t, session::JobStatus> installed;  // ATP jobs, by epoch
   std::mutex installed_mutex;
+  std::set<std::uint64_t> rings;  // NetReduce jobs, by epoch
+  std::mutex rings_mutex;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
@@ -159,6 +195,12 @@ struct Aggregator::Impl {
   }
 
   void start_job(const session::StartJob& start) {
+    if (!start.admission.members.empty()) {
+      const std::lock_guard lock(rings_mutex);
+      rings.insert(start.admission.job_epoch);
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane]->add_ring(session::tunnel_ring(start, lane));
+      return;
+    }
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
       switchml::SwitchJobConfig config;
       config.epoch = start.admission.job_epoch;
@@ -171,6 +213,41 @@ struct Aggregator::Impl {
     }
   }
 
+  void stop_job(std::uint64_t epoch) {
+    const std::lock_guard lock(rings_mutex);
+    const bool ring = rings.erase(epoch) != 0;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (ring)
+        lanes[lane]->remove_ring(session::incarnation_of(epoch, lane));
+      else
+        lanes[lane]->remove_job(epoch);
+    }
+  }
+
+  [[nodiscard]] bool is_ring(std::uint64_t epoch) {
+    const std::lock_guard lock(rings_mutex);
+    return rings.contains(epoch);
+  }
+
+  // Of the lane whose stream is furthest behind.
+  control::JobView look(std::uint64_t epoch) {
+    control::JobView view;
+    if (!is_ring(epoch)) return view;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      lanes[lane]->inspect([&](const auto&, const auto*, netreduce::Tunnel& tunnel, const auto&) {
+        const std::uint64_t incarnation = session::incarnation_of(epoch, lane);
+        if (const auto mismatch = tunnel.accelerator().mismatch(incarnation)) {
+          view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
+                          " issued different calls as message " + std::to_string(mismatch->message) + " of ring " +
+                          std::to_string(lane);
+        }
+        const auto stall = tunnel.accelerator().stall(incarnation);
+        if (stall && view.missing.empty()) view.missing = stall->missing;
+      });
+    }
+    return view;
+  }
+
   void fill(telemetry::Report& report) {
     report.version = NETSUM_VERSION;
     const std::size_t own = report.jobs.size();
@@ -178,9 +255,15 @@ struct Aggregator::Impl {
       const std::lock_guard lock(installed_mutex);
       for (const auto& [epoch, status] : installed) report.jobs.push_back({status, {}, {}});
     }
+    std::size_t number = 0;
     for (const auto& lane : lanes) {
-      lane->inspect([&](const switchml::Switch& s, const atp::Switch* atp, const transport::Counters& t) {
-        add(report.counters, counters_of(s.counters(), atp, t));
+      const std::size_t lane_number = number++;
+      lane->inspect([&](const switchml::Switch& s, const atp::Switch* atp, const netreduce::Tunnel& tunnel,
+                        const transport::Counters& t) {
+        Counters of_lane = counters_of(s.counters(), atp, t);
+        const Counters more = counters_of(tunnel);
+        of_lane.insert(of_lane.end(), more.begin(), more.end());
+        add(report.counters, of_lane);
         for (std::size_t i = own; i < report.jobs.size(); ++i) {
           telemetry::JobReport& job = report.jobs[i];
           const auto* counters = atp == nullptr ? nullptr : atp->job_counters(job.job.job_epoch);
@@ -188,6 +271,12 @@ struct Aggregator::Impl {
                                                 : counters_of(*counters, atp->slots_in_use(job.job.job_epoch)));
         }
         for (telemetry::JobReport& job : std::span(report.jobs).first(own)) {
+          if (is_ring(job.job.job_epoch)) {
+            const std::uint64_t incarnation = session::incarnation_of(job.job.job_epoch, lane_number);
+            const auto* ring = tunnel.accelerator().ring_counters(incarnation);
+            add(job.counters, counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
+            continue;
+          }
           const switchml::JobCounters* counters = s.job_counters(job.job.job_epoch);
           if (counters == nullptr) {
             add(job.counters, counters_of(switchml::JobCounters{}, 0));
@@ -229,6 +318,7 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   server.tls_key = options.tls_key;
   server.registry.lanes = options.threads;
   server.registry.slots = options.slots;
+  server.registry.protocols = {session::switchml_rules(), session::netreduce_rules()};
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
@@ -240,8 +330,9 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
     if (impl->closing) impl->jobs_stopped = true;
-    for (const auto& lane : impl->lanes) lane->remove_job(stop.job_epoch);
+    impl->stop_job(stop.job_epoch);
   };
+  hooks.look = [impl](std::uint64_t epoch) { return impl->look(epoch); };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
   hooks.pool = [impl] { return std::pair(impl->options.pool_slots, impl->options.pool_elements); };
   hooks.install = [impl](const session::Installation& installation) { impl->install(installation); };

@@ -19,11 +19,20 @@ using runtime::WorkerEngine;
 using stream::Collective;
 using stream::Operation;
 
+namespace {
+
+// For others that still need something of this rank when it leaves in good order.
+constexpr std::chrono::seconds parting_patience{1};
+
+}  // namespace
+
 struct Communicator::Impl {
   explicit Impl(Options o) : options(std::move(o)) {}
 
   ~Impl() {
     if (!monitor) return;
+    // The others may still need what this rank sent (NetReduce: only it can send that again).
+    if (engine && !engine->failure() && !engine->most_urgent()) engine->drain(runtime::now() + parting_patience);
     monitor->stop();
     engine.reset();
     monitor->leave();

@@ -6,12 +6,14 @@
 #include <bit>
 #include <future>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "collective/data_sockets.h"
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
 #include "session/atp_job.h"
+#include "session/netreduce_job.h"
 #include "session/supervisor.h"
 #include "transport/addresses.h"
 #include "transport/lossy.h"
@@ -37,6 +39,9 @@ constexpr milliseconds reach_again{1000};
 constexpr std::uint32_t atp_window = 256;
 constexpr std::uint32_t longest_default_packet = 2048;
 
+// NetReduce: messages of this length where nobody says.
+constexpr std::uint32_t message_bytes = 65536;
+
 struct Lane {
   Endpoint aggregator;
   std::unique_ptr<transport::Udp> socket;
@@ -52,15 +57,28 @@ struct Site {
   return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - now()));
 }
 
+[[nodiscard]] bool is_atp(const Options& options) {
+  return options.protocol == "atp";
+}
+
+[[nodiscard]] bool is_netreduce(const Options& options) {
+  return options.protocol == "netreduce";
+}
+
+[[nodiscard]] session::ProtocolRules rules_of(const Options& options) {
+  if (is_atp(options)) return session::atp_rules();
+  return is_netreduce(options) ? session::netreduce_rules() : session::switchml_rules();
+}
+
 void check(const Options& options) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   if (options.aggregators.empty()) throw bad("no aggregator is named");
-  if (options.protocol != "switchml" && options.protocol != "atp") {
-    throw bad("the protocol is switchml or atp, not '" + options.protocol + "'");
+  if (options.protocol != "switchml" && options.protocol != "atp" && options.protocol != "netreduce") {
+    throw bad("the protocol is switchml, atp or netreduce, not '" + options.protocol + "'");
   }
   const bool atp = options.protocol == "atp";
-  if (!atp && !options.switch_address.empty()) throw bad("switchml has no switches beside its aggregators");
-  const session::ProtocolRules rules = atp ? session::atp_rules() : session::switchml_rules();
+  if (!atp && !options.switch_address.empty()) throw bad(options.protocol + " has no switches beside its aggregators");
+  const session::ProtocolRules rules = rules_of(options);
   if (options.world_size == 0 || options.world_size > rules.max_world_size) {
     throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " +
               std::to_string(rules.max_world_size));
@@ -75,10 +93,10 @@ void check(const Options& options) {
     throw bad(std::to_string(options.slots) + " slots are not a power of two");
   }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
-}
-
-[[nodiscard]] bool is_atp(const Options& options) {
-  return options.protocol == "atp";
+  if (options.message_packets > wire::netreduce::max_message_packets) {
+    throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
+  }
+  if (options.first_psn.value_or(0) > wire::roce::psn_mask) throw bad("packet sequence numbers have 24 bits");
 }
 
 [[nodiscard]] std::size_t longest_datagram(std::uint32_t packet_elements) {
@@ -233,10 +251,27 @@ struct Attempt {
   std::stop_token stop;
 };
 
+// A rank's queue pairs at a lane. Numbers from the socket's port, which no other rank at the same address has.
+[[nodiscard]] netreduce::Member member_at(const Options& options, const Endpoint& local) {
+  std::random_device random;
+  netreduce::Member member;
+  member.address = local.address;
+  member.send_qp = 0x20000U | std::uint32_t{local.port} << 1;
+  member.receive_qp = member.send_qp | 1;
+  member.send_psn = options.first_psn.value_or(random() & wire::roce::psn_mask);
+  member.memory_address = std::uint64_t{random()} << 16;
+  member.memory_key = random();
+  return member;
+}
+
+[[nodiscard]] std::uint32_t message_packets_of(const Options& options, std::uint32_t packet_elements) {
+  return options.message_packets != 0 ? options.message_packets : message_bytes / (packet_elements * 4);
+}
+
 session::Admission join_at(const Options& options, const Site& site, const FirstHop& hop, std::uint32_t packet_elements,
                            const Attempt& attempt) {
   session::JoinRequest request;
-  request.protocol_version = is_atp(options) ? wire::atp::version : wire::switchml_version;
+  request.protocol_version = rules_of(options).version;
   request.protocol = options.protocol;
   request.switch_address = options.switch_address;
   request.pool_slots = hop.pool_slots;
@@ -247,6 +282,10 @@ session::Admission join_at(const Options& options, const Site& site, const First
   request.slots_fixed = options.slots == 0 && is_atp(options) ? atp_window : options.slots;
   request.slots_measured = site.slots_measured;
   for (const Lane& lane : site.lanes) request.endpoints.push_back(lane.socket->local());
+  if (is_netreduce(options)) {
+    request.message_packets = message_packets_of(options, packet_elements);
+    for (const Endpoint& local : request.endpoints) request.members.push_back(member_at(options, local));
+  }
   request.recovers = options.recovery.count() > 0;
   if (request.recovers) request.aggregators = options.aggregators;
   if (options.first_operation) request.progress = {*options.first_operation, *options.first_operation, {}};
@@ -447,7 +486,86 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
   return joined;
 }
 
+// The largest path MTU of RoCE whose packets fit, as elements.
+[[nodiscard]] std::uint32_t roce_elements_for(std::uint32_t mtu, bool ipv6) {
+  const std::size_t headers = (ipv6 ? 2 * wire::roce::ipv6_bytes : 2 * wire::roce::ipv4_bytes) + 2 * wire::roce::udp_bytes +
+                              wire::roce::bth_bytes + wire::roce::reth_bytes + wire::roce::immediate_bytes +
+                              wire::roce::icrc_bytes;
+  std::uint32_t best = 64;
+  while (best < wire::roce::max_mtu / 4 && headers + 2 * best * 4 <= mtu) best *= 2;
+  return best;
+}
+
+std::string describe_netreduce(const Options& options, std::size_t lanes, std::uint32_t packet_elements,
+                               std::uint32_t message_packets, std::uint32_t window) {
+  std::string text = "netreduce through " + std::to_string(options.aggregators.size()) +
+                     (options.aggregators.size() == 1 ? " accelerator (" : " accelerators (");
+  for (std::size_t i = 0; i < options.aggregators.size(); ++i) text += (i == 0 ? "" : ", ") + options.aggregators[i];
+  return text + "), " + std::to_string(lanes) + (lanes == 1 ? " ring" : " rings") + " of RoCEv2 connections, path MTU " +
+         std::to_string(packet_elements * 4) + ", window of " + std::to_string(window) + " messages of " +
+         std::to_string(message_packets) +
+         " packets; each worker sends and receives |U|, and the accelerator's ports carry all of it at once";
+}
+
+Joined join_netreduce(const Options& options, const Attempt& attempt) {
+  std::vector<Site> sites;
+  for (const std::string& address : options.aggregators) sites.push_back(reach(options, address, attempt.deadline));
+
+  Joined joined;
+  joined.packet_elements = options.packet_elements;
+  if (joined.packet_elements == 0) {
+    joined.packet_elements = wire::roce::max_mtu / 4;
+    for (const Site& site : sites) {
+      const Lane& lane = site.lanes.front();
+      joined.packet_elements =
+          std::min(joined.packet_elements, roce_elements_for(lane.socket->mtu(), !transport::is_ipv4(lane.aggregator)));
+    }
+  }
+  const std::uint32_t message_packets = message_packets_of(options, joined.packet_elements);
+  for (Site& site : sites) {
+    if (options.log && !site.lanes.front().socket->buffer_warning().empty()) {
+      options.log("warning: " + site.lanes.front().socket->buffer_warning());
+    }
+    if (options.slots != 0) continue;
+    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when all of its message is there.
+    const std::uint32_t packets =
+        measure(site.lanes.front(), site.membership.address, joined.packet_elements, attempt.deadline);
+    site.slots_measured = std::bit_ceil((packets + message_packets - 1) / message_packets + 1);
+  }
+
+  const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, attempt);
+  joined.resumption = admissions.front().resumption;
+  std::uint32_t lanes = 0;
+  for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
+  std::uint32_t lane_number = 0;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const session::Admission& admission = admissions[i];
+    Site& site = sites[i];
+    site.membership.job_epoch = admission.job_epoch;
+    site.membership.rank_epoch = admission.rank_epoch;
+    if (admission.members.size() != options.world_size) {
+      throw Error(ErrorCode::internal, "aggregator " + site.membership.address + " does not name the ring's queue pairs");
+    }
+    for (std::size_t l = 0; l < site.lanes.size(); ++l) {
+      netreduce::RoceHostConfig config = session::host_config(admission, options.rank, l);
+      config.worker.lane = lane_number;
+      config.worker.lanes = lanes;
+      config.accelerator = site.lanes[l].aggregator;
+      joined.lanes.push_back(
+          {with_loss(options, std::move(site.lanes[l].socket), lane_number), runtime::make_worker_lane(config)});
+      joined.aggregator_of_lane.push_back(i);
+      joined.slots += admission.slots * admission.message_packets;
+      ++lane_number;
+    }
+    joined.memberships.push_back(std::move(site.membership));
+  }
+  joined.placement =
+      describe_netreduce(options, joined.lanes.size(), joined.packet_elements, message_packets, admissions.front().slots);
+  return joined;
+}
+
 Joined attempt_to_join(const Options& options, const Attempt& attempt) {
+  if (is_netreduce(options)) return join_netreduce(options, attempt);
   return is_atp(options) ? join_atp(options, attempt) : join_switchml(options, attempt);
 }
 

@@ -199,6 +199,9 @@ std::optional<Error> Monitor::explain(std::uint32_t lane, const runtime::LaneFai
     supervisor_->on_job_dropped(aggregator_of_lane_[lane]);
     return std::nullopt;
   }
+  if (failure.kind == runtime::LaneFailure::Kind::unsealed) {
+    return supervisor_->unsealed(aggregator_of_lane_[lane], failure.operation, failure.what);
+  }
   const auto pending = engine_->find(failure.operation);
   return supervisor_->mismatch(failure.operation, failure.first_rank, failure.second_rank,
                                pending ? stream::to_string(pending->operation) : "");

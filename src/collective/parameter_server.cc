@@ -219,7 +219,7 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   server.token = options.token;
   server.tls_cert = options.tls_cert;
   server.tls_key = options.tls_key;
-  server.registry.rules = session::atp_rules();
+  server.registry.protocols = {session::atp_rules()};
   server.registry.switch_parents = options.switch_parents;
   server.registry.parts = options.parts;
   server.registry.indexing = static_cast<std::uint32_t>(impl_->settings.indexing);

@@ -121,18 +121,31 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
   if (request.progress.next != stream::Progress::anywhere) to_proto(request.progress, *message.mutable_progress());
   for (const std::string& address : request.aggregators) message.add_aggregators(address);
   message.set_former_epoch(request.former_epoch);
+  message.set_message_packets(request.message_packets);
+  for (const netreduce::Member& member : request.members) to_proto(member, *message.add_members());
   message.set_wait_ms(static_cast<std::uint32_t>(deadline.count()));
   proto::JoinReply reply;
   const grpc::Status status = impl_->stub->Join(&context, message, &reply);
   if (stop.stop_requested()) throw Error(ErrorCode::closed, "joining job '" + request.job + "' was given up");
   impl_->check(status);
-  return {reply.job_epoch(),
-          reply.rank_epoch(),
-          {reply.rank_epochs().begin(), reply.rank_epochs().end()},
-          reply.packet_elements(),
-          reply.slots(),
-          from_proto(reply.placement()),
-          from_proto(reply.resumption())};
+  session::Admission admission{reply.job_epoch(),
+                               reply.rank_epoch(),
+                               {reply.rank_epochs().begin(), reply.rank_epochs().end()},
+                               reply.packet_elements(),
+                               reply.slots(),
+                               from_proto(reply.placement()),
+                               from_proto(reply.resumption()),
+                               reply.message_packets(),
+                               {}};
+  for (const auto& rank : reply.members()) {
+    auto& lanes = admission.members.emplace_back();
+    for (const auto& lane : rank.lanes()) {
+      const auto member = from_proto(lane);
+      if (!member) throw Error(ErrorCode::internal, "aggregator " + impl_->options.address + " sent a malformed queue pair");
+      lanes.push_back(*member);
+    }
+  }
+  return admission;
 }
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
@@ -150,9 +163,9 @@ session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t
   if (reply.state() == proto::HeartbeatReply::FAILED) out.state = session::HeartbeatReply::State::failed;
   out.reason = reply.reason();
   if (reply.has_lost()) out.lost = reply.lost();
-  for (const std::uint32_t left : reply.left()) {
-    if (left < max_world_size) out.left.insert(left);
-  }
+  out.mismatch = reply.mismatch();
+  out.left = from_proto(reply.left());
+  out.missing = from_proto(reply.missing());
   return out;
 }
 

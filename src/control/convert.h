@@ -28,6 +28,39 @@ inline std::optional<Endpoint> from_proto(const proto::Endpoint& in) {
   return endpoint;
 }
 
+inline void to_proto(const netreduce::Member& member, proto::Member& out) {
+  out.set_address(member.address.data(), member.address.size());
+  out.set_send_qp(member.send_qp);
+  out.set_send_psn(member.send_psn);
+  out.set_receive_qp(member.receive_qp);
+  out.set_memory_address(member.memory_address);
+  out.set_memory_key(member.memory_key);
+}
+
+// Nothing if the message is no member.
+inline std::optional<netreduce::Member> from_proto(const proto::Member& in) {
+  netreduce::Member member{{}, in.send_qp(), in.send_psn(), in.receive_qp(), in.memory_address(), in.memory_key()};
+  constexpr std::uint32_t bits24 = 0xffffff;
+  if (in.address().size() != member.address.size() || member.send_qp > bits24 || member.send_psn > bits24 ||
+      member.receive_qp > bits24) {
+    return std::nullopt;
+  }
+  std::copy(in.address().begin(), in.address().end(), member.address.begin());
+  return member;
+}
+
+inline void to_proto(const RankSet& ranks, google::protobuf::RepeatedField<std::uint32_t>& out) {
+  ranks.for_each([&](std::uint32_t rank) { out.Add(rank); });
+}
+
+inline RankSet from_proto(const google::protobuf::RepeatedField<std::uint32_t>& in) {
+  RankSet ranks;
+  for (const std::uint32_t rank : in) {
+    if (rank < max_world_size) ranks.insert(rank);
+  }
+  return ranks;
+}
+
 inline void to_proto(const stream::Progress& progress, proto::Progress& out) {
   out.set_next(progress.next);
   out.set_kept(progress.kept);
@@ -69,13 +102,20 @@ inline std::optional<session::JoinRequest> from_proto(const proto::JoinRequest& 
                                in.recovers(),
                                {},
                                {},
-                               in.former_epoch()};
+                               in.former_epoch(),
+                               in.message_packets(),
+                               {}};
   if (in.has_progress()) request.progress = from_proto(in.progress());
   request.aggregators.assign(in.aggregators().begin(), in.aggregators().end());
   for (const auto& endpoint : in.endpoints()) {
     const auto parsed = from_proto(endpoint);
     if (!parsed) return std::nullopt;
     request.endpoints.push_back(*parsed);
+  }
+  for (const auto& member : in.members()) {
+    const auto parsed = from_proto(member);
+    if (!parsed) return std::nullopt;
+    request.members.push_back(*parsed);
   }
   return request;
 }

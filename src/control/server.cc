@@ -127,6 +127,11 @@ struct Server::Impl final : proto::Aggregator::Service {
         reply->mutable_rank_epochs()->Add(admission.rank_epochs.begin(), admission.rank_epochs.end());
         reply->set_packet_elements(admission.packet_elements);
         reply->set_slots(admission.slots);
+        reply->set_message_packets(admission.message_packets);
+        for (const auto& rank : admission.members) {
+          proto::Members& lanes = *reply->add_members();
+          for (const auto& member : rank) to_proto(member, *lanes.add_lanes());
+        }
         return grpc::Status::OK;
       }
       if (now() >= deadline || context->IsCancelled()) {
@@ -147,6 +152,11 @@ struct Server::Impl final : proto::Aggregator::Service {
                          proto::HeartbeatReply* reply) override {
     if (grpc::Status status = authenticate(*context); !status.ok()) return status;
     const std::lock_guard lock(mutex);
+    const JobView view = hooks.look ? hooks.look(message->job_epoch()) : JobView{};
+    if (!view.mismatch.empty()) {
+      registry.fail_mismatch(message->job_epoch(), view.mismatch, now());
+      carry_out();
+    }
     const auto answer = registry.heartbeat(message->job_epoch(), message->rank(), message->rank_epoch(), now());
     using State = session::HeartbeatReply::State;
     reply->set_state(answer.state == State::running  ? proto::HeartbeatReply::RUNNING
@@ -154,9 +164,9 @@ struct Server::Impl final : proto::Aggregator::Service {
                                                      : proto::HeartbeatReply::UNKNOWN);
     reply->set_reason(answer.reason);
     if (answer.lost) reply->set_lost(*answer.lost);
-    for (std::uint32_t rank = 0; rank < max_world_size; ++rank) {
-      if (answer.left.contains(rank)) reply->add_left(rank);
-    }
+    reply->set_mismatch(answer.mismatch);
+    to_proto(answer.left, *reply->mutable_left());
+    to_proto(view.missing, *reply->mutable_missing());
     return grpc::Status::OK;
   }
 

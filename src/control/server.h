@@ -19,6 +19,12 @@ struct ServerOptions {
   session::RegistryConfig registry;  // `random` may be empty: the server then takes the system's
 };
 
+// What the data plane knows of a job and cannot tell its ranks itself (NetReduce: nothing of it is in a RoCEv2 packet).
+struct JobView {
+  std::string mismatch;  // ranks issued different calls: which
+  RankSet missing;       // what the oldest sum waits for
+};
+
 // What the runtime does for the control plane. Called from control threads, one at a time.
 struct ServerHooks {
   std::function<std::vector<Endpoint>()> lanes;             // the data sockets
@@ -26,6 +32,7 @@ struct ServerHooks {
   std::function<void(const session::StopJob&)> stop_job;    // returns once no lane does
   // Fills counters and stalled chunks of the whole and of each job in `report` (jobs' statuses are already there).
   std::function<void(telemetry::Report&)> fill_report;
+  std::function<JobView(std::uint64_t job_epoch)> look;  // may be empty
   std::function<void(const std::string&)> log;
 
   // A switch below parameter servers (ATP); all may be empty.

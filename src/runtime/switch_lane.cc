@@ -4,6 +4,7 @@
 
 #include "netsum/error.h"
 #include "wire/atp.h"
+#include "wire/roce.h"
 
 namespace netsum::runtime {
 
@@ -56,20 +57,48 @@ void SwitchLane::uninstall(std::uint64_t epoch) {
   });
 }
 
+void SwitchLane::add_ring(const netreduce::TunnelRing& ring) {
+  PacketMemory memory(netreduce::Accelerator::memory_bytes(ring.ring));
+  bool added = false;
+  loop_->call([&] {
+    auto& place = ring_memory_[ring.ring.incarnation] = std::move(memory);
+    added = tunnel_.add_ring(ring, place.bytes());
+  });
+  if (!added) throw Error(ErrorCode::internal, "a ring was made twice, or two ranks have the same queue pair");
+}
+
+void SwitchLane::remove_ring(std::uint64_t incarnation) {
+  loop_->call([&] {
+    tunnel_.remove_ring(incarnation);
+    ring_memory_.erase(incarnation);
+  });
+}
+
 void SwitchLane::inspect(const Look& look) {
-  loop_->call([&] { look(switch_, atp_ ? &*atp_ : nullptr, loop_->transport().counters()); });
+  loop_->call([&] { look(switch_, atp_ ? &*atp_ : nullptr, tunnel_, loop_->transport().counters()); });
 }
 
 // Runs of one format each: packets of one job come in trains.
 void SwitchLane::on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport) {
+  enum class Format : std::uint8_t { switchml, atp, netreduce };
+  const auto format_of = [&](const RxView& packet) {
+    if (wire::roce::is_roce(packet.bytes)) return Format::netreduce;
+    return atp_ && wire::atp::is_atp(packet.bytes) ? Format::atp : Format::switchml;
+  };
   while (!packets.empty()) {
-    const bool atp = atp_ && wire::atp::is_atp(packets.front().bytes);
+    const Format format = format_of(packets.front());
     std::size_t run = 1;
-    while (run < packets.size() && (atp_ && wire::atp::is_atp(packets[run].bytes)) == atp) ++run;
-    if (atp) {
-      atp_->on_packets(packets.first(run), transport.queued_bytes() > mark_bytes_, now, transport.sink());
-    } else {
-      switch_.on_packets(packets.first(run), now, transport.sink());
+    while (run < packets.size() && format_of(packets[run]) == format) ++run;
+    switch (format) {
+      case Format::switchml:
+        switch_.on_packets(packets.first(run), now, transport.sink());
+        break;
+      case Format::atp:
+        atp_->on_packets(packets.first(run), transport.queued_bytes() > mark_bytes_, now, transport.sink());
+        break;
+      case Format::netreduce:
+        tunnel_.on_packets(packets.first(run), now, transport.sink());
+        break;
     }
     packets = packets.subspan(run);
   }

@@ -14,6 +14,7 @@ namespace netsum::runtime {
 namespace {
 
 constexpr int batches_per_turn = 64;  // of one lane, before the others and the mailbox have their turn
+constexpr auto drain_poll = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -88,6 +89,14 @@ class WorkerEngine::IoThread {
       }
     });
     return oldest;
+  }
+
+  bool drained() {
+    bool all = true;
+    mailbox_.call([&] {
+      for (const Lane& lane : lanes_) all &= !lane.worker || lane.worker->drained();
+    });
+    return all;
   }
 
   void add_totals(Totals& totals) {
@@ -213,6 +222,16 @@ void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
   if (suspended_) return;
   operation->lanes_remaining = lanes_;
   for (const auto& thread : threads_) thread->submit(operation);
+}
+
+void WorkerEngine::drain(Time until) {
+  while (now() < until) {
+    {
+      const std::lock_guard lock(threads_mutex_);
+      if (std::all_of(threads_.begin(), threads_.end(), [](const auto& thread) { return thread->drained(); })) return;
+    }
+    std::this_thread::sleep_for(drain_poll);
+  }
 }
 
 void WorkerEngine::suspend() {

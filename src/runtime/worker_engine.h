@@ -75,6 +75,10 @@ class WorkerEngine {
   // touches a caller's memory any more. Not from an I/O thread.
   void fail(const Error& error);
 
+  // Waits until nobody needs this rank any more for the operations that have ended, or until then. No operation is under
+  // way.
+  void drain(Time until);
+
   // Of an engine with a log: ends the lanes, not the operations, which resume() sends anew over others. In between,
   // operations may be submitted, and wait. Neither from an I/O thread.
   void suspend();

@@ -27,8 +27,11 @@ class Lane final : public WorkerLane {
     const auto& failure = worker_.failure();
     if (!failure) return std::nullopt;
     const bool mismatch = failure->kind == std::remove_cvref_t<decltype(*failure)>::Kind::mismatch;
-    return LaneFailure{mismatch ? LaneFailure::Kind::mismatch : LaneFailure::Kind::unknown_job, failure->operation,
-                       failure->first_rank, failure->second_rank};
+    return LaneFailure{mismatch ? LaneFailure::Kind::mismatch : LaneFailure::Kind::unknown_job,
+                       failure->operation,
+                       failure->first_rank,
+                       failure->second_rank,
+                       {}};
   }
 
   [[nodiscard]] std::optional<ChunkStall> oldest_stall() const override {
@@ -48,6 +51,41 @@ class Lane final : public WorkerLane {
   Worker worker_;
 };
 
+class RoceLane final : public WorkerLane {
+ public:
+  explicit RoceLane(const netreduce::RoceHostConfig& config) : config_(config), host_(config) {}
+
+  bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
+    return host_.submit(operation, now, sink);
+  }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override { host_.on_packets(packets, now, sink); }
+  void on_timer(Time now, Sink& sink) override { host_.on_timer(now, sink); }
+  [[nodiscard]] Time next_timeout() const override { return host_.next_timeout(); }
+  [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return host_.take_completed(); }
+  [[nodiscard]] bool drained() const override { return host_.drained(); }
+
+  [[nodiscard]] std::optional<LaneFailure> failure() const override {
+    const std::string what = host_.failure();
+    if (what.empty()) return std::nullopt;
+    const auto stall = host_.worker().oldest_stall();
+    return LaneFailure{LaneFailure::Kind::unsealed, stall ? stall->operation : 0, 0, 0, what};
+  }
+
+  [[nodiscard]] std::optional<ChunkStall> oldest_stall() const override {
+    const auto stall = host_.worker().oldest_stall();
+    if (!stall) return std::nullopt;
+    return ChunkStall{stall->operation, stall->chunk, {}, {}};
+  }
+
+  [[nodiscard]] LaneTotals totals() const override {
+    return {host_.sending().retransmissions, config_.worker.window * config_.worker.message_packets};
+  }
+
+ private:
+  netreduce::RoceHostConfig config_;
+  netreduce::RoceHost host_;
+};
+
 }  // namespace
 
 std::unique_ptr<WorkerLane> make_worker_lane(const switchml::WorkerConfig& config) {
@@ -56,6 +94,10 @@ std::unique_ptr<WorkerLane> make_worker_lane(const switchml::WorkerConfig& confi
 
 std::unique_ptr<WorkerLane> make_worker_lane(const atp::WorkerConfig& config) {
   return std::make_unique<Lane<atp::Worker, atp::WorkerConfig>>(config);
+}
+
+std::unique_ptr<WorkerLane> make_worker_lane(const netreduce::RoceHostConfig& config) {
+  return std::make_unique<RoceLane>(config);
 }
 
 }  // namespace netsum::runtime

@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/bitmap.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/atp/worker.h"
+#include "protocol/netreduce/roce_host.h"
 #include "protocol/switchml/worker.h"
 #include "stream/operation.h"
 
@@ -19,9 +21,10 @@ namespace netsum::runtime {
 
 // Why a lane cannot go on.
 struct LaneFailure {
-  enum class Kind : std::uint8_t { mismatch, unknown_job } kind;
+  enum class Kind : std::uint8_t { mismatch, unknown_job, unsealed } kind;
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
+  std::string what;                               // unsealed: in words
 };
 
 struct ChunkStall {
@@ -47,9 +50,12 @@ class WorkerLane {
   [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
   [[nodiscard]] virtual std::optional<ChunkStall> oldest_stall() const = 0;
   [[nodiscard]] virtual LaneTotals totals() const = 0;
+  // Whether nobody needs this rank any more for the operations that have ended.
+  [[nodiscard]] virtual bool drained() const { return true; }
 };
 
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const switchml::WorkerConfig& config);
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const atp::WorkerConfig& config);
+[[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const netreduce::RoceHostConfig& config);
 
 }  // namespace netsum::runtime

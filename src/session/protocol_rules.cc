@@ -1,8 +1,15 @@
 #include "session/protocol_rules.h"
 
+#include <algorithm>
+
+#include "session/registry.h"
 #include "wire/switchml.h"
 
 namespace netsum::session {
+
+std::uint32_t units_of_packet(const JoinRequest& request) {
+  return std::max(1U, (request.packet_elements + wire::block_elements - 1) / wire::block_elements);
+}
 
 ProtocolRules switchml_rules() {
   ProtocolRules rules;
@@ -18,6 +25,8 @@ ProtocolRules switchml_rules() {
            std::to_string(wire::max_packet_elements);
   };
   rules.check_placement = [](const Placement&) { return std::string(); };
+  rules.check_request = [](const JoinRequest&) { return std::string(); };
+  rules.units = units_of_packet;
   return rules;
 }
 

@@ -44,6 +44,8 @@ struct Installation {
   std::vector<Lane> lanes;
 };
 
+struct JoinRequest;
+
 struct ProtocolRules {
   std::string name;  // as in JoinRequest
   std::uint32_t version = 0;
@@ -52,7 +54,12 @@ struct ProtocolRules {
   // Each empty, or why a job cannot have this.
   std::function<std::string(std::uint32_t packet_elements)> check_packet;
   std::function<std::string(const Placement& placement)> check_placement;
+  std::function<std::string(const JoinRequest& request)> check_request;  // whatever else it says
+  // What one of a job's slots takes of an aggregator's, which have 256 elements.
+  std::function<std::uint32_t(const JoinRequest& request)> units;
 };
+// Of protocols whose slots hold a packet each.
+[[nodiscard]] std::uint32_t units_of_packet(const JoinRequest& request);
 
 [[nodiscard]] ProtocolRules switchml_rules();
 

@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "session/words.h"
-#include "wire/switchml.h"
 
 namespace netsum::session {
 namespace {
@@ -50,6 +49,7 @@ struct Job {
   Time since{};
   std::string failure;
   std::optional<std::uint32_t> lost;
+  bool mismatch = false;
   std::map<std::uint32_t, Rank> successors;  // of a job that recovers: new processes for ranks that are not known to be dead
 };
 
@@ -84,23 +84,31 @@ struct Registry::Impl {
     return epoch;
   }
 
-  [[nodiscard]] static std::uint32_t units(std::uint32_t packet_elements) {
-    return std::max(1U, (packet_elements + wire::block_elements - 1) / wire::block_elements);
+  [[nodiscard]] const ProtocolRules* rules_of(const std::string& protocol) const {
+    const auto found = std::find_if(config.protocols.begin(), config.protocols.end(),
+                                    [&](const ProtocolRules& rules) { return rules.name == protocol; });
+    return found == config.protocols.end() ? nullptr : &*found;
+  }
+  [[nodiscard]] std::string protocols_served() const {
+    std::vector<std::string> served;
+    for (const ProtocolRules& rules : config.protocols) served.push_back(rules.name);
+    return list(served);
   }
 
   // Empty, or why the request cannot be served, whatever the rest of its job says.
   [[nodiscard]] JoinOutcome check(const JoinRequest& request) const {
     const auto refuse = [](Refusal refusal, std::string reason) { return JoinOutcome{refusal, std::move(reason), {}}; };
     if (closing) return refuse(Refusal::shutting_down, "the aggregator is shutting down");
-    if (request.protocol != config.rules.name) {
+    const ProtocolRules* const rules = rules_of(request.protocol);
+    if (rules == nullptr) {
       const bool shown = request.protocol.size() <= longest_name && printable(request.protocol);
       return refuse(Refusal::protocol, "this aggregator does not serve " +
                                            (shown ? "protocol '" + request.protocol + "'" : "that protocol") + ", only " +
-                                           config.rules.name);
+                                           protocols_served());
     }
-    if (request.protocol_version != config.rules.version) {
+    if (request.protocol_version != rules->version) {
       return refuse(Refusal::protocol_version, "the worker speaks wire version " + std::to_string(request.protocol_version) +
-                                                   ", this aggregator " + std::to_string(config.rules.version) +
+                                                   ", this aggregator " + std::to_string(rules->version) +
                                                    ": install the same netsum on both");
     }
     if (request.job.empty()) return refuse(Refusal::bad_parameters, "the job has no name");
@@ -108,19 +116,19 @@ struct Registry::Impl {
       return refuse(Refusal::bad_parameters, "a job's name has at most " + std::to_string(longest_name) +
                                                  " bytes, and no line breaks or other control characters");
     }
-    if (request.world_size == 0 || request.world_size > config.rules.max_world_size) {
+    if (request.world_size == 0 || request.world_size > rules->max_world_size) {
       return refuse(Refusal::bad_parameters, "world size " + std::to_string(request.world_size) + " is not between 1 and " +
-                                                 std::to_string(config.rules.max_world_size));
+                                                 std::to_string(rules->max_world_size));
     }
     if (request.rank >= request.world_size) {
       return refuse(Refusal::bad_parameters, "rank " + std::to_string(request.rank) + " is not below the world size " +
                                                  std::to_string(request.world_size));
     }
-    if (std::string error = config.rules.check_packet(request.packet_elements); !error.empty()) {
+    if (std::string error = rules->check_packet(request.packet_elements); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
-    if (!config.rules.switches && !request.switch_address.empty()) {
-      return refuse(Refusal::bad_parameters, config.rules.name + " has no switches of its own");
+    if (!rules->switches && !request.switch_address.empty()) {
+      return refuse(Refusal::bad_parameters, rules->name + " has no switches of its own");
     }
     if (request.switch_address.size() > longest_name || !printable(request.switch_address)) {
       return refuse(Refusal::bad_parameters, "the address of the rank's switch is none");
@@ -143,6 +151,9 @@ struct Registry::Impl {
                                                  " data endpoints for this aggregator's " + std::to_string(config.lanes) +
                                                  " lanes");
     }
+    if (std::string error = rules->check_request(request); !error.empty()) {
+      return refuse(Refusal::bad_parameters, std::move(error));
+    }
     return {};
   }
 
@@ -158,6 +169,16 @@ struct Registry::Impl {
     if (first.world_size != request.world_size) return differ("world size", first.world_size, request.world_size);
     if (first.packet_elements != request.packet_elements) {
       return differ("elements per packet", first.packet_elements, request.packet_elements);
+    }
+    if (first.protocol != request.protocol) {
+      return JoinOutcome{Refusal::parameters_differ,
+                         "rank " + std::to_string(request.rank) + " joined job '" + request.job + "' for " +
+                             request.protocol + ", rank " + std::to_string(first.rank) + " for " + first.protocol +
+                             ": all ranks must give the same",
+                         {}};
+    }
+    if (first.message_packets != request.message_packets) {
+      return differ("packets per message", first.message_packets, request.message_packets);
     }
     if (first.slots_fixed != request.slots_fixed) return differ("slots", first.slots_fixed, request.slots_fixed);
     if (first.recovers != request.recovers) return differ("recovery", first.recovers, request.recovers);
@@ -229,10 +250,10 @@ struct Registry::Impl {
     if (const std::string error = stream::agree(progress, resumption); !error.empty()) {
       return refuse_all(name, Refusal::results_forgotten, "job '" + name + "': " + error);
     }
-    if (const std::string error = config.rules.check_placement(placement); !error.empty()) {
+    if (const std::string error = rules_of(first.protocol)->check_placement(placement); !error.empty()) {
       return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
     }
-    const std::uint32_t unit = units(first.packet_elements) * config.lanes;
+    const std::uint32_t unit = rules_of(first.protocol)->units(first) * config.lanes;
     while (first.slots_fixed == 0 && slots > least_slots && slots * unit > slots_free) slots /= 2;
     if (slots * unit > slots_free) {
       refuse_all(name, Refusal::no_slots,
@@ -251,8 +272,11 @@ struct Registry::Impl {
 
     StartJob start;
     start.job = name;
-    start.admission = {job.epoch, 0, {}, job.packet_elements, slots, std::move(placement), std::move(resumption)};
+    start.admission = {
+        job.epoch, 0, {}, job.packet_elements, slots, std::move(placement), std::move(resumption), first.message_packets,
+        {}};
     for (auto& [rank, member] : job.ranks) {
+      if (!member.request.members.empty()) start.admission.members.push_back(member.request.members);
       member.epoch = new_epoch(rank_epochs);
       member.heard = now;
       start.admission.rank_epochs.push_back(member.epoch);
@@ -457,6 +481,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
     reply.state = HeartbeatReply::State::failed;
     reply.reason = found->second.failure;
     reply.lost = found->second.lost;
+    reply.mismatch = found->second.mismatch;
     return reply;
   }
   Job* job = impl_->running(job_epoch);
@@ -467,6 +492,14 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   reply.state = HeartbeatReply::State::running;
   reply.left = job->left;
   return reply;
+}
+
+void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now) {
+  Job* const job = impl_->running(job_epoch);
+  if (job == nullptr) return;
+  job->mismatch = true;
+  const std::string name = impl_->names.at(job_epoch);
+  impl_->end(name, "job '" + name + "': " + reason, std::nullopt, now);
 }
 
 void Registry::on_timer(Time now) {

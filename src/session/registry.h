@@ -13,6 +13,7 @@
 #include "base/bitmap.h"
 #include "base/endpoint.h"
 #include "base/time.h"
+#include "protocol/netreduce/member.h"
 #include "session/protocol_rules.h"
 #include "stream/operation_log.h"
 
@@ -34,7 +35,7 @@ enum class Refusal : std::uint8_t {
 
 struct JoinRequest {
   std::uint32_t protocol_version = 0;
-  std::string protocol;  // "switchml", "atp"
+  std::string protocol;  // "switchml", "atp", "netreduce"
   std::string job;
   std::uint32_t rank = 0, world_size = 0;
   std::uint32_t packet_elements = 0;
@@ -49,6 +50,10 @@ struct JoinRequest {
   stream::Progress progress;
   std::vector<std::string> aggregators;  // where this rank joins: all must do so at the same
   std::uint32_t former_epoch = 0;        // of this rank, in a life of the job that it has given up; 0: none
+
+  // NetReduce: rings of queue pairs.
+  std::uint32_t message_packets = 0;
+  std::vector<netreduce::Member> members;  // this rank's, one a lane
 };
 
 struct Admission {
@@ -59,6 +64,8 @@ struct Admission {
   std::uint32_t slots = 0;  // per lane
   Placement placement;      // where the protocol has switches of its own
   stream::Resumption resumption;
+  std::uint32_t message_packets = 0;                    // NetReduce
+  std::vector<std::vector<netreduce::Member>> members;  // likewise: [rank][lane]
 };
 
 // What a join came to: an admission (once all ranks are there), a refusal in words, or nothing yet.
@@ -69,8 +76,8 @@ struct JoinOutcome {
 };
 
 struct RegistryConfig {
-  ProtocolRules rules = switchml_rules();
-  std::uint32_t indexing = 0, scaling = 0;            // for Placement
+  std::vector<ProtocolRules> protocols{switchml_rules()};  // that are served here
+  std::uint32_t indexing = 0, scaling = 0;                 // for Placement
   std::uint32_t parts = 0;                            // jobs that share the pools by parts of their own; 0: slot by slot
   std::map<std::string, std::string> switch_parents;  // the next switch, for those that are not next to this aggregator
   std::uint32_t lanes = 1;
@@ -96,7 +103,9 @@ struct HeartbeatReply {
   enum class State : std::uint8_t { running, failed, unknown } state = State::unknown;
   std::string reason;                 // failed: names the rank
   std::optional<std::uint32_t> lost;  // the dead rank
+  bool mismatch = false;              // failed: ranks issued different calls; the reason names them
   RankSet left;                       // ranks that have left in good order
+  RankSet missing;                    // ranks that the oldest sum waits for, where the data plane cannot say it itself
 };
 
 struct JobStatus {
@@ -127,6 +136,8 @@ class Registry {
 
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
+  // The data plane found that ranks of the job issued different calls.
+  void fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now);
   void on_timer(Time now);  // ranks that fell silent, jobs that never became complete, failed jobs to forget
   [[nodiscard]] Time next_timeout() const;
   void shut_down(Time now);  // every job fails with a reason that says so

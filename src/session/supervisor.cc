@@ -7,7 +7,8 @@
 
 namespace netsum::session {
 
-Supervisor::Supervisor(Config config, Time now) : config_(std::move(config)), sites_(config_.aggregators.size(), {now}) {}
+Supervisor::Supervisor(Config config, Time now)
+    : config_(std::move(config)), sites_(config_.aggregators.size(), {now, false, {}}) {}
 
 std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatReply& reply, Time now) {
   Site& site = sites_[index];
@@ -19,13 +20,17 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
                                                         ": it was restarted; start the job again (this is rank " +
                                                         std::to_string(config_.rank) + ")");
     case HeartbeatReply::State::failed:
-      return Error(reply.lost ? ErrorCode::worker_lost : ErrorCode::aggregator_lost, reply.reason + " (said by " + at + ")");
+      return Error(reply.lost       ? ErrorCode::worker_lost
+                   : reply.mismatch ? ErrorCode::mismatch
+                                    : ErrorCode::aggregator_lost,
+                   reply.reason + " (said by " + at + ")");
     case HeartbeatReply::State::running:
       break;
   }
   if (site.dropped) return Error(ErrorCode::aggregator_restarted, at + " no longer serves " + job());
   if (!reply.left.minus(left_).empty()) left_since_ = now;
   left_ = reply.left.united(left_);
+  site.missing = reply.missing;
   return std::nullopt;
 }
 
@@ -43,7 +48,15 @@ Duration Supervisor::interval() const {
   return dropped ? beat_retry_interval : beat_interval;
 }
 
-std::optional<Error> Supervisor::check_left(const std::optional<Stall>& stall) const {
+std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {
+  if (!stall || !stall->missing.empty()) return stall;
+  stall->missing = sites_[stall->site].missing;
+  stall->told = sites_[stall->site].heard;
+  return stall;
+}
+
+std::optional<Error> Supervisor::check_left(const std::optional<Stall>& lane_stall) const {
+  const std::optional<Stall> stall = completed(lane_stall);
   // What the switch said before they left may be out of date: they may have contributed, and left after the result.
   if (left_.empty() || !stall || stall->told < left_since_ + beat_interval) return std::nullopt;
   const RankSet gone = stall->missing.minus(stall->missing.minus(left_));
@@ -61,7 +74,8 @@ Error Supervisor::mismatch(std::uint64_t operation, std::uint32_t first_rank, st
 }
 
 Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Duration patience,
-                          const std::optional<Stall>& stall) const {
+                          const std::optional<Stall>& lane_stall) const {
+  const std::optional<Stall> stall = completed(lane_stall);
   std::string text = job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + " (" +
                      own + ") did not end within its " + in_seconds(patience);
   if (stall) {
@@ -70,6 +84,12 @@ Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Durat
                                    : " waits for " + name_ranks(stall->missing);
   }
   return Error(ErrorCode::deadline, text);
+}
+
+Error Supervisor::unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const {
+  return Error(ErrorCode::aggregator_lost,
+               job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what +
+                   ": the network goes around aggregator " + config_.aggregators[site] + ", or that was restarted");
 }
 
 }  // namespace netsum::session

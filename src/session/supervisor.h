@@ -54,6 +54,8 @@ class Supervisor {
   // `own`: this rank's call in words, empty if it is not under way.
   [[nodiscard]] Error mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,
                                const std::string& own) const;
+  // A result that is no sum of all ranks (NetReduce): `what` says in which packet.
+  [[nodiscard]] Error unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const;
   [[nodiscard]] Error overdue(std::uint64_t operation, const std::string& own, Duration patience,
                               const std::optional<Stall>& stall) const;
 
@@ -61,7 +63,11 @@ class Supervisor {
   struct Site {
     Time heard{};
     bool dropped = false;
+    RankSet missing;  // as it last said
   };
+
+  // A lane that cannot know which ranks its sum waits for: the aggregator's heartbeats said so.
+  [[nodiscard]] std::optional<Stall> completed(std::optional<Stall> stall) const;
 
   [[nodiscard]] std::string job() const { return "job '" + config_.job + "'"; }
 

@@ -540,7 +540,7 @@ JoinRequest request_at(std::uint32_t rank, std::uint32_t world_size, const std::
 
 TEST(RegistryPlacement, SwitchesOfRanksAndThoseAboveThemAreInTheAdmission) {
   RegistryConfig c = config();
-  c.rules.switches = true;
+  c.protocols.front().switches = true;
   c.switch_parents = {{"rack1", "hall"}, {"rack2", "hall"}, {"unused", "hall"}};
   Registry registry(std::move(c));
   std::vector<std::uint64_t> tickets;
@@ -570,9 +570,9 @@ TEST(RegistryPlacement, AProtocolWithoutSwitchesOfItsOwnRefusesThem) {
 // As an operator may write it: the protocol refuses it, and placing ends.
 TEST(RegistryPlacement, ACircleOfSwitchesIsTheProtocolsToRefuse) {
   RegistryConfig c = config();
-  c.rules.switches = true;
+  c.protocols.front().switches = true;
   c.switch_parents = {{"a", "b"}, {"b", "a"}};
-  c.rules.check_placement = [](const Placement& placement) {
+  c.protocols.front().check_placement = [](const Placement& placement) {
     EXPECT_EQ((std::vector<std::uint32_t>{1, 0}), placement.parent_of_switch);
     return std::string("switch 0 has no way to the parameter server");
   };
@@ -593,7 +593,7 @@ TEST(RegistryPlacement, ACircleOfSwitchesIsTheProtocolsToRefuse) {
 
 TEST(RegistryPlacement, AnAddressOfASwitchIsOneLineOfReasonableLength) {
   RegistryConfig c = config();
-  c.rules.switches = true;
+  c.protocols.front().switches = true;
   Registry registry(std::move(c));
   for (const std::string& address : {std::string(256, 'a'), std::string("a\nb")}) {
     const auto outcome = registry.join_outcome(registry.join(request_at(0, 2, address), Time{1s}));
@@ -604,7 +604,7 @@ TEST(RegistryPlacement, AnAddressOfASwitchIsOneLineOfReasonableLength) {
 
 TEST(RegistryPlacement, ThePoolIsThatOfTheSmallestSwitchThatARankIsAt) {
   RegistryConfig c = config();
-  c.rules.switches = true;
+  c.protocols.front().switches = true;
   Registry registry(std::move(c));
   std::uint64_t last = 0;
   const std::pair<const char*, std::uint32_t> ranks[] = {{"a", 30}, {"b", 20}, {"", 0}, {"c", 40}};

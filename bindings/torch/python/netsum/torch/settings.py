@@ -6,7 +6,7 @@ from typing import List
 
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
-PROTOCOLS = ("switchml", "atp")
+PROTOCOLS = ("switchml", "atp", "netreduce")
 KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_JOB", "NETSUM_THREADS", "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS",
          "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
 

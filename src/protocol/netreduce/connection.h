@@ -1,0 +1,30 @@
+// A RoCEv2 connection in one direction, as packets on the wire name it: the key of NetReduce's connection lookup table
+// (§3.2). Equal queue pair numbers on different hosts are the normal case, so it has both addresses.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace netsum::netreduce {
+
+struct Connection {
+  std::array<std::uint8_t, 16> source{}, destination{};  // as Endpoint has them
+  std::uint32_t destination_qp = 0;
+  auto operator<=>(const Connection&) const = default;
+};
+
+struct ConnectionHash {
+  [[nodiscard]] std::size_t operator()(const Connection& connection) const {
+    std::uint64_t words[4];
+    std::memcpy(words, connection.source.data(), 16);
+    std::memcpy(words + 2, connection.destination.data(), 16);
+    std::uint64_t hash = connection.destination_qp;
+    for (const std::uint64_t word : words) hash = (hash ^ word) * 0x9e3779b97f4a7c15U ^ hash >> 29;
+    return static_cast<std::size_t>(hash * 0xbf58476d1ce4e5b9U);
+  }
+};
+
+}  // namespace netsum::netreduce

@@ -1,0 +1,68 @@
+#include "protocol/netreduce/tunnel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "wire/roce.h"
+
+namespace netsum::netreduce {
+
+bool Tunnel::add_ring(const TunnelRing& ring, std::span<std::byte> memory) {
+  std::unordered_map<Connection, Route, ConnectionHash> routes;
+  RingConfig config = ring.ring;
+  config.connections.clear();
+  const std::size_t members = ring.members.size();
+  for (std::size_t rank = 0; rank < members; ++rank) {
+    const std::size_t next = (rank + 1) % members;
+    const Endpoint &own = ring.endpoints[rank], &successors = ring.endpoints[next];
+    const Connection data = data_connection(ring.members[rank], ring.members[next]);
+    const Connection answers = answer_connection(ring.members[rank], ring.members[next]);
+    config.connections.push_back(data);
+    if (routes_.contains(data) || routes_.contains(answers)) return false;
+    if (!routes.emplace(data, Route{own, successors, config.incarnation}).second) return false;
+    if (!routes.emplace(answers, Route{successors, own, config.incarnation}).second) return false;
+  }
+  if (!accelerator_.add_ring(config, memory)) return false;
+  routes_.merge(routes);
+  last_ = nullptr;
+  return true;
+}
+
+void Tunnel::remove_ring(std::uint64_t incarnation) {
+  accelerator_.remove_ring(incarnation);
+  std::erase_if(routes_, [&](const auto& item) { return item.second.incarnation == incarnation; });
+  last_ = nullptr;
+}
+
+void Tunnel::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
+  for (const RxView& view : packets) {
+    wire::roce::Packet packet;
+    if (const auto error = wire::roce::parse(view.bytes, packet); error != wire::ParseError::none) {
+      ++counters_.malformed[static_cast<std::size_t>(error)];
+      continue;
+    }
+    const Connection connection{packet.ip.source, packet.ip.destination, packet.bth.destination_qp};
+    if (last_ == nullptr || last_connection_ != connection) {
+      const auto found = routes_.find(connection);
+      if (found == routes_.end()) {
+        ++counters_.unknown;
+        continue;
+      }
+      last_ = &found->second;
+      last_connection_ = connection;
+    }
+    if (view.source != last_->from) {
+      ++counters_.dropped_source;
+      continue;
+    }
+    if (accelerator_.on_packet(packet, view.bytes, 0, last_->to, now, sink) == Accelerator::Verdict::taken) {
+      ++counters_.taken;
+      continue;
+    }
+    ++counters_.passed;
+    const std::span<std::byte> out = sink.datagram(last_->to, view.bytes.size());
+    std::copy(view.bytes.begin(), view.bytes.end(), out.begin());
+  }
+}
+
+}  // namespace netsum::netreduce

@@ -1,0 +1,60 @@
+// The accelerator where hosts reach it through UDP datagrams that each hold a RoCEv2 packet from its IP header on. Only
+// connections that were registered are carried, each from its host's own address to its peer's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "base/time.h"
+#include "protocol/netreduce/accelerator.h"
+#include "protocol/netreduce/connection.h"
+#include "protocol/netreduce/member.h"
+#include "wire/parse_error.h"
+
+namespace netsum::netreduce {
+
+// Every datagram counts in one of those, or is the accelerator's.
+struct TunnelCounters {
+  std::uint64_t malformed[wire::parse_error_kinds] = {};
+  std::uint64_t unknown = 0;         // of no registered connection
+  std::uint64_t dropped_source = 0;  // not from where its connection's packets come from
+  std::uint64_t passed = 0;          // sent on as it was
+  std::uint64_t taken = 0;           // by the accelerator
+};
+
+// A ring's members and where their datagrams come from and go to, by rank.
+struct TunnelRing {
+  RingConfig ring;  // its connections are the members': not to be given
+  std::vector<Member> members;
+  std::vector<Endpoint> endpoints;
+};
+
+class Tunnel {
+ public:
+  // As Accelerator::add_ring, of which this is the front. False also where two members have the same queue pair.
+  [[nodiscard]] bool add_ring(const TunnelRing& ring, std::span<std::byte> memory);
+  void remove_ring(std::uint64_t incarnation);
+
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
+
+  [[nodiscard]] Accelerator& accelerator() { return accelerator_; }
+  [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
+  [[nodiscard]] const TunnelCounters& counters() const { return counters_; }
+
+ private:
+  struct Route {
+    Endpoint from, to;
+    std::uint64_t incarnation = 0;
+  };
+
+  std::unordered_map<Connection, Route, ConnectionHash> routes_;
+  const Route* last_ = nullptr;  // of the previous packet: packets of one connection come in trains
+  Connection last_connection_;
+  Accelerator accelerator_;
+  TunnelCounters counters_;
+};
+
+}  // namespace netsum::netreduce

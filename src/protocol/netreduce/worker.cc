@@ -1,0 +1,308 @@
+#include "protocol/netreduce/worker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "stream/tensor.h"
+
+namespace netsum::netreduce {
+namespace {
+
+using stream::Collective;
+using stream::Operation;
+using wire::netreduce::InaHeader;
+using wire::netreduce::seal_bytes;
+
+constexpr std::size_t header_bytes = 40;  // of netsum_layout(): what the values' places are computed from
+
+// What travels: an all-reduce's elements, a broadcast's bytes as whole words, nothing of a barrier.
+struct Values {
+  DType dtype = DType::int32;
+  std::uint64_t count = 0;
+  explicit Values(const Operation& operation) {
+    if (operation.collective == Collective::all_reduce) {
+      dtype = operation.dtype;
+      count = operation.elements;
+    } else if (operation.collective == Collective::broadcast) {
+      count = (operation.elements + 3) / 4;
+    }
+  }
+};
+
+// Messages of one operation that belong to this lane: message j to lane (j + operation) mod lanes, so that successive small
+// operations use different ones.
+struct Share {
+  std::uint64_t first = 0, count = 0;  // of messages
+  Share(std::uint64_t messages, std::uint64_t operation, std::uint32_t lane, std::uint32_t lanes)
+      : first((lane + lanes - static_cast<std::uint32_t>(operation % lanes)) % lanes),
+        count(first < messages ? (messages - 1 - first) / lanes + 1 : 0) {}
+};
+
+}  // namespace
+
+struct Worker::Impl {
+  struct UnderWay {
+    Operation operation;
+    Values values;
+    Share share;
+  };
+  // A position in the stream of messages: the next one of an operation.
+  struct Cursor {
+    std::uint64_t message = 0;    // number in the ring's stream
+    std::uint64_t operation = 0;  // counted from the beginning; minus `ended`: index into under_way
+    std::uint64_t index = 0;      // of the operation's messages on this lane
+  };
+  // A message's part of the tensor.
+  struct Part {
+    std::uint64_t number = 0;  // of the operation's messages
+    std::uint64_t offset = 0;  // values
+    std::size_t bytes = 0;     // of values
+  };
+
+  explicit Impl(const WorkerConfig& c)
+      : config(c),
+        slots(std::uint64_t{2} * c.window),
+        whole(message_bytes(c)),
+        capacity(c.mtu - header_bytes + std::size_t{c.message_packets - 1} * (c.mtu - seal_bytes)) {
+    NETSUM_CHECK(wire::netreduce::netsum_layout().header_bytes == header_bytes);
+    NETSUM_CHECK(config.send_memory.size() >= memory_bytes(c) && config.receive_memory.size() >= memory_bytes(c));
+  }
+
+  [[nodiscard]] Part part_of(const UnderWay& u, std::uint64_t index) const {
+    const std::size_t width = bytes_of(u.values.dtype);
+    const std::uint64_t most = capacity / width;
+    Part part;
+    part.number = u.share.first + index * config.lanes;
+    part.offset = part.number * most;
+    part.bytes = static_cast<std::size_t>(std::min(most, u.values.count - std::min(u.values.count, part.offset))) * width;
+    return part;
+  }
+  [[nodiscard]] std::uint32_t packets_of(std::size_t value_bytes) const {
+    const std::size_t first = config.mtu - header_bytes, more = config.mtu - seal_bytes;
+    return value_bytes <= first ? 1 : 1 + static_cast<std::uint32_t>((value_bytes - first + more - 1) / more);
+  }
+  [[nodiscard]] std::size_t bytes_of_message(std::size_t value_bytes) const {
+    return header_bytes + value_bytes + (packets_of(value_bytes) - 1) * seal_bytes;
+  }
+  // Calls what(packet, at in the message, at in the values, bytes of values) for each packet.
+  template <class What>
+  void for_each_packet(std::size_t value_bytes, const What& what) const {
+    std::size_t done = 0;
+    for (std::uint32_t packet = 0; packet < packets_of(value_bytes); ++packet) {
+      const std::size_t skip = packet == 0 ? header_bytes : seal_bytes;
+      const std::size_t bytes = std::min(config.mtu - skip, value_bytes - done);
+      what(packet, std::size_t{packet} * config.mtu, skip, done, bytes);
+      done += bytes;
+    }
+  }
+  [[nodiscard]] std::uint32_t signature_of(const UnderWay& u, const Part& part) const {
+    const std::uint32_t call = stream::signature_of(u.operation, static_cast<std::uint32_t>(capacity));
+    std::byte place[16];
+    store_le(place, u.operation.number);
+    store_le(place + 8, part.number);
+    return crc32c(place, call);
+  }
+
+  // The operation of the cursor's message; null if there is none yet. It steps over those without a message on this lane.
+  [[nodiscard]] UnderWay* at(Cursor& cursor) {
+    while (cursor.operation - ended < under_way.size()) {
+      UnderWay& u = under_way[cursor.operation - ended];
+      if (cursor.index < u.share.count) return &u;
+      ++cursor.operation;
+      cursor.index = 0;
+    }
+    return nullptr;
+  }
+
+  std::span<const std::byte> write_message(const UnderWay& u, const Part& part) {
+    const std::span<std::byte> message =
+        config.send_memory.subspan((to_send.message % slots) * whole, bytes_of_message(part.bytes));
+    const auto* const values = static_cast<const std::byte*>(u.operation.data) + part.offset * bytes_of(u.values.dtype);
+    // A broadcast's last word may be partly outside of the tensor; who has nothing to give sends zeros.
+    std::size_t given = stream::contributes(u.operation, config.rank) ? part.bytes : 0;
+    if (u.operation.collective == Collective::broadcast && given > 0) {
+      given = std::min<std::size_t>(given, u.operation.elements - part.offset * 4);
+    }
+    for_each_packet(part.bytes,
+                    [&](std::uint32_t packet, std::size_t at, std::size_t skip, std::size_t done, std::size_t bytes) {
+                      std::byte* const to = message.data() + at;
+                      if (packet == 0) {
+                        InaHeader header;
+                        header.ring = config.ring;
+                        header.rank = config.rank;
+                        header.message = to_send.message;
+                        header.packets = packets_of(part.bytes);
+                        header.signature = signature_of(u, part);
+                        header.dtype = u.values.dtype;
+                        header.average = u.operation.op == ReduceOp::avg && u.operation.collective == Collective::all_reduce;
+                        wire::netreduce::write_header(wire::netreduce::netsum_layout(), message, header);
+                      } else {
+                        store_le(to, std::uint64_t{0});  // the accelerator's to fill
+                      }
+                      const std::size_t copied = std::min(bytes, given - std::min(given, done));
+                      if (copied > 0) std::memcpy(to + skip, values + done, copied);
+                      std::fill_n(to + skip + copied, bytes - copied, std::byte{0});
+                    });
+    return message;
+  }
+
+  void send(MessageSink& sink) {
+    while (!failure && to_send.message < to_receive.message + config.window &&
+           to_send.message < sink.acknowledged() + slots) {
+      UnderWay* const u = at(to_send);
+      if (u == nullptr) return;
+      const Part part = part_of(*u, to_send.index);
+      const auto message = write_message(*u, part);
+      if (!sink.post(message, (to_send.message % slots) * whole, static_cast<std::uint32_t>(to_send.message))) return;
+      ++to_send.message;
+      ++to_send.index;
+      ++counters.messages_sent;
+    }
+  }
+
+  void fail(WorkerFailure::Kind kind, const UnderWay* u, std::uint32_t packet) {
+    if (!failure) failure = {kind, u != nullptr ? u->operation.number : 0, to_receive.message, packet};
+  }
+
+  // Every packet's seal first, then the values: no element leaves here that is not a sum of all ranks' for this message.
+  [[nodiscard]] bool sealed(const UnderWay& u, const Part& part, std::span<const std::byte> message) {
+    bool all = true;
+    for_each_packet(part.bytes, [&](std::uint32_t packet, std::size_t at, std::size_t, std::size_t, std::size_t) {
+      if (!all) return;
+      const std::uint64_t found = wire::netreduce::read_seal(message.subspan(at));
+      const std::uint64_t expected =
+          wire::netreduce::seal_of({config.incarnation, config.ring, to_receive.message, packet, config.world_size});
+      if (found == expected) return;
+      all = false;
+      fail(found == 0 ? WorkerFailure::Kind::unsealed : WorkerFailure::Kind::wrong_seal, &u, packet);
+    });
+    return all;
+  }
+
+  void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate) {
+    if (failure) return;
+    UnderWay* const u = at(to_receive);
+    const std::uint64_t place = (to_receive.message % slots) * whole;
+    // Its sender cannot have the result of what we have not sent, nor be more than a window ahead.
+    const bool expected = u != nullptr && to_receive.message < to_send.message &&
+                          immediate == static_cast<std::uint32_t>(to_receive.message) && offset == place;
+    if (!expected) return fail(WorkerFailure::Kind::unexpected, u, 0);
+    const Part part = part_of(*u, to_receive.index);
+    if (bytes != bytes_of_message(part.bytes)) return fail(WorkerFailure::Kind::unexpected, u, 0);
+    const std::span<const std::byte> message = config.receive_memory.subspan(offset, bytes);
+    if (!sealed(*u, part, message)) return;
+    if (part.bytes > 0) {
+      std::byte* const values = static_cast<std::byte*>(u->operation.data) + part.offset * bytes_of(u->values.dtype);
+      std::size_t wanted = part.bytes;
+      if (u->operation.collective == Collective::broadcast) {
+        wanted = std::min<std::size_t>(wanted, u->operation.elements - part.offset * 4);
+      }
+      for_each_packet(part.bytes,
+                      [&](std::uint32_t, std::size_t from, std::size_t skip, std::size_t done, std::size_t count) {
+                        const std::size_t copied = std::min(count, wanted - std::min(wanted, done));
+                        if (copied > 0) std::memcpy(values + done, message.data() + from + skip, copied);
+                      });
+    }
+    ++to_receive.message;
+    ++to_receive.index;
+    ++counters.messages_received;
+    end_operations();
+  }
+
+  void end_operations() {
+    while (!under_way.empty() && to_receive.operation == ended && to_receive.index == under_way.front().share.count) {
+      completed.push_back(under_way.front().operation.number);
+      under_way.pop_front();
+      ++ended;
+      ++to_receive.operation;
+      to_receive.index = 0;
+      if (to_send.operation < ended) to_send = {to_send.message, ended, 0};
+    }
+  }
+
+  WorkerConfig config;
+  const std::uint64_t slots;   // messages that either memory holds
+  const std::size_t whole;     // bytes of a whole message
+  const std::size_t capacity;  // bytes of values in it
+  std::deque<UnderWay> under_way;
+  std::uint64_t ended = 0;  // operations
+  Cursor to_send, to_receive;
+  std::vector<std::uint64_t> completed;
+  std::optional<WorkerFailure> failure;
+  WorkerCounters counters;
+};
+
+std::string to_string(const WorkerFailure& failure) {
+  const std::string place = "packet " + std::to_string(failure.packet) + " of message " + std::to_string(failure.message);
+  switch (failure.kind) {
+    case WorkerFailure::Kind::unsealed:
+      return place + " came without having been summed";
+    case WorkerFailure::Kind::wrong_seal:
+      return place + " came with the sum of something else";
+    case WorkerFailure::Kind::unexpected:
+      break;
+  }
+  return "what came as message " + std::to_string(failure.message) + " is none of this ring's";
+}
+
+std::size_t Worker::message_bytes(const WorkerConfig& config) {
+  return std::size_t{config.message_packets} * config.mtu;
+}
+
+std::size_t Worker::memory_bytes(const WorkerConfig& config) {
+  return std::size_t{2} * config.window * message_bytes(config);
+}
+
+Worker::Worker(const WorkerConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Worker::~Worker() = default;
+Worker::Worker(Worker&&) noexcept = default;
+Worker& Worker::operator=(Worker&&) noexcept = default;
+
+bool Worker::submit(const Operation& operation) {
+  Impl& w = *impl_;
+  if (w.under_way.size() >= w.config.operations) return false;
+  const Values values(operation);
+  const std::uint64_t most = w.capacity / bytes_of(values.dtype);
+  const std::uint64_t messages = std::max<std::uint64_t>(1, (values.count + most - 1) / most);
+  w.under_way.push_back({operation, values, Share(messages, operation.number, w.config.lane, w.config.lanes)});
+  w.end_operations();
+  return true;
+}
+
+void Worker::send(MessageSink& sink) {
+  impl_->send(sink);
+}
+
+void Worker::on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate) {
+  impl_->on_message(offset, bytes, immediate);
+}
+
+std::vector<std::uint64_t> Worker::take_completed() {
+  return std::exchange(impl_->completed, {});
+}
+
+bool Worker::idle() const {
+  return impl_->under_way.empty();
+}
+
+const std::optional<WorkerFailure>& Worker::failure() const {
+  return impl_->failure;
+}
+
+std::optional<WorkerStall> Worker::oldest_stall() const {
+  const Impl& w = *impl_;
+  if (w.under_way.empty()) return std::nullopt;
+  const Impl::UnderWay& u = w.under_way.front();
+  return WorkerStall{u.operation.number, static_cast<std::uint32_t>(w.part_of(u, w.to_receive.index).number)};
+}
+
+const WorkerCounters& Worker::counters() const {
+  return impl_->counters;
+}
+
+}  // namespace netsum::netreduce

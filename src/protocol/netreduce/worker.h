@@ -1,0 +1,100 @@
+// The worker: NetReduce's message-level flow control (§3.2). Tensors become messages of one length, of which a window is
+// under way at once; results come back as messages, in the same order, and none is believed whose packets are not all
+// sealed.
+//
+// One object serves one ring, whatever carries its messages: RDMA hardware or an endpoint of our own. No I/O, no clock, no
+// allocation per message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stream/operation.h"
+#include "wire/netreduce.h"
+
+namespace netsum::netreduce {
+
+struct WorkerConfig {
+  std::uint64_t incarnation = 0;  // of the ring at the accelerator
+  std::uint32_t ring = 0;
+  std::uint32_t rank = 0, world_size = 1;
+  std::uint32_t lane = 0, lanes = 1;    // this ring's share of the messages
+  std::uint32_t window = 2;             // N: messages sent whose results are not there
+  std::uint32_t message_packets = 170;  // of a whole message
+  std::uint32_t mtu = 1024;             // path MTU: payload of a packet
+  // For 2N messages each (memory_bytes): ours, and the predecessor's place for those that it sends us. Message m is at
+  // m % 2N in both.
+  std::span<std::byte> send_memory, receive_memory;
+  std::size_t operations = 256;  // under way at once
+};
+
+struct WorkerCounters {
+  std::uint64_t messages_sent = 0, messages_received = 0;
+};
+
+// Why a lane cannot go on.
+struct WorkerFailure {
+  enum class Kind : std::uint8_t {
+    unsealed,    // a packet came as its sender sent it: past the accelerator, or past one that restarted
+    wrong_seal,  // a packet holds the sum of something else
+    unexpected,  // a message that is none of the ring's stream
+  } kind{};
+  std::uint64_t operation = 0;
+  std::uint64_t message = 0;
+  std::uint32_t packet = 0;
+};
+
+[[nodiscard]] std::string to_string(const WorkerFailure& failure);
+
+struct WorkerStall {
+  std::uint64_t operation = 0;
+  std::uint32_t chunk = 0;  // message of the operation
+};
+
+// What carries messages to the successor.
+class MessageSink {
+ public:
+  // RDMA WRITE with immediate; `message` stays as it is until the successor has it. False: not now.
+  [[nodiscard]] virtual bool post(std::span<const std::byte> message, std::uint64_t offset, std::uint32_t immediate) = 0;
+  virtual std::uint64_t acknowledged() const = 0;  // messages that the successor has, since the beginning
+
+ protected:
+  ~MessageSink() = default;
+};
+
+class Worker {
+ public:
+  [[nodiscard]] static std::size_t message_bytes(const WorkerConfig& config);  // of a whole one
+  [[nodiscard]] static std::size_t memory_bytes(const WorkerConfig& config);   // of either memory
+
+  explicit Worker(const WorkerConfig& config);
+  ~Worker();
+  Worker(Worker&&) noexcept;
+  Worker& operator=(Worker&&) noexcept;
+
+  // Takes the next operation, in order of number. False: too many are under way.
+  [[nodiscard]] bool submit(const stream::Operation& operation);
+  // Sends what the window allows; after submit(), and after anything arrived.
+  void send(MessageSink& sink);
+  // The next message from the predecessor, as its queue pair delivered it.
+  void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate);
+
+  // Numbers of the operations whose share of this ring has ended since the last call, in the order in which they ended.
+  [[nodiscard]] std::vector<std::uint64_t> take_completed();
+  [[nodiscard]] bool idle() const;  // no operation under way
+  [[nodiscard]] const std::optional<WorkerFailure>& failure() const;
+  [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;
+  [[nodiscard]] std::uint64_t messages_sent() const { return counters().messages_sent; }
+  [[nodiscard]] const WorkerCounters& counters() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::netreduce

@@ -1,0 +1,26 @@
+// From a NetReduce job's admission to what its accelerator and its ranks must know: one ring a lane.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/netreduce/roce_host.h"
+#include "protocol/netreduce/tunnel.h"
+#include "session/protocol_rules.h"
+#include "session/registry.h"
+
+namespace netsum::session {
+
+[[nodiscard]] ProtocolRules netreduce_rules();
+
+// The ring's RingID is its lane: rings of different jobs have different connections, and incarnations. An incarnation is a
+// job's epoch and a lane.
+[[nodiscard]] std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane);
+
+// One lane of the accelerator.
+[[nodiscard]] netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane,
+                                                netreduce::Order order = netreduce::Order::ring);
+
+// One lane of a rank: everything but `accelerator`, `worker.lane` and `worker.lanes`.
+[[nodiscard]] netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane);
+
+}  // namespace netsum::session
