@@ -28,26 +28,29 @@ class TunnelSink final : public roce::PacketSink {
 struct RoceHost::Impl {
   explicit Impl(const RoceHostConfig& c)
       : config(c),
-        lines(2 * Worker::memory_bytes(c.worker) / sizeof(CacheLine) + 2),
+        lines((Worker::send_bytes(c.worker) + Worker::receive_bytes(c.worker)) / sizeof(CacheLine)),
         worker(worker_config()),
         sending(sending_config()),
         receiving(receiving_config()) {}
 
-  [[nodiscard]] std::span<std::byte> memory(std::size_t which) {
-    const std::size_t bytes = Worker::memory_bytes(config.worker);
-    return std::as_writable_bytes(std::span(lines)).subspan(which * ((bytes + 63) / 64 * 64), bytes);
+  // Messages are whole path MTUs, which are whole cache lines.
+  [[nodiscard]] std::span<std::byte> send_memory() {
+    return std::as_writable_bytes(std::span(lines)).first(Worker::send_bytes(config.worker));
+  }
+  [[nodiscard]] std::span<std::byte> receive_memory() {
+    return std::as_writable_bytes(std::span(lines)).last(Worker::receive_bytes(config.worker));
   }
   [[nodiscard]] WorkerConfig worker_config() {
     WorkerConfig w = config.worker;
-    w.send_memory = memory(0);
-    w.receive_memory = memory(1);
+    w.send_memory = send_memory();
+    w.receive_memory = receive_memory();
     return w;
   }
   [[nodiscard]] roce::QueuePairConfig common() const {
     roce::QueuePairConfig q;
     q.local = config.self.address;
     q.mtu = config.worker.mtu;
-    q.max_messages = 2 * config.worker.window;
+    q.max_messages = config.worker.window;
     q.max_packets = q.max_messages * config.worker.message_packets;
     q.initial_timeout = config.initial_timeout;
     q.min_timeout = config.min_timeout;
@@ -69,7 +72,7 @@ struct RoceHost::Impl {
     q.local_qp = config.self.receive_qp;
     q.remote_qp = config.predecessor.send_qp;
     q.receive_psn = config.predecessor.send_psn;
-    q.memory = memory(1);
+    q.memory = receive_memory();
     q.memory_address = config.self.memory_address;
     q.memory_key = config.self.memory_key;
     q.source_port = static_cast<std::uint16_t>(0xc000 | (config.self.receive_qp & 0x3fff));

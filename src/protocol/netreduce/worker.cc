@@ -66,13 +66,16 @@ struct Worker::Impl {
 
   explicit Impl(const WorkerConfig& c)
       : config(c),
-        slots(std::uint64_t{2} * c.window),
         whole(message_bytes(c)),
         capacity(c.mtu - header_bytes + std::size_t{c.message_packets - 1} * (c.mtu - seal_bytes)) {
     NETSUM_CHECK(wire::netreduce::netsum_layout().header_bytes == header_bytes);
-    NETSUM_CHECK(config.send_memory.size() >= memory_bytes(c) && config.receive_memory.size() >= memory_bytes(c));
+    NETSUM_CHECK(config.send_memory.size() >= send_bytes(c) && config.receive_memory.size() >= receive_bytes(c));
   }
 
+  // Where in the receiver's memory a message goes.
+  [[nodiscard]] std::uint64_t place_of(std::uint64_t message) const {
+    return message % (std::uint64_t{2} * config.window) * whole;
+  }
   [[nodiscard]] Part part_of(const UnderWay& u, std::uint64_t index) const {
     const std::size_t width = bytes_of(u.values.dtype);
     const std::uint64_t most = capacity / width;
@@ -121,7 +124,7 @@ struct Worker::Impl {
 
   std::span<const std::byte> write_message(const UnderWay& u, const Part& part) {
     const std::span<std::byte> message =
-        config.send_memory.subspan((to_send.message % slots) * whole, bytes_of_message(part.bytes));
+        config.send_memory.subspan((to_send.message % config.window) * whole, bytes_of_message(part.bytes));
     const auto* const values = static_cast<const std::byte*>(u.operation.data) + part.offset * bytes_of(u.values.dtype);
     // A broadcast's last word may be partly outside of the tensor; who has nothing to give sends zeros.
     std::size_t given = stream::contributes(u.operation, config.rank) ? part.bytes : 0;
@@ -151,14 +154,15 @@ struct Worker::Impl {
     return message;
   }
 
+  // The window is on acknowledgements too, which the paper does not say: whoever begins message m + 2N, and so takes the
+  // aggregators of m, knows that all have sent m + N, and so that nobody will send m again.
   void send(MessageSink& sink) {
-    while (!failure && to_send.message < to_receive.message + config.window &&
-           to_send.message < sink.acknowledged() + slots) {
+    while (!failure && to_send.message < std::min(to_receive.message, sink.acknowledged()) + config.window) {
       UnderWay* const u = at(to_send);
       if (u == nullptr) return;
       const Part part = part_of(*u, to_send.index);
       const auto message = write_message(*u, part);
-      if (!sink.post(message, (to_send.message % slots) * whole, static_cast<std::uint32_t>(to_send.message))) return;
+      if (!sink.post(message, place_of(to_send.message), static_cast<std::uint32_t>(to_send.message))) return;
       ++to_send.message;
       ++to_send.index;
       ++counters.messages_sent;
@@ -187,7 +191,7 @@ struct Worker::Impl {
   void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate) {
     if (failure) return;
     UnderWay* const u = at(to_receive);
-    const std::uint64_t place = (to_receive.message % slots) * whole;
+    const std::uint64_t place = place_of(to_receive.message);
     // Its sender cannot have the result of what we have not sent, nor be more than a window ahead.
     const bool expected = u != nullptr && to_receive.message < to_send.message &&
                           immediate == static_cast<std::uint32_t>(to_receive.message) && offset == place;
@@ -226,7 +230,6 @@ struct Worker::Impl {
   }
 
   WorkerConfig config;
-  const std::uint64_t slots;   // messages that either memory holds
   const std::size_t whole;     // bytes of a whole message
   const std::size_t capacity;  // bytes of values in it
   std::deque<UnderWay> under_way;
@@ -254,8 +257,12 @@ std::size_t Worker::message_bytes(const WorkerConfig& config) {
   return std::size_t{config.message_packets} * config.mtu;
 }
 
-std::size_t Worker::memory_bytes(const WorkerConfig& config) {
-  return std::size_t{2} * config.window * message_bytes(config);
+std::size_t Worker::send_bytes(const WorkerConfig& config) {
+  return config.window * message_bytes(config);
+}
+
+std::size_t Worker::receive_bytes(const WorkerConfig& config) {
+  return 2 * send_bytes(config);
 }
 
 Worker::Worker(const WorkerConfig& config) : impl_(std::make_unique<Impl>(config)) {}

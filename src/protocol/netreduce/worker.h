@@ -24,11 +24,10 @@ struct WorkerConfig {
   std::uint32_t ring = 0;
   std::uint32_t rank = 0, world_size = 1;
   std::uint32_t lane = 0, lanes = 1;    // this ring's share of the messages
-  std::uint32_t window = 2;             // N: messages sent whose results are not there
+  std::uint32_t window = 2;             // N: messages sent whose results are not there, or that are not acknowledged
   std::uint32_t message_packets = 170;  // of a whole message
   std::uint32_t mtu = 1024;             // path MTU: payload of a packet
-  // For 2N messages each (memory_bytes): ours, and the predecessor's place for those that it sends us. Message m is at
-  // m % 2N in both.
+  // For N messages of ours, m at m % N, and for 2N that the predecessor sends, at m % 2N.
   std::span<std::byte> send_memory, receive_memory;
   std::size_t operations = 256;  // under way at once
 };
@@ -59,7 +58,7 @@ struct WorkerStall {
 // What carries messages to the successor.
 class MessageSink {
  public:
-  // RDMA WRITE with immediate; `message` stays as it is until the successor has it. False: not now.
+  // RDMA WRITE with immediate to the successor's memory; `message` stays as it is until it is acknowledged. False: not now.
   [[nodiscard]] virtual bool post(std::span<const std::byte> message, std::uint64_t offset, std::uint32_t immediate) = 0;
   virtual std::uint64_t acknowledged() const = 0;  // messages that the successor has, since the beginning
 
@@ -70,7 +69,8 @@ class MessageSink {
 class Worker {
  public:
   [[nodiscard]] static std::size_t message_bytes(const WorkerConfig& config);  // of a whole one
-  [[nodiscard]] static std::size_t memory_bytes(const WorkerConfig& config);   // of either memory
+  [[nodiscard]] static std::size_t send_bytes(const WorkerConfig& config);     // of the memories
+  [[nodiscard]] static std::size_t receive_bytes(const WorkerConfig& config);
 
   explicit Worker(const WorkerConfig& config);
   ~Worker();
