@@ -14,24 +14,30 @@ namespace netsum::HWY_NAMESPACE {
 
 using Ethernet = CrcPolynomial<0xedb88320>;
 
+struct EthernetWords {
+  static constexpr std::size_t enough_below = 32;
+  static constexpr bool beside_folding = false;
+  static HWY_INLINE std::uint32_t run(std::uint32_t state, const std::byte* p, std::size_t bytes) {
+    return Ethernet::table_words(state, p, bytes);
+  }
+};
+
 std::uint32_t Crc32(std::uint32_t state, const std::byte* p, std::size_t bytes) {
-  return crc_folded<Ethernet>(state, p, bytes, Ethernet::table_words);
+  return crc_folded<Ethernet, EthernetWords>(state, p, bytes);
 }
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE2
 std::uint32_t Times(std::uint32_t a, std::uint32_t b) {
-  return Ethernet::times(a, b);
-}
-#else
-std::uint32_t Times(std::uint32_t a, std::uint32_t b) {
-  const hn::CappedTag<std::uint64_t, 2> d;
+#if NETSUM_CARRYLESS_PRODUCTS
+  const CrcBlock d;
   // x^0 is the product's bit 62; shifted, its lower half is what the polynomial still has to divide.
   const std::uint64_t product = hn::GetLane(hn::CLMulLower(hn::Set(d, a), hn::Set(d, b))) << 1;
   constexpr std::byte zeros[4] = {};
   return static_cast<std::uint32_t>(product >> 32) ^
          Ethernet::table_words(static_cast<std::uint32_t>(product), zeros, sizeof zeros);
-}
+#else
+  return Ethernet::times(a, b);
 #endif
+}
 
 }  // namespace netsum::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

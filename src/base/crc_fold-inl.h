@@ -1,5 +1,8 @@
 // A reflected 32-bit CRC by carry-less multiplication, for every vector width: to be included behind hwy/highway.h by a
 // source that foreach_target.h compiles once a target.
+//
+// Words is how the polynomial does without: run(state, p, bytes); enough_below, the length from which folding is faster; and
+// beside_folding, whether words take less time than the folding that they run beside.
 #if defined(NETSUM_BASE_CRC_FOLD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NETSUM_BASE_CRC_FOLD_INL_H
 #undef NETSUM_BASE_CRC_FOLD_INL_H
@@ -7,11 +10,12 @@
 #define NETSUM_BASE_CRC_FOLD_INL_H
 #endif
 
+#include <hwy/highway.h>
+
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
-#include <hwy/highway.h>
 
 #include "base/crc_polynomial.h"
 
@@ -20,70 +24,120 @@ namespace netsum::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+#undef NETSUM_CARRYLESS_PRODUCTS
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE2
-template <class Polynomial, class Words>
-HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std::size_t bytes, Words words) {
-  return words(state, p, bytes);
-}
+#define NETSUM_CARRYLESS_PRODUCTS 0
 #else
-// Carry-less multiplication folds four vectors at a time, then one; what does not fill a vector goes first, word by word,
-// so that it runs beside the loads of the rest.
-template <class Polynomial, class Words>
-HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std::size_t bytes, Words words) {
-  // Highway puts wider products together from 128-bit ones where the target has no instruction for them.
-  using D = hn::CappedTag<std::uint64_t, HWY_TARGET == HWY_AVX3_DL ? 8 : 2>;
-  const D d;
+#define NETSUM_CARRYLESS_PRODUCTS 1
+#endif
+
+#if NETSUM_CARRYLESS_PRODUCTS
+// Highway puts wider products together from 128-bit ones where the target has no instruction for them.
+using CrcBlock = hn::CappedTag<std::uint64_t, 2>;
+using CrcVector = hn::CappedTag<std::uint64_t, HWY_TARGET == HWY_AVX3_DL ? 8 : 2>;
+
+template <class D>
+HWY_INLINE hn::Vec<D> crc_load(D d, const std::byte* p) {
   const hn::Repartition<std::uint8_t, D> d8;
-  constexpr std::size_t width = hn::MaxLanes(D()) * sizeof(std::uint64_t), blocks = width / 16;
-  if (bytes < 4 * width) return words(state, p, bytes);
-  const std::size_t head = bytes % width;
-  state = words(state, p, head);
-  p += head;
-  bytes -= head;
+  return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(p)));
+}
 
-  const auto load = [&](std::size_t at) {
-    return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(p + at)));
-  };
-  const auto fold = [](auto x, auto k) { return hn::Xor(hn::CLMulLower(x, k), hn::CLMulUpper(x, k)); };
-  const auto constants = [&](typename Polynomial::FoldConstants k) {
-    return hn::OddEven(hn::Set(d, k.upper), hn::Set(d, k.lower));
-  };
-  static constexpr auto by_one = Polynomial::fold_by(8 * width), by_two = Polynomial::fold_by(16 * width),
-                        by_three = Polynomial::fold_by(24 * width), by_four = Polynomial::fold_by(32 * width);
+// The running CRC enters with the first four bytes.
+template <class D>
+HWY_INLINE hn::Vec<D> crc_begin(D d, std::uint32_t state, const std::byte* p) {
+  return hn::Xor(crc_load(d, p), hn::IfThenElseZero(hn::FirstN(d, 1), hn::Set(d, state)));
+}
 
-  alignas(64) std::uint64_t first[8] = {state};
-  auto a = hn::Xor(load(0), hn::Load(d, first));  // the running CRC enters with the first four bytes
-  auto b = load(width), c = load(2 * width), e = load(3 * width);
-  p += 4 * width;
-  bytes -= 4 * width;
-  const auto four = constants(by_four);
-  for (; bytes >= 4 * width; bytes -= 4 * width, p += 4 * width) {
-    a = hn::Xor(fold(a, four), load(0));
-    b = hn::Xor(fold(b, four), load(width));
-    c = hn::Xor(fold(c, four), load(2 * width));
-    e = hn::Xor(fold(e, four), load(3 * width));
+template <class V>
+HWY_INLINE V crc_fold(V blocks, V constants) {
+  return hn::Xor(hn::CLMulLower(blocks, constants), hn::CLMulUpper(blocks, constants));
+}
+
+template <class Polynomial, unsigned bits, class D>
+HWY_INLINE hn::Vec<D> crc_constants(D d) {
+  static constexpr auto k = Polynomial::fold_by(bits);
+  return hn::OddEven(hn::Set(d, k.upper), hn::Set(d, k.lower));
+}
+
+// The last of a vector's blocks, with the others folded onto it.
+template <class Polynomial, class D>
+HWY_INLINE hn::Vec<CrcBlock> crc_last_block(D d, hn::Vec<D> v) {
+  constexpr std::size_t blocks = hn::MaxLanes(D()) / 2;
+  if constexpr (blocks == 1) {
+    return v;
+  } else {
+    alignas(64) static constexpr auto onto_last = [] {
+      std::array<std::uint64_t, 2 * blocks> k{};
+      for (unsigned block = 0; block + 1 < blocks; ++block) {
+        const auto constants = Polynomial::fold_by(128 * (static_cast<unsigned>(blocks) - 1 - block));
+        k[2 * block] = constants.lower;
+        k[2 * block + 1] = constants.upper;
+      }
+      return k;
+    }();
+    alignas(64) std::uint64_t last[2 * blocks], folded[2 * blocks];
+    hn::Store(v, d, last);
+    hn::Store(crc_fold(v, hn::Load(d, onto_last.data())), d, folded);
+    const CrcBlock block;
+    auto result = hn::Load(block, last + 2 * blocks - 2);
+    for (std::size_t i = 0; i + 2 < 2 * blocks; i += 2) result = hn::Xor(result, hn::Load(block, folded + i));
+    return result;
   }
-  const auto one = constants(by_one);
-  a = hn::Xor(hn::Xor(fold(a, constants(by_three)), fold(b, constants(by_two))), hn::Xor(fold(c, one), e));
-  for (; bytes >= width; bytes -= width, p += width) a = hn::Xor(fold(a, one), load(0));
+}
 
-  // The blocks of the last vector, each folded onto the last one of them.
-  alignas(64) static constexpr auto onto_last = [] {
-    std::array<std::uint64_t, 2 * blocks> k{};
-    for (unsigned block = 0; block + 1 < blocks; ++block) {
-      const auto fold_constants = Polynomial::fold_by(128 * (static_cast<unsigned>(blocks) - 1 - block));
-      k[2 * block] = fold_constants.lower;
-      k[2 * block + 1] = fold_constants.upper;
-    }
-    return k;
-  }();
-  alignas(64) std::uint64_t last[2 * blocks], folded[2 * blocks];
-  hn::Store(a, d, last);
-  hn::Store(fold(a, hn::Load(d, onto_last.data())), d, folded);
-  for (std::size_t i = 0; i + 2 < 2 * blocks; ++i) last[2 * blocks - 2 + i % 2] ^= folded[i];
-  return words(0, reinterpret_cast<const std::byte*>(last + 2 * blocks - 2), 16);
+// Folds four vectors at a time, then one; there are four at least. Moves p to the rest, which is less than one.
+template <class Polynomial, class D>
+HWY_INLINE hn::Vec<CrcBlock> crc_fold_vectors(D d, std::uint32_t state, const std::byte*& p, std::size_t& bytes) {
+  constexpr std::size_t width = hn::MaxLanes(D()) * sizeof(std::uint64_t);
+  auto a = crc_begin(d, state, p);
+  auto b = crc_load(d, p + width), c = crc_load(d, p + 2 * width), e = crc_load(d, p + 3 * width);
+  const auto four = crc_constants<Polynomial, 32 * width>(d);
+  for (p += 4 * width, bytes -= 4 * width; bytes >= 4 * width; p += 4 * width, bytes -= 4 * width) {
+    a = hn::Xor(crc_fold(a, four), crc_load(d, p));
+    b = hn::Xor(crc_fold(b, four), crc_load(d, p + width));
+    c = hn::Xor(crc_fold(c, four), crc_load(d, p + 2 * width));
+    e = hn::Xor(crc_fold(e, four), crc_load(d, p + 3 * width));
+  }
+  const auto one = crc_constants<Polynomial, 8 * width>(d);
+  a = hn::Xor(
+      hn::Xor(crc_fold(a, crc_constants<Polynomial, 24 * width>(d)), crc_fold(b, crc_constants<Polynomial, 16 * width>(d))),
+      hn::Xor(crc_fold(c, one), e));
+  for (; bytes >= width; p += width, bytes -= width) a = hn::Xor(crc_fold(a, one), crc_load(d, p));
+  return crc_last_block<Polynomial>(d, a);
 }
 #endif
+
+template <class Polynomial, class Words>
+HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std::size_t bytes) {
+#if NETSUM_CARRYLESS_PRODUCTS
+  constexpr std::size_t block_bytes = 16, vector_bytes = hn::MaxLanes(CrcVector()) * sizeof(std::uint64_t);
+  const CrcBlock d;
+  if (bytes < std::max(Words::enough_below, block_bytes)) return Words::run(state, p, bytes);
+  const bool vectors = vector_bytes > block_bytes && bytes >= 4 * vector_bytes;
+  // What fills no block or no vector goes first, so that it runs beside the loads of the rest.
+  const std::size_t head = bytes % (vectors && Words::beside_folding ? vector_bytes : block_bytes);
+  state = Words::run(state, p, head);
+  p += head;
+  bytes -= head;
+  hn::Vec<CrcBlock> block;
+  if (vectors) {
+    block = crc_fold_vectors<Polynomial>(CrcVector(), state, p, bytes);
+  } else if (bytes >= 4 * block_bytes) {
+    block = crc_fold_vectors<Polynomial>(d, state, p, bytes);
+  } else {
+    block = crc_begin(d, state, p);
+    p += block_bytes;
+    bytes -= block_bytes;
+  }
+  const auto one = crc_constants<Polynomial, 128>(d);
+  for (; bytes > 0; p += block_bytes, bytes -= block_bytes) block = hn::Xor(crc_fold(block, one), crc_load(d, p));
+  alignas(16) std::uint64_t last[2];
+  hn::Store(block, d, last);
+  return Words::run(0, reinterpret_cast<const std::byte*>(last), sizeof last);
+#else
+  return Words::run(state, p, bytes);
+#endif
+}
 
 }  // namespace netsum::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/crc32.h"
@@ -90,14 +91,16 @@ ParseError parse_ipv4(std::span<const std::byte> packet, Ip& ip, std::size_t& by
   if (checksum_of(sum_words(packet.first(ipv4_bytes))) != 0) return ParseError::checksum;
   ip.fragment = load_be<std::uint16_t>(p + at_fragment);
   if (p[at_protocol] != protocol_udp || (ip.fragment & fragmented) != 0) return ParseError::type;
+  ip.v6 = false;
   ip.traffic_class = byte_at(p + at_traffic_class);
+  ip.flow_label = 0;
   ip.identification = load_be<std::uint16_t>(p + at_identification);
   ip.hop_limit = byte_at(p + at_time_to_live);
-  ip.source = ip.destination = {};
-  std::copy(mapped_prefix.begin(), mapped_prefix.end(), ip.source.begin());
-  std::copy(mapped_prefix.begin(), mapped_prefix.end(), ip.destination.begin());
-  std::memcpy(ip.source.data() + mapped_prefix.size(), p + at_ipv4_source, 4);
-  std::memcpy(ip.destination.data() + mapped_prefix.size(), p + at_ipv4_destination, 4);
+  for (const auto& [address, at] :
+       {std::pair(&ip.source, at_ipv4_source), std::pair(&ip.destination, at_ipv4_destination)}) {
+    std::memcpy(address->data(), mapped_prefix.data(), mapped_prefix.size());
+    std::memcpy(address->data() + mapped_prefix.size(), p + at, 4);
+  }
   return ParseError::none;
 }
 
@@ -109,6 +112,8 @@ ParseError parse_ipv6(std::span<const std::byte> packet, Ip& ip, std::size_t& by
   if (p[at_next_header] != protocol_udp) return ParseError::type;
   const auto first = load_be<std::uint32_t>(p);
   ip.v6 = true;
+  ip.identification = 0;
+  ip.fragment = Ip().fragment;
   ip.traffic_class = static_cast<std::uint8_t>(first >> 20);
   ip.flow_label = first & 0xfffff;
   ip.hop_limit = byte_at(p + at_hop_limit);
@@ -117,10 +122,10 @@ ParseError parse_ipv6(std::span<const std::byte> packet, Ip& ip, std::size_t& by
   return ParseError::none;
 }
 
-Bth read_bth(const std::byte* p) {
+// The readers set every field of what they read, one by one: a whole one copied from the stack would wait for its parts.
+void read_bth(const std::byte* p, Bth& bth) {
   const std::byte flags = p[at_flags], congestion = p[at_destination_qp], request = p[at_psn];
   const auto has = [](std::byte byte, unsigned bit) { return (byte >> bit & std::byte{1}) != std::byte{0}; };
-  Bth bth;
   bth.opcode = static_cast<Opcode>(p[0]);
   bth.solicited = has(flags, 7);
   bth.migration = has(flags, 6);
@@ -134,7 +139,6 @@ Bth read_bth(const std::byte* p) {
   bth.ack_request = has(request, 7);
   bth.reserved7 = std::to_integer<std::uint8_t>(request & std::byte{0x7f});
   bth.psn = load_24(p + at_psn);
-  return bth;
 }
 
 void write_bth(std::byte* p, const Bth& bth, std::size_t pad) {
@@ -217,6 +221,34 @@ constexpr auto shapes = [] {
   return table;
 }();
 
+// What the ICRC takes for ones, from the IP header to the end of the BTH: what routers may change (Annex A17.3.3).
+constexpr std::byte ones{0xff};
+constexpr auto mask_v4 = [] {
+  std::array<std::byte, ipv4_bytes + udp_bytes + bth_bytes> mask{};
+  mask[at_traffic_class] = mask[at_time_to_live] = mask[at_ipv4_checksum] = mask[at_ipv4_checksum + 1] = ones;
+  mask[ipv4_bytes + at_udp_checksum] = mask[ipv4_bytes + at_udp_checksum + 1] = ones;
+  mask[ipv4_bytes + udp_bytes + at_destination_qp] = ones;  // the byte in front of it: congestion marks
+  return mask;
+}();
+constexpr auto mask_v6 = [] {
+  std::array<std::byte, ipv6_bytes + udp_bytes + bth_bytes> mask{};
+  mask[0] = std::byte{0x0f};  // traffic class and flow label
+  mask[1] = mask[2] = mask[3] = mask[at_hop_limit] = ones;
+  mask[ipv6_bytes + at_udp_checksum] = mask[ipv6_bytes + at_udp_checksum + 1] = ones;
+  mask[ipv6_bytes + udp_bytes + at_destination_qp] = ones;
+  return mask;
+}();
+
+// The CRC of eight bytes of ones, which stand in for InfiniBand's local route header, and of the headers.
+template <std::size_t bytes>
+std::uint32_t masked_crc(const std::byte* headers, const std::array<std::byte, bytes>& mask) {
+  constexpr std::size_t route = 8;
+  std::array<std::byte, route + bytes> masked;
+  std::fill_n(masked.data(), route, ones);
+  for (std::size_t i = 0; i < bytes; ++i) masked[route + i] = headers[i] | mask[i];
+  return crc32(masked);
+}
+
 }  // namespace
 
 Shape shape_of(Opcode opcode) {
@@ -247,7 +279,6 @@ ParseError parse(std::span<const std::byte> ip_packet, Packet& out) {
   const int version = ip_version(ip_packet);
   if (version != 4 && version != 6) return ParseError::version;
   std::size_t bytes = 0;
-  out = Packet();
   const ParseError error = version == 4 ? parse_ipv4(ip_packet, out.ip, bytes) : parse_ipv6(ip_packet, out.ip, bytes);
   if (error != ParseError::none) return error;
 
@@ -261,22 +292,22 @@ ParseError parse(std::span<const std::byte> ip_packet, Packet& out) {
   out.udp_checksum = load_be<std::uint16_t>(p + at_udp_checksum);
   p += udp_bytes;
 
-  out.bth = read_bth(p);
+  read_bth(p, out.bth);
   if (out.bth.version != 0) return ParseError::version;
-  const Shape shape = shape_of(out.bth.opcode);
+  const Shape& shape = shapes[static_cast<std::uint8_t>(out.bth.opcode)];
   if (!shape.known) return ParseError::type;
   const std::size_t headers = before_udp + udp_bytes + bth_bytes + extension_bytes(shape);
   if (bytes < headers + icrc_bytes) return ParseError::length;
   p += bth_bytes;
-  if (shape.reth) {
-    out.reth = {load_be<std::uint64_t>(p), load_be<std::uint32_t>(p + at_key), load_be<std::uint32_t>(p + at_length)};
-    p += reth_bytes;
-  }
-  if (shape.aeth) {
-    out.aeth = {byte_at(p), load_24(p)};
-    p += aeth_bytes;
-  }
-  if (shape.immediate) out.immediate = load_be<std::uint32_t>(p);
+  const bool reth = shape.reth, aeth = shape.aeth;
+  out.reth.address = reth ? load_be<std::uint64_t>(p) : 0;
+  out.reth.key = reth ? load_be<std::uint32_t>(p + at_key) : 0;
+  out.reth.length = reth ? load_be<std::uint32_t>(p + at_length) : 0;
+  p += reth ? reth_bytes : 0;
+  out.aeth.syndrome = aeth ? byte_at(p) : Aeth().syndrome;
+  out.aeth.msn = aeth ? load_24(p) : 0;
+  p += aeth ? aeth_bytes : 0;
+  out.immediate = shape.immediate ? load_be<std::uint32_t>(p) : 0;
 
   const std::size_t padded = bytes - headers - icrc_bytes;
   if (padded % 4 != 0 || padded > max_mtu || (!shape.payload && padded != 0)) return ParseError::length;
@@ -300,27 +331,10 @@ std::size_t payload_offset(const Packet& packet) {
 }
 
 std::uint32_t icrc_of(std::span<const std::byte> ip_packet) {
-  // Eight bytes of ones stand in for InfiniBand's local route header.
-  constexpr std::size_t route = 8;
-  constexpr std::byte ones{0xff};
-  std::array<std::byte, route + ipv6_bytes + udp_bytes + bth_bytes> masked;
-  masked.fill(ones);
-  const std::size_t before_udp = ip_bytes(ip_packet), headers = before_udp + udp_bytes + bth_bytes;
-  std::byte* p = masked.data() + route;
-  std::memcpy(p, ip_packet.data(), headers);
-  if (before_udp == ipv6_bytes) {
-    p[0] |= std::byte{0x0f};  // traffic class and flow label
-    p[1] = p[2] = p[3] = ones;
-    p[at_hop_limit] = ones;
-  } else {
-    p[at_traffic_class] = p[at_time_to_live] = p[at_ipv4_checksum] = p[at_ipv4_checksum + 1] = ones;
-  }
-  p += before_udp;
-  p[at_udp_checksum] = p[at_udp_checksum + 1] = ones;
-  p += udp_bytes;
-  p[at_destination_qp] = ones;  // the byte in front of it: congestion marks
-  const std::uint32_t start = crc32(std::span(masked).first(route + headers));
-  return crc32(ip_packet.subspan(headers, ip_packet.size() - headers - icrc_bytes), start);
+  const bool v6 = ip_version(ip_packet) == 6;
+  const std::size_t covered = ip_packet.size() - icrc_bytes, headers = v6 ? mask_v6.size() : mask_v4.size();
+  const std::uint32_t start = v6 ? masked_crc(ip_packet.data(), mask_v6) : masked_crc(ip_packet.data(), mask_v4);
+  return crc32(ip_packet.subspan(headers, covered - headers), start);
 }
 
 bool icrc_valid(std::span<const std::byte> ip_packet) {

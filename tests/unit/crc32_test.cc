@@ -1,7 +1,10 @@
 #include "base/crc32.h"
 
 #include <gtest/gtest.h>
+#define HWY_WANT_AVX3_DL 1  // as the source has it
+#include <hwy/targets.h>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,7 +34,13 @@ std::uint32_t crc_of(std::string_view text) {
   return crc32(std::as_bytes(std::span(text)));
 }
 
-TEST(Crc32, KnownValues) {
+class Crc32Test : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+TEST_P(Crc32Test, KnownValues) {
   EXPECT_EQ(0U, crc32({}));
   EXPECT_EQ(0xcbf43926U, crc_of("123456789"));
   EXPECT_EQ(0xe8b7be43U, crc_of("a"));
@@ -40,7 +49,7 @@ TEST(Crc32, KnownValues) {
   EXPECT_EQ(0xff6cab0bU, crc32(std::vector<std::byte>(32, std::byte{0xff})));
 }
 
-TEST(Crc32, EveryLengthAtEveryAlignmentAgreesWithTheDefinition) {
+TEST_P(Crc32Test, EveryLengthAtEveryAlignmentAgreesWithTheDefinition) {
   const auto bytes = random_bytes(1, 300 + 64);
   for (std::size_t at = 0; at < 64; ++at) {
     for (std::size_t length = 0; length <= 300; ++length) {
@@ -50,7 +59,7 @@ TEST(Crc32, EveryLengthAtEveryAlignmentAgreesWithTheDefinition) {
   }
 }
 
-TEST(Crc32, LongInputsAgreeWithTheDefinition) {
+TEST_P(Crc32Test, LongInputsAgreeWithTheDefinition) {
   const auto bytes = random_bytes(2, 9100);
   for (std::size_t length = 300; length <= 9000; length += 61) {
     const auto part = std::span(bytes).subspan(length % 67, length);
@@ -58,14 +67,14 @@ TEST(Crc32, LongInputsAgreeWithTheDefinition) {
   }
 }
 
-TEST(Crc32, ContinuesWhereItStopped) {
+TEST_P(Crc32Test, ContinuesWhereItStopped) {
   const auto bytes = random_bytes(3, 1000);
   for (std::size_t cut = 0; cut <= bytes.size(); cut += 37) {
     EXPECT_EQ(crc32(bytes), crc32(std::span(bytes).subspan(cut), crc32(std::span(bytes).first(cut))));
   }
 }
 
-TEST(Crc32Shift, CombinesTheCrcsOfTheParts) {
+TEST_P(Crc32Test, CombinesTheCrcsOfTheParts) {
   const auto bytes = random_bytes(4, 5000);
   testing::Random random(5);
   for (int i = 0; i < 2000; ++i) {
@@ -76,7 +85,7 @@ TEST(Crc32Shift, CombinesTheCrcsOfTheParts) {
   }
 }
 
-TEST(Crc32Shift, TakesAnyLength) {
+TEST_P(Crc32Test, ShiftsByAnyLength) {
   const auto all = random_bytes(6, 4096);
   std::uint32_t doubled = crc32(all);
   std::size_t length = all.size();
@@ -92,6 +101,9 @@ TEST(Crc32Shift, TakesAnyLength) {
   }
   EXPECT_EQ(doubled, Crc32Shift(all.size()).combine(appended, crc32(all)));
 }
+
+INSTANTIATE_TEST_SUITE_P(EveryTarget, Crc32Test, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& target) { return std::string(hwy::TargetName(target.param)); });
 
 }  // namespace
 }  // namespace netsum

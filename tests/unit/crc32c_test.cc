@@ -1,7 +1,10 @@
 #include "base/crc32c.h"
 
 #include <gtest/gtest.h>
+#define HWY_WANT_AVX3_DL 1  // as the source has it
+#include <hwy/targets.h>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,13 +23,19 @@ std::uint32_t reference(std::span<const std::byte> bytes) {
   return ~state;
 }
 
-TEST(Crc32c, KnownValues) {
+class Crc32cTest : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+TEST_P(Crc32cTest, KnownValues) {
   EXPECT_EQ(0U, crc32c({}));
   EXPECT_EQ(0xe3069283U, crc32c(std::as_bytes(std::span(std::string_view("123456789")))));
   EXPECT_EQ(0x8a9136aaU, crc32c(std::vector<std::byte>(32)));  // RFC 3720, B.4
 }
 
-TEST(Crc32c, EveryLengthAndAlignmentAgreesWithTheDefinition) {
+TEST_P(Crc32cTest, EveryLengthAndAlignmentAgreesWithTheDefinition) {
   testing::Random random(1);
   std::vector<std::byte> bytes(5000);
   for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
@@ -37,7 +46,7 @@ TEST(Crc32c, EveryLengthAndAlignmentAgreesWithTheDefinition) {
   EXPECT_EQ(reference(bytes), crc32c(bytes));
 }
 
-TEST(Crc32c, ContinuesWhereItStopped) {
+TEST_P(Crc32cTest, ContinuesWhereItStopped) {
   testing::Random random(2);
   std::vector<std::byte> bytes(1000);
   for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
@@ -45,6 +54,9 @@ TEST(Crc32c, ContinuesWhereItStopped) {
     EXPECT_EQ(crc32c(bytes), crc32c(std::span(bytes).subspan(cut), crc32c(std::span(bytes).first(cut))));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(EveryTarget, Crc32cTest, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& target) { return std::string(hwy::TargetName(target.param)); });
 
 }  // namespace
 }  // namespace netsum

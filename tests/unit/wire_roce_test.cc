@@ -190,5 +190,164 @@ TEST(RocePacket, EveryOpcodeComesBackAsItWasWritten) {
   }
 }
 
+// What parse() says after a byte was changed; `fix` restores the IPv4 header's checksum.
+ParseError after(Bytes bytes, std::size_t at, int value, bool fix = true) {
+  bytes[at] = static_cast<std::byte>(value);
+  if (fix && bytes[0] == std::byte{0x45}) {
+    bytes[10] = bytes[11] = std::byte{0};
+    std::uint32_t sum = 0;
+    for (std::size_t i = 0; i < ipv4_bytes; i += 2) sum += load_be<std::uint16_t>(bytes.data() + i);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    store_be(bytes.data() + 10, static_cast<std::uint16_t>(~sum));
+  }
+  Packet packet;
+  return parse(bytes, packet);
+}
+
+TEST(RoceParse, RefusesWhatIsCut) {
+  for (const bool v6 : {false, true}) {
+    const Bytes payload(8);
+    const Bytes whole = written(sample(Opcode::rc_write_only_immediate, v6, false, payload));
+    Packet packet;
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+      ASSERT_EQ(ParseError::truncated, parse(std::span(whole).first(length), packet)) << length;
+    }
+    EXPECT_EQ(ParseError::none, parse(whole, packet));
+  }
+}
+
+TEST(RoceParse, RefusesOtherVersions) {
+  EXPECT_EQ(ParseError::version, after(last_immediate, 0, 0x55));
+  EXPECT_EQ(ParseError::version, after(last_immediate, 29, 0x31));  // of the BTH
+}
+
+TEST(RoceParse, RefusesOptionsAndFragmentsAndOtherProtocols) {
+  EXPECT_EQ(ParseError::field, after(last_immediate, 0, 0x46));
+  EXPECT_EQ(ParseError::field, after(last_immediate, 0, 0x44));
+  EXPECT_EQ(ParseError::type, after(last_immediate, 6, 0x20));  // more fragments
+  EXPECT_EQ(ParseError::type, after(last_immediate, 7, 0x01));  // not the first one
+  EXPECT_EQ(ParseError::none, after(last_immediate, 6, 0x00));  // may be fragmented, and is not
+  EXPECT_EQ(ParseError::type, after(last_immediate, 9, 6));
+  EXPECT_EQ(ParseError::type, after(last_immediate, 23, 0xb8));  // port 4792
+  const Bytes v6 = written(sample(Opcode::rc_acknowledge, true, false, {}));
+  EXPECT_EQ(ParseError::none, after(v6, 6, 17));
+  EXPECT_EQ(ParseError::type, after(v6, 6, 44));  // a fragment header
+}
+
+TEST(RoceParse, RefusesAWrongChecksumOfTheHeader) {
+  EXPECT_EQ(ParseError::none, after(last_immediate, 12, 11));
+  EXPECT_EQ(ParseError::checksum, after(last_immediate, 12, 11, false));
+}
+
+TEST(RoceParse, RefusesLengthsThatDisagree) {
+  EXPECT_EQ(ParseError::truncated, after(last_immediate, 3, 56));
+  EXPECT_EQ(ParseError::length, after(last_immediate, 3, 48));  // UDP says otherwise
+  EXPECT_EQ(ParseError::length, after(last_immediate, 3, 19));
+  EXPECT_EQ(ParseError::length, after(last_immediate, 3, 27));
+  EXPECT_EQ(ParseError::length, after(last_immediate, 25, 28));
+  const auto shortened = [](Bytes bytes, int length, Opcode opcode) {
+    bytes[3] = static_cast<std::byte>(length);
+    bytes[25] = static_cast<std::byte>(length - 20);
+    return after(bytes, 28, static_cast<int>(opcode));
+  };
+  EXPECT_EQ(ParseError::none, shortened(last_immediate, 52, Opcode::rc_write_last_immediate));
+  EXPECT_EQ(ParseError::length, shortened(last_immediate, 51, Opcode::rc_write_last_immediate));  // no multiple of 4
+  EXPECT_EQ(ParseError::field, shortened(last_immediate, 48, Opcode::rc_write_last_immediate));   // a pad of nothing
+  EXPECT_EQ(ParseError::length, shortened(last_immediate, 44, Opcode::rc_write_last_immediate));  // no immediate
+  EXPECT_EQ(ParseError::length, shortened(last_immediate, 40, Opcode::rc_write_middle));          // no BTH
+  EXPECT_EQ(ParseError::length, shortened(acknowledgement, 44, Opcode::rc_acknowledge));          // half an ICRC
+  EXPECT_EQ(ParseError::length, shortened(acknowledgement, 48, Opcode::rc_write_only));           // no RETH
+  EXPECT_EQ(ParseError::length, shortened(last_immediate, 52, Opcode::rc_acknowledge));           // with a payload
+}
+
+TEST(RoceParse, RefusesPayloadsThatNoPathTakes) {
+  for (const bool v6 : {false, true}) {
+    const Bytes payload(max_mtu + 4);
+    Packet packet;
+    const std::span<const std::byte> fits = std::span(payload).first(max_mtu);
+    EXPECT_EQ(ParseError::none, parse(written(sample(Opcode::uc_write_only_immediate, v6, true, fits)), packet));
+    EXPECT_EQ(ParseError::length, parse(written(sample(Opcode::uc_write_only_immediate, v6, true, payload)), packet));
+  }
+}
+
+TEST(RoceParse, RefusesOtherOpcodes) {
+  for (int value = 0; value < 256; ++value) {
+    const bool known = std::find(opcodes.begin(), opcodes.end(), static_cast<Opcode>(value)) != opcodes.end();
+    const ParseError error = after(last_immediate, 28, value);
+    if (!known) {
+      EXPECT_EQ(ParseError::type, error) << value;
+    }
+  }
+}
+
+TEST(RoceParse, LeavesNothingOfAnEarlierPacket) {
+  const Bytes payload(16);
+  Packet fresh, reused;
+  for (const Opcode earlier : opcodes) {
+    for (const bool v6 : {false, true}) {
+      for (const bool later_v6 : {false, true}) {
+        for (const Opcode later : {Opcode::rc_write_middle, Opcode::rc_acknowledge, Opcode::rc_write_only_immediate}) {
+          const Bytes first = written(sample(earlier, v6, true, payload)),
+                      second = written(sample(later, later_v6, false, payload));
+          fresh = Packet();
+          ASSERT_EQ(ParseError::none, parse(second, fresh));
+          ASSERT_EQ(ParseError::none, parse(first, reused));
+          ASSERT_EQ(ParseError::none, parse(second, reused));
+          EXPECT_TRUE(fresh.ip == reused.ip && fresh.bth == reused.bth && fresh.reth == reused.reth &&
+                      fresh.aeth == reused.aeth);
+          EXPECT_EQ(fresh.immediate, reused.immediate);
+          EXPECT_EQ(fresh.udp_checksum, reused.udp_checksum);
+        }
+      }
+    }
+  }
+}
+
+TEST(RocePacket, IsToldFromOtherTraffic) {
+  const auto changed = [](Bytes bytes, std::size_t at, int value) {
+    bytes[at] = static_cast<std::byte>(value);
+    return is_roce(bytes);
+  };
+  EXPECT_FALSE(is_roce({}));
+  EXPECT_TRUE(is_roce(std::span(last_immediate).first(28)));
+  EXPECT_FALSE(is_roce(std::span(last_immediate).first(27)));
+  EXPECT_FALSE(is_roce(std::span(last_immediate).first(19)));
+  EXPECT_FALSE(changed(last_immediate, 0, 0x55));
+  EXPECT_FALSE(changed(last_immediate, 0, 0x44));  // a header that is none
+  EXPECT_FALSE(changed(last_immediate, 0, 0x4f));  // behind these options is something else
+  EXPECT_FALSE(changed(last_immediate, 6, 0x20));
+  EXPECT_FALSE(changed(last_immediate, 7, 0x01));
+  EXPECT_FALSE(changed(last_immediate, 9, 6));
+  EXPECT_FALSE(changed(last_immediate, 22, 0));
+  EXPECT_TRUE(changed(last_immediate, 21, 0xb8));  // the source port may be any
+
+  Bytes options = last_immediate;
+  options[0] = std::byte{0x46};
+  options.insert(options.begin() + ipv4_bytes, 4, std::byte{1});
+  EXPECT_TRUE(is_roce(options));
+
+  const Bytes v6 = written(sample(Opcode::rc_acknowledge, true, false, {}));
+  EXPECT_TRUE(is_roce(std::span(v6).first(48)));
+  EXPECT_FALSE(is_roce(std::span(v6).first(47)));
+  EXPECT_FALSE(is_roce(std::span(v6).first(39)));
+  EXPECT_FALSE(changed(v6, 6, 6));
+  EXPECT_FALSE(changed(v6, 43, 0));
+}
+
+// Payloads until the sum of one would be 0, which would say that there is none.
+TEST(RocePacket, AUdpChecksumIsNeverZero) {
+  Bytes payload(4);
+  bool ones = false;
+  for (std::uint32_t value = 0; value < 1 << 20 && !ones; ++value) {
+    store_be(payload.data(), value);
+    const Bytes bytes = written(sample(Opcode::rc_send_middle, false, true, payload));
+    const auto checksum = load_be<std::uint16_t>(bytes.data() + 26);
+    ASSERT_NE(0, checksum);
+    ones = checksum == 0xffff;
+  }
+  EXPECT_TRUE(ones);
+}
+
 }  // namespace
 }  // namespace netsum::wire::roce
