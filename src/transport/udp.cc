@@ -1,66 +1,30 @@
 #include "transport/udp.h"
 
-#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <system_error>
 
 #include "netsum/error.h"
 #include "transport/segment_trains.h"
+#include "transport/socket.h"
 #include "transport/train_receiver.h"
 
 namespace netsum::transport {
 namespace {
 
-[[nodiscard]] std::string errno_text() {
-  return std::generic_category().message(errno);
-}
-
-bool set_option(int socket, int level, int name, int value) {
-  return ::setsockopt(socket, level, name, &value, sizeof value) == 0;
-}
-
-int get_option(int socket, int level, int name) {
-  int value = 0;
-  socklen_t size = sizeof value;
-  return ::getsockopt(socket, level, name, &value, &size) == 0 ? value : -1;
-}
-
-class Socket {
- public:
-  explicit Socket(bool ipv6)
-      : descriptor(::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
-    if (descriptor < 0) {
-      throw Error(ErrorCode::refused,
-                  std::string("cannot open a UDP socket for ") + (ipv6 ? "IPv6: " : "IPv4: ") + errno_text());
-    }
+int open_socket(bool ipv6) {
+  const int number = ::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (number < 0) {
+    throw Error(ErrorCode::refused,
+                std::string("cannot open a UDP socket for ") + (ipv6 ? "IPv6: " : "IPv4: ") + errno_text());
   }
-  ~Socket() { ::close(descriptor); }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  const int descriptor;
-};
+  return number;
+}
 
 bool wants_ipv6(const UdpOptions& options) {
   if (options.peer) return !is_ipv4(*options.peer);
   return is_unspecified(options.bind) ? options.ipv6 : !is_ipv4(options.bind);
-}
-
-// The forced option needs CAP_NET_ADMIN and ignores the sysctl limit. Returns a warning, or nothing.
-std::string size_buffer(int socket, int forced, int plain, const char* sysctl, std::size_t bytes) {
-  const int wanted = static_cast<int>(bytes);
-  if (!set_option(socket, SOL_SOCKET, forced, wanted)) set_option(socket, SOL_SOCKET, plain, wanted);
-  const int got = get_option(socket, SOL_SOCKET, plain) / 2;  // the kernel doubles it for its own bookkeeping
-  if (got >= wanted) return "";
-  return "the kernel gave a UDP socket buffer of " + std::to_string(got) + " bytes where " + std::to_string(wanted) +
-         " were asked for, so bursts will be lost; raise it with: sysctl -w " + sysctl + "=" + std::to_string(wanted);
 }
 
 // On a socket of IPv6 both families' options: its IPv4 datagrams are sent and reported as those of an IPv4 socket.
@@ -75,8 +39,8 @@ void use_ecn(int socket, bool ipv6) {
 }  // namespace
 
 struct Udp::Impl {
-  explicit Impl(const UdpOptions& options) : ipv6(wants_ipv6(options)), socket(ipv6) {
-    const int descriptor = socket.descriptor;
+  explicit Impl(const UdpOptions& options) : ipv6(wants_ipv6(options)), socket(open_socket(ipv6)) {
+    const int descriptor = socket.number();
     sockaddr_storage address{};
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (ipv6) set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 0);
@@ -96,10 +60,7 @@ struct Udp::Impl {
         throw Error(ErrorCode::unreachable, "no route to UDP " + to_string(*options.peer) + ": " + errno_text());
       }
     }
-    warning = size_buffer(descriptor, SO_RCVBUFFORCE, SO_RCVBUF, "net.core.rmem_max", options.buffer_bytes);
-    const std::string send = size_buffer(descriptor, SO_SNDBUFFORCE, SO_SNDBUF, "net.core.wmem_max", options.buffer_bytes);
-    if (!warning.empty() && !send.empty()) warning += "; ";
-    warning += send;
+    warning = size_buffers(descriptor, "a UDP socket", options.buffer_bytes);
     const bool segments = options.segmentation && get_option(descriptor, SOL_UDP, UDP_SEGMENT) >= 0;
     const bool coalesces = options.segmentation && set_option(descriptor, SOL_UDP, UDP_GRO, 1);
     sender.emplace(descriptor, ipv6, options.peer, segments, counters);
@@ -107,7 +68,7 @@ struct Udp::Impl {
   }
 
   const bool ipv6;
-  Socket socket;
+  Descriptor socket;
   std::string warning;
   Counters counters;
   std::optional<SegmentTrains> sender;
@@ -124,16 +85,13 @@ Sink& Udp::sink() {
   return *impl_->sender;
 }
 int Udp::descriptor() const {
-  return impl_->socket.descriptor;
+  return impl_->socket.number();
 }
 Counters Udp::counters() const {
   return impl_->counters;
 }
 std::uint64_t Udp::queued_bytes() const {
-  std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
-  socklen_t size = sizeof memory;
-  ::getsockopt(impl_->socket.descriptor, SOL_SOCKET, SO_MEMINFO, memory.data(), &size);
-  return memory[SK_MEMINFO_RMEM_ALLOC];
+  return receive_memory(impl_->socket.number());
 }
 std::string Udp::buffer_warning() const {
   return impl_->warning;
@@ -142,12 +100,12 @@ std::string Udp::buffer_warning() const {
 Endpoint Udp::local() const {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  ::getsockname(impl_->socket.descriptor, reinterpret_cast<sockaddr*>(&address), &size);
+  ::getsockname(impl_->socket.number(), reinterpret_cast<sockaddr*>(&address), &size);
   return endpoint_of(address);
 }
 
 std::uint32_t Udp::mtu() const {
-  const int socket = impl_->socket.descriptor;
+  const int socket = impl_->socket.number();
   const int value = impl_->ipv6 ? get_option(socket, IPPROTO_IPV6, IPV6_MTU) : get_option(socket, IPPROTO_IP, IP_MTU);
   return value > 0 ? static_cast<std::uint32_t>(value) : 1500;
 }
