@@ -1,0 +1,37 @@
+// An Ethernet interface as a port: a packet socket (packet(7)) that sees all frames that arrive there, whoever they are for,
+// and none that leave.
+//
+// The interface's own host sees them too: give it no address (ip link set IFNAME addrgenmode none; no ip addr add).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transport/frame_io.h"
+#include "transport/port.h"
+#include "transport/socket.h"
+
+namespace netsum::transport {
+
+class PacketPort final : public Port {
+ public:
+  // Throws Error: bad_argument (no such interface, or no Ethernet), refused (no CAP_NET_RAW, the interface is down).
+  PacketPort(const std::string& interface, const PortOptions& options);
+
+  void receive(std::vector<RxView>& into, const Endpoint& source) override;
+  void send(std::span<iovec> frames) override;
+  int descriptor() const override { return socket_.number(); }
+  PortCounters counters() const override;
+  std::uint64_t queued_bytes() const override { return receive_memory(socket_.number()); }
+  std::string warning() const override { return warning_; }
+
+ private:
+  Descriptor socket_;
+  std::string warning_;
+  FrameReceiver receiver_;
+  FrameSender sender_;
+  mutable PortCounters counters_;  // the kernel's own count of what it dropped is added when somebody looks
+};
+
+}  // namespace netsum::transport

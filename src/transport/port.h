@@ -1,0 +1,71 @@
+// Ethernet ports: what a bump in the wire has two or more of. A port set (port_set.h) makes a transport of them.
+//
+// Every frame that a port hands out or takes begins with a virtio_net_header (base/virtio_net.h), and the Ethernet header
+// follows; there is no FCS. VLAN tags are in the frame, wherever the kernel keeps them.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "base/virtio_net.h"
+
+namespace netsum::transport {
+
+// The longest IPv4 packet behind Ethernet's header and two VLAN tags: a train that is yet to be cut may be so long.
+inline constexpr std::size_t max_frame_bytes = 65535 + 14 + 8;
+
+struct PortOptions {
+  std::size_t buffer_bytes = 8 << 20;  // asked of the kernel, each way
+  std::size_t queue_bytes = 2 << 20;  // QEMU: of frames that wait for the guest, which takes ten at a time; more are dropped
+};
+
+// Frames and bytes of frames, without the header in front. A train counts as one.
+struct PortCounters {
+  std::uint64_t frames_received = 0, bytes_received = 0;
+  std::uint64_t frames_sent = 0, bytes_sent = 0;
+  std::uint64_t dropped_overrun = 0;     // before they were received: we were slow and the socket's buffer full
+  std::uint64_t dropped_unreadable = 0;  // that the kernel could not describe, or longer than any buffer
+  std::uint64_t dropped_full = 0;        // to be sent: there was no room in queue or socket
+  std::uint64_t dropped_refused = 0;     // to be sent: longer than the MTU, interface down, no guest
+  std::uint64_t dropped_train = 0;       // to be sent: trains, where nobody cuts them
+  std::uint64_t dropped_malformed = 0;   // to be sent: their header, or their length, is impossible
+};
+
+class Port {
+ public:
+  virtual ~Port() = default;
+  Port() = default;
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  // Appends the frames of one system call, without waiting. Valid until the next call.
+  virtual void receive(std::vector<RxView>& into, const Endpoint& source) = 0;
+
+  // First what waits from before, then these, in order and without waiting. The frames may change when it returns.
+  virtual void send(std::span<iovec> frames) = 0;
+
+  [[nodiscard]] virtual int descriptor() const = 0;  // readable: there is something to receive
+  // Whether frames wait for room: send() again when room_descriptor() is writable.
+  [[nodiscard]] virtual bool waiting() const { return false; }
+  [[nodiscard]] virtual int room_descriptor() const { return -1; }
+
+  [[nodiscard]] virtual PortCounters counters() const = 0;
+  [[nodiscard]] virtual std::uint64_t queued_bytes() const = 0;  // as Transport's
+  [[nodiscard]] virtual std::string warning() const = 0;         // empty, or what the kernel gave less, and what raises it
+};
+
+// A port from text, in this thread's network namespace:
+//   eth:IFNAME, or IFNAME alone   an Ethernet interface (packet_port.h)
+//   qemu:LOCAL,REMOTE             what QEMU's -netdev dgram speaks (qemu_port.h). LOCAL is ours and REMOTE the guest's: both
+//                                 paths of Unix sockets, with a '/' in them (qemu:./wire0,./vm0), or both HOST:PORT
+// Throws Error: bad_argument (the text, or no such interface), refused (not permitted, interface down, address in use).
+[[nodiscard]] std::unique_ptr<Port> open_port(const std::string& text, const PortOptions& options = {});
+
+}  // namespace netsum::transport

@@ -1,0 +1,57 @@
+// Several ports as one transport: what comes in at any of them is received, and what is sent goes to the one that it names.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/socket.h"
+#include "transport/transport.h"
+
+namespace netsum::transport {
+
+// The name of a port in RxView::source and in Sink's destinations: an address that nobody has (it begins with "port", and is
+// zero else), and the port's number in the set as the port.
+[[nodiscard]] Endpoint port_endpoint(std::uint16_t number);
+
+// Frames of a port keep their order, whatever of datagram() and multicast() sends them. Frames are as port.h says;
+// RxView::congested is never set, as what an IP header says is for whoever reads it.
+class PortSet final : public Transport {
+ public:
+  explicit PortSet(std::vector<std::unique_ptr<Port>> ports);
+  ~PortSet() override;
+
+  std::span<const RxView> receive() override;
+  Sink& sink() override;
+  int descriptor() const override;
+  Endpoint local() const override { return {}; }  // a wire has no address
+  // The ports' sums, without the headers in front. truncated: dropped_unreadable; send_failures: the others that were to be
+  // sent.
+  Counters counters() const override;
+  std::uint64_t queued_bytes() const override;
+
+  [[nodiscard]] std::span<const Endpoint> endpoints() const { return endpoints_; }  // by number
+  [[nodiscard]] const Port& port(std::size_t number) const { return *ports_.at(number); }
+
+ private:
+  class Outbox;
+
+  void send(std::size_t number, std::span<iovec> frames);
+
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<Endpoint> endpoints_;
+  Descriptor poll_;                 // epoll
+  std::vector<char> room_watched_;  // by number: whether poll_ waits for its room_descriptor() too
+  std::vector<RxView> received_;
+  std::unique_ptr<Outbox> outbox_;
+};
+
+// The ports that these texts name (open_port), none of them twice. Throws Error.
+[[nodiscard]] std::vector<std::unique_ptr<Port>> open_ports(std::span<const std::string> texts,
+                                                            const PortOptions& options = {});
+
+}  // namespace netsum::transport

@@ -1,0 +1,55 @@
+// A virtual machine's network card as a port: QEMU's -netdev dgram, by which each datagram of a Unix or UDP socket is one
+// frame, complete and without FCS.
+//
+//   qemu-system-x86_64 ... -netdev dgram,id=n,local.type=unix,local.path=/run/vm0,remote.type=unix,remote.path=/run/wire0
+//                          -device virtio-net-pci,netdev=n     is the guest of the port qemu:/run/wire0,/run/vm0
+//
+// There is no room in it for what a VirtioNetHeader says. On the way in it is all zero; on the way out a checksum is
+// computed, and a train is dropped, as nobody here cuts it: hosts at other ports must not send any
+// (ethtool -K IFNAME tso off gso off).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transport/frame_io.h"
+#include "transport/frame_queue.h"
+#include "transport/port.h"
+#include "transport/socket.h"
+
+namespace netsum::transport {
+
+class QemuPort final : public Port {
+ public:
+  // Paths of sockets, or HOST:PORT. `remote` need not be there yet, and may go and come back. Throws Error: bad_argument,
+  // refused (`local` is in use).
+  QemuPort(const std::string& local, const std::string& remote, const PortOptions& options);
+  ~QemuPort() override;
+
+  void receive(std::vector<RxView>& into, const Endpoint& source) override;
+  void send(std::span<iovec> frames) override;
+  int descriptor() const override { return receive_.number(); }
+  bool waiting() const override { return !queue_.empty(); }
+  int room_descriptor() const override { return send_.number(); }
+  PortCounters counters() const override { return counters_; }
+  std::uint64_t queued_bytes() const override { return receive_memory(receive_.number()); }
+  std::string warning() const override { return warning_; }
+
+ private:
+  void transmit(std::span<iovec> frames);
+  [[nodiscard]] std::size_t offer(std::span<iovec> frames);
+
+  const std::string local_, remote_;
+  // A socket of its own for sending, connected: poll() then says when the guest has room. The receiving one is not, so that
+  // a guest that was started again, with a new socket, is heard.
+  Descriptor receive_, send_;
+  std::string warning_;
+  FrameReceiver receiver_;
+  FrameSender sender_;
+  FrameQueue queue_;
+  std::vector<std::byte> completed_;  // a frame whose checksum was computed
+  PortCounters counters_;
+};
+
+}  // namespace netsum::transport
