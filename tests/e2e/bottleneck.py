@@ -21,10 +21,10 @@ import threading
 import unittest
 
 import cli_support as cli
+import netns_support as netns
 
 BOTTLENECK = TESTBED = None
 LIMIT = 60  # seconds, for what takes one
-SKIPPED = 77
 
 RATE = 8_000_000
 QUEUE, MARK = 400_000, 100_000
@@ -32,8 +32,7 @@ PAYLOAD = 1400
 COUNT = 500  # datagrams: more than the queue holds
 FAMILIES = {"IPv4": (socket.AF_INET, 28), "IPv6": (socket.AF_INET6, 48)}  # and the bytes of their headers, with UDP's
 
-CLONE_NEWNET = 0x40000000  # what Python does not name
-SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
+SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35  # what Python does not name
 TCPI_OPT_ECN = 8
 PR_CAPBSET_DROP, CAP_SYS_ADMIN = 24, 21
 
@@ -42,21 +41,9 @@ CAPABLE_0, CONGESTION = 2, 3
 
 # Inside the testbed: its environment says where.
 
-def enter(namespace):
-    if ctypes.CDLL(None).setns(namespace, CLONE_NEWNET) != 0:
-        raise OSError("cannot enter a network namespace")
-
-
 def open_socket(host, family, kind):
     """A socket of that host, wherever it is used."""
-    home, there = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open("/run/netns/" + os.environ[host], os.O_RDONLY)
-    try:
-        enter(there)
-        made = socket.socket(family, kind)
-        enter(home)
-    finally:
-        os.close(home)
-        os.close(there)
+    made = netns.open_socket(os.environ[host], family, kind)
     made.settimeout(LIMIT)
     return made
 
@@ -317,20 +304,6 @@ class Usage(unittest.TestCase):
                              "needs root")
 
 
-def why_not_here():
-    """Why this machine lets nobody make network namespaces and TUN devices; None if it does."""
-    name = f"bottle-probe{os.getpid()}"
-    try:
-        made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-        if made.returncode != 0:
-            return made.stderr.strip()
-        subprocess.run(["ip", "netns", "del", name], check=True)
-        os.close(os.open("/dev/net/tun", os.O_RDWR))
-    except OSError as error:
-        return str(error)
-    return None
-
-
 def main():
     global BOTTLENECK, TESTBED
     if len(sys.argv) == 3 and sys.argv[1] == "inside":
@@ -339,9 +312,7 @@ def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     BOTTLENECK, TESTBED = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
-    if reason := why_not_here():
-        print(f"skipped: network namespaces are not permitted here: {reason}", file=sys.stderr)
-        sys.exit(SKIPPED)
+    netns.skip_if_not_permitted(lambda: os.close(os.open("/dev/net/tun", os.O_RDWR)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends a test ends its processes too
     unittest.main(module="__main__", verbosity=2)
 

@@ -1,0 +1,46 @@
+"""Network namespaces, for tests that need hosts of their own: sockets inside them, and whether they are permitted here."""
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+
+SKIPPED = 77  # exit code of a test that cannot run here
+
+
+def enter(namespace):
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, 0x40000000) != 0:  # CLONE_NEWNET
+        raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
+
+
+def open_socket(namespace, family, kind, protocol=0):
+    """A socket of that namespace, wherever it is used."""
+    home, there = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open("/run/netns/" + namespace, os.O_RDONLY)
+    try:
+        enter(there)
+        try:
+            return socket.socket(family, kind, protocol)
+        finally:
+            enter(home)
+    finally:
+        os.close(home)
+        os.close(there)
+
+
+def ip(*words):
+    """Runs ip(8); what it complains of is an error."""
+    made = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True)
+    if made.returncode != 0:
+        raise OSError(f"ip {' '.join(map(str, words))}: {made.stderr.strip()}")
+
+
+def skip_if_not_permitted(also=lambda: None):
+    """Ends the process where nobody may make network namespaces, or where `also` raises an OSError."""
+    name = f"netns-probe{os.getpid()}"
+    try:
+        ip("netns", "add", name)
+        ip("netns", "del", name)
+        also()
+    except OSError as error:
+        print(f"skipped: network namespaces are not permitted here: {error}", file=sys.stderr)
+        sys.exit(SKIPPED)
