@@ -59,6 +59,17 @@ void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
   settle(now);
 }
 
+// What collective/aggregator.cc does in the binaries.
+JobView AggregatorHost::look(std::uint64_t epoch) const {
+  JobView view;
+  for (const Lane& lane : lanes_) {
+    JobView of_lane = lane.lane->look(epoch);
+    if (!of_lane.mismatch.empty()) view.mismatch = of_lane.mismatch;
+    if (view.missing.empty()) view.missing = of_lane.missing;
+  }
+  return view;
+}
+
 void AggregatorHost::on_call(const ControlCall& call, Time now) {
   if (const auto* join = std::get_if<JoinCall>(&call.what)) {
     const std::uint64_t ticket = registry_.join(join->request, now);
@@ -71,7 +82,13 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
     static_cast<void>(registry_.cancel_join(found->first, now));
     joins_.erase(found);
   } else if (const auto* beat = std::get_if<BeatCall>(&call.what)) {
-    const auto reply = registry_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, now);
+    const JobView view = look(beat->job_epoch);
+    if (!view.mismatch.empty()) {
+      registry_.fail_mismatch(beat->job_epoch, view.mismatch, now);
+      settle(now);
+    }
+    auto reply = registry_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, now);
+    reply.missing = view.missing;
     surroundings_.reply(id(), call.from, {call.number, id(), reply});
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {
     registry_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, now);
@@ -144,7 +161,7 @@ void AggregatorHost::check() const {
   for (const session::JobStatus& job : registry_.jobs()) {
     if (!job.running) continue;
     ++running;
-    charged += job.slots * std::max(1U, (job.packet_elements + 255) / 256) * scenario_.lanes;
+    charged += job.charged;
   }
   if (charged + registry_.slots_free() != scenario_.switch_slots) throw Violation("slots were lost or given out twice");
   if (running != jobs_.size()) throw Violation("the registry runs other jobs than the lanes");

@@ -30,6 +30,10 @@ class AggregatorHost final : public Host {
   void on_reply(const ControlReply& reply, Time now) override;
   [[nodiscard]] Time next_wake() const override;
 
+  void bypass(bool on) {
+    for (Lane& lane : lanes_) lane.lane->bypass(on);
+  }
+
   void check() const;       // at every step
   void check_idle() const;  // when all jobs have ended
   void count_events(Tally& tally) const;
@@ -44,6 +48,7 @@ class AggregatorHost final : public Host {
     std::uint64_t number;  // of the caller's call
   };
 
+  [[nodiscard]] JobView look(std::uint64_t epoch) const;
   void settle(Time now);  // carries out what the registry decided
   void install(Time now);
 

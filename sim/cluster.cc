@@ -150,6 +150,10 @@ class Cluster final : public Surroundings, public Witness {
   struct NodeFaultDue {
     std::size_t index;
   };
+  struct BypassEnds {
+    HostId host;
+    std::uint32_t life;
+  };
   struct RestartDue {
     HostId host;
     bool same_ports;
@@ -160,7 +164,7 @@ class Cluster final : public Surroundings, public Witness {
   struct Event {
     Time at;
     std::uint64_t order;
-    std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, RestartDue, ResumeDue> what;
+    std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, BypassEnds, RestartDue, ResumeDue> what;
   };
   struct Node {
     std::unique_ptr<Host> host;  // null: down
@@ -304,13 +308,20 @@ class Cluster final : public Surroundings, public Witness {
     Node& node = nodes_[victim];
     if (!node.host) return;
     tally_.count(fault.kind);
-    trace_.line(now_, who(victim) + (fault.kind == Fault::pause ? " stops for a while" : " dies"));
+    trace_.line(now_, who(victim) + (fault.kind == Fault::pause    ? " stops for a while"
+                                     : fault.kind == Fault::bypass ? " lets packets pass"
+                                                                   : " dies"));
     if (fault.below) {
       // Soft state: no error is excused by it.
     } else if (fault.aggregator) {
       verdict_.aggregator_disturbed();
     } else {
       verdict_.rank_disturbed(fault.job, fault.rank);
+    }
+    if (fault.kind == Fault::bypass) {
+      aggregator(victim).bypass(true);
+      push({now_ + fault.lasts, 0, BypassEnds{victim, node.life}});
+      return;
     }
     if (fault.kind == Fault::pause) {
       node.paused_until = std::max(node.paused_until, now_ + fault.lasts);
@@ -336,6 +347,11 @@ class Cluster final : public Surroundings, public Witness {
     node.turn_at = never;
     ++restarting_;
     push({now_ + fault.lasts, 0, RestartDue{victim, fault.same_ports}});
+  }
+
+  void handle(BypassEnds& due) {
+    const Node& node = nodes_[due.host];
+    if (node.host && node.life == due.life) aggregator(due.host).bypass(false);
   }
 
   void handle(RestartDue& due) {

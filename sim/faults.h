@@ -34,8 +34,9 @@ enum class Fault : std::uint8_t {
   control_repeat,
   skew,      // a clock that runs fast or slow
   mismatch,  // a rank issues another call
+  bypass,    // packets go past the aggregator's sums (NetReduce)
 };
-inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::mismatch) + 1;
+inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::bypass) + 1;
 
 [[nodiscard]] constexpr const char* to_string(Fault fault) {
   constexpr const char* names[fault_kinds] = {"loss",
@@ -58,7 +59,8 @@ inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::misma
                                               "control_loss",
                                               "control_repeat",
                                               "skew",
-                                              "mismatch"};
+                                              "mismatch",
+                                              "bypass"};
   return names[static_cast<std::size_t>(fault)];
 }
 

@@ -1,6 +1,7 @@
 #include "sim/protocol.h"
 
 #include "sim/atp.h"
+#include "sim/netreduce.h"
 #include "sim/switchml.h"
 
 namespace netsum::sim {
@@ -8,6 +9,7 @@ namespace netsum::sim {
 std::unique_ptr<Protocol> make_protocol(const std::string& name) {
   if (name == "switchml") return make_switchml();
   if (name == "atp") return make_atp();
+  if (name == "netreduce") return make_netreduce();
   return nullptr;
 }
 

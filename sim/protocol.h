@@ -32,6 +32,12 @@ struct LaneStart {
   [[nodiscard]] bool agreed() const { return !plan.mismatch; }
 };
 
+// What a lane knows of a job and cannot tell its ranks itself.
+struct JobView {
+  std::string mismatch;  // ranks issued different calls: which
+  RankSet missing;       // what the oldest sum waits for
+};
+
 // One data thread of an aggregator: any number of jobs.
 class AggregatorLane {
  public:
@@ -45,6 +51,8 @@ class AggregatorLane {
   // Throws Violation if its counters do not account for everything that it was handed, or if a job holds more than it may.
   virtual void check() const = 0;
   [[nodiscard]] virtual std::size_t jobs() const = 0;
+  [[nodiscard]] virtual JobView look(std::uint64_t) const { return {}; }
+  virtual void bypass(bool) {}  // packets pass as they are, while it is on (NetReduce)
   virtual void count_events(Tally& tally) const = 0;
 };
 
@@ -64,6 +72,7 @@ struct LaneFailure {
   bool mismatch = false;  // else: the aggregator does not know the job
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;
+  std::string unsealed;  // else: a result was no sum of all ranks (NetReduce)
 };
 
 // One rank's share of one aggregator lane.
@@ -77,6 +86,7 @@ class WorkerLane {
   [[nodiscard]] virtual std::vector<std::uint64_t> take_completed() = 0;
   [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
   [[nodiscard]] virtual std::optional<session::Stall> oldest_stall() const = 0;  // `site` is the caller's to fill
+  [[nodiscard]] virtual bool drained() const { return true; }  // nobody needs this rank any more for what has ended
   virtual void check() const = 0;
   virtual void count_events(Tally& tally) const = 0;
 };
@@ -122,6 +132,9 @@ class Protocol {
  public:
   virtual ~Protocol() = default;
   [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
+  // What a rank's join says beside what is the same for all protocols; its endpoints are there. `life`: differs between all
+  // attempts of all processes of a rank.
+  virtual void complete(session::JoinRequest&, const JobPlan&, std::uint32_t /*life*/) const {}
   [[nodiscard]] virtual std::unique_ptr<AggregatorLane> aggregator_lane() const = 0;
   [[nodiscard]] virtual std::unique_ptr<SwitchLane> switch_lane(const Scenario&) const { return nullptr; }
   [[nodiscard]] virtual std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;

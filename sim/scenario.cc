@@ -28,7 +28,9 @@ enum Label : std::uint64_t {
   of_job = 1000,
   of_placement = 2000,
   of_recovery = 3000,
-  of_scaling = 4000
+  of_scaling = 4000,
+  of_ring = 5000,
+  of_bypass = 6000
 };
 
 struct LimitField {
@@ -238,12 +240,31 @@ void draw_switches(Scenario& scenario) {
   scenario.pool_slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(need * (share == 3 ? 6 : share) / 3));
 }
 
+// NetReduce: rings of messages of some packets, whose numbers wrap in half of the jobs.
+void draw_rings(Scenario& scenario) {
+  std::uint32_t need = 0;
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random random(derive(scenario.seed, Label::of_ring + index));
+    job.numbers = Numbers::in_order;
+    job.message_packets = static_cast<std::uint32_t>(random.between(1, 6));
+    const std::uint64_t psns = std::uint64_t{1} << 24;
+    job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
+    job.unordered = random.chance(0.2);
+    // A loss is repaired by one rank after the other, in order.
+    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
+    need += job.slots * job.message_packets * job.workers * std::max(1U, job.packet_elements / 256) * scenario.lanes;
+  }
+  scenario.switch_slots = scenario.scarce ? need - 1 : need;
+}
+
 std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
   const Limits& limits = scenario.settings.limits;
   const Profile profile = scenario.settings.profile;
   if (profile != Profile::chaos && profile != Profile::crash) return {};
   std::vector<NodeFault> faults;
-  Random random(derive(scenario.seed, Label::nodes));
+  Random random(derive(scenario.seed, Label::nodes)), bypasses(derive(scenario.seed, Label::of_bypass));
+  const bool netreduce = scenario.settings.protocol == "netreduce";
   const std::uint64_t count = profile == Profile::crash ? random.between(1, 2) : random.below(5);
   for (std::uint64_t i = 0; i < count; ++i) {
     NodeFault fault;
@@ -251,7 +272,9 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
     constexpr Fault all[] = {Fault::crash, Fault::aggregator_crash, Fault::pause,     Fault::pause,
                              Fault::pause, Fault::partition,        Fault::partition, Fault::partition};
     fault.kind = profile == Profile::crash ? random.pick(crashes) : random.pick(all);
-    fault.aggregator = fault.kind == Fault::aggregator_crash || (fault.kind == Fault::pause && random.chance(0.3));
+    if (netreduce && bypasses.chance(0.25)) fault.kind = Fault::bypass;
+    fault.aggregator = fault.kind == Fault::aggregator_crash || fault.kind == Fault::bypass ||
+                       (fault.kind == Fault::pause && random.chance(0.3));
     const std::uint64_t job = random.next(), rank = random.next(), site = random.next();
     fault.job = static_cast<std::uint32_t>(job % scenario.jobs.size());
     fault.rank = static_cast<std::uint32_t>(rank % scenario.jobs[fault.job].workers);
@@ -349,6 +372,9 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
 
   for (std::uint32_t index = 0; index < jobs; ++index) scenario.jobs.push_back(draw_job(scenario, index));
   std::uint32_t need = 0;
+  if (settings.protocol == "netreduce") {
+    for (JobPlan& job : scenario.jobs) job.measured = false;
+  }
   // A measured window takes what is there, and halves until it fits: jobs beside it may find too little.
   const bool measured =
       jobs > 1 && std::any_of(scenario.jobs.begin(), scenario.jobs.end(), [](const JobPlan& job) { return job.measured; });
@@ -357,6 +383,7 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   // Now and then too few for all: who comes too late is refused, in words, and tries again.
   scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
   scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
+  if (settings.protocol == "netreduce") draw_rings(scenario);
   if (measured && settings.profile != Profile::chaos) {
     for (JobPlan& job : scenario.jobs) job.measured = false;
   }

@@ -99,6 +99,8 @@ struct JobPlan {
   std::uint32_t indexing = 0;                          // ATP: atp::Indexing
   bool saturating = false, congestion_control = true;  // ATP
   bool rescaled = false;                               // ATP: atp::Scaling::dynamic
+  std::uint32_t message_packets = 0, first_psn = 0;    // NetReduce
+  bool unordered = false;                              // NetReduce: netreduce::Order::arrival
 };
 
 struct Scenario {

@@ -104,6 +104,7 @@ void WorkerHost::join() {
       request.pool_slots = scenario_.pool_slots;
       if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);
     }
+    protocol_.complete(request, plan(), place_.life * 64 + attempt_);
     sites_[i].join = next_call_++;
     surroundings_.call(id(), i, {sites_[i].join, id(), JoinCall{request}});
   }
@@ -298,13 +299,20 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
     lane.lane->check();
   }
   if (const auto error = look(now)) return fail(*error, now);
-  if (delivered_ == plan().calls.size()) {
+  if (delivered_ == plan().calls.size() && parted(now)) {
     surroundings_.say(id(), name() + " has every result");
     if (attempt_ > 1) ++tally_.events["recovered_after_an_error"];
     leave();
     close();
     phase_ = Phase::ended;
   }
+}
+
+// Whether nobody needs this rank any more (collective/communicator.cc).
+bool WorkerHost::parted(Time now) {
+  if (parting_ == never) parting_ = now + session::parting_patience;
+  const bool drained = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.lane->drained(); });
+  return drained || now >= parting_ || supervisor_->left().contains((place_.rank + 1) % plan().workers);
 }
 
 // ---- liveness
@@ -333,6 +341,7 @@ std::optional<Error> WorkerHost::look(Time now) {
       return supervisor_->mismatch(failure->operation, failure->first_rank, failure->second_rank,
                                    own == under_way_.end() ? "" : stream::to_string(own->call));
     }
+    if (!failure->unsealed.empty()) return supervisor_->unsealed(lane.site, failure->operation, failure->unsealed);
     supervisor_->on_job_dropped(lane.site);
     sites_[lane.site].beat = 0;  // an answer that is under way was given before
     sites_[lane.site].beat_deadline = never;
@@ -418,7 +427,7 @@ void WorkerHost::close() {
   lanes_.clear();
   if (!recovering()) under_way_.clear();
   supervisor_.reset();
-  join_deadline_ = next_beat_ = next_issue_ = never;
+  join_deadline_ = next_beat_ = next_issue_ = parting_ = never;
 }
 
 void WorkerHost::die() {
@@ -452,6 +461,7 @@ Time WorkerHost::next_wake() const {
   Time next = std::min(next_beat_, next_issue_);
   for (const Lane& lane : lanes_) next = std::min(next, lane.lane->next_timeout());
   for (const Site& site : sites_) next = std::min(next, site.beat_deadline);
+  next = std::min(next, parting_);
   for (const UnderWay& operation : under_way_) {
     if (operation.lanes_remaining != 0) next = std::min(next, operation.deadline);
   }

@@ -106,6 +106,7 @@ class WorkerHost final : public Host {
   void schedule_issue(Time now);
   void submit(Lane& lane, Time now);
   void collect(Lane& lane, Time now);
+  [[nodiscard]] bool parted(Time now);
   void beat(Time now);
   [[nodiscard]] std::optional<Error> look(Time now);
   [[nodiscard]] std::optional<session::Stall> oldest_stall() const;
@@ -134,7 +135,7 @@ class WorkerHost final : public Host {
   std::vector<std::uint32_t> former_epochs_;          // of the rank, by site
   std::uint32_t restarts_ = 0;                        // of the process
   std::uint64_t next_operation_ = 0, delivered_ = 0;  // by number: those of former processes count
-  Time next_issue_ = never;
+  Time next_issue_ = never, parting_ = never;
   std::deque<UnderWay> under_way_;
 };
 

@@ -112,8 +112,7 @@ class SimulateCommand final : public Command {
  private:
   void check() {
     if (!sim::make_protocol(protocol_)) {
-      throw UsageError(protocol_ == "netreduce" ? "--protocol netreduce is not available yet; switchml and atp are"
-                                                : "--protocol is switchml, atp or netreduce, not '" + protocol_ + "'");
+      throw UsageError("--protocol is switchml, atp or netreduce, not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
     if (!profile) throw UsageError("--faults is none, lossy, crash or chaos, not '" + faults_ + "'");

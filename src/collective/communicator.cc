@@ -19,20 +19,18 @@ using runtime::WorkerEngine;
 using stream::Collective;
 using stream::Operation;
 
-namespace {
-
-// For others that still need something of this rank when it leaves in good order.
-constexpr std::chrono::seconds parting_patience{1};
-
-}  // namespace
-
 struct Communicator::Impl {
   explicit Impl(Options o) : options(std::move(o)) {}
 
   ~Impl() {
     if (!monitor) return;
     // The others may still need what this rank sent (NetReduce: only it can send that again).
-    if (engine && !engine->failure() && !engine->most_urgent()) engine->drain(runtime::now() + parting_patience);
+    if (engine && !engine->failure() && !engine->most_urgent()) {
+      const Time until = runtime::now() + session::parting_patience;
+      engine->drain([&] {
+        return runtime::now() >= until || engine->failure() || monitor->has_left((options.rank + 1) % options.world_size);
+      });
+    }
     monitor->stop();
     engine.reset();
     monitor->leave();

@@ -78,6 +78,11 @@ void Monitor::lane_failed(std::uint32_t lane, const runtime::LaneFailure& failur
   changed_.notify_all();
 }
 
+bool Monitor::has_left(std::uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  return left_.contains(rank);
+}
+
 void Monitor::watch(Time deadline) {
   bool earlier = false;
   {
@@ -114,6 +119,8 @@ void Monitor::loop() {
     if (!error && (lane_failure || now() >= next_beat)) {
       for (std::size_t site = 0; site < memberships_.size() && !error; ++site) error = beat(site);
       if (!error) error = supervisor_->check_left(oldest_stall());
+      const std::lock_guard lock(mutex_);
+      left_ = supervisor_->left();
       next_beat = now() + supervisor_->interval();
     }
     if (error && !engine_->failure()) error = recover(*error);

@@ -30,6 +30,7 @@ class Monitor {
   // From an I/O thread: a lane cannot go on.
   void lane_failed(std::uint32_t lane, const runtime::LaneFailure& failure);
   // An operation with this deadline was submitted.
+  [[nodiscard]] bool has_left(std::uint32_t rank);  // in good order, as was last heard
   void watch(Time deadline);
   // The engine was failed by somebody else: the other ranks learn of it now, not when they miss this one.
   void engine_failed();
@@ -52,11 +53,12 @@ class Monitor {
   runtime::WorkerEngine* engine_ = nullptr;
   bool goodbye_ = false;
 
-  std::mutex mutex_;  // of the three below
+  std::mutex mutex_;  // of the four below
   std::condition_variable changed_;
   bool stopping_ = false;
   std::optional<std::pair<std::uint32_t, runtime::LaneFailure>> lane_failure_;
   Time next_deadline_ = never;
+  RankSet left_;
 
   std::thread thread_;
 };

@@ -224,12 +224,13 @@ void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
   for (const auto& thread : threads_) thread->submit(operation);
 }
 
-void WorkerEngine::drain(Time until) {
-  while (now() < until) {
+void WorkerEngine::drain(const std::function<bool()>& enough) {
+  while (true) {
     {
       const std::lock_guard lock(threads_mutex_);
       if (std::all_of(threads_.begin(), threads_.end(), [](const auto& thread) { return thread->drained(); })) return;
     }
+    if (enough()) return;
     std::this_thread::sleep_for(drain_poll);
   }
 }

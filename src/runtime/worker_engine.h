@@ -75,9 +75,9 @@ class WorkerEngine {
   // touches a caller's memory any more. Not from an I/O thread.
   void fail(const Error& error);
 
-  // Waits until nobody needs this rank any more for the operations that have ended, or until then. No operation is under
+  // Waits until nobody needs this rank any more for the operations that have ended, or until `enough`. No operation is under
   // way.
-  void drain(Time until);
+  void drain(const std::function<bool()>& enough);
 
   // Of an engine with a log: ends the lanes, not the operations, which resume() sends anew over others. In between,
   // operations may be submitted, and wait. Neither from an I/O thread.

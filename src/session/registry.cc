@@ -581,7 +581,7 @@ std::vector<JobStatus> Registry::jobs() const {
   std::vector<JobStatus> list;
   const auto add = [&](const std::string& name, const Job& job) {
     list.push_back({name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
-                    job.phase == Phase::running, job.failure});
+                    job.phase == Phase::running, job.failure, job.charged});
   };
   for (const auto& [name, job] : impl_->jobs) add(name, job);
   for (const auto& [epoch, job] : impl_->failed) add(impl_->names.at(epoch), job);

@@ -115,6 +115,7 @@ struct JobStatus {
   RankSet joined, left;
   bool running = false;
   std::string failure;
+  std::uint32_t charged = 0;  // of the aggregator's slots
 };
 
 class Registry {

@@ -50,7 +50,9 @@ Duration Supervisor::interval() const {
 
 std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {
   if (!stall || !stall->missing.empty()) return stall;
-  stall->missing = sites_[stall->site].missing;
+  RankSet own;
+  own.insert(config_.rank);  // waits like all others for what a sum before lacks
+  stall->missing = sites_[stall->site].missing.minus(own);
   stall->told = sites_[stall->site].heard;
   return stall;
 }

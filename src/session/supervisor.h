@@ -19,7 +19,9 @@ namespace netsum::session {
 inline constexpr Duration beat_interval = std::chrono::milliseconds(500);
 inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);  // while it is unclear why a lane fell off
 inline constexpr Duration beat_patience = std::chrono::seconds(1);               // for one answer
-inline constexpr Duration silence_allowed = std::chrono::seconds(3);             // of an aggregator
+// For others that still need something of a rank that is done; one that left in good order needs nothing.
+inline constexpr Duration parting_patience = std::chrono::seconds(5);
+inline constexpr Duration silence_allowed = std::chrono::seconds(3);  // of an aggregator
 
 // What the oldest chunk in flight waits for, as its aggregator last said.
 struct Stall {
@@ -43,6 +45,8 @@ class Supervisor {
   // An error, once returned, is the job's end on this rank.
   [[nodiscard]] std::optional<Error> on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
   [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now);
+
+  [[nodiscard]] const RankSet& left() const { return left_; }  // in good order, as was last heard
 
   // The site's data plane does not know the job. Control knows why: heartbeats go on, faster, and say.
   void on_job_dropped(std::size_t site) { sites_[site].dropped = true; }

@@ -12,12 +12,6 @@ namespace {
 
 constexpr std::uint8_t flag_average = 1;
 
-std::vector<std::byte> bytes_of_text(const char* text) {
-  std::vector<std::byte> bytes(std::strlen(text));
-  std::memcpy(bytes.data(), text, bytes.size());
-  return bytes;
-}
-
 std::uint64_t read_field(const Layout& layout, const Layout::Field& field, const std::byte* payload) {
   std::uint64_t value = 0;
   for (std::uint32_t i = 0; i < field.bytes; ++i) {
@@ -66,7 +60,6 @@ Layout::Field field_of(const std::string& text, std::string_view value) {
 
 Layout parse_fields(const std::string& text) {
   Layout layout;
-  layout.name = text;
   std::string_view rest = text;
   while (!rest.empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
@@ -78,12 +71,12 @@ Layout parse_fields(const std::string& text) {
     if (key == "magic") {
       const std::size_t at = value.find('@');
       if (at == std::string_view::npos || at == 0 || at % 2 != 0 || at > 32) refuse(text, "magic is HEXBYTES@OFFSET");
-      layout.magic.clear();
+      layout.magic_bytes = static_cast<std::uint32_t>(at / 2);
       for (std::size_t i = 0; i < at; i += 2) {
         std::uint8_t byte = 0;
         const auto [end, error] = std::from_chars(value.data() + i, value.data() + i + 2, byte, 16);
         if (error != std::errc() || end != value.data() + i + 2) refuse(text, "magic is HEXBYTES@OFFSET");
-        layout.magic.push_back(std::byte{byte});
+        layout.magic[i / 2] = std::byte{byte};
       }
       layout.magic_offset = number(text, value.substr(at + 1), longest_header);
     } else if (key == "header") {
@@ -112,7 +105,7 @@ Layout parse_fields(const std::string& text) {
       refuse(text, "no such key: '" + std::string(key) + "'");
     }
   }
-  if (layout.magic.empty()) refuse(text, "it has no magic: gradients could not be told from other messages");
+  if (layout.magic_bytes == 0) refuse(text, "it has no magic: gradients could not be told from other messages");
   if (layout.ring.bytes == 0 || layout.rank.bytes == 0 || layout.message.bytes == 0) {
     refuse(text, "ring, rank and message are needed");
   }
@@ -124,57 +117,22 @@ Layout parse_fields(const std::string& text) {
        {layout.ring, layout.rank, layout.message, layout.packets, layout.signature, layout.dtype, layout.flags}) {
     if (!inside(field.offset, field.bytes)) refuse(text, "a field lies outside the header, or in the seal");
   }
-  if (!inside(layout.magic_offset, layout.magic.size())) refuse(text, "the magic lies outside the header, or in the seal");
+  if (!inside(layout.magic_offset, layout.magic_bytes)) refuse(text, "the magic lies outside the header, or in the seal");
   if (layout.header_bytes % 4 != 0) refuse(text, "the header is no multiple of 4 bytes");
   return layout;
 }
 
 }  // namespace
 
-const Layout& netsum_layout() {
-  static const Layout layout = [] {
-    Layout l;
-    l.name = "netsum";
-    l.seals = true;
-    l.magic_offset = 8;
-    l.magic = bytes_of_text("NSnr");
-    l.dtype = {12, 1};
-    l.flags = {13, 1};
-    l.packets = {14, 2};
-    l.ring = {16, 4};
-    l.rank = {20, 4};
-    l.message = {24, 8};
-    l.signature = {32, 4};
-    l.header_bytes = 40;
-    return l;
-  }();
-  return layout;
-}
-
-const Layout& nrtv_layout() {
-  static const Layout layout = [] {
-    Layout l;
-    l.name = "nrtv";
-    l.magic = bytes_of_text("NRtv");
-    l.ring = {4, 2};
-    l.rank = {6, 2};
-    l.message = {8, 4};
-    l.packets = {12, 4};
-    l.header_bytes = 16;
-    return l;
-  }();
-  return layout;
-}
-
 Layout parse_layout(const std::string& text) {
-  if (text == netsum_layout().name) return netsum_layout();
-  if (text == nrtv_layout().name) return nrtv_layout();
+  if (text == netsum_layout.name) return netsum_layout;
+  if (text == nrtv_layout.name) return nrtv_layout;
   return parse_fields(text);
 }
 
 std::optional<InaHeader> read_header(const Layout& layout, std::span<const std::byte> payload) {
   if (payload.size() < layout.header_bytes) return std::nullopt;
-  if (std::memcmp(payload.data() + layout.magic_offset, layout.magic.data(), layout.magic.size()) != 0) return std::nullopt;
+  if (std::memcmp(payload.data() + layout.magic_offset, layout.magic.data(), layout.magic_bytes) != 0) return std::nullopt;
   const std::byte* const p = payload.data();
   InaHeader header;
   header.ring = static_cast<std::uint32_t>(read_field(layout, layout.ring, p));
@@ -194,7 +152,7 @@ std::optional<InaHeader> read_header(const Layout& layout, std::span<const std::
 void write_header(const Layout& layout, std::span<std::byte> payload, const InaHeader& header) {
   std::byte* const p = payload.data();
   std::fill_n(p, layout.header_bytes, std::byte{0});
-  std::memcpy(p + layout.magic_offset, layout.magic.data(), layout.magic.size());
+  std::memcpy(p + layout.magic_offset, layout.magic.data(), layout.magic_bytes);
   write_field(layout, layout.ring, p, header.ring);
   write_field(layout, layout.rank, p, header.rank);
   write_field(layout, layout.message, p, header.message);

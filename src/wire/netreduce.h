@@ -2,12 +2,12 @@
 // packets. docs/protocol-netreduce.md is the specification, byte by byte.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "netsum/types.h"
 
@@ -33,19 +33,44 @@ struct InaHeader {
 struct Layout {
   struct Field {
     std::uint32_t offset = 0, bytes = 0;  // in the message; 0 bytes: the host has no such field
-    bool operator==(const Field&) const = default;
   };
-  std::string name;
+  const char* name = "custom";
   bool seals = false;  // each packet's payload begins with one
   bool big_endian = false;
-  std::uint32_t magic_offset = 0;
-  std::vector<std::byte> magic;  // InetTag
+  std::uint32_t magic_offset = 0, magic_bytes = 0;  // InetTag
+  std::array<std::byte, 16> magic{};
   Field ring, rank, message, packets, signature, dtype, flags;
   std::uint32_t header_bytes = 0;  // of the first packet's payload, the seal included: not summed
-  bool operator==(const Layout&) const = default;
 };
-[[nodiscard]] const Layout& netsum_layout();  // with seals
-[[nodiscard]] const Layout& nrtv_layout();    // "NRtv": a test ring's; without
+inline constexpr Layout netsum_layout = {
+    .name = "netsum",
+    .seals = true,
+    .magic_offset = 8,
+    .magic_bytes = 4,
+    .magic = {std::byte{'N'}, std::byte{'S'}, std::byte{'n'}, std::byte{'r'}},
+    .ring = {16, 4},
+    .rank = {20, 4},
+    .message = {24, 8},
+    .packets = {14, 2},
+    .signature = {32, 4},
+    .dtype = {12, 1},
+    .flags = {13, 1},
+    .header_bytes = 40,
+};
+// A test ring's, without seals: that of the recorded rings in tests/data/roce.
+inline constexpr Layout nrtv_layout = {
+    .name = "nrtv",
+    .magic_bytes = 4,
+    .magic = {std::byte{'N'}, std::byte{'R'}, std::byte{'t'}, std::byte{'v'}},
+    .ring = {4, 2},
+    .rank = {6, 2},
+    .message = {8, 4},
+    .packets = {12, 4},
+    .signature = {},
+    .dtype = {},
+    .flags = {},
+    .header_bytes = 16,
+};
 // A built-in one by name ("netsum", "nrtv"), or as text:
 // "magic=4e527476@0,ring=4:2,rank=6:2,message=8:4,packets=12:4,header=16,endian=little,seals=no"; throws Error:
 // bad_argument.

@@ -36,7 +36,7 @@ struct RingConfig {
   std::uint32_t window = 2;             // N: messages of a rank that are under way
   std::uint32_t message_packets = 170;  // the most of a message (MsgLen)
   std::uint32_t mtu = 1024;             // the most payload of a packet
-  wire::netreduce::Layout layout = wire::netreduce::netsum_layout();
+  wire::netreduce::Layout layout = wire::netreduce::netsum_layout;
   DType dtype = DType::float32;  // where the layout does not say
   Order order = Order::ring;
   std::vector<Connection> connections;  // each rank's to its successor. Empty: learned from first packets (foreign hosts)

@@ -18,7 +18,7 @@ using stream::Operation;
 using wire::netreduce::InaHeader;
 using wire::netreduce::seal_bytes;
 
-constexpr std::size_t header_bytes = 40;  // of netsum_layout(): what the values' places are computed from
+constexpr std::size_t header_bytes = 40;  // of netsum_layout: what the values' places are computed from
 
 // What travels: an all-reduce's elements, a broadcast's bytes as whole words, nothing of a barrier.
 struct Values {
@@ -68,7 +68,7 @@ struct Worker::Impl {
       : config(c),
         whole(message_bytes(c)),
         capacity(c.mtu - header_bytes + std::size_t{c.message_packets - 1} * (c.mtu - seal_bytes)) {
-    NETSUM_CHECK(wire::netreduce::netsum_layout().header_bytes == header_bytes);
+    NETSUM_CHECK(wire::netreduce::netsum_layout.header_bytes == header_bytes);
     NETSUM_CHECK(config.send_memory.size() >= send_bytes(c) && config.receive_memory.size() >= receive_bytes(c));
   }
 
@@ -143,7 +143,7 @@ struct Worker::Impl {
                         header.signature = signature_of(u, part);
                         header.dtype = u.values.dtype;
                         header.average = u.operation.op == ReduceOp::avg && u.operation.collective == Collective::all_reduce;
-                        wire::netreduce::write_header(wire::netreduce::netsum_layout(), message, header);
+                        wire::netreduce::write_header(wire::netreduce::netsum_layout, message, header);
                       } else {
                         store_le(to, std::uint64_t{0});  // the accelerator's to fill
                       }

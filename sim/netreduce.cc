@@ -1,0 +1,335 @@
+#include "sim/netreduce.h"
+
+#include <map>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "protocol/netreduce/roce_host.h"
+#include "protocol/netreduce/tunnel.h"
+#include "session/netreduce_job.h"
+#include "sim/aggregator_host.h"
+#include "wire/netreduce.h"
+#include "wire/roce.h"
+
+namespace netsum::sim {
+namespace {
+
+using netreduce::RingCounters;
+using wire::ParseError;
+using wire::roce::Opcode;
+using wire::roce::Packet;
+
+struct alignas(64) CacheLine {
+  std::byte bytes[64];
+};
+
+std::uint64_t sum(const std::uint64_t (&values)[wire::parse_error_kinds]) {
+  return std::accumulate(std::begin(values), std::end(values), std::uint64_t{0});
+}
+
+void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
+  for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
+    tally.events[where + "_malformed_" + wire::to_string(static_cast<ParseError>(i))] += malformed[i];
+  }
+}
+
+class AcceleratorLane final : public AggregatorLane {
+ public:
+  void start_job(const LaneStart& lane_start) override {
+    const auto order = lane_start.plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
+    const netreduce::TunnelRing ring = session::tunnel_ring(lane_start.start, lane_start.lane, order);
+    Running& running = running_[lane_start.start.admission.job_epoch];
+    running.incarnation = ring.ring.incarnation;
+    running.agreed = lane_start.agreed();
+    running.lines.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(CacheLine));
+    if (!tunnel_.add_ring(ring, std::as_writable_bytes(std::span(running.lines)))) {
+      throw Violation("a ring was made twice, or two ranks have the same queue pair");
+    }
+    // What hosts get while packets pass: the same ways, and no sums.
+    running.bypass_lines.resize(running.lines.size());
+    netreduce::TunnelRing nothing = ring;
+    nothing.ring.layout.magic_bytes = 16;
+    static_cast<void>(bypass_.add_ring(nothing, std::as_writable_bytes(std::span(running.bypass_lines))));
+    bypass_.accelerator().remove_ring(ring.ring.incarnation);
+    bypass_.accelerator().forget(never);
+  }
+
+  void stop_job(std::uint64_t epoch) override {
+    const std::uint64_t incarnation = running_.at(epoch).incarnation;
+    add(ended_, *tunnel_.accelerator().ring_counters(incarnation));
+    tunnel_.remove_ring(incarnation);
+    bypass_.remove_ring(incarnation);
+    running_.erase(epoch);
+  }
+
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+    received_ += packets.size();
+    (bypassed_ ? bypass_ : tunnel_).on_packets(packets, now, sink);
+  }
+  void on_timer(Time, Sink&) override {}
+  [[nodiscard]] Time next_timeout() const override { return never; }
+  void bypass(bool on) override { bypassed_ = on; }
+
+  [[nodiscard]] JobView look(std::uint64_t epoch) const override {
+    JobView view;
+    const auto found = running_.find(epoch);
+    if (found == running_.end()) return view;
+    const netreduce::Accelerator& accelerator = tunnel_.accelerator();
+    if (const auto mismatch = accelerator.mismatch(found->second.incarnation)) {
+      view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
+                      " issued different calls as message " + std::to_string(mismatch->message);
+    }
+    if (const auto stall = accelerator.stall(found->second.incarnation)) view.missing = stall->missing;
+    return view;
+  }
+
+  void check() const override {
+    std::uint64_t seen = 0;
+    for (const netreduce::Tunnel* tunnel : {&tunnel_, &bypass_}) {
+      const netreduce::TunnelCounters& c = tunnel->counters();
+      seen += sum(c.malformed) + c.unknown + c.dropped_source + c.passed + c.taken;
+    }
+    if (seen != received_) throw Violation("the tunnel's counters do not add up to what it received");
+    tunnel_.accelerator().check();
+    for (const auto& [epoch, running] : running_) {
+      const RingCounters& c = *tunnel_.accelerator().ring_counters(running.incarnation);
+      if (running.agreed && c.dropped_early != 0) throw Violation("a host went on before its window allowed it");
+      if (running.agreed && (c.dropped_mismatch != 0 || c.dropped_shape != 0))
+        throw Violation("a mismatch was found in calls that agree");
+      if (running.agreed && c.dropped_misplaced != 0) throw Violation("a packet contradicts its message");
+    }
+  }
+  [[nodiscard]] std::size_t jobs() const override { return running_.size(); }
+
+  void count_events(Tally& tally) const override {
+    RingCounters total = ended_;
+    for (const auto& [epoch, running] : running_) add(total, *tunnel_.accelerator().ring_counters(running.incarnation));
+    const netreduce::TunnelCounters& t = tunnel_.counters();
+    auto& e = tally.events;
+    e["ring_sum"] += total.sums;
+    e["ring_result"] += total.results;
+    e["ring_early_result"] += total.early;
+    e["ring_repeat_answered"] += total.repeats_answered;
+    e["ring_repeat_held"] += total.repeats_held;
+    e["ring_repeat_waiting"] += total.repeats_waiting;
+    e["ring_dropped_icrc"] += total.dropped_icrc;
+    e["ring_dropped_header"] += total.dropped_header;
+    e["ring_dropped_unplaced"] += total.dropped_unplaced;
+    e["ring_dropped_old"] += total.dropped_old;
+    e["ring_dropped_mismatch"] += total.dropped_mismatch;
+    e["tunnel_passed"] += t.passed;
+    e["tunnel_unknown"] += t.unknown;
+    e["tunnel_dropped_source"] += t.dropped_source;
+    e["tunnel_bypassed"] += bypass_.counters().passed;
+    count_malformed(tally, "tunnel", t.malformed);
+  }
+
+ private:
+  struct Running {
+    std::uint64_t incarnation = 0;
+    std::vector<CacheLine> lines, bypass_lines;
+    bool agreed = true;
+  };
+
+  static void add(RingCounters& total, const RingCounters& c) {
+    total.sums += c.sums;
+    total.results += c.results;
+    total.early += c.early;
+    total.repeats_answered += c.repeats_answered;
+    total.repeats_held += c.repeats_held;
+    total.repeats_waiting += c.repeats_waiting;
+    total.dropped_icrc += c.dropped_icrc;
+    total.dropped_header += c.dropped_header;
+    total.dropped_unplaced += c.dropped_unplaced;
+    total.dropped_old += c.dropped_old;
+    total.dropped_mismatch += c.dropped_mismatch;
+  }
+
+  std::map<std::uint64_t, Running> running_;  // by job epoch
+  netreduce::Tunnel tunnel_, bypass_;
+  bool bypassed_ = false;
+  std::uint64_t received_ = 0;
+  RingCounters ended_;
+};
+
+class RingWorker final : public WorkerLane {
+ public:
+  explicit RingWorker(const netreduce::RoceHostConfig& config) : host_(config) {}
+
+  bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
+    return host_.submit(operation, now, sink);
+  }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+    received_ += packets.size();
+    host_.on_packets(packets, now, sink);
+  }
+  void on_timer(Time now, Sink& sink) override { host_.on_timer(now, sink); }
+  [[nodiscard]] Time next_timeout() const override { return host_.next_timeout(); }
+  [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return host_.take_completed(); }
+  [[nodiscard]] bool drained() const override { return host_.drained(); }
+
+  [[nodiscard]] std::optional<LaneFailure> failure() const override {
+    LaneFailure failure;
+    failure.unsealed = host_.failure();
+    if (failure.unsealed.empty()) return std::nullopt;
+    if (const auto stall = host_.worker().oldest_stall()) failure.operation = stall->operation;
+    return failure;
+  }
+  [[nodiscard]] std::optional<session::Stall> oldest_stall() const override {
+    const auto stall = host_.worker().oldest_stall();
+    if (!stall) return std::nullopt;
+    return session::Stall{0, stall->operation, stall->chunk, {}, {}};
+  }
+
+  void check() const override {
+    const netreduce::RoceHostCounters& c = host_.counters();
+    if (received_ != c.packets + sum(c.malformed) + c.dropped_icrc + c.foreign) {
+      throw Violation("a host's counters do not add up to what it received");
+    }
+    if (host_.worker().idle() && host_.worker().oldest_stall()) throw Violation("a worker without operations waits");
+  }
+
+  void count_events(Tally& tally) const override {
+    auto& e = tally.events;
+    const roce::QueuePairCounters &s = host_.sending(), &r = host_.receiving();
+    e["host_message_received"] += host_.worker().counters().messages_received;
+    e["host_retransmission"] += s.retransmissions;
+    e["host_timeout"] += s.timeouts;
+    e["host_nak_received"] += s.naks_received;
+    e["host_stale_ack"] += s.stale_acks;
+    e["host_nak_sent"] += r.naks_sent;
+    e["host_duplicate"] += r.duplicates;
+    e["host_out_of_order"] += r.out_of_order;
+    e["host_dropped_icrc"] += host_.counters().dropped_icrc;
+    e["host_foreign"] += host_.counters().foreign;
+    if (host_.worker().failure()) ++e["host_refused_a_seal"];
+    count_malformed(tally, "host", host_.counters().malformed);
+  }
+
+ private:
+  netreduce::RoceHost host_;
+  std::uint64_t received_ = 0;
+};
+
+// A gradient packet that is sent again holds what it held; so does a result, to whomever it goes.
+class RingTap final : public Tap {
+ public:
+  void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
+    Packet packet;
+    if (wire::roce::parse(bytes, packet) != ParseError::none) throw Violation("a node sent a malformed packet");
+    if (!wire::roce::icrc_valid(bytes)) {  // what was damaged on the way to an accelerator passes as it is
+      if (from.port != aggregator_port) return;
+      throw Violation("a host sent a packet with a wrong ICRC");
+    }
+    if (!wire::roce::shape_of(packet.bth.opcode).request) return;
+    const bool raw = wire::netreduce::read_seal(packet.payload) == 0;
+    const std::uint64_t connection = std::uint64_t{packet.bth.destination_qp} << 32 | packet.bth.psn;
+    const std::uint64_t hosts = std::uint64_t{from.port} << 16 | to.port;
+    std::uint64_t key = mix(connection ^ mix(hosts ^ (raw ? 1 : 0)));
+    for (const auto& address : {packet.ip.source, packet.ip.destination}) {
+      key = mix(key ^ load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(address.data()) + 8));
+    }
+    const std::uint64_t content = crc32c(packet.payload) ^ std::uint64_t{packet.payload.size()} << 32;
+    if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
+      throw Violation("packet " + std::to_string(packet.bth.psn) + " of a connection differs from what was sent before");
+    }
+  }
+  void count_events(Tally&) const override {}
+
+ private:
+  std::unordered_map<std::uint64_t, std::uint64_t> sent_;
+};
+
+class Netreduce final : public Protocol {
+ public:
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::netreduce_rules(); }
+
+  void complete(session::JoinRequest& request, const JobPlan& plan, std::uint32_t life) const override {
+    request.message_packets = plan.message_packets;
+    for (const Endpoint& endpoint : request.endpoints) {
+      netreduce::Member member;
+      member.address = endpoint.address;
+      member.send_qp = (life % 128) << 17 | std::uint32_t{endpoint.port} << 1;  // never one that was used before
+      member.receive_qp = member.send_qp | 1;
+      member.send_psn = plan.first_psn;
+      member.memory_address = std::uint64_t{life} << 32 | endpoint.port;
+      member.memory_key = life * 7919 + endpoint.port;
+      request.members.push_back(member);
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override {
+    return std::make_unique<AcceleratorLane>();
+  }
+  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario&) const override { return std::make_unique<RingTap>(); }
+  [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
+
+  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+    const std::uint32_t of_site = plan.lane % plan.scenario->lanes;
+    netreduce::RoceHostConfig config = session::host_config(plan.admission, plan.rank, of_site);
+    config.worker.lane = plan.lane;
+    config.worker.lanes = plan.lanes;
+    config.accelerator = plan.aggregator;
+    return std::make_unique<RingWorker>(config);
+  }
+
+  // RoCE has nothing that would tell a stranger who knows the connection from its end, but for the place that he sends from.
+  [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
+    Forgery forgery{{overheard.begin(), overheard.end()}, false};
+    Packet packet;
+    if (wire::roce::parse(overheard, packet) != ParseError::none) return forgery;
+    std::vector<std::byte> payload(packet.payload.begin(), packet.payload.end());
+    packet.payload = payload;
+    switch (random.below(4)) {
+      case 0:  // a value, with a checksum that is right, from elsewhere
+        if (!payload.empty()) payload[random.below(payload.size())] ^= std::byte{1};
+        break;
+      case 1:  // another packet number, from elsewhere
+        packet.bth.psn = (packet.bth.psn + static_cast<std::uint32_t>(random.below(64))) & wire::roce::psn_mask;
+        break;
+      case 2:  // of nobody's connection
+        forgery.spoofed = true;
+        packet.bth.destination_qp ^= 0x800000;
+        break;
+      default:  // between other hosts
+        forgery.spoofed = true;
+        packet.ip.source[15] ^= 0x80;
+        break;
+    }
+    wire::roce::write(forgery.bytes, packet);
+    return forgery;
+  }
+
+  [[nodiscard]] std::string describe(std::span<const std::byte> datagram) const override {
+    Packet packet;
+    if (const auto error = wire::roce::parse(datagram, packet); error != ParseError::none) {
+      return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
+    }
+    const std::string to =
+        ", queue pair " + std::to_string(packet.bth.destination_qp) + ", packet " + std::to_string(packet.bth.psn);
+    if (packet.bth.opcode == Opcode::rc_acknowledge) {
+      const std::uint8_t kind = packet.aeth.syndrome & wire::roce::Aeth::kind_mask;
+      return (kind == 0 ? "ACK" : kind == wire::roce::Aeth::rnr_nak ? "RNR NAK" : "NAK") + to;
+    }
+    const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
+    std::string text = shape.first ? (shape.last ? "ONLY" : "FIRST") : shape.last ? "LAST" : "MIDDLE";
+    text += to + (wire::netreduce::read_seal(packet.payload) == 0 ? ", gradient" : ", result") + " of " +
+            std::to_string(packet.payload.size()) + " bytes";
+    if (const auto header = wire::netreduce::read_header(wire::netreduce::netsum_layout, packet.payload);
+        header && shape.first) {
+      text += ", message " + std::to_string(header->message) + " of rank " + std::to_string(header->rank);
+    }
+    return text;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Protocol> make_netreduce() {
+  return std::make_unique<Netreduce>();
+}
+
+}  // namespace netsum::sim
