@@ -6,19 +6,21 @@
 namespace netsum::transport {
 namespace {
 
-constexpr std::size_t frames_per_call = 64;
+// Of trains of 64 kB each, more would leave the L2 cache before they are sent on; of short frames, more is no faster.
+constexpr std::size_t frames_received_per_call = 16;
+constexpr std::size_t frames_sent_per_call = 64;
 // As in train_receiver.cc: short frames in buffers at a multiple of 64 KiB would compete for the same cache sets.
 constexpr std::size_t spread = 1088;
 
 }  // namespace
 
 FrameReceiver::FrameReceiver(std::size_t headroom, std::size_t bytes, std::size_t control_bytes)
-    : control_bytes_(control_bytes), pieces_(frames_per_call), headers_(frames_per_call) {
+    : control_bytes_(control_bytes), pieces_(frames_received_per_call), headers_(frames_received_per_call) {
   const std::size_t stride = (headroom + bytes + 63) / 64 * 64 + spread;
-  buffers_ = std::make_unique_for_overwrite<std::byte[]>(frames_per_call * stride);
-  controls_ = std::make_unique<std::byte[]>(frames_per_call * control_bytes);
-  frames_.reserve(frames_per_call);
-  for (std::size_t i = 0; i < frames_per_call; ++i) {
+  buffers_ = std::make_unique_for_overwrite<std::byte[]>(frames_received_per_call * stride);
+  controls_ = std::make_unique<std::byte[]>(frames_received_per_call * control_bytes);
+  frames_.reserve(frames_received_per_call);
+  for (std::size_t i = 0; i < frames_received_per_call; ++i) {
     pieces_[i] = {buffers_.get() + i * stride + headroom, bytes};
     msghdr& header = headers_[i].msg_hdr;
     header.msg_iov = &pieces_[i];
@@ -40,7 +42,7 @@ FrameReceiver::Result FrameReceiver::receive(int socket) {
   return {frames_, 0};
 }
 
-FrameSender::FrameSender() : headers_(frames_per_call) {
+FrameSender::FrameSender() : headers_(frames_sent_per_call) {
   for (mmsghdr& header : headers_) header.msg_hdr.msg_iovlen = 1;
 }
 
