@@ -59,6 +59,7 @@ Packet sample(Opcode opcode, bool v6, bool udp_checksum, std::span<const std::by
     packet.ip.flow_label = 0x54321;
   } else {
     packet.ip.identification = 0x1234;
+    packet.ip.fragment = 0;
   }
   packet.source_port = 0xc001;
   packet.udp_checksum = udp_checksum ? 1 : 0;
