@@ -10,7 +10,7 @@
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
 #include "session/netreduce_job.h"
-#include "sim/aggregator_host.h"
+#include "sim/host.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -217,11 +217,12 @@ class RingWorker final : public WorkerLane {
 // A gradient packet that is sent again holds what it held; so does a result, to whomever it goes.
 class RingTap final : public Tap {
  public:
+  explicit RingTap(std::uint32_t aggregators) : aggregators_(aggregators) {}
   void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
     Packet packet;
     if (wire::roce::parse(bytes, packet) != ParseError::none) throw Violation("a node sent a malformed packet");
     if (!wire::roce::icrc_valid(bytes)) {  // what was damaged on the way to an accelerator passes as it is
-      if (from.port != aggregator_port) return;
+      if (host_of(from) < aggregators_) return;
       throw Violation("a host sent a packet with a wrong ICRC");
     }
     if (!wire::roce::shape_of(packet.bth.opcode).request) return;
@@ -240,6 +241,7 @@ class RingTap final : public Tap {
   void count_events(Tally&) const override {}
 
  private:
+  const std::uint32_t aggregators_;
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
 };
 
@@ -264,7 +266,9 @@ class Netreduce final : public Protocol {
   [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override {
     return std::make_unique<AcceleratorLane>();
   }
-  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario&) const override { return std::make_unique<RingTap>(); }
+  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
+    return std::make_unique<RingTap>(scenario.aggregators);
+  }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
   [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
