@@ -391,7 +391,7 @@ void WorkerHost::fail(const Error& error, Time now) {
   if (recovering() && !curable) {  // the process ends, and a launcher starts another
     log_.reset();
     under_way_.clear();
-    next_operation_ = 0;
+    next_operation_ = delivered_ = 0;
     ++restarts_;
     former_epochs_.assign(former_epochs_.size(), 0);
     witness_.forgot(place_.job, place_.rank);
