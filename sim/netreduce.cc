@@ -263,6 +263,10 @@ class Netreduce final : public Protocol {
     }
   }
 
+  [[nodiscard]] std::optional<std::uint32_t> predecessor(std::uint32_t rank, std::uint32_t world_size) const override {
+    return session::predecessor_of(rank, world_size);
+  }
+
   [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override {
     return std::make_unique<AcceleratorLane>();
   }

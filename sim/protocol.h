@@ -134,6 +134,11 @@ class Protocol {
   [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
   // What a rank's join says beside what is the same for all protocols; its endpoints are there. `life`: differs between all
   // attempts of all processes of a rank.
+  // The rank whose connection brings a rank its results, where that is not the aggregator's own.
+  [[nodiscard]] virtual std::optional<std::uint32_t> predecessor(std::uint32_t /*rank*/,
+                                                                 std::uint32_t /*world_size*/) const {
+    return std::nullopt;
+  }
   virtual void complete(session::JoinRequest&, const JobPlan&, std::uint32_t /*life*/) const {}
   [[nodiscard]] virtual std::unique_ptr<AggregatorLane> aggregator_lane() const = 0;
   [[nodiscard]] virtual std::unique_ptr<SwitchLane> switch_lane(const Scenario&) const { return nullptr; }

@@ -138,7 +138,9 @@ void WorkerHost::on_reply(const ControlReply& reply, Time now) {
 void WorkerHost::start(Time now) {
   phase_ = Phase::running;
   join_deadline_ = never;
-  supervisor_.emplace(session::Supervisor::Config{plan().name, place_.rank, addresses(scenario_)}, now);
+  supervisor_.emplace(session::Supervisor::Config{plan().name, place_.rank, addresses(scenario_),
+                                                  protocol_.predecessor(place_.rank, plan().workers)},
+                      now);
   next_beat_ = now;
   for (const Site& site : sites_) {
     if (site.admission->resumption == sites_[0].admission->resumption) continue;
@@ -310,7 +312,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
 
 // Whether nobody needs this rank any more (collective/communicator.cc).
 bool WorkerHost::parted(Time now) {
-  if (parting_ == never) parting_ = now + session::parting_patience;
+  if (parting_ == never) parting_ = now + plan().operation_deadline;
   const bool drained = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.lane->drained(); });
   return drained || now >= parting_ || supervisor_->left().contains((place_.rank + 1) % plan().workers);
 }

@@ -9,6 +9,7 @@
 #include "collective/monitor.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
+#include "session/netreduce_job.h"
 
 namespace netsum {
 
@@ -26,9 +27,10 @@ struct Communicator::Impl {
     if (!monitor) return;
     // The others may still need what this rank sent (NetReduce: only it can send that again).
     if (engine && !engine->failure() && !engine->most_urgent()) {
-      const Time until = runtime::now() + session::parting_patience;
+      const Time until = runtime::after(runtime::now(), runtime::bounded(options.operation_deadline));
       engine->drain([&] {
-        return runtime::now() >= until || engine->failure() || monitor->has_left((options.rank + 1) % options.world_size);
+        return runtime::now() >= until || engine->failure() ||
+               monitor->has_left(session::successor_of(options.rank, options.world_size));
       });
     }
     monitor->stop();

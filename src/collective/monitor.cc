@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/thread.h"
+#include "session/netreduce_job.h"
 #include "session/words.h"
 
 namespace netsum::collective {
@@ -38,7 +39,9 @@ void Monitor::attend(Joined& joined) {
   memberships_ = std::move(joined.memberships);
   aggregator_of_lane_ = std::move(joined.aggregator_of_lane);
   packet_elements_ = joined.packet_elements;
-  supervisor_.emplace(session::Supervisor::Config{options_.job, options_.rank, addresses(memberships_)}, now());
+  session::Supervisor::Config config{options_.job, options_.rank, addresses(memberships_), {}};
+  if (options_.protocol == "netreduce") config.predecessor = session::predecessor_of(options_.rank, options_.world_size);
+  supervisor_.emplace(std::move(config), now());
 }
 
 void Monitor::start(runtime::WorkerEngine& engine) {

@@ -75,8 +75,8 @@ netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t 
   config.worker.message_packets = admission.message_packets;
   config.worker.mtu = mtu_of(admission.packet_elements);
   config.self = admission.members[rank][lane];
-  config.successor = admission.members[(rank + 1) % ranks][lane];
-  config.predecessor = admission.members[(rank + ranks - 1) % ranks][lane];
+  config.successor = admission.members[successor_of(rank, config.worker.world_size)][lane];
+  config.predecessor = admission.members[predecessor_of(rank, config.worker.world_size)][lane];
   return config;
 }
 

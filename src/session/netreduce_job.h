@@ -20,6 +20,13 @@ namespace netsum::session {
 [[nodiscard]] netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane,
                                                 netreduce::Order order = netreduce::Order::ring);
 
+[[nodiscard]] constexpr std::uint32_t successor_of(std::uint32_t rank, std::uint32_t world_size) {
+  return (rank + 1) % world_size;
+}
+[[nodiscard]] constexpr std::uint32_t predecessor_of(std::uint32_t rank, std::uint32_t world_size) {
+  return (rank + world_size - 1) % world_size;
+}
+
 // One lane of a rank: everything but `accelerator`, `worker.lane` and `worker.lanes`.
 [[nodiscard]] netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane);
 

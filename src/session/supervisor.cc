@@ -53,6 +53,7 @@ std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {
   RankSet own;
   own.insert(config_.rank);  // waits like all others for what a sum before lacks
   stall->missing = sites_[stall->site].missing.minus(own);
+  if (config_.predecessor && left_.contains(*config_.predecessor)) stall->missing.insert(*config_.predecessor);
   stall->told = sites_[stall->site].heard;
   return stall;
 }

@@ -19,9 +19,7 @@ namespace netsum::session {
 inline constexpr Duration beat_interval = std::chrono::milliseconds(500);
 inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);  // while it is unclear why a lane fell off
 inline constexpr Duration beat_patience = std::chrono::seconds(1);               // for one answer
-// For others that still need something of a rank that is done; one that left in good order needs nothing.
-inline constexpr Duration parting_patience = std::chrono::seconds(5);
-inline constexpr Duration silence_allowed = std::chrono::seconds(3);  // of an aggregator
+inline constexpr Duration silence_allowed = std::chrono::seconds(3);             // of an aggregator
 
 // What the oldest chunk in flight waits for, as its aggregator last said.
 struct Stall {
@@ -37,7 +35,8 @@ class Supervisor {
   struct Config {
     std::string job;
     std::uint32_t rank = 0;
-    std::vector<std::string> aggregators;  // addresses, by site
+    std::vector<std::string> aggregators;           // addresses, by site
+    std::optional<std::uint32_t> predecessor = {};  // whose connection brings this rank's results (NetReduce)
   };
 
   Supervisor(Config config, Time now);
