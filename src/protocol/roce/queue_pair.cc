@@ -68,6 +68,8 @@ struct QueuePair::Impl {
     blank.ip.destination = c.remote;
     blank.source_port = c.source_port;
     blank.bth.destination_qp = c.remote_qp & wire::roce::qp_mask;
+    salt = config.local_qp;
+    for (const std::uint8_t byte : config.local) salt = (salt ^ byte) * 0x01000193U;
     fresh.reserve(messages.size());
     taken.reserve(messages.size());
   }
@@ -87,6 +89,7 @@ struct QueuePair::Impl {
   std::uint64_t end = 0;                    // of what is posted
   Time deadline = never;                    // `never` if nothing is unacknowledged
   bool peer_not_ready = false;              // until the deadline nothing is sent
+  std::uint32_t salt = 0;                   // differs between queue pairs, also of equal numbers on different hosts
   std::uint32_t timeouts = 0;               // in a row
   bool probing = false, probe_due = false;  // the last time-out's repeat of `oldest`: not acknowledged; not sent yet
   std::optional<std::uint64_t> gone_back;   // the packet that the last sequence NAK asked for
@@ -261,7 +264,7 @@ struct QueuePair::Impl {
   // Up to a quarter longer, another one each time: many queue pairs whose packets were lost together in a short queue would
   // else repeat them together, and lose the same ones again.
   [[nodiscard]] Duration spread(Duration timeout) const {
-    const std::uint32_t mixed = (config.local_qp * 0x9e3779b9U ^ timeouts * 0x85ebca6bU) * 0xc2b2ae35U;
+    const std::uint32_t mixed = (salt ^ timeouts * 0x85ebca6bU) * 0xc2b2ae35U;
     return timeout + timeout / 1024 * (mixed >> 24);
   }
 
