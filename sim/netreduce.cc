@@ -116,7 +116,6 @@ class AcceleratorLane final : public AggregatorLane {
     e["ring_repeat_held"] += total.repeats_held;
     e["ring_repeat_waiting"] += total.repeats_waiting;
     e["ring_dropped_icrc"] += total.dropped_icrc;
-    e["ring_dropped_header"] += total.dropped_header;
     e["ring_dropped_unplaced"] += total.dropped_unplaced;
     e["ring_dropped_old"] += total.dropped_old;
     e["ring_dropped_mismatch"] += total.dropped_mismatch;

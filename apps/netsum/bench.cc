@@ -160,7 +160,8 @@ class BenchCommand final : public Command {
       throw UsageError("--scaling is fixed or dynamic, not '" + options_.scaling + "'");
     }
     if (!atp && options_.scaling != "fixed") throw UsageError("--scaling is of --protocol atp");
-    if (!netreduce && (options_.message_packets != 0 || options_.first_psn_value())) {
+    const bool of_rings = options_.first_psn_value() || options_.message_packets != 0;
+    if (!netreduce && of_rings) {
       throw UsageError("--message-packets and --first-psn are of --protocol netreduce");
     }
     const DType dtype = options_.dtype_value();

@@ -73,7 +73,7 @@ class Simulate(unittest.TestCase):
         self.assertIn("'crash' came up only", result.stderr)
 
     def test_bad_usage(self):
-        for words in (["--protocol", "netreduce"], ["--protocol", "x"], ["--faults", "rain"], ["--workers", "0"], ["--workers", "3..2"],
+        for words in (["--protocol", "x"], ["--faults", "rain"], ["--workers", "0"], ["--workers", "3..2"],
                       ["--workers", "300"], ["--jobs", "x"], ["--seeds", "1.."], ["--seeds", "-1"], ["--seeds", "1..999999999999"],
                       ["--limit", "rain=1"], ["--limit", "workers"], ["--limit", "without=rain"],
                       ["--seeds", "1..2", "--trace", "x"], ["--seeds", "1", "--trace", "/nonexistent/x"]):

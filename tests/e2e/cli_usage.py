@@ -40,12 +40,6 @@ class Usage(unittest.TestCase):
                 self.assertEqual(result.stdout, "")
                 self.assertRegex(result.stderr, r"\Anetsum: [^\n]+\n\Z")
 
-    def test_protocols_that_are_not_there_yet(self):
-        for protocol in ("netreduce",):
-            result = cli.run("bench", "all-reduce", "--protocol", protocol)
-            self.assertEqual(result.returncode, 2)
-            self.assertIn(protocol + " is not available yet", result.stderr)
-
 
 class Configuration(unittest.TestCase):
     def setUp(self):

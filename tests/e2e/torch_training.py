@@ -126,6 +126,12 @@ class Training(unittest.TestCase):
                 "NETSUM_MODE": "force", "NETSUM_PROTOCOL": "atp", "NETSUM_PS": server.address, "NETSUM_SWITCH": switch.address})
             self.assertEqual("switch", ranks[0].result)
 
+    def test_equal_to_gloo_over_netreduce(self):
+        with Switch() as switch:
+            ranks = run("equal_to_gloo", 2, seconds=120, environment={
+                "NETSUM_MODE": "force", "NETSUM_PROTOCOL": "netreduce", "NETSUM_SWITCH": switch.address})
+            self.assertEqual("switch", ranks[0].result)
+
     def test_equal_to_gloo_without_a_switch_running(self):
         ranks = run("equal_to_gloo", 3, seconds=120)
         self.assertEqual("switch", ranks[0].result)

@@ -1,0 +1,161 @@
+#!/usr/bin/python3
+"""NetReduce through the command line: rings of RoCEv2 connections between real processes, through the tunnel of a switch."""
+import signal
+import unittest
+
+import cli_support as cli
+
+SMALL = ["--elements", 200_000]
+
+
+def rank(switch, number, world_size, *flags):
+    """One rank of a job; it prints `iteration I` lines."""
+    return cli.rank_process(switch.address, number, world_size, "--protocol", "netreduce", *flags)
+
+
+def run_all(test, ranks):
+    for process in ranks:
+        with process:
+            test.assertEqual(process.wait(60), 0, process.err)
+
+
+class Bench(unittest.TestCase):
+    def test_sums_without_a_repeat(self):
+        report = cli.bench("--protocol", "netreduce", "--workers", 4, "--elements", 1_000_000, "--iterations", 3)
+        self.assertEqual(report["wrong"], 0)
+        self.assertTrue(report["bit_identical"])
+        self.assertGreater(report["max_abs_error"], 0)  # else nothing was compared
+        # A repeat without a loss is a rank's that a busy machine did not schedule for longer than a time-out.
+        self.assertLess(report["packets"]["retransmitted"], report["packets"]["sent"] / 10)
+
+    def test_same_bits_whatever_the_circumstances(self):
+        base = ["--protocol", "netreduce", "--workers", 4, "--elements", 300_001, "--iterations", 2, "--seed", 11]
+        expected = cli.bench(*base)["result_hash"]
+        variants = {
+            "loss": ["--loss", 0.01, "--loss-seed", 1],
+            "less loss, another seed": ["--loss", 0.001, "--loss-seed", 2],
+            "packet numbers wrap": ["--first-psn", 0xffffff - 100],
+            "packet numbers wrap, with loss": ["--first-psn", 0xffffff - 40, "--loss", 0.01, "--packet-elements", 256],
+            "path MTU of 256": ["--packet-elements", 64],
+            "short messages": ["--message-packets", 1],
+            "the paper's messages": ["--message-packets", 170, "--slots", 2, "--packet-elements", 256],
+            "a window of one message": ["--slots", 1],
+            "three threads": ["--threads", 3, "--switch-threads", 3],
+            "two accelerators": ["--aggregators", 2],
+        }
+        for name, flags in variants.items():
+            with self.subTest(name=name):
+                report = cli.bench(*base, *flags)
+                self.assertEqual(report["wrong"], 0)
+                self.assertEqual(report["result_hash"], expected)
+
+    def test_dtypes_operations_and_lengths(self):
+        for dtype in ("float32", "int32", "float16", "bfloat16"):
+            for op in ("sum", "avg"):
+                with self.subTest(dtype=dtype, op=op):
+                    report = cli.bench("--protocol", "netreduce", "--workers", 3, "--elements", 70_001, "--iterations", 2,
+                                       "--dtype", dtype, "--op", op)
+                    self.assertEqual(report["wrong"], 0)
+        for workers, elements in ((1, 1000), (2, 0), (2, 1), (2, 1014), (2, 1015), (5, 16_385)):
+            with self.subTest(workers=workers, elements=elements):
+                report = cli.bench("--protocol", "netreduce", "--workers", workers, "--elements", elements, "--iterations", 3,
+                                   "--warmup", 0)
+                self.assertEqual(report["wrong"], 0)
+
+
+class Jobs(unittest.TestCase):
+    def test_beside_a_job_of_switchml(self):
+        with cli.Switch() as switch:
+            rings = [rank(switch, number, 3, *SMALL, "--job", "rings", "--iterations", 20) for number in range(3)]
+            others = [cli.rank_process(switch.address, number, 2, *SMALL, "--job", "others", "--iterations", 20)
+                      for number in range(2)]
+            for process in rings:
+                process.wait_line(process.out, "iteration 1")
+            counters = next(job["counters"] for job in switch.status()["jobs"] if job["job"] == "rings")
+            self.assertGreater(counters["sums"], 0)
+            run_all(self, rings + others)
+            self.assertEqual(switch.status()["slots_free"], switch.status()["slots"])
+
+    def test_a_killed_rank_is_named(self):
+        with cli.Switch() as switch:
+            ranks = [rank(switch, number, 3, *SMALL, "--iterations", 1_000_000) for number in range(3)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            ranks[1].signal(signal.SIGKILL)
+            for survivor in (ranks[0], ranks[2]):
+                with survivor:
+                    self.assertEqual(survivor.wait(15), 1)
+                    self.assertRegex(survivor.error_lines()[0], r"rank 1\b")
+            ranks[1].__exit__()
+
+    def test_a_killed_switch_is_named(self):
+        with cli.Switch() as switch:
+            ranks = [rank(switch, number, 2, *SMALL, "--iterations", 1_000_000) for number in range(2)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            switch.signal(signal.SIGKILL)
+            for process in ranks:
+                with process:
+                    self.assertEqual(process.wait(15), 1)
+                    self.assertIn(switch.address, process.error_lines()[0])
+
+    def test_a_straggler_is_named_when_the_deadline_comes(self):
+        with cli.Switch() as switch:
+            ranks = [rank(switch, number, 3, *SMALL, "--iterations", 1_000_000, "--deadline", 2) for number in range(3)]
+            try:
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 3")
+                ranks[2].signal(signal.SIGSTOP)
+                with ranks[0] as first:
+                    self.assertEqual(first.wait(15), 1)
+                    self.assertRegex(first.error_lines()[0], r"rank 2\b")
+            finally:
+                for process in ranks:
+                    process.__exit__()
+
+    def test_ranks_that_call_differently_are_both_named(self):
+        with cli.Switch() as switch:
+            ranks = [rank(switch, number, 2, "--elements", 1000 + number, "--iterations", 1) for number in range(2)]
+            for process in ranks:
+                with process:
+                    self.assertEqual(process.wait(30), 1)
+            for process in ranks:
+                self.assertRegex(process.error_lines()[0], r"ranks 0 and 1 issued different calls")
+
+    def test_a_switch_that_comes_back_costs_a_job_that_recovers_only_time(self):
+        with cli.Switch() as first:
+            ranks = [rank(first, number, 2, *SMALL, "--iterations", 40, "--recovery", 30) for number in range(2)]
+            for process in ranks:
+                process.wait_line(process.out, "iteration 5")
+            first.signal(signal.SIGKILL)
+            first.wait(10)
+            with cli.Switch(listen=first.address):
+                run_all(self, ranks)
+
+
+class Usage(unittest.TestCase):
+    def test_bad_usage(self):
+        for words, complaint in ((["--packet-elements", 100], "64, 128, 256, 512 or 1024"),
+                                 (["--packet-elements", 2048], "64, 128, 256, 512 or 1024"),
+                                 (["--message-packets", 5000], "message-packets"),
+                                 (["--first-psn", "x"], "first-psn"),
+                                 (["--first-psn", 1 << 24], "first-psn"),
+                                 (["--slots", 3], "power of two"),
+                                 (["--ps", "127.0.0.1:1"], "--ps")):
+            with self.subTest(words=words):
+                result = cli.run("bench", "all-reduce", "--protocol", "netreduce", *words)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(complaint, result.stderr)
+        result = cli.run("bench", "all-reduce", "--message-packets", 4)
+        self.assertEqual(result.returncode, 2, result.stderr)
+
+    def test_too_much_for_24_bits_of_packet_numbers(self):
+        with cli.Switch() as switch:
+            result = cli.run("bench", "all-reduce", "--protocol", "netreduce", "--switch", switch.address, "--rank", 0,
+                             "--world-size", 1, "--slots", 1024, "--message-packets", 4096, "--packet-elements", 64)
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertIn("24-bit packet numbers", result.stderr.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    cli.main()
