@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "protocol/roce/queue_pair.h"
-#include "support/virtual_cluster.h"
+#include "support/virtual_network.h"
 #include "wire/roce.h"
 
 namespace netsum::testing {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "support/virtual_cluster.h"
+#include "support/virtual_network.h"
 
 namespace netsum {
 namespace {

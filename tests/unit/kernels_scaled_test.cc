@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "support/virtual_cluster.h"
+#include "support/virtual_network.h"
 
 namespace netsum::kernels {
 namespace {

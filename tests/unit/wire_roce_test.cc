@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/crc32.h"
-#include "support/virtual_cluster.h"
+#include "support/virtual_network.h"
 
 namespace netsum::wire::roce {
 namespace {

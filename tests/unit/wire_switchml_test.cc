@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "support/virtual_cluster.h"
+#include "support/virtual_network.h"
 
 namespace netsum::wire {
 namespace {
