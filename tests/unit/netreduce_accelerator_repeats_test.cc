@@ -241,6 +241,27 @@ TEST_F(NetreduceRepeats, NothingTakesBuffersThatAreInUse) {
   }
 }
 
+// Complete is not enough: what waits for its turn would be lost, and all that is behind it would wait for ever.
+TEST_F(NetreduceRepeats, NothingTakesBuffersOfASumThatWaitsForItsTurn) {
+  netreduce::RingConfig config = ring_with(2, Order::ring);
+  config.window = 1;
+  config.message_packets = 1;
+  start(config);
+  give(At{0, 0, 0});
+  give_all(1, 0);  // message 1 is complete, message 0 lacks rank 1
+  drop_sent();
+  give(At{0, 3, 0});  // two windows after message 1
+  EXPECT_EQ(1U, counters().dropped_early);
+  give(At{1, 0, 0});
+  std::vector<At> both = of_all(0, 0);
+  for (const At& at : of_all(1, 0)) both.push_back(at);
+  expect_results(both);
+  for (const std::uint64_t message : {2U, 3U}) {
+    give_message(message);
+    expect_results(of_all(message, 0));
+  }
+}
+
 TEST_F(NetreduceRepeats, OnlyTheMessageTwoWindowsLaterTakesBuffers) {
   start(2);
   for (std::uint64_t message = 0; message < 4; ++message) give_message(message);

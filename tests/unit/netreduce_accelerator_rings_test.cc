@@ -119,6 +119,8 @@ TEST_F(NetreduceRings, RefusesARingWhoseIncarnationOrConnectionIsInUse) {
   others.config.incarnation = 5;
   others.config.connections[1] = hosts_->connections[0];
   EXPECT_FALSE(bump_->accelerator.add_ring(others.config, others.memory())) << "rank 1's connection";
+  others.config.connections[1] = others.config.connections[0];
+  EXPECT_FALSE(bump_->accelerator.add_ring(others.config, others.memory())) << "two ranks with one connection";
   EXPECT_EQ(2U, bump_->accelerator.known().size()) << "and left nothing behind";
   others.config.connections = others.connections;
   EXPECT_TRUE(bump_->accelerator.add_ring(others.config, others.memory()));

@@ -618,6 +618,13 @@ TEST(NetreduceRing, RefusesWhatCannotBe) {
   EXPECT_NE("", bad([](Config& c) { c.mtu = 4097; }));
   EXPECT_EQ("3 connections for 4 members", bad([](Config& c) { c.connections.resize(3); }));
   EXPECT_EQ("", bad([](Config& c) { c.window = 512, c.message_packets = 4096; }));
+  // Of two windows behind and two ahead.
+  good.layout.message.bytes = 1;
+  EXPECT_EQ("", bad([](Config& c) { c.window = 64; }));
+  EXPECT_EQ("message IDs of 1 bytes are too short to tell four windows of 65 messages apart",
+            bad([](Config& c) { c.window = 65; }));
+  good.layout.message.bytes = 2;
+  EXPECT_EQ("", bad([](Config& c) { c.window = 1024; }));
   EXPECT_EQ("two windows of 513 messages of 4096 packets are too much for 24-bit packet numbers",
             bad([](Config& c) { c.window = 513, c.message_packets = 4096; }));
 }

@@ -51,6 +51,11 @@ std::string check(const RingConfig& config) {
         between("MTU", config.mtu, 256, wire::roce::max_mtu)}) {
     if (!error.empty()) return error;
   }
+  const std::uint32_t message_bytes = config.layout.message.bytes;
+  if (message_bytes < 4 && std::uint64_t{4} * config.window > std::uint64_t{1} << (8 * message_bytes)) {
+    return "message IDs of " + std::to_string(message_bytes) + " bytes are too short to tell four windows of " +
+           std::to_string(config.window) + " messages apart";
+  }
   if (!config.connections.empty() && config.connections.size() != config.members) {
     return std::to_string(config.connections.size()) + " connections for " + std::to_string(config.members) + " members";
   }
@@ -79,7 +84,7 @@ struct Accelerator::Ring {
   struct Slot {
     bool used = false;
     std::uint64_t message = 0;
-    std::uint32_t packets = 0, complete = 0;
+    std::uint32_t packets = 0;
     std::uint32_t first_rank = 0, signature = 0;
     DType dtype = DType::float32;
     bool average = false;
@@ -193,7 +198,6 @@ void Accelerator::Ring::open(std::uint32_t slot, const InaHeader& header, std::u
   s.used = true;
   s.message = header.message;
   s.packets = header.packets;
-  s.complete = 0;
   s.first_rank = rank;
   s.signature = header.signature;
   s.dtype = header.dtype;
@@ -228,8 +232,9 @@ std::optional<Place> Accelerator::Ring::place_first(std::uint32_t rank, const Ar
   }
   if (!s.used || message > s.message) {
     // Its buffers are free once everybody has the message two windows earlier: a host sends this one when it has the result
-    // one window earlier, to which all have contributed, and so had that.
-    const bool free = s.used ? message == s.message + slots.size() && s.complete == s.packets : message < slots.size();
+    // one window earlier, to which all have contributed, and so had that. From a host that does not keep to that, sums that
+    // wait for their turn are safe too.
+    const bool free = s.used ? message == s.message + slots.size() && s.message < next.message : message < slots.size();
     if (!free) {
       ++counters.dropped_early;
       return std::nullopt;
@@ -313,7 +318,6 @@ void Accelerator::Ring::add_up(std::uint32_t slot, std::uint32_t packet) {
   }
   std::memcpy(payload_of(aggregator, 0) + skip, sum.data(), bytes);
   a.complete = true;
-  ++slots[slot].complete;
   ++counters.sums;
 }
 
@@ -373,6 +377,7 @@ bool Accelerator::add_ring(const RingConfig& config, std::span<std::byte> memory
   for (const Connection& connection : config.connections) {
     const auto found = table_.find(connection);
     if (found != table_.end() && found->second.ring != nullptr) return false;
+    if (std::count(config.connections.begin(), config.connections.end(), connection) != 1) return false;
   }
   auto ring = std::make_unique<Ring>(config, memory);
   for (std::uint32_t rank = 0; rank < config.connections.size(); ++rank) {

@@ -94,7 +94,7 @@ class Accelerator {
   Accelerator& operator=(Accelerator&&) noexcept;
 
   // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the ring until remove_ring. False: the incarnation or a
-  // connection is in use. Connections become known.
+  // connection is in use, or two ranks have the same. Connections become known.
   [[nodiscard]] bool add_ring(const RingConfig& config, std::span<std::byte> memory);
   // Its connections stay known: a packet of theirs that is still on its way does not pass as it is.
   void remove_ring(std::uint64_t incarnation);
