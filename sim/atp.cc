@@ -303,7 +303,7 @@ class AtpWorker final : public WorkerLane {
     const auto& failure = worker_.failure();
     if (!failure) return std::nullopt;
     const bool mismatch = failure->kind == atp::WorkerFailure::Kind::mismatch;
-    return LaneFailure{mismatch, failure->operation, failure->first_rank, failure->second_rank, {}};
+    return LaneFailure{mismatch, failure->operation, failure->first_rank, failure->second_rank};
   }
   [[nodiscard]] std::optional<session::Stall> oldest_stall() const override {
     const auto stall = worker_.oldest_stall();

@@ -72,7 +72,7 @@ struct LaneFailure {
   bool mismatch = false;  // else: the aggregator does not know the job
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;
-  std::string unsealed;  // else: a result was no sum of all ranks (NetReduce)
+  std::string unsealed{};  // else: a result was no sum of all ranks (NetReduce)
 };
 
 // One rank's share of one aggregator lane.

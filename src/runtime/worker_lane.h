@@ -24,7 +24,7 @@ struct LaneFailure {
   enum class Kind : std::uint8_t { mismatch, unknown_job, unsealed } kind;
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
-  std::string what;                               // unsealed: in words
+  std::string what{};                             // unsealed: in words
 };
 
 struct ChunkStall {

@@ -103,9 +103,9 @@ struct HeartbeatReply {
   enum class State : std::uint8_t { running, failed, unknown } state = State::unknown;
   std::string reason;                 // failed: names the rank
   std::optional<std::uint32_t> lost;  // the dead rank
-  bool mismatch = false;              // failed: ranks issued different calls; the reason names them
   RankSet left;                       // ranks that have left in good order
-  RankSet missing;                    // ranks that the oldest sum waits for, where the data plane cannot say it itself
+  bool mismatch = false;              // failed: ranks issued different calls; the reason names them
+  RankSet missing{};                  // ranks that the oldest sum waits for, where the data plane cannot say it itself
 };
 
 struct JobStatus {
