@@ -471,12 +471,17 @@ TEST_F(NetreduceAccelerator, DropsWhatFollowsALostFirstPacketUntilItComes) {
   give(At{0, 1, 2});
   give(At{0, 2, 1});
   EXPECT_EQ(5U, counters().dropped_unplaced);
+  // The very next number, too: "PSN - PSN0 > MsgLen" of the paper would let it in.
+  Crafted next = hosts_->gradient(0, 1, 0);
+  next.packet.bth.opcode = Opcode::rc_write_middle;
+  give(next, 0);
+  EXPECT_EQ(6U, counters().dropped_unplaced);
   give(At{0, 1, 0});
   give(At{0, 1, 1});
   give(At{0, 1, 2});
   give_all(1, 0, 0);
   expect_results(of_all(1, 0));
-  EXPECT_EQ(5U, counters().dropped_unplaced);
+  EXPECT_EQ(6U, counters().dropped_unplaced);
 }
 
 // A later message's first packet tells nothing of an earlier one whose first packet was lost.
