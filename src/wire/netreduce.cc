@@ -135,11 +135,14 @@ std::optional<InaHeader> read_header(const Layout& layout, std::span<const std::
   if (std::memcmp(payload.data() + layout.magic_offset, layout.magic.data(), layout.magic_bytes) != 0) return std::nullopt;
   const std::byte* const p = payload.data();
   InaHeader header;
-  header.ring = static_cast<std::uint32_t>(read_field(layout, layout.ring, p));
-  header.rank = static_cast<std::uint32_t>(read_field(layout, layout.rank, p));
+  const std::uint64_t ring = read_field(layout, layout.ring, p), rank = read_field(layout, layout.rank, p);
+  const std::uint64_t packets = read_field(layout, layout.packets, p), signature = read_field(layout, layout.signature, p);
+  if (std::max({ring, rank, packets, signature}) > UINT32_MAX) return std::nullopt;
+  header.ring = static_cast<std::uint32_t>(ring);
+  header.rank = static_cast<std::uint32_t>(rank);
   header.message = read_field(layout, layout.message, p);
-  header.packets = static_cast<std::uint32_t>(read_field(layout, layout.packets, p));
-  header.signature = static_cast<std::uint32_t>(read_field(layout, layout.signature, p));
+  header.packets = static_cast<std::uint32_t>(packets);
+  header.signature = static_cast<std::uint32_t>(signature);
   const std::uint64_t dtype = read_field(layout, layout.dtype, p);
   if (dtype > static_cast<std::uint64_t>(DType::bfloat16)) return std::nullopt;
   header.dtype = static_cast<DType>(dtype);

@@ -86,6 +86,21 @@ TEST(NetreduceHeader, IsNotReadFromWhatHasNone) {
   EXPECT_FALSE(read_header(nrtv_layout, payload));
 }
 
+// A ring that is not ours must not become ours because its number was cut.
+TEST(NetreduceHeader, NumbersThatAreTooLargeAreNoHeader) {
+  const Layout layout = parse_layout("magic=aa@0,ring=4:8,rank=12:8,message=20:8,packets=28:8,signature=36:8,header=44");
+  Bytes payload(44);
+  write_header(layout, payload, some_header);
+  EXPECT_TRUE(read_header(layout, payload));
+  for (const std::size_t at : {std::size_t{4}, std::size_t{12}, std::size_t{28}, std::size_t{36}}) {
+    for (std::size_t byte = 4; byte < 8; ++byte) {
+      Bytes other = payload;
+      other[at + byte] = std::byte{1};
+      EXPECT_FALSE(read_header(layout, other)) << at + byte;
+    }
+  }
+}
+
 TEST(NetreduceHeader, WhatIsWrittenIsReadInEveryLayout) {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     Random random(seed);
