@@ -1,0 +1,307 @@
+// NetReduce's membership: from what ranks say when they join to rings that fit together, beside jobs of another protocol.
+#include "session/netreduce_job.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+
+#include "support/virtual_network.h"
+#include "wire/netreduce.h"
+#include "wire/switchml.h"
+
+namespace netsum::session {
+namespace {
+
+using namespace std::chrono_literals;
+using netreduce::Member;
+using netsum::testing::endpoint_of;
+
+constexpr std::size_t lanes = 2;
+
+Member member_of(std::uint32_t rank, std::size_t lane, std::uint32_t host_of_rank_0 = 1) {
+  Member member;
+  member.address = endpoint_of(static_cast<std::uint8_t>(host_of_rank_0 + rank), 0).address;
+  member.send_qp = static_cast<std::uint32_t>(2 * lane + 16);
+  member.receive_qp = member.send_qp + 1;
+  member.send_psn = 100 * rank + static_cast<std::uint32_t>(lane);
+  member.memory_address = 0x1000 * rank + lane;
+  member.memory_key = rank + 7;
+  return member;
+}
+
+JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::string& job = "train",
+                    std::uint32_t host_of_rank_0 = 1) {
+  JoinRequest r;
+  r.protocol_version = wire::netreduce::version;
+  r.protocol = "netreduce";
+  r.job = job;
+  r.rank = rank;
+  r.world_size = world_size;
+  r.packet_elements = 256;
+  r.slots_fixed = 4;
+  r.message_packets = 16;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    r.endpoints.push_back(endpoint_of(static_cast<std::uint8_t>(50 + rank), static_cast<std::uint16_t>(7000 + lane)));
+    r.members.push_back(member_of(rank, lane, host_of_rank_0));
+  }
+  return r;
+}
+
+JoinRequest switchml_request(std::uint32_t rank, std::uint32_t world_size, const std::string& job) {
+  JoinRequest r = request(rank, world_size, job);
+  r.protocol = "switchml";
+  r.protocol_version = wire::switchml_version;
+  r.message_packets = 0;
+  r.members.clear();
+  return r;
+}
+
+// ---- rules
+
+TEST(NetreduceRules, SayWhatAJobMayBe) {
+  const ProtocolRules rules = netreduce_rules();
+  EXPECT_EQ("netreduce", rules.name);
+  EXPECT_EQ(wire::netreduce::version, rules.version);
+  EXPECT_EQ(1024U, rules.max_world_size);
+  EXPECT_FALSE(rules.switches);
+  EXPECT_EQ("", rules.check_placement({}));
+  for (const std::uint32_t elements : {64U, 128U, 256U, 512U, 1024U}) EXPECT_EQ("", rules.check_packet(elements));
+  for (const std::uint32_t elements : {0U, 1U, 32U, 63U, 65U, 192U, 768U, 2048U, 0xffffffffU, 0x80000000U}) {
+    EXPECT_NE("", rules.check_packet(elements)) << elements;
+  }
+  EXPECT_EQ("", rules.check_request(request(0, 3)));
+  const auto refused = [&](const std::function<void(JoinRequest&)>& change) {
+    JoinRequest r = request(0, 3);
+    change(r);
+    return rules.check_request(r);
+  };
+  EXPECT_EQ("the rank does not name its queue pairs", refused([](JoinRequest& r) { r.members.clear(); }));
+  EXPECT_EQ("the rank does not name its queue pairs", refused([](JoinRequest& r) { r.members.pop_back(); }));
+  EXPECT_EQ("message length 0 is not between 1 and 4096", refused([](JoinRequest& r) { r.message_packets = 0; }));
+  EXPECT_EQ("message length 4097 is not between 1 and 4096", refused([](JoinRequest& r) { r.message_packets = 4097; }));
+  EXPECT_EQ("window 2048 is not between 1 and 1024", refused([](JoinRequest& r) { r.slots_fixed = 2048; }));
+  EXPECT_NE("", refused([](JoinRequest& r) { r.message_packets = 4096, r.slots_fixed = 1024; })) << "24-bit packet numbers";
+  EXPECT_EQ("", refused([](JoinRequest& r) { r.slots_fixed = 0; })) << "then it is measured";
+}
+
+// A message of the window has a buffer of each packet of each rank.
+TEST(NetreduceRules, ASlotIsAMessageOfAllRanks) {
+  const ProtocolRules rules = netreduce_rules();
+  EXPECT_EQ(16U * 3, rules.units(request(0, 3)));
+  JoinRequest large = request(0, 3);
+  large.packet_elements = 1024;
+  EXPECT_EQ(4U * 16 * 3, rules.units(large));
+  JoinRequest small = request(0, 3);
+  small.packet_elements = 64;
+  EXPECT_EQ(16U * 3, rules.units(small));
+}
+
+// ---- rings
+
+StartJob start_of(std::uint32_t ranks) {
+  StartJob start;
+  start.admission.job_epoch = 0x1234567812345678;
+  start.admission.packet_elements = 512;
+  start.admission.slots = 8;
+  start.admission.message_packets = 20;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    start.admission.members.push_back(request(rank, ranks).members);
+    start.endpoints.push_back(request(rank, ranks).endpoints);
+  }
+  return start;
+}
+
+TEST(NetreduceJob, ALaneOfTheAcceleratorIsARing) {
+  const StartJob start = start_of(3);
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const netreduce::TunnelRing ring = tunnel_ring(start, lane);
+    EXPECT_EQ(incarnation_of(0x1234567812345678, lane), ring.ring.incarnation);
+    EXPECT_EQ(lane, ring.ring.ring);
+    EXPECT_EQ(3U, ring.ring.members);
+    EXPECT_EQ(8U, ring.ring.window);
+    EXPECT_EQ(20U, ring.ring.message_packets);
+    EXPECT_EQ(2048U, ring.ring.mtu);
+    EXPECT_STREQ("netsum", ring.ring.layout.name);
+    EXPECT_EQ(netreduce::Order::ring, ring.ring.order);
+    EXPECT_EQ("", netreduce::check(ring.ring));
+    ASSERT_EQ(3U, ring.members.size());
+    ASSERT_EQ(3U, ring.endpoints.size());
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(member_of(rank, lane), ring.members[rank]);
+      EXPECT_EQ(start.endpoints[rank][lane], ring.endpoints[rank]);
+    }
+  }
+  EXPECT_EQ(netreduce::Order::arrival, tunnel_ring(start, 0, netreduce::Order::arrival).ring.order);
+}
+
+TEST(NetreduceJob, ARankKnowsWhoIsBesideIt) {
+  for (const std::uint32_t ranks : {1U, 2U, 3U, 7U}) {
+    const StartJob start = start_of(ranks);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const netreduce::TunnelRing ring = tunnel_ring(start, lane);
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        const netreduce::RoceHostConfig host = host_config(start.admission, rank, lane);
+        EXPECT_EQ(rank, host.worker.rank);
+        EXPECT_EQ(ranks, host.worker.world_size);
+        // The same numbers as the accelerator's, or no seal would fit.
+        EXPECT_EQ(ring.ring.incarnation, host.worker.incarnation);
+        EXPECT_EQ(ring.ring.ring, host.worker.ring);
+        EXPECT_EQ(ring.ring.window, host.worker.window);
+        EXPECT_EQ(ring.ring.message_packets, host.worker.message_packets);
+        EXPECT_EQ(ring.ring.mtu, host.worker.mtu);
+        EXPECT_EQ(member_of(rank, lane), host.self);
+        EXPECT_EQ(member_of((rank + 1) % ranks, lane), host.successor);
+        EXPECT_EQ(member_of((rank + ranks - 1) % ranks, lane), host.predecessor);
+        EXPECT_EQ((rank + 1) % ranks, successor_of(rank, ranks));
+        EXPECT_EQ(rank, successor_of(predecessor_of(rank, ranks), ranks));
+      }
+    }
+  }
+}
+
+TEST(NetreduceJob, EveryLaneOfEveryLifeHasAnIncarnationOfItsOwn) {
+  std::set<std::uint64_t> all;
+  for (const std::uint64_t epoch : {1U, 2U, 3U, 0x12345678U}) {
+    for (std::size_t lane = 0; lane < 64; ++lane) EXPECT_TRUE(all.insert(incarnation_of(epoch, lane)).second);
+  }
+}
+
+// ---- membership, beside SwitchML's
+
+class NetreduceRegistry : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t all_slots = 4096;
+
+  explicit NetreduceRegistry(std::uint32_t slots = all_slots) : registry(make(slots)) {}
+
+  static Registry make(std::uint32_t slots) {
+    RegistryConfig c;
+    c.protocols = {switchml_rules(), netreduce_rules()};
+    c.lanes = lanes;
+    c.slots = slots;
+    c.random = [engine = std::mt19937_64(7)]() mutable { return engine(); };
+    return Registry(std::move(c));
+  }
+
+  // What the last of them to join is told.
+  JoinOutcome join(const std::vector<JoinRequest>& requests) {
+    std::uint64_t last = 0;
+    for (const JoinRequest& r : requests) last = registry.join(r, now);
+    return registry.join_outcome(last).value_or(JoinOutcome{Refusal::none, "no outcome", {}});
+  }
+  void expect_refused(const std::vector<JoinRequest>& requests, Refusal refusal, const std::string& reason) {
+    const JoinOutcome outcome = join(requests);
+    EXPECT_EQ(refusal, outcome.refusal) << to_string(outcome.refusal);
+    EXPECT_EQ(reason, outcome.reason);
+    EXPECT_FALSE(outcome.admission);
+  }
+
+  Time now{1000s};
+  Registry registry;
+};
+
+TEST_F(NetreduceRegistry, AdmitsRingsWithAllTheirQueuePairs) {
+  const JoinOutcome outcome = join({request(2, 3), request(0, 3), request(1, 3)});
+  ASSERT_TRUE(outcome.admission) << outcome.reason;
+  const Admission& admission = *outcome.admission;
+  EXPECT_EQ(16U, admission.message_packets);
+  EXPECT_EQ(4U, admission.slots);
+  ASSERT_EQ(3U, admission.members.size());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(request(rank, 3).members, admission.members[rank]) << "by rank";
+  const auto starts = registry.take_starts();
+  ASSERT_EQ(1U, starts.size());
+  EXPECT_EQ(admission.members, starts[0].admission.members);
+  EXPECT_EQ(request(1, 3).endpoints, starts[0].endpoints[1]);
+  EXPECT_EQ(all_slots - 4U * 16 * 3 * lanes, registry.slots_free());
+}
+
+TEST_F(NetreduceRegistry, ServesJobsOfBothProtocols) {
+  const JoinOutcome ring = join({request(0, 2), request(1, 2)});
+  const JoinOutcome star = join({switchml_request(0, 2, "other"), switchml_request(1, 2, "other")});
+  ASSERT_TRUE(ring.admission && star.admission);
+  EXPECT_FALSE(ring.admission->members.empty());
+  EXPECT_TRUE(star.admission->members.empty());
+  EXPECT_EQ(0U, star.admission->message_packets);
+  EXPECT_EQ(2U, registry.take_starts().size());
+}
+
+TEST_F(NetreduceRegistry, EachProtocolHasItsVersion) {
+  JoinRequest r = request(0, 2);
+  r.protocol_version = wire::switchml_version;
+  EXPECT_EQ(Refusal::protocol_version, join({r}).refusal);
+  r = switchml_request(0, 2, "train");
+  r.protocol_version = wire::netreduce::version;
+  EXPECT_EQ(Refusal::protocol_version, join({r}).refusal);
+  r = request(0, 2);
+  r.protocol = "atp";
+  expect_refused({r}, Refusal::protocol, "this aggregator does not serve protocol 'atp', only switchml, netreduce");
+}
+
+TEST_F(NetreduceRegistry, RanksOfAJobAgreeOnProtocolAndMessages) {
+  expect_refused({request(0, 2), switchml_request(1, 2, "train")}, Refusal::parameters_differ,
+                 "rank 1 joined job 'train' for switchml, rank 0 for netreduce: all ranks must give the same");
+  JoinRequest other = request(1, 2, "second");
+  other.message_packets = 17;
+  expect_refused({request(0, 2, "second"), other}, Refusal::parameters_differ,
+                 "rank 1 joined job 'second' with packets per message 17, rank 0 with 16: all ranks must give the same");
+}
+
+TEST_F(NetreduceRegistry, RefusesWhatItsRulesRefuse) {
+  JoinRequest r = request(0, 2);
+  r.members.pop_back();
+  expect_refused({r}, Refusal::bad_parameters, "the rank does not name its queue pairs");
+  r = request(0, 2);
+  r.switch_address = "rack";
+  expect_refused({r}, Refusal::bad_parameters, "netreduce has no switches of its own");
+  EXPECT_EQ(Refusal::bad_parameters, join({request(0, 1025)}).refusal);
+  EXPECT_TRUE(registry.jobs().empty());
+}
+
+TEST_F(NetreduceRegistry, AMeasuredWindowShrinksToWhatIsFree) {
+  std::vector<JoinRequest> requests = {request(0, 2), request(1, 2)};
+  for (JoinRequest& r : requests) {
+    r.slots_fixed = 0;
+    r.slots_measured = 100;
+  }
+  const JoinOutcome outcome = join(requests);
+  ASSERT_TRUE(outcome.admission) << outcome.reason;
+  EXPECT_EQ(64U, outcome.admission->slots) << "of 128: 4096 slots are for 64 messages of 16 packets of 2 ranks on 2 lanes";
+  EXPECT_EQ(0U, registry.slots_free());
+}
+
+TEST_F(NetreduceRegistry, RanksThatIssueDifferentCallsFailTheirJob) {
+  const JoinOutcome ring = join({request(0, 2), request(1, 2)});
+  const JoinOutcome other = join({request(0, 2, "other", 20), request(1, 2, "other", 20)});
+  ASSERT_TRUE(ring.admission && other.admission);
+  static_cast<void>(registry.take_starts());
+  const std::uint64_t epoch = ring.admission->job_epoch;
+  registry.fail_mismatch(epoch, "ranks 0 and 1 issued different calls", now);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    const HeartbeatReply reply = registry.heartbeat(epoch, rank, ring.admission->rank_epochs[rank], now);
+    EXPECT_EQ(HeartbeatReply::State::failed, reply.state);
+    EXPECT_TRUE(reply.mismatch);
+    EXPECT_FALSE(reply.lost);
+    EXPECT_EQ("job 'train': ranks 0 and 1 issued different calls", reply.reason);
+  }
+  const auto stops = registry.take_stops();
+  ASSERT_EQ(1U, stops.size());
+  EXPECT_EQ(epoch, stops[0].job_epoch);
+  const HeartbeatReply reply = registry.heartbeat(other.admission->job_epoch, 0, other.admission->rank_epochs[0], now);
+  EXPECT_EQ(HeartbeatReply::State::running, reply.state);
+  EXPECT_FALSE(reply.mismatch);
+  // Once is enough; and of a job that is not there, nothing.
+  registry.fail_mismatch(epoch, "something else", now);
+  registry.fail_mismatch(12345, "something else", now);
+  EXPECT_TRUE(registry.take_stops().empty());
+  EXPECT_EQ("job 'train': ranks 0 and 1 issued different calls", registry.heartbeat(epoch, 0, 0, now).reason);
+  // The name is free, and so are the queue pairs.
+  const JoinOutcome again = join({request(0, 2), request(1, 2)});
+  ASSERT_TRUE(again.admission) << again.reason;
+  EXPECT_NE(epoch, again.admission->job_epoch);
+}
+
+}  // namespace
+}  // namespace netsum::session
