@@ -27,7 +27,7 @@ ProtocolRules atp_rules() {
            std::to_string(wire::atp::max_packet_elements);
   };
   rules.check_placement = [](const Placement& placement) { return atp::check(config_of(placement)); };
-  rules.check_request = [](const JoinRequest&) { return std::string(); };
+  rules.check_request = check_no_ring;
   rules.units = units_of_packet;
   return rules;
 }

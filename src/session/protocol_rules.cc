@@ -11,6 +11,11 @@ std::uint32_t units_of_packet(const JoinRequest& request) {
   return std::max(1U, (request.packet_elements + wire::block_elements - 1) / wire::block_elements);
 }
 
+std::string check_no_ring(const JoinRequest& request) {
+  if (request.members.empty() && request.message_packets == 0) return "";
+  return request.protocol + " has no queue pairs and no messages";
+}
+
 ProtocolRules switchml_rules() {
   ProtocolRules rules;
   rules.name = "switchml";
@@ -25,7 +30,7 @@ ProtocolRules switchml_rules() {
            std::to_string(wire::max_packet_elements);
   };
   rules.check_placement = [](const Placement&) { return std::string(); };
-  rules.check_request = [](const JoinRequest&) { return std::string(); };
+  rules.check_request = check_no_ring;
   rules.units = units_of_packet;
   return rules;
 }

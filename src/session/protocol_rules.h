@@ -60,6 +60,8 @@ struct ProtocolRules {
 };
 // Of protocols whose slots hold a packet each.
 [[nodiscard]] std::uint32_t units_of_packet(const JoinRequest& request);
+// Of protocols without rings: a request that names queue pairs is none of theirs.
+[[nodiscard]] std::string check_no_ring(const JoinRequest& request);
 
 [[nodiscard]] ProtocolRules switchml_rules();
 

@@ -222,6 +222,38 @@ struct Registry::Impl {
     return placement;
   }
 
+  // Calls what(lane, connection, rank) with both directions of each rank's connection to its successor.
+  template <class What>
+  static void for_each_connection(const Job& job, const What& what) {
+    for (const auto& [rank, member] : job.ranks) {
+      const std::vector<netreduce::Member>& own = member.request.members;
+      const std::vector<netreduce::Member>& next = job.ranks.at((rank + 1) % job.world_size).request.members;
+      for (std::size_t lane = 0; lane < own.size(); ++lane) {
+        what(lane, netreduce::data_connection(own[lane], next[lane]), rank);
+        what(lane, netreduce::answer_connection(own[lane], next[lane]), rank);
+      }
+    }
+  }
+
+  // Empty, or which connection of the job's looks on the wire like another one.
+  [[nodiscard]] std::string clash(const Job& job) const {
+    if (job.ranks.begin()->second.request.members.empty()) return "";
+    std::set<std::pair<std::size_t, netreduce::Connection>> taken;
+    const auto take = [&](std::size_t lane, const netreduce::Connection& connection, std::uint32_t) {
+      return taken.emplace(lane, connection).second;
+    };
+    for (const auto& [other, each] : jobs) {
+      if (each.phase == Phase::running) for_each_connection(each, take);
+    }
+    std::string error;
+    for_each_connection(job, [&](std::size_t lane, const netreduce::Connection& connection, std::uint32_t rank) {
+      if (take(lane, connection, rank) || !error.empty()) return;
+      error = "a queue pair between ranks " + std::to_string(rank) + " and " + std::to_string((rank + 1) % job.world_size) +
+              " on lane " + std::to_string(lane) + " is another's";
+    });
+    return error;
+  }
+
   // All ranks are there: slots, epochs, answers.
   void admit(const std::string& name, Job& job, Time now) {
     const JoinRequest& first = job.ranks.begin()->second.request;
@@ -253,8 +285,16 @@ struct Registry::Impl {
     if (const std::string error = rules_of(first.protocol)->check_placement(placement); !error.empty()) {
       return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
     }
-    const std::uint32_t unit = rules_of(first.protocol)->units(first) * config.lanes;
-    while (first.slots_fixed == 0 && slots > least_slots && slots * unit > slots_free) slots /= 2;
+    if (const std::string error = clash(job); !error.empty()) {
+      return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
+    }
+    const std::uint64_t unit = std::uint64_t{rules_of(first.protocol)->units(first)} * config.lanes;
+    JoinRequest agreed = first;
+    const auto fits = [&] {
+      agreed.slots_fixed = slots;
+      return slots * unit <= slots_free && rules_of(first.protocol)->check_request(agreed).empty();
+    };
+    while (first.slots_fixed == 0 && slots > least_slots && !fits()) slots /= 2;
     if (slots * unit > slots_free) {
       refuse_all(name, Refusal::no_slots,
                  "job '" + name + "' needs " + std::to_string(slots * unit) + " slots of 256 elements (" +
@@ -265,7 +305,7 @@ struct Registry::Impl {
     job.phase = Phase::running;
     job.epoch = new_epoch(job_epochs);
     job.slots = slots;
-    job.charged = slots * unit;
+    job.charged = static_cast<std::uint32_t>(slots * unit);
     NETSUM_CHECK(job.joined == RankSet::first(job.world_size) && job.ranks.size() == job.world_size);
     slots_free -= job.charged;
     names[job.epoch] = name;

@@ -203,6 +203,11 @@ class NetreduceRegistry : public ::testing::Test {
   Registry registry;
 };
 
+class NetreduceLargeRegistry : public NetreduceRegistry {
+ protected:
+  NetreduceLargeRegistry() : NetreduceRegistry(~0U) {}
+};
+
 TEST_F(NetreduceRegistry, AdmitsRingsWithAllTheirQueuePairs) {
   const JoinOutcome outcome = join({request(2, 3), request(0, 3), request(1, 3)});
   ASSERT_TRUE(outcome.admission) << outcome.reason;
@@ -301,6 +306,82 @@ TEST_F(NetreduceRegistry, RanksThatIssueDifferentCallsFailTheirJob) {
   const JoinOutcome again = join({request(0, 2), request(1, 2)});
   ASSERT_TRUE(again.admission) << again.reason;
   EXPECT_NE(epoch, again.admission->job_epoch);
+}
+
+// ---- what a stranger may say
+
+// A ring of another protocol's job would be put on the lanes with queue pairs that nobody has checked.
+TEST_F(NetreduceRegistry, OtherProtocolsHaveNoQueuePairs) {
+  JoinRequest r = switchml_request(0, 1, "train");
+  r.members.resize(1);
+  expect_refused({r}, Refusal::bad_parameters, "switchml has no queue pairs and no messages");
+  r.members.clear();
+  r.message_packets = 1;
+  expect_refused({r}, Refusal::bad_parameters, "switchml has no queue pairs and no messages");
+  EXPECT_TRUE(registry.take_starts().empty());
+}
+
+// Two connections that look the same on the wire could not be told apart.
+TEST_F(NetreduceRegistry, AQueuePairIsOneRanks) {
+  std::vector<JoinRequest> requests = {request(0, 3), request(1, 3), request(2, 3)};
+  requests[2].members[1] = requests[1].members[1];
+  EXPECT_TRUE(join(requests).admission) << "rank 1 to itself and to rank 0 are two connections";
+  requests = {request(0, 2, "second", 20), request(1, 2, "second", 20)};
+  requests[1].members[1].send_qp = requests[1].members[1].receive_qp;
+  expect_refused(requests, Refusal::bad_parameters,
+                 "job 'second': a queue pair between ranks 1 and 0 on lane 1 is another's");
+  EXPECT_TRUE(join({request(0, 2, "third", 20), request(1, 2, "third", 20)}).admission) << "and nothing is left of it";
+  EXPECT_EQ(2U, registry.take_starts().size());
+}
+
+TEST_F(NetreduceRegistry, AQueuePairOfARunningJobIsTaken) {
+  const JoinOutcome first = join({request(0, 3), request(1, 3), request(2, 3)});
+  ASSERT_TRUE(first.admission);
+  expect_refused({request(0, 3, "second"), request(1, 3, "second"), request(2, 3, "second")}, Refusal::bad_parameters,
+                 "job 'second': a queue pair between ranks 0 and 1 on lane 0 is another's");
+  EXPECT_EQ(all_slots - 4U * 16 * 3 * lanes, registry.slots_free());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    registry.leave(first.admission->job_epoch, rank, first.admission->rank_epochs[rank], now);
+  }
+  EXPECT_TRUE(join({request(0, 3, "second"), request(1, 3, "second"), request(2, 3, "second")}).admission);
+}
+
+// 2^32 slots are not none.
+TEST_F(NetreduceRegistry, WhatAJobNeedsDoesNotWrap) {
+  std::vector<JoinRequest> requests;
+  for (std::uint32_t rank = 0; rank < 1024; ++rank) {
+    JoinRequest r = request(rank, 1024, "huge");
+    for (Member& member : r.members) member.memory_key = rank;
+    for (Member& member : r.members) member.address[14] = static_cast<std::uint8_t>(rank / 200);
+    r.packet_elements = 1024;
+    r.message_packets = 2048;
+    r.slots_fixed = 256;  // 256 * 4 * 2048 * 1024 * 2 lanes = 2^32
+    requests.push_back(r);
+  }
+  const JoinOutcome outcome = join(requests);
+  EXPECT_EQ(Refusal::no_slots, outcome.refusal);
+  EXPECT_NE(std::string::npos, outcome.reason.find("needs 4294967296 slots")) << outcome.reason;
+}
+
+// Whatever the ranks measured, the ring can be made.
+TEST_F(NetreduceLargeRegistry, AMeasuredWindowIsOneThatARingMayHave) {
+  std::vector<JoinRequest> requests = {request(0, 2), request(1, 2)};
+  for (JoinRequest& r : requests) {
+    r.slots_fixed = 0;
+    r.slots_measured = 4096;
+  }
+  const JoinOutcome outcome = join(requests);
+  ASSERT_TRUE(outcome.admission) << outcome.reason;
+  EXPECT_EQ(1024U, outcome.admission->slots);
+  for (JoinRequest& r : requests) {
+    r.job = "second";
+    r.message_packets = 4096;
+    for (Member& member : r.members) member.address[13] = 9;
+  }
+  const JoinOutcome longer = join(requests);
+  ASSERT_TRUE(longer.admission) << longer.reason;
+  EXPECT_EQ(512U, longer.admission->slots);
+  for (const StartJob& start : registry.take_starts()) EXPECT_EQ("", netreduce::check(tunnel_ring(start, 0).ring));
 }
 
 }  // namespace
