@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -452,7 +453,8 @@ TEST_F(QueuePairTest, ATimeoutRepeatsTheOldestAloneAndBacksOff) {
     pair.on_timer(now);
     EXPECT_EQ("F100?", sent(pair));
     wait = std::min<Duration>(250ms, 2 * wait);
-    EXPECT_EQ(now + wait, pair.next_timeout());
+    EXPECT_LE(now + wait, pair.next_timeout());
+    EXPECT_GT(now + wait * 5 / 4, pair.next_timeout());
   }
   EXPECT_EQ(6U, pair.counters().timeouts);
   EXPECT_EQ(6U, pair.counters().retransmissions);
@@ -462,6 +464,23 @@ TEST_F(QueuePairTest, ATimeoutRepeatsTheOldestAloneAndBacksOff) {
   // Once it answers, the back-off is over.
   acknowledge(pair, 0x100);
   EXPECT_EQ(now + 20ms, pair.next_timeout());
+}
+
+// Else what was lost together in a short queue would be repeated together, and lost again (netsum simulate --protocol
+// netreduce
+// --faults chaos --seeds 945, once). Queue pairs of different hosts have equal numbers.
+TEST_F(QueuePairTest, RepeatsOfPacketsThatWereLostTogetherSpreadOut) {
+  std::set<Time> timeouts;
+  for (std::uint8_t host = 1; host <= 8; ++host) {
+    QueuePairConfig of_host = config();
+    of_host.local[15] = host;
+    QueuePair pair(of_host);
+    ASSERT_TRUE(post(pair, bytes(4 * mtu)));
+    sent(pair);
+    pair.on_timer(now + 20ms);
+    timeouts.insert(pair.next_timeout());
+  }
+  EXPECT_GE(timeouts.size(), 7U);
 }
 
 TEST_F(QueuePairTest, TheRestFollowsWhenThePeerHasOnlyTheRepeatedPacket) {
