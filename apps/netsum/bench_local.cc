@@ -248,6 +248,9 @@ class LocalRun {
   }
 
   [[nodiscard]] int failure_code() {
+    for (const auto& aggregator : aggregators_) {
+      if (aggregator.killed()) return exit_failed;  // whatever a worker that had not quite joined makes of it
+    }
     for (const auto& worker : workers_) {
       if (worker.exit_code() == exit_usage || worker.exit_code() == exit_unreachable) return worker.exit_code();
     }
