@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/bytes.h"
 
@@ -104,7 +105,8 @@ template <class Value>
 float mended(std::size_t sources, std::size_t i, std::uint32_t divisor, const Value& value) {
   double sum = 0;
   for (std::size_t source = 0; source < sources; ++source) sum += static_cast<double>(value(source, i));
-  return static_cast<float>(sum / divisor);
+  // Which of two NaNs an addition keeps is the compiler's choice.
+  return std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(sum / divisor);
 }
 
 void sum_float32(std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
