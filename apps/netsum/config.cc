@@ -47,6 +47,13 @@ namespace {
   throw UsageError(key + " must be a string, a number, true or false, or a list");
 }
 
+[[nodiscard]] std::vector<std::string> split_words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
 void check_keys(const toml::table& table, const std::string& prefix, const std::string& path, const Sections& sections) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
@@ -90,6 +97,12 @@ std::string as_toml(bool value) {
   return value ? "true" : "false";
 }
 
+std::string as_toml(const std::vector<std::string>& values) {
+  std::string joined;
+  for (const std::string& value : values) joined += (joined.empty() ? "" : ", ") + as_toml(value);
+  return "[" + joined + "]";
+}
+
 std::string check_number(const std::string& text) {
   double number = 0;
   return CLI::detail::lexical_cast(text, number) && std::isnan(number) ? text + " is not a number" : "";
@@ -103,7 +116,14 @@ Settings::Settings(CLI::App& app, std::string section, Sections& sections)
 
 CLI::Option* Settings::add_flag(const std::string& name, bool& target, const std::string& help) {
   CLI::Option* option = app_.add_flag("--" + name, target, help);
-  declare({name, option, false, [&target] { return as_toml(target); }, {}});
+  declare({name, option, false, false, [&target] { return as_toml(target); }, {}});
+  return option;
+}
+
+CLI::Option* Settings::add_list(const std::string& name, std::vector<std::string>& target, const std::string& value_name,
+                                const std::string& help) {
+  CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->allow_extra_args(false);
+  declare({name, option, true, true, [&target] { return as_toml(target); }, {}});
   return option;
 }
 
@@ -117,11 +137,14 @@ void Settings::check_given(const Setting& setting, const std::string& value, con
   if (value.empty() && !setting.is_text) throw UsageError(origin + ": " + setting.name + " has no value");
 }
 
-void Settings::take(Setting& setting, const std::string& value, const std::string& origin) {
-  check_given(setting, value, origin);
+void Settings::take(Setting& setting, const std::vector<std::string>& values, const std::string& origin) {
+  if (values.empty()) return;
   try {
     setting.option->clear();
-    setting.option->add_result(value);
+    for (const std::string& value : values) {
+      check_given(setting, value, origin);
+      setting.option->add_result(value);
+    }
     setting.option->run_callback();
   } catch (const CLI::Error& error) {
     throw UsageError(origin + ": " + error.what());
@@ -135,7 +158,7 @@ void Settings::resolve() {
       setting.origin = "--" + setting.name;
       for (const std::string& value : setting.option->results()) check_given(setting, value, setting.origin);
     } else if (const char* value = std::getenv(variable_of(setting.name).c_str())) {
-      take(setting, value, variable_of(setting.name));
+      take(setting, setting.is_list ? split_words(value) : std::vector<std::string>{value}, variable_of(setting.name));
     }
   }
   if (!config_.empty()) read_file(config_);
@@ -156,7 +179,14 @@ void Settings::read_file(const std::string& path) {
   if (!section.is_table()) return;
   for (Setting& setting : settings_) {
     const toml::node* node = section.as_table()->get(setting.name);
-    if (node != nullptr && setting.origin.empty()) take(setting, text_of(*node, setting.name), path);
+    if (node == nullptr || !setting.origin.empty()) continue;
+    std::vector<std::string> values;
+    if (setting.is_list && node->is_array()) {
+      for (const toml::node& element : *node->as_array()) values.push_back(text_of(element, setting.name));
+    } else {
+      values.push_back(text_of(*node, setting.name));
+    }
+    take(setting, values, path);
   }
 }
 

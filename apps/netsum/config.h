@@ -30,6 +30,7 @@ using Sections = std::map<std::string, std::set<std::string>>;
   return as_toml(std::uint64_t{value});
 }
 [[nodiscard]] std::string as_toml(bool value);
+[[nodiscard]] std::string as_toml(const std::vector<std::string>& values);
 
 [[nodiscard]] std::string check_number(const std::string& text);  // for CLI11: empty, or why it is none
 
@@ -43,9 +44,12 @@ class Settings {
   CLI::Option* add(const std::string& name, T& target, const std::string& value_name, const std::string& help) {
     CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->capture_default_str();
     if constexpr (std::is_floating_point_v<T>) option->check(check_number);  // CLI::Range takes NaN
-    declare({name, option, std::is_same_v<T, std::string>, [&target] { return as_toml(target); }, {}});
+    declare({name, option, std::is_same_v<T, std::string>, false, [&target] { return as_toml(target); }, {}});
     return option;
   }
+  // --NAME once for each value, NETSUM_NAME with spaces between values, or a list in the file. Values may have commas.
+  CLI::Option* add_list(const std::string& name, std::vector<std::string>& target, const std::string& value_name,
+                        const std::string& help);
   CLI::Option* add_flag(const std::string& name, bool& target, const std::string& help);
 
   // After the command line was parsed: takes what it left out from the environment and from the file `config`.
@@ -61,13 +65,13 @@ class Settings {
   struct Setting {
     std::string name;
     CLI::Option* option;
-    bool is_text;
+    bool is_text, is_list;
     std::function<std::string()> value;  // the one in effect, as TOML
     std::string origin;
   };
   void declare(Setting setting);
   static void check_given(const Setting& setting, const std::string& value, const std::string& origin);
-  void take(Setting& setting, const std::string& value, const std::string& origin);
+  void take(Setting& setting, const std::vector<std::string>& values, const std::string& origin);
   void read_file(const std::string& path);
 
   CLI::App& app_;
