@@ -3,6 +3,7 @@
 
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "support/netreduce_packets.h"
 
@@ -51,10 +52,16 @@ class OneRing : public ::testing::Test {
   void give_message(std::uint64_t message) {
     for (std::uint32_t packet = 0; packet < hosts_->packets_of(message); ++packet) give_all(message, packet);
   }
-  [[nodiscard]] std::vector<At> of_all(std::uint64_t message, std::uint32_t packet) const {
+  // Those packets of each rank, whose results leave in one go.
+  [[nodiscard]] std::vector<At> of_all(const std::vector<std::pair<std::uint64_t, std::uint32_t>>& packets) const {
     std::vector<At> list;
-    for (std::uint32_t rank = 0; rank < hosts_->config.members; ++rank) list.push_back({rank, message, packet});
+    for (std::uint32_t rank = 0; rank < hosts_->config.members; ++rank) {
+      for (const auto& [message, packet] : packets) list.push_back({rank, message, packet});
+    }
     return list;
+  }
+  [[nodiscard]] std::vector<At> of_all(std::uint64_t message, std::uint32_t packet) const {
+    return of_all({{message, packet}});
   }
   void drop_sent() { static_cast<void>(bump_->take()); }
 

@@ -13,75 +13,21 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/bitmap.h"
 #include "base/packet_io.h"
 #include "base/time.h"
-#include "netsum/types.h"
 #include "protocol/netreduce/connection.h"
-#include "wire/netreduce.h"
+#include "protocol/netreduce/ring_config.h"
 #include "wire/roce.h"
 
 namespace netsum::netreduce {
-
-// When a finished sum leaves.
-enum class Order : std::uint8_t {
-  ring,     // after all that precede it in the ring's stream: one loss makes one connection go back
-  arrival,  // at once, as the paper has it: then every receiver sees a gap
-};
-
-struct RingConfig {
-  std::uint64_t incarnation = 0;        // random, never issued again
-  std::uint32_t ring = 0;               // RingID
-  std::uint32_t members = 0;            // ranks
-  std::uint32_t window = 2;             // N: messages of a rank that are under way
-  std::uint32_t message_packets = 170;  // the most of a message (MsgLen)
-  std::uint32_t mtu = 1024;             // the most payload of a packet
-  wire::netreduce::Layout layout = wire::netreduce::netsum_layout;
-  DType dtype = DType::float32;  // where the layout does not say
-  Order order = Order::ring;
-  std::vector<Connection> connections;  // each rank's to its successor. Empty: learned from first packets (foreign hosts)
-};
-// Empty, or why there can be no such ring.
-[[nodiscard]] std::string check(const RingConfig& config);
-
-// Every packet of a ring's connections counts in exactly one of those from `contributions` on.
-struct RingCounters {
-  std::uint64_t packets = 0, bytes = 0;
-  std::uint64_t sums = 0;     // positions completed
-  std::uint64_t results = 0;  // packets sent: sums to all members, repeats, early ones
-  std::uint64_t early = 0;    // sent out of order on a connection with a gap, so that its receiver asks for what is missing
-
-  std::uint64_t contributions = 0;
-  std::uint64_t repeats_answered = 0;   // of a sum that was sent: once more, on this connection only
-  std::uint64_t repeats_held = 0;       // of a sum that waits for its turn
-  std::uint64_t repeats_waiting = 0;    // of a sum that lacks other ranks
-  std::uint64_t dropped_icrc = 0;       // damaged
-  std::uint64_t dropped_header = 0;     // begins a message, and is none of this rank in this ring
-  std::uint64_t dropped_unplaced = 0;   // the first packet of its message was not seen, or its buffers are another's by now
-  std::uint64_t dropped_old = 0;        // a message whose buffers are another's by now
-  std::uint64_t dropped_early = 0;      // a message whose buffers are still in use (a host exceeds its window)
-  std::uint64_t dropped_misplaced = 0;  // PSN or opcode contradict what is known of the message
-  std::uint64_t dropped_mismatch = 0;   // another call than the other ranks'
-  std::uint64_t dropped_shape = 0;      // longer than a buffer, or of another length than the other ranks'
-};
 
 struct AcceleratorCounters {
   std::uint64_t passed = 0;         // not gradients
   std::uint64_t dropped_known = 0;  // of gradient connections of which nothing but that is known
 };
 
-// Two ranks issued different calls as the same message.
-struct RingMismatch {
-  std::uint64_t message = 0;
-  std::uint32_t first_rank = 0, second_rank = 0;
-};
-
-// The oldest sum that is not complete, of which something is there.
-struct RingStall {
-  std::uint64_t message = 0;
-  std::uint32_t packet = 0;
-  RankSet missing;
-};
+class Ring;
+struct Arrival;
 
 class Accelerator {
  public:
@@ -120,11 +66,9 @@ class Accelerator {
   void check() const;  // its own invariants; throws std::logic_error in checked builds
 
  private:
-  struct Ring;
-  struct Arrival;
   struct Entry {
-    Ring* ring = nullptr;  // null: known, no state
-    std::uint32_t rank = 0;
+    Ring* ring = nullptr;    // null: known, no state
+    std::uint32_t line = 0;  // of the ring, or from_above
     Time heard{};
   };
   using Table = std::unordered_map<Connection, Entry, ConnectionHash>;
@@ -132,7 +76,6 @@ class Accelerator {
   [[nodiscard]] Entry* find(const Connection& connection);
   [[nodiscard]] Entry* learn(const Connection& connection, const Arrival& arrival);
   void begin_again(Ring& ring);
-  void on_gradient(Ring& ring, std::uint32_t rank, const Arrival& arrival, Sink& sink);
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Ring>> rings_;
   Table table_;            // the CLT: connections stay where they are while others come and go

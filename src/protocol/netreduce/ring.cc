@@ -1,0 +1,533 @@
+#include "protocol/netreduce/ring.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "kernels/kernels.h"
+
+namespace netsum::netreduce {
+namespace {
+
+using wire::netreduce::InaHeader;
+using wire::roce::Packet;
+
+// A packet's buffer: its frame, placed so that the payload begins at a cache line.
+constexpr std::size_t headers_room = 128;  // virtio, Ethernet with two tags, IPv6, UDP, BTH, RETH, immediate: 112
+constexpr std::size_t cache_line = 64;
+constexpr std::uint32_t max_pad = 3;
+
+constexpr std::size_t stride_of(std::uint32_t mtu) {
+  const std::size_t bytes = headers_room + mtu + max_pad + wire::roce::icrc_bytes;
+  return (bytes + cache_line - 1) / cache_line * cache_line;
+}
+
+constexpr std::uint32_t none = UINT32_MAX;  // no PSN has so many bits
+
+// Those that contribute first, and each kind by its lowest rank: the order in which is added.
+std::vector<Line> lines_of(const RingConfig& config) {
+  std::vector<Line> lines = config.lines;
+  if (lines.empty()) {
+    lines.resize(config.members);
+    for (std::uint32_t rank = 0; rank < config.members; ++rank) {
+      if (!config.connections.empty()) lines[rank].connection = config.connections[rank];
+      lines[rank].ranks.insert(rank);
+    }
+  }
+  std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+    return std::pair(a.way == Way::arriving, a.ranks.front()) < std::pair(b.way == Way::arriving, b.ranks.front());
+  });
+  return lines;
+}
+
+std::size_t lines_in(const RingConfig& config) {
+  return config.lines.empty() ? config.members : config.lines.size();
+}
+
+// What was parsed before.
+Packet parsed(std::span<const std::byte> ip) {
+  Packet packet;
+  static_cast<void>(wire::roce::parse(ip, packet));
+  return packet;
+}
+
+void address(Packet& packet, const Connection& connection) {
+  packet.ip.source = connection.source;
+  packet.ip.destination = connection.destination;
+  packet.bth.destination_qp = connection.destination_qp;
+}
+
+}  // namespace
+
+std::string check(const RingConfig& config) {
+  const auto between = [](const char* what, std::uint64_t value, std::uint64_t least, std::uint64_t most) -> std::string {
+    if (value >= least && value <= most) return "";
+    return std::string(what) + " " + std::to_string(value) + " is not between " + std::to_string(least) + " and " +
+           std::to_string(most);
+  };
+  for (const std::string& error :
+       {between("ring size", config.members, 1, wire::netreduce::max_workers),
+        between("window", config.window, 1, wire::netreduce::max_window),
+        between("message length", config.message_packets, 1, wire::netreduce::max_message_packets),
+        between("MTU", config.mtu, 256, wire::roce::max_mtu)}) {
+    if (!error.empty()) return error;
+  }
+  const std::uint32_t message_bytes = config.layout.message.bytes;
+  if (message_bytes < 4 && std::uint64_t{4} * config.window > std::uint64_t{1} << (8 * message_bytes)) {
+    return "message IDs of " + std::to_string(message_bytes) + " bytes are too short to tell four windows of " +
+           std::to_string(config.window) + " messages apart";
+  }
+  if (!config.connections.empty() && config.connections.size() != config.members) {
+    return std::to_string(config.connections.size()) + " connections for " + std::to_string(config.members) + " members";
+  }
+  if (config.lines.empty() && config.uplink) return "a switch with another above it, and nothing below";
+  if (!config.lines.empty()) {
+    if (!config.connections.empty()) return "connections, and lines of a tree of switches";
+    if (std::all_of(config.lines.begin(), config.lines.end(), [](const Line& line) { return line.way == Way::arriving; })) {
+      return "a switch of a tree at which nobody contributes";
+    }
+    for (const Line& line : config.lines) {
+      if (line.ranks.empty()) return "a line of no rank";
+      if (!line.ranks.minus(RankSet::first(config.members)).empty()) return "a line of a rank that is not in the ring";
+    }
+  }
+  // Two windows must be far from half of the PSNs, or old and new could not be told apart.
+  if (std::uint64_t{2} * config.window * config.message_packets > (wire::roce::psn_mask + 1) / 4) {
+    return "two windows of " + std::to_string(config.window) + " messages of " + std::to_string(config.message_packets) +
+           " packets are too much for 24-bit packet numbers";
+  }
+  return "";
+}
+
+std::size_t Ring::memory_bytes(const RingConfig& config) {
+  return std::size_t{2} * config.window * config.message_packets * lines_in(config) * stride_of(config.mtu);
+}
+
+Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
+    : config_(config),
+      memory_(memory),
+      lines_(lines_of(config)),
+      slots_(std::size_t{2} * config.window),
+      aggregators_(slots_.size() * config.message_packets),
+      words_((lines_.size() + 63) / 64),
+      bitmaps_(aggregators_.size() * words_),
+      buffers_(aggregators_.size() * lines_.size()),
+      first_psns_(slots_.size() * lines_.size(), none),
+      peers_(lines_.size()),
+      stride_(stride_of(config.mtu)),
+      sum_(config.mtu) {
+  for (std::size_t line = 0; line < lines_.size(); ++line) {
+    Peer& peer = peers_[line];
+    peer.bound = !learned();
+    peer.contributes = lines_[line].way != Way::arriving;
+    // A switch below has an order of its own to keep.
+    peer.in_order = config.order == Order::ring && lines_[line].way != Way::child;
+    if (peer.contributes) ++contributors_;
+  }
+  sources_.resize(contributors_);
+}
+
+Place Ring::next() const {
+  Place least = peers_.front().sent;
+  for (const Peer& peer : peers_) least = std::min(least, peer.sent);
+  return least;
+}
+
+std::span<std::byte> Ring::frame_of(std::size_t aggregator, std::uint32_t line) {
+  const std::size_t buffer = aggregator * lines_.size() + line;
+  return memory_.subspan(buffer * stride_ + headers_room - buffers_[buffer].payload_at, buffers_[buffer].bytes);
+}
+
+std::byte* Ring::payload_of(std::size_t aggregator, std::uint32_t line) {
+  return memory_.data() + (aggregator * lines_.size() + line) * stride_ + headers_room;
+}
+
+std::uint64_t Ring::seal_of(const Place& place) const {
+  return wire::netreduce::seal_of({config_.incarnation, config_.ring, place.message, place.packet, config_.members});
+}
+
+// The message's aggregators are empty from here on.
+void Ring::open(std::uint32_t slot, const InaHeader& header) {
+  Slot& s = slots_[slot];
+  s.used = true;
+  s.message = header.message;
+  s.packets = header.packets;
+  s.first_rank = header.rank;
+  s.signature = header.signature;
+  s.dtype = header.dtype;
+  s.average = header.average;
+  const std::size_t begin = std::size_t{slot} * config_.message_packets, lines = lines_.size();
+  std::fill_n(aggregators_.begin() + static_cast<std::ptrdiff_t>(begin), config_.message_packets, Aggregator{});
+  std::fill_n(bitmaps_.begin() + static_cast<std::ptrdiff_t>(begin * words_), config_.message_packets * words_, 0);
+  std::fill_n(first_psns_.begin() + static_cast<std::ptrdiff_t>(slot * lines), lines, none);
+}
+
+// A packet that begins a message says which: it fills in the connection's entry of the CLT (§3.2).
+std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arrival) {
+  const wire::netreduce::Layout& layout = config_.layout;
+  std::optional<InaHeader> header = wire::netreduce::read_header(layout, arrival.packet.payload);
+  if (header) {
+    header->message = wire::netreduce::extend_message(header->message, 8 * layout.message.bytes, next().message);
+    if (layout.packets.bytes == 0) header->packets = config_.message_packets;
+    if (layout.dtype.bytes == 0) header->dtype = config_.dtype;
+  }
+  if (!header || header->ring != config_.ring || header->rank != lines_[line].ranks.front() || header->packets == 0 ||
+      header->packets > config_.message_packets) {
+    ++counters_.dropped_header;
+    return std::nullopt;
+  }
+  const std::uint64_t message = header->message;
+  const std::uint32_t psn = arrival.packet.bth.psn;
+  const std::uint32_t slot = slot_of(message);
+  Slot& s = slots_[slot];
+  if (s.used && message < s.message) {
+    ++counters_.dropped_old;
+    return std::nullopt;
+  }
+  if (!s.used || message > s.message) {
+    // Its buffers are free once everybody has the message two windows earlier: a host sends this one when it has the result
+    // one window earlier, to which all have contributed, and so had that. From a host that does not keep to that, sums that
+    // wait for their turn are safe too.
+    const bool free = s.used ? message == s.message + slots_.size() && s.message < next().message : message < slots_.size();
+    if (!free) {
+      ++counters_.dropped_early;
+      return std::nullopt;
+    }
+  }
+  const bool known = s.used && s.message == message && first_psn(slot, line) != none;
+  if ((known && first_psn(slot, line) != psn) || arrival.shape.last != (header->packets == 1) ||
+      !follows(line, *header, psn)) {
+    ++counters_.dropped_misplaced;
+    return std::nullopt;
+  }
+  if (!s.used || s.message != message) open(slot, *header);
+  if (s.packets != header->packets || s.signature != header->signature || s.dtype != header->dtype ||
+      s.average != header->average) {
+    ++counters_.dropped_mismatch;
+    if (!mismatch_) mismatch_ = {message, std::min(s.first_rank, header->rank), std::max(s.first_rank, header->rank)};
+    return std::nullopt;
+  }
+  first_psn(slot, line) = psn;
+  peers_[line].last_slot = slot;
+  return Place{message, 0};
+}
+
+// Messages follow each other on a host's connection without a gap, and each has its place on a virtual one.
+bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t psn) {
+  if (lines_[line].way == Way::child) return psn == virtual_psn(header.message);
+  const auto distance_to = [&](std::uint64_t neighbour) -> std::optional<std::int32_t> {
+    const std::uint32_t slot = slot_of(neighbour);
+    if (!slots_[slot].used || slots_[slot].message != neighbour || first_psn(slot, line) == none) return std::nullopt;
+    return wire::roce::psn_distance(psn, first_psn(slot, line));
+  };
+  const auto to_next = distance_to(header.message + 1);
+  if (to_next && *to_next != static_cast<std::int32_t>(header.packets)) return false;
+  if (header.message == 0) return true;
+  const auto to_last = distance_to(header.message - 1);
+  return !to_last || *to_last == -static_cast<std::int32_t>(slots_[slot_of(header.message - 1)].packets);
+}
+
+// Any other packet says only its PSN. Go-back-N restarts in the middle of messages when first packets of later ones have
+// long been seen, so every message of two windows is looked at, not only the newest, but for the one of last time first.
+template <class FirstPsn>
+std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& last_slot, const FirstPsn& first_psn_in) {
+  const auto within = [&](std::uint32_t slot) -> std::optional<Place> {
+    if (!slots_[slot].used) return std::nullopt;
+    const std::uint32_t first = first_psn_in(slot);
+    if (first == none) return std::nullopt;
+    const std::int32_t packet = wire::roce::psn_distance(first, arrival.packet.bth.psn);
+    if (packet < 0 || packet >= static_cast<std::int32_t>(slots_[slot].packets)) return std::nullopt;
+    return Place{slots_[slot].message, static_cast<std::uint32_t>(packet)};
+  };
+  std::optional<Place> place = within(last_slot);
+  for (std::uint32_t slot = 0; !place && slot < slots_.size(); ++slot) {
+    place = within(slot);
+    if (place) last_slot = slot;
+  }
+  if (!place) {
+    ++counters_.dropped_unplaced;
+    return std::nullopt;
+  }
+  const bool last = place->packet + 1 == slots_[slot_of(place->message)].packets;
+  if ((place->packet == 0) != arrival.shape.first || last != arrival.shape.last) {
+    ++counters_.dropped_misplaced;
+    return std::nullopt;
+  }
+  return place;
+}
+
+bool Ring::fits(const Place& place, std::uint32_t line, const Arrival& arrival) const {
+  const std::size_t payload = arrival.packet.payload.size(), skip = skipped(place.packet);
+  if (arrival.payload_at() > headers_room) return false;
+  if (!peers_[line].contributes) return payload == skip;
+  const Aggregator& a = at(place);
+  return payload <= config_.mtu && payload >= skip &&
+         (payload - skip) % bytes_of(slots_[slot_of(place.message)].dtype) == 0 && (a.arrived == 0 || payload == a.payload);
+}
+
+void Ring::store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival) {
+  Buffer& buffer = buffers_[aggregator * lines_.size() + line];
+  buffer.bytes = static_cast<std::uint16_t>(arrival.ip_at + arrival.ip_bytes);
+  buffer.ip_at = static_cast<std::uint16_t>(arrival.ip_at);
+  buffer.ip_bytes = static_cast<std::uint16_t>(arrival.ip_bytes);
+  buffer.payload_at = static_cast<std::uint16_t>(arrival.payload_at());
+  const std::span<std::byte> to = frame_of(aggregator, line);
+  std::memcpy(to.data(), arrival.frame.data(), to.size());
+  bitmaps_[aggregator * words_ + line / 64] |= std::uint64_t{1} << (line % 64);
+}
+
+// In rank order, over what is buffered: a repeat can change nothing, and the same contributions give the same bits.
+void Ring::add_up(const Place& place) {
+  const std::size_t aggregator = index(place), skip = skipped(place.packet);
+  Aggregator& a = aggregators_[aggregator];
+  const std::size_t bytes = a.payload - skip;
+  for (std::uint32_t line = 0; line < contributors_; ++line) sources_[line] = payload_of(aggregator, line) + skip;
+  const Slot& s = slots_[slot_of(place.message)];
+  const bool whole = !config_.uplink;
+  kernels::sum_in_order(s.dtype, sum_.data(), sources_, bytes / bytes_of(s.dtype), s.average && whole ? config_.members : 1);
+  if (config_.layout.seals) {
+    store_le(payload_of(aggregator, 0), whole ? seal_of(place) : std::uint64_t{0});
+  }
+  std::memcpy(payload_of(aggregator, 0) + skip, sum_.data(), bytes);
+  a.summed = true;
+  ++counters_.sums;
+}
+
+void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
+  ++counters_.packets;
+  counters_.bytes += arrival.ip_bytes;
+  // What is damaged must not get in: it would leave with a checksum that is right.
+  if (!wire::roce::icrc_valid(arrival.ip())) {
+    ++counters_.dropped_icrc;
+    return;
+  }
+  Peer& peer = peers_[line];
+  const std::optional<Place> place =
+      arrival.shape.first ? place_first(line, arrival)
+                          : place_by_psn(arrival, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
+  if (!place) return;
+  if (!fits(*place, line, arrival)) {
+    ++counters_.dropped_shape;
+    return;
+  }
+  peer.egress = arrival.egress;
+  if (lines_[line].way == Way::leaving) send_header(*place, arrival, sink);
+  const std::size_t aggregator = index(*place);
+  if (arrived(aggregator, line)) return on_repeat(*place, line, arrival, sink);
+  store(aggregator, line, arrival);
+  if (peer.expected == *place) peer.asked = false;
+  while (has(peer.expected, line)) peer.expected = after(peer.expected);
+  Aggregator& a = aggregators_[aggregator];
+  if (!peer.contributes) {
+    ++counters_.headers;
+    if (a.complete) offer(*place, line, sink);
+    return;
+  }
+  ++counters_.contributions;
+  a.payload = static_cast<std::uint16_t>(arrival.packet.payload.size());
+  if (++a.arrived < contributors_) return;
+  add_up(*place);
+  if (config_.uplink) return send_up(*place, sink);
+  on_complete(*place, sink);
+}
+
+void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink) {
+  const Aggregator& a = at(place);
+  if (!a.complete) {
+    ++counters_.repeats_waiting;
+    if (a.summed) send_up(place, sink);  // that, or what came back, may be lost
+    return;
+  }
+  if (peers_[line].in_order && place >= peers_[line].sent) {
+    ++counters_.repeats_held;
+    return;
+  }
+  ++counters_.repeats_answered;
+  if (lines_[line].way != Way::leaving) {
+    send(place, line, arrival.frame, arrival.ip_at, arrival.ip_bytes, arrival.payload_at(), sink);
+  }
+}
+
+void Ring::on_total(const Arrival& arrival, Sink& sink) {
+  ++counters_.packets;
+  counters_.bytes += arrival.ip_bytes;
+  if (!wire::roce::icrc_valid(arrival.ip())) {
+    ++counters_.dropped_icrc;
+    return;
+  }
+  const auto place =
+      place_by_psn(arrival, totals_.last_slot, [&](std::uint32_t slot) { return virtual_psn(slots_[slot].message); });
+  if (!place) return;
+  const std::size_t aggregator = index(*place), skip = skipped(place->packet);
+  Aggregator& a = aggregators_[aggregator];
+  const std::span<const std::byte> payload = arrival.packet.payload;
+  if (!a.summed || (config_.layout.seals && wire::netreduce::read_seal(payload) != seal_of(*place))) {
+    ++counters_.dropped_misplaced;
+    return;
+  }
+  if (payload.size() != a.payload) {
+    ++counters_.dropped_shape;
+    return;
+  }
+  if (a.complete) {
+    ++counters_.repeats_total;
+    return;
+  }
+  ++counters_.totals;
+  if (config_.layout.seals) std::memcpy(payload_of(aggregator, 0), payload.data(), wire::netreduce::seal_bytes);
+  std::memcpy(payload_of(aggregator, 0) + skip, payload.data() + skip, payload.size() - skip);
+  on_complete(*place, sink);
+  if (totals_.expected == *place) totals_.asked = false;
+  while (holds(totals_.expected) && at(totals_.expected).complete) totals_.expected = after(totals_.expected);
+  if (totals_.expected < *place && !totals_.asked) send_up_missing(*place, sink);
+}
+
+void Ring::on_complete(const Place& place, Sink& sink) {
+  at(place).complete = true;
+  for (std::uint32_t line = 0; line < lines_.size(); ++line) offer(place, line, sink);
+}
+
+// The sum of `place` is there, and perhaps the line's own packet too: what can leave now on it?
+void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
+  Peer& peer = peers_[line];
+  const bool leaving = lines_[line].way == Way::leaving;
+  const bool ready = !leaving && has(place, line);
+  if (ready && !peer.in_order) send_to(place, line, sink);
+  while (holds(peer.sent) && at(peer.sent).complete && (leaving || has(peer.sent, line))) {
+    if (!leaving && peer.in_order) send_to(peer.sent, line, sink);
+    peer.sent = after(peer.sent);
+  }
+  // A sum that waits for its turn while the line's own packets have a gap before it: something was lost on its way here, and
+  // its receiver, who alone can ask for it, sees nothing missing. It is sent this sum early: behind a gap it is not taken,
+  // but answered with a NAK.
+  if (ready && peer.in_order && peer.sent <= place && peer.expected < place && !peer.asked) {
+    peer.asked = true;
+    ++counters_.early;
+    send_to(place, line, sink);
+  }
+}
+
+// To where the connection's receiver is: the packet without its values, which are summed here.
+void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
+  Packet packet = arrival.packet;
+  packet.payload = packet.payload.first(skipped(place.packet));
+  const std::span<std::byte> out = sink.datagram(arrival.egress, arrival.ip_at + wire::roce::packet_bytes(packet));
+  std::memcpy(out.data(), arrival.frame.data(), arrival.ip_at);
+  wire::roce::write(out.subspan(arrival.ip_at), packet);
+  ++counters_.sent_headers;
+}
+
+// The sum of what is below this switch, in line 0's packet: translated to the connection to the switch above (the CTT).
+void Ring::send_up(const Place& place, Sink& sink) {
+  const std::size_t aggregator = index(place);
+  const Buffer& buffer = buffers_[aggregator * lines_.size()];
+  Packet packet = parsed(frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
+  address(packet, config_.uplink->up);
+  packet.bth.psn = (virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
+  packet.payload = {payload_of(aggregator, 0), aggregators_[aggregator].payload};
+  wire::roce::write(sink.datagram(config_.uplink->egress, wire::roce::packet_bytes(packet)), packet);
+  ++counters_.sent_up;
+}
+
+// Totals come as they are complete, so that a gap may be a loss: everything of it that can be sent up is, once.
+void Ring::send_up_missing(const Place& before, Sink& sink) {
+  totals_.asked = true;
+  for (Place place = totals_.expected; place < before && holds(place); place = after(place)) {
+    if (at(place).summed && !at(place).complete) send_up(place, sink);
+  }
+}
+
+// A frame as it came, but with the sum, the seal and new checksums.
+void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
+                std::size_t ip_bytes, std::size_t payload_at, Sink& sink) {
+  ++counters_.results;
+  const std::size_t aggregator = index(place);
+  const std::byte* const total = payload_of(aggregator, 0);
+  const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
+  const Way way = lines_[line].way;
+  if (way == Way::through) {
+    const std::span<std::byte> out = sink.datagram(peers_[line].egress, ip_at + ip_bytes);
+    std::memcpy(out.data(), frame.data(), payload_at + skip);
+    std::memcpy(out.data() + payload_at + skip, total + skip, bytes - skip);
+    const std::size_t end = payload_at + bytes;
+    std::memcpy(out.data() + end, frame.data() + end, ip_at + ip_bytes - end);  // pad
+    if (config_.layout.seals) std::memcpy(out.data() + payload_at, total, wire::netreduce::seal_bytes);
+    wire::roce::write_checksums(out.subspan(ip_at));
+    return;
+  }
+  Packet packet = parsed(frame.subspan(ip_at, ip_bytes));
+  if (way == Way::child) {  // back to where it came from
+    const Connection& up = lines_[line].connection;
+    address(packet, {up.destination, up.source, down_qp});
+  }
+  packet.payload = {total, bytes};
+  const std::span<std::byte> out = sink.datagram(peers_[line].egress, ip_at + wire::roce::packet_bytes(packet));
+  std::memcpy(out.data(), frame.data(), ip_at);
+  // Of the sender's message: what is in front of the values.
+  const std::span<std::byte> to = out.subspan(ip_at + wire::roce::payload_offset(packet), bytes);
+  std::memcpy(to.data(), frame.data() + payload_at, skip);
+  std::memcpy(to.data() + skip, total + skip, bytes - skip);
+  if (config_.layout.seals) std::memcpy(to.data(), total, wire::netreduce::seal_bytes);
+  packet.payload = to;
+  wire::roce::write(out.subspan(ip_at), packet);
+}
+
+void Ring::send_to(const Place& place, std::uint32_t line, Sink& sink) {
+  const std::size_t aggregator = index(place);
+  const Buffer& buffer = buffers_[aggregator * lines_.size() + line];
+  send(place, line, frame_of(aggregator, line), buffer.ip_at, buffer.ip_bytes, buffer.payload_at, sink);
+}
+
+std::optional<RingStall> Ring::stall() const {
+  const Place place = next();
+  if (!holds(place)) return std::nullopt;
+  RingStall stall{place.message, place.packet, {}};
+  for (std::uint32_t line = 0; line < lines_.size(); ++line) {
+    if (!has(place, line)) stall.missing = stall.missing.united(lines_[line].ranks);
+  }
+  return stall;
+}
+
+void Ring::append_state(std::vector<std::byte>& out) const {
+  append_bytes(out, config_.incarnation, totals_.expected.message, totals_.expected.packet,
+               static_cast<std::uint8_t>(totals_.asked));
+  for (const Peer& peer : peers_) {
+    append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
+                 static_cast<std::uint8_t>(peer.asked));
+  }
+  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    const Slot& s = slots_[slot];
+    append_bytes(out, static_cast<std::uint8_t>(s.used), s.message, s.packets, s.signature);
+    for (std::size_t line = 0; line < lines_.size(); ++line) append_bytes(out, first_psns_[slot * lines_.size() + line]);
+    for (std::uint32_t packet = 0; s.used && packet < s.packets; ++packet) {
+      const std::size_t aggregator = index({s.message, packet});
+      const Aggregator& a = aggregators_[aggregator];
+      append_bytes(out, a.payload, static_cast<std::uint8_t>(a.summed), static_cast<std::uint8_t>(a.complete));
+      for (std::uint32_t line = 0; line < lines_.size(); ++line) {
+        const std::size_t buffer = aggregator * lines_.size() + line;
+        if (!arrived(aggregator, line)) continue;
+        append_bytes(out, line);
+        const auto payload = memory_.subspan(buffer * stride_ + headers_room, a.payload);
+        if (peers_[line].contributes && (!a.summed || line == 0)) out.insert(out.end(), payload.begin(), payload.end());
+      }
+    }
+  }
+}
+
+void Ring::check() const {
+  const RingCounters& c = counters_;
+  NETSUM_CHECK(c.packets == c.contributions + c.headers + c.totals + c.repeats_answered + c.repeats_held +
+                                c.repeats_waiting + c.repeats_total + c.dropped_icrc + c.dropped_header +
+                                c.dropped_unplaced + c.dropped_old + c.dropped_early + c.dropped_misplaced +
+                                c.dropped_mismatch + c.dropped_shape);
+  for (std::uint32_t line = 0; line < lines_.size(); ++line) {
+    const Peer& peer = peers_[line];
+    NETSUM_CHECK(peer.expected >= peer.sent);
+    NETSUM_CHECK(!holds(peer.sent) || !at(peer.sent).complete || !has(peer.sent, line));
+  }
+}
+
+}  // namespace netsum::netreduce

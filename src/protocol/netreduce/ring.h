@@ -1,0 +1,181 @@
+// One ring at an accelerator: the aggregators of two windows (NetReduce §3.1), what is known of each of its connections'
+// packets (the CLT's PSN0, §3.2), the sums, and in which order they leave. In a tree of switches (§3.3) also the partial sum
+// that goes up, the total that comes down, and the headers of connections that cross racks. Part of the accelerator, which
+// finds out whose packet is whose.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/packet_io.h"
+#include "protocol/netreduce/ring_config.h"
+#include "wire/netreduce.h"
+#include "wire/roce.h"
+
+namespace netsum::netreduce {
+
+// What a frame turned out to be.
+struct Arrival {
+  std::span<const std::byte> frame;
+  std::size_t ip_at = 0, ip_bytes = 0;
+  const wire::roce::Packet& packet;
+  wire::roce::Shape shape;
+  const Endpoint& egress;
+
+  [[nodiscard]] std::span<const std::byte> ip() const { return frame.subspan(ip_at, ip_bytes); }
+  [[nodiscard]] std::size_t payload_at() const { return static_cast<std::size_t>(packet.payload.data() - frame.data()); }
+};
+
+// A packet's place in the ring's stream, in order.
+struct Place {
+  std::uint64_t message = 0;
+  std::uint32_t packet = 0;
+  auto operator<=>(const Place&) const = default;
+};
+
+class Ring {
+ public:
+  [[nodiscard]] static std::size_t memory_bytes(const RingConfig& config);
+
+  Ring(const RingConfig& config, std::span<std::byte> memory);
+
+  // A packet of line `line`.
+  void on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink);
+  // A packet of the connection from the switch above.
+  void on_total(const Arrival& arrival, Sink& sink);
+
+  [[nodiscard]] const RingConfig& config() const { return config_; }
+  [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
+  // Where the connections of config().lines are in this ring's order of them: those that contribute, by their lowest ranks,
+  // then the others.
+  [[nodiscard]] const std::vector<Line>& lines() const { return lines_; }
+  // Connections that are learned (foreign hosts).
+  [[nodiscard]] bool learned() const { return config_.connections.empty() && config_.lines.empty(); }
+  [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
+  void bind(std::uint32_t line) { peers_[line].bound = true; }
+
+  [[nodiscard]] const RingCounters& counters() const { return counters_; }
+  void set_counters(const RingCounters& counters) { counters_ = counters; }
+  [[nodiscard]] const std::optional<RingMismatch>& mismatch() const { return mismatch_; }
+  [[nodiscard]] std::optional<RingStall> stall() const;
+  void append_state(std::vector<std::byte>& out) const;
+  void check() const;
+
+ private:
+  // One message's aggregators; message m has those at m % 2N (§3.1).
+  struct Slot {
+    bool used = false;
+    std::uint64_t message = 0;
+    std::uint32_t packets = 0;
+    std::uint32_t first_rank = 0, signature = 0;
+    DType dtype = DType::float32;
+    bool average = false;
+  };
+  struct Aggregator {
+    std::uint16_t payload = 0;  // bytes; of all that contribute alike
+    std::uint16_t arrived = 0;  // contributions
+    bool summed = false;        // all that are below this switch: line 0's buffer holds their sum,
+    bool complete = false;      // or the sum of all, which is this one at the root and comes from above elsewhere
+  };
+  struct Buffer {
+    std::uint16_t bytes = 0;  // of the frame
+    std::uint16_t ip_at = 0, ip_bytes = 0, payload_at = 0;
+  };
+  struct Peer {
+    bool bound = false;
+    bool contributes = true, in_order = true;
+    Endpoint egress;     // of its newest packet
+    Place expected;      // the first that has not arrived
+    Place sent;          // the first whose sum was not sent there
+    bool asked = false;  // a later sum was sent on, so that its receiver asks for the one expected
+    std::uint32_t last_slot = 0;
+  };
+  // The connection from above.
+  struct Totals {
+    Place expected;      // the first that has not come
+    bool asked = false;  // a later one came: what lacks was sent up once more
+    std::uint32_t last_slot = 0;
+  };
+
+  [[nodiscard]] std::uint32_t slot_of(std::uint64_t message) const {
+    return static_cast<std::uint32_t>(message % slots_.size());
+  }
+  [[nodiscard]] std::size_t index(const Place& place) const {
+    return std::size_t{slot_of(place.message)} * config_.message_packets + place.packet;
+  }
+  [[nodiscard]] bool holds(const Place& place) const {
+    const Slot& slot = slots_[slot_of(place.message)];
+    return slot.used && slot.message == place.message && place.packet < slot.packets;
+  }
+  [[nodiscard]] const Aggregator& at(const Place& place) const { return aggregators_[index(place)]; }
+  [[nodiscard]] Aggregator& at(const Place& place) { return aggregators_[index(place)]; }
+  [[nodiscard]] bool has(const Place& place, std::uint32_t line) const {
+    return holds(place) && arrived(index(place), line);
+  }
+  [[nodiscard]] bool arrived(std::size_t aggregator, std::uint32_t line) const {
+    return (bitmaps_[aggregator * words_ + line / 64] >> (line % 64) & 1) != 0;
+  }
+  [[nodiscard]] Place after(const Place& place) const {
+    const Slot& slot = slots_[slot_of(place.message)];
+    return place.packet + 1 < slot.packets ? Place{place.message, place.packet + 1} : Place{place.message + 1, 0};
+  }
+  [[nodiscard]] Place next() const;  // the first sum that was not sent to all
+  [[nodiscard]] std::uint32_t& first_psn(std::uint32_t slot, std::uint32_t line) {
+    return first_psns_[std::size_t{slot} * lines_.size() + line];
+  }
+  // On virtual connections packet i of message m has PSN m · MsgLen + i, so that both ends know it without a word.
+  [[nodiscard]] std::uint32_t virtual_psn(std::uint64_t message) const {
+    return static_cast<std::uint32_t>(message * config_.message_packets) & wire::roce::psn_mask;
+  }
+  [[nodiscard]] std::span<std::byte> frame_of(std::size_t aggregator, std::uint32_t line);
+  [[nodiscard]] std::byte* payload_of(std::size_t aggregator, std::uint32_t line);
+  // What is in front of the values: the INA header in a message's first packet, the seal in all.
+  [[nodiscard]] std::size_t skipped(std::uint32_t packet) const {
+    if (packet == 0) return config_.layout.header_bytes;
+    return config_.layout.seals ? wire::netreduce::seal_bytes : 0;
+  }
+  [[nodiscard]] std::uint64_t seal_of(const Place& place) const;
+
+  void open(std::uint32_t slot, const wire::netreduce::InaHeader& header);
+  [[nodiscard]] std::optional<Place> place_first(std::uint32_t line, const Arrival& arrival);
+  [[nodiscard]] bool follows(std::uint32_t line, const wire::netreduce::InaHeader& header, std::uint32_t psn);
+  template <class FirstPsn>
+  [[nodiscard]] std::optional<Place> place_by_psn(const Arrival& arrival, std::uint32_t& last_slot,
+                                                  const FirstPsn& first_psn_in);
+  [[nodiscard]] bool fits(const Place& place, std::uint32_t line, const Arrival& arrival) const;
+  void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival);
+  void add_up(const Place& place);
+  void on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink);
+  void on_complete(const Place& place, Sink& sink);
+  void offer(const Place& place, std::uint32_t line, Sink& sink);
+  void send_header(const Place& place, const Arrival& arrival, Sink& sink);
+  void send_up(const Place& place, Sink& sink);
+  void send_up_missing(const Place& before, Sink& sink);
+  void send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
+            std::size_t ip_bytes, std::size_t payload_at, Sink& sink);
+  void send_to(const Place& place, std::uint32_t line, Sink& sink);
+
+  RingConfig config_;
+  std::span<std::byte> memory_;
+  std::vector<Line> lines_;
+  std::uint32_t contributors_ = 0;  // the first of lines_
+  std::vector<Slot> slots_;
+  std::vector<Aggregator> aggregators_;  // [slot][packet]
+  std::size_t words_;
+  std::vector<std::uint64_t> bitmaps_;     // [slot][packet][word]
+  std::vector<Buffer> buffers_;            // [slot][packet][line]
+  std::vector<std::uint32_t> first_psns_;  // [slot][line]: PSN0 of the CLT; none: the first packet was not seen
+  std::vector<Peer> peers_;
+  Totals totals_;
+  std::vector<const std::byte*> sources_;  // of the sum being formed
+  std::size_t stride_;
+  std::vector<std::byte> sum_;  // likewise
+  std::optional<RingMismatch> mismatch_;
+  RingCounters counters_;
+};
+
+}  // namespace netsum::netreduce
