@@ -24,6 +24,13 @@ session::RegistryConfig registry_config(const Scenario& scenario, const Protocol
 
 }  // namespace
 
+session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session::Placement& placement) {
+  return [&](std::uint32_t a_switch, std::size_t lane) {
+    const auto index = static_cast<std::uint32_t>(std::stoul(placement.switches[a_switch]));
+    return endpoint_of(switch_host(scenario, index), static_cast<std::uint16_t>(aggregator_port + lane));
+  };
+}
+
 AggregatorHost::AggregatorHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
                                std::uint32_t life)
     : Host(surroundings, id), scenario_(scenario), registry_(registry_config(scenario, protocol, id, life)) {
@@ -55,17 +62,27 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
 
 void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
   const auto& installed = std::get<Installed>(reply.what);
-  installations_.on_installed(installed.job_epoch, std::to_string(installed.a_switch));
+  const std::string name = std::to_string(installed.a_switch);
+  if (installed.lost) {
+    registry_.fail(installed.job_epoch, "switch " + name + " has lost its sums", now);
+  } else {
+    installations_.on_installed(installed.job_epoch, name, now);
+    if (const auto job = jobs_.find(installed.job_epoch); job != jobs_.end()) job->second.views[name] = installed.view;
+  }
   settle(now);
 }
 
 // What collective/aggregator.cc does in the binaries.
-JobView AggregatorHost::look(std::uint64_t epoch) const {
-  JobView view;
+session::JobView AggregatorHost::look(std::uint64_t epoch) const {
+  session::JobView view;
   for (const Lane& lane : lanes_) {
-    JobView of_lane = lane.lane->look(epoch);
-    if (!of_lane.mismatch.empty()) view.mismatch = of_lane.mismatch;
-    if (view.missing.empty()) view.missing = of_lane.missing;
+    view.merge(lane.lane->look(epoch));
+  }
+  const auto job = jobs_.find(epoch);
+  if (job == jobs_.end()) return view;
+  for (const auto& [name, of_switch] : job->second.views) {
+    if (!of_switch.mismatch.empty()) view.mismatch = of_switch.mismatch;
+    view.missing = session::refined(view.missing, job->second.start.admission.placement, name, of_switch.missing);
   }
   return view;
 }
@@ -82,7 +99,7 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
     static_cast<void>(registry_.cancel_join(found->first, now));
     joins_.erase(found);
   } else if (const auto* beat = std::get_if<BeatCall>(&call.what)) {
-    const JobView view = look(beat->job_epoch);
+    const session::JobView view = look(beat->job_epoch);
     if (!view.mismatch.empty()) {
       registry_.fail_mismatch(beat->job_epoch, view.mismatch, now);
       settle(now);
@@ -98,6 +115,9 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
 }
 
 void AggregatorHost::settle(Time now) {
+  for (const auto& silent : installations_.silent(now)) {
+    registry_.fail(silent.job_epoch, "switch " + silent.a_switch + " has not answered", now);
+  }
   for (const session::StartJob& start : registry_.take_starts()) {
     surroundings_.say(id(), "starts " + start.job);
     const auto plan = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(),
@@ -106,8 +126,8 @@ void AggregatorHost::settle(Time now) {
       lanes_[i].lane->start_job(
           {start, scenario_, *plan, i, endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + i))});
     }
-    jobs_[start.admission.job_epoch] = {start, static_cast<std::uint32_t>(plan - scenario_.jobs.begin())};
-    installations_.add(start.admission.job_epoch, start.admission.placement.switches, now);
+    jobs_[start.admission.job_epoch] = {start, static_cast<std::uint32_t>(plan - scenario_.jobs.begin()), {}};
+    installations_.add(start.admission.job_epoch, start.admission.placement.switches, now, start.switches_needed);
   }
   for (auto join = joins_.begin(); join != joins_.end();) {
     const auto outcome = registry_.join_outcome(join->first);
@@ -138,7 +158,7 @@ void AggregatorHost::install(Time now) {
     const auto& names = job.start.admission.placement.switches;
     const auto index = static_cast<std::uint32_t>(std::find(names.begin(), names.end(), due.a_switch) - names.begin());
     surroundings_.call(id(), switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(due.a_switch))),
-                       {next_call_++, id(), InstallCall{job.start, job.plan, index}});
+                       {next_call_++, id(), InstallCall{job.start, job.plan, index, due.again}});
   }
   std::erase_if(answers_, [&](const Answer& answer) {
     if (!installations_.ready(answer.job_epoch, now)) return false;

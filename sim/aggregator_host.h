@@ -19,6 +19,9 @@ inline constexpr std::uint16_t aggregator_port = 7170;  // of lane 0; a switch b
   return scenario.aggregators + a_switch;
 }
 
+// Where the switches of a placement receive; both must outlive it.
+[[nodiscard]] session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session::Placement& placement);
+
 class AggregatorHost final : public Host {
  public:
   // `life`: counts restarts; no epoch of an earlier one comes again.
@@ -48,7 +51,7 @@ class AggregatorHost final : public Host {
     std::uint64_t number;  // of the caller's call
   };
 
-  [[nodiscard]] JobView look(std::uint64_t epoch) const;
+  [[nodiscard]] session::JobView look(std::uint64_t epoch) const;
   void settle(Time now);  // carries out what the registry decided
   void install(Time now);
 
@@ -59,6 +62,7 @@ class AggregatorHost final : public Host {
   struct Running {
     session::StartJob start;
     std::uint32_t plan = 0;
+    std::map<std::string, session::JobView> views{};  // of the switches below
   };
   std::map<std::uint64_t, Running> jobs_;  // by epoch
   session::Installations installations_;

@@ -42,13 +42,6 @@ void count_malformed(Tally& tally, const std::string& where, const std::uint64_t
   }
 }
 
-session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session::Placement& placement) {
-  return [&](std::uint32_t a_switch, std::size_t lane) {
-    const auto index = static_cast<std::uint32_t>(std::stoul(placement.switches[a_switch]));
-    return endpoint_of(switch_host(scenario, index), static_cast<std::uint16_t>(aggregator_port + lane));
-  };
-}
-
 session::AtpSettings settings_of(const JobPlan& plan) {
   return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact,
           plan.rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed};
@@ -185,8 +178,8 @@ class AtpSwitchLane final : public SwitchLane {
         slots_(scenario.pool_slots),
         switch_(switch_config(scenario), std::as_writable_bytes(std::span(memory_))) {}
 
-  void install(const LaneStart& start, std::uint32_t a_switch) override {
-    if (switch_.job_counters(start.start.admission.job_epoch) != nullptr) return;
+  [[nodiscard]] bool install(const LaneStart& start, std::uint32_t a_switch, bool) override {
+    if (switch_.job_counters(start.start.admission.job_epoch) != nullptr) return true;
     std::vector<Endpoint> server(start.lane + 1);
     server.back() = start.aggregator;
     const auto installation =
@@ -195,6 +188,7 @@ class AtpSwitchLane final : public SwitchLane {
     const atp::SwitchJobConfig config = session::switch_job(installation, start.lane);
     if (!switch_.add_job(config)) throw Violation("a switch cannot take a job that it should");
     epochs_.push_back(config.epoch);
+    return true;
   }
 
   void remove(std::uint64_t epoch) override {

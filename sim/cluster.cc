@@ -192,6 +192,13 @@ class Cluster final : public Surroundings, public Witness {
   }
   [[nodiscard]] AggregatorHost& aggregator(HostId id) { return static_cast<AggregatorHost&>(*nodes_[id].host); }
   [[nodiscard]] SwitchHost& switch_below(HostId id) { return static_cast<SwitchHost&>(*nodes_[id].host); }
+  void set_bypass(HostId id, bool on) {
+    if (id < scenario_.aggregators) {
+      aggregator(id).bypass(on);
+    } else {
+      switch_below(id).bypass(on);
+    }
+  }
   [[nodiscard]] WorkerHost& worker(HostId id) { return static_cast<WorkerHost&>(*nodes_[id].host); }
 
   [[nodiscard]] bool all_ended() {
@@ -311,7 +318,7 @@ class Cluster final : public Surroundings, public Witness {
     trace_.line(now_, who(victim) + (fault.kind == Fault::pause    ? " stops for a while"
                                      : fault.kind == Fault::bypass ? " lets packets pass"
                                                                    : " dies"));
-    if (fault.below) {
+    if (fault.below && !protocol_.rules().switches_needed) {
       // Soft state: no error is excused by it.
     } else if (fault.aggregator) {
       verdict_.aggregator_disturbed();
@@ -319,7 +326,7 @@ class Cluster final : public Surroundings, public Witness {
       verdict_.rank_disturbed(fault.job, fault.rank);
     }
     if (fault.kind == Fault::bypass) {
-      aggregator(victim).bypass(true);
+      set_bypass(victim, true);
       push({now_ + fault.lasts, 0, BypassEnds{victim, node.life}});
       return;
     }
@@ -351,7 +358,7 @@ class Cluster final : public Surroundings, public Witness {
 
   void handle(BypassEnds& due) {
     const Node& node = nodes_[due.host];
-    if (node.host && node.life == due.life) aggregator(due.host).bypass(false);
+    if (node.host && node.life == due.life) set_bypass(due.host, false);
   }
 
   void handle(RestartDue& due) {

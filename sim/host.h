@@ -9,6 +9,7 @@
 
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "session/job_view.h"
 #include "session/registry.h"
 #include "sim/network.h"
 
@@ -33,6 +34,7 @@ struct InstallCall {
   session::StartJob start;
   std::uint32_t job = 0;  // of the scenario
   std::uint32_t a_switch = 0;
+  bool again = false;
 };
 struct RemoveCall {
   std::uint64_t job_epoch = 0;
@@ -45,6 +47,8 @@ struct ControlCall {
 struct Installed {
   std::uint64_t job_epoch = 0;
   std::uint32_t a_switch = 0;
+  bool lost = false;  // what the job cannot do without
+  session::JobView view;
 };
 struct ControlReply {
   std::uint64_t number = 0;

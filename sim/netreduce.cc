@@ -10,6 +10,7 @@
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
 #include "session/netreduce_job.h"
+#include "sim/aggregator_host.h"
 #include "sim/host.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
@@ -36,14 +37,42 @@ void count_malformed(Tally& tally, const std::string& where, const std::uint64_t
   }
 }
 
-class AcceleratorLane final : public AggregatorLane {
+void add(RingCounters& total, const RingCounters& c) {
+  total.sums += c.sums;
+  total.results += c.results;
+  total.sent_up += c.sent_up;
+  total.totals += c.totals;
+  total.repeats_total += c.repeats_total;
+  total.sent_headers += c.sent_headers;
+  total.early += c.early;
+  total.repeats_answered += c.repeats_answered;
+  total.repeats_held += c.repeats_held;
+  total.repeats_waiting += c.repeats_waiting;
+  total.dropped_icrc += c.dropped_icrc;
+  total.dropped_header += c.dropped_header;
+  total.dropped_unplaced += c.dropped_unplaced;
+  total.dropped_old += c.dropped_old;
+  total.dropped_raw += c.dropped_raw;
+  total.dropped_mismatch += c.dropped_mismatch;
+}
+
+// Rings at one switch of a tree, or at the only one.
+class Accelerating {
  public:
-  void start_job(const LaneStart& lane_start) override {
-    const auto order = lane_start.plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
-    const netreduce::TunnelRing ring = session::tunnel_ring(lane_start.start, lane_start.lane, order);
-    Running& running = running_[lane_start.start.admission.job_epoch];
+  void add(const LaneStart& start, std::uint32_t a_switch) {
+    const auto order = start.plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
+    const session::SwitchEndpoint below = switch_endpoints(start.scenario, start.start.admission.placement);
+    const netreduce::TunnelRing ring = session::tunnel_ring(
+        start.start, start.lane, a_switch,
+        [&](std::uint32_t other, std::size_t lane) {
+          return other == netreduce::at_root ? start.aggregator : below(other, lane);
+        },
+        order);
+    if (const std::string error = netreduce::check(ring.ring); !error.empty())
+      throw Violation("a ring that cannot be: " + error);
+    Running& running = running_[start.start.admission.job_epoch];
     running.incarnation = ring.ring.incarnation;
-    running.agreed = lane_start.agreed();
+    running.agreed = start.agreed();
     running.lines.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(CacheLine));
     if (!tunnel_.add_ring(ring, std::as_writable_bytes(std::span(running.lines)))) {
       throw Violation("a ring was made twice, or two ranks have the same queue pair");
@@ -56,25 +85,24 @@ class AcceleratorLane final : public AggregatorLane {
     bypass_.accelerator().remove_ring(ring.ring.incarnation);
     bypass_.accelerator().forget(never);
   }
+  [[nodiscard]] bool has(std::uint64_t epoch) const { return running_.contains(epoch); }
 
-  void stop_job(std::uint64_t epoch) override {
+  void remove(std::uint64_t epoch) {
     const std::uint64_t incarnation = running_.at(epoch).incarnation;
-    add(ended_, *tunnel_.accelerator().ring_counters(incarnation));
+    netsum::sim::add(ended_, *tunnel_.accelerator().ring_counters(incarnation));
     tunnel_.remove_ring(incarnation);
     bypass_.remove_ring(incarnation);
     running_.erase(epoch);
   }
 
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
     received_ += packets.size();
     (bypassed_ ? bypass_ : tunnel_).on_packets(packets, now, sink);
   }
-  void on_timer(Time, Sink&) override {}
-  [[nodiscard]] Time next_timeout() const override { return never; }
-  void bypass(bool on) override { bypassed_ = on; }
+  void bypass(bool on) { bypassed_ = on; }
 
-  [[nodiscard]] JobView look(std::uint64_t epoch) const override {
-    JobView view;
+  [[nodiscard]] session::JobView look(std::uint64_t epoch) const {
+    session::JobView view;
     const auto found = running_.find(epoch);
     if (found == running_.end()) return view;
     const netreduce::Accelerator& accelerator = tunnel_.accelerator();
@@ -86,7 +114,7 @@ class AcceleratorLane final : public AggregatorLane {
     return view;
   }
 
-  void check() const override {
+  void check() const {
     std::uint64_t seen = 0;
     for (const netreduce::Tunnel* tunnel : {&tunnel_, &bypass_}) {
       const netreduce::TunnelCounters& c = tunnel->counters();
@@ -102,13 +130,18 @@ class AcceleratorLane final : public AggregatorLane {
       if (running.agreed && c.dropped_misplaced != 0) throw Violation("a packet contradicts its message");
     }
   }
-  [[nodiscard]] std::size_t jobs() const override { return running_.size(); }
+  [[nodiscard]] std::size_t jobs() const { return running_.size(); }
 
-  void count_events(Tally& tally) const override {
+  void count_events(Tally& tally) const {
     RingCounters total = ended_;
-    for (const auto& [epoch, running] : running_) add(total, *tunnel_.accelerator().ring_counters(running.incarnation));
+    for (const auto& [epoch, running] : running_)
+      netsum::sim::add(total, *tunnel_.accelerator().ring_counters(running.incarnation));
     const netreduce::TunnelCounters& t = tunnel_.counters();
     auto& e = tally.events;
+    e["ring_sum_sent_up"] += total.sent_up;
+    e["ring_total"] += total.totals;
+    e["ring_repeat_total"] += total.repeats_total;
+    e["ring_header_sent_on"] += total.sent_headers;
     e["ring_sum"] += total.sums;
     e["ring_result"] += total.results;
     e["ring_early_result"] += total.early;
@@ -118,6 +151,7 @@ class AcceleratorLane final : public AggregatorLane {
     e["ring_dropped_icrc"] += total.dropped_icrc;
     e["ring_dropped_unplaced"] += total.dropped_unplaced;
     e["ring_dropped_old"] += total.dropped_old;
+    e["ring_dropped_raw"] += total.dropped_raw;
     e["ring_dropped_mismatch"] += total.dropped_mismatch;
     e["tunnel_passed"] += t.passed;
     e["tunnel_unknown"] += t.unknown;
@@ -133,25 +167,52 @@ class AcceleratorLane final : public AggregatorLane {
     bool agreed = true;
   };
 
-  static void add(RingCounters& total, const RingCounters& c) {
-    total.sums += c.sums;
-    total.results += c.results;
-    total.early += c.early;
-    total.repeats_answered += c.repeats_answered;
-    total.repeats_held += c.repeats_held;
-    total.repeats_waiting += c.repeats_waiting;
-    total.dropped_icrc += c.dropped_icrc;
-    total.dropped_header += c.dropped_header;
-    total.dropped_unplaced += c.dropped_unplaced;
-    total.dropped_old += c.dropped_old;
-    total.dropped_mismatch += c.dropped_mismatch;
-  }
-
   std::map<std::uint64_t, Running> running_;  // by job epoch
   netreduce::Tunnel tunnel_, bypass_;
   bool bypassed_ = false;
   std::uint64_t received_ = 0;
   RingCounters ended_;
+};
+
+class RootLane final : public AggregatorLane {
+ public:
+  void start_job(const LaneStart& start) override { rings_.add(start, netreduce::at_root); }
+  void stop_job(std::uint64_t epoch) override { rings_.remove(epoch); }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override { rings_.on_packets(packets, now, sink); }
+  void on_timer(Time, Sink&) override {}
+  [[nodiscard]] Time next_timeout() const override { return never; }
+  void bypass(bool on) override { rings_.bypass(on); }
+  [[nodiscard]] session::JobView look(std::uint64_t epoch) const override { return rings_.look(epoch); }
+  void check() const override { rings_.check(); }
+  [[nodiscard]] std::size_t jobs() const override { return rings_.jobs(); }
+  void count_events(Tally& tally) const override { rings_.count_events(tally); }
+
+ private:
+  Accelerating rings_;
+};
+
+class RackLane final : public SwitchLane {
+ public:
+  [[nodiscard]] bool install(const LaneStart& start, std::uint32_t a_switch, bool again) override {
+    if (rings_.has(start.start.admission.job_epoch)) return true;
+    if (again) return false;
+    rings_.add(start, a_switch);
+    return true;
+  }
+  void remove(std::uint64_t epoch) override {
+    if (rings_.has(epoch)) rings_.remove(epoch);
+  }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override { rings_.on_packets(packets, now, sink); }
+  void bypass(bool on) override { rings_.bypass(on); }
+  [[nodiscard]] session::JobView look(std::uint64_t epoch) const override { return rings_.look(epoch); }
+  void check() const override { rings_.check(); }
+  void check_idle() const override {
+    if (rings_.jobs() != 0) throw Violation("a switch has rings of a job that has ended");
+  }
+  void count_events(Tally& tally) const override { rings_.count_events(tally); }
+
+ private:
+  Accelerating rings_;
 };
 
 class RingWorker final : public WorkerLane {
@@ -216,12 +277,12 @@ class RingWorker final : public WorkerLane {
 // A gradient packet that is sent again holds what it held; so does a result, to whomever it goes.
 class RingTap final : public Tap {
  public:
-  explicit RingTap(std::uint32_t aggregators) : aggregators_(aggregators) {}
+  explicit RingTap(std::uint32_t switches) : switches_(switches) {}
   void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
     Packet packet;
     if (wire::roce::parse(bytes, packet) != ParseError::none) throw Violation("a node sent a malformed packet");
     if (!wire::roce::icrc_valid(bytes)) {  // what was damaged on the way to an accelerator passes as it is
-      if (host_of(from) < aggregators_) return;
+      if (host_of(from) < switches_) return;
       throw Violation("a host sent a packet with a wrong ICRC");
     }
     if (!wire::roce::shape_of(packet.bth.opcode).request) return;
@@ -229,6 +290,8 @@ class RingTap final : public Tap {
     const std::uint64_t connection = std::uint64_t{packet.bth.destination_qp} << 32 | packet.bth.psn;
     const std::uint64_t hosts = std::uint64_t{from.port} << 16 | to.port;
     std::uint64_t key = mix(connection ^ mix(hosts ^ (raw ? 1 : 0)));
+    // A switch sends headers on, and whole packets while it lets them pass.
+    if (host_of(from) < switches_) key = mix(key ^ packet.payload.size());
     for (const auto& address : {packet.ip.source, packet.ip.destination}) {
       key = mix(key ^ load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(address.data()) + 8));
     }
@@ -240,7 +303,7 @@ class RingTap final : public Tap {
   void count_events(Tally&) const override {}
 
  private:
-  const std::uint32_t aggregators_;
+  const std::uint32_t switches_;  // hosts below this are some
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
 };
 
@@ -266,11 +329,12 @@ class Netreduce final : public Protocol {
     return session::predecessor_of(rank, world_size);
   }
 
-  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override {
-    return std::make_unique<AcceleratorLane>();
+  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return std::make_unique<RootLane>(); }
+  [[nodiscard]] std::unique_ptr<SwitchLane> switch_lane(const Scenario&) const override {
+    return std::make_unique<RackLane>();
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
-    return std::make_unique<RingTap>(scenario.aggregators);
+    return std::make_unique<RingTap>(switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())));
   }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
@@ -279,7 +343,10 @@ class Netreduce final : public Protocol {
     netreduce::RoceHostConfig config = session::host_config(plan.admission, plan.rank, of_site);
     config.worker.lane = plan.lane;
     config.worker.lanes = plan.lanes;
-    config.accelerator = plan.aggregator;
+    const netreduce::Tree tree = session::tree_of(plan.admission.placement, plan.world_size);
+    const std::uint32_t at = tree.switch_of_rank[plan.rank];
+    config.accelerator =
+        at == netreduce::at_root ? plan.aggregator : switch_endpoints(*plan.scenario, plan.admission.placement)(at, of_site);
     return std::make_unique<RingWorker>(config);
   }
 

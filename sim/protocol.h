@@ -12,6 +12,7 @@
 
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "session/job_view.h"
 #include "session/registry.h"
 #include "session/supervisor.h"
 #include "sim/faults.h"
@@ -32,12 +33,6 @@ struct LaneStart {
   [[nodiscard]] bool agreed() const { return !plan.mismatch; }
 };
 
-// What a lane knows of a job and cannot tell its ranks itself.
-struct JobView {
-  std::string mismatch;  // ranks issued different calls: which
-  RankSet missing;       // what the oldest sum waits for
-};
-
 // One data thread of an aggregator: any number of jobs.
 class AggregatorLane {
  public:
@@ -51,7 +46,7 @@ class AggregatorLane {
   // Throws Violation if its counters do not account for everything that it was handed, or if a job holds more than it may.
   virtual void check() const = 0;
   [[nodiscard]] virtual std::size_t jobs() const = 0;
-  [[nodiscard]] virtual JobView look(std::uint64_t) const { return {}; }
+  [[nodiscard]] virtual session::JobView look(std::uint64_t) const { return {}; }
   virtual void bypass(bool) {}  // packets pass as they are, while it is on (NetReduce)
   virtual void count_events(Tally& tally) const = 0;
 };
@@ -60,11 +55,14 @@ class AggregatorLane {
 class SwitchLane {
  public:
   virtual ~SwitchLane() = default;
-  virtual void install(const LaneStart& start, std::uint32_t a_switch) = 0;  // idempotent
+  // Idempotent. `again`: it has been told before. False: then it has lost what the job cannot do without.
+  [[nodiscard]] virtual bool install(const LaneStart& start, std::uint32_t a_switch, bool again) = 0;
   virtual void remove(std::uint64_t epoch) = 0;
   virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
   virtual void check() const = 0;       // as AggregatorLane's
   virtual void check_idle() const = 0;  // when no job is left
+  [[nodiscard]] virtual session::JobView look(std::uint64_t) const { return {}; }
+  virtual void bypass(bool) {}
   virtual void count_events(Tally& tally) const = 0;
 };
 

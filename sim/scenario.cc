@@ -258,6 +258,37 @@ void draw_rings(Scenario& scenario) {
   scenario.switch_slots = scenario.scarce ? need - 1 : need;
 }
 
+// NetReduce: in half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
+void draw_racks(Scenario& scenario) {
+  Random random(derive(scenario.seed, Label::switches));
+  if (random.chance(0.5)) return;
+  std::uint32_t largest = 0;
+  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
+  const auto racks = static_cast<std::uint32_t>(largest >= 32 ? largest / 8 : random.between(1, 4));
+  scenario.parent_of_switch.assign(racks, UINT32_MAX);
+  if (random.chance(0.4)) {  // a third level, and some right below the root
+    scenario.parent_of_switch.push_back(UINT32_MAX);
+    for (std::uint32_t i = 0; i < racks; ++i) {
+      if (random.chance(0.8)) scenario.parent_of_switch[i] = racks;
+    }
+  }
+  const bool mixed = random.chance(0.3);  // ranks stand at any switch
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random place(derive(scenario.seed, Label::of_placement + index));
+    const bool in_turn = place.chance(0.3);  // neighbours in the ring are never in one rack
+    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
+      const std::uint32_t block = rank * racks / job.workers;
+      std::uint32_t at = in_turn ? rank % racks : block;
+      if (mixed && place.chance(0.3)) {
+        const auto any = static_cast<std::uint32_t>(place.below(scenario.parent_of_switch.size() + 1));
+        at = any == scenario.parent_of_switch.size() ? UINT32_MAX : any;
+      }
+      job.switch_of_rank.push_back(at);
+    }
+  }
+}
+
 std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
   const Limits& limits = scenario.settings.limits;
   const Profile profile = scenario.settings.profile;
@@ -383,7 +414,10 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   // Now and then too few for all: who comes too late is refused, in words, and tries again.
   scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
   scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
-  if (settings.protocol == "netreduce") draw_rings(scenario);
+  if (settings.protocol == "netreduce") {
+    draw_rings(scenario);
+    draw_racks(scenario);
+  }
   if (measured && settings.profile != Profile::chaos) {
     for (JobPlan& job : scenario.jobs) job.measured = false;
   }
@@ -398,7 +432,8 @@ std::string Scenario::summary() const {
                      std::to_string(aggregators) + (aggregators == 1 ? " aggregator" : " aggregators") + " of " +
                      std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes");
   if (!parent_of_switch.empty()) {
-    text += ", " + std::to_string(parent_of_switch.size()) + " switches of " + std::to_string(pool_slots) + " slots";
+    text += ", " + std::to_string(parent_of_switch.size()) + " switches";
+    if (pool_slots != 0) text += " of " + std::to_string(pool_slots) + " slots";
   }
   for (const JobPlan& job : jobs) {
     text += "; " + job.name + ": " + std::to_string(job.workers) + " workers, " + std::to_string(job.calls.size()) +

@@ -36,15 +36,18 @@ void SwitchHost::turn(std::span<const Datagram> datagrams, Time now) {
 
 void SwitchHost::on_call(const ControlCall& call, Time now) {
   if (const auto* install = std::get_if<InstallCall>(&call.what)) {
+    const std::uint64_t epoch = install->start.admission.job_epoch;
+    Installed installed{epoch, 0, false, {}};
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       const Endpoint aggregator = endpoint_of(call.from, static_cast<std::uint16_t>(aggregator_port + i));
-      lanes_[i].lane->install({install->start, scenario_, scenario_.jobs[install->job], i, aggregator}, install->a_switch);
+      const LaneStart start{install->start, scenario_, scenario_.jobs[install->job], i, aggregator};
+      if (!lanes_[i].lane->install(start, install->a_switch, install->again)) installed.lost = true;
+      installed.view.merge(lanes_[i].lane->look(epoch));
     }
-    const std::uint64_t epoch = install->start.admission.job_epoch;
-    leases_[epoch] = now + session::installation_lease;
-    const auto a_switch =
+    if (!installed.lost) leases_[epoch] = now + session::installation_lease;
+    installed.a_switch =
         static_cast<std::uint32_t>(std::stoul(install->start.admission.placement.switches[install->a_switch]));
-    surroundings_.reply(id(), call.from, {call.number, id(), Installed{epoch, a_switch}});
+    surroundings_.reply(id(), call.from, {call.number, id(), installed});
   } else if (const auto* remove = std::get_if<RemoveCall>(&call.what)) {
     if (leases_.erase(remove->job_epoch) == 0) return;
     for (Lane& lane : lanes_) lane.lane->remove(remove->job_epoch);

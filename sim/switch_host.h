@@ -1,4 +1,4 @@
-// A host that runs a switch below the aggregators (ATP): it serves the jobs that it is told of, for as long as it is told.
+// A host that runs a switch below the aggregators: it serves the jobs that it is told of, for as long as it is told.
 #pragma once
 
 #include <map>
@@ -18,6 +18,10 @@ class SwitchHost final : public Host {
   void turn(std::span<const Datagram> datagrams, Time now) override;
   void on_call(const ControlCall& call, Time now) override;
   [[nodiscard]] Time next_wake() const override;
+
+  void bypass(bool on) {
+    for (Lane& lane : lanes_) lane.lane->bypass(on);
+  }
 
   void check_idle() const;  // when all jobs have ended
   void count_events(Tally& tally) const;

@@ -97,9 +97,10 @@ void WorkerHost::join() {
       request.former_epoch = former_epochs_[i];
     }
     if (!plan().switch_of_rank.empty()) {
-      // Another life may be in another rack (ATP §A.3), where one more rank still fits.
+      // Another life may be in another rack (ATP §A.3), where one more rank still fits, and where sums do not depend on it.
       const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
-      const std::uint32_t moved = plan().workers + all < 32 ? place_.life : 0;
+      const bool may_move = plan().workers + all < 32 && plan().numbers != Numbers::in_order;
+      const std::uint32_t moved = may_move ? place_.life : 0;
       const std::uint32_t at = plan().switch_of_rank[place_.rank];
       request.pool_slots = scenario_.pool_slots;
       if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);

@@ -1,10 +1,12 @@
 // An aggregator inside this process: what `netsum switch` runs, and what a colocated shard on a worker's host is. For
-// SwitchML it is where a job's ranks join; for ATP it sums on the way to the job's parameter servers
-// (netsum/parameter_server.h), which tell it of the job.
+// SwitchML and NetReduce it is where a job's ranks join. For ATP it sums on the way to the job's parameter servers
+// (netsum/parameter_server.h), and in a tree of NetReduce's on the way to the aggregator where they join: those tell it of
+// the job.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -18,10 +20,13 @@ struct AggregatorOptions {
   std::uint32_t slots = 16384;         // slots of 256 elements (two versions each), over all threads
   std::uint32_t pool_slots = 4096;     // ATP: aggregator slots of each thread, which all jobs share
   std::uint32_t pool_elements = 2048;  // ATP: elements of each; a job's packets have no more
+  // NetReduce: of switches below this one, but not next to it: the next one on the way.
+  std::map<std::string, std::string> switch_parents;
   bool pin_threads = false;
   std::string metrics;                        // "host:port" of a Prometheus endpoint; empty: none
   std::string token;                          // shared secret that every worker must show; empty: none
   std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
+  std::string tls_ca;                         // PEM file: the control channels of the switches below are TLS
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;

@@ -7,13 +7,13 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <set>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "collective/counters.h"
 #include "collective/data_sockets.h"
+#include "collective/switches.h"
 #include "control/server.h"
 #include "runtime/switch_lane.h"
 #include "session/atp_job.h"
@@ -84,6 +84,11 @@ Counters counters_of(const netreduce::RingCounters& c) {
           {"sums", c.sums},
           {"results", c.results},
           {"early_results", c.early},
+          {"sums_sent_up", c.sent_up},
+          {"totals", c.totals},
+          {"repeats_total", c.repeats_total},
+          {"headers", c.headers},
+          {"headers_sent_on", c.sent_headers},
           {"repeats_answered", c.repeats_answered},
           {"repeats_held", c.repeats_held},
           {"repeats_waiting", c.repeats_waiting},
@@ -94,6 +99,7 @@ Counters counters_of(const netreduce::RingCounters& c) {
           {"dropped_early", c.dropped_early},
           {"dropped_misplaced", c.dropped_misplaced},
           {"dropped_mismatch", c.dropped_mismatch},
+          {"dropped_raw", c.dropped_raw},
           {"dropped_shape", c.dropped_shape}};
 }
 
@@ -141,8 +147,13 @@ struct Aggregator::Impl {
   std::vector<std::unique_ptr<SwitchLane>> lanes;
   std::map<std::uint64_t, session::JobStatus> installed;  // ATP jobs, by epoch
   std::mutex installed_mutex;
-  std::set<std::uint64_t> rings;  // NetReduce jobs, by epoch
+  struct Rings {
+    std::uint64_t bytes = 0;  // of those that were installed from elsewhere
+    std::size_t lanes = 0;
+  };
+  std::map<std::uint64_t, Rings> rings;  // NetReduce jobs, by epoch
   std::mutex rings_mutex;
+  std::unique_ptr<collective::Switches> switches;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
@@ -188,17 +199,91 @@ struct Aggregator::Impl {
     installed[installation.job_epoch] = std::move(status);
   }
 
+  // Part of a tree of switches: a ring of a job whose ranks join elsewhere.
+  session::JobView install_ring(const session::RingInstallation& installation) {
+    const session::Admission& admission = installation.start.admission;
+    const std::uint64_t epoch = admission.job_epoch;
+    if (is_ring(epoch)) return look(epoch);
+    if (installation.again) {
+      throw Error(ErrorCode::refused, "it was restarted, or could not be reached for a while, and has lost the job's sums");
+    }
+    const std::size_t used = installation.root.size();
+    if (used > lanes.size()) {
+      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, the job needs " +
+                                          std::to_string(used) + ": start it with more --threads");
+    }
+    std::vector<netreduce::TunnelRing> made;
+    std::uint64_t bytes = 0;
+    for (std::size_t lane = 0; lane < used; ++lane) {
+      made.push_back(session::tunnel_ring(installation, lane));
+      bytes += netreduce::Accelerator::memory_bytes(made.back().ring);
+    }
+    constexpr std::uint64_t slot_bytes = 2 * 256 * 4;  // two versions of 256 elements
+    const std::lock_guard lock(rings_mutex);
+    for (const auto& [other, ring] : rings) bytes += ring.bytes;
+    if (bytes > options.slots * slot_bytes) {
+      throw Error(ErrorCode::refused, "all its rings together would need " + std::to_string(bytes / slot_bytes + 1) +
+                                          " slots of 256 elements, and it has " + std::to_string(options.slots) +
+                                          ": start it with more --slots, or ask for a smaller window");
+    }
+    rings[epoch] = {bytes, used};
+    for (std::size_t lane = 0; lane < used; ++lane) lanes[lane]->add_ring(made[lane]);
+    session::JobStatus status;
+    status.job = installation.start.job;
+    status.job_epoch = epoch;
+    status.packet_elements = admission.packet_elements;
+    status.slots = admission.slots;
+    for (const netreduce::Line& line : made.front().ring.lines) {
+      if (line.way != netreduce::Way::arriving) status.joined = status.joined.united(line.ranks);
+    }
+    status.world_size = status.joined.size();  // of those below this switch
+    status.running = true;
+    const std::lock_guard installed_lock(installed_mutex);
+    installed[epoch] = std::move(status);
+    return {};
+  }
+
   void uninstall(std::uint64_t epoch) {
-    for (const auto& lane : lanes) lane->uninstall(epoch);
+    if (is_ring(epoch)) {
+      remove_ring(epoch);
+    } else {
+      for (const auto& lane : lanes) lane->uninstall(epoch);
+    }
     const std::lock_guard lock(installed_mutex);
     installed.erase(epoch);
   }
 
+  void remove_ring(std::uint64_t epoch) {
+    const std::lock_guard lock(rings_mutex);
+    const auto ring = rings.extract(epoch);
+    for (std::size_t lane = 0; lane < ring.mapped().lanes; ++lane) {
+      lanes[lane]->remove_ring(session::incarnation_of(epoch, lane));
+    }
+  }
+
+  session::JobView tell_switch(const session::StartJob& start, std::uint32_t a_switch, bool again) {
+    const std::string& address = start.admission.placement.switches[a_switch];
+    return switches->ask(address, [&](control::Client& client) {
+      return client.install(session::RingInstallation{start, a_switch, again, switches->lanes_of(start.admission.placement),
+                                                      switches->own_endpoints(own_lanes(), address)},
+                            collective::switch_deadline);
+    });
+  }
+
+  [[nodiscard]] std::vector<Endpoint> own_lanes() const {
+    std::vector<Endpoint> endpoints;
+    for (const auto& lane : lanes) endpoints.push_back(lane->local());
+    return endpoints;
+  }
+
   void start_job(const session::StartJob& start) {
     if (!start.admission.members.empty()) {
+      const session::SwitchEndpoint endpoints = switches->endpoints(start.admission.placement);
       const std::lock_guard lock(rings_mutex);
-      rings.insert(start.admission.job_epoch);
-      for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane]->add_ring(session::tunnel_ring(start, lane));
+      rings[start.admission.job_epoch] = {0, lanes.size()};  // charged by the registry
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        lanes[lane]->add_ring(session::tunnel_ring(start, lane, netreduce::at_root, endpoints));
+      }
       return;
     }
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
@@ -214,14 +299,8 @@ struct Aggregator::Impl {
   }
 
   void stop_job(std::uint64_t epoch) {
-    const std::lock_guard lock(rings_mutex);
-    const bool ring = rings.erase(epoch) != 0;
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      if (ring)
-        lanes[lane]->remove_ring(session::incarnation_of(epoch, lane));
-      else
-        lanes[lane]->remove_job(epoch);
-    }
+    if (is_ring(epoch)) return remove_ring(epoch);
+    for (const auto& lane : lanes) lane->remove_job(epoch);
   }
 
   [[nodiscard]] bool is_ring(std::uint64_t epoch) {
@@ -230,8 +309,8 @@ struct Aggregator::Impl {
   }
 
   // Of the lane whose stream is furthest behind.
-  control::JobView look(std::uint64_t epoch) {
-    control::JobView view;
+  session::JobView look(std::uint64_t epoch) {
+    session::JobView view;
     if (!is_ring(epoch)) return view;
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
       lanes[lane]->inspect([&](const auto&, const auto*, netreduce::Tunnel& tunnel, const auto&) {
@@ -264,19 +343,20 @@ struct Aggregator::Impl {
         const Counters more = counters_of(tunnel);
         of_lane.insert(of_lane.end(), more.begin(), more.end());
         add(report.counters, of_lane);
-        for (std::size_t i = own; i < report.jobs.size(); ++i) {
-          telemetry::JobReport& job = report.jobs[i];
+        for (telemetry::JobReport& job : report.jobs) {
+          if (!is_ring(job.job.job_epoch)) continue;
+          const std::uint64_t incarnation = session::incarnation_of(job.job.job_epoch, lane_number);
+          const auto* ring = tunnel.accelerator().ring_counters(incarnation);
+          add(job.counters, counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
+        }
+        for (telemetry::JobReport& job : std::span(report.jobs).subspan(own)) {
+          if (is_ring(job.job.job_epoch)) continue;
           const auto* counters = atp == nullptr ? nullptr : atp->job_counters(job.job.job_epoch);
           add(job.counters, counters == nullptr ? counters_of(atp::SwitchJobCounters{}, 0)
                                                 : counters_of(*counters, atp->slots_in_use(job.job.job_epoch)));
         }
         for (telemetry::JobReport& job : std::span(report.jobs).first(own)) {
-          if (is_ring(job.job.job_epoch)) {
-            const std::uint64_t incarnation = session::incarnation_of(job.job.job_epoch, lane_number);
-            const auto* ring = tunnel.accelerator().ring_counters(incarnation);
-            add(job.counters, counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
-            continue;
-          }
+          if (is_ring(job.job.job_epoch)) continue;
           const switchml::JobCounters* counters = s.job_counters(job.job.job_epoch);
           if (counters == nullptr) {
             add(job.counters, counters_of(switchml::JobCounters{}, 0));
@@ -309,6 +389,8 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
                                              std::to_string(wire::atp::max_packet_elements) + " elements");
   }
   impl_->options = options;
+  impl_->switches = std::make_unique<collective::Switches>(
+      collective::Switches::Options{options.token, options.tls_ca, "aggregator", options.threads});
   impl_->open_lanes();
 
   control::ServerOptions server;
@@ -317,16 +399,13 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   server.tls_cert = options.tls_cert;
   server.tls_key = options.tls_key;
   server.registry.lanes = options.threads;
+  server.registry.switch_parents = options.switch_parents;
   server.registry.slots = options.slots;
   server.registry.protocols = {session::switchml_rules(), session::netreduce_rules()};
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
-  hooks.lanes = [impl] {
-    std::vector<Endpoint> endpoints;
-    for (const auto& lane : impl->lanes) endpoints.push_back(lane->local());
-    return endpoints;
-  };
+  hooks.lanes = [impl] { return impl->own_lanes(); };
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
     if (impl->closing) impl->jobs_stopped = true;
@@ -336,6 +415,13 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
   hooks.pool = [impl] { return std::pair(impl->options.pool_slots, impl->options.pool_elements); };
   hooks.install = [impl](const session::Installation& installation) { impl->install(installation); };
+  hooks.install_ring = [impl](const session::RingInstallation& installation) { return impl->install_ring(installation); };
+  hooks.tell_switch = [impl](const session::StartJob& start, std::uint32_t a_switch, bool again) {
+    return impl->tell_switch(start, a_switch, again);
+  };
+  hooks.untell_switch = [impl](const std::string& a_switch, std::uint64_t epoch) {
+    impl->switches->uninstall(a_switch, epoch);
+  };
   hooks.uninstall = [impl](std::uint64_t epoch) { impl->uninstall(epoch); };
   hooks.log = options.log;
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));

@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "collective/counters.h"
 #include "collective/data_sockets.h"
+#include "collective/switches.h"
 #include "control/server.h"
 #include "runtime/server_lane.h"
 #include "session/atp_job.h"
 #include "telemetry/metrics_server.h"
-#include "transport/addresses.h"
 #include "version.h"
 
 namespace netsum {
@@ -24,7 +24,6 @@ using collective::add;
 using telemetry::Counters;
 
 constexpr std::chrono::milliseconds farewell{300};  // as Aggregator's
-constexpr std::chrono::milliseconds switch_deadline{400};
 
 Counters counters_of(const atp::ServerJobCounters& c, std::uint32_t incomplete) {
   return {{"packets", c.packets},
@@ -86,106 +85,35 @@ session::AtpSettings settings_of(const ParameterServerOptions& options) {
 }  // namespace
 
 struct ParameterServer::Impl {
-  // A switch below, reached when a job first needs it.
-  struct Switch {
-    std::unique_ptr<control::Client> client;
-    std::vector<Endpoint> lanes;
-  };
-
   ParameterServerOptions options;
   session::AtpSettings settings;
   std::vector<std::unique_ptr<runtime::ServerLane>> lanes;
-  std::map<std::string, Switch> switches;
-  std::mutex switches_mutex;
+  std::unique_ptr<collective::Switches> switches;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
   std::atomic<bool> closing = false, jobs_stopped = false;
 
-  // The data sockets of a switch; asked again after it was out of reach. Throws Error.
-  const std::vector<Endpoint>& reach(const std::string& address) {
-    Switch& s = switches[address];
-    if (!s.client)
-      s.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
-    if (!s.lanes.empty()) return s.lanes;
-    const Endpoint control = transport::resolve(address);
-    std::vector<Endpoint> found = s.client->hello(switch_deadline).lanes;
-    if (found.size() < lanes.size()) {
-      throw Error(ErrorCode::refused, "it has " + std::to_string(found.size()) + " threads, this parameter server " +
-                                          std::to_string(lanes.size()) + ": start it with --threads " +
-                                          std::to_string(lanes.size()));
-    }
-    for (Endpoint& lane : found) {
-      if (!transport::is_unspecified(lane)) continue;
-      lane.address = control.address;
-      lane.scope = control.scope;
-    }
-    s.lanes = std::move(found);
-    return s.lanes;
-  }
-
-  // Where packets of a switch come from. One that cannot be reached has none, and nothing comes from there: its ranks find
-  // the way past it.
-  session::SwitchEndpoint endpoints(const session::Placement& placement) {
-    return [this, &placement](std::uint32_t a_switch, std::size_t lane) {
-      try {
-        return reach(placement.switches[a_switch])[lane];
-      } catch (const Error&) {
-        return Endpoint{};
-      }
-    };
-  }
-
   void start_job(const session::StartJob& start) {
-    const std::lock_guard lock(switches_mutex);
+    const session::SwitchEndpoint endpoints = switches->endpoints(start.admission.placement);
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      lanes[lane]->add_job(session::server_job(start, lane, settings, endpoints(start.admission.placement)));
+      lanes[lane]->add_job(session::server_job(start, lane, settings, endpoints));
     }
   }
 
   void tell_switch(const session::StartJob& start, std::uint32_t a_switch) {
     const std::string& address = start.admission.placement.switches[a_switch];
-    try {
-      install(start, a_switch, address);
-    } catch (const Error&) {
-      const std::lock_guard lock(switches_mutex);
-      switches.erase(address);  // it may come back at other ports, and be reached sooner anew
-      throw;
-    }
+    switches->ask(address, [&](control::Client& client) {
+      client.install(session::installation_for(start, a_switch, settings, switches->endpoints(start.admission.placement),
+                                               switches->own_endpoints(own_lanes(), address)),
+                     collective::switch_deadline);
+    });
   }
 
-  void install(const session::StartJob& start, std::uint32_t a_switch, const std::string& address) {
-    session::Installation installation;
-    control::Client* client = nullptr;
-    {
-      const std::lock_guard lock(switches_mutex);
-      static_cast<void>(reach(address));
-      std::vector<Endpoint> own;
-      for (const auto& lane : lanes) own.push_back(own_endpoint(lane->local(), switches.at(address).lanes.front()));
-      installation = session::installation_for(start, a_switch, settings, endpoints(start.admission.placement), own);
-      client = switches.at(address).client.get();
-    }
-    client->install(installation, switch_deadline);
-  }
-
-  // A server that listens on every address is reached at the one that its route to the switch has.
-  [[nodiscard]] static Endpoint own_endpoint(Endpoint own, const Endpoint& towards) {
-    if (!transport::is_unspecified(own)) return own;
-    const std::uint16_t port = own.port;
-    own = collective::path_towards(towards).local;
-    own.port = port;
-    return own;
-  }
-
-  void untell_switch(const std::string& address, std::uint64_t epoch) {
-    control::Client* client = nullptr;
-    {
-      const std::lock_guard lock(switches_mutex);
-      const auto found = switches.find(address);
-      if (found == switches.end() || !found->second.client) return;
-      client = found->second.client.get();
-    }
-    client->uninstall(epoch, switch_deadline);
+  [[nodiscard]] std::vector<Endpoint> own_lanes() const {
+    std::vector<Endpoint> endpoints;
+    for (const auto& lane : lanes) endpoints.push_back(lane->local());
+    return endpoints;
   }
 
   void fill(telemetry::Report& report) {
@@ -207,6 +135,8 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   if (options.threads == 0 || options.threads > 64) throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
   impl_->options = options;
   impl_->settings = settings_of(options);
+  impl_->switches = std::make_unique<collective::Switches>(
+      collective::Switches::Options{options.token, options.tls_ca, "parameter server", options.threads});
   std::uint32_t index = 0;
   for (auto& socket :
        collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
@@ -229,19 +159,20 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
-  hooks.lanes = [impl] {
-    std::vector<Endpoint> endpoints;
-    for (const auto& lane : impl->lanes) endpoints.push_back(lane->local());
-    return endpoints;
-  };
+  hooks.lanes = [impl] { return impl->own_lanes(); };
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
     if (impl->closing) impl->jobs_stopped = true;
     for (const auto& lane : impl->lanes) lane->remove_job(stop.job_epoch);
   };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
-  hooks.tell_switch = [impl](const session::StartJob& start, std::uint32_t a_switch) { impl->tell_switch(start, a_switch); };
-  hooks.untell_switch = [impl](const std::string& a_switch, std::uint64_t epoch) { impl->untell_switch(a_switch, epoch); };
+  hooks.tell_switch = [impl](const session::StartJob& start, std::uint32_t a_switch, bool) {
+    impl->tell_switch(start, a_switch);
+    return session::JobView{};
+  };
+  hooks.untell_switch = [impl](const std::string& a_switch, std::uint64_t epoch) {
+    impl->switches->uninstall(a_switch, epoch);
+  };
   hooks.log = options.log;
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {

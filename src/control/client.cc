@@ -190,6 +190,16 @@ void Client::install(const session::Installation& installation, std::chrono::mil
   impl_->check(impl_->stub->Install(&context, message, &reply));
 }
 
+session::JobView Client::install(const session::RingInstallation& installation, std::chrono::milliseconds deadline) {
+  grpc::ClientContext context;
+  impl_->prepare(context, deadline);
+  proto::RingInstallation message;
+  to_proto(installation, message);
+  proto::RingView reply;
+  impl_->check(impl_->stub->InstallRing(&context, message, &reply));
+  return {reply.mismatch(), from_proto(reply.missing())};
+}
+
 void Client::uninstall(std::uint64_t job_epoch, std::chrono::milliseconds deadline) {
   grpc::ClientContext context;
   impl_->prepare(context, deadline);

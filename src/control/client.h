@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "netsum/error.h"
+#include "session/job_view.h"
+#include "session/netreduce_job.h"
 #include "session/registry.h"
 #include "telemetry/report.h"
 
@@ -41,6 +43,7 @@ class Client {
                                                   std::chrono::milliseconds deadline);
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);
   void install(const session::Installation& installation, std::chrono::milliseconds deadline);
+  [[nodiscard]] session::JobView install(const session::RingInstallation& installation, std::chrono::milliseconds deadline);
   void uninstall(std::uint64_t job_epoch, std::chrono::milliseconds deadline);
   [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
 

@@ -6,6 +6,7 @@
 
 #include "base/endpoint.h"
 #include "control/netsum.pb.h"
+#include "session/netreduce_job.h"
 #include "session/registry.h"
 
 namespace netsum::control {
@@ -181,6 +182,69 @@ inline std::optional<session::Installation> from_proto(const proto::Installation
           {*endpoint, child.is_switch(), child.rank_epoch(), {child.ranks().begin(), child.ranks().end()}});
     }
   }
+  return installation;
+}
+
+template <class Endpoints>
+void to_proto(const std::vector<Endpoint>& endpoints, Endpoints& out) {
+  for (const Endpoint& endpoint : endpoints) to_proto(endpoint, *out.Add());
+}
+template <class Endpoints>
+bool from_proto(const Endpoints& in, std::vector<Endpoint>& out) {
+  for (const auto& endpoint : in) {
+    const auto parsed = from_proto(endpoint);
+    if (!parsed) return false;
+    out.push_back(*parsed);
+  }
+  return true;
+}
+
+inline void to_proto(const session::RingInstallation& installation, proto::RingInstallation& out) {
+  const session::Admission& admission = installation.start.admission;
+  out.set_job(installation.start.job);
+  out.set_job_epoch(admission.job_epoch);
+  out.set_packet_elements(admission.packet_elements);
+  out.set_slots(admission.slots);
+  out.set_message_packets(admission.message_packets);
+  for (const auto& rank : admission.members) {
+    proto::Members& lanes = *out.add_members();
+    for (const auto& member : rank) to_proto(member, *lanes.add_lanes());
+  }
+  for (const auto& rank : installation.start.endpoints) to_proto(rank, *out.add_endpoints()->mutable_lanes());
+  to_proto(admission.placement, *out.mutable_placement());
+  for (const auto& a_switch : installation.switches) to_proto(a_switch, *out.add_switches()->mutable_lanes());
+  to_proto(installation.root, *out.mutable_root());
+  out.set_a_switch(installation.a_switch);
+  out.set_again(installation.again);
+}
+
+// Nothing if an endpoint or a queue pair is none; whether the rest makes sense is the switch's to say.
+inline std::optional<session::RingInstallation> from_proto(const proto::RingInstallation& in) {
+  session::RingInstallation installation;
+  installation.start.job = in.job();
+  session::Admission& admission = installation.start.admission;
+  admission.job_epoch = in.job_epoch();
+  admission.packet_elements = in.packet_elements();
+  admission.slots = in.slots();
+  admission.message_packets = in.message_packets();
+  for (const auto& rank : in.members()) {
+    auto& lanes = admission.members.emplace_back();
+    for (const auto& member : rank.lanes()) {
+      const auto parsed = from_proto(member);
+      if (!parsed) return std::nullopt;
+      lanes.push_back(*parsed);
+    }
+  }
+  for (const auto& rank : in.endpoints()) {
+    if (!from_proto(rank.lanes(), installation.start.endpoints.emplace_back())) return std::nullopt;
+  }
+  admission.placement = from_proto(in.placement());
+  for (const auto& a_switch : in.switches()) {
+    if (!from_proto(a_switch.lanes(), installation.switches.emplace_back())) return std::nullopt;
+  }
+  if (!from_proto(in.root(), installation.root)) return std::nullopt;
+  installation.a_switch = in.a_switch();
+  installation.again = in.again();
   return installation;
 }
 

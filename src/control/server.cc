@@ -18,6 +18,7 @@
 #include "control/convert.h"
 #include "control/netsum.grpc.pb.h"
 #include "session/installations.h"
+#include "session/words.h"
 
 namespace netsum::control {
 namespace {
@@ -81,17 +82,20 @@ struct Server::Impl final : proto::Aggregator::Service {
     if (!hooks.install) return {grpc::StatusCode::FAILED_PRECONDITION, "this is no switch, but a parameter server"};
     const auto installation = from_proto(*message);
     if (!installation) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint"};
-    const std::lock_guard lock(mutex);
-    if (leases.size() >= most_leases && !leases.contains(installation->job_epoch)) {
-      return {grpc::StatusCode::RESOURCE_EXHAUSTED, "this switch serves " + std::to_string(most_leases) + " jobs already"};
-    }
-    try {
-      hooks.install(*installation);
-    } catch (const Error& error) {
-      return {grpc::StatusCode::FAILED_PRECONDITION, error.what()};
-    }
-    leases[installation->job_epoch] = now() + session::installation_lease;
-    return grpc::Status::OK;
+    return install_with_lease(installation->job_epoch, [&] { hooks.install(*installation); });
+  }
+
+  grpc::Status InstallRing(grpc::ServerContext* context, const proto::RingInstallation* message,
+                           proto::RingView* reply) override {
+    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
+    if (!hooks.install_ring) return {grpc::StatusCode::FAILED_PRECONDITION, "this is no switch, but a parameter server"};
+    const auto installation = from_proto(*message);
+    if (!installation) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint or queue pair"};
+    return install_with_lease(installation->start.admission.job_epoch, [&] {
+      const session::JobView view = hooks.install_ring(*installation);
+      reply->set_mismatch(view.mismatch);
+      to_proto(view.missing, *reply->mutable_missing());
+    });
   }
 
   grpc::Status Uninstall(grpc::ServerContext* context, const proto::Membership* message, proto::LeaveReply*) override {
@@ -152,7 +156,7 @@ struct Server::Impl final : proto::Aggregator::Service {
                          proto::HeartbeatReply* reply) override {
     if (grpc::Status status = authenticate(*context); !status.ok()) return status;
     const std::lock_guard lock(mutex);
-    const JobView view = hooks.look ? hooks.look(message->job_epoch()) : JobView{};
+    const session::JobView view = look(message->job_epoch());
     if (!view.mismatch.empty()) {
       registry.fail_mismatch(message->job_epoch(), view.mismatch, now());
       carry_out();
@@ -186,6 +190,33 @@ struct Server::Impl final : proto::Aggregator::Service {
 
   // ---- behind it
 
+  template <class Install>
+  grpc::Status install_with_lease(std::uint64_t job_epoch, const Install& install) {
+    const std::lock_guard lock(mutex);
+    if (leases.size() >= most_leases && !leases.contains(job_epoch)) {
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED, "this switch serves " + std::to_string(most_leases) + " jobs already"};
+    }
+    try {
+      install();
+    } catch (const Error& error) {
+      return {grpc::StatusCode::FAILED_PRECONDITION, error.what()};
+    }
+    leases[job_epoch] = now() + session::installation_lease;
+    return grpc::Status::OK;
+  }
+
+  // What is known here, and what the switches below have said.
+  [[nodiscard]] session::JobView look(std::uint64_t job_epoch) const {
+    session::JobView view = hooks.look ? hooks.look(job_epoch) : session::JobView{};
+    const auto job = running.find(job_epoch);
+    if (job == running.end()) return view;
+    for (const auto& [name, of_switch] : job->second.views) {
+      if (!of_switch.mismatch.empty()) view.mismatch = of_switch.mismatch;
+      view.missing = session::refined(view.missing, job->second.start.admission.placement, name, of_switch.missing);
+    }
+    return view;
+  }
+
   [[nodiscard]] grpc::Status authenticate(const grpc::ServerContext& context) const {
     if (options.token.empty()) return grpc::Status::OK;
     const auto found = context.client_metadata().find(token_key);
@@ -204,7 +235,7 @@ struct Server::Impl final : proto::Aggregator::Service {
       hooks.stop_job(stop);
       installations.remove(stop.job_epoch);
       if (auto ended = running.extract(stop.job_epoch); !ended.empty()) {
-        for (const auto& a_switch : ended.mapped().admission.placement.switches) {
+        for (const auto& a_switch : ended.mapped().start.admission.placement.switches) {
           parting.emplace_back(a_switch, stop.job_epoch);
         }
       }
@@ -212,8 +243,8 @@ struct Server::Impl final : proto::Aggregator::Service {
     for (const auto& start : registry.take_starts()) {
       hooks.start_job(start);
       if (hooks.tell_switch) {
-        running[start.admission.job_epoch] = start;
-        installations.add(start.admission.job_epoch, start.admission.placement.switches, now());
+        running[start.admission.job_epoch] = {start, {}};
+        installations.add(start.admission.job_epoch, start.admission.placement.switches, now(), start.switches_needed);
       }
       if (hooks.log) {
         hooks.log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
@@ -251,10 +282,18 @@ struct Server::Impl final : proto::Aggregator::Service {
         hooks.uninstall(lease.first);
         return true;
       });
+      for (const auto& silent : installations.silent(now())) {
+        fail_without(silent, "it has not answered for " + session::in_seconds(session::installation_lease));
+      }
       if (now() < registry.next_timeout()) continue;
       registry.on_timer(now());
       carry_out();
     }
+  }
+
+  void fail_without(const session::Installations::Due& a_switch, const std::string& why) {
+    registry.fail(a_switch.job_epoch, "it cannot do without switch " + a_switch.a_switch + ": " + why, now());
+    carry_out();
   }
 
   // The thread that tells switches of jobs: whatever answers slowly, or not at all, delays nothing else.
@@ -273,20 +312,26 @@ struct Server::Impl final : proto::Aggregator::Service {
       for (const auto& due : installations.take_due(now())) {
         const auto found = running.find(due.job_epoch);
         if (stopping || found == running.end()) continue;
-        const session::StartJob start = found->second;
+        const session::StartJob start = found->second.start;
         lock.unlock();
         std::string complaint;
+        bool refused = false;
+        session::JobView view;
         try {
           const auto& names = start.admission.placement.switches;
-          hooks.tell_switch(start,
-                            static_cast<std::uint32_t>(std::find(names.begin(), names.end(), due.a_switch) - names.begin()));
+          const auto index = std::find(names.begin(), names.end(), due.a_switch) - names.begin();
+          view = hooks.tell_switch(start, static_cast<std::uint32_t>(index), due.again);
         } catch (const Error& error) {
           complaint = error.what();
+          refused = error.code() == ErrorCode::refused;
         }
         lock.lock();
         if (complaint.empty()) {
-          installations.on_installed(due.job_epoch, due.a_switch);
+          installations.on_installed(due.job_epoch, due.a_switch, now());
+          if (const auto job = running.find(due.job_epoch); job != running.end()) job->second.views[due.a_switch] = view;
           changed.notify_all();
+        } else if (refused && start.switches_needed) {
+          fail_without(due, complaint);
         } else if (complained.insert(due.a_switch + complaint).second && hooks.log) {
           hooks.log("warning: switch " + due.a_switch + " does not take part in job '" + start.job + "': " + complaint);
         }
@@ -304,7 +349,11 @@ struct Server::Impl final : proto::Aggregator::Service {
   session::Registry registry;
   std::set<std::uint64_t> told;
   session::Installations installations;
-  std::map<std::uint64_t, session::StartJob> running;          // by epoch, with switches to tell
+  struct Running {
+    session::StartJob start;
+    std::map<std::string, session::JobView> views;  // of the switches
+  };
+  std::map<std::uint64_t, Running> running;                    // by epoch, with switches to tell
   std::vector<std::pair<std::string, std::uint64_t>> parting;  // switches to tell that a job has ended
   std::set<std::string> complained;
   std::map<std::uint64_t, Time> leases;  // of jobs installed here

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "control/client.h"
+#include "session/job_view.h"
 #include "session/registry.h"
 
 namespace netsum::control {
@@ -19,12 +20,6 @@ struct ServerOptions {
   session::RegistryConfig registry;  // `random` may be empty: the server then takes the system's
 };
 
-// What the data plane knows of a job and cannot tell its ranks itself (NetReduce: nothing of it is in a RoCEv2 packet).
-struct JobView {
-  std::string mismatch;  // ranks issued different calls: which
-  RankSet missing;       // what the oldest sum waits for
-};
-
 // What the runtime does for the control plane. Called from control threads, one at a time.
 struct ServerHooks {
   std::function<std::vector<Endpoint>()> lanes;             // the data sockets
@@ -32,17 +27,19 @@ struct ServerHooks {
   std::function<void(const session::StopJob&)> stop_job;    // returns once no lane does
   // Fills counters and stalled chunks of the whole and of each job in `report` (jobs' statuses are already there).
   std::function<void(telemetry::Report&)> fill_report;
-  std::function<JobView(std::uint64_t job_epoch)> look;  // may be empty
+  std::function<session::JobView(std::uint64_t job_epoch)> look;  // may be empty
   std::function<void(const std::string&)> log;
 
-  // A switch below parameter servers (ATP); all may be empty.
+  // A switch below parameter servers (ATP), or below other switches (NetReduce); all may be empty.
   std::function<std::pair<std::uint32_t, std::uint32_t>()> pool;  // slots of a lane, elements of a slot
   std::function<void(const session::Installation&)> install;      // idempotent; throws Error: refused
+  // Idempotent; throws Error: refused, or closed: it knew the job once, and has lost it.
+  std::function<session::JobView(const session::RingInstallation&)> install_ring;
   std::function<void(std::uint64_t job_epoch)> uninstall;
 
-  // A parameter server with switches below it. Called without locks, from one thread; may block for a while, and throw
-  // Error.
-  std::function<void(const session::StartJob&, std::uint32_t a_switch)> tell_switch;
+  // Switches below this aggregator. Called without locks, from one thread; may block for a while, and throw Error. `again`:
+  // that switch was told of the job before.
+  std::function<session::JobView(const session::StartJob&, std::uint32_t a_switch, bool again)> tell_switch;
   std::function<void(const std::string& a_switch, std::uint64_t job_epoch)> untell_switch;
 };
 

@@ -18,9 +18,6 @@ namespace netsum::session {
 
 [[nodiscard]] atp::Topology topology_of(const Placement& placement);
 
-// Where a switch of the placement receives, on a lane.
-using SwitchEndpoint = std::function<Endpoint(std::uint32_t a_switch, std::size_t lane)>;
-
 struct AtpSettings {
   atp::Indexing indexing = atp::Indexing::rehash;
   atp::Overflow overflow = atp::Overflow::exact;

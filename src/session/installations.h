@@ -1,6 +1,6 @@
-// Which switches must know of which jobs (ATP's dynamic job setup, §3.2). A switch's knowledge is soft state with a lease:
-// it is told again and again while the job runs, so that one that restarts learns it anew, and forgets a job whose parameter
-// server fell silent. Pure: the caller sends what is due.
+// Which switches must know of which jobs (ATP's dynamic job setup, §3.2; NetReduce's trees, §3.3). A switch's knowledge is
+// soft state with a lease: it is told again and again while the job runs, so that one that restarts learns it anew, and
+// forgets a job whose aggregator fell silent. Pure: the caller sends what is due.
 #pragma once
 
 #include <algorithm>
@@ -23,19 +23,24 @@ class Installations {
   struct Due {
     std::uint64_t job_epoch = 0;
     std::string a_switch;
+    bool again = false;  // it has answered before
   };
 
-  void add(std::uint64_t job_epoch, const std::vector<std::string>& switches, Time now) {
+  // `needed`: the job cannot do without any of them.
+  void add(std::uint64_t job_epoch, const std::vector<std::string>& switches, Time now, bool needed = false) {
     Job& job = jobs_[job_epoch];
     job.ready_at = now + installation_patience;
-    for (const std::string& name : switches) job.switches[name] = {now, false};
+    job.needed = needed;
+    for (const std::string& name : switches) job.switches[name] = {now, now, false};
   }
   void remove(std::uint64_t job_epoch) { jobs_.erase(job_epoch); }
-  void on_installed(std::uint64_t job_epoch, const std::string& a_switch) {
+  void on_installed(std::uint64_t job_epoch, const std::string& a_switch, Time now) {
     const auto job = jobs_.find(job_epoch);
     if (job == jobs_.end()) return;
-    if (const auto found = job->second.switches.find(a_switch); found != job->second.switches.end())
-      found->second.told = true;
+    const auto found = job->second.switches.find(a_switch);
+    if (found == job->second.switches.end()) return;
+    found->second.told = true;
+    found->second.heard = now;
   }
 
   // Whether the job's ranks may start: every switch knows it, or has been waited for long enough. Without it they would only
@@ -56,10 +61,21 @@ class Installations {
       for (auto& [name, a_switch] : job.switches) {
         if (a_switch.due > now) continue;
         a_switch.due = now + installation_interval;
-        due.push_back({epoch, name});
+        due.push_back({epoch, name, a_switch.told});
       }
     }
     return due;
+  }
+  // A switch that a job needs has not answered for as long as it would remember the job itself.
+  [[nodiscard]] std::vector<Due> silent(Time now) const {
+    std::vector<Due> list;
+    for (const auto& [epoch, job] : jobs_) {
+      if (!job.needed) continue;
+      for (const auto& [name, a_switch] : job.switches) {
+        if (now - a_switch.heard >= installation_lease) list.push_back({epoch, name, a_switch.told});
+      }
+    }
+    return list;
   }
   [[nodiscard]] Time next_timeout(Time now) const {
     Time next = never;
@@ -73,10 +89,12 @@ class Installations {
  private:
   struct Switch {
     Time due{};
+    Time heard{};
     bool told = false;  // it has answered once
   };
   struct Job {
     Time ready_at{};
+    bool needed = false;
     std::map<std::string, Switch> switches;
   };
   std::map<std::uint64_t, Job> jobs_;

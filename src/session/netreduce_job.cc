@@ -1,7 +1,9 @@
 #include "session/netreduce_job.h"
 
+#include <algorithm>
 #include <bit>
 
+#include "netsum/error.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -27,7 +29,11 @@ ProtocolRules netreduce_rules() {
     return "packets of " + std::to_string(elements) +
            " elements are not possible: 64, 128, 256, 512 or 1024, which are RoCE's path MTUs of 256 to 4096 bytes";
   };
-  rules.check_placement = [](const Placement&) { return std::string(); };
+  rules.switches = true;
+  rules.switches_needed = true;
+  rules.check_placement = [](const Placement& placement) {
+    return netreduce::check(tree_of(placement, placement.switch_of_rank.size()));
+  };
   rules.check_request = [](const JoinRequest& request) -> std::string {
     if (request.members.size() != request.endpoints.size()) return "the rank does not name its queue pairs";
     netreduce::RingConfig ring;
@@ -47,21 +53,59 @@ std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane) {
   return job_epoch + lane * 0x9e3779b97f4a7c15U;
 }
 
-netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netreduce::Order order) {
+netreduce::Tree tree_of(const Placement& placement, std::size_t ranks) {
+  static_assert(netreduce::at_root == Placement::at_server);
+  netreduce::Tree tree{placement.parent_of_switch, placement.switch_of_rank};
+  tree.switch_of_rank.resize(ranks, netreduce::at_root);
+  return tree;
+}
+
+netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+                                  const SwitchEndpoint& endpoint, netreduce::Order order) {
   const Admission& admission = start.admission;
-  netreduce::TunnelRing tunnel;
-  tunnel.ring.incarnation = incarnation_of(admission.job_epoch, lane);
-  tunnel.ring.ring = static_cast<std::uint32_t>(lane);
-  tunnel.ring.members = static_cast<std::uint32_t>(admission.members.size());
-  tunnel.ring.window = admission.slots;
-  tunnel.ring.message_packets = admission.message_packets;
-  tunnel.ring.mtu = mtu_of(admission.packet_elements);
-  tunnel.ring.order = order;
-  for (std::size_t rank = 0; rank < admission.members.size(); ++rank) {
-    tunnel.members.push_back(admission.members[rank][lane]);
-    tunnel.endpoints.push_back(start.endpoints[rank][lane]);
+  netreduce::RingConfig ring;
+  ring.incarnation = incarnation_of(admission.job_epoch, lane);
+  ring.ring = static_cast<std::uint32_t>(lane);
+  ring.members = static_cast<std::uint32_t>(admission.members.size());
+  ring.window = admission.slots;
+  ring.message_packets = admission.message_packets;
+  ring.mtu = mtu_of(admission.packet_elements);
+  ring.order = order;
+  std::vector<netreduce::Member> members;
+  for (const auto& lanes : admission.members) members.push_back(lanes[lane]);
+  const netreduce::Places places{[&](std::uint32_t rank) { return start.endpoints[rank][lane]; },
+                                 [&](std::uint32_t other) { return endpoint(other, lane); }};
+  return netreduce::tunnel_ring(ring, members, tree_of(admission.placement, members.size()), a_switch, places);
+}
+
+netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netreduce::Order order) {
+  return tunnel_ring(
+      start, lane, netreduce::at_root, [](std::uint32_t, std::size_t) { return Endpoint{}; }, order);
+}
+
+netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane) {
+  const auto refuse = [](const std::string& what) { return Error(ErrorCode::refused, "an installation with " + what); };
+  const StartJob& start = installation.start;
+  const Admission& admission = start.admission;
+  const Placement& placement = admission.placement;
+  const std::size_t ranks = admission.members.size(), switches = placement.switches.size();
+  const auto has_lane = [&](const auto& lanes) { return lanes.size() > lane; };
+  if (ranks == 0 || ranks > wire::netreduce::max_workers) throw refuse(std::to_string(ranks) + " ranks");
+  if (start.endpoints.size() != ranks || placement.switch_of_rank.size() != ranks ||
+      placement.parent_of_switch.size() != switches || installation.switches.size() != switches ||
+      installation.a_switch >= switches || !has_lane(installation.root) ||
+      !std::all_of(admission.members.begin(), admission.members.end(), has_lane) ||
+      !std::all_of(start.endpoints.begin(), start.endpoints.end(), has_lane) ||
+      !std::all_of(installation.switches.begin(), installation.switches.end(), has_lane)) {
+    throw refuse("lists that do not fit each other");
   }
-  return tunnel;
+  if (const std::string error = netreduce::check(tree_of(placement, ranks)); !error.empty()) throw refuse(error);
+  const netreduce::TunnelRing ring =
+      tunnel_ring(start, lane, installation.a_switch, [&](std::uint32_t a_switch, std::size_t l) {
+        return a_switch == netreduce::at_root ? installation.root[l] : installation.switches[a_switch][l];
+      });
+  if (const std::string error = netreduce::check(ring.ring); !error.empty()) throw refuse(error);
+  return ring;
 }
 
 netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "protocol/netreduce/racks.h"
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
 #include "session/protocol_rules.h"
@@ -16,9 +17,26 @@ namespace netsum::session {
 // job's epoch and a lane.
 [[nodiscard]] std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane);
 
-// One lane of the accelerator.
+[[nodiscard]] netreduce::Tree tree_of(const Placement& placement, std::size_t ranks);
+
+// One lane of a switch in the job's tree, which has ranks below; netreduce::at_root: of the aggregator where they join.
+[[nodiscard]] netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+                                                const SwitchEndpoint& endpoint,
+                                                netreduce::Order order = netreduce::Order::ring);
+// Of a job that has one switch alone.
 [[nodiscard]] netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane,
                                                 netreduce::Order order = netreduce::Order::ring);
+
+// What a switch below the aggregator is told of a job.
+struct RingInstallation {
+  StartJob start;
+  std::uint32_t a_switch = 0;
+  bool again = false;                           // it has been told before: if it knows nothing of the job, it lost the sums
+  std::vector<std::vector<Endpoint>> switches;  // [switch][lane]
+  std::vector<Endpoint> root;                   // [lane]
+};
+// One lane of that switch. Throws Error: refused, if it makes no sense.
+[[nodiscard]] netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane);
 
 [[nodiscard]] constexpr std::uint32_t successor_of(std::uint32_t rank, std::uint32_t world_size) {
   return (rank + 1) % world_size;

@@ -10,7 +10,7 @@
 
 namespace netsum::session {
 
-// Where a job's ranks stand: the switches between them and this parameter server.
+// Where a job's ranks stand: the switches between them and the aggregator where they join.
 struct Placement {
   static constexpr std::uint32_t at_server = UINT32_MAX;
 
@@ -23,7 +23,10 @@ struct Placement {
   std::uint32_t scaling = 0;                    // atp::Scaling, likewise
 };
 
-// What one of those switches must know of the job, on each of its lanes.
+// Where a switch of the placement receives, on a lane.
+using SwitchEndpoint = std::function<Endpoint(std::uint32_t a_switch, std::size_t lane)>;
+
+// What one of those switches must know of an ATP job, on each of its lanes.
 struct Installation {
   struct Child {
     Endpoint endpoint;
@@ -50,7 +53,8 @@ struct ProtocolRules {
   std::string name;  // as in JoinRequest
   std::uint32_t version = 0;
   std::uint32_t max_world_size = 0;
-  bool switches = false;  // ranks name the switch that they are at
+  bool switches = false;         // ranks name the switch that they are at
+  bool switches_needed = false;  // and cannot do without it
   // Each empty, or why a job cannot have this.
   std::function<std::string(std::uint32_t packet_elements)> check_packet;
   std::function<std::string(const Placement& placement)> check_placement;

@@ -312,6 +312,7 @@ struct Registry::Impl {
 
     StartJob start;
     start.job = name;
+    start.switches_needed = rules_of(first.protocol)->switches_needed;
     start.admission = {
         job.epoch, 0, {}, job.packet_elements, slots, std::move(placement), std::move(resumption), first.message_packets,
         {}};
@@ -534,12 +535,15 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   return reply;
 }
 
-void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now) {
-  Job* const job = impl_->running(job_epoch);
-  if (job == nullptr) return;
-  job->mismatch = true;
+void Registry::fail(std::uint64_t job_epoch, const std::string& reason, Time now) {
+  if (impl_->running(job_epoch) == nullptr) return;
   const std::string name = impl_->names.at(job_epoch);
   impl_->end(name, "job '" + name + "': " + reason, std::nullopt, now);
+}
+
+void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now) {
+  if (Job* const job = impl_->running(job_epoch)) job->mismatch = true;
+  fail(job_epoch, reason, now);
 }
 
 void Registry::on_timer(Time now) {

@@ -94,6 +94,7 @@ struct StartJob {
   Admission admission;
   std::string job;
   std::vector<std::vector<Endpoint>> endpoints;  // [rank][lane]
+  bool switches_needed = false;                  // it cannot do without any switch of its placement
 };
 struct StopJob {
   std::uint64_t job_epoch;
@@ -137,6 +138,8 @@ class Registry {
 
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
+  // The job cannot go on, whoever's fault it is.
+  void fail(std::uint64_t job_epoch, const std::string& reason, Time now);
   // The data plane found that ranks of the job issued different calls.
   void fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now);
   void on_timer(Time now);  // ranks that fell silent, jobs that never became complete, failed jobs to forget

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "protocol/netreduce/racks.h"
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
 #include "support/virtual_network.h"
@@ -19,6 +20,7 @@ struct RingJobConfig {
   std::uint32_t ranks = 2, lanes = 1, window = 2, message_packets = 4, mtu = 256;
   std::uint32_t first_psn = 0xfffff0;  // of rank 0; the other ranks' are elsewhere
   netreduce::Order order = netreduce::Order::ring;
+  netreduce::Tree tree{};  // of switches; empty: one accelerator
   std::uint64_t seed = 1;
   Faults faults{};
 };
@@ -85,12 +87,13 @@ class VirtualRing {
     const auto delivery = network.take();
     const RxView view{delivery.bytes, delivery.from};
     for (Lane& lane : lanes_) {
-      if (lane.self == delivery.to) {
-        lane.sink->now = now;
-        lane.tunnel->on_packets({&view, 1}, now, *lane.sink);
-        lane.sink->flush();
-        lane.tunnel->accelerator().check();
-        ++lane.received;
+      for (Switch& each : lane.switches) {
+        if (each.self != delivery.to) continue;
+        each.sink->now = now;
+        each.tunnel->on_packets({&view, 1}, now, *each.sink);
+        each.sink->flush();
+        each.tunnel->accelerator().check();
+        ++each.received;
       }
       for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
         Host& host = lane.hosts[rank];
@@ -114,16 +117,23 @@ class VirtualRing {
   [[nodiscard]] netreduce::RoceHost& host(std::uint32_t rank, std::uint32_t lane = 0) {
     return *lanes_[lane].hosts[rank].host;
   }
-  [[nodiscard]] netreduce::Tunnel& tunnel(std::uint32_t lane = 0) { return *lanes_[lane].tunnel; }
-  [[nodiscard]] const netreduce::RingCounters& counters(std::uint32_t lane = 0) const {
-    return *lanes_[lane].tunnel->accelerator().ring_counters(incarnation_of(lane));
+  // The root's; those of the tree's switches follow it.
+  [[nodiscard]] netreduce::Tunnel& tunnel(std::uint32_t lane = 0, std::size_t a_switch = 0) {
+    return *lanes_[lane].switches[a_switch].tunnel;
+  }
+  [[nodiscard]] const netreduce::RingCounters& counters(std::uint32_t lane = 0, std::size_t a_switch = 0) const {
+    return *lanes_[lane].switches[a_switch].tunnel->accelerator().ring_counters(incarnation_of(lane));
   }
   // Datagrams that were delivered to them.
-  [[nodiscard]] std::uint64_t received_by_tunnel(std::uint32_t lane = 0) const { return lanes_[lane].received; }
+  [[nodiscard]] std::uint64_t received_by_tunnel(std::uint32_t lane = 0) const { return lanes_[lane].switches[0].received; }
   [[nodiscard]] std::uint64_t received_by_host(std::uint32_t rank, std::uint32_t lane = 0) const {
     return lanes_[lane].hosts[rank].received;
   }
   [[nodiscard]] static std::uint64_t incarnation_of(std::uint32_t lane) { return 0x1234567890abcdef + lane; }
+  [[nodiscard]] static Endpoint address_of_switch(std::uint32_t a_switch, std::uint32_t lane = 0) {
+    const std::uint32_t number = a_switch == netreduce::at_root ? 255 : 254 - a_switch;
+    return endpoint_of(static_cast<std::uint8_t>(number), static_cast<std::uint16_t>(7170 + lane));
+  }
   [[nodiscard]] static Endpoint address_of_host(std::uint32_t rank, std::uint32_t lane = 0) {
     return endpoint_of(static_cast<std::uint8_t>(rank), static_cast<std::uint16_t>(7170 + lane));
   }
@@ -138,46 +148,64 @@ class VirtualRing {
     std::unique_ptr<netreduce::RoceHost> host;
     std::uint64_t received = 0;
   };
-  struct Lane {
+  struct Switch {
     Endpoint self;
     std::unique_ptr<VirtualSink> sink;
     std::unique_ptr<netreduce::Tunnel> tunnel;
     std::vector<Line> memory;
-    std::vector<Host> hosts;
     std::uint64_t received = 0;
   };
+  struct Lane {
+    std::vector<Switch> switches;  // the root, then the tree's
+    std::vector<Host> hosts;
+  };
+
+  [[nodiscard]] Switch make_switch(std::uint32_t a_switch, std::uint32_t lane, const netreduce::RingConfig& config,
+                                   const std::vector<netreduce::Member>& members, const netreduce::Tree& tree) {
+    Switch made;
+    made.self = address_of_switch(a_switch, lane);
+    made.sink = std::make_unique<VirtualSink>(network, made.self);
+    made.tunnel = std::make_unique<netreduce::Tunnel>();
+    const netreduce::Places places{[&](std::uint32_t rank) { return address_of_host(rank, lane); },
+                                   [&](std::uint32_t other) { return address_of_switch(other, lane); }};
+    const auto ring = netreduce::tunnel_ring(config, members, tree, a_switch, places);
+    if (const std::string error = netreduce::check(ring.ring); !error.empty()) throw std::runtime_error(error);
+    made.memory.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(Line));
+    if (!made.tunnel->add_ring(ring, std::as_writable_bytes(std::span(made.memory)))) {
+      throw std::runtime_error("add_ring failed");
+    }
+    return made;
+  }
 
   void add_lane(std::uint32_t number) {
     Lane& lane = lanes_.emplace_back();
-    lane.self = endpoint_of(255, static_cast<std::uint16_t>(7170 + number));
-    lane.sink = std::make_unique<VirtualSink>(network, lane.self);
-    lane.tunnel = std::make_unique<netreduce::Tunnel>();
-    netreduce::TunnelRing ring;
-    ring.ring.incarnation = incarnation_of(number);
-    ring.ring.ring = number;
-    ring.ring.members = config_.ranks;
-    ring.ring.window = config_.window;
-    ring.ring.message_packets = config_.message_packets;
-    ring.ring.mtu = config_.mtu;
-    ring.ring.order = config_.order;
+    netreduce::RingConfig ring;
+    ring.incarnation = incarnation_of(number);
+    ring.ring = number;
+    ring.members = config_.ranks;
+    ring.window = config_.window;
+    ring.message_packets = config_.message_packets;
+    ring.mtu = config_.mtu;
+    ring.order = config_.order;
+    std::vector<netreduce::Member> members;
     for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
-      netreduce::Member member;
-      ring.endpoints.push_back(address_of_host(rank, number));
-      member.address = ring.endpoints.back().address;
+      netreduce::Member& member = members.emplace_back();
+      member.address = address_of_host(rank, number).address;
       member.send_qp = 2 * number;  // equal numbers on all hosts are the normal case
       member.receive_qp = 2 * number + 1;
       member.send_psn = (config_.first_psn + rank * 0x333333) & wire::roce::psn_mask;
       member.memory_address = 0x10000001 * (rank + 1);
       member.memory_key = 77 + rank;
-      ring.members.push_back(member);
     }
-    lane.memory.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(Line));
-    if (!lane.tunnel->add_ring(ring, std::as_writable_bytes(std::span(lane.memory)))) {
-      throw std::runtime_error("add_ring failed");
+    netreduce::Tree tree = config_.tree;
+    tree.switch_of_rank.resize(config_.ranks, netreduce::at_root);
+    lane.switches.push_back(make_switch(netreduce::at_root, number, ring, members, tree));
+    for (std::uint32_t a_switch = 0; a_switch < tree.parent_of_switch.size(); ++a_switch) {
+      lane.switches.push_back(make_switch(a_switch, number, ring, members, tree));
     }
     for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
       netreduce::RoceHostConfig c;
-      c.worker.incarnation = ring.ring.incarnation;
+      c.worker.incarnation = ring.incarnation;
       c.worker.ring = number;
       c.worker.rank = rank;
       c.worker.world_size = config_.ranks;
@@ -186,12 +214,12 @@ class VirtualRing {
       c.worker.window = config_.window;
       c.worker.message_packets = config_.message_packets;
       c.worker.mtu = config_.mtu;
-      c.self = ring.members[rank];
-      c.successor = ring.members[(rank + 1) % config_.ranks];
-      c.predecessor = ring.members[(rank + config_.ranks - 1) % config_.ranks];
-      c.accelerator = lane.self;
+      c.self = members[rank];
+      c.successor = members[(rank + 1) % config_.ranks];
+      c.predecessor = members[(rank + config_.ranks - 1) % config_.ranks];
+      c.accelerator = address_of_switch(tree.switch_of_rank[rank], number);
       Host host;
-      host.self = ring.endpoints[rank];
+      host.self = address_of_host(rank, number);
       host.sink = std::make_unique<VirtualSink>(network, host.self);
       host.host = std::make_unique<netreduce::RoceHost>(c);
       lane.hosts.push_back(std::move(host));

@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include "protocol/netreduce/racks.h"
+
 #include "support/netreduce_packets.h"
 
 namespace netsum::testing {
@@ -10,8 +12,13 @@ namespace {
 
 using netreduce::Member;
 using netreduce::Tunnel;
-using netreduce::TunnelRing;
 using wire::roce::Opcode;
+
+struct TestRing {
+  netreduce::RingConfig ring;
+  std::vector<Member> members;
+  std::vector<Endpoint> endpoints;
+};
 
 class NetreduceTunnel : public ::testing::Test {
  protected:
@@ -21,8 +28,8 @@ class NetreduceTunnel : public ::testing::Test {
     ASSERT_TRUE(add(ring_, 0));
   }
 
-  static TunnelRing ring_of(std::uint32_t members, std::uint64_t incarnation, std::uint32_t qp) {
-    TunnelRing ring;
+  static TestRing ring_of(std::uint32_t members, std::uint64_t incarnation, std::uint32_t qp) {
+    TestRing ring;
     ring.ring.incarnation = incarnation;
     ring.ring.members = members;
     ring.ring.window = 2;
@@ -39,13 +46,17 @@ class NetreduceTunnel : public ::testing::Test {
     }
     return ring;
   }
-  bool add(const TunnelRing& ring, std::size_t place) {
+  bool add(const TestRing& ring, std::size_t place) {
     memory_[place].resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(Line));
-    return tunnel_.add_ring(ring, std::as_writable_bytes(std::span(memory_[place])));
+    const netreduce::Tree one_rack{{}, std::vector<std::uint32_t>(ring.members.size(), netreduce::at_root)};
+    const netreduce::Places places{[&](std::uint32_t rank) { return ring.endpoints[rank]; },
+                                   [](std::uint32_t) { return Endpoint{}; }};
+    return tunnel_.add_ring(netreduce::tunnel_ring(ring.ring, ring.members, one_rack, netreduce::at_root, places),
+                            std::as_writable_bytes(std::span(memory_[place])));
   }
 
   // Of a whole message of one packet.
-  static Crafted packet(const TunnelRing& ring, std::uint32_t rank, Opcode opcode = Opcode::rc_write_only_immediate) {
+  static Crafted packet(const TestRing& ring, std::uint32_t rank, Opcode opcode = Opcode::rc_write_only_immediate) {
     const Member &from = ring.members[rank], &to = ring.members[(rank + 1) % ring.members.size()];
     Crafted made;
     made.packet.ip.source = from.address;
@@ -63,7 +74,7 @@ class NetreduceTunnel : public ::testing::Test {
     return made;
   }
   // The answer of its successor to rank's packet.
-  static Crafted answer(const TunnelRing& ring, std::uint32_t rank) {
+  static Crafted answer(const TestRing& ring, std::uint32_t rank) {
     const Member &from = ring.members[rank], &to = ring.members[(rank + 1) % ring.members.size()];
     Crafted made;
     made.packet.ip.source = to.address;
@@ -89,7 +100,7 @@ class NetreduceTunnel : public ::testing::Test {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  TunnelRing ring_;
+  TestRing ring_;
   std::vector<std::vector<Line>> memory_;
   Tunnel tunnel_;
   FrameSink sink_;
@@ -190,7 +201,7 @@ TEST_F(NetreduceTunnel, CountsWhatItCannotReadByReason) {
 }
 
 TEST_F(NetreduceTunnel, CarriesSeveralRingsOfTheSameHosts) {
-  const TunnelRing second = ring_of(2, 0x78, 2);
+  const TestRing second = ring_of(2, 0x78, 2);
   ASSERT_TRUE(add(second, 1));
   for (const std::uint32_t rank : {0U, 1U}) {
     EXPECT_TRUE(give(packet(ring_, rank).frame(), ring_.endpoints[rank]).empty());
@@ -222,10 +233,10 @@ TEST_F(NetreduceTunnel, OneBatchMayHoldPacketsOfAll) {
 TEST_F(NetreduceTunnel, RefusesRingsThatCannotBeToldApart) {
   EXPECT_FALSE(add(ring_of(3, 0x78, 0), 1)) << "the same connections";
   EXPECT_FALSE(add(ring_of(3, 0x77, 8), 1)) << "the same incarnation";
-  TunnelRing twice = ring_of(3, 0x79, 8);
+  TestRing twice = ring_of(3, 0x79, 8);
   twice.members[1] = twice.members[0];
   EXPECT_TRUE(add(twice, 1)) << "a host may be two ranks";
-  TunnelRing same = ring_of(2, 0x7a, 16);
+  TestRing same = ring_of(2, 0x7a, 16);
   same.members[1].receive_qp = same.members[1].send_qp;  // gradients to it, and answers: one connection
   EXPECT_FALSE(add(same, 2));
   // What was refused left nothing behind.
@@ -238,7 +249,7 @@ TEST_F(NetreduceTunnel, RefusesRingsThatCannotBeToldApart) {
 TEST_F(NetreduceTunnel, ConnectionsOfARingThatEndedMayBeRegisteredAgain) {
   give(packet(ring_, 0).frame(), ring_.endpoints[0]);
   tunnel_.remove_ring(0x77);
-  const TunnelRing again = ring_of(3, 0x80, 0);
+  const TestRing again = ring_of(3, 0x80, 0);
   ASSERT_TRUE(add(again, 1));
   for (const std::uint32_t rank : {1U, 2U}) EXPECT_TRUE(give(packet(again, rank).frame(), again.endpoints[rank]).empty());
   EXPECT_EQ(3U, give(packet(again, 0).frame(), again.endpoints[0]).size());

@@ -26,8 +26,8 @@ TEST(Installations, EverySwitchIsToldAtOnceAndAgainAfterAnInterval) {
   EXPECT_EQ((Told{{1, "a"}, {1, "b"}}), take_due(installations, start));
   EXPECT_EQ(Told{}, take_due(installations, start + installation_interval - 1ns));
   EXPECT_EQ(start + installation_interval, installations.next_timeout(start));
-  installations.on_installed(1, "a");  // it may restart: it is told on and on
-  installations.on_installed(1, "b");
+  installations.on_installed(1, "a", start);  // it may restart: it is told on and on
+  installations.on_installed(1, "b", start);
   EXPECT_EQ((Told{{1, "a"}, {1, "b"}}), take_due(installations, start + installation_interval));
 }
 
@@ -35,11 +35,11 @@ TEST(Installations, AJobIsReadyWhenAllItsSwitchesHaveAnswered) {
   Installations installations;
   installations.add(1, {"a", "b"}, start);
   EXPECT_FALSE(installations.ready(1, start));
-  installations.on_installed(1, "a");
-  installations.on_installed(1, "elsewhere");
-  installations.on_installed(2, "b");
+  installations.on_installed(1, "a", start);
+  installations.on_installed(1, "elsewhere", start);
+  installations.on_installed(2, "b", start);
   EXPECT_FALSE(installations.ready(1, start));
-  installations.on_installed(1, "b");
+  installations.on_installed(1, "b", start);
   EXPECT_TRUE(installations.ready(1, start));
   EXPECT_TRUE(installations.ready(2, start));  // nothing is known of it
   installations.add(3, {}, start);
@@ -55,6 +55,32 @@ TEST(Installations, AJobDoesNotWaitForASwitchForEver) {
   EXPECT_TRUE(installations.ready(1, start + installation_patience));
   EXPECT_EQ(start + installation_patience / 2 + installation_interval,
             installations.next_timeout(start + installation_patience));
+}
+
+TEST(Installations, ASwitchThatAJobNeedsMayNotFallSilent) {
+  Installations installations;
+  installations.add(1, {"a", "b"}, start, true);
+  installations.add(2, {"a"}, start);
+  installations.on_installed(1, "a", start + 1s);
+  EXPECT_TRUE(installations.silent(start + installation_lease - 1ns).empty());
+  const auto silent = installations.silent(start + installation_lease);
+  ASSERT_EQ(1U, silent.size());
+  EXPECT_EQ(1U, silent[0].job_epoch);
+  EXPECT_EQ("b", silent[0].a_switch);
+  EXPECT_FALSE(silent[0].again) << "it has never answered";
+  EXPECT_EQ(2U, installations.silent(start + 1s + installation_lease).size());
+  installations.remove(1);
+  EXPECT_TRUE(installations.silent(start + 1h).empty());
+}
+
+TEST(Installations, WhoHasAnsweredIsToldThatItShouldKnow) {
+  Installations installations;
+  installations.add(1, {"a", "b"}, start);
+  for (const auto& due : installations.take_due(start)) EXPECT_FALSE(due.again);
+  installations.on_installed(1, "a", start);
+  for (const auto& due : installations.take_due(start + installation_interval)) {
+    EXPECT_EQ(due.a_switch == "a", due.again);
+  }
 }
 
 TEST(Installations, OfAJobThatEndedNobodyIsTold) {

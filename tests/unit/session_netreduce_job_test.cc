@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
 #include <string>
 
+#include "netsum/error.h"
+#include "session/job_view.h"
 #include "support/virtual_network.h"
 #include "wire/netreduce.h"
 #include "wire/switchml.h"
@@ -66,7 +69,7 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
   EXPECT_EQ("netreduce", rules.name);
   EXPECT_EQ(wire::netreduce::version, rules.version);
   EXPECT_EQ(1024U, rules.max_world_size);
-  EXPECT_FALSE(rules.switches);
+  EXPECT_TRUE(rules.switches && rules.switches_needed);
   EXPECT_EQ("", rules.check_placement({}));
   for (const std::uint32_t elements : {64U, 128U, 256U, 512U, 1024U}) EXPECT_EQ("", rules.check_packet(elements));
   for (const std::uint32_t elements : {0U, 1U, 32U, 63U, 65U, 192U, 768U, 2048U, 0xffffffffU, 0x80000000U}) {
@@ -127,14 +130,110 @@ TEST(NetreduceJob, ALaneOfTheAcceleratorIsARing) {
     EXPECT_STREQ("netsum", ring.ring.layout.name);
     EXPECT_EQ(netreduce::Order::ring, ring.ring.order);
     EXPECT_EQ("", netreduce::check(ring.ring));
-    ASSERT_EQ(3U, ring.members.size());
-    ASSERT_EQ(3U, ring.endpoints.size());
+    ASSERT_EQ(3U, ring.ring.lines.size());
+    EXPECT_FALSE(ring.ring.uplink);
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(member_of(rank, lane), ring.members[rank]);
-      EXPECT_EQ(start.endpoints[rank][lane], ring.endpoints[rank]);
+      const netreduce::Member own = member_of(rank, lane), next = member_of((rank + 1) % 3, lane);
+      const Endpoint from = start.endpoints[rank][lane], to = start.endpoints[(rank + 1) % 3][lane];
+      EXPECT_EQ(netreduce::data_connection(own, next), ring.ring.lines[rank].connection);
+      EXPECT_EQ(netreduce::Way::through, ring.ring.lines[rank].way);
+      EXPECT_EQ(1, std::count_if(ring.routes.begin(), ring.routes.end(), [&](const auto& route) {
+                  return route.connection == netreduce::data_connection(own, next) && route.from == from && route.to == to;
+                }));
+      EXPECT_EQ(1, std::count_if(ring.routes.begin(), ring.routes.end(), [&](const auto& route) {
+                  return route.connection == netreduce::answer_connection(own, next) && route.from == to && route.to == from;
+                }));
     }
+    EXPECT_EQ(6U, ring.routes.size());
   }
   EXPECT_EQ(netreduce::Order::arrival, tunnel_ring(start, 0, netreduce::Order::arrival).ring.order);
+}
+
+// ---- racks
+
+RingInstallation installation_of(std::uint32_t a_switch) {
+  RingInstallation installation{start_of(4), a_switch, false, {}, {}};
+  Placement& placement = installation.start.admission.placement;
+  placement.switches = {"leaf0:1", "leaf1:1"};
+  placement.parent_of_switch = {Placement::at_server, Placement::at_server};
+  placement.switch_of_rank = {0, 0, 1, 1};
+  for (std::uint8_t host = 0; host < 2; ++host) {
+    auto& of_switch = installation.switches.emplace_back();
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      of_switch.push_back({{9, 9, 9, host}, static_cast<std::uint16_t>(100 + lane), 0});
+    }
+  }
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    installation.root.push_back({{8, 8, 8}, static_cast<std::uint16_t>(100 + lane), 0});
+  }
+  return installation;
+}
+
+TEST(NetreduceJob, ALeafLearnsItsPartOfTheTree) {
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const RingInstallation installation = installation_of(1);
+    const netreduce::TunnelRing leaf = tunnel_ring(installation, lane);
+    EXPECT_EQ("", netreduce::check(leaf.ring));
+    EXPECT_EQ(4U, leaf.ring.members) << "all ranks, whose number is in the seals";
+    ASSERT_TRUE(leaf.ring.uplink);
+    EXPECT_EQ(installation.root[lane], leaf.ring.uplink->egress);
+    EXPECT_EQ(3U, leaf.ring.lines.size());
+    const netreduce::TunnelRing root =
+        tunnel_ring(installation.start, lane, netreduce::at_root,
+                    [&](std::uint32_t a_switch, std::size_t l) { return installation.switches[a_switch][l]; });
+    EXPECT_EQ(leaf.ring.incarnation, root.ring.incarnation);
+    EXPECT_EQ(2U, root.ring.lines.size());
+    EXPECT_EQ(leaf.ring.uplink->up, root.ring.lines[1].connection);
+  }
+}
+
+TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
+  using Break = std::function<void(RingInstallation&)>;
+  const Break breaks[] = {
+      [](auto& i) { i.start.admission.members.clear(); },
+      [](auto& i) { i.start.admission.members[2].clear(); },
+      [](auto& i) { i.start.endpoints.pop_back(); },
+      [](auto& i) { i.start.endpoints[1].clear(); },
+      [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); },
+      [](auto& i) { i.start.admission.placement.switch_of_rank[0] = 7; },
+      [](auto& i) {
+        i.start.admission.placement.parent_of_switch = {1, 0};
+      },
+      [](auto& i) { i.start.admission.placement.parent_of_switch.clear(); },
+      [](auto& i) { i.a_switch = 2; },
+      [](auto& i) { i.a_switch = netreduce::at_root; },
+      [](auto& i) { i.switches[0].clear(); },
+      [](auto& i) { i.switches.clear(); },
+      [](auto& i) { i.root.clear(); },
+      [](auto& i) { i.start.admission.slots = 0; },
+      [](auto& i) { i.start.admission.slots = 1U << 30; },
+      [](auto& i) { i.start.admission.packet_elements = 1U << 20; },
+      [](auto& i) {
+        i.start.admission.placement.switch_of_rank = {0, 0, 0, 0};
+      },
+  };
+  for (const Break& spoil : breaks) {
+    RingInstallation installation = installation_of(1);
+    spoil(installation);
+    EXPECT_THROW(static_cast<void>(tunnel_ring(installation, 0)), Error) << &spoil - breaks;
+  }
+}
+
+TEST(NetreduceJob, WhatALeafSaysRefinesWhatTheRootKnows) {
+  Placement placement;
+  placement.switches = {"a", "b", "top"};
+  placement.parent_of_switch = {2, 2, Placement::at_server};
+  placement.switch_of_rank = {0, 0, 1, 1, Placement::at_server};
+  const auto set = [](std::initializer_list<std::uint32_t> ranks) {
+    RankSet made;
+    for (const std::uint32_t rank : ranks) made.insert(rank);
+    return made;
+  };
+  EXPECT_EQ(set({1, 2, 3}), refined(set({0, 1, 2, 3}), placement, "a", set({1})));
+  EXPECT_EQ(set({1, 2, 3, 4}), refined(set({0, 1, 2, 3, 4}), placement, "top", set({1, 2, 3})));
+  EXPECT_EQ(set({2, 3}), refined(set({2, 3}), placement, "a", set({1}))) << "it has come meanwhile";
+  EXPECT_EQ(set({0, 1}), refined(set({0, 1}), placement, "a", {}));
+  EXPECT_EQ(set({0, 1}), refined(set({0, 1}), placement, "a", set({3}))) << "not below it";
 }
 
 TEST(NetreduceJob, ARankKnowsWhoIsBesideIt) {
@@ -258,9 +357,6 @@ TEST_F(NetreduceRegistry, RefusesWhatItsRulesRefuse) {
   JoinRequest r = request(0, 2);
   r.members.pop_back();
   expect_refused({r}, Refusal::bad_parameters, "the rank does not name its queue pairs");
-  r = request(0, 2);
-  r.switch_address = "rack";
-  expect_refused({r}, Refusal::bad_parameters, "netreduce has no switches of its own");
   EXPECT_EQ(Refusal::bad_parameters, join({request(0, 1025)}).refusal);
   EXPECT_TRUE(registry.jobs().empty());
 }

@@ -54,7 +54,9 @@ Packet parsed(std::span<const std::byte> ip) {
   return packet;
 }
 
+// Virtual connections have addresses of IPv6, whatever the hosts' are.
 void address(Packet& packet, const Connection& connection) {
+  packet.ip.v6 = true;
   packet.ip.source = connection.source;
   packet.ip.destination = connection.destination;
   packet.bth.destination_qp = connection.destination_qp;
@@ -259,10 +261,8 @@ std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& l
   return place;
 }
 
-bool Ring::fits(const Place& place, std::uint32_t line, const Arrival& arrival) const {
+bool Ring::fits(const Place& place, const Arrival& arrival) const {
   const std::size_t payload = arrival.packet.payload.size(), skip = skipped(place.packet);
-  if (arrival.payload_at() > headers_room) return false;
-  if (!peers_[line].contributes) return payload == skip;
   const Aggregator& a = at(place);
   return payload <= config_.mtu && payload >= skip &&
          (payload - skip) % bytes_of(slots_[slot_of(place.message)].dtype) == 0 && (a.arrived == 0 || payload == a.payload);
@@ -309,7 +309,11 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
       arrival.shape.first ? place_first(line, arrival)
                           : place_by_psn(arrival, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
   if (!place) return;
-  if (!fits(*place, line, arrival)) {
+  if (!peer.contributes && arrival.packet.payload.size() != skipped(place->packet)) {
+    ++counters_.dropped_raw;
+    return;
+  }
+  if (arrival.payload_at() > headers_room || (peer.contributes && !fits(*place, arrival))) {
     ++counters_.dropped_shape;
     return;
   }
@@ -522,7 +526,7 @@ void Ring::check() const {
   NETSUM_CHECK(c.packets == c.contributions + c.headers + c.totals + c.repeats_answered + c.repeats_held +
                                 c.repeats_waiting + c.repeats_total + c.dropped_icrc + c.dropped_header +
                                 c.dropped_unplaced + c.dropped_old + c.dropped_early + c.dropped_misplaced +
-                                c.dropped_mismatch + c.dropped_shape);
+                                c.dropped_mismatch + c.dropped_raw + c.dropped_shape);
   for (std::uint32_t line = 0; line < lines_.size(); ++line) {
     const Peer& peer = peers_[line];
     NETSUM_CHECK(peer.expected >= peer.sent);

@@ -146,7 +146,7 @@ class Ring {
   template <class FirstPsn>
   [[nodiscard]] std::optional<Place> place_by_psn(const Arrival& arrival, std::uint32_t& last_slot,
                                                   const FirstPsn& first_psn_in);
-  [[nodiscard]] bool fits(const Place& place, std::uint32_t line, const Arrival& arrival) const;
+  [[nodiscard]] bool fits(const Place& place, const Arrival& arrival) const;
   void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival);
   void add_up(const Place& place);
   void on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink);

@@ -81,6 +81,7 @@ struct RingCounters {
   std::uint64_t dropped_early = 0;      // a message whose buffers are still in use (a host exceeds its window)
   std::uint64_t dropped_misplaced = 0;  // PSN or opcode contradict what is known of the message
   std::uint64_t dropped_mismatch = 0;   // another call than the other ranks'
+  std::uint64_t dropped_raw = 0;        // from another rack, with values in it: the switch there let it pass
   std::uint64_t dropped_shape = 0;      // longer than a buffer, or of another length than the other ranks'
 };
 

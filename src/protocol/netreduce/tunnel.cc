@@ -9,20 +9,11 @@ namespace netsum::netreduce {
 
 bool Tunnel::add_ring(const TunnelRing& ring, std::span<std::byte> memory) {
   std::unordered_map<Connection, Route, ConnectionHash> routes;
-  RingConfig config = ring.ring;
-  config.connections.clear();
-  const std::size_t members = ring.members.size();
-  for (std::size_t rank = 0; rank < members; ++rank) {
-    const std::size_t next = (rank + 1) % members;
-    const Endpoint &own = ring.endpoints[rank], &successors = ring.endpoints[next];
-    const Connection data = data_connection(ring.members[rank], ring.members[next]);
-    const Connection answers = answer_connection(ring.members[rank], ring.members[next]);
-    config.connections.push_back(data);
-    if (routes_.contains(data) || routes_.contains(answers)) return false;
-    if (!routes.emplace(data, Route{own, successors, config.incarnation}).second) return false;
-    if (!routes.emplace(answers, Route{successors, own, config.incarnation}).second) return false;
+  for (const TunnelRoute& route : ring.routes) {
+    if (routes_.contains(route.connection)) return false;
+    if (!routes.emplace(route.connection, Route{route.from, route.to, ring.ring.incarnation}).second) return false;
   }
-  if (!accelerator_.add_ring(config, memory)) return false;
+  if (!accelerator_.add_ring(ring.ring, memory)) return false;
   routes_.merge(routes);
   last_ = nullptr;
   return true;

@@ -11,7 +11,6 @@
 #include "base/time.h"
 #include "protocol/netreduce/accelerator.h"
 #include "protocol/netreduce/connection.h"
-#include "protocol/netreduce/member.h"
 #include "wire/parse_error.h"
 
 namespace netsum::netreduce {
@@ -25,16 +24,21 @@ struct TunnelCounters {
   std::uint64_t taken = 0;           // by the accelerator
 };
 
-// A ring's members and where their datagrams come from and go to, by rank.
+// A connection that is carried: where its packets come from, and where they go.
+struct TunnelRoute {
+  Connection connection;
+  Endpoint from, to;
+};
+
+// A ring at an accelerator, and all connections of it that pass there (racks.h).
 struct TunnelRing {
-  RingConfig ring;  // its connections are the members': not to be given
-  std::vector<Member> members;
-  std::vector<Endpoint> endpoints;
+  RingConfig ring;
+  std::vector<TunnelRoute> routes;
 };
 
 class Tunnel {
  public:
-  // As Accelerator::add_ring, of which this is the front. False also where two members have the same queue pair.
+  // As Accelerator::add_ring, of which this is the front. False also where a connection is carried already.
   [[nodiscard]] bool add_ring(const TunnelRing& ring, std::span<std::byte> memory);
   void remove_ring(std::uint64_t incarnation);
 

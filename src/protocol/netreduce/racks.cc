@@ -1,0 +1,110 @@
+#include "protocol/netreduce/racks.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace netsum::netreduce {
+namespace {
+
+constexpr std::size_t most_switches = 0xffff;  // 16 bits in their addresses
+
+std::uint32_t parent_of(const Tree& tree, std::uint32_t a_switch) {
+  return tree.parent_of_switch[a_switch];
+}
+
+bool below(const Tree& tree, std::uint32_t a_switch, std::uint32_t ancestor) {
+  while (a_switch != ancestor && a_switch != at_root) a_switch = parent_of(tree, a_switch);
+  return a_switch == ancestor;
+}
+
+// The next switch on the way.
+std::uint32_t hop(const Tree& tree, std::uint32_t from, std::uint32_t to) {
+  if (!below(tree, to, from)) return parent_of(tree, from);
+  while (parent_of(tree, to) != from) to = parent_of(tree, to);
+  return to;
+}
+
+std::vector<std::uint32_t> path(const Tree& tree, std::uint32_t from, std::uint32_t to) {
+  std::vector<std::uint32_t> switches{from};
+  while (switches.back() != to) switches.push_back(hop(tree, switches.back(), to));
+  return switches;
+}
+
+RankSet ranks_below(const Tree& tree, std::uint32_t a_switch) {
+  RankSet ranks;
+  for (std::uint32_t rank = 0; rank < tree.switch_of_rank.size(); ++rank) {
+    if (below(tree, tree.switch_of_rank[rank], a_switch)) ranks.insert(rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::string check(const Tree& tree) {
+  const std::size_t switches = tree.parent_of_switch.size();
+  if (switches > most_switches) return std::to_string(switches) + " switches are too many";
+  const auto exists = [&](std::uint32_t a_switch) { return a_switch == at_root || a_switch < switches; };
+  for (std::uint32_t a_switch = 0; a_switch < switches; ++a_switch) {
+    std::uint32_t above = a_switch;
+    for (std::size_t steps = 0; above != at_root; ++steps) {
+      if (!exists(above) || steps > switches) {
+        return "switch " + std::to_string(a_switch) + " has no way to the one where the ranks join";
+      }
+      above = parent_of(tree, above);
+    }
+  }
+  if (!std::all_of(tree.switch_of_rank.begin(), tree.switch_of_rank.end(), exists))
+    return "a rank is at a switch that is none";
+  return "";
+}
+
+std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint32_t a_switch) {
+  std::array<std::uint8_t, 16> address{0xfd, 'n', 'e', 't', 's', 'u'};
+  for (std::size_t i = 0; i < 8; ++i) address[6 + i] = static_cast<std::uint8_t>(incarnation >> (8 * (7 - i)));
+  address[14] = static_cast<std::uint8_t>(a_switch >> 8);
+  address[15] = static_cast<std::uint8_t>(a_switch);
+  return address;
+}
+
+TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& members, const Tree& tree, std::uint32_t a_switch,
+                       const Places& places) {
+  TunnelRing made{ring, {}};
+  const auto carry = [&](const Connection& connection, const Endpoint& from, const Endpoint& to) {
+    made.routes.push_back({connection, from, to});
+  };
+  const auto ranks = static_cast<std::uint32_t>(members.size());
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const std::uint32_t successor = (rank + 1) % ranks;
+    const std::vector<std::uint32_t> way = path(tree, tree.switch_of_rank[rank], tree.switch_of_rank[successor]);
+    const auto here = std::find(way.begin(), way.end(), a_switch);
+    if (here == way.end()) continue;
+    const bool first = here == way.begin(), last = here + 1 == way.end();
+    const Endpoint from = first ? places.rank(rank) : places.a_switch(*(here - 1));
+    const Endpoint to = last ? places.rank(successor) : places.a_switch(*(here + 1));
+    const Connection data = data_connection(members[rank], members[successor]);
+    carry(data, from, to);
+    carry(answer_connection(members[rank], members[successor]), to, from);
+    if (!first && !last) continue;
+    Line& line = made.ring.lines.emplace_back();
+    line.connection = data;
+    line.ranks.insert(rank);
+    line.way = first && last ? Way::through : first ? Way::leaving : Way::arriving;
+  }
+  const auto address = [&](std::uint32_t s) { return switch_address(ring.incarnation, s); };
+  for (std::uint32_t child = 0; child < tree.parent_of_switch.size(); ++child) {
+    const RankSet of_child = ranks_below(tree, child);
+    if (parent_of(tree, child) != a_switch || of_child.empty()) continue;
+    const Connection up{address(child), address(a_switch), up_qp};
+    made.ring.lines.push_back({up, of_child, Way::child});
+    carry(up, places.a_switch(child), places.a_switch(child));
+  }
+  if (a_switch != at_root) {
+    const std::uint32_t parent = parent_of(tree, a_switch);
+    made.ring.uplink = Uplink{{address(a_switch), address(parent), up_qp}, places.a_switch(parent)};
+    carry(made.ring.uplink->down(), places.a_switch(parent), places.a_switch(parent));
+  }
+  return made;
+}
+
+}  // namespace netsum::netreduce
