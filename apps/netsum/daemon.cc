@@ -19,4 +19,16 @@ void wait_for_stop(const sigset_t& signals) {
   spdlog::info("{}: stopping", sigabbrev_np(signal));
 }
 
+std::map<std::string, std::string> parse_switch_parents(const std::string& text) {
+  std::map<std::string, std::string> parents;
+  for (const std::string& pair : split_list(text)) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size()) {
+      throw UsageError("--switch-parent is SWITCH=PARENT, not '" + pair + "'");
+    }
+    parents[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return parents;
+}
+
 }  // namespace netsum::app

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -16,6 +17,9 @@ namespace netsum::app {
 // Blocks SIGTERM and SIGINT for this thread and those that it starts, so that only wait_for_stop() takes them.
 [[nodiscard]] sigset_t block_stop_signals();
 void wait_for_stop(const sigset_t& signals);
+
+// SWITCH=PARENT[,...]; throws UsageError.
+[[nodiscard]] std::map<std::string, std::string> parse_switch_parents(const std::string& text);
 
 // Runs until SIGTERM or SIGINT. `start` makes the daemon; `ready` logs a line about it.
 template <class Start, class Ready>

@@ -52,13 +52,7 @@ class PsCommand final : public Command {
   int run() override {
     options_.token = read_token(token_file_);
     if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
-    for (const std::string& pair : split_list(parents_)) {
-      const std::size_t equals = pair.find('=');
-      if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size()) {
-        throw UsageError("--switch-parent is SWITCH=PARENT, not '" + pair + "'");
-      }
-      options_.switch_parents[pair.substr(0, equals)] = pair.substr(equals + 1);
-    }
+    options_.switch_parents = parse_switch_parents(parents_);
     options_.log = [](const std::string& line) { spdlog::info("{}", line); };
     return run_daemon(
         [&] { return ParameterServer(options_); },

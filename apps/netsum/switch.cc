@@ -19,10 +19,13 @@ class SwitchCommand final : public Command {
     settings()
         .add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; a job's packets have no more")
         ->check(CLI::Range(1, 10880));
+    settings().add("switch-parent", parents_, "SWITCH=PARENT[,...]",
+                   "NetReduce: of switches below this one, but not next to it, the next one on the way");
     settings().add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");
     settings().add("token-file", token_file_, "FILE", "Workers must show the secret in the first line of this file");
     settings().add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     settings().add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
+    settings().add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of switches below are TLS");
     settings()
         .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead")
         ->check(CLI::PositiveNumber);
@@ -42,6 +45,7 @@ class SwitchCommand final : public Command {
   int run() override {
     options_.token = read_token(token_file_);
     if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
+    options_.switch_parents = parse_switch_parents(parents_);
     options_.log = [](const std::string& line) { spdlog::info("{}", line); };
 
     return run_daemon([&] { return Aggregator(options_); },
@@ -52,7 +56,7 @@ class SwitchCommand final : public Command {
 
  private:
   AggregatorOptions options_;
-  std::string token_file_;
+  std::string token_file_, parents_;
 };
 
 }  // namespace

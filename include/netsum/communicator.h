@@ -27,8 +27,9 @@ struct Options {
   // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. For ATP these are the job's
   // parameter servers.
   std::vector<std::string> aggregators;
-  std::string
-      switch_address;  // ATP: "host:port" of the switch that this rank is at; empty: none, all is summed at the servers
+  // "host:port" of the switch that this rank is at. ATP: empty: none, all is summed at the servers. NetReduce: in a tree of
+  // switches, of which the aggregator is the root (the spine); empty: the rank is next to that.
+  std::string switch_address;
   std::string job = "default";   // ranks with the same job name at the same aggregators meet
   std::uint32_t rank = 0;        // 0 ... world_size-1
   std::uint32_t world_size = 1;  // 1 ... 256

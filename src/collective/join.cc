@@ -76,9 +76,10 @@ void check(const Options& options) {
   if (options.protocol != "switchml" && options.protocol != "atp" && options.protocol != "netreduce") {
     throw bad("the protocol is switchml, atp or netreduce, not '" + options.protocol + "'");
   }
-  const bool atp = options.protocol == "atp";
-  if (!atp && !options.switch_address.empty()) throw bad(options.protocol + " has no switches beside its aggregators");
   const session::ProtocolRules rules = rules_of(options);
+  if (!rules.switches && !options.switch_address.empty()) {
+    throw bad(options.protocol + " has no switches beside its aggregators");
+  }
   if (options.world_size == 0 || options.world_size > rules.max_world_size) {
     throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " +
               std::to_string(rules.max_world_size));
@@ -138,7 +139,7 @@ Reached reach_control(const Options& options, const std::string& address, Time d
   return reached;
 }
 
-// ATP: the switch that this rank is at.
+// ATP, and NetReduce in a tree: the switch that this rank is at.
 struct FirstHop {
   std::vector<Endpoint> lanes;  // empty: none
   std::uint32_t pool_slots = 0, pool_elements = wire::atp::max_packet_elements;
@@ -157,8 +158,8 @@ FirstHop reach_switch(const Options& options, Time deadline) {
   return hop;
 }
 
-// ATP: a lane's packets come from its switch and from its server, so its socket is connected to neither.
-Site reach_server(const Options& options, const std::string& address, const FirstHop& hop, Time deadline) {
+// A lane's packets come from its switch and from its server, so its socket is connected to neither.
+Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline) {
   Site site;
   site.membership.address = address;
   Reached reached = reach_control(options, address, deadline);
@@ -166,8 +167,7 @@ Site reach_server(const Options& options, const std::string& address, const Firs
   for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
       throw Error(ErrorCode::refused, "switch " + options.switch_address + " has " + std::to_string(hop.lanes.size()) +
-                                          " threads, parameter server " + address +
-                                          " more: start the switch with as many --threads");
+                                          " threads, " + address + " more: start the switch with as many --threads");
     }
     const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
     transport::UdpOptions udp;
@@ -177,7 +177,7 @@ Site reach_server(const Options& options, const std::string& address, const Firs
     udp.ecn = true;
     site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
   }
-  if (site.lanes.empty()) throw Error(ErrorCode::internal, "parameter server " + address + " has no data sockets");
+  if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
   return site;
 }
 
@@ -372,7 +372,7 @@ Joined join_atp(const Options& options, const Attempt& attempt) {
   const Time deadline = attempt.deadline;
   const FirstHop hop = reach_switch(options, deadline);
   std::vector<Site> sites;
-  for (const std::string& address : options.aggregators) sites.push_back(reach_server(options, address, hop, deadline));
+  for (const std::string& address : options.aggregators) sites.push_back(reach_behind(options, address, hop, deadline));
 
   Joined joined;
   joined.packet_elements = options.packet_elements;
@@ -501,15 +501,21 @@ std::string describe_netreduce(const Options& options, std::size_t lanes, std::u
   std::string text = "netreduce through " + std::to_string(options.aggregators.size()) +
                      (options.aggregators.size() == 1 ? " accelerator (" : " accelerators (");
   for (std::size_t i = 0; i < options.aggregators.size(); ++i) text += (i == 0 ? "" : ", ") + options.aggregators[i];
-  return text + "), " + std::to_string(lanes) + (lanes == 1 ? " ring" : " rings") + " of RoCEv2 connections, path MTU " +
+  text += options.switch_address.empty() ? ")" : "), below them switch " + options.switch_address;
+  return text + ", " + std::to_string(lanes) + (lanes == 1 ? " ring" : " rings") + " of RoCEv2 connections, path MTU " +
          std::to_string(packet_elements * 4) + ", window of " + std::to_string(window) + " messages of " +
          std::to_string(message_packets) +
          " packets; each worker sends and receives |U|, and the accelerator's ports carry all of it at once";
 }
 
 Joined join_netreduce(const Options& options, const Attempt& attempt) {
+  const FirstHop hop = reach_switch(options, attempt.deadline);
+  const bool tree = !hop.lanes.empty();
   std::vector<Site> sites;
-  for (const std::string& address : options.aggregators) sites.push_back(reach(options, address, attempt.deadline));
+  for (const std::string& address : options.aggregators) {
+    sites.push_back(tree ? reach_behind(options, address, hop, attempt.deadline)
+                         : reach(options, address, attempt.deadline));
+  }
 
   Joined joined;
   joined.packet_elements = options.packet_elements;
@@ -517,8 +523,10 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
     joined.packet_elements = wire::roce::max_mtu / 4;
     for (const Site& site : sites) {
       const Lane& lane = site.lanes.front();
+      const std::uint32_t mtu = tree ? path_towards(hop.lanes.front()).mtu : lane.socket->mtu();
+      // Switches have addresses of IPv6 among themselves.
       joined.packet_elements =
-          std::min(joined.packet_elements, roce_elements_for(lane.socket->mtu(), !transport::is_ipv4(lane.aggregator)));
+          std::min(joined.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator)));
     }
   }
   const std::uint32_t message_packets = message_packets_of(options, joined.packet_elements);
@@ -533,7 +541,7 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
     site.slots_measured = std::bit_ceil((packets + message_packets - 1) / message_packets + 1);
   }
 
-  const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, attempt);
+  const std::vector<session::Admission> admissions = join_all(options, sites, hop, joined.packet_elements, attempt);
   joined.resumption = admissions.front().resumption;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
@@ -550,7 +558,7 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
       netreduce::RoceHostConfig config = session::host_config(admission, options.rank, l);
       config.worker.lane = lane_number;
       config.worker.lanes = lanes;
-      config.accelerator = site.lanes[l].aggregator;
+      config.accelerator = tree ? hop.lanes[l] : site.lanes[l].aggregator;
       joined.lanes.push_back(
           {with_loss(options, std::move(site.lanes[l].socket), lane_number), runtime::make_worker_lane(config)});
       joined.aggregator_of_lane.push_back(i);
@@ -595,7 +603,9 @@ Joined join_again(const Options& options, Former& former, Time deadline, const s
                                             ? "aggregator " + options.aggregators.front() + " cannot be reached"
                                             : "none of the aggregators can be reached");
   }
-  if (!again.switch_address.empty() && !reachable(options, again.switch_address, deadline)) again.switch_address.clear();
+  // ATP goes past a switch; NetReduce's sums would be others in another tree.
+  if (is_atp(options) && !again.switch_address.empty() && !reachable(options, again.switch_address, deadline))
+    again.switch_address.clear();
   return attempt_to_join(again, {std::min(deadline, now() + longest_join), &former, stop});
 }
 
