@@ -1,0 +1,74 @@
+// Memory that the processes of one machine share, as its GPUs do: a slot for each member to say where it is, and a tensor
+// for each. Named memory tells which members live, whatever ended them: each holds a lock on a byte of it, which the kernel
+// gives back with the member's last descriptor. (A child that a member forks keeps it: then deadlines must do.)
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/time.h"
+
+namespace netsum::collective {
+
+enum class MemberState : std::uint32_t { absent, here, left, failed };
+
+// Written by its member alone.
+struct alignas(64) MemberSlot {
+  // Calls that the member has come to, times 4, plus its state: a futex, on which the others wait.
+  std::atomic<std::uint32_t> word{0};
+  // What the call is, by its number modulo 2: nobody is two calls ahead of anybody.
+  std::array<std::atomic<std::uint64_t>, 2> calls{};
+  std::array<char, 256> reason{};  // of `failed`, before it is set
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,
+              "atomics between processes must not need a lock of one process");
+
+struct GroupMemoryOptions {
+  std::string name;  // letters, digits, '-', '_' and '.': the group's, on this machine
+  std::uint32_t rank = 0, size = 1;
+  std::size_t elements = 0;  // of each tensor, float32
+};
+
+class GroupMemory {
+ public:
+  // Member 0 makes it, and takes over what a job of this name left behind when it died; the others wait for it. Throws
+  // Error: bad_argument, refused (the name or the rank is in use), mismatch, deadline, internal (no memory).
+  [[nodiscard]] static std::shared_ptr<GroupMemory> join(const GroupMemoryOptions& options, Time deadline);
+  // For members that are threads of this process: all of them use this one object.
+  [[nodiscard]] static std::shared_ptr<GroupMemory> of_threads(std::uint32_t size, std::size_t elements);
+
+  ~GroupMemory();
+  GroupMemory(const GroupMemory&) = delete;
+  GroupMemory& operator=(const GroupMemory&) = delete;
+
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] MemberSlot& slot(std::uint32_t rank) const { return slots_[rank]; }
+  [[nodiscard]] std::span<float> tensor(std::uint32_t rank) const { return {tensors_ + rank * stride_, elements_}; }
+  [[nodiscard]] bool alive(std::uint32_t rank) const;  // of a member that is `here`
+  void remove_name();                                  // once all are here nobody needs it; only who made it has an effect
+
+ private:
+  GroupMemory(std::uint32_t size, std::size_t elements);
+  void map(int descriptor);
+  void create(const GroupMemoryOptions& options, Time deadline);
+  [[nodiscard]] bool attach(const GroupMemoryOptions& options);  // false: not there yet
+
+  std::uint32_t size_;
+  std::size_t elements_, stride_, bytes_;  // stride: floats from tensor to tensor
+  int descriptor_ = -1;
+  std::string name_to_remove_;
+  std::byte* memory_ = nullptr;
+  MemberSlot* slots_ = nullptr;
+  float* tensors_ = nullptr;
+};
+
+// Waits until the word is no longer `value`, for `patience` at most; may return early.
+void wait_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration patience);
+void wake_all(const std::atomic<std::uint32_t>& word);
+
+}  // namespace netsum::collective

@@ -1,0 +1,277 @@
+#include "collective/tcp_ring.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "runtime/thread.h"
+#include "transport/socket.h"
+
+namespace netsum::collective {
+namespace {
+
+// What goes on at once if there is more to come: less would cost more system calls, more would wait.
+constexpr std::size_t chunk_bytes = 16 << 10;
+constexpr std::size_t scratch_bytes = 64 << 10;
+constexpr Duration stranger_patience = std::chrono::seconds(1);  // for who connected and does not say who it is
+
+// Little-endian, like all of netsum's own formats.
+struct Hello {
+  static constexpr std::size_t size = 24;
+  static constexpr std::uint64_t magic = 0x31676e69'726d736eULL;  // "nsmring1"
+
+  std::uint64_t name_hash;
+  std::uint32_t rank, ring_size;
+
+  [[nodiscard]] std::array<std::byte, size> bytes() const {
+    std::array<std::byte, size> out;
+    store_le(out.data(), magic);
+    store_le(out.data() + 8, name_hash);
+    store_le(out.data() + 16, rank);
+    store_le(out.data() + 20, ring_size);
+    return out;
+  }
+};
+
+[[nodiscard]] std::uint64_t hash_of(const std::string& text) {  // FNV-1a
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+// Says who is here, and hears that the other is who it should be.
+[[nodiscard]] bool hears(TcpSocket& socket, const Hello& expected, Time deadline) {
+  std::array<std::byte, Hello::size> got;
+  return socket.receive_all(got, deadline) && got == expected.bytes();
+}
+
+}  // namespace
+
+// One all-reduce under way.
+class TcpRing::Transfer {
+ public:
+  Transfer(TcpRing& ring, std::span<float> tensor)
+      : ring_(ring), tensor_(std::as_writable_bytes(tensor)), elements_(tensor.size()), steps_(2 * (ring.size_ - 1)) {
+    store_le(header_.data(), ring.operations_);
+    store_le(header_.data() + 8, std::uint64_t{elements_});
+  }
+
+  void run(Time deadline) {
+    send_header(deadline);
+    skip_empty();
+    while (!done()) {
+      const bool sent = send_some();
+      const bool received = receive_some();
+      if (!sent && !received) wait(deadline);
+    }
+  }
+
+ private:
+  static constexpr std::size_t header_size = 16;
+
+  struct Position {
+    std::uint32_t step = 0;
+    std::size_t offset = 0;  // in the step's piece
+  };
+
+  [[nodiscard]] std::span<std::byte> piece(std::uint32_t index) const {
+    const auto at = [&](std::size_t i) { return elements_ * i / ring_.size_ * sizeof(float); };
+    return tensor_.subspan(at(index), at(std::size_t{index} + 1) - at(index));
+  }
+  // The piece that is sent in this step, or received in the one before.
+  [[nodiscard]] std::span<std::byte> sent_in(std::uint32_t step) const {
+    return piece((ring_.rank_ + 2 * ring_.size_ - step) % ring_.size_);
+  }
+  [[nodiscard]] std::span<std::byte> received_in(std::uint32_t step) const { return sent_in(step + 1); }
+  [[nodiscard]] bool adds_in(std::uint32_t step) const { return step < ring_.size_ - 1; }
+
+  [[nodiscard]] bool all_sent() const { return sending_.step == steps_; }
+  [[nodiscard]] bool all_received() const { return header_seen_ && receiving_.step == steps_; }
+  [[nodiscard]] bool done() const { return all_sent() && all_received(); }
+
+  void skip_empty() {
+    while (!all_sent() && sending_.offset == sent_in(sending_.step).size()) sending_ = {sending_.step + 1, 0};
+    while (receiving_.step < steps_ && receiving_.offset == received_in(receiving_.step).size()) {
+      receiving_ = {receiving_.step + 1, 0};
+    }
+  }
+
+  // Bytes of the piece under way to the successor that may go now.
+  [[nodiscard]] std::size_t ready() const {
+    if (all_sent()) return 0;
+    const std::size_t whole = sent_in(sending_.step).size();
+    std::size_t there = whole;  // the first is our own; others must have come from the predecessor
+    if (sending_.step > 0 && receiving_.step < sending_.step) {
+      there = receiving_.step + 1 == sending_.step ? receiving_.offset : 0;
+    }
+    const std::size_t bytes = there - sending_.offset;
+    return bytes >= chunk_bytes || there == whole ? bytes : 0;
+  }
+
+  void send_header(Time deadline) {
+    if (!ring_.next_.send_all(header_, deadline)) {
+      if (runtime::now() >= deadline) too_late();
+      lost(ring_.rank_after());
+    }
+  }
+
+  bool send_some() {
+    const std::size_t bytes = ready();
+    if (bytes == 0) return false;
+    const auto from = sent_in(sending_.step).subspan(sending_.offset, bytes);
+    const ssize_t sent = ::send(ring_.next_.number(), from.data(), from.size(), MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno != EAGAIN && errno != EINTR) lost(ring_.rank_after());
+      return false;
+    }
+    sending_.offset += static_cast<std::size_t>(sent);
+    skip_empty();
+    return true;
+  }
+
+  bool receive_some() {
+    if (all_received()) return false;
+    if (!header_seen_) return receive_header();
+    const auto to = received_in(receiving_.step).subspan(receiving_.offset);
+    if (!adds_in(receiving_.step)) {
+      const std::size_t got = receive(to);
+      receiving_.offset += got;
+      skip_empty();
+      return got > 0;
+    }
+    // Behind the part of a float that came before.
+    auto scratch = std::span(ring_.scratch_).first(std::min(ring_.scratch_.size(), to.size()));
+    const std::size_t got = receive(scratch.subspan(partial_));
+    const std::size_t floats = (partial_ + got) / sizeof(float);
+    add(to, scratch, floats);
+    partial_ = partial_ + got - floats * sizeof(float);
+    std::memmove(scratch.data(), scratch.data() + floats * sizeof(float), partial_);
+    receiving_.offset += floats * sizeof(float);
+    skip_empty();
+    return got > 0;
+  }
+
+  static void add(std::span<std::byte> to, std::span<const std::byte> from, std::size_t floats) {
+    auto* const sums = reinterpret_cast<float*>(to.data());
+    const auto* const values = reinterpret_cast<const float*>(from.data());
+    for (std::size_t i = 0; i < floats; ++i) sums[i] += values[i];
+  }
+
+  bool receive_header() {
+    std::array<std::byte, header_size> got;
+    const std::size_t bytes = receive(std::span(got).first(header_size - header_bytes_));
+    std::copy_n(got.begin(), bytes, theirs_.begin() + static_cast<std::ptrdiff_t>(header_bytes_));
+    header_bytes_ += bytes;
+    header_seen_ = header_bytes_ == header_size;
+    if (header_seen_ && theirs_ != header_) {
+      const auto describe = [](const auto& header) {
+        return "all-reduce " + std::to_string(load_le<std::uint64_t>(header.data())) + " of " +
+               std::to_string(load_le<std::uint64_t>(header.data() + 8)) + " elements";
+      };
+      ring_.fail(ErrorCode::mismatch, "rank " + std::to_string(ring_.rank_before()) + " is in " + describe(theirs_) +
+                                          ", this rank in " + describe(header_));
+    }
+    return bytes > 0;
+  }
+
+  // What is there; 0: nothing now.
+  std::size_t receive(std::span<std::byte> to) {
+    const ssize_t got = ::recv(ring_.previous_.number(), to.data(), to.size(), 0);
+    if (got > 0) return static_cast<std::size_t>(got);
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) lost(ring_.rank_before());
+    return 0;
+  }
+
+  void wait(Time deadline) {
+    if (runtime::now() >= deadline) too_late();
+    // The successor sends nothing, so that what there is to read from it is its end.
+    std::array<pollfd, 2> sockets{pollfd{all_received() ? -1 : ring_.previous_.number(), POLLIN, 0},
+                                  pollfd{all_sent() ? -1 : ring_.next_.number(), POLLIN, 0}};
+    if (ready() > 0) sockets[1].events |= POLLOUT;
+    ::poll(sockets.data(), sockets.size(), milliseconds_until(deadline));
+    if ((sockets[1].revents & ~POLLOUT) != 0) lost(ring_.rank_after());
+  }
+
+  [[noreturn]] void too_late() {
+    const bool waits_for_data = ready() == 0;
+    const std::uint32_t step = waits_for_data ? receiving_.step : sending_.step;
+    ring_.fail(ErrorCode::deadline, "all-reduce " + std::to_string(ring_.operations_) + " did not end in time: step " +
+                                        std::to_string(step) + " of " + std::to_string(steps_) + " waits for rank " +
+                                        std::to_string(waits_for_data ? ring_.rank_before() : ring_.rank_after()));
+  }
+  [[noreturn]] void lost(std::uint32_t rank) {
+    ring_.fail(ErrorCode::worker_lost, "rank " + std::to_string(rank) + " closed its connection: its own error says why");
+  }
+
+  TcpRing& ring_;
+  std::span<std::byte> tensor_;
+  std::size_t elements_;
+  std::uint32_t steps_;
+  std::array<std::byte, header_size> header_{}, theirs_{};
+  std::size_t header_bytes_ = 0, partial_ = 0;  // received of theirs; of a float that is not added yet
+  bool header_seen_ = false;
+  Position sending_, receiving_;
+};
+
+TcpRing::TcpRing(TcpSocket listener, const TcpRingOptions& options, Time deadline)
+    : name_(options.name), rank_(options.rank), size_(options.size), scratch_(scratch_bytes) {
+  if (size_ == 0 || rank_ >= size_) {
+    throw Error(ErrorCode::bad_argument, "rank " + std::to_string(rank_) + " is none of a ring of " + std::to_string(size_));
+  }
+  if (size_ == 1) return;
+  listener.listen();
+  connect(options.next, deadline);
+  accept(listener, deadline);
+  if (!hears(next_, {hash_of(name_), rank_after(), size_}, deadline)) {
+    const std::string who = options.next + " is not rank " + std::to_string(rank_after());
+    if (runtime::now() >= deadline)
+      fail(ErrorCode::deadline, "rank " + std::to_string(rank_after()) + " has not answered in time");
+    fail(ErrorCode::refused, who + ", or is so of another ring");
+  }
+}
+
+void TcpRing::connect(const std::string& next, Time deadline) {
+  next_ = TcpSocket::connected_to(next, deadline);
+  static_cast<void>(next_.send_all(Hello{hash_of(name_), rank_, size_}.bytes(), deadline));
+}
+
+void TcpRing::accept(TcpSocket& listener, Time deadline) {
+  while (auto accepted = listener.accept(deadline)) {
+    const Time patience = std::min(deadline, runtime::now() + stranger_patience);
+    if (!hears(*accepted, {hash_of(name_), rank_before(), size_}, patience)) continue;
+    previous_ = std::move(*accepted);
+    static_cast<void>(previous_.send_all(Hello{hash_of(name_), rank_, size_}.bytes(), deadline));
+    return;
+  }
+  fail(ErrorCode::deadline, "rank " + std::to_string(rank_before()) + " has not come in time");
+}
+
+void TcpRing::all_reduce(std::span<float> inout, Time deadline) {
+  if (failed_) throw Error(ErrorCode::closed, "ring '" + name_ + "' failed earlier");
+  if (size_ == 1) return;
+  Transfer(*this, inout).run(deadline);
+  ++operations_;
+}
+
+void TcpRing::barrier(Time deadline) {
+  std::vector<float> nothing(size_);  // an element a piece: nobody ends before all have begun
+  all_reduce(nothing, deadline);
+}
+
+void TcpRing::close() {
+  failed_ = true;
+  next_.close();
+  previous_.close();
+}
+
+void TcpRing::fail(ErrorCode code, const std::string& what) {
+  close();
+  throw Error(code, "ring '" + name_ + "', rank " + std::to_string(rank_) + ": " + what);
+}
+
+}  // namespace netsum::collective
