@@ -6,23 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "bench.h"
+#include "quantiles.h"
 
 namespace netsum::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-[[nodiscard]] double quantile(std::vector<double> values, double share) {  // nearest rank
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<std::size_t>(share * static_cast<double>(values.size()) + 0.999999);
-  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
-}
-
-[[nodiscard]] double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 [[nodiscard]] double algorithm_gbps(const BenchOptions& options, double seconds) {
   return static_cast<double>(options.elements * bytes_of(options.dtype_value())) * 8e-9 / seconds;

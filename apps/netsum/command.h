@@ -5,10 +5,23 @@
 #include <string>
 
 #include "config.h"
+#include "netsum/error.h"
 
 namespace netsum::app {
 
 enum ExitCode : int { exit_done = 0, exit_failed = 1, exit_usage = 2, exit_unreachable = 3 };
+
+[[nodiscard]] constexpr ExitCode exit_code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::bad_argument:
+      return exit_usage;
+    case ErrorCode::unreachable:
+    case ErrorCode::refused:
+      return exit_unreachable;
+    default:
+      return exit_failed;
+  }
+}
 
 class Command {
  public:
@@ -33,6 +46,8 @@ class Command {
 [[nodiscard]] std::unique_ptr<Command> make_ps_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_bench_command(CLI::App& root, Sections& sections);
+// After the one before: `bench` is there then.
+[[nodiscard]] std::unique_ptr<Command> make_parallel_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_simulate_command(CLI::App& root, Sections& sections);
 
 }  // namespace netsum::app

@@ -116,7 +116,13 @@ void LocalJob::handle_events(std::chrono::milliseconds at_most) {
       if (line.starts_with(ready)) addresses_[i] = line.substr(ready.size());
     });
   }
-  for (auto& child : workers_) child.read_lines(on_worker_line_);
+  for (auto& child : workers_) {
+    child.read_lines([&](const std::string& line) {
+      constexpr std::string_view error = "error ";
+      if (!line.starts_with(error)) return on_worker_line_(line);
+      if (first_error_.empty()) first_error_ = line.substr(error.size());
+    });
+  }
 }
 
 bool LocalJob::all_listen() const {
@@ -139,12 +145,16 @@ std::string LocalJob::failure_text() {
       if (child.killed()) return child.how_it_ended();
     }
   }
-  return first_end(lost_daemon() ? daemons_ : workers_);
+  if (lost_daemon()) return first_end(daemons_);
+  return first_error_.empty() ? first_end(workers_) : first_error_;
 }
 
 int LocalJob::failure_code() const {
   for (const auto& daemon : daemons_) {
     if (daemon.killed()) return exit_failed;  // whatever a worker that had not quite joined makes of it
+  }
+  for (const auto& worker : workers_) {
+    if (worker.killed()) return exit_failed;  // and not what the others make of it
   }
   for (const auto& worker : workers_) {
     if (worker.exit_code() == exit_usage || worker.exit_code() == exit_unreachable) return worker.exit_code();

@@ -40,7 +40,8 @@ class LocalJob {
   using MakeWorkers = std::function<std::vector<Program>(const std::vector<std::string>& daemon_addresses)>;
   using OnLine = std::function<void(const std::string& line)>;
 
-  // The exit code; says on stderr what went wrong. Workers are made once all daemons listen.
+  // The exit code; says on stderr, in one line, what went wrong. Workers are made once all daemons listen. A worker that
+  // fails may say why in a line "error TEXT", which is not handed out: the first is the cause, unless somebody was killed.
   [[nodiscard]] int run(const std::vector<Program>& daemons, std::chrono::duration<double> patience,
                         const MakeWorkers& make_workers, const OnLine& on_worker_line);
 
@@ -61,6 +62,7 @@ class LocalJob {
   Children daemons_, workers_;
   std::vector<std::string> addresses_;  // of each daemon; empty: it does not listen yet
   OnLine on_worker_line_;
+  std::string first_error_;
   bool interrupted_ = false;
 };
 

@@ -23,18 +23,6 @@ int fail(int code, std::string text) {
   return code;
 }
 
-int exit_code(netsum::ErrorCode code) {
-  switch (code) {
-    case netsum::ErrorCode::bad_argument:
-      return exit_usage;
-    case netsum::ErrorCode::unreachable:
-    case netsum::ErrorCode::refused:
-      return exit_unreachable;
-    default:
-      return exit_failed;
-  }
-}
-
 int run(int argc, char** argv) {
   CLI::App root{"Sums the gradients of distributed training inside the network.", "netsum"};
   root.set_version_flag("--version", "netsum " NETSUM_VERSION);
@@ -45,15 +33,16 @@ int run(int argc, char** argv) {
       "  netsum ps --listen 0.0.0.0:7270                          run a parameter server (ATP)\n"
       "  netsum status --switch 10.0.0.1:7170                     what it does, and whom it waits for\n"
       "  netsum bench all-reduce --workers 4 --elements 25000000  aggregator and workers on this machine\n"
+      "  netsum bench parallel --machines 4 --gpus 2              machines of several GPUs, as processes\n"
       "  netsum simulate --faults chaos --seeds 1..1000           whole clusters under a virtual clock\n"
       "\n"
       "Every flag can also be set as NETSUM_<FLAG> (NETSUM_LISTEN) or in a TOML file (--config): a flag wins over the\n"
       "variable, the variable over the file. `netsum <subcommand> --help` shows the flags.\n"
       "Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not reachable or refused.");
   Sections sections;
-  const std::array commands{make_switch_command(root, sections), make_ps_command(root, sections),
-                            make_status_command(root, sections), make_bench_command(root, sections),
-                            make_simulate_command(root, sections)};
+  const std::array commands{make_switch_command(root, sections),   make_ps_command(root, sections),
+                            make_status_command(root, sections),   make_bench_command(root, sections),
+                            make_parallel_command(root, sections), make_simulate_command(root, sections)};
   try {
     root.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -84,7 +73,7 @@ int main(int argc, char** argv) {
   } catch (const UsageError& error) {
     return fail(exit_usage, error.what());
   } catch (const netsum::Error& error) {
-    return fail(exit_code(error.code()), error.what());
+    return fail(exit_code_of(error.code()), error.what());
   } catch (const std::exception& error) {
     return fail(exit_failed, error.what());
   }

@@ -50,9 +50,12 @@ constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
   return {24, magnitude - 8, 16};
 }
 
-// The step of the integers that inputs are rounded to, in double; `largest` holds the block's largest value's bits.
-[[nodiscard]] double unit_of(const Shape& shape, Numbers numbers, std::uint32_t largest, std::uint32_t ranks) {
-  const int ranks_log = static_cast<int>(std::bit_width(ranks - 1));
+// The step of the integers that `ranks` values are rounded to, in double; `largest` holds the bits of the block's largest
+// input, of which each value is a sum of `added`.
+[[nodiscard]] double unit_of(const Shape& shape, Numbers numbers, std::uint32_t largest, std::uint32_t ranks,
+                             std::uint32_t added) {
+  const int growth = added == 1 ? 0 : static_cast<int>(std::bit_width(added));
+  const int ranks_log = static_cast<int>(std::bit_width(ranks - 1)) + growth;
   if (numbers == Numbers::scaled) return 1e-8;
   if (numbers == Numbers::in_order) return 0;  // nothing is rounded before it is added
   if (numbers == Numbers::block_fixed_point) return std::ldexp(1.0, static_cast<int>(largest >> 23) - 126 + ranks_log - 31);
@@ -150,7 +153,7 @@ struct Lanes {  // maxima kept per vector lane: a compiler may not reorder a max
 inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte* result, std::size_t count, DType dtype,
                                                                  Numbers numbers, const Shape& shape, double divisor,
                                                                  const std::uint64_t* keys, std::uint32_t ranks,
-                                                                 Lanes& lanes) {
+                                                                 std::uint32_t added_before, Lanes& lanes) {
   Block<double> sum{}, magnitude{};
   std::uint32_t largest = 0;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -164,9 +167,11 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
     }
   }
   // Quantization: half a unit per rank, the unit from the largest exponent over all ranks, or the same for all.
-  const double quantization = ranks * unit_of(shape, numbers, largest, ranks) / 2 / divisor;
+  const std::uint32_t quantized = ranks / added_before;
+  const double quantization = quantized * unit_of(shape, numbers, largest, quantized, added_before) / 2 / divisor;
   // Added in float32: each of the additions rounds what cannot be larger than all magnitudes together.
-  const double additions = numbers == Numbers::in_order ? (ranks - 1) * 0x1p-24 * (1 + 0x1p-10) / divisor : 0;
+  const std::uint32_t added = numbers == Numbers::in_order ? ranks : added_before;
+  const double additions = (added - 1) * 0x1p-24 * (1 + 0x1p-10) / divisor;
   const double rounding = rounding_of(dtype);
   const double smallest = dtype == DType::float16 ? 0x1p-25 : 0x1p-149;  // half of the smallest subnormal, or more
 
@@ -249,10 +254,11 @@ Verdict Oracle::check(std::span<const std::byte> tensor, std::uint64_t iteration
     if (dtype_ == DType::int32) {
       verdict.wrong += check_int32(result, count, divisor, keys.data(), world_size_, verdict.max_abs_error);
     } else if (count == block_elements) {
-      verdict.wrong +=
-          check_floats(result, block_elements, dtype_, numbers_, shape, divisor, keys.data(), world_size_, lanes);
+      verdict.wrong += check_floats(result, block_elements, dtype_, numbers_, shape, divisor, keys.data(), world_size_,
+                                    added_before_, lanes);
     } else {
-      verdict.wrong += check_floats(result, count, dtype_, numbers_, shape, divisor, keys.data(), world_size_, lanes);
+      verdict.wrong +=
+          check_floats(result, count, dtype_, numbers_, shape, divisor, keys.data(), world_size_, added_before_, lanes);
     }
   }
   for (std::size_t lane = 0; lane < lanes.error.size(); ++lane) {

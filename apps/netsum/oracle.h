@@ -30,8 +30,14 @@ enum class Numbers : std::uint8_t {
 class Oracle {
  public:
   Oracle(std::uint64_t seed, std::uint32_t world_size, DType dtype, ReduceOp op,
-         Numbers numbers = Numbers::block_fixed_point, int magnitude = 0)
-      : seed_(seed), world_size_(world_size), dtype_(dtype), op_(op), numbers_(numbers), magnitude_(magnitude) {}
+         Numbers numbers = Numbers::block_fixed_point, int magnitude = 0, std::uint32_t added_before = 1)
+      : seed_(seed),
+        world_size_(world_size),
+        dtype_(dtype),
+        op_(op),
+        numbers_(numbers),
+        magnitude_(magnitude),
+        added_before_(added_before) {}
 
   // This rank's input of this iteration. Blocks of 256 elements have different magnitudes on different ranks.
   void fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
@@ -46,6 +52,8 @@ class Oracle {
   ReduceOp op_;
   Numbers numbers_;
   int magnitude_;  // inputs are 2^magnitude times as large: not those of float16
+  // So many ranks each, a divisor of the world size, have their inputs added in float32 before they travel.
+  std::uint32_t added_before_;
 };
 
 // 64 bits that differ whenever two results differ in a bit, for comparing ranks and runs (not against an adversary).

@@ -139,6 +139,11 @@ std::shared_ptr<GroupMemory> GroupMemory::join(const GroupMemoryOptions& options
   return made;
 }
 
+void GroupMemory::remove_left_behind(const std::string& name) {
+  const transport::Descriptor found(::shm_open(shm_name(name).c_str(), O_RDWR | O_CLOEXEC, 0));
+  if (found.number() >= 0 && !is_locked(found.number(), 0)) ::shm_unlink(shm_name(name).c_str());
+}
+
 void GroupMemory::create(const GroupMemoryOptions& options, Time deadline) {
   const std::string name = shm_name(options.name);
   const auto fail = [&](ErrorCode code, const std::string& text) {

@@ -42,6 +42,9 @@ class GroupMemory {
   // For members that are threads of this process: all of them use this one object.
   [[nodiscard]] static std::shared_ptr<GroupMemory> of_threads(std::uint32_t size, std::size_t elements);
 
+  // Its name, if whoever made it is dead.
+  static void remove_left_behind(const std::string& name);
+
   ~GroupMemory();
   GroupMemory(const GroupMemory&) = delete;
   GroupMemory& operator=(const GroupMemory&) = delete;

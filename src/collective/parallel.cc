@@ -17,6 +17,10 @@ std::chrono::milliseconds until(Time deadline) {
   return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline - runtime::now()), std::chrono::milliseconds(1));
 }
 
+std::string group_name(const std::string& job, std::uint32_t machine) {
+  return job + "-machine-" + std::to_string(machine);
+}
+
 void check(const ParallelOptions& options) {
   const auto fail = [](const std::string& text) { throw Error(ErrorCode::bad_argument, text); };
   const auto number = [](auto value) { return std::to_string(value); };
@@ -44,7 +48,7 @@ ParallelAllReduce::ParallelAllReduce(const ParallelOptions& options) : options_(
     connect_ring(options_.peers, machine * gpus + gpu, machines * gpus, deadline);
     return;
   }
-  const std::string name = options_.job + "-machine-" + std::to_string(machine);
+  const std::string name = group_name(options_.job, machine);
   auto memory = gpus == 1 ? GroupMemory::of_threads(1, options_.elements)
                           : GroupMemory::join({name, gpu, gpus, options_.elements}, deadline);
   group_.emplace(name, std::move(memory), gpu, deadline);
@@ -162,6 +166,10 @@ LinkTraffic ParallelAllReduce::traffic() const {
   if (ring_ && next_is_elsewhere_) add(ring_->to_next());
   if (ring_ && previous_is_elsewhere_) add(ring_->to_previous());
   return sum;
+}
+
+void ParallelAllReduce::remove_left_behind(const std::string& job, std::uint32_t machine) {
+  GroupMemory::remove_left_behind(group_name(job, machine));
 }
 
 std::string ParallelAllReduce::placement() const {

@@ -55,6 +55,9 @@ class ParallelAllReduce {
   [[nodiscard]] LinkTraffic traffic() const;  // of this process between machines, so far
   [[nodiscard]] std::string placement() const;
 
+  // The name of a machine's memory, if its processes died before all of them had it. For who started them.
+  static void remove_left_behind(const std::string& job, std::uint32_t machine);
+
  private:
   void connect_ring(const std::vector<std::string>& peers, std::uint32_t rank, std::uint32_t size, Time deadline);
   void reduce_across(std::span<float> part, Time deadline);

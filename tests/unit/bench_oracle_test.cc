@@ -80,6 +80,28 @@ TEST(BenchOracle, TheBoundOfScaledNumbersFollowsTheLargestInputIfTheScaleDoes) {
   EXPECT_EQ(1U, wrong(Numbers::scaled, 1.9F * 0x1p-16F));
 }
 
+// Two machines of two GPUs: sums of two, added in float32, become integers of which the largest is up to twice, rounded up,
+// an input's.
+TEST(BenchOracle, TheBoundOfSumsThatWereAddedBeforeIsThatOfBoth) {
+  const auto wrong = [](std::uint32_t added_before, float units) {
+    const Oracle oracle(5, 4, DType::float32, ReduceOp::sum, Numbers::block_fixed_point, 0, added_before);
+    float largest = 0;
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+      const auto values = input(oracle, rank, 2);
+      for (std::size_t i = 0; i < 256; ++i) largest = std::max(largest, std::fabs(values[i]));
+    }
+    auto result = rounded_sum(oracle, 4, 1);
+    const auto smallest =
+        std::min_element(result.begin(), result.begin() + 256, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+    *smallest += units * std::ldexp(1.0F, std::ilogb(largest) + 1 - 31);
+    return oracle.check(std::as_bytes(std::span(result)), 2).wrong;
+  };
+  EXPECT_EQ(0U, wrong(1, 7.9F));  // 4 values of unit 4, half of it each
+  EXPECT_EQ(1U, wrong(1, 40.0F));
+  EXPECT_EQ(0U, wrong(2, 7.9F));  // 2 values of unit 8, half of it each: and what float32 may be off
+  EXPECT_EQ(1U, wrong(2, 1000.0F));
+}
+
 TEST(BenchOracle, FindsEveryKindOfWrongResult) {
   const Oracle oracle(5, 4, DType::float32, ReduceOp::sum);
   const auto right = rounded_sum(oracle, 4, 1);

@@ -1,0 +1,168 @@
+// `netsum bench parallel`: flags, and which way to run.
+#include "parallel.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
+
+#include "command.h"
+#include "netsum/error.h"
+
+namespace netsum::app {
+namespace {
+
+constexpr std::uint64_t most_elements = std::uint64_t{1} << 40;
+constexpr std::uint64_t most_ranks = 256;
+
+class ParallelCommand final : public Command {
+ public:
+  ParallelCommand(CLI::App& app, Sections& sections) : Command(app, "bench.parallel", sections) {
+    Settings& s = settings();
+    s.add("pattern", options_.pattern, "NAME",
+          "fr: one flat ring; ta: reduce to masters, their ring, broadcast; pn: n rings through the network's aggregator; "
+          "pr: n "
+          "plain rings");
+    s.add("protocol", options_.protocol, "NAME", "pn: netreduce, switchml or atp");
+    s.add("machines", options_.machines, "M", "Machines")->check(CLI::Range(1, 256));
+    s.add("gpus", options_.gpus, "n", "GPUs of each machine: processes that share memory")->check(CLI::Range(1, 256));
+    s.add("elements", options_.elements, "E", "Elements of the tensor, float32");
+    s.add("iterations", options_.iterations, "I", "Timed all-reduces")->check(CLI::Range(1, 1'000'000));
+    s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
+    s.add("seed", options_.seed, "S", "Seed of the inputs");
+    s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all processes to have come together")
+        ->check(CLI::Range(0.001, 1e6));
+    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
+    s.add_flag("json", options_.json, "Print one JSON object in place of a table");
+    const auto network = "pn";
+    s.add("threads", options_.threads, "T", "I/O threads of a process")->check(CLI::Range(1, 64))->group(network);
+    s.add("packet-elements", options_.packet_elements, "P", "As in bench all-reduce; 0: the most that the MTU takes")
+        ->group(network);
+    s.add("slots", options_.slots, "N", "As in bench all-reduce; 0: from the measured bandwidth-delay product")
+        ->group(network);
+    s.add("message-packets", options_.message_packets, "L", "NetReduce: packets of a message; 0: as many as make 64 KiB")
+        ->check(CLI::Range(0, 4096))
+        ->group(network);
+    s.add("switch-threads", options_.switch_threads, "T", "I/O threads of the aggregator, where it runs here")
+        ->check(CLI::Range(1, 64))
+        ->group(network);
+    const auto across = "One process, across hosts";
+    s.add("machine", options_.machine, "K", "This process's machine")->group(across);
+    s.add("gpu", options_.gpu, "I", "Its GPU")->group(across);
+    s.add("job", options_.job, "NAME", "Processes of the same job meet; on a machine no other live job has its name")
+        ->group(across);
+    s.add("peers", options_.peers, "HOST:PORT[,...]", "fr, ta, pr: where each process listens, machine by machine")
+        ->group(across);
+    s.add("switch", options_.switches, "HOST:PORT[,...]", "pn: the aggregators; ATP: this machine's switch")->group(across);
+    s.add("ps", options_.servers, "HOST:PORT[,...]", "pn with ATP: the parameter servers")->group(across);
+    s.add_flag("rank-report", options_.rank_report, "Tell a parent: which iteration ended, and what failed")->group("");
+    app.footer(
+        "Machines of several GPUs, in the patterns of NetReduce's section 3.4 (docs/parallel.md). Every result of every\n"
+        "iteration in every process is compared with the exact sum, which the benchmark computes itself; `wrong` must be "
+        "0.\n"
+        "With --machine and --gpu it is one process of a job across hosts, and prints what it measured as one line of "
+        "JSON.\n"
+        "Examples:\n"
+        "  netsum bench parallel --pattern pn --machines 4 --gpus 2 --elements 1000000 --json\n"
+        "  netsum bench parallel --pattern fr --machines 4 --gpus 2");
+  }
+
+  int run() override {
+    check();
+    if (is_one()) return run_one();
+    int exit_code = exit_done;
+    const std::vector<MemberReport> members = run_members(options_, exit_code);
+    if (members.empty()) return exit_code;
+    const ParallelReport report(options_, members);
+    std::fputs(options_.json ? report.json(options_).c_str() : report.table(options_).c_str(), stdout);
+    return judge(report.verdict.wrong, report.bit_identical);
+  }
+
+ private:
+  [[nodiscard]] bool given(const char* name) { return !settings().origin(name).empty(); }
+  [[nodiscard]] bool is_one() { return given("machine"); }
+
+  void check() {
+    static_cast<void>(options_.pattern_value());
+    if (options_.protocol != "netreduce" && options_.protocol != "switchml" && options_.protocol != "atp") {
+      throw UsageError("--protocol is netreduce, switchml or atp, not '" + options_.protocol + "'");
+    }
+    if (std::uint64_t{options_.machines} * options_.gpus > most_ranks) {
+      throw UsageError("--machines times --gpus is at most " + std::to_string(most_ranks));
+    }
+    if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
+    if (options_.pattern != "pn") {
+      for (const auto* name : {"protocol", "switch", "ps", "threads", "packet-elements", "slots", "message-packets"}) {
+        if (given(name)) throw UsageError(settings().origin(name) + " is of --pattern pn");
+      }
+    } else if (given("peers")) {
+      throw UsageError(settings().origin("peers") + " is of rings: --pattern fr, ta or pr");
+    }
+    if (given("ps") && options_.protocol != "atp") throw UsageError("--ps is of --protocol atp");
+    if (!is_one()) {
+      for (const auto* name : {"gpu", "job", "peers", "switch", "ps"}) {
+        if (given(name))
+          throw UsageError(settings().origin(name) + " needs --machine K: without it all run on this machine");
+      }
+      return;
+    }
+    if (options_.machine >= options_.machines) throw UsageError("--machine is not below --machines");
+    if (options_.gpu >= options_.gpus) throw UsageError("--gpu is not below --gpus");
+    if (options_.pattern != "pn" && split_list(options_.peers).size() != options_.ranks()) {
+      throw UsageError("--peers names all " + std::to_string(options_.ranks()) + " processes, machine by machine");
+    }
+    if (options_.in_network() && options_.switches.empty()) throw UsageError("--pattern pn needs --switch HOST:PORT");
+    if (options_.in_network() && options_.protocol == "atp" && options_.servers.empty()) {
+      throw UsageError("--protocol atp needs --ps HOST:PORT");
+    }
+  }
+
+  int run_one() {
+    try {
+      const MemberReport report = run_member(options_, [&](std::uint32_t done) {
+        if (!options_.rank_report) return;
+        std::printf("iteration %u\n", done);
+        std::fflush(stdout);
+      });
+      std::printf("%s\n", report.text().c_str());
+      return options_.rank_report ? exit_done : judge(report.verdict.wrong, true);
+    } catch (const Error& error) {
+      const std::string text =
+          "GPU " + std::to_string(options_.gpu) + " of machine " + std::to_string(options_.machine) + ": " + error.what();
+      if (!options_.rank_report) throw Error(error.code(), text);
+      std::printf("error %s\n", text.c_str());  // to the parent, who knows whose is the cause
+      return exit_code_of(error.code());
+    }
+  }
+
+  static int judge(std::uint64_t wrong, bool bit_identical) {
+    if (wrong == 0) return exit_done;
+    std::fprintf(stderr, "netsum: %llu wrong elements%s\n", static_cast<unsigned long long>(wrong),
+                 bit_identical ? "" : "; the ranks' results differ");
+    return exit_failed;
+  }
+
+  ParallelBenchOptions options_;
+};
+
+}  // namespace
+
+collective::Pattern ParallelBenchOptions::pattern_value() const {
+  using collective::Pattern;
+  constexpr std::array<std::pair<std::string_view, Pattern>, 4> names{{{"fr", Pattern::flat_ring},
+                                                                       {"ta", Pattern::tencent},
+                                                                       {"pn", Pattern::parallel_netreduce},
+                                                                       {"pr", Pattern::parallel_ring}}};
+  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& each) { return each.first == pattern; });
+  if (found == names.end()) throw UsageError("--pattern is fr, ta, pn or pr, not '" + pattern + "'");
+  return found->second;
+}
+
+std::unique_ptr<Command> make_parallel_command(CLI::App& root, Sections& sections) {
+  return std::make_unique<ParallelCommand>(
+      *root.get_subcommand("bench")->add_subcommand(
+          "parallel", "Measure all-reduces among machines of several GPUs, and check every result"),
+      sections);
+}
+
+}  // namespace netsum::app

@@ -1,0 +1,71 @@
+// The parts of `netsum bench parallel`: parallel.cc has its flags, parallel_member.cc runs one GPU's process,
+// parallel_local.cc runs all of them, parallel_report.cc makes one report of what they measured.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collective/parallel.h"
+#include "oracle.h"
+
+namespace netsum::app {
+
+struct ParallelBenchOptions {
+  std::string pattern = "pn", protocol = "netreduce";
+  std::uint32_t machines = 2, gpus = 2;
+  std::uint64_t elements = 1'000'000;
+  std::uint32_t iterations = 10, warmup = 2;
+  std::uint64_t seed = 1;
+  double connect_deadline_seconds = 10, deadline_seconds = 60;
+  bool json = false;
+  std::uint32_t threads = 1, packet_elements = 0, slots = 0, message_packets = 0;  // PN; 0: chosen
+  std::uint32_t switch_threads = 1;
+  // One process
+  std::uint32_t machine = 0, gpu = 0;
+  std::string job = "parallel", peers, switches, servers;
+  bool rank_report = false;  // for a parent: "iteration I" lines, too, and "error TEXT" on stdout
+
+  [[nodiscard]] collective::Pattern pattern_value() const;
+  [[nodiscard]] std::uint32_t ranks() const { return machines * gpus; }
+  // Whether a switch has part in it.
+  [[nodiscard]] bool in_network() const { return pattern == "pn" && machines > 1; }
+};
+
+// What one process measured.
+struct MemberReport {
+  std::uint32_t rank = 0;
+  std::vector<std::uint64_t> nanoseconds;            // of each iteration, as are the next
+  std::vector<std::uint64_t> before, across, after;  // its stages
+  std::vector<std::uint64_t> hashes;
+  Verdict verdict;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;  // between machines, over all iterations
+  std::string placement;
+
+  [[nodiscard]] std::string text() const;  // one line of JSON
+  [[nodiscard]] static MemberReport parse(std::string_view text);
+};
+
+struct ParallelReport {
+  std::vector<double> seconds;                // of each iteration: the slowest rank's time
+  std::vector<double> before, across, after;  // of the slowest machine, as its GPU 0 has it
+  Verdict verdict;
+  bool bit_identical = true;
+  std::uint64_t result_hash = 0;
+  double bytes_sent = 0, bytes_received = 0;  // of one machine's link and one all-reduce
+  std::string placement;
+
+  ParallelReport(const ParallelBenchOptions& options, const std::vector<MemberReport>& members);
+  [[nodiscard]] std::string json(const ParallelBenchOptions& options) const;
+  [[nodiscard]] std::string table(const ParallelBenchOptions& options) const;
+};
+
+[[nodiscard]] MemberReport run_member(const ParallelBenchOptions& options,
+                                      const std::function<void(std::uint32_t)>& on_iteration);
+
+// All as child processes; on failure no reports, and `exit_code` says how it ended.
+[[nodiscard]] std::vector<MemberReport> run_members(const ParallelBenchOptions& options, int& exit_code);
+
+}  // namespace netsum::app

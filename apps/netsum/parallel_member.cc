@@ -1,0 +1,84 @@
+// One GPU's process of `netsum bench parallel`.
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include "config.h"
+#include "parallel.h"
+
+namespace netsum::app {
+namespace {
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+}
+
+collective::ParallelOptions parallel_options(const ParallelBenchOptions& options) {
+  collective::ParallelOptions result;
+  result.pattern = options.pattern_value();
+  result.job = options.job;
+  result.machines = options.machines;
+  result.gpus = options.gpus;
+  result.machine = options.machine;
+  result.gpu = options.gpu;
+  result.elements = options.elements;
+  result.peers = split_list(options.peers);
+  result.connect_deadline = milliseconds(options.connect_deadline_seconds);
+  Options& across = result.across;
+  across.protocol = options.protocol;
+  across.aggregators = split_list(options.protocol == "atp" ? options.servers : options.switches);
+  if (options.protocol == "atp") across.switch_address = options.switches;
+  across.threads = options.threads;
+  across.packet_elements = options.packet_elements;
+  across.slots = options.slots;
+  across.message_packets = options.message_packets;
+  if (options.machine == 0 && options.gpu == 0) across.log = [](const std::string& line) { spdlog::info("{}", line); };
+  return result;
+}
+
+Oracle oracle_of(const ParallelBenchOptions& options) {
+  Numbers numbers = Numbers::in_order;
+  if (options.in_network() && options.protocol == "switchml") numbers = Numbers::block_fixed_point;
+  if (options.in_network() && options.protocol == "atp") numbers = Numbers::scaled;
+  return {options.seed, options.ranks(), DType::float32, ReduceOp::sum, numbers, 0, options.gpus};
+}
+
+}  // namespace
+
+MemberReport run_member(const ParallelBenchOptions& options, const std::function<void(std::uint32_t)>& on_iteration) {
+  collective::ParallelAllReduce job(parallel_options(options));
+  const Oracle oracle = oracle_of(options);
+  const auto tensor = std::as_writable_bytes(job.tensor());
+  const auto deadline = milliseconds(options.deadline_seconds);
+  const auto nanoseconds = [](Duration duration) { return static_cast<std::uint64_t>(duration.count()); };
+
+  MemberReport report;
+  report.rank = options.machine * options.gpus + options.gpu;
+  report.placement = job.placement();
+  // Warm-up iterations count backwards, so that the timed ones have the same inputs whatever their number.
+  for (std::uint64_t i = 0; i < options.warmup; ++i) {
+    oracle.fill(tensor, report.rank, ~i);
+    static_cast<void>(job.all_reduce(options.elements, deadline));
+  }
+  // Over all of them, and so with their barriers: what comes in does not wait until one has begun here.
+  const auto traffic_before = job.traffic();
+  for (std::uint32_t i = 0; i < options.iterations; ++i) {
+    oracle.fill(tensor, report.rank, i);
+    job.barrier(deadline);
+    const collective::StageDurations stages = job.all_reduce(options.elements, deadline);
+    report.nanoseconds.push_back(nanoseconds(stages.before + stages.across + stages.after));
+    report.before.push_back(nanoseconds(stages.before));
+    report.across.push_back(nanoseconds(stages.across));
+    report.after.push_back(nanoseconds(stages.after));
+    report.verdict.merge(oracle.check(tensor, i));
+    report.hashes.push_back(hash_of(tensor));
+    on_iteration(i + 1);
+  }
+  const auto traffic = job.traffic();
+  report.bytes_sent = traffic.bytes_sent - traffic_before.bytes_sent;
+  report.bytes_received = traffic.bytes_received - traffic_before.bytes_received;
+  job.barrier(deadline);  // nobody needs anybody any more
+  return report;
+}
+
+}  // namespace netsum::app
