@@ -53,7 +53,7 @@ class GroupMemory {
   [[nodiscard]] MemberSlot& slot(std::uint32_t rank) const { return slots_[rank]; }
   [[nodiscard]] std::span<float> tensor(std::uint32_t rank) const { return {tensors_ + rank * stride_, elements_}; }
   [[nodiscard]] bool alive(std::uint32_t rank) const;  // of a member that is `here`
-  void remove_name();                                  // once all are here nobody needs it; only who made it has an effect
+  void remove_name();                                  // once all are here nobody needs it; for member 0, which made it
 
  private:
   GroupMemory(std::uint32_t size, std::size_t elements);

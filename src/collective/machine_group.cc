@@ -35,7 +35,7 @@ Piece piece_of(std::size_t elements, std::uint32_t index, std::uint32_t pieces) 
 MachineGroup::MachineGroup(std::string name, std::shared_ptr<GroupMemory> memory, std::uint32_t rank, Time deadline)
     : name_(std::move(name)), memory_(std::move(memory)), rank_(rank) {
   meet(Step::join, tensor().size(), deadline);
-  memory_->remove_name();
+  if (rank == 0) memory_->remove_name();  // the others may be threads that use the same object
 }
 
 MachineGroup::~MachineGroup() {
@@ -93,11 +93,11 @@ void MachineGroup::check_members(Step step, bool look, bool too_late) {
     const auto state = [&] { return state_of(memory_->slot(member).word.load(std::memory_order_acquire)); };
     // In this order: it may join, or leave, meanwhile.
     const bool dead = look && state() == MemberState::here && !memory_->alive(member) && state() == MemberState::here;
-    if (has_come(member)) continue;
     const std::string who = "member " + std::to_string(member);
-    if (state() == MemberState::failed) {
+    if (state() == MemberState::failed) {  // even if it has come: somebody else has not, and it no longer waits
       fail(ErrorCode::worker_lost, who + " failed: " + std::string(memory_->slot(member).reason.data()));
     }
+    if (has_come(member)) continue;
     if (state() == MemberState::left) fail(ErrorCode::worker_lost, who + " left before the others");
     if (dead) fail(ErrorCode::worker_lost, who + " died");
     missing += (missing.empty() ? "" : ", ") + std::to_string(member);

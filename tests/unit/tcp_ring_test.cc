@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -120,9 +122,9 @@ TEST(TcpRing, SendsEachByteAsOftenAsARingMust) {
     ring.barrier(in(ample));
     const double once = 2.0 * (size - 1) / size * elements * sizeof(float);
     EXPECT_GT(static_cast<double>(ring.to_next().bytes_sent), once);
-    EXPECT_LT(static_cast<double>(ring.to_next().bytes_sent), 1.05 * once);
+    EXPECT_LT(static_cast<double>(ring.to_next().bytes_sent), 1.5 * once);  // a late reader is repeated to
     EXPECT_GT(static_cast<double>(ring.to_previous().bytes_received), once);
-    EXPECT_LT(static_cast<double>(ring.to_previous().bytes_received), 1.05 * once);
+    EXPECT_LT(static_cast<double>(ring.to_previous().bytes_received), 1.5 * once);
     EXPECT_LT(static_cast<double>(ring.to_previous().bytes_sent), 0.1 * once);  // acknowledgements
   }));
 }
@@ -221,6 +223,37 @@ TEST(TcpRing, StrangersDoNotGetIn) {
     ring.all_reduce(tensor, in(ample));
     EXPECT_TRUE(same_bits(tensor, expected(2, 1000)));
   }));
+}
+
+// A peer by hand: rank 1 of two, who sends a byte at a time.
+TEST(TcpRing, AddsFloatsThatComeInParts) {
+  constexpr std::size_t elements = 6'000, half = elements / 2;
+  const auto bytes_of = [](std::span<float> floats) { return std::as_writable_bytes(floats); };
+  Seats seats(2);
+  seats.listeners[1].listen();
+  std::vector<float> tensor = input(0, elements);
+  std::thread rank([&] {
+    TcpRing ring = seats.take(0);
+    ring.all_reduce(tensor, in(ample));
+  });
+  auto from_0 = seats.listeners[1].accept(in(ample));
+  ASSERT_TRUE(from_0);
+  TcpSocket to_0 = TcpSocket::connected_to(seats.addresses[0], in(ample));
+  std::array<std::byte, 24> hello{}, answer{};
+  ASSERT_TRUE(from_0->receive_all(hello, in(ample)));
+  hello[16] = std::byte{1};  // the rank
+  ASSERT_TRUE(to_0.send_all(hello, in(ample)) && from_0->send_all(hello, in(ample)) && to_0.receive_all(answer, in(ample)));
+
+  std::array<std::byte, 16> header{};
+  std::vector<float> mine = input(1, elements), theirs(half);
+  ASSERT_TRUE(from_0->receive_all(header, in(ample)) && to_0.send_all(header, in(ample)));
+  for (const std::byte& each : bytes_of(std::span(mine).last(half))) ASSERT_TRUE(to_0.send_all({&each, 1}, in(ample)));
+  ASSERT_TRUE(from_0->receive_all(bytes_of(theirs), in(ample)));
+  for (std::size_t i = 0; i < half; ++i) theirs[i] += mine[i];
+  for (const std::byte& each : bytes_of(theirs)) ASSERT_TRUE(to_0.send_all({&each, 1}, in(ample)));
+  ASSERT_TRUE(from_0->receive_all(bytes_of(theirs), in(ample)));
+  rank.join();
+  EXPECT_TRUE(same_bits(tensor, expected(2, elements)));
 }
 
 TEST(TcpRing, MembersOfAnotherRingAreRefused) {
