@@ -23,20 +23,11 @@ import threading
 import time
 
 from cluster import Cluster, Sampler, TcpFlow, Testbed
+from output import plot, say, table
 
 PACKET_ELEMENTS = {4: 353, 6: 348}  # fill 1500 bytes
 LINK = {"rate": "100mbit", "delay": "5ms", "queue": "500kB", "mark": "125kB"}
 ROUND_TRIP = 0.01  # of it, empty
-
-
-def table(rows, header):
-    widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
-    for row in [header, *rows]:
-        print("  ".join(str(cell).rjust(width) for cell, width in zip(row, widths)))
-
-
-def say(text):
-    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def chunks_of(elements, version=4):
@@ -337,17 +328,6 @@ def plot_congestion(results, figure):
     axes[1][0].set(ylabel="packets per second", ylim=0)
     for row in axes:
         row[0].legend()
-
-
-def plot(draw, results, size, path):
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    matplotlib.rcParams.update({"svg.hashsalt": "netsum", "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3, "font.size": 9})
-    figure = pyplot.figure(figsize=size, layout="constrained")
-    draw(results, figure)
-    figure.savefig(path, metadata={"Date": None})
-    print(f"\n{path}", file=sys.stderr)
 
 
 def main():

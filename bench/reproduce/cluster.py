@@ -1,4 +1,5 @@
-"""Clusters of real processes on both sides of a bottleneck link (bench/bottleneck/testbed), and what they count over time."""
+"""Clusters of real processes on both sides of a bottleneck link (bench/bottleneck/testbed), or around a switch (bench/star/testbed),
+and what they count over time."""
 import ctypes
 import json
 import os
@@ -26,7 +27,7 @@ class Host:
 
     def __init__(self, environment, name):
         self.namespace = environment[name]
-        self.addresses = {4: environment[name + "_IP4"], 6: environment[name + "_IP6"]}
+        self.addresses = {4: environment[name + "_IP4"], 6: environment.get(name + "_IP6")}
 
     def at(self, port, version):
         return f"[{self.addresses[6]}]:{port}" if version == 6 else f"{self.addresses[4]}:{port}"
@@ -109,21 +110,19 @@ class Rank(Process):
         return report
 
 
-class Testbed:
-    """Hosts on the two sides of a bottleneck link, for the length of a `with`; L0, L1, ... and R0, ... are attributes."""
+class Network:
+    """Hosts between links, for the length of a `with`; each is an attribute by its name."""
 
-    def __init__(self, rate, delay, queue="256kB", mark=None, left=1, right=1):
-        self.arguments = ["--rate", rate, "--delay", delay, "--queue", queue, "--left", left, "--right", right,
-                          "--interval", "500ms", *(["--mark", mark] if mark else [])]
+    def __init__(self, script, names, arguments):
+        self.script, self.names, self.arguments = script, names, arguments
 
     def __enter__(self):
         if os.geteuid() != 0:
             raise SystemExit("network namespaces need root")
-        self.statistics = tempfile.NamedTemporaryFile("r", suffix=".json")
         self.log = tempfile.TemporaryFile(mode="w+")
         # Its command ends with this process, whatever ends that: then standard input is closed.
-        self.process = subprocess.Popen([os.path.join(ROOT, "bench/bottleneck/testbed"), *map(str, self.arguments),
-                                         "--stats", self.statistics.name, "--", "sh", "-c", "env; echo ready; exec cat"],
+        self.process = subprocess.Popen([os.path.join(ROOT, self.script), *map(str, self.arguments), "--", "sh", "-c",
+                                         "env; echo ready; exec cat"],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
         environment = {}
         for line in self.process.stdout:
@@ -135,7 +134,7 @@ class Testbed:
             self.log.seek(0)
             raise SystemExit(f"the testbed did not start: {self.log.read()[-1000:]}")
         for name in environment:
-            if re.fullmatch(r"[LR]\d+", name):
+            if re.fullmatch(self.names, name):
                 setattr(self, name, Host(environment, name))
         return self
 
@@ -144,11 +143,28 @@ class Testbed:
         self.process.wait()
         self.process.stdout.close()
 
+
+class Testbed(Network):
+    """Hosts on the two sides of a bottleneck link: L0, L1, ... and R0, ..."""
+
+    def __init__(self, rate, delay, queue="256kB", mark=None, left=1, right=1):
+        self.statistics = tempfile.NamedTemporaryFile("r", suffix=".json")
+        super().__init__("bench/bottleneck/testbed", r"[LR]\d+",
+                         ["--rate", rate, "--delay", delay, "--queue", queue, "--left", left, "--right", right, "--interval", "500ms",
+                          *(["--mark", mark] if mark else []), "--stats", self.statistics.name])
+
     def link(self, direction="left-to-right"):
         """The bottleneck's own statistics so far, two lines a second."""
         with open(self.statistics.name, encoding="utf-8") as lines:
             return [line for line in map(json.loads, filter(lambda text: text.endswith("\n"), lines))
                     if line.get("direction") == direction]
+
+
+class Star(Network):
+    """Hosts around a switch, each behind a link of its own: H0, H1, ..., and SW, which is at the switch."""
+
+    def __init__(self, hosts, rate):
+        super().__init__("bench/star/testbed", r"H\d+|SW", ["--hosts", hosts, "--rate", rate])
 
 
 class Cluster:
