@@ -198,8 +198,8 @@ Site reach(const Options& options, const std::string& address, Time deadline) {
   return site;
 }
 
-// Appendix C: the window from round trip and bandwidth.
-std::uint32_t measure(Lane& lane, const std::string& address, std::uint32_t packet_elements, Time deadline) {
+// Round trip and bandwidth, of which the window comes.
+switchml::Probe measure(Lane& lane, const std::string& address, std::uint32_t packet_elements, Time deadline) {
   switchml::ProbeConfig config;
   config.aggregator = lane.aggregator;
   config.packet_bytes = static_cast<std::uint32_t>(wire::chunk_header_bytes + 4 + packet_elements * 4);
@@ -220,7 +220,7 @@ std::uint32_t measure(Lane& lane, const std::string& address, std::uint32_t pack
     throw Error(ErrorCode::unreachable, "aggregator " + address + " answers on TCP, but not on UDP " +
                                             transport::to_string(lane.aggregator) + ": does a firewall drop UDP?");
   }
-  return probe.slots();
+  return probe;
 }
 
 std::string describe(const Options& options, std::size_t lanes, std::uint32_t packet_elements, std::uint32_t slots) {
@@ -449,7 +449,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
       options.log("warning: " + site.lanes.front().socket->buffer_warning());
     }
     if (options.slots == 0) {
-      site.slots_measured = measure(site.lanes.front(), site.membership.address, joined.packet_elements, deadline);
+      site.slots_measured = measure(site.lanes.front(), site.membership.address, joined.packet_elements, deadline).slots();
     }
   }
 
@@ -535,9 +535,10 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
       options.log("warning: " + site.lanes.front().socket->buffer_warning());
     }
     if (options.slots != 0) continue;
-    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when all of its message is there.
+    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when all of its message is there. No
+    // more: where the links' queues are shorter than all ranks' windows, a loss makes a connection go back by one.
     const std::uint32_t packets =
-        measure(site.lanes.front(), site.membership.address, joined.packet_elements, attempt.deadline);
+        measure(site.lanes.front(), site.membership.address, joined.packet_elements, attempt.deadline).packets();
     site.slots_measured = std::bit_ceil((packets + message_packets - 1) / message_packets + 1);
   }
 

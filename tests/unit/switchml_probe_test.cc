@@ -76,11 +76,14 @@ TEST(Probe, WindowIsTheBandwidthDelayProduct) {
   const Probe probe = measure(config(), 1ms, 10us);  // 100 packets per round trip
   EXPECT_TRUE(probe.answered());
   EXPECT_EQ(probe.round_trip(), 1ms);
+  EXPECT_EQ(probe.packets(), 100U);
   EXPECT_EQ(probe.slots(), 128U);
 }
 
 TEST(Probe, WindowFillsFourSegmentTrainsOnShortPaths) {
-  EXPECT_EQ(measure(config(), 10us, 10us).slots(), 16U);
+  const Probe probe = measure(config(), 10us, 10us);
+  EXPECT_EQ(probe.packets(), 1U);
+  EXPECT_EQ(probe.slots(), 16U);
 }
 
 // Replies that come all at once show only that the path is at least as fast as a train in a quarter of its time.

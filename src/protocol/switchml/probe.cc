@@ -66,7 +66,7 @@ void Probe::on_timer(Time now, Sink& sink) {
   }
 }
 
-std::uint32_t Probe::slots() const {
+std::uint32_t Probe::packets() const {
   double packets = 0;
   if (train_replies_ > 1) {
     // Replies that arrive together show a rate that only the train's own way bounds: sending to last reply.
@@ -74,9 +74,12 @@ std::uint32_t Probe::slots() const {
     const double per_second = (train_replies_ - 1) / std::chrono::duration<double>(std::max(spread, Duration(1))).count();
     packets = per_second * std::chrono::duration<double>(round_trip_).count();
   }
-  const auto measured = static_cast<std::uint32_t>(std::clamp(packets, 1.0, double{most_slots}));
+  return static_cast<std::uint32_t>(std::clamp(packets, 1.0, double{most_slots}));
+}
+
+std::uint32_t Probe::slots() const {
   const std::uint32_t least = std::max(least_slots, least_window_bytes / config_.packet_bytes);
-  return std::min(most_slots, std::bit_ceil(std::max(measured, least)));
+  return std::min(most_slots, std::bit_ceil(std::max(packets(), least)));
 }
 
 }  // namespace netsum::switchml

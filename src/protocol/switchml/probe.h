@@ -32,6 +32,8 @@ class Probe {
   [[nodiscard]] bool answered() const { return phase_ == Phase::done; }
   [[nodiscard]] Duration round_trip() const { return round_trip_; }
 
+  // Of the bandwidth-delay product, 1 to 512: what keeps the way there busy.
+  [[nodiscard]] std::uint32_t packets() const;
   // The power of two next above bandwidth * delay / packet length, at least four segment trains: as in the paper, batches
   // must fill for system calls to be amortized.
   [[nodiscard]] std::uint32_t slots() const;
