@@ -163,8 +163,8 @@ class Testbed(Network):
 class Star(Network):
     """Hosts around a switch, each behind a link of its own: H0, H1, ..., and SW, which is at the switch."""
 
-    def __init__(self, hosts, rate):
-        super().__init__("bench/star/testbed", r"H\d+|SW", ["--hosts", hosts, "--rate", rate])
+    def __init__(self, hosts, rate, queue):
+        super().__init__("bench/star/testbed", r"H\d+|SW", ["--hosts", hosts, "--rate", rate, "--queue", queue])
 
 
 class Cluster:

@@ -3,8 +3,9 @@
 build/reproduce.
 
 netreduce-fig7   the communication times of Figure 7 by the model of Appendix A, over P, alpha and B_intra, with parallel rings
-                 beside; then flat ring, Tencent, parallel NetReduce and parallel rings as processes in network namespaces around a
-                 switch, next to what the model predicts from the latencies and bandwidths that are measured there.
+                 beside, and where its conditions (4) to (6) say that parallel NetReduce is faster; then flat ring, Tencent,
+                 parallel rings and parallel NetReduce as processes in network namespaces around a switch, next to what the
+                 model predicts from the latencies and bandwidths that are measured there.
 
 The links are slow, so that they bound the all-reduces, and not this machine's CPUs. The aggregator is at the switch: its own port is
 no link. Every sum of every run is checked. Measuring needs root; --model does without.
@@ -27,11 +28,14 @@ GPUS_PER_MACHINE, INTER, BYTES = 8, 12.5e9, 100e6
 INTRA = {"PCIe 3.0": 15.75e9, "25 GB/s": 25e9, "50 GB/s": 50e9, "NVLink": 100e9}
 GPUS = [16, 32, 64, 128, 256, 512, 1024]
 ALPHA = [1e-7, 1e-6, 1e-5, 1e-4]
+# N x MsgLen, 131 kB, is far more than round trip times bandwidth here, and what a queue holds of both rings. Short messages: rings
+# that share a link take turns by them.
+WINDOW = ("--slots", 8, "--message-packets", 16)
 USUAL = {"gpus": 32, "hop_seconds": 1e-5, "intra": 100e9}
 
 
 def predict(requests):
-    """Stages of each request, by the model that the library has."""
+    """Of each request: the stages, (4) to (6); by the model that the library has."""
     answer = subprocess.run([MODEL], input="".join(json.dumps(each) + "\n" for each in requests), capture_output=True, text=True)
     if answer.returncode != 0:
         raise SystemExit(answer.stderr)
@@ -45,7 +49,7 @@ def figure_7():
     for intra, gpus, alpha, size, pattern in itertools.product(INTRA.values(), GPUS, ALPHA, (1e6, BYTES), PATTERNS):
         points.append({"pattern": pattern, "bytes": size, "gpus": gpus, "gpus_per_machine": GPUS_PER_MACHINE, "hop_seconds": alpha,
                        "intra": intra, "inter": INTER})
-    return [dict(point, seconds=sum(stages.values())) for point, stages in zip(points, predict(points))]
+    return [dict(point, seconds=sum(answer["stages"].values()), **answer) for point, answer in zip(points, predict(points))]
 
 
 def select(points, **values):
@@ -73,11 +77,58 @@ def show_model(points):
                 for found in [times(each, intra=intra, gpus=gpus, hop_seconds=alpha)]]
         print(f"fastest of {len(settings)} settings with {size / 1e6:g} MB: "
               + ", ".join(f"{PATTERNS[pattern]} {wins.count(pattern)}" for pattern in PATTERNS if pattern in wins))
+    for other, condition in (("ta", "P > 3n"), ("fr", "(6)")):
+        each = select(points, pattern=other)
+        faster = [point for point in each if point[f"over_{other}"] > 0]
+        sure = [point for point in each if point[f"surely_over_{other}"]]
+        assert all(point in faster for point in sure), "a sufficient condition that is none"
+        print(f"parallel NetReduce is faster than {PATTERNS[other]} in {len(faster)} of {len(each)} settings of both sizes; "
+              f"{condition} tells of {len(sure)}")
     print()
 
 
 def plot_model(points, figure):
-    panels = figure.subplots(1, 3, sharey=True)
+    above, below = figure.subfigures(2, 1)
+    plot_times(points, above.subplots(1, 3, sharey=True))
+    left, right = below.subplots(1, 2)
+    plot_over_flat_ring(left)
+    plot_over_tencent(right)
+
+
+def line_of(key, values, **fixed):
+    return predict([{"pattern": "pn", "gpus_per_machine": GPUS_PER_MACHINE, "inter": INTER, **fixed, key: value} for value in values])
+
+
+def plot_over_flat_ring(axes):
+    """Up to which size parallel NetReduce is faster: (5) is linear in it."""
+    ratios = [1 + 0.01 * i for i in range(201)]
+    for color, gpus in enumerate((16, 32, 128, 1024)):
+        fixed = {"gpus": gpus, "hop_seconds": USUAL["hop_seconds"]}
+        intra = [ratio * INTER for ratio in ratios]
+        at_none, at_1 = (line_of("intra", intra, bytes=size, **fixed) for size in (0, 1e6))
+        slopes = [(b["over_fr"] - a["over_fr"]) / 1e6 for a, b in zip(at_none, at_1)]
+        bounded = [(ratio, a["over_fr"] / -slope / 1e6) for ratio, a, slope in zip(ratios, at_none, slopes) if slope < 0]
+        axes.plot(*zip(*bounded), f"C{color}", label=f"P = {gpus}")
+        # (6) says nothing of some settings in which the line of (5) has ended.
+        axes.axvline(next(ratio for ratio, each in zip(ratios, at_1) if each["surely_over_fr"]), color=f"C{color}", ls=":")
+    axes.set(xlabel="B_intra / B_inter", ylabel="M, MB", yscale="log", ylim=(0.1, 1e5),
+             title="PN faster than FR: under the line (5), right of the dots (6); α = 10 µs")
+    axes.legend(loc="upper left")
+
+
+def plot_over_tencent(axes):
+    gpus = [GPUS_PER_MACHINE * machines for machines in range(2, 33)]
+    for color, (name, intra) in enumerate((("PCIe 3.0", INTRA["PCIe 3.0"]), ("NVLink", INTRA["NVLink"]))):
+        for style, size in (("-", BYTES), ("--", 1e6)):
+            line = line_of("gpus", gpus, bytes=size, hop_seconds=USUAL["hop_seconds"], intra=intra)
+            axes.plot(gpus, [1e3 * each["over_ta"] for each in line], f"C{color}{style}", label=f"{name}, {size / 1e6:g} MB")
+    axes.axvline(3 * GPUS_PER_MACHINE, color="k", ls=":")
+    axes.set(xlabel="GPUs (P)", ylabel="T_ta − T_pn, ms", yscale="log",
+             title="PN faster than TA: by (4); right of the dots whatever M and α")
+    axes.legend()
+
+
+def plot_times(points, panels):
     for axes, key, label, factor in zip(panels, ("intra", "gpus", "hop_seconds"), ("B_intra, GB/s", "GPUs (P)", "α, µs"),
                                         (1e-9, 1, 1e6)):
         for color, (pattern, name) in enumerate(PATTERNS.items()):
@@ -92,6 +143,7 @@ def plot_model(points, figure):
             axes.set(xscale="log")
     panels[0].set(ylabel=f"ms for {BYTES / 1e6:g} MB")
     panels[0].legend()
+    panels[0].set(title="P = 32, α = 10 µs, NVLink inside, but one")
     panels[1].set(title="dotted: PCIe 3.0 inside")
 
 
@@ -116,8 +168,8 @@ class Member(Process):
 class Machines:
     """Machines of GPUs around a switch with an aggregator, for the length of a `with`."""
 
-    def __init__(self, hosts, rate):
-        self.bed, self.hosts, self.switch, self.runs = Star(hosts, rate), hosts, None, 0
+    def __init__(self, hosts, rate, queue):
+        self.bed, self.hosts, self.switch, self.runs = Star(hosts, rate, queue), hosts, None, 0
 
     def __enter__(self):
         self.bed.__enter__()
@@ -136,7 +188,7 @@ class Machines:
         """Seconds of the stages and of the whole, of the median iteration."""
         self.runs += 1
         hosts = [getattr(self.bed, f"H{machine}") for machine in range(machines)]
-        where = ["--switch", self.switch.address] if pattern == "pn" else \
+        where = ["--switch", self.switch.address, *WINDOW] if pattern == "pn" else \
             ["--peers", ",".join(host.at(7300 + gpu, 4) for host in hosts for gpu in range(gpus))]
         members = [Member(hosts[machine], "bench", "parallel", "--pattern", pattern, "--machines", machines, "--gpus", gpus,
                           "--machine", machine, "--gpu", gpu, "--job", f"reproduce-{os.getpid()}-{self.runs}", "--elements", elements,
@@ -179,6 +231,7 @@ def expected(pattern, machines, gpus, elements, found):
              "intra": found["inside"]["bytes_per_second"], "inter": across["bytes_per_second"]}
     outside, inside = predict([dict(shape, hop_seconds=across["hop_seconds"]),
                                dict(shape, hop_seconds=found["inside"]["hop_seconds"])])
+    inside, outside = inside["stages"], outside["stages"]
     return inside["before"] + outside["across"] + inside["after"]
 
 
@@ -186,7 +239,7 @@ def measure(options):
     shapes = [(2, 2), (4, 2)]
     lengths = [options.elements] if options.quick else [options.elements, options.elements // 16, 256]
     runs = {}
-    with Machines(max(machines for machines, _ in shapes), options.rate) as machines:
+    with Machines(max(machines for machines, _ in shapes), options.rate, options.queue) as machines:
         found = calibrate(machines, options)
         for _ in range(options.repeats):
             for (hosts, gpus), elements, pattern in itertools.product(shapes, lengths, PATTERNS):
@@ -238,6 +291,7 @@ def main():
     parser.add_argument("what", choices=("netreduce-fig7",))
     parser.add_argument("--model", action="store_true", help="the model alone: measures nothing, and needs no root")
     parser.add_argument("--rate", default="100mbit", help="of each machine's link")
+    parser.add_argument("--queue", type=int, default=500_000, metavar="BYTES", help="of each end of a link")
     parser.add_argument("--elements", type=int, default=1 << 20, help="of the longest tensor")
     parser.add_argument("--iterations", type=int, default=5, help="all-reduces of a run; four times as many of short tensors")
     parser.add_argument("--repeats", type=int, default=5, help="of each setting, interleaved")
@@ -249,7 +303,7 @@ def main():
     path = os.path.join(options.output, options.what)
     points = figure_7()
     show_model(points)
-    plot(plot_model, points, (11, 3.4), path + ".svg")
+    plot(plot_model, points, (11, 7), path + ".svg")
     results = {"model": points}
     if not options.model:
         results["measured"] = measure(options)
