@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/netreduce_packets.h"
 #include "support/virtual_ring.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
@@ -227,6 +228,170 @@ TEST(NetreduceRacks, SumsAcrossRacksOverBadLinks) {
       static_cast<void>(sum_over(config, 6000));
     }
   }
+}
+
+// ---- what comes from above
+
+// A leaf of two ranks, W1->W2 and W2->W1, below a spine, with packets of one element each.
+class NetreduceLeaf : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Tree tree{{at_root, at_root}, {0, 0, 1}};
+    netreduce::RingConfig config;
+    config.incarnation = 77;
+    config.members = 3;
+    config.message_packets = 2;
+    config.mtu = 256;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      members_.push_back({rank_at(rank).address, 2, 0, 3, 0, 0});
+    }
+    ring_ = netreduce::tunnel_ring(config, members_, tree, 0, {rank_at, switch_at});
+    memory_.resize(netreduce::Accelerator::memory_bytes(ring_.ring) / sizeof(Line));
+    ASSERT_TRUE(tunnel_.add_ring(ring_, std::as_writable_bytes(std::span(memory_))));
+  }
+
+  // What it sends after a packet, from whom it comes.
+  std::vector<Sent> give(const Crafted& packet, const Endpoint& from) {
+    const Bytes bytes = packet.frame();
+    const RxView view{bytes, from};
+    tunnel_.on_packets({&view, 1}, {}, sink_);
+    tunnel_.accelerator().check();
+    return sink_.take();
+  }
+
+  static void put(Crafted& packet, float value) {
+    packet.payload.resize(44);
+    store_le(packet.payload.data() + 40, std::bit_cast<std::uint32_t>(value));
+  }
+  static float value_in(const Sent& sent) {
+    return std::bit_cast<float>(load_le<std::uint32_t>(sent.packet().payload.data() + 40));
+  }
+
+  // A rank's message of one packet.
+  [[nodiscard]] Crafted gradient(std::uint32_t rank, float value) const {
+    const Member &from = members_[rank], &to = members_[(rank + 1) % 3];
+    Crafted made;
+    made.packet.ip.source = from.address;
+    made.packet.ip.destination = to.address;
+    made.packet.bth.opcode = wire::roce::Opcode::rc_write_only_immediate;
+    made.packet.bth.destination_qp = to.receive_qp;
+    made.packet.bth.psn = 100 * rank;
+    made.packet.bth.ack_request = true;
+    made.packet.reth = {0x1000 + rank, 7, 44};
+    made.packet.immediate = 0xabcd;
+    put(made, value);
+    wire::netreduce::InaHeader header;
+    header.rank = rank;
+    header.packets = 1;
+    wire::netreduce::write_header(ring_.ring.layout, made.payload, header);
+    return made;
+  }
+  // The same without its values, as another leaf sends it on.
+  [[nodiscard]] Crafted header(std::uint32_t rank) const {
+    Crafted made = gradient(rank, 0);
+    made.payload.resize(40);
+    return made;
+  }
+  [[nodiscard]] Crafted total(float value, std::uint64_t incarnation = 77, std::uint32_t contributions = 3) const {
+    Crafted made = gradient(0, value);
+    const auto down = ring_.ring.uplink->down();
+    made.packet.ip.v6 = true;
+    made.packet.ip.source = down.source;
+    made.packet.ip.destination = down.destination;
+    made.packet.bth.destination_qp = down.destination_qp;
+    made.packet.bth.psn = 0;
+    wire::netreduce::write_seal(made.payload, {incarnation, 0, 0, 0, contributions});
+    return made;
+  }
+  [[nodiscard]] const netreduce::RingCounters& counters() const { return *tunnel_.accelerator().ring_counters(77); }
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Member> members_;
+  TunnelRing ring_;
+  std::vector<Line> memory_;
+  netreduce::Tunnel tunnel_;
+  FrameSink sink_;
+};
+
+TEST_F(NetreduceLeaf, SendsItsSumUpAndHeadersOnAndTheTotalWithTheHeadersThatItHas) {
+  EXPECT_TRUE(give(gradient(0, 1), rank_at(0)).empty());
+  // Rank 1's successor is elsewhere: its header goes there at once, the sum of both goes up.
+  const auto sent = give(gradient(1, 2), rank_at(1));
+  ASSERT_EQ(2U, sent.size());
+  EXPECT_EQ(switch_at(at_root), sent[0].to);
+  EXPECT_EQ(header(1).frame(), sent[0].frame);
+  EXPECT_EQ(switch_at(at_root), sent[1].to);
+  EXPECT_EQ(netreduce::up_qp, sent[1].packet().bth.destination_qp);
+  EXPECT_EQ(0U, sent[1].packet().bth.psn) << "of the place in the stream, not of a rank";
+  EXPECT_EQ(3.0F, value_in(sent[1]));
+  EXPECT_EQ(0U, wire::netreduce::read_seal(sent[1].packet().payload)) << "no sum of all";
+  EXPECT_TRUE(wire::roce::icrc_valid(sent[1].frame));
+
+  // The total leaves on rank 0's connection at once, and on that of rank 2, to rank 0, when its header comes.
+  const auto results = give(total(10), switch_at(at_root));
+  ASSERT_EQ(1U, results.size());
+  Crafted expected = gradient(0, 10);
+  wire::netreduce::write_seal(expected.payload, {77, 0, 0, 0, 3});
+  EXPECT_EQ(expected.frame(), results[0].frame);
+  EXPECT_EQ(rank_at(1), results[0].to);
+  const auto later = give(header(2), switch_at(at_root));
+  ASSERT_EQ(1U, later.size());
+  expected = gradient(2, 10);
+  wire::netreduce::write_seal(expected.payload, {77, 0, 0, 0, 3});
+  EXPECT_EQ(expected.frame(), later[0].frame) << "as rank 2 sent it, but for sum and seal";
+  EXPECT_EQ(rank_at(0), later[0].to);
+  // Repeats are answered where they come from: rank 1's goes on as a header.
+  ASSERT_EQ(1U, give(gradient(0, 1), rank_at(0)).size());
+  ASSERT_EQ(1U, give(header(2), switch_at(at_root)).size());
+  const auto header_again = give(gradient(1, 2), rank_at(1));
+  ASSERT_EQ(1U, header_again.size());
+  EXPECT_EQ(header(1).frame(), header_again[0].frame);
+  EXPECT_EQ(1U, counters().sent_up);
+}
+
+TEST_F(NetreduceLeaf, RepeatsFetchATotalThatWasLost) {
+  static_cast<void>(give(gradient(0, 1), rank_at(0)));
+  static_cast<void>(give(gradient(1, 2), rank_at(1)));
+  const auto up = give(gradient(0, 1), rank_at(0));
+  ASSERT_EQ(1U, up.size());
+  EXPECT_EQ(3.0F, value_in(up[0]));
+  static_cast<void>(give(header(2), switch_at(at_root)));
+  EXPECT_EQ(1U, give(header(2), switch_at(at_root)).size()) << "a rank elsewhere waits for its successor here";
+  EXPECT_EQ(2U, counters().repeats_waiting);
+}
+
+TEST_F(NetreduceLeaf, TakesNoTotalButThisRingsOfAllRanks) {
+  static_cast<void>(give(gradient(0, 1), rank_at(0)));
+  EXPECT_TRUE(give(total(10), switch_at(at_root)).empty()) << "of which this switch's part cannot be";
+  static_cast<void>(give(gradient(1, 2), rank_at(1)));
+  EXPECT_TRUE(give(total(10, 78), switch_at(at_root)).empty()) << "another life's";
+  EXPECT_TRUE(give(total(10, 77, 2), switch_at(at_root)).empty()) << "without a rank";
+  Crafted raw = total(10);
+  wire::netreduce::write_seal(std::span(raw.payload), {77, 0, 1, 0, 3});
+  EXPECT_TRUE(give(raw, switch_at(at_root)).empty()) << "another message's";
+  EXPECT_EQ(4U, counters().dropped_misplaced);
+  Crafted longer = total(10);
+  longer.payload.resize(48);
+  EXPECT_TRUE(give(longer, switch_at(at_root)).empty());
+  EXPECT_EQ(1U, counters().dropped_shape);
+  Bytes damaged = total(10).frame();
+  damaged[damaged.size() - 6] ^= std::byte{1};
+  const RxView view{damaged, switch_at(at_root)};
+  tunnel_.on_packets({&view, 1}, {}, sink_);
+  EXPECT_TRUE(sink_.take().empty());
+  EXPECT_EQ(1U, counters().dropped_icrc);
+  EXPECT_TRUE(give(total(10), rank_at(0)).empty()) << "not from above";
+  EXPECT_EQ(1U, tunnel_.counters().dropped_source);
+  EXPECT_EQ(1U, give(total(10), switch_at(at_root)).size());
+  EXPECT_TRUE(give(total(11), switch_at(at_root)).empty());
+  EXPECT_EQ(1U, counters().repeats_total);
+}
+
+TEST_F(NetreduceLeaf, AHeaderThatComesWithValuesWasLetPass) {
+  EXPECT_TRUE(give(gradient(2, 5), switch_at(at_root)).empty());
+  EXPECT_EQ(1U, counters().dropped_raw);
 }
 
 // Loses one packet, the first for which `is` holds.
