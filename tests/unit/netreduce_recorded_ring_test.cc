@@ -102,7 +102,7 @@ Outcome replay(const std::string& name, Order order, std::optional<std::pair<std
       continue;
     }
     Endpoint egress;
-    egress.port = static_cast<std::uint16_t>((frame.from + 1) % workers);  // gradients go to the successor
+    egress.port = static_cast<std::uint16_t>((frame.from + 1) % workers + 1);  // gradients go to the successor
     const auto verdict = bump.give(frame.bytes, egress, ip_at);
     if (!frame.gradient()) {
       EXPECT_EQ(Bump::Verdict::pass, verdict);
@@ -115,7 +115,7 @@ Outcome replay(const std::string& name, Order order, std::optional<std::pair<std
       const std::pair place(sent.connection(), packet.bth.psn);
       ++outcome.results;
       ++outcome.times[place];
-      EXPECT_EQ(sent.to.port, packet.ip.destination[15] - 1);
+      EXPECT_EQ(sent.to.port, packet.ip.destination[15]);
       const auto& candidates = passed[place];
       const auto same = [&](const Frame* f) { return f->bytes == sent.frame; };
       if (std::any_of(candidates.begin(), candidates.end(), same)) {

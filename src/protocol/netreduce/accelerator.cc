@@ -92,7 +92,9 @@ Accelerator::Entry* Accelerator::learn(const Connection& connection, const Arriv
     const auto header = wire::netreduce::read_header(ring->config().layout, arrival.packet.payload);
     if (!header || header->ring != ring->config().ring || header->rank >= ring->config().members) continue;
     if (!wire::roce::icrc_valid(arrival.ip())) return nullptr;  // passed on, and dropped by whoever checks it
-    Entry& entry = table_[connection];
+    const auto [found, is_new] = table_.try_emplace(connection);
+    if (is_new && learned_) learned_(connection);
+    Entry& entry = found->second;
     if (header->message == 0) {
       if (ring->bound(header->rank)) begin_again(*ring);
       ring->bind(header->rank);
@@ -135,6 +137,10 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
     ++counters_.dropped_known;
     return Verdict::taken;
   }
+  if (egress == Endpoint{}) {
+    ++counters_.dropped_nowhere;
+    return Verdict::taken;
+  }
   if (entry->line == from_above) {
     entry->ring->on_total(arrival, sink);
   } else {
@@ -151,6 +157,16 @@ std::optional<RingMismatch> Accelerator::mismatch(std::uint64_t incarnation) con
 std::optional<RingStall> Accelerator::stall(std::uint64_t incarnation) const {
   const auto found = rings_.find(incarnation);
   return found == rings_.end() ? std::nullopt : found->second->stall();
+}
+
+RankSet Accelerator::bound(std::uint64_t incarnation) const {
+  RankSet ranks;
+  const auto found = rings_.find(incarnation);
+  if (found == rings_.end()) return ranks;
+  for (std::uint32_t rank = 0; rank < found->second->config().members; ++rank) {
+    if (found->second->bound(rank)) ranks.insert(rank);
+  }
+  return ranks;
 }
 
 const RingCounters* Accelerator::ring_counters(std::uint64_t incarnation) const {

@@ -7,10 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/packet_io.h"
@@ -22,8 +24,9 @@
 namespace netsum::netreduce {
 
 struct AcceleratorCounters {
-  std::uint64_t passed = 0;         // not gradients
-  std::uint64_t dropped_known = 0;  // of gradient connections of which nothing but that is known
+  std::uint64_t passed = 0;           // not gradients
+  std::uint64_t dropped_known = 0;    // of gradient connections of which nothing but that is known
+  std::uint64_t dropped_nowhere = 0;  // gradients without an egress
 };
 
 class Ring;
@@ -48,16 +51,21 @@ class Accelerator {
   // Gradient connections of which nothing but that is known, from before a restart.
   void know(const Connection& connection, Time now);
   [[nodiscard]] std::vector<Connection> known() const;  // those and the rings' own, for the next life
+  // Called with each connection that is learned, before anything that follows from it is sent: whoever writes it down then
+  // still knows it if this ends at any time after.
+  void on_learned(std::function<void(const Connection&)> hook) { learned_ = std::move(hook); }
   // Forgets connections without a ring of which nothing was heard since.
   void forget(Time silent_since);
 
   enum class Verdict : std::uint8_t { pass, taken };
-  // `packet` was parsed from `ip_at` of a frame on; `egress`: where the frame goes. `pass`: it is to be sent there as it is.
+  // `packet` was parsed from `ip_at` of a frame on; `egress`: where the frame goes; default-constructed: nobody knows where,
+  // so that a gradient is dropped. `pass`: it is to be sent there as it is.
   [[nodiscard]] Verdict on_packet(const wire::roce::Packet& packet, std::span<const std::byte> frame, std::size_t ip_at,
                                   const Endpoint& egress, Time now, Sink& sink);
 
   [[nodiscard]] std::optional<RingMismatch> mismatch(std::uint64_t incarnation) const;  // the first
   [[nodiscard]] std::optional<RingStall> stall(std::uint64_t incarnation) const;
+  [[nodiscard]] RankSet bound(std::uint64_t incarnation) const;  // ranks whose connection is known
   [[nodiscard]] const RingCounters* ring_counters(std::uint64_t incarnation) const;
   [[nodiscard]] const AcceleratorCounters& counters() const { return counters_; }
 
@@ -82,6 +90,7 @@ class Accelerator {
   Entry* last_ = nullptr;  // of the previous packet: packets of one connection come in trains
   Connection last_connection_;
   AcceleratorCounters counters_;
+  std::function<void(const Connection&)> learned_;
 };
 
 }  // namespace netsum::netreduce

@@ -1,0 +1,65 @@
+#include "protocol/netreduce/bump.h"
+
+#include <algorithm>
+
+#include "base/virtio_net.h"
+#include "wire/ethernet.h"
+#include "wire/roce.h"
+
+namespace netsum::netreduce {
+namespace {
+
+// More than any RoCE packet, whose payload is a path MTU at most, with everything that can be in front of it.
+constexpr std::size_t longest_frame = wire::roce::max_mtu + 256;
+
+}  // namespace
+
+Bump::Bump(const BridgeConfig& bridge) : bridge_(bridge), completed_(longest_frame) {}
+
+void Bump::on_packets(std::span<const RxView> frames, Time now, Sink& sink) {
+  for (const RxView& view : frames) {
+    // Without room for its header there is no frame; the bridge counts it.
+    const std::size_t skip = std::min(view.bytes.size(), virtio_net_header_bytes);
+    const std::span<const Endpoint> to = bridge_.route(view.bytes.subspan(skip), view.source, now);
+    if (!to.empty() && !taken(view, to, now, sink)) sink.multicast(view.bytes, to);
+  }
+}
+
+bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sink& sink) {
+  std::span<const std::byte> bytes = view.bytes;
+  const auto ethernet = wire::ethernet::parse(bytes.subspan(virtio_net_header_bytes));
+  if (!ethernet || (ethernet->type != wire::ethernet::ipv4 && ethernet->type != wire::ethernet::ipv6)) {
+    ++counters_.others;
+    return false;
+  }
+  const std::size_t ip_at = virtio_net_header_bytes + ethernet->bytes;
+  if (!wire::roce::is_roce(bytes.subspan(ip_at))) {
+    ++counters_.others;
+    return false;
+  }
+  const VirtioNetHeader header = read_virtio_net_header(bytes);
+  if (header.gso_type != VirtioNetHeader::gso_none) {
+    ++counters_.trains;
+    return false;
+  }
+  // What the accelerator sends has its checksums. So must what it sends is made of, or the next one computes another on top.
+  if ((header.flags & VirtioNetHeader::needs_checksum) != 0) {
+    const std::span<std::byte> copy = std::span(completed_).first(std::min(bytes.size(), completed_.size()));
+    std::copy_n(bytes.begin(), copy.size(), copy.begin());
+    if (copy.size() < bytes.size() || !complete_checksum(copy)) {
+      ++counters_.unreadable[static_cast<std::size_t>(wire::ParseError::checksum)];
+      return false;
+    }
+    bytes = copy;
+  }
+  wire::roce::Packet packet;
+  if (const auto error = wire::roce::parse(bytes.subspan(ip_at), packet); error != wire::ParseError::none) {
+    ++counters_.unreadable[static_cast<std::size_t>(error)];
+    return false;
+  }
+  ++counters_.roce;
+  const Endpoint egress = to.size() == 1 ? to.front() : Endpoint{};
+  return accelerator_.on_packet(packet, bytes, ip_at, egress, now, sink) == Accelerator::Verdict::taken;
+}
+
+}  // namespace netsum::netreduce

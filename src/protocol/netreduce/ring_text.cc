@@ -1,0 +1,85 @@
+#include "protocol/netreduce/ring_text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "netsum/error.h"
+
+namespace netsum::netreduce {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+  throw Error(ErrorCode::bad_argument, "ring '" + text + "': " + why);
+}
+
+std::uint32_t number(const std::string& text, std::string_view key, std::string_view value) {
+  std::uint32_t parsed = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+  if (error != std::errc() || end != value.data() + value.size()) {
+    refuse(text, "'" + std::string(value) + "' is no number for " + std::string(key));
+  }
+  return parsed;
+}
+
+DType dtype(const std::string& text, std::string_view value) {
+  for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
+    if (value == to_string(each)) return each;
+  }
+  refuse(text, "dtype is float32, int32, float16 or bfloat16, not '" + std::string(value) + "'");
+}
+
+}  // namespace
+
+RingConfig parse_ring(const std::string& text) {
+  RingConfig ring;
+  std::set<std::string_view> seen;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const std::size_t equals = part.find('=');
+    if (equals == std::string_view::npos) refuse(text, "'" + std::string(part) + "' is not KEY=VALUE");
+    const std::string_view key = part.substr(0, equals), value = part.substr(equals + 1);
+    if (!seen.insert(key).second) refuse(text, std::string(key) + " is given twice");
+    if (key == "id") {
+      ring.ring = number(text, key, value);
+    } else if (key == "ranks") {
+      ring.members = number(text, key, value);
+    } else if (key == "packets") {
+      ring.message_packets = number(text, key, value);
+    } else if (key == "window") {
+      ring.window = number(text, key, value);
+    } else if (key == "mtu") {
+      ring.mtu = number(text, key, value);
+    } else if (key == "dtype") {
+      ring.dtype = dtype(text, value);
+    } else if (key == "layout") {
+      std::string layout(value);
+      if (layout != wire::netreduce::netsum_layout.name && layout != wire::netreduce::nrtv_layout.name &&
+          layout.find('=') == std::string::npos) {
+        refuse(text, "there is no layout '" + layout + "', but netsum, nrtv, and fields (magic=HEXBYTES@OFFSET;ring=...)");
+      }
+      std::replace(layout.begin(), layout.end(), ';', ',');
+      try {
+        ring.layout = wire::netreduce::parse_layout(layout);
+      } catch (const Error& error) {
+        refuse(text, error.what());
+      }
+    } else if (key == "order") {
+      if (value != "ring" && value != "arrival") refuse(text, "order is ring or arrival, not '" + std::string(value) + "'");
+      ring.order = value == "ring" ? Order::ring : Order::arrival;
+    } else {
+      refuse(text,
+             "no such key: '" + std::string(key) + "'; there are id, ranks, packets, window, mtu, dtype, layout and order");
+    }
+  }
+  if (!seen.contains("ranks")) refuse(text, "it says nothing of how many ranks there are (ranks=N)");
+  if (const std::string error = check(ring); !error.empty()) refuse(text, error);
+  return ring;
+}
+
+}  // namespace netsum::netreduce
