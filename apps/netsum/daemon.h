@@ -21,9 +21,10 @@ void wait_for_stop(const sigset_t& signals);
 // SWITCH=PARENT[,...]; throws UsageError.
 [[nodiscard]] std::map<std::string, std::string> parse_switch_parents(const std::string& text);
 
-// Runs until SIGTERM or SIGINT. `start` makes the daemon; `ready` logs a line about it.
-template <class Start, class Ready>
-int run_daemon(Start start, Ready ready) {
+// Runs until SIGTERM or SIGINT. `start` makes the daemon; `ready` logs a line about it, and `ended` what became of it. One
+// without an address does not listen.
+template <class Start, class Ready, class Ended>
+int run_daemon(Start start, Ready ready, Ended ended) {
   const sigset_t stop = block_stop_signals();
   const auto daemon = [&] {
     try {
@@ -34,11 +35,17 @@ int run_daemon(Start start, Ready ready) {
       throw;
     }
   }();
-  std::printf("listening %s\n", daemon.address().c_str());
+  const std::string address = daemon.address();
+  std::printf(address.empty() ? "ready\n" : "listening %s\n", address.c_str());
   std::fflush(stdout);
-  ready(daemon.address());
+  ready(address);
   wait_for_stop(stop);
+  ended(daemon);
   return exit_done;
+}
+template <class Start, class Ready>
+int run_daemon(Start start, Ready ready) {
+  return run_daemon(start, ready, [](const auto&) {});
 }
 
 }  // namespace netsum::app

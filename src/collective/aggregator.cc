@@ -77,32 +77,6 @@ Counters counters_of(const atp::SwitchJobCounters& c, std::uint32_t slots_in_use
           {"slots_in_use", slots_in_use}};
 }
 
-Counters counters_of(const netreduce::RingCounters& c) {
-  return {{"packets", c.packets},
-          {"bytes", c.bytes},
-          {"contributions", c.contributions},
-          {"sums", c.sums},
-          {"results", c.results},
-          {"early_results", c.early},
-          {"sums_sent_up", c.sent_up},
-          {"totals", c.totals},
-          {"repeats_total", c.repeats_total},
-          {"headers", c.headers},
-          {"headers_sent_on", c.sent_headers},
-          {"repeats_answered", c.repeats_answered},
-          {"repeats_held", c.repeats_held},
-          {"repeats_waiting", c.repeats_waiting},
-          {"dropped_icrc", c.dropped_icrc},
-          {"dropped_header", c.dropped_header},
-          {"dropped_unplaced", c.dropped_unplaced},
-          {"dropped_old", c.dropped_old},
-          {"dropped_early", c.dropped_early},
-          {"dropped_misplaced", c.dropped_misplaced},
-          {"dropped_mismatch", c.dropped_mismatch},
-          {"dropped_raw", c.dropped_raw},
-          {"dropped_shape", c.dropped_shape}};
-}
-
 Counters counters_of(const netreduce::Tunnel& tunnel) {
   const netreduce::TunnelCounters& t = tunnel.counters();
   std::uint64_t malformed = 0;
@@ -347,7 +321,7 @@ struct Aggregator::Impl {
           if (!is_ring(job.job.job_epoch)) continue;
           const std::uint64_t incarnation = session::incarnation_of(job.job.job_epoch, lane_number);
           const auto* ring = tunnel.accelerator().ring_counters(incarnation);
-          add(job.counters, counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
+          add(job.counters, collective::counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
         }
         for (telemetry::JobReport& job : std::span(report.jobs).subspan(own)) {
           if (is_ring(job.job.job_epoch)) continue;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "protocol/netreduce/accelerator.h"
 #include "telemetry/report.h"
 #include "transport/transport.h"
 #include "wire/parse_error.h"
@@ -20,6 +21,32 @@ namespace netsum::collective {
           {"dropped_injected", t.dropped_injected},
           {"send_failures", t.send_failures},
           {"truncated", t.truncated}};
+}
+
+[[nodiscard]] inline telemetry::Counters counters_of(const netreduce::RingCounters& c) {
+  return {{"packets", c.packets},
+          {"bytes", c.bytes},
+          {"contributions", c.contributions},
+          {"sums", c.sums},
+          {"results", c.results},
+          {"early_results", c.early},
+          {"sums_sent_up", c.sent_up},
+          {"totals", c.totals},
+          {"repeats_total", c.repeats_total},
+          {"headers", c.headers},
+          {"headers_sent_on", c.sent_headers},
+          {"repeats_answered", c.repeats_answered},
+          {"repeats_held", c.repeats_held},
+          {"repeats_waiting", c.repeats_waiting},
+          {"dropped_icrc", c.dropped_icrc},
+          {"dropped_header", c.dropped_header},
+          {"dropped_unplaced", c.dropped_unplaced},
+          {"dropped_old", c.dropped_old},
+          {"dropped_early", c.dropped_early},
+          {"dropped_misplaced", c.dropped_misplaced},
+          {"dropped_mismatch", c.dropped_mismatch},
+          {"dropped_raw", c.dropped_raw},
+          {"dropped_shape", c.dropped_shape}};
 }
 
 // `malformed`: by wire::ParseError.

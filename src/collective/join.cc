@@ -194,7 +194,9 @@ Site reach(const Options& options, const std::string& address, Time deadline) {
     udp.peer = lane;
     site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
   }
-  if (site.lanes.empty()) throw Error(ErrorCode::internal, "aggregator " + address + " has no data sockets");
+  if (site.lanes.empty()) {
+    throw Error(ErrorCode::refused, "aggregator " + address + " has no data sockets: no job joins at a bump in the wire");
+  }
   return site;
 }
 

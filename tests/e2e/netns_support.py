@@ -34,13 +34,21 @@ def ip(*words):
         raise OSError(f"ip {' '.join(map(str, words))}: {made.stderr.strip()}")
 
 
-def skip_if_not_permitted(also=lambda: None):
-    """Ends the process where nobody may make network namespaces, or where `also` raises an OSError."""
+def refusal(also=lambda: None):
+    """Why nobody may make network namespaces here, or what OSError `also` raises; None: all is well."""
     name = f"netns-probe{os.getpid()}"
     try:
         ip("netns", "add", name)
         ip("netns", "del", name)
         also()
     except OSError as error:
+        return error
+    return None
+
+
+def skip_if_not_permitted(also=lambda: None):
+    """Ends the process where there is a refusal."""
+    error = refusal(also)
+    if error:
         print(f"skipped: network namespaces are not permitted here: {error}", file=sys.stderr)
         sys.exit(SKIPPED)

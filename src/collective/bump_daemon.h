@@ -1,0 +1,37 @@
+// A bump in the wire inside this process: ports, the thread that serves them, and what operators see of it. What
+// `netsum switch --protocol netreduce` runs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace netsum::collective {
+
+struct BumpOptions {
+  std::vector<std::string> ports;  // transport::open_port
+  std::vector<std::string> rings;  // netreduce::parse_ring
+  std::string state;               // file of known connections (connection_file.h); empty: they are forgotten at the end
+  std::string listen;              // "host:port" of the control channel, which answers `netsum status`; empty: none
+  std::string metrics;             // as AggregatorOptions', as is the rest
+  std::string token, tls_cert, tls_key;
+  bool pin_thread = false;
+  std::function<void(const std::string&)> log;
+};
+
+class BumpDaemon {
+ public:
+  explicit BumpDaemon(const BumpOptions& options);  // throws Error: bad_argument, refused; std::runtime_error (the state)
+  BumpDaemon(BumpDaemon&&) noexcept;
+  ~BumpDaemon();  // the wire is cut
+
+  [[nodiscard]] std::string address() const;  // as Aggregator's; empty if it does not listen
+  [[nodiscard]] std::string summary() const;  // what it has carried, in a line
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::collective
