@@ -21,6 +21,7 @@ import unittest
 import cli_support as cli
 import netns_bump as wire
 import netns_support as netns
+import scapy_support as scapy
 
 RECORDINGS = None
 LIMIT = 20  # seconds, for what takes a fraction of one
@@ -149,6 +150,7 @@ class RecordedHosts(unittest.TestCase):
                   "as many frames as were recorded")
         for guest, frames in zip(self.guests, expected):
             self.assertEqual(sorted(guest.frames), sorted(frames))
+            self.assertTrue(all(scapy.icrc_is_right(scapy.roce(frame)) for frame in guest.frames))
         status = bump.status()
         ring = status["jobs"][0]
         self.assertEqual((ring["job"], ring["state"], ring["joined"]), ("ring 0", "running", [0, 1, 2]))
@@ -177,6 +179,24 @@ class RecordedHosts(unittest.TestCase):
         self.assertEqual(bump.wait(LIMIT), 0)
         self.assertIn(f"{WORKERS + len(late)} frames received, {WORKERS * (WORKERS - 1)} sent, 0 packets summed, "
                       f"{len(late)} frames dropped", bump.err[-1])
+
+    def test_what_are_no_gradients_leaves_as_it_came(self):
+        bump = self.start("--ring", RING)
+        exchanges = {name: [frame for _, frame in frames_of(name)]
+                     for name in ("rc_write", "rc_write_imm_wrap", "rc_write_imm_pad", "rc_send_imm", "rc_read", "uc_write_imm")}
+        ends = [next(frame for frame in exchanges["rc_write"] if source(frame) == end) for end in range(2)]
+        self.introduce(ends + [bytes(6) + bytes([0x52, 0x54, 0, 0, 0, 3])])
+        for name, frames in exchanges.items():
+            for guest in self.guests:
+                guest.frames.clear()
+            for frame in frames:
+                self.guests[source(frame)].send(frame)
+            expected = [[frame for frame in frames if source(frame) != end] for end in range(2)] + [[]]
+            cli.until(lambda: sum(len(guest.frames) for guest in self.guests) >= len(frames), LIMIT, "as many as were sent")
+            self.assertEqual([guest.frames for guest in self.guests], expected, name)
+        status = bump.status()
+        self.assertEqual(status["jobs"][0]["counters"]["packets"], 0)
+        self.assertEqual(status["counters"]["roce_passed"], sum(map(len, exchanges.values())))
 
     def test_a_state_that_cannot_be_kept_is_an_error(self):
         with open(self.state, "w") as file:
