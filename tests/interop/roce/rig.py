@@ -1,0 +1,200 @@
+"""Virtual machines with soft-RoCE, and relays between their network cards and a switch's ports.
+
+    card of guest N  <- unix datagrams: a frame each ->  relay N  <- likewise ->  port N of the switch
+
+A relay keeps what passes it, and loses what it is told to. One more relay waits for a card that is no guest's. A second card of
+each guest leads to this machine's own 127.0.0.1, as 10.0.2.2, and nowhere else.
+"""
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+FIRST, MIDDLE, LAST, ACKNOWLEDGE = 0x06, 0x07, 0x09, 0x11  # opcodes of WRITE_WITH_IMM's packets, and of answers
+
+
+def opcode(frame):
+    """Of a RoCEv2 packet in an untagged IPv4 frame; None: it is none."""
+    roce = len(frame) >= 58 and frame[12:14] == b"\x08\x00" and frame[14] == 0x45 and frame[23] == 17
+    return frame[42] if roce and frame[36:38] == b"\x12\xb7" else None
+
+
+def psn(frame):
+    """Of such a packet."""
+    return int.from_bytes(frame[51:54], "big")
+
+
+def until(condition, seconds, what):
+    """The first true value of condition(), polled."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        select.select([], [], [], 0.05)
+
+
+class Loss:
+    """Loses the `number`th frame of an opcode; of those with a PSN, if one is given."""
+
+    def __init__(self, wanted, number, psn=None):
+        self.opcode, self.number, self.psn = wanted, number, psn
+        self.seen, self.lost = 0, None
+
+    def takes(self, frame):
+        if opcode(frame) != self.opcode or self.psn not in (None, psn(frame)):
+            return False
+        self.seen += 1
+        if self.seen == self.number:
+            self.lost = frame
+            return True
+        return False
+
+
+class Way:
+    """One direction of a relay."""
+
+    def __init__(self, passed, source, sink, address):
+        self.passed, self.source, self.sink, self.address = passed, source, sink, address
+        self.loss = None
+        threading.Thread(target=self.run, daemon=True).start()
+
+    @property
+    def frames(self):
+        return [frame for way, frame in list(self.passed) if way is self]
+
+    def run(self):
+        while True:
+            frame = self.source.recv(65536)
+            loss = self.loss
+            if loss and loss.takes(frame):
+                continue
+            self.passed.append((self, frame))  # first: who receives it may answer at once
+            try:
+                self.sink.sendto(frame, self.address)
+            except OSError:
+                pass  # nobody is there: a wire that is cut
+
+
+class Relay:
+    def __init__(self, run, number):
+        path = {name: os.path.join(run, name + str(number)) for name in ("card", "to_card", "to_port", "port")}
+        ends = []
+        for name in ("to_card", "to_port"):
+            ends.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            ends[-1].bind(path[name])
+        self.netdev = ("dgram,id=net,local.type=unix,local.path={card},remote.type=unix,remote.path={to_card}").format(**path)
+        self.port = "qemu:{port},{to_port}".format(**path)
+        self.card = "qemu:{card},{to_card}".format(**path)  # of what is no guest
+        self.passed = []  # ways and frames, in order
+        self.inwards = Way(self.passed, ends[0], ends[1], path["port"])  # to the switch
+        self.outwards = Way(self.passed, ends[1], ends[0], path["card"])
+
+    def ways(self):
+        return (self.inwards, self.outwards)
+
+
+class Guest:
+    def __init__(self, image, run, number, relay):
+        self.number, self.address = number, f"10.0.0.{number + 1}"
+        self.mac = bytes([0x52, 0x54, 0, 0, 0, number + 1])
+        self.log = os.path.join(run, f"guest{number}.log")
+        console = os.path.join(run, f"console{number}")
+        # Whole frames: there is no room between card and relay for what is left to be done to one.
+        whole = ",".join(f"{name}=off" for name in ("csum", "guest_csum", "gso", "host_tso4", "host_tso6", "host_ufo",
+                                                    "guest_tso4", "guest_tso6", "guest_ufo"))
+        self.process = subprocess.Popen(
+            ["nice", "-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", "256", "-smp", "1", "-nodefaults",
+             "-no-user-config", "-display", "none", "-no-reboot",
+             "-kernel", os.path.join(image, "vmlinuz"), "-initrd", os.path.join(image, "initramfs"),
+             "-append", f"console=ttyS0 quiet panic=-1 mitigations=off guest.address={self.address}/24",
+             "-serial", f"file:{self.log}", "-chardev", f"socket,id=console,path={console},server=on,wait=off",
+             "-serial", "chardev:console", "-netdev", relay.netdev,
+             "-device", f"virtio-net-pci,netdev=net,mac={self.mac.hex(':')},romfile=,{whole}",
+             "-netdev", "user,id=host", "-device", "virtio-net-pci,netdev=host,romfile="],
+            stdin=subprocess.DEVNULL)
+        self.console, self.pending = None, b""
+        self.path = console
+
+    def line(self, seconds):
+        """The next one that it writes; None: not in time."""
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self.pending:
+            self.console.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                piece = self.console.recv(65536)
+            except socket.timeout:
+                return None
+            if not piece:
+                raise EOFError(f"guest {self.number} is gone")
+            self.pending += piece
+        line, self.pending = self.pending.split(b"\n", 1)
+        return line.decode(errors="replace").rstrip("\r")
+
+    def wait_ready(self, seconds):
+        deadline = time.monotonic() + seconds
+        until(lambda: os.path.exists(self.path) or self.process.poll() is not None, seconds, "QEMU starts")
+        self.console = socket.socket(socket.AF_UNIX)
+        self.console.connect(self.path)
+        # Asked until it answers, because input before it listens may be lost; the answer to the last question ends it.
+        for number in range(1_000_000):
+            self.console.sendall(f"test -e /run/ready && echo ready {number}\n".encode())
+            while (line := self.line(1)) is not None:
+                if line == f"ready {number}":
+                    while not (line := self.line(5)) or not line.startswith("@@rc="):
+                        pass
+                    return
+            if time.monotonic() > deadline:
+                raise AssertionError(f"guest {self.number} did not boot within {seconds} s: {self.log}")
+
+    def start(self, command):
+        self.console.sendall(command.encode() + b"\n")
+
+    def finish(self, seconds):
+        """Exit code and output of what was started."""
+        deadline, lines = time.monotonic() + seconds, []
+        while True:
+            line = self.line(deadline - time.monotonic())
+            if line is None:
+                raise AssertionError(f"guest {self.number} has not finished within {seconds} s: {lines}")
+            if line.startswith("@@rc="):
+                return int(line[5:]), "\n".join(lines)
+            lines.append(line)
+
+    def end(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Rig:
+    def __init__(self, image, run, guests):
+        self.relays = [Relay(run, number) for number in range(guests + 1)]
+        self.guests = [Guest(image, run, number, relay) for number, relay in enumerate(self.relays[:guests])]
+        self.ports = [relay.port for relay in self.relays]
+
+    def wait_ready(self, seconds):
+        for guest in self.guests:
+            guest.wait_ready(seconds)
+
+    def run(self, commands, seconds):
+        """One command for each guest, or None, at the same time; exit codes and outputs."""
+        busy = [(guest, command) for guest, command in zip(self.guests, commands) if command]
+        for guest, command in busy:
+            guest.start(command)
+        return [guest.finish(seconds) for guest, _ in busy]
+
+    def forget(self):
+        """Of what passed, and of losses."""
+        for relay in self.relays:
+            for way in relay.ways():
+                way.loss = None
+            relay.passed.clear()
+
+    def end(self):
+        for guest in self.guests:
+            guest.end()
