@@ -93,11 +93,16 @@ class BenchCommand final : public Command {
         ->check(CLI::PositiveNumber)
         ->group(local);
     s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each")->check(CLI::Range(1, 10880))->group(local);
+    s.add("racks", options_.racks, "R", "NetReduce: switches below the aggregators, each with its part of the workers")
+        ->check(CLI::Range(0, 64))
+        ->group(local);
     const auto across = "One worker, across hosts";
     s.add("ps", options_.servers, "HOST:PORT[,...]", "ATP: the parameter servers, in the same order on all ranks")
         ->group(across);
     s.add("switch", options_.switches, "HOST:PORT[,...]",
-          "The aggregators, in the same order on all ranks; ATP: this rank's switch")
+          "The aggregators, in the same order on all ranks; ATP, and with --spine: this rank's switch")
+        ->group(across);
+    s.add("spine", options_.spines, "HOST:PORT[,...]", "NetReduce across racks: the aggregators above the ranks' switches")
         ->group(across);
     s.add("job", options_.job, "NAME", "Ranks of the same job meet")->group(across);
     s.add("rank", options_.rank, "R", "This worker")->group(across);
@@ -117,6 +122,7 @@ class BenchCommand final : public Command {
         "Examples:\n"
         "  netsum bench all-reduce --workers 4 --elements 25000000 --iterations 10 --json\n"
         "  netsum bench all-reduce --workers 4 --loss 0.01 --aggregators 2\n"
+        "  netsum bench all-reduce --protocol netreduce --workers 4 --racks 2\n"
         "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 0 --world-size 2   on one host, and\n"
         "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 1 --world-size 2   on another");
   }
@@ -125,7 +131,7 @@ class BenchCommand final : public Command {
     check();
     int exit_code = exit_done;
     std::vector<RankReport> ranks;
-    if (options_.switches.empty() && options_.servers.empty()) {
+    if (options_.local()) {
       ranks = run_local(options_, exit_code);
       if (ranks.empty()) return exit_code;
     } else {
@@ -164,6 +170,9 @@ class BenchCommand final : public Command {
     if (!netreduce && of_rings) {
       throw UsageError("--message-packets and --first-psn are of --protocol netreduce");
     }
+    if (!netreduce && (options_.racks != 0 || !options_.spines.empty())) {
+      throw UsageError("--racks and --spine are of --protocol netreduce");
+    }
     const DType dtype = options_.dtype_value();
     if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
       throw UsageError("--magnitude is of float32 and bfloat16");
@@ -175,7 +184,7 @@ class BenchCommand final : public Command {
       if (!a.empty() && !b.empty()) throw UsageError(a + " and --" + other + " (from " + b + ") exclude each other");
     };
     choose_threads();
-    if (options_.switches.empty() && options_.servers.empty()) {
+    if (options_.local()) {
       for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
@@ -184,9 +193,9 @@ class BenchCommand final : public Command {
       }
       return;
     }
-    for (const auto* name :
-         {"workers", "aggregators", "switch-threads", "switch-slots", "parameter-servers", "pool-slots", "pool-elements"}) {
-      clash(atp ? "ps" : "switch", name);
+    for (const auto* name : {"workers", "aggregators", "switch-threads", "switch-slots", "parameter-servers", "pool-slots",
+                             "pool-elements", "racks"}) {
+      clash(atp ? "ps" : options_.spines.empty() ? "switch" : "spine", name);
     }
     if (options_.world_size == 0) throw UsageError("--switch needs --rank R and --world-size N");
     if (options_.rank >= options_.world_size) {

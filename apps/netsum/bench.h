@@ -33,12 +33,14 @@ struct BenchOptions {
   // All ranks on this machine
   std::uint32_t workers = 2, aggregators = 1, switch_threads = 0, switch_slots = 16384;
   std::uint32_t parameter_servers = 1, pool_slots = 4096, pool_elements = 2048;  // ATP
+  std::uint32_t racks = 0;                                                       // NetReduce: switches below the aggregators
   // One rank
-  std::string switches, servers, job = "bench";  // servers: ATP
+  std::string switches, servers, spines, job = "bench";  // servers: ATP; spines: NetReduce
   std::uint32_t rank = 0, world_size = 0;
   std::string token_file, tls_ca;
   bool rank_report = false;  // print lines for a parent: "iteration I" as they end, then this rank's report
 
+  [[nodiscard]] bool local() const { return switches.empty() && servers.empty() && spines.empty(); }
   [[nodiscard]] DType dtype_value() const;
   [[nodiscard]] ReduceOp op_value() const;
   [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random

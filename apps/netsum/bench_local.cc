@@ -35,7 +35,7 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
     if (options.pin) arguments.push_back("--pin");
     daemons.push_back({"parameter server " + std::to_string(i), arguments});
   }
-  for (std::uint32_t i = 0; i < (atp ? 1 : options.aggregators); ++i) {
+  for (std::uint32_t i = 0; i < (atp ? 1 : options.aggregators + options.racks); ++i) {
     std::vector<std::string> arguments{"switch",
                                        "--listen",
                                        "127.0.0.1:0",
@@ -52,16 +52,20 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
                                        "--seed",
                                        std::to_string(options.loss_seed + 1000 + i)};
     if (options.pin) arguments.push_back("--pin");
-    daemons.push_back({"aggregator " + std::to_string(i), arguments});
+    const bool rack = !atp && i >= options.aggregators;
+    daemons.push_back(
+        {rack ? "switch of rack " + std::to_string(i - options.aggregators) : "aggregator " + std::to_string(i), arguments});
   }
   return daemons;
 }
 
+// Those that are `upper`, then the others: ATP's parameter servers, or aggregators above racks.
 std::vector<Program> workers_of(const BenchOptions& options, const std::vector<std::string>& addresses) {
-  std::string switches, servers;
-  const std::size_t first_switch = options.protocol == "atp" ? options.parameter_servers : 0;
+  const bool atp = options.protocol == "atp";
+  const std::size_t upper = atp ? options.parameter_servers : options.racks != 0 ? options.aggregators : 0;
+  std::string above, switches;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    std::string& list = i < first_switch ? servers : switches;
+    std::string& list = i < upper ? above : switches;
     list += (list.empty() ? "" : ",") + addresses[i];
   }
   std::vector<Program> workers;
@@ -72,8 +76,10 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
       arguments.push_back(value);
     };
     add("protocol", options.protocol);
-    add("switch", switches);
-    if (!servers.empty()) add("ps", servers);
+    // Neighbours in the ring stand in one rack.
+    const std::size_t rack = std::size_t{rank} * options.racks / options.workers;
+    add("switch", options.racks == 0 ? switches : addresses[upper + rack]);
+    if (!above.empty()) add(atp ? "ps" : "spine", above);
     add("job", options.job);
     add("rank", std::to_string(rank));
     add("world-size", std::to_string(options.workers));

@@ -63,6 +63,9 @@ Options communicator_options(const BenchOptions& options) {
   if (options.protocol == "atp") {
     result.aggregators = split_list(options.servers);
     result.switch_address = options.switches;
+  } else if (!options.spines.empty()) {
+    result.aggregators = split_list(options.spines);
+    result.switch_address = options.switches;
   } else {
     result.aggregators = split_list(options.switches);
   }
@@ -88,7 +91,7 @@ Options communicator_options(const BenchOptions& options) {
 }
 
 Numbers numbers_of(const BenchOptions& options) {
-  if (options.protocol == "netreduce") return Numbers::in_order;
+  if (options.protocol == "netreduce") return options.spines.empty() ? Numbers::in_order : Numbers::in_racks;
   if (options.protocol != "atp") return Numbers::block_fixed_point;
   return options.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
 }

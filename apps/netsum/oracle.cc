@@ -57,7 +57,7 @@ constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
   const int growth = added == 1 ? 0 : static_cast<int>(std::bit_width(added));
   const int ranks_log = static_cast<int>(std::bit_width(ranks - 1)) + growth;
   if (numbers == Numbers::scaled) return 1e-8;
-  if (numbers == Numbers::in_order) return 0;  // nothing is rounded before it is added
+  if (numbers == Numbers::in_order || numbers == Numbers::in_racks) return 0;  // nothing is rounded before it is added
   if (numbers == Numbers::block_fixed_point) return std::ldexp(1.0, static_cast<int>(largest >> 23) - 126 + ranks_log - 31);
   // Where packets begin is not known here, nor what else is in them: the largest input that there can be. One more bit for
   // 256 ranks.
@@ -170,9 +170,12 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
   const std::uint32_t quantized = ranks / added_before;
   const double quantization = quantized * unit_of(shape, numbers, largest, quantized, added_before) / 2 / divisor;
   // Added in float32: each of the additions rounds what cannot be larger than all magnitudes together.
-  const std::uint32_t added = numbers == Numbers::in_order ? ranks : added_before;
-  const double additions = (added - 1) * 0x1p-24 * (1 + 0x1p-10) / divisor;
+  const bool racks = numbers == Numbers::in_racks;
+  const std::uint32_t added = racks || numbers == Numbers::in_order ? ranks : added_before;
   const double rounding = rounding_of(dtype);
+  // The sums of a level's racks, too, are no larger than all magnitudes together.
+  const double of_racks = racks ? 2 * rounding * (1 + 0x1p-10) : 0;
+  const double additions = ((added - 1) * 0x1p-24 * (1 + 0x1p-10) + of_racks) / divisor;
   const double smallest = dtype == DType::float16 ? 0x1p-25 : 0x1p-149;  // half of the smallest subnormal, or more
 
   Block<float> values{};

@@ -25,6 +25,7 @@ enum class Numbers : std::uint8_t {
   scaled,    // times 10^8
   rescaled,  // times 10^8, or what the largest value allows
   in_order,  // as they are, added one after the other in float32
+  in_racks,  // likewise, and sums of racks are rounded to the tensor's type, on at most two levels below the root
 };
 
 class Oracle {

@@ -133,6 +133,116 @@ class Jobs(unittest.TestCase):
                 run_all(self, ranks)
 
 
+class Racks(unittest.TestCase):
+    """Leaves and a spine as processes of their own (NetReduce 3.3)."""
+
+    def ranks_in(self, spine, places, *flags):
+        """One rank per entry of `places`: the leaf that it is at, or the spine."""
+        flags = ["--protocol", "netreduce", *flags]
+        return [cli.rank_process(place.address, number, len(places), *flags, *([] if place is spine else ["--spine", spine.address]))
+                for number, place in enumerate(places)]
+
+    def test_two_leaves_and_a_spine(self):
+        one_rack = ["--protocol", "netreduce", "--workers", 4, "--elements", 300_001, "--iterations", 2, "--seed", 11]
+        base = [*one_rack, "--racks", 2]
+        expected = cli.bench(*base)
+        self.assertEqual(expected["wrong"], 0)
+        self.assertGreater(expected["max_abs_error"], 0)
+        # The order of the additions is that of the tree.
+        self.assertNotEqual(expected["result_hash"], cli.bench(*one_rack)["result_hash"])
+        variants = {
+            "loss everywhere": ["--loss", 0.01, "--loss-seed", 1],
+            "packet numbers wrap, with loss": ["--first-psn", 0xffffff - 40, "--loss", 0.01, "--packet-elements", 256],
+            "short messages": ["--message-packets", 1],
+            "two spines": ["--aggregators", 2],
+        }
+        for name, flags in variants.items():
+            with self.subTest(name=name):
+                report = cli.bench(*base, *flags)
+                self.assertEqual(report["wrong"], 0)
+                self.assertEqual(report["result_hash"], expected["result_hash"])
+
+    def test_dtypes_and_operations(self):
+        for dtype in ("float32", "int32", "float16", "bfloat16"):
+            for op in ("sum", "avg"):
+                with self.subTest(dtype=dtype, op=op):
+                    report = cli.bench("--protocol", "netreduce", "--workers", 5, "--racks", 3, "--elements", 70_001,
+                                       "--iterations", 2, "--dtype", dtype, "--op", op)
+                    self.assertEqual(report["wrong"], 0)
+
+    def test_three_levels_and_a_rank_at_the_spine(self):
+        with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as middle:
+            with cli.Switch("--switch-parent", f"{leaf.address}={middle.address}") as spine:
+                ranks = self.ranks_in(spine, [leaf, leaf, middle, other, spine], *SMALL, "--iterations", 20)
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 2")
+                below = {a.address: a.status()["jobs"][0] for a in (leaf, middle, other)}
+                self.assertEqual([2, 3, 1], [below[a.address]["world_size"] for a in (leaf, middle, other)])
+                for job in below.values():
+                    self.assertGreater(job["counters"]["sums_sent_up"], 0)
+                run_all(self, ranks)
+                for a_switch in (leaf, middle, other, spine):
+                    cli.until(lambda a=a_switch: not a.status()["jobs"], 10, "all switches forget a job that has ended")
+
+    def test_a_killed_leaf_is_named(self):
+        with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as spine:
+            ranks = self.ranks_in(spine, [leaf, other], *SMALL, "--iterations", 1_000_000)
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            leaf.signal(signal.SIGKILL)
+            for process in ranks:
+                with process:
+                    self.assertEqual(process.wait(20), 1)
+                    self.assertIn(leaf.address, process.error_lines()[0])
+
+    def test_a_leaf_that_comes_back_has_lost_the_sums(self):
+        with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as spine:
+            ranks = self.ranks_in(spine, [leaf, other], *SMALL, "--iterations", 1_000_000)
+            for process in ranks:
+                process.wait_line(process.out, "iteration 3")
+            leaf.signal(signal.SIGKILL)
+            leaf.wait(10)
+            with cli.Switch(listen=leaf.address):
+                for process in ranks:
+                    with process:
+                        self.assertEqual(process.wait(20), 1)
+                        self.assertIn(leaf.address, process.error_lines()[0])
+                        self.assertIn("has lost the job's sums", process.error_lines()[0])
+
+    def test_a_straggler_in_another_rack_is_named(self):
+        with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as spine:
+            ranks = self.ranks_in(spine, [leaf, leaf, other, other], *SMALL, "--iterations", 1_000_000, "--deadline", 2)
+            try:
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 3")
+                ranks[3].signal(signal.SIGSTOP)
+                with ranks[0] as first:
+                    self.assertEqual(first.wait(15), 1)
+                    # Its predecessor may wait for its acknowledgements, in the same rack.
+                    self.assertRegex(first.error_lines()[0], r"waits for (rank|ranks 2,) 3$")
+            finally:
+                for process in ranks:
+                    process.__exit__()
+
+    def test_ranks_that_call_differently_are_both_named(self):
+        with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as spine:
+            ranks = [cli.rank_process(a.address, number, 2, "--protocol", "netreduce", "--spine", spine.address,
+                                      "--elements", 1000 + number, "--iterations", 1)
+                     for number, a in enumerate((leaf, other))]
+            for process in ranks:
+                with process:
+                    self.assertEqual(process.wait(30), 1)
+                    self.assertRegex(process.error_lines()[0], r"ranks 0 and 1 issued different calls")
+
+    def test_what_is_no_leaf_is_refused(self):
+        with cli.Process("ps", "--listen", "127.0.0.1:0") as server, cli.Switch() as spine:
+            address = server.wait_line(server.out, "listening ").split()[1]
+            result = cli.run("bench", "all-reduce", "--protocol", "netreduce", "--spine", spine.address, "--switch", address,
+                             "--rank", 0, "--world-size", 1)
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertIn("is no switch", result.stderr.splitlines()[-1])
+
+
 class Usage(unittest.TestCase):
     def test_bad_usage(self):
         for words, complaint in ((["--packet-elements", 100], "64, 128, 256, 512 or 1024"),
@@ -141,6 +251,7 @@ class Usage(unittest.TestCase):
                                  (["--first-psn", "x"], "first-psn"),
                                  (["--first-psn", 1 << 24], "first-psn"),
                                  (["--slots", 3], "power of two"),
+                                 (["--spine", "127.0.0.1:1", "--racks", 2, "--rank", 0, "--world-size", 1], "--racks"),
                                  (["--ps", "127.0.0.1:1"], "--ps")):
             with self.subTest(words=words):
                 result = cli.run("bench", "all-reduce", "--protocol", "netreduce", *words)
