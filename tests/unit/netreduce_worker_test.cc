@@ -516,11 +516,11 @@ TEST_F(NetreduceWorker, AnOperationWithoutAMessageHereEndsInItsTurn) {
 
 class NetreduceSeals : public NetreduceWorker {
  protected:
-  // Two messages of three packets; what comes in place of the second is given to `change`.
+  // Three messages of three packets; what comes in place of the second is given to `change`.
   void refuse(const std::function<void(Bytes&)>& change, WorkerFailure::Kind kind, std::uint32_t packet) {
-    Bytes tensor(2 * whole_values + 8, std::byte{0x33});
+    Bytes tensor(3 * whole_values + 8, std::byte{0x33});
     start({});
-    submit(all_reduce(tensor.data(), 2 * whole_values / 4, DType::int32, 9));
+    submit(all_reduce(tensor.data(), 3 * whole_values / 4, DType::int32, 9));
     echo(0);
     outbox_.acks = 1;
     const Bytes before = tensor;
