@@ -249,6 +249,20 @@ std::uint32_t masked_crc(const std::byte* headers, const std::array<std::byte, b
   return crc32(masked);
 }
 
+// Of a packet but for its last bytes.
+std::uint32_t covered_crc(std::span<const std::byte> ip_packet, std::size_t but_for) {
+  const bool v6 = ip_version(ip_packet) == 6;
+  const std::size_t covered = ip_packet.size() - but_for, headers = v6 ? mask_v6.size() : mask_v4.size();
+  const std::uint32_t start = v6 ? masked_crc(ip_packet.data(), mask_v6) : masked_crc(ip_packet.data(), mask_v4);
+  return crc32(ip_packet.subspan(headers, covered - headers), start);
+}
+
+void write_udp_checksum(std::span<std::byte> ip_packet) {
+  const auto udp = ip_packet.subspan(ip_bytes(ip_packet));
+  std::byte* checksum = udp.data() + at_udp_checksum;
+  if (load_le<std::uint16_t>(checksum) != 0) store_le(checksum, udp_checksum_of(ip_packet, udp));
+}
+
 }  // namespace
 
 Shape shape_of(Opcode opcode) {
@@ -331,10 +345,7 @@ std::size_t payload_offset(const Packet& packet) {
 }
 
 std::uint32_t icrc_of(std::span<const std::byte> ip_packet) {
-  const bool v6 = ip_version(ip_packet) == 6;
-  const std::size_t covered = ip_packet.size() - icrc_bytes, headers = v6 ? mask_v6.size() : mask_v4.size();
-  const std::uint32_t start = v6 ? masked_crc(ip_packet.data(), mask_v6) : masked_crc(ip_packet.data(), mask_v4);
-  return crc32(ip_packet.subspan(headers, covered - headers), start);
+  return covered_crc(ip_packet, icrc_bytes);
 }
 
 bool icrc_valid(std::span<const std::byte> ip_packet) {
@@ -377,9 +388,13 @@ void write(std::span<std::byte> out, const Packet& packet) {
 
 void write_checksums(std::span<std::byte> ip_packet) {
   write_icrc(ip_packet);  // first: the UDP checksum covers it, while it takes that one for ones
-  const auto udp = ip_packet.subspan(ip_bytes(ip_packet));
-  std::byte* checksum = udp.data() + at_udp_checksum;
-  if (load_le<std::uint16_t>(checksum) != 0) store_le(checksum, udp_checksum_of(ip_packet, udp));
+  write_udp_checksum(ip_packet);
+}
+
+void write_checksums(std::span<std::byte> ip_packet, const CommonEnd& end) {
+  const std::uint32_t before = covered_crc(ip_packet, end.bytes + icrc_bytes);
+  store_le(ip_packet.last(icrc_bytes).data(), end.shift.combine(before, end.crc));
+  write_udp_checksum(ip_packet);
 }
 
 }  // namespace netsum::wire::roce

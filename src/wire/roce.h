@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/crc32.h"
 #include "wire/parse_error.h"
 
 namespace netsum::wire::roce {
@@ -148,5 +149,13 @@ void write(std::span<std::byte> out, const Packet& packet);
 
 // After the payload of a packet was changed: its UDP checksum, if it has one, and its ICRC.
 void write_checksums(std::span<std::byte> ip_packet);  // exactly packet_bytes()
+
+// What packets have in common that differ in nothing but their headers: the last bytes in front of the ICRC.
+struct CommonEnd {
+  std::size_t bytes = 0;
+  std::uint32_t crc = 0;  // crc32 of them
+  Crc32Shift shift{0};    // by as many
+};
+void write_checksums(std::span<std::byte> ip_packet, const CommonEnd& end);
 
 }  // namespace netsum::wire::roce

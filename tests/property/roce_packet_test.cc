@@ -8,6 +8,7 @@
 #include <array>
 #include <vector>
 
+#include "base/crc32.h"
 #include "wire/roce.h"
 
 namespace netsum::wire::roce {
@@ -255,6 +256,16 @@ TEST(RocePacketProperty, ChecksumsFollowAChangeOfThePayload) {
     write_checksums(bytes);
     packet.payload = changed;
     RC_ASSERT(bytes == picture_of(packet));
+    // And if the sum of their last bytes is known.
+    const std::size_t end = bytes.size() - icrc_bytes;
+    CommonEnd common;
+    common.bytes = *rc::gen::inRange<std::size_t>(0, end - payload_offset(packet) + 1);
+    common.crc = crc32(std::span(bytes).subspan(end - common.bytes, common.bytes));
+    common.shift = Crc32Shift(common.bytes);
+    const Bytes expected = bytes;
+    std::fill_n(bytes.end() - icrc_bytes, icrc_bytes, std::byte{0});
+    write_checksums(bytes, common);
+    RC_ASSERT(bytes == expected);
   }));
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/crc32.h"
 #include "kernels/kernels.h"
 
 namespace netsum::netreduce {
@@ -390,7 +391,10 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
 }
 
 void Ring::on_complete(const Place& place, Sink& sink) {
-  at(place).complete = true;
+  Aggregator& a = at(place);
+  a.complete = true;
+  const std::size_t skip = skipped(place.packet);
+  a.crc = crc32({payload_of(index(place), 0) + skip, a.payload - skip});
   for (std::uint32_t line = 0; line < lines_.size(); ++line) offer(place, line, sink);
 }
 
@@ -456,11 +460,15 @@ void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byt
     const std::span<std::byte> out = sink.datagram(peers_[line].egress, ip_at + ip_bytes);
     std::memcpy(out.data(), frame.data(), payload_at + skip);
     std::memcpy(out.data() + payload_at + skip, total + skip, bytes - skip);
-    const std::size_t end = payload_at + bytes;
-    std::memcpy(out.data() + end, frame.data() + end, ip_at + ip_bytes - end);  // pad
+    const std::size_t end = payload_at + bytes, pad = ip_at + ip_bytes - wire::roce::icrc_bytes - end;
+    std::memcpy(out.data() + end, frame.data() + end, pad);
     if (config_.layout.seals) std::memcpy(out.data() + payload_at, total, wire::netreduce::seal_bytes);
-    wire::roce::write_checksums(out.subspan(ip_at));
-    return;
+    if (pad != 0) return wire::roce::write_checksums(out.subspan(ip_at));
+    // Most of it is the same on all connections, and so was added up once.
+    wire::roce::CommonEnd& common = ends_[place.packet == 0 ? 0 : 1];
+    if (common.bytes != bytes - skip) common = {bytes - skip, 0, Crc32Shift(bytes - skip)};
+    common.crc = aggregators_[aggregator].crc;
+    return wire::roce::write_checksums(out.subspan(ip_at), common);
   }
   Packet packet = parsed(frame.subspan(ip_at, ip_bytes));
   if (way == Way::child) {  // back to where it came from

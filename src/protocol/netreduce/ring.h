@@ -4,6 +4,7 @@
 // finds out whose packet is whose.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +81,7 @@ class Ring {
     std::uint16_t arrived = 0;  // contributions
     bool summed = false;        // all that are below this switch: line 0's buffer holds their sum,
     bool complete = false;      // or the sum of all, which is this one at the root and comes from above elsewhere
+    std::uint32_t crc = 0;      // of the complete sum's values
   };
   struct Buffer {
     std::uint16_t bytes = 0;  // of the frame
@@ -174,6 +176,8 @@ class Ring {
   std::vector<const std::byte*> sources_;  // of the sum being formed
   std::size_t stride_;
   std::vector<std::byte> sum_;  // likewise
+  // The ends that packets have in common: of a message's first packet, and of others. Their lengths hardly ever change.
+  std::array<wire::roce::CommonEnd, 2> ends_;
   std::optional<RingMismatch> mismatch_;
   RingCounters counters_;
 };
