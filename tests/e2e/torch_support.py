@@ -24,7 +24,7 @@ RESULT = "result: "
 class Rank:
     def __init__(self, process, rank, errors):
         self.process, self.rank, self.errors = process, rank, errors
-        self.output, self.status = "", None
+        self.output, self.status, self.ended_log = "", None, None
 
     @property
     def result(self):
@@ -35,6 +35,8 @@ class Rank:
 
     @property
     def log(self):
+        if self.ended_log is not None:
+            return self.ended_log
         with open(self.errors, encoding="utf-8", errors="replace") as file:
             return file.read()
 
@@ -51,8 +53,12 @@ def run(case, ranks, seconds=60, environment=None, of_rank=None, expect_failure=
     environment: variables for all; of_rank: {rank: variables}. Ranks outside `expect_failure` must end with status 0 within
     `seconds`. on_line(rank, line) sees each line of stdout as it comes.
     """
+    with tempfile.TemporaryDirectory(prefix="netsum-torch-") as directory:
+        return _run_in(directory, case, ranks, seconds, environment, of_rank, expect_failure, on_line)
+
+
+def _run_in(directory, case, ranks, seconds, environment, of_rank, expect_failure, on_line):
     script = os.path.abspath(sys.argv[0])
-    directory = tempfile.mkdtemp(prefix="netsum-torch-")
     port = free_port()
     started = []
     for rank in range(ranks):
@@ -68,6 +74,8 @@ def run(case, ranks, seconds=60, environment=None, of_rank=None, expect_failure=
         started.append(Rank(process, rank, errors))
     deadline = time.monotonic() + seconds
     _collect(started, deadline, on_line)
+    for rank in started:
+        rank.ended_log = rank.log
     complaints = []
     for rank in started:
         if rank.status is None:

@@ -22,7 +22,8 @@ from .settings import SettingError, Settings, from_environment, split_address
 
 MOST_RANKS = 256  # of one job at a switch
 REACH_SECONDS = 5.0
-SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "job", "threads", "slots", "packet_elements")  # must be equal on all ranks
+# must be equal on all ranks
+SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "spines", "job", "threads", "slots", "packet_elements")
 
 
 class Agreement:
@@ -97,7 +98,7 @@ def _plan(reports):
     first = reports[0]["settings"]
     for rank, report in enumerate(reports):
         for key in SHARED_SETTINGS:
-            if key == "switches" and first["protocol"] == "atp":
+            if key == "switches" and (first["servers"] or first["spines"]):
                 continue  # each rank names the switch of its own rack
             if report["settings"][key] != first[key]:
                 return {"error": f"ranks 0 and {rank} disagree about {key}: {first[key]!r} and {report['settings'][key]!r}; "
@@ -227,8 +228,8 @@ def _join(agreement, plan, settings, hostname, prefix):
     def judge(success):
         return lambda reports: _give_up(mode, words) if (words := _failures(reports)) else success(reports)
 
-    atp = settings.protocol == "atp"
-    shard, addresses, token = None, settings.servers if atp else settings.switches, settings.token
+    own_switch = settings.switches if settings.above else []
+    shard, addresses, token = None, settings.above or settings.switches, settings.token
     if not addresses:
         report = {"host": hostname}
         if rank in plan["leaders"]:
@@ -243,7 +244,7 @@ def _join(agreement, plan, settings, hostname, prefix):
             return verdict, [], None, None
         addresses, token = verdict["addresses"], plan["token"]
 
-    report = {"host": hostname, "error": _reach(addresses + (settings.switches if atp else []), min(seconds, REACH_SECONDS))}
+    report = {"host": hostname, "error": _reach(addresses + own_switch, min(seconds, REACH_SECONDS))}
     verdict = agreement.round("reach", report, judge(lambda _: {"path": "switch"}))
     if verdict["path"] != "switch":
         return verdict, [], None, None
@@ -251,15 +252,17 @@ def _join(agreement, plan, settings, hostname, prefix):
     connection, report = None, {"host": hostname}
     try:
         connection = _C.connect(protocol=settings.protocol, aggregators=addresses,
-                                switch_address="".join(settings.switches) if atp else "", job=plan["job"], rank=rank, world_size=size, threads=settings.threads,
-                                slots=settings.slots, packet_elements=settings.packet_elements, token=token,
-                                tls_ca=settings.tls_ca if atp or settings.switches else "",
+                                switch_address="".join(own_switch), job=plan["job"], rank=rank, world_size=size,
+                                threads=settings.threads, slots=settings.slots, packet_elements=settings.packet_elements,
+                                token=token, tls_ca=settings.tls_ca if settings.above or settings.switches else "",
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)
     except RuntimeError as error:
         report.update(error=str(error), code=getattr(error, "code", ""))
-    if atp:
+    if settings.servers:
         why = f"ATP with parameter servers {', '.join(addresses)}, NETSUM_MODE={mode}"
+    elif settings.spines:
+        why = f"NetReduce below {', '.join(addresses)}, NETSUM_MODE={mode}"
     elif settings.switches:
         why = f"at {', '.join(addresses)}, NETSUM_MODE={mode}"
     else:

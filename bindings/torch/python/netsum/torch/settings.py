@@ -7,8 +7,8 @@ from typing import List
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
 PROTOCOLS = ("switchml", "atp", "netreduce")
-KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_JOB", "NETSUM_THREADS", "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS",
-         "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
+KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_SPINE", "NETSUM_JOB", "NETSUM_THREADS",
+         "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS", "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
 
 
 class SettingError(ValueError):
@@ -20,6 +20,7 @@ class Settings:
     mode: str = "probe"
     protocol: str = "switchml"
     servers: List[str] = field(default_factory=list)
+    spines: List[str] = field(default_factory=list)
     switches: List[str] = field(default_factory=list)
     job: str = ""
     threads: int = 1
@@ -30,6 +31,11 @@ class Settings:
     log: str = "info"
     address: str = ""
     connect_seconds: float = 30.0
+
+    @property
+    def above(self):
+        """Where the ranks join, if `switches` is the one that this rank is at: ATP's parameter servers, NetReduce's spines."""
+        return self.servers or self.spines
 
 
 def _choice(name, default, choices):
@@ -76,10 +82,14 @@ def from_environment():
     settings.servers = _addresses("NETSUM_PS")
     if settings.protocol == "atp" and not settings.servers and settings.mode != "off":
         raise SettingError("NETSUM_PROTOCOL=atp needs NETSUM_PS=HOST:PORT[,...]: the ranks join at their parameter servers")
-    if settings.protocol == "atp" and len(settings.switches) > 1:
-        raise SettingError("NETSUM_SWITCH: with NETSUM_PROTOCOL=atp it is the one switch that this rank is at")
+    settings.spines = _addresses("NETSUM_SPINE")
     if settings.protocol != "atp" and settings.servers:
         raise SettingError("NETSUM_PS goes with NETSUM_PROTOCOL=atp")
+    if settings.protocol != "netreduce" and settings.spines:
+        raise SettingError("NETSUM_SPINE goes with NETSUM_PROTOCOL=netreduce")
+    if settings.above and len(settings.switches) > 1:
+        raise SettingError(f"NETSUM_SWITCH: with {'NETSUM_PS' if settings.servers else 'NETSUM_SPINE'} it is the one switch that "
+                           "this rank is at")
     settings.job = os.environ.get("NETSUM_JOB", "")
     settings.threads = _number("NETSUM_THREADS", settings.threads, 1, 64)
     settings.slots = _number("NETSUM_SLOTS", settings.slots, 0, 1 << 20)
