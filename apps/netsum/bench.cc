@@ -104,6 +104,8 @@ class BenchCommand final : public Command {
         ->group(across);
     s.add("spine", options_.spines, "HOST:PORT[,...]", "NetReduce across racks: the aggregators above the ranks' switches")
         ->group(across);
+    s.add("verbs", options_.verbs, "DEVICE", "NetReduce: RDMA device of this rank; its aggregators are bumps in the wire")
+        ->group(across);
     s.add("job", options_.job, "NAME", "Ranks of the same job meet")->group(across);
     s.add("rank", options_.rank, "R", "This worker")->group(across);
     s.add("world-size", options_.world_size, "N", "Workers of the job")->check(CLI::Range(1, 256))->group(across);
@@ -173,6 +175,7 @@ class BenchCommand final : public Command {
     if (!netreduce && (options_.racks != 0 || !options_.spines.empty())) {
       throw UsageError("--racks and --spine are of --protocol netreduce");
     }
+    if (!netreduce && !options_.verbs.empty()) throw UsageError("--verbs is of --protocol netreduce");
     const DType dtype = options_.dtype_value();
     if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
       throw UsageError("--magnitude is of float32 and bfloat16");
@@ -185,7 +188,7 @@ class BenchCommand final : public Command {
     };
     choose_threads();
     if (options_.local()) {
-      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca"}) {
+      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca", "verbs"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");

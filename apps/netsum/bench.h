@@ -35,7 +35,7 @@ struct BenchOptions {
   std::uint32_t parameter_servers = 1, pool_slots = 4096, pool_elements = 2048;  // ATP
   std::uint32_t racks = 0;                                                       // NetReduce: switches below the aggregators
   // One rank
-  std::string switches, servers, spines, job = "bench";  // servers: ATP; spines: NetReduce
+  std::string switches, servers, spines, verbs, job = "bench";  // servers: ATP; spines, verbs: NetReduce
   std::uint32_t rank = 0, world_size = 0;
   std::string token_file, tls_ca;
   bool rank_report = false;  // print lines for a parent: "iteration I" as they end, then this rank's report

@@ -77,6 +77,7 @@ Options communicator_options(const BenchOptions& options) {
   result.congestion_control = options.congestion_control;
   result.message_packets = options.message_packets;
   result.first_psn = options.first_psn_value();
+  result.verbs = options.verbs;
   result.threads = options.threads;
   result.pin_threads = options.pin;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);

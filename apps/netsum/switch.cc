@@ -53,7 +53,8 @@ class SwitchCommand final : public Command {
         "  dtype=float32           or int32, float16, bfloat16, where headers do not say\n"
         "  layout=netsum           of the headers: netsum, nrtv, or fields as docs/operations.md has them\n"
         "  order=ring              when sums leave: after all before them, or on arrival\n"
-        "It listens only if --listen is given, for `netsum status`; its first line on stdout is `ready` otherwise.\n"
+        "It listens only if --listen is given, for `netsum status` and for ranks with RDMA hardware of their own (bench\n"
+        "--verbs), whose rings it is told of; its first line on stdout is `ready` otherwise.\n"
         "Examples:\n"
         "  netsum switch --listen 0.0.0.0:7170 --threads 4 --pin --metrics 127.0.0.1:9170\n"
         "  netsum switch --listen '[::]:7170' --token-file /etc/netsum/token --tls-cert cert.pem --tls-key key.pem\n"
@@ -87,8 +88,7 @@ class SwitchCommand final : public Command {
 
  private:
   int run_bump() {
-    for (const char* const flag :
-         {"threads", "slots", "pool-slots", "pool-elements", "heartbeat-timeout-ms", "loss", "seed"}) {
+    for (const char* const flag : {"threads", "pool-slots", "pool-elements", "switch-parent", "tls-ca", "loss", "seed"}) {
       const std::string& origin = settings().origin(flag);
       if (!origin.empty()) throw UsageError(origin + ": a bump in the wire (--protocol netreduce) has no " + flag);
     }
@@ -97,6 +97,8 @@ class SwitchCommand final : public Command {
     bump_.token = options_.token;
     bump_.tls_cert = options_.tls_cert;
     bump_.tls_key = options_.tls_key;
+    bump_.slots = options_.slots;
+    bump_.heartbeat_timeout_ms = options_.heartbeat_timeout_ms;
     bump_.pin_thread = options_.pin_threads;
     bump_.log = options_.log;
     return run_daemon(

@@ -39,8 +39,11 @@ struct Options {
   // Window per lane, a power of two, in packets, and for NetReduce in messages; 0: from the measured bandwidth-delay
   // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.
   std::uint32_t slots = 0;
-  bool congestion_control = true;                         // ATP
-  std::uint32_t message_packets = 0;                      // NetReduce: of a message; 0: as many as make 64 KiB
+  bool congestion_control = true;     // ATP
+  std::uint32_t message_packets = 0;  // NetReduce: of a message; 0: as many as make 64 KiB
+  // NetReduce: the RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
+  // (docs/operations.md). Empty: an endpoint of our own, in UDP.
+  std::string verbs;
   std::optional<std::uint32_t> first_psn;                 // NetReduce, tests: of this rank's connections; empty: random
   std::uint32_t threads = 1;                              // I/O threads of this worker
   bool pin_threads = false;                               // thread i to the i-th allowed CPU

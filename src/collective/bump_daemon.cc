@@ -15,6 +15,7 @@
 #include "runtime/memory.h"
 #include "runtime/packet_loop.h"
 #include "runtime/thread.h"
+#include "session/netreduce_job.h"
 #include "telemetry/metrics_server.h"
 #include "transport/port_set.h"
 #include "version.h"
@@ -62,6 +63,13 @@ Counters counters_of(std::size_t number, const transport::PortCounters& port) {
           {name + "dropped_train", port.dropped_train},     {name + "dropped_malformed", port.dropped_malformed}};
 }
 
+// Jobs of ranks with RDMA hardware: a ring each, in the wire of all of its hosts.
+session::ProtocolRules bump_rules() {
+  session::ProtocolRules rules = session::netreduce_rules();
+  rules.switches = rules.switches_needed = false;
+  return rules;
+}
+
 std::vector<std::uint32_t> members(const RankSet& set, std::uint32_t count) {
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
@@ -76,7 +84,7 @@ struct BumpDaemon::Impl {
   BumpOptions options;
   const transport::PortSet* ports = nullptr;  // the loop's
   std::vector<RingConfig> rings;
-  std::vector<runtime::PacketMemory> memory;  // of each ring
+  std::map<std::uint64_t, runtime::PacketMemory> memory;  // of each ring, and of each job's, by incarnation
   std::unique_ptr<Bump> bump;
   Time next_forget{};
   const Time started = runtime::now();
@@ -106,14 +114,49 @@ struct BumpDaemon::Impl {
 
   void add_rings() {
     for (const RingConfig& ring : rings) {
-      memory.emplace_back(netreduce::Accelerator::memory_bytes(ring));
-      if (!bump->accelerator().add_ring(ring, memory.back().bytes())) {
-        throw Error(ErrorCode::internal, "a random number was issued twice");
-      }
+      add_ring(ring);
       log("ring " + std::to_string(ring.ring) + ": " + std::to_string(ring.members) + " ranks, " +
-          std::to_string(memory.back().bytes().size() >> 10) + " KiB of packet buffers");
+          std::to_string(memory.at(ring.incarnation).bytes().size() >> 10) + " KiB of packet buffers");
     }
-    if (rings.empty()) log("warning: no --ring: this only bridges");
+    if (rings.empty() && options.listen.empty()) log("warning: no --ring: this only bridges");
+  }
+
+  void add_ring(const RingConfig& ring) {
+    auto& place = memory.try_emplace(ring.incarnation, netreduce::Accelerator::memory_bytes(ring)).first->second;
+    if (!bump->accelerator().add_ring(ring, place.bytes())) {
+      throw Error(ErrorCode::internal, "a random number was issued twice");
+    }
+  }
+
+  void start_job(const session::StartJob& start) {
+    const RingConfig ring = session::tunnel_ring(start, 0).ring;
+    loop->call([&] {
+      add_ring(ring);
+      if (!options.state.empty()) save();
+    });
+  }
+
+  // Its connections stay known: what still comes of them does not pass.
+  void stop_job(std::uint64_t epoch) {
+    const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
+    loop->call([&] {
+      bump->accelerator().remove_ring(incarnation);
+      memory.erase(incarnation);
+    });
+  }
+
+  [[nodiscard]] session::JobView look(std::uint64_t epoch) const {
+    session::JobView view;
+    loop->call([&] {
+      const netreduce::Accelerator& accelerator = bump->accelerator();
+      const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
+      if (const auto mismatch = accelerator.mismatch(incarnation)) {
+        view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
+                        " issued different calls as message " + std::to_string(mismatch->message);
+      }
+      if (const auto stall = accelerator.stall(incarnation)) view.missing = stall->missing;
+    });
+    return view;
   }
 
   // What a former life knew, so that packets of its connections do not pass as they are.
@@ -172,7 +215,10 @@ struct BumpDaemon::Impl {
 
   void listen() {
     control::ServerHooks hooks;
-    hooks.lanes = [] { return std::vector<Endpoint>(); };  // nobody joins here
+    hooks.lanes = [] { return std::vector<Endpoint>(); };  // nobody sends to a bump
+    hooks.start_job = [this](const session::StartJob& start) { start_job(start); };
+    hooks.stop_job = [this](const session::StopJob& stop) { stop_job(stop.job_epoch); };
+    hooks.look = [this](std::uint64_t epoch) { return look(epoch); };
     hooks.fill_report = [this](telemetry::Report& report) { fill(report); };
     hooks.log = options.log;
     if (!options.listen.empty()) {
@@ -181,12 +227,14 @@ struct BumpDaemon::Impl {
       control.token = options.token;
       control.tls_cert = options.tls_cert;
       control.tls_key = options.tls_key;
-      control.registry.protocols.clear();
-      control.registry.slots = 0;
+      control.registry.protocols = {bump_rules()};
+      control.registry.slots = options.slots;
+      control.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
       server = std::make_unique<control::Server>(std::move(control), std::move(hooks));
     }
     if (!options.metrics.empty()) {
       metrics = std::make_unique<telemetry::MetricsServer>(options.metrics, [this] {
+        if (server) return server->report();
         telemetry::Report report;
         fill(report);
         return report;
@@ -207,6 +255,7 @@ struct BumpDaemon::Impl {
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
         append(counters_of(number, ports->port(number).counters()));
       }
+      for (telemetry::JobReport& job : report.jobs) describe(job, session::incarnation_of(job.job.job_epoch, 0));
       for (const RingConfig& ring : rings) report.jobs.push_back(report_of(ring));
     });
   }
@@ -222,12 +271,18 @@ struct BumpDaemon::Impl {
     report.job.slots = 2 * ring.window;
     report.job.joined = accelerator.bound(ring.incarnation);
     report.job.running = report.job.joined == RankSet::first(ring.members);
-    report.counters = collective::counters_of(*accelerator.ring_counters(ring.incarnation));
-    if (const auto stall = accelerator.stall(ring.incarnation)) {
-      report.stalled.push_back({stall->message, stall->packet, static_cast<std::uint32_t>(stall->message % report.job.slots),
-                                members(stall->missing, ring.members)});
-    }
+    describe(report, ring.incarnation);
     return report;
+  }
+
+  void describe(telemetry::JobReport& report, std::uint64_t incarnation) const {
+    const netreduce::Accelerator& accelerator = bump->accelerator();
+    const netreduce::RingCounters* const counters = accelerator.ring_counters(incarnation);
+    report.counters = collective::counters_of(counters == nullptr ? netreduce::RingCounters{} : *counters);
+    if (const auto stall = accelerator.stall(incarnation)) {
+      report.stalled.push_back({stall->message, stall->packet, static_cast<std::uint32_t>(stall->message % report.job.slots),
+                                members(stall->missing, report.job.world_size)});
+    }
   }
 };
 

@@ -2,6 +2,7 @@
 // `netsum switch --protocol netreduce` runs.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,8 +14,11 @@ struct BumpOptions {
   std::vector<std::string> ports;  // transport::open_port
   std::vector<std::string> rings;  // netreduce::parse_ring
   std::string state;               // file of known connections (connection_file.h); empty: they are forgotten at the end
-  std::string listen;              // "host:port" of the control channel, which answers `netsum status`; empty: none
-  std::string metrics;             // as AggregatorOptions', as is the rest
+  std::string listen;   // "host:port" of the control channel: for `netsum status`, and where ranks with RDMA hardware join;
+                        // empty: none
+  std::string metrics;  // as AggregatorOptions', as is the rest
+  std::uint32_t slots = 16384;
+  std::uint32_t heartbeat_timeout_ms = 3000;
   std::string token, tls_cert, tls_key;
   bool pin_thread = false;
   std::function<void(const std::string&)> log;

@@ -18,6 +18,7 @@
 #include "transport/addresses.h"
 #include "transport/lossy.h"
 #include "transport/udp.h"
+#include "transport/verbs_ring.h"
 
 namespace netsum::collective {
 namespace {
@@ -42,9 +43,14 @@ constexpr std::uint32_t longest_default_packet = 2048;
 // NetReduce: messages of this length where nobody says.
 constexpr std::uint32_t message_bytes = 65536;
 
+// On RDMA hardware, which has no packets to measure the path with: 25 Gbit/s for 160 us, with messages of that length.
+constexpr std::uint32_t verbs_window = 8;
+
 struct Lane {
   Endpoint aggregator;
   std::unique_ptr<transport::Udp> socket;
+  std::unique_ptr<transport::VerbsRing> ring{};  // in its place
+  [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
 };
 
 struct Site {
@@ -94,6 +100,9 @@ void check(const Options& options) {
     throw bad(std::to_string(options.slots) + " slots are not a power of two");
   }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
+  if (!options.verbs.empty() && (!is_netreduce(options) || !options.switch_address.empty() || options.loss != 0)) {
+    throw bad("RDMA hardware (verbs) is of protocol netreduce, without switches beside the aggregators, and without losses");
+  }
   if (options.message_packets > wire::netreduce::max_message_packets) {
     throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
   }
@@ -195,7 +204,9 @@ Site reach(const Options& options, const std::string& address, Time deadline) {
     site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
   }
   if (site.lanes.empty()) {
-    throw Error(ErrorCode::refused, "aggregator " + address + " has no data sockets: no job joins at a bump in the wire");
+    throw Error(
+        ErrorCode::refused,
+        "aggregator " + address + " has no data sockets: it is a bump in the wire, where ranks with RDMA hardware join");
   }
   return site;
 }
@@ -266,6 +277,18 @@ struct Attempt {
   return member;
 }
 
+[[nodiscard]] netreduce::Member member_of(const transport::VerbsMember& m) {
+  return {m.address, m.send_qp, m.send_psn, m.receive_qp, m.memory_address, m.memory_key};
+}
+[[nodiscard]] transport::VerbsMember verbs_member_of(const netreduce::Member& m) {
+  return {m.address, m.send_qp, m.send_psn, m.receive_qp, m.memory_address, m.memory_key};
+}
+
+[[nodiscard]] std::uint32_t window_of(const Options& options) {
+  if (options.slots != 0) return options.slots;
+  return is_atp(options) ? atp_window : options.verbs.empty() ? 0 : verbs_window;
+}
+
 [[nodiscard]] std::uint32_t message_packets_of(const Options& options, std::uint32_t packet_elements) {
   return options.message_packets != 0 ? options.message_packets : message_bytes / (packet_elements * 4);
 }
@@ -281,12 +304,14 @@ session::Admission join_at(const Options& options, const Site& site, const First
   request.rank = options.rank;
   request.world_size = options.world_size;
   request.packet_elements = packet_elements;
-  request.slots_fixed = options.slots == 0 && is_atp(options) ? atp_window : options.slots;
+  request.slots_fixed = window_of(options);
   request.slots_measured = site.slots_measured;
-  for (const Lane& lane : site.lanes) request.endpoints.push_back(lane.socket->local());
+  for (const Lane& lane : site.lanes) request.endpoints.push_back(lane.local());
   if (is_netreduce(options)) {
     request.message_packets = message_packets_of(options, packet_elements);
-    for (const Endpoint& local : request.endpoints) request.members.push_back(member_at(options, local));
+    for (const Lane& lane : site.lanes) {
+      request.members.push_back(lane.ring ? member_of(lane.ring->own()) : member_at(options, lane.local()));
+    }
   }
   request.recovers = options.recovery.count() > 0;
   if (request.recovers) request.aggregators = options.aggregators;
@@ -575,7 +600,64 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
   return joined;
 }
 
+// One ring at each aggregator, which is a bump in the wire of all ranks' hosts. Its packets are the device's.
+Joined join_verbs(const Options& options, const Attempt& attempt) {
+  Joined joined;
+  joined.packet_elements =
+      options.packet_elements != 0 ? options.packet_elements : transport::verbs_path_mtu(options.verbs) / 4;
+  const std::uint32_t message_packets = message_packets_of(options, joined.packet_elements);
+  netreduce::WorkerConfig shape;
+  shape.window = window_of(options);
+  shape.message_packets = message_packets;
+  shape.mtu = joined.packet_elements * 4;
+  transport::VerbsOptions verbs;
+  verbs.device = options.verbs;
+  verbs.mtu = shape.mtu;
+  verbs.messages = shape.window;
+  verbs.send_bytes = netreduce::Worker::send_bytes(shape);
+  verbs.receive_bytes = netreduce::Worker::receive_bytes(shape);
+  verbs.first_psn = options.first_psn;
+
+  std::vector<Site> sites;
+  for (const std::string& address : options.aggregators) {
+    Reached reached = reach_control(options, address, attempt.deadline);
+    if (!reached.hello.lanes.empty()) {
+      throw Error(ErrorCode::refused, "aggregator " + address +
+                                          " is no bump in the wire, and what RDMA hardware sends passes no other: start it "
+                                          "as netsum switch --protocol netreduce");
+    }
+    Site& site = sites.emplace_back();
+    site.membership.address = address;
+    site.membership.client = std::move(reached.client);
+    site.lanes.push_back({{}, nullptr, transport::open_verbs_ring(verbs)});
+  }
+
+  const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, attempt);
+  joined.resumption = admissions.front().resumption;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const session::Admission& admission = admissions[i];
+    Site& site = sites[i];
+    site.membership.job_epoch = admission.job_epoch;
+    site.membership.rank_epoch = admission.rank_epoch;
+    if (admission.members.size() != options.world_size || admission.slots != shape.window) {
+      throw Error(ErrorCode::internal, "aggregator " + site.membership.address + " does not admit what was asked for");
+    }
+    netreduce::RoceHostConfig config = session::host_config(admission, options.rank, 0);
+    config.worker.lane = static_cast<std::uint32_t>(i);
+    config.worker.lanes = static_cast<std::uint32_t>(sites.size());
+    transport::VerbsRing& ring = *site.lanes.front().ring;
+    ring.connect(verbs_member_of(config.successor), verbs_member_of(config.predecessor));
+    joined.lanes.push_back({std::move(site.lanes.front().ring), runtime::make_worker_lane(config.worker, ring)});
+    joined.aggregator_of_lane.push_back(i);
+    joined.slots += admission.slots * admission.message_packets;
+    joined.memberships.push_back(std::move(site.membership));
+  }
+  joined.placement = describe_netreduce(options, joined.lanes.size(), joined.packet_elements, message_packets, shape.window);
+  return joined;
+}
+
 Joined attempt_to_join(const Options& options, const Attempt& attempt) {
+  if (!options.verbs.empty()) return join_verbs(options, attempt);
   if (is_netreduce(options)) return join_netreduce(options, attempt);
   return is_atp(options) ? join_atp(options, attempt) : join_switchml(options, attempt);
 }

@@ -16,6 +16,7 @@
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/switchml/worker.h"
 #include "stream/operation.h"
+#include "transport/verbs_ring.h"
 
 namespace netsum::runtime {
 
@@ -57,5 +58,9 @@ class WorkerLane {
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const switchml::WorkerConfig& config);
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const atp::WorkerConfig& config);
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const netreduce::RoceHostConfig& config);
+// NetReduce on RDMA hardware: `ring` is connected, is the lane's transport, and outlives this. The worker's memory is the
+// ring's, and not to be given.
+[[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const netreduce::WorkerConfig& config,
+                                                           transport::VerbsRing& ring);
 
 }  // namespace netsum::runtime

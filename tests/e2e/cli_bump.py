@@ -244,7 +244,23 @@ class RecordedHosts(unittest.TestCase):
         bump = self.start()
         result = cli.run("bench", "all-reduce", "--switch", bump.address, "--rank", 0, "--world-size", 1, "--elements", 256)
         self.assertEqual(result.returncode, 3, result.stderr)
+        result = cli.run("bench", "all-reduce", "--switch", bump.address, "--rank", 0, "--world-size", 1, "--elements", 256,
+                         "--protocol", "netreduce")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("a bump in the wire, where ranks with RDMA hardware join", result.stderr)
         self.assertEqual(bump.status()["jobs"], [])
+
+    def test_rdma_hardware_that_is_not_there(self):
+        bump = self.start()
+        one = ["bench", "all-reduce", "--protocol", "netreduce", "--verbs", "nothing", "--elements", 256]
+        joins = ["--switch", bump.address, "--rank", 0, "--world-size", 1]
+        for words, code, said in ((one, 2, "needs --switch"),
+                                  (one + joins, 2, "no RDMA device 'nothing' here"),
+                                  (one + joins + ["--loss", 0.1], 2, "without losses")):
+            with self.subTest(words=words):
+                result = cli.run(*words)
+                self.assertEqual(result.returncode, code, result.stderr)
+                self.assertIn(said, result.stderr)
 
 
 class Cable(unittest.TestCase):

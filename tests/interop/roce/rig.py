@@ -109,7 +109,7 @@ class Guest:
         whole = ",".join(f"{name}=off" for name in ("csum", "guest_csum", "gso", "host_tso4", "host_tso6", "host_ufo",
                                                     "guest_tso4", "guest_tso6", "guest_ufo"))
         self.process = subprocess.Popen(
-            ["nice", "-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", "256", "-smp", "1", "-nodefaults",
+            ["nice", "-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", "384", "-smp", "1", "-nodefaults",
              "-no-user-config", "-display", "none", "-no-reboot",
              "-kernel", os.path.join(image, "vmlinuz"), "-initrd", os.path.join(image, "initramfs"),
              "-append", f"console=ttyS0 quiet panic=-1 mitigations=off guest.address={self.address}/24",
@@ -118,7 +118,7 @@ class Guest:
              "-device", f"virtio-net-pci,netdev=net,mac={self.mac.hex(':')},romfile=,{whole}",
              "-netdev", "user,id=host", "-device", "virtio-net-pci,netdev=host,romfile="],
             stdin=subprocess.DEVNULL)
-        self.console, self.pending = None, b""
+        self.console, self.pending, self.busy = None, b"", False
         self.path = console
 
     def line(self, seconds):
@@ -154,6 +154,7 @@ class Guest:
 
     def start(self, command):
         self.console.sendall(command.encode() + b"\n")
+        self.busy = True
 
     def finish(self, seconds):
         """Exit code and output of what was started."""
@@ -163,6 +164,7 @@ class Guest:
             if line is None:
                 raise AssertionError(f"guest {self.number} has not finished within {seconds} s: {lines}")
             if line.startswith("@@rc="):
+                self.busy = False
                 return int(line[5:]), "\n".join(lines)
             lines.append(line)
 
@@ -187,6 +189,12 @@ class Rig:
         for guest, command in busy:
             guest.start(command)
         return [guest.finish(seconds) for guest, _ in busy]
+
+    def finish_all(self, seconds):
+        """What a test that failed has left behind."""
+        for guest in self.guests:
+            if guest.busy:
+                guest.finish(seconds)
 
     def forget(self):
         """Of what passed, and of losses."""

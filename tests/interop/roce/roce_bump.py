@@ -28,7 +28,9 @@ BROADCAST = b"\xff" * 6
 
 class Switch:
     def __init__(self, run, ports):
-        words = ["--protocol", "netreduce", "--listen", "127.0.0.1:0", "--state", os.path.join(run, "state"), "--ring",
+        # Guests that are emulated may be silent for seconds.
+        words = ["--protocol", "netreduce", "--listen", "127.0.0.1:0", "--heartbeat-timeout-ms", "20000",
+                 "--state", os.path.join(run, "state"), "--ring",
                  f"id=0,ranks={GUESTS},packets={MESSAGE_PACKETS},window=4,dtype=int32,layout=nrtv"]
         for port in ports:
             words += ["--port", port]
@@ -42,8 +44,10 @@ class Switch:
         self.address = line.split()[1]
 
     def report(self):
-        return json.loads(subprocess.run([NETSUM, "status", "--switch", self.address, "--json"], check=True, timeout=LIMIT,
-                                         capture_output=True, text=True).stdout)
+        def asked():
+            return subprocess.run([NETSUM, "status", "--switch", self.address, "--json"], capture_output=True, text=True,
+                                  timeout=LIMIT).stdout
+        return json.loads(until(asked, LIMIT, "netsum switch answers"))
 
     def ring(self):
         return self.report()["jobs"][0]["counters"]
@@ -66,6 +70,7 @@ class SoftRoce(unittest.TestCase):
         cls.rig.wait_ready(BOOT_LIMIT)
 
     def setUp(self):
+        self.rig.finish_all(LIMIT)
         self.rig.forget()
 
     def start_ring(self, *options, messages=MESSAGES):
@@ -253,6 +258,47 @@ class SoftRoce(unittest.TestCase):
                     self.connect_endpoint(role, guest, "-o write_imm -T 20", mtu=mtu)
         with self.subTest("without immediate values"):
             self.connect_endpoint("receive_silent", guest, "-o write -T 20")
+
+    def start_bench(self, job, iterations, *options):
+        port = self.switch.address.split(":")[1]
+        for guest in self.rig.guests:
+            words = ["--protocol", "netreduce", "--verbs", "rxe0", "--switch", f"10.0.2.2:{port}", "--job", job,
+                     "--rank", guest.number, "--world-size", GUESTS, "--slots", 4, "--message-packets", 16,
+                     "--iterations", iterations, "--warmup", 0, "--connect-deadline", 60, "--json", *options]
+            guest.start(f"netsum bench all-reduce {' '.join(map(str, words))} 2>/tmp/log || "
+                        "{ code=$?; cat /tmp/log; exit $code; }")
+
+    def test_netsums_own_library_over_verbs(self):
+        """Ranks in the guests: communicator, sealed messages and all, over libibverbs and through the bump in their wire."""
+        losses = {"nothing": (0, "inwards", None),
+                  "a first packet": (0, "inwards", Loss(FIRST, 3)),
+                  "a middle packet": (1, "inwards", Loss(MIDDLE, 20)),
+                  "a last packet": (2, "inwards", Loss(LAST, 4)),
+                  "an acknowledgement": (1, "inwards", Loss(ACKNOWLEDGE, 5)),
+                  "a result": (2, "outwards", Loss(MIDDLE, 30))}
+        for number, (what, (guest, way, loss)) in enumerate(losses.items()):
+            with self.subTest(lost=what):
+                self.rig.forget()
+                getattr(self.rig.relays[guest], way).loss = loss
+                self.start_bench(f"lost{number}", 3, "--elements", 50000, "--dtype", "float32" if number % 2 == 0 else "int32")
+                for each, (code, output) in zip(self.rig.guests, self.finish()):
+                    self.assertEqual(code, 0, f"guest {each.number}: {output}")
+                    report = json.loads(output)
+                    self.assertEqual((report["wrong"], report["workers"]), (0, GUESTS))
+                if loss:
+                    self.assertIsNotNone(loss.lost, "nothing was lost")
+
+    def test_netsums_own_library_notices_a_bump_that_is_gone(self):
+        def sums():
+            return sum(job["counters"].get("sums", 0) for job in self.switch.report()["jobs"] if job["job"] == "gone")
+        self.start_bench("gone", 10000, "--elements", 50000, "--deadline", 60)
+        until(lambda: sums() > 1000, LIMIT, "the job is on its way")
+        self.switch.end(signal.SIGKILL)
+        results = self.finish()
+        type(self).switch = Switch(self.folder, self.rig.ports)
+        for code, output in results:
+            self.assertEqual(code, 1, output)
+            self.assertRegex(output, "rank [0-2]: .*(has not answered|broke)")
 
     def test_ends_in_an_error_of_the_queue_pairs_after_a_restart(self):
         """Nothing of the ring passes unsummed when the accelerator, killed in the middle, is started again."""
