@@ -212,7 +212,7 @@ TEST_F(BumpTest, OtherTrafficLeavesAsItCame) {
   EXPECT_GT(bump_->accelerator().counters().passed, 0U);
   EXPECT_EQ(0U, ring().packets);
 
-  for (const std::size_t bytes : {14, 15, 60, 1514}) {
+  for (const std::size_t bytes : {14U, 15U, 60U, 1514U}) {
     Bytes ethernet(bytes);
     std::copy_n(frames[0].frame.begin() + virtio_net_header_bytes, 12, ethernet.begin());  // some type, no content
     const Bytes frame = framed(ethernet);
