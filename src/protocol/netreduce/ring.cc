@@ -38,7 +38,8 @@ std::vector<Line> lines_of(const RingConfig& config) {
       lines[rank].ranks.insert(rank);
     }
   }
-  std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+  // No two are equal: a rank contributes once below this switch, and comes from elsewhere on one connection.
+  std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
     return std::pair(a.way == Way::arriving, a.ranks.front()) < std::pair(b.way == Way::arriving, b.ranks.front());
   });
   return lines;
