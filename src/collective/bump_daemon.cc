@@ -114,26 +114,28 @@ struct BumpDaemon::Impl {
 
   void add_rings() {
     for (const RingConfig& ring : rings) {
-      add_ring(ring);
+      if (!add_ring(ring)) throw Error(ErrorCode::internal, "a random number was issued twice");
       log("ring " + std::to_string(ring.ring) + ": " + std::to_string(ring.members) + " ranks, " +
           std::to_string(memory.at(ring.incarnation).bytes().size() >> 10) + " KiB of packet buffers");
     }
     if (rings.empty() && options.listen.empty()) log("warning: no --ring: this only bridges");
   }
 
-  void add_ring(const RingConfig& ring) {
-    auto& place = memory.try_emplace(ring.incarnation, netreduce::Accelerator::memory_bytes(ring)).first->second;
-    if (!bump->accelerator().add_ring(ring, place.bytes())) {
-      throw Error(ErrorCode::internal, "a random number was issued twice");
-    }
+  [[nodiscard]] bool add_ring(const RingConfig& ring) {
+    const auto [place, is_new] = memory.try_emplace(ring.incarnation, netreduce::Accelerator::memory_bytes(ring));
+    if (is_new && bump->accelerator().add_ring(ring, place->second.bytes())) return true;
+    if (is_new) memory.erase(place);
+    return false;
   }
 
   void start_job(const session::StartJob& start) {
     const RingConfig ring = session::tunnel_ring(start, 0).ring;
+    bool added = false;
     loop->call([&] {
-      add_ring(ring);
-      if (!options.state.empty()) save();
+      added = add_ring(ring);
+      if (added && !options.state.empty()) save();
     });
+    if (!added) throw Error(ErrorCode::internal, "two ranks, of this job or others, have the same queue pair");
   }
 
   // Its connections stay known: what still comes of them does not pass.
