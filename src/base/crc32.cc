@@ -29,11 +29,8 @@ std::uint32_t Crc32(std::uint32_t state, const std::byte* p, std::size_t bytes) 
 std::uint32_t Times(std::uint32_t a, std::uint32_t b) {
 #if NETSUM_CARRYLESS_PRODUCTS
   const CrcBlock d;
-  // x^0 is the product's bit 62; shifted, its lower half is what the polynomial still has to divide.
-  const std::uint64_t product = hn::GetLane(hn::CLMulLower(hn::Set(d, a), hn::Set(d, b))) << 1;
-  constexpr std::byte zeros[4] = {};
-  return static_cast<std::uint32_t>(product >> 32) ^
-         Ethernet::table_words(static_cast<std::uint32_t>(product), zeros, sizeof zeros);
+  // x^0 is the product's bit 62, and should be bit 63.
+  return crc_rest<Ethernet>(hn::ShiftLeft<1>(hn::CLMulLower(hn::Set(d, a), hn::Set(d, b))));
 #else
   return Ethernet::times(a, b);
 #endif

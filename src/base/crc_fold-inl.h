@@ -59,6 +59,26 @@ HWY_INLINE hn::Vec<D> crc_constants(D d) {
   return hn::OddEven(hn::Set(d, k.upper), hn::Set(d, k.lower));
 }
 
+// What the polynomial leaves of the 64 bits in the lower half (Barrett).
+template <class Polynomial>
+HWY_INLINE std::uint32_t crc_rest(hn::Vec<CrcBlock> value) {
+  const CrcBlock d;
+  const auto mask = hn::Set(d, std::uint64_t{0xffffffff});
+  const auto quotient = hn::And(hn::CLMulLower(hn::And(value, mask), hn::Set(d, Polynomial::inverse)), mask);
+  return static_cast<std::uint32_t>(hn::GetLane(hn::Xor(value, hn::CLMulLower(quotient, hn::Set(d, Polynomial::whole)))) >>
+                                    32);
+}
+
+// The state behind a block: times x^32, to 96 bits, to 64, to 32.
+template <class Polynomial>
+HWY_INLINE std::uint32_t crc_of_block(hn::Vec<CrcBlock> block) {
+  const CrcBlock d;
+  constexpr std::uint64_t to_96 = Polynomial::power_of_x(95), to_64 = Polynomial::power_of_x(63);
+  block = hn::Xor(hn::CLMulLower(block, hn::Set(d, to_96)), hn::ShiftRightBytes<8>(d, block));
+  const auto highest = hn::And(block, hn::Set(d, std::uint64_t{0xffffffff}));
+  return crc_rest<Polynomial>(hn::Xor(hn::CLMulLower(highest, hn::Set(d, to_64)), hn::ShiftRightBytes<4>(d, block)));
+}
+
 // The last of a vector's blocks, with the others folded onto it.
 template <class Polynomial, class D>
 HWY_INLINE hn::Vec<CrcBlock> crc_last_block(D d, hn::Vec<D> v) {
@@ -131,6 +151,7 @@ HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std
   }
   const auto one = crc_constants<Polynomial, 128>(d);
   for (; bytes > 0; p += block_bytes, bytes -= block_bytes) block = hn::Xor(crc_fold(block, one), crc_load(d, p));
+  if constexpr (!Words::beside_folding) return crc_of_block<Polynomial>(block);
   alignas(16) std::uint64_t last[2];
   hn::Store(block, d, last);
   return Words::run(0, reinterpret_cast<const std::byte*>(last), sizeof last);

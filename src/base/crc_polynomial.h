@@ -68,6 +68,17 @@ struct CrcPolynomial {
     std::uint64_t lower, upper;
   };
   static constexpr FoldConstants fold_by(unsigned bits) { return {power_of_x(bits + 31), power_of_x(bits - 33)}; }
+
+  // For Barrett's division: the polynomial itself, and x^64 divided by it. 33 bits: bit 32 is x^0.
+  static constexpr std::uint64_t whole = std::uint64_t{polynomial} << 1 | 1;
+  static constexpr std::uint64_t inverse = [] {
+    std::uint64_t quotient = 0;
+    std::uint32_t rest = 0x80000000;
+    for (unsigned n = 1; n <= 64; ++n, rest = times_x(rest)) {
+      if ((rest & 1) != 0) quotient |= std::uint64_t{1} << (n - 32);
+    }
+    return quotient;
+  }();
 };
 
 }  // namespace netsum
