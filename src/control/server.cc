@@ -120,9 +120,9 @@ struct Server::Impl final : proto::Aggregator::Service {
       if (auto outcome = registry.join_outcome(ticket)) {
         if (outcome->refusal != session::Refusal::none) return refused(*outcome);
         const session::Admission& admission = *outcome->admission;
-        // Its switches first: without them the job would start on a detour.
-        changed.wait_for(lock, session::installation_patience,
-                         [&] { return stopping || installations.ready(admission.job_epoch, now()); });
+        // Its switches first: without them the job would start on a detour, or cannot start. A job that needs one which does
+        // not answer fails meanwhile.
+        while (!stopping && !installations.ready(admission.job_epoch, now())) changed.wait_for(lock, tick);
         registry.admission_told(admission.job_epoch, now());
         reply->set_job_epoch(admission.job_epoch);
         reply->set_rank_epoch(admission.rank_epoch);

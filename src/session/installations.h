@@ -26,7 +26,8 @@ class Installations {
     bool again = false;  // it has answered before
   };
 
-  // `needed`: the job cannot do without any of them.
+  // `needed`: the job cannot do without any of them, and waits for all. A switch that answers only later might have been
+  // told before, and have lost sums since.
   void add(std::uint64_t job_epoch, const std::vector<std::string>& switches, Time now, bool needed = false) {
     Job& job = jobs_[job_epoch];
     job.ready_at = now + installation_patience;
@@ -43,11 +44,11 @@ class Installations {
     found->second.heard = now;
   }
 
-  // Whether the job's ranks may start: every switch knows it, or has been waited for long enough. Without it they would only
-  // find out by themselves that it does not answer.
+  // Whether the job's ranks may start: every switch knows it, or, where the job can do without, has been waited for long
+  // enough. Without it they would only find out by themselves that it does not answer.
   [[nodiscard]] bool ready(std::uint64_t job_epoch, Time now) const {
     const auto job = jobs_.find(job_epoch);
-    if (job == jobs_.end() || now >= job->second.ready_at) return true;
+    if (job == jobs_.end() || (!job->second.needed && now >= job->second.ready_at)) return true;
     for (const auto& [name, a_switch] : job->second.switches) {
       if (!a_switch.told) return false;
     }

@@ -50,6 +50,7 @@ struct Job {
   std::string failure;
   std::optional<std::uint32_t> lost;
   bool mismatch = false;
+  bool told = true;                          // its ranks know that they are admitted
   std::map<std::uint32_t, Rank> successors;  // of a job that recovers: new processes for ranks that are not known to be dead
 };
 
@@ -312,7 +313,8 @@ struct Registry::Impl {
 
     StartJob start;
     start.job = name;
-    start.switches_needed = rules_of(first.protocol)->switches_needed;
+    start.switches_needed = rules_of(first.protocol)->switches_needed && !placement.switches.empty();
+    job.told = !start.switches_needed;
     start.admission = {
         job.epoch, 0, {}, job.packet_elements, slots, std::move(placement), std::move(resumption), first.message_packets,
         {}};
@@ -504,6 +506,7 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
 void Registry::admission_told(std::uint64_t job_epoch, Time now) {
   Job* job = impl_->running(job_epoch);
   if (job == nullptr) return;
+  job->told = true;
   for (auto& [rank, member] : job->ranks) member.heard = now;
 }
 
@@ -558,7 +561,7 @@ void Registry::on_timer(Time now) {
   for (auto& [name, job] : r.jobs) {
     r.refuse_successors(name, job, now);
     if (job.phase == Phase::joining && now - job.since >= r.config.join_timeout) late.push_back(name);
-    if (job.phase != Phase::running) continue;
+    if (job.phase != Phase::running || !job.told) continue;
     for (const auto& [rank, member] : job.ranks) {
       if (!job.left.contains(rank) && now - member.heard >= r.config.heartbeat_timeout) {
         dead.emplace_back(name, rank);
@@ -590,6 +593,7 @@ Time Registry::next_timeout() const {
       if (!job.left.contains(rank))
         next = std::min(next, successor.heard + impl_->config.heartbeat_timeout + succession_slack);
     }
+    if (!job.told) continue;
     for (const auto& [rank, member] : job.ranks) {
       if (!job.left.contains(rank)) next = std::min(next, member.heard + impl_->config.heartbeat_timeout);
     }

@@ -133,7 +133,7 @@ class Registry {
   RankSet cancel_join(std::uint64_t ticket, Time now);
 
   // The ranks of a job were told of their admission only now (its switches had to be told first): from here on they can be
-  // heard.
+  // heard. To be called for each job that needs switches.
   void admission_told(std::uint64_t job_epoch, Time now);
 
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);

@@ -83,6 +83,17 @@ TEST(Installations, WhoHasAnsweredIsToldThatItShouldKnow) {
   }
 }
 
+TEST(Installations, AJobWaitsForSwitchesThatItNeeds) {
+  Installations installations;
+  installations.add(1, {"a", "b"}, start, true);
+  installations.on_installed(1, "a", start);
+  EXPECT_FALSE(installations.ready(1, start + 1h)) << "b may have been told, and have restarted since";
+  installations.on_installed(1, "b", start);
+  EXPECT_TRUE(installations.ready(1, start));
+  installations.remove(1);
+  EXPECT_TRUE(installations.ready(1, start)) << "it has failed: its ranks are to hear of it";
+}
+
 TEST(Installations, OfAJobThatEndedNobodyIsTold) {
   Installations installations;
   installations.add(1, {"a"}, start);
