@@ -14,7 +14,8 @@
 
 namespace netsum::session {
 
-inline constexpr Duration installation_interval = std::chrono::milliseconds(500);  // between two tellings
+inline constexpr Duration installation_interval = std::chrono::milliseconds(500);  // from an answer to the next telling
+inline constexpr Duration installation_retry = std::chrono::milliseconds(125);     // between two without an answer
 inline constexpr Duration installation_lease = std::chrono::seconds(3);            // what a switch grants
 inline constexpr Duration installation_patience = std::chrono::milliseconds(500);  // what a new job waits for a switch
 
@@ -42,6 +43,7 @@ class Installations {
     if (found == job->second.switches.end()) return;
     found->second.told = true;
     found->second.heard = now;
+    found->second.due = now + installation_interval;
   }
 
   // Whether the job's ranks may start: every switch knows it, or, where the job can do without, has been waited for long
@@ -55,13 +57,13 @@ class Installations {
     return true;
   }
 
-  // To be told now; each is due again after an interval.
+  // To be told now; each is due again soon, if it does not answer.
   [[nodiscard]] std::vector<Due> take_due(Time now) {
     std::vector<Due> due;
     for (auto& [epoch, job] : jobs_) {
       for (auto& [name, a_switch] : job.switches) {
         if (a_switch.due > now) continue;
-        a_switch.due = now + installation_interval;
+        a_switch.due = now + installation_retry;
         due.push_back({epoch, name, a_switch.told});
       }
     }

@@ -24,10 +24,13 @@ TEST(Installations, EverySwitchIsToldAtOnceAndAgainAfterAnInterval) {
   installations.add(1, {"b", "a"}, start);
   EXPECT_EQ(start, installations.next_timeout(start));
   EXPECT_EQ((Told{{1, "a"}, {1, "b"}}), take_due(installations, start));
-  EXPECT_EQ(Told{}, take_due(installations, start + installation_interval - 1ns));
-  EXPECT_EQ(start + installation_interval, installations.next_timeout(start));
   installations.on_installed(1, "a", start);  // it may restart: it is told on and on
+  EXPECT_EQ(Told{}, take_due(installations, start + installation_retry - 1ns));
+  EXPECT_EQ(start + installation_retry, installations.next_timeout(start));
+  EXPECT_EQ((Told{{1, "b"}}), take_due(installations, start + installation_retry)) << "which has not answered";
   installations.on_installed(1, "b", start);
+  EXPECT_EQ(Told{}, take_due(installations, start + installation_interval - 1ns));
+  EXPECT_EQ(start + installation_interval, installations.next_timeout(start + installation_patience));
   EXPECT_EQ((Told{{1, "a"}, {1, "b"}}), take_due(installations, start + installation_interval));
 }
 
@@ -49,12 +52,12 @@ TEST(Installations, AJobIsReadyWhenAllItsSwitchesHaveAnswered) {
 TEST(Installations, AJobDoesNotWaitForASwitchForEver) {
   Installations installations;
   installations.add(1, {"a"}, start);
-  static_cast<void>(installations.take_due(start + installation_patience / 2));
+  const Time last_told = start + installation_patience - installation_retry / 2;
+  static_cast<void>(installations.take_due(last_told));
   EXPECT_FALSE(installations.ready(1, start + installation_patience - 1ns));
   EXPECT_EQ(start + installation_patience, installations.next_timeout(start));  // before it is told again
   EXPECT_TRUE(installations.ready(1, start + installation_patience));
-  EXPECT_EQ(start + installation_patience / 2 + installation_interval,
-            installations.next_timeout(start + installation_patience));
+  EXPECT_EQ(last_told + installation_retry, installations.next_timeout(start + installation_patience));
 }
 
 TEST(Installations, ASwitchThatAJobNeedsMayNotFallSilent) {
