@@ -7,6 +7,7 @@
 
 #include "bench.h"
 #include "quantiles.h"
+#include "verdict_json.h"
 
 namespace netsum::app {
 namespace {
@@ -24,10 +25,7 @@ std::string RankReport::text() const {
               {"first_iteration", first_iteration},
               {"nanoseconds", nanoseconds},
               {"hashes", hashes},
-              {"wrong", verdict.wrong},
-              {"max_abs_error", verdict.max_abs_error},
-              {"error_bound", verdict.error_bound},
-              {"max_error_over_bound", verdict.max_error_over_bound},
+              {"verdict", verdict},
               {"bytes_sent", bytes_sent},
               {"bytes_received", bytes_received},
               {"packets_sent", packets_sent},
@@ -47,12 +45,7 @@ RankReport RankReport::parse(std::string_view text) {
   json.at("first_iteration").get_to(report.first_iteration);
   json.at("nanoseconds").get_to(report.nanoseconds);
   json.at("hashes").get_to(report.hashes);
-  json.at("wrong").get_to(report.verdict.wrong);
-  // JSON has no NaN or infinity: null, which only a wrong result can give.
-  const auto number = [&](const char* key) { return json.at(key).is_null() ? HUGE_VAL : json.at(key).get<double>(); };
-  report.verdict.max_abs_error = number("max_abs_error");
-  report.verdict.error_bound = number("error_bound");
-  report.verdict.max_error_over_bound = number("max_error_over_bound");
+  json.at("verdict").get_to(report.verdict);
   json.at("bytes_sent").get_to(report.bytes_sent);
   json.at("bytes_received").get_to(report.bytes_received);
   json.at("packets_sent").get_to(report.packets_sent);

@@ -6,12 +6,13 @@ A relay keeps what passes it, and loses what it is told to. One more relay waits
 each guest leads to this machine's own 127.0.0.1, as 10.0.2.2, and nowhere else.
 """
 import os
-import select
 import signal
 import socket
 import subprocess
 import threading
 import time
+
+from cli_support import until
 
 FIRST, MIDDLE, LAST, ACKNOWLEDGE = 0x06, 0x07, 0x09, 0x11  # opcodes of WRITE_WITH_IMM's packets, and of answers
 
@@ -25,18 +26,6 @@ def opcode(frame):
 def psn(frame):
     """Of such a packet."""
     return int.from_bytes(frame[51:54], "big")
-
-
-def until(condition, seconds, what):
-    """The first true value of condition(), polled."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        select.select([], [], [], 0.05)
 
 
 class Loss:

@@ -13,11 +13,11 @@ import sys
 import tempfile
 import unittest
 
-import rig as rigs
-from rig import ACKNOWLEDGE, FIRST, LAST, MIDDLE, Loss, psn, until
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../e2e"))
+import rig as rigs  # noqa: E402
 import scapy_support as scapy  # noqa: E402
+from cli_support import until  # noqa: E402
+from rig import ACKNOWLEDGE, FIRST, LAST, MIDDLE, Loss, psn  # noqa: E402
 
 NETSUM = ENDPOINT = IMAGE = None
 GUESTS = 3
