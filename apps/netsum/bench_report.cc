@@ -21,21 +21,21 @@ using Json = nlohmann::ordered_json;
 }  // namespace
 
 std::string RankReport::text() const {
-  return Json{{"rank", rank},
-              {"first_iteration", first_iteration},
-              {"nanoseconds", nanoseconds},
-              {"hashes", hashes},
-              {"verdict", verdict},
-              {"bytes_sent", bytes_sent},
-              {"bytes_received", bytes_received},
-              {"packets_sent", packets_sent},
-              {"packets_received", packets_received},
-              {"packets_retransmitted", packets_retransmitted},
-              {"packets_dropped_down", packets_dropped_down},
-              {"packets_dropped_up", packets_dropped_up},
-              {"window", window},
-              {"placement", placement}}
-      .dump();
+  Json json{{"rank", rank},
+            {"first_iteration", first_iteration},
+            {"nanoseconds", nanoseconds},
+            {"hashes", hashes},
+            {"bytes_sent", bytes_sent},
+            {"bytes_received", bytes_received},
+            {"packets_sent", packets_sent},
+            {"packets_received", packets_received},
+            {"packets_retransmitted", packets_retransmitted},
+            {"packets_dropped_down", packets_dropped_down},
+            {"packets_dropped_up", packets_dropped_up},
+            {"window", window},
+            {"placement", placement}};
+  json.update(Json(verdict));
+  return json.dump();
 }
 
 RankReport RankReport::parse(std::string_view text) {
@@ -45,7 +45,7 @@ RankReport RankReport::parse(std::string_view text) {
   json.at("first_iteration").get_to(report.first_iteration);
   json.at("nanoseconds").get_to(report.nanoseconds);
   json.at("hashes").get_to(report.hashes);
-  json.at("verdict").get_to(report.verdict);
+  json.get_to(report.verdict);
   json.at("bytes_sent").get_to(report.bytes_sent);
   json.at("bytes_received").get_to(report.bytes_received);
   json.at("packets_sent").get_to(report.packets_sent);

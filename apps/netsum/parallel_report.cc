@@ -17,17 +17,12 @@ using Json = nlohmann::ordered_json;
 }  // namespace
 
 std::string MemberReport::text() const {
-  return Json{{"rank", rank},
-              {"nanoseconds", nanoseconds},
-              {"before", before},
-              {"across", across},
-              {"after", after},
-              {"hashes", hashes},
-              {"verdict", verdict},
-              {"bytes_sent", bytes_sent},
-              {"bytes_received", bytes_received},
-              {"placement", placement}}
-      .dump();
+  Json json{
+      {"rank", rank},          {"nanoseconds", nanoseconds}, {"before", before},         {"across", across},
+      {"after", after},        {"hashes", hashes},           {"bytes_sent", bytes_sent}, {"bytes_received", bytes_received},
+      {"placement", placement}};
+  json.update(Json(verdict));
+  return json.dump();
 }
 
 MemberReport MemberReport::parse(std::string_view text) {
@@ -39,7 +34,7 @@ MemberReport MemberReport::parse(std::string_view text) {
   json.at("across").get_to(report.across);
   json.at("after").get_to(report.after);
   json.at("hashes").get_to(report.hashes);
-  json.at("verdict").get_to(report.verdict);
+  json.get_to(report.verdict);
   json.at("bytes_sent").get_to(report.bytes_sent);
   json.at("bytes_received").get_to(report.bytes_received);
   json.at("placement").get_to(report.placement);
