@@ -17,7 +17,7 @@ import os
 import statistics
 import subprocess
 
-from cluster import ROOT, Daemon, Process, Star
+from network import ROOT, Daemon, Process, Star
 from output import plot, say, table
 
 PATTERNS = {"fr": "flat ring", "ta": "Tencent", "pr": "parallel rings", "pn": "parallel NetReduce"}
