@@ -76,6 +76,8 @@ class BenchCommand final : public Command {
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
         ->check(CLI::Range(0.001, 1e6));
     s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
+    s.add_flag("back-to-back", options_.back_to_back,
+               "For latency: no barriers between the timed all-reduces; the time of each is the mean of the ranks'");
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto local = "Everything on this machine";
     s.add("workers", options_.workers, "N", "Worker processes")->check(CLI::Range(1, 256))->group(local);
@@ -186,6 +188,9 @@ class BenchCommand final : public Command {
       const std::string &a = settings().origin(one), &b = settings().origin(other);
       if (!a.empty() && !b.empty()) throw UsageError(a + " and --" + other + " (from " + b + ") exclude each other");
     };
+    if (options_.back_to_back && options_.recovery_seconds > 0) {
+      throw UsageError("--back-to-back and --recovery exclude each other");
+    }
     choose_threads();
     if (options_.local()) {
       for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca", "verbs"}) {

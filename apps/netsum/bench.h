@@ -29,6 +29,7 @@ struct BenchOptions {
   std::uint32_t message_packets = 0;  // NetReduce, like first_psn
   std::string first_psn = "random";
   double connect_deadline_seconds = 10, deadline_seconds = 60, recovery_seconds = 0;
+  bool back_to_back = false;  // timed all-reduces without barriers between them
   bool json = false;
   // All ranks on this machine
   std::uint32_t workers = 2, aggregators = 1, switch_threads = 0, switch_slots = 16384;
@@ -64,7 +65,7 @@ struct RankReport {
 };
 
 struct BenchReport {
-  std::vector<double> seconds;  // of each iteration: the slowest rank's time
+  std::vector<double> seconds;  // of each iteration: the slowest rank's time; back to back, the mean of the ranks'
   Verdict verdict;              // of all ranks; results that differ between ranks are wrong
   bool bit_identical = true;
   std::uint64_t result_hash = 0;

@@ -101,6 +101,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("first-psn", options.first_psn);
     add("connect-deadline", number(options.connect_deadline_seconds));
     add("deadline", number(options.deadline_seconds));
+    if (options.back_to_back) arguments.emplace_back("--back-to-back");
     if (options.pin) arguments.emplace_back("--pin");
     workers.push_back({"worker rank " + std::to_string(rank), arguments});
   }

@@ -79,7 +79,9 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     result_hash = hash_of(result_hash, hash);
     for (const RankReport& rank : ranks) {
       if (i < rank.first_iteration) continue;
-      seconds[i] = std::max(seconds[i], 1e-9 * static_cast<double>(rank.nanoseconds.at(i - rank.first_iteration)));
+      const double own = 1e-9 * static_cast<double>(rank.nanoseconds.at(i - rank.first_iteration));
+      // Back to back, ranks do not begin together: who is early waits, and only the mean is not counted twice.
+      seconds[i] = options.back_to_back ? seconds[i] + own / static_cast<double>(ranks.size()) : std::max(seconds[i], own);
       if (rank.hashes.at(i - rank.first_iteration) == hash) continue;
       bit_identical = false;  // which of the elements differ is not known here: all of them count
       verdict.wrong += std::max<std::uint64_t>(options.elements, 1);

@@ -107,6 +107,32 @@ void add_difference(RankReport& report, const Statistics& before, const Statisti
   report.packets_dropped_down += after.packets_dropped_down - before.packets_dropped_down;
 }
 
+// One timed all-reduce.
+void measure(Communicator& comm, TensorView view, ReduceOp op, RankReport& report) {
+  const auto begin = Clock::now();
+  comm.all_reduce(view, op);
+  const auto end = Clock::now();
+  report.nanoseconds.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(end - begin).count()));
+}
+
+// A tensor for each iteration, so that nothing need be filled or checked in between.
+void measure_back_to_back(const BenchOptions& options, const Oracle& oracle, Communicator& comm, RankReport& report,
+                          const std::function<void(std::uint32_t)>& on_iteration) {
+  const DType dtype = options.dtype_value();
+  std::vector<std::vector<std::byte>> tensors(options.iterations,
+                                              std::vector<std::byte>(options.elements * bytes_of(dtype)));
+  for (std::uint32_t i = 0; i < options.iterations; ++i) oracle.fill(tensors[i], options.rank, i);
+  comm.barrier();
+  const Statistics before = comm.statistics();
+  for (auto& tensor : tensors) measure(comm, {tensor.data(), options.elements, dtype}, options.op_value(), report);
+  add_difference(report, before, comm.statistics());
+  for (std::uint32_t i = 0; i < options.iterations; ++i) {
+    report.verdict.merge(oracle.check(tensors[i], i));
+    report.hashes.push_back(hash_of(tensors[i]));
+  }
+  on_iteration(options.iterations);
+}
+
 }  // namespace
 
 std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
@@ -134,22 +160,24 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   if (asks) dropped_before = dropped_at(connect);
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
   report.first_iteration = static_cast<std::uint32_t>(std::min<std::uint64_t>(timed / 2, options.iterations));
-  for (std::uint32_t i = report.first_iteration; i < options.iterations; ++i) {
+  if (options.back_to_back) measure_back_to_back(options, oracle, comm, report, on_iteration);
+  for (std::uint32_t i = report.first_iteration; !options.back_to_back && i < options.iterations; ++i) {
     oracle.fill(tensor, options.rank, i);
     if (comm.next_operation() == options.warmup + std::uint64_t{2} * i) comm.barrier();
     const Statistics before = comm.statistics();
-    const auto begin = Clock::now();
-    comm.all_reduce(view, op);
-    const auto end = Clock::now();
+    measure(comm, view, op, report);
     add_difference(report, before, comm.statistics());
-    report.nanoseconds.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(end - begin).count()));
     report.verdict.merge(oracle.check(tensor, i));
     report.hashes.push_back(hash_of(tensor));
     on_iteration(i + 1);
   }
   report.window = comm.statistics().window;
   // Nobody measures any more.
-  if (comm.next_operation() == options.warmup + std::uint64_t{2} * options.iterations) comm.barrier();
+  if (options.back_to_back) {
+    comm.barrier();
+  } else if (comm.next_operation() == options.warmup + std::uint64_t{2} * options.iterations) {
+    comm.barrier();
+  }
   if (asks) report.packets_dropped_up = dropped_at(connect) - dropped_before;
   if (!gather_all) return {report};
   std::vector<RankReport> reports;

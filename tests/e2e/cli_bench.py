@@ -90,6 +90,14 @@ class Bench(unittest.TestCase):
                     self.assertEqual(report["result_hash"], expected)
         self.assertNotEqual(cli.bench(*base[:-1], 12)["result_hash"], cli.bench(*base)["result_hash"])
 
+    def test_back_to_back_is_as_right_and_costs_no_barriers(self):
+        flags = ["--workers", 3, "--elements", 1000, "--iterations", 50]
+        together, apart = (cli.bench(*flags, *more) for more in (["--back-to-back"], []))
+        self.assertEqual(together["wrong"], 0)
+        self.assertEqual(together["result_hash"], apart["result_hash"])
+        self.assertGreater(together["tat_seconds"]["min"], 0)
+        self.assertLess(together["wire_bytes_per_worker"]["sent"], 2 * apart["wire_bytes_per_worker"]["sent"])
+
     def test_table(self):
         result = cli.checked(cli.run("bench", "all-reduce", "--workers", 2, "--elements", 1000))
         for word in ("TAT", "ATE/s", "placement", "bytes per worker"):
