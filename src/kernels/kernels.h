@@ -90,6 +90,14 @@ void add_floats(double* sum, const std::byte* payload, std::size_t count);
 // payload[i] = sum[i] as the nearest float32.
 void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
 
+// Sums of tensors that all ranks' memory is at hand for.
+
+// out[i] = what add, quantize and their reverse above make of sources[0][i], sources[1][i], ... of as many ranks; blocks are
+// counted from the first element. `copy`, if not null, receives the same. `out` may be one of the sources, `copy` not. All
+// are aligned to the type. `divisor` is 1 or the number of sources, of which there are 1 to 256.
+void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::byte* const> sources, std::size_t count,
+             std::uint32_t divisor);
+
 // Sums of buffered contributions (NetReduce): the elements of all sources, added in their order.
 
 // out[i] = (sources[0][i] + sources[1][i] + ...) / divisor. Floats: added in float32 (16-bit ones widened), divided there,
