@@ -1,0 +1,82 @@
+#include "protocol/shared/small_member.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "kernels/kernels.h"
+#include "stream/tensor.h"
+
+namespace netsum::shared {
+namespace {
+
+using stream::Collective;
+
+[[nodiscard]] std::size_t bytes_in(const stream::Operation& operation) {
+  if (operation.collective == Collective::barrier) return 0;
+  return operation.elements * (operation.collective == Collective::broadcast ? 1 : bytes_of(operation.dtype));
+}
+
+}  // namespace
+
+bool is_small(const stream::Operation& operation) {
+  return operation.collective == Collective::barrier ||
+         (operation.elements <= small_bytes && bytes_in(operation) <= small_bytes);
+}
+
+SmallMember::SmallMember(std::uint32_t rank, std::uint32_t world_size, SmallSlot* own, std::vector<const SmallSlot*> peers)
+    : rank_(rank), world_size_(world_size), own_(own), peers_(std::move(peers)) {}
+
+void SmallMember::post(const stream::Operation& operation) {
+  operation_ = operation;
+  signature_ = stream::signature_of(operation, 0);
+  // Of two operations ago: all have posted the one since, so all have finished that.
+  SmallSlot& slot = own_[posted_ % 2];
+  slot.operation = operation.number;
+  slot.signature = signature_;
+  if (stream::contributes(operation, rank_) && operation.elements != 0) {
+    std::memcpy(slot.values, operation.data, bytes_in(operation));
+  }
+  ++posted_;
+}
+
+bool SmallMember::finish(std::span<const std::uint64_t> others) {
+  if (failure_) return false;
+  for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+    if (rank != rank_ && others[rank] < posted_) return false;
+  }
+  const std::size_t slot = (posted_ - 1) % 2;
+  std::array<const std::byte*, max_world_size> sources;
+  for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+    if (rank == rank_) {
+      sources[rank] = own_[slot].values;
+      continue;
+    }
+    const SmallSlot& shown = peers_[rank][slot];
+    if (once(shown.operation) != operation_.number || once(shown.signature) != signature_) {
+      failure_ = MemberFailure{operation_.number, rank_, rank};
+      return false;
+    }
+    sources[rank] = shown.values;
+  }
+  const std::size_t bytes = bytes_in(operation_);
+  if (bytes == 0) return true;
+  auto* const tensor = static_cast<std::byte*>(operation_.data);
+  if (operation_.collective == Collective::broadcast) {
+    if (operation_.root != rank_) std::memcpy(tensor, sources[operation_.root], bytes);
+    return true;
+  }
+  kernels::sum_all(operation_.dtype, tensor, nullptr, {sources.data(), world_size_}, operation_.elements,
+                   operation_.op == ReduceOp::avg ? world_size_ : 1);
+  return true;
+}
+
+RankSet SmallMember::missing(std::span<const std::uint64_t> others) const {
+  RankSet missing;
+  for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+    if (rank != rank_ && others[rank] < posted_) missing.insert(rank);
+  }
+  return missing;
+}
+
+}  // namespace netsum::shared
