@@ -73,6 +73,7 @@ class BenchCommand final : public Command {
     s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or random");
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
+    s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
         ->check(CLI::Range(0.001, 1e6));
     s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));

@@ -25,6 +25,7 @@ struct BenchOptions {
   std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
   std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
   bool pin = false;
+  bool busy_poll = true;
   bool congestion_control = true;     // ATP
   std::uint32_t message_packets = 0;  // NetReduce, like first_psn
   std::string first_psn = "random";

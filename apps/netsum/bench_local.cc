@@ -13,6 +13,10 @@
 namespace netsum::app {
 namespace {
 
+std::string boolean(bool value) {
+  return value ? "true" : "false";
+}
+
 std::string number(double value) {
   return fmt::format("{}", value);
 }
@@ -33,6 +37,7 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
                                        "--scaling",
                                        options.scaling};
     if (options.pin) arguments.push_back("--pin");
+    arguments.insert(arguments.end(), {"--busy-poll", boolean(options.busy_poll)});
     daemons.push_back({"parameter server " + std::to_string(i), arguments});
   }
   for (std::uint32_t i = 0; i < (atp ? 1 : options.aggregators + options.racks); ++i) {
@@ -52,6 +57,7 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
                                        "--seed",
                                        std::to_string(options.loss_seed + 1000 + i)};
     if (options.pin) arguments.push_back("--pin");
+    arguments.insert(arguments.end(), {"--busy-poll", boolean(options.busy_poll)});
     const bool rack = !atp && i >= options.aggregators;
     daemons.push_back(
         {rack ? "switch of rack " + std::to_string(i - options.aggregators) : "aggregator " + std::to_string(i), arguments});
@@ -96,7 +102,8 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("threads", std::to_string(options.threads));
     add("packet-elements", std::to_string(options.packet_elements));
     add("slots", std::to_string(options.slots));
-    add("congestion-control", options.congestion_control ? "true" : "false");
+    add("congestion-control", boolean(options.congestion_control));
+    add("busy-poll", boolean(options.busy_poll));
     add("message-packets", std::to_string(options.message_packets));
     add("first-psn", options.first_psn);
     add("connect-deadline", number(options.connect_deadline_seconds));

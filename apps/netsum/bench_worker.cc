@@ -80,6 +80,7 @@ Options communicator_options(const BenchOptions& options) {
   result.verbs = options.verbs;
   result.threads = options.threads;
   result.pin_threads = options.pin;
+  result.busy_poll = options.busy_poll;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   result.operation_deadline = milliseconds(options.deadline_seconds);
   result.recovery = milliseconds(options.recovery_seconds);

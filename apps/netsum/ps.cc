@@ -39,6 +39,7 @@ class PsCommand final : public Command {
         ->check(CLI::Range(0.0, 1.0));
     s.add("seed", options_.loss_seed, "S", "Seed of --loss");
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
+    s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
     app.footer(
         "Ranks of ATP join here, and name the switch that they are at; this server tells the switches of the job, sums "
         "what\n"

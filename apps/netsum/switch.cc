@@ -35,6 +35,7 @@ class SwitchCommand final : public Command {
         ->check(CLI::Range(0.0, 1.0));
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
     settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
+    settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
     settings().add("protocol", protocol_, "netreduce", "Be a bump in the wire (see below); else workers join at --listen");
     settings().add_list("port", bump_.ports, "PORT", "The bump's, once for each: eth:IFNAME or qemu:LOCAL,REMOTE");
     settings().add_list("ring", bump_.rings, "RING", "Whose gradients the bump sums, once for each ring (see below)");

@@ -23,6 +23,7 @@ struct AggregatorOptions {
   // NetReduce: of switches below this one, but not next to it: the next one on the way.
   std::map<std::string, std::string> switch_parents;
   bool pin_threads = false;
+  bool busy_poll = true;                      // threads look again for a moment before they sleep
   std::string metrics;                        // "host:port" of a Prometheus endpoint; empty: none
   std::string token;                          // shared secret that every worker must show; empty: none
   std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS

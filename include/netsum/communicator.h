@@ -47,6 +47,7 @@ struct Options {
   std::optional<std::uint32_t> first_psn;                 // NetReduce, tests: of this rank's connections; empty: random
   std::uint32_t threads = 1;                              // I/O threads of this worker
   bool pin_threads = false;                               // thread i to the i-th allowed CPU
+  bool busy_poll = true;                                  // threads look again for a moment before they sleep
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
   // How long the ranks wait for one of them that died, or left, to be started again, and for aggregators that died; then
@@ -112,10 +113,8 @@ class Communicator {
   // In place. Each of these throws Error, after which the communicator has failed and every later call throws `closed`.
   template <class T>
   void all_reduce(std::span<T> inout, ReduceOp op, const CallOptions& call = {});
-  void all_reduce(TensorView inout, ReduceOp op, const CallOptions& call = {}) { all_reduce_async(inout, op, call).wait(); }
-  void broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {}) {
-    broadcast_async(inout, root, call).wait();
-  }
+  void all_reduce(TensorView inout, ReduceOp op, const CallOptions& call = {});
+  void broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
   void barrier(const CallOptions& call = {});
 
   [[nodiscard]] Work all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call = {});

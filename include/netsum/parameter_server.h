@@ -17,6 +17,7 @@ struct ParameterServerOptions {
   std::uint32_t threads = 1;           // I/O threads; the switches below need at least as many
   std::uint32_t slots = 65536;         // chunks of 256 elements that all jobs may have under way, over all threads
   bool pin_threads = false;
+  bool busy_poll = true;                              // threads look again for a moment before they sleep
   std::map<std::string, std::string> switch_parents;  // of switches that are not next to this server: the next one
   std::string indexing = "rehash";  // of chunks to the switches' slots: rehash, hash or linear (ATP §3.6, §5.4.2)
   // Comparison: not 0 divides the slots of each switch among so many jobs, one part each, in place of sharing them one by

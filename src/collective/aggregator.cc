@@ -144,8 +144,8 @@ struct Aggregator::Impl {
     std::uint32_t index = 0;
     for (auto& socket :
          collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
-      lanes.push_back(
-          std::make_unique<SwitchLane>(std::move(socket), pool, collective::mark_bytes, index++, options.pin_threads));
+      lanes.push_back(std::make_unique<SwitchLane>(std::move(socket), pool, collective::mark_bytes, index++,
+                                                   runtime::ThreadOptions{options.pin_threads, options.busy_poll}));
     }
   }
 

@@ -208,7 +208,7 @@ struct BumpDaemon::Impl {
     restore();
     next_forget = started + forget_every;
     loop = std::make_unique<runtime::PacketLoop>(
-        std::move(owned), 0, options.pin_thread,
+        std::move(owned), 0, runtime::ThreadOptions{.pin = options.pin_thread},
         [this](std::span<const RxView> frames, Time now, transport::Transport& transport) {
           bump->on_packets(frames, now, transport.sink());
           if (now >= next_forget) forget(now);

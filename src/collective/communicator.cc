@@ -20,6 +20,38 @@ using runtime::WorkerEngine;
 using stream::Collective;
 using stream::Operation;
 
+namespace {
+
+// A longer operation's window is better served beside its caller, on all of this rank's cores.
+constexpr std::uint64_t most_for_callers = 16384;  // int32 words
+
+Operation all_reduce_of(TensorView inout, ReduceOp op) {
+  if (inout.data == nullptr && inout.elements != 0) {
+    throw Error(ErrorCode::bad_argument, "all_reduce of " + std::to_string(inout.elements) + " elements at a null pointer");
+  }
+  Operation operation;
+  operation.op = op;
+  operation.dtype = inout.dtype;
+  operation.elements = inout.elements;
+  operation.data = inout.data;
+  return operation;
+}
+
+Operation broadcast_of(std::span<std::byte> inout, std::uint32_t root, std::uint32_t world_size) {
+  if (root >= world_size) {
+    throw Error(ErrorCode::bad_argument,
+                "broadcast from rank " + std::to_string(root) + " of " + std::to_string(world_size));
+  }
+  Operation operation;
+  operation.collective = Collective::broadcast;
+  operation.elements = inout.size();
+  operation.root = root;
+  operation.data = inout.data();
+  return operation;
+}
+
+}  // namespace
+
 struct Communicator::Impl {
   explicit Impl(Options o) : options(std::move(o)) {}
 
@@ -53,7 +85,7 @@ struct Communicator::Impl {
     }
     monitor = std::make_unique<Monitor>(options, joined);
     engine = std::make_unique<WorkerEngine>(
-        std::move(joined.lanes), options.threads, options.pin_threads,
+        std::move(joined.lanes), options.threads, runtime::ThreadOptions{options.pin_threads, options.busy_poll},
         [this](std::uint32_t lane, const runtime::LaneFailure& failure) { monitor->lane_failed(lane, failure); },
         std::move(log));
     monitor->start(*engine);
@@ -67,7 +99,7 @@ struct Communicator::Impl {
                 "this communicator was inherited through fork(): use it in the process that connected it");
   }
 
-  Work submit(Operation operation, const CallOptions& call) {
+  [[nodiscard]] std::shared_ptr<PendingOperation> issue(Operation operation, const CallOptions& call) {
     check_process();
     if (const auto failure = engine->failure()) {
       throw Error(ErrorCode::closed, std::string("the communicator failed earlier: ") + failure->what());
@@ -76,10 +108,25 @@ struct Communicator::Impl {
     operation.tag = call.tag;
     const Time issued = runtime::now();
     const Duration patience = call.deadline ? *call.deadline : runtime::bounded(options.operation_deadline);
-    auto pending = std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience));
+    return std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience));
+  }
+
+  Work submit(const Operation& operation, const CallOptions& call) {
+    auto pending = issue(operation, call);
     engine->submit(pending);
     monitor->watch(pending->deadline);
     return Work(std::make_shared<Work::State>(std::move(pending), owner));
+  }
+
+  // What takes less than handing it to another thread and being woken by that.
+  void run(const Operation& operation, const CallOptions& call) {
+    const auto pending = issue(operation, call);
+    monitor->watch(pending->deadline);
+    if (stream::wire_elements(operation) > most_for_callers || !engine->run(pending)) {
+      engine->submit(pending);
+      pending->wait();
+    }
+    if (const auto error = pending->error()) throw *error;
   }
 
   const Options options;
@@ -157,35 +204,26 @@ std::uint64_t Communicator::next_operation() const {
   return impl_->next_operation;
 }
 
+void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& call) {
+  impl_->run(all_reduce_of(inout, op), call);
+}
+
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
-  if (inout.data == nullptr && inout.elements != 0) {
-    throw Error(ErrorCode::bad_argument, "all_reduce of " + std::to_string(inout.elements) + " elements at a null pointer");
-  }
-  Operation operation;
-  operation.op = op;
-  operation.dtype = inout.dtype;
-  operation.elements = inout.elements;
-  operation.data = inout.data;
-  return impl_->submit(operation, call);
+  return impl_->submit(all_reduce_of(inout, op), call);
+}
+
+void Communicator::broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
+  impl_->run(broadcast_of(inout, root, world_size()), call);
 }
 
 Work Communicator::broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
-  if (root >= world_size()) {
-    throw Error(ErrorCode::bad_argument,
-                "broadcast from rank " + std::to_string(root) + " of " + std::to_string(world_size()));
-  }
-  Operation operation;
-  operation.collective = Collective::broadcast;
-  operation.elements = inout.size();
-  operation.root = root;
-  operation.data = inout.data();
-  return impl_->submit(operation, call);
+  return impl_->submit(broadcast_of(inout, root, world_size()), call);
 }
 
 void Communicator::barrier(const CallOptions& call) {
   Operation operation;
   operation.collective = Collective::barrier;
-  impl_->submit(operation, call).wait();
+  impl_->run(operation, call);
 }
 
 Communicator Communicator::dup() {

@@ -140,8 +140,8 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   std::uint32_t index = 0;
   for (auto& socket :
        collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
-    impl_->lanes.push_back(
-        std::make_unique<runtime::ServerLane>(std::move(socket), collective::mark_bytes, index++, options.pin_threads));
+    impl_->lanes.push_back(std::make_unique<runtime::ServerLane>(
+        std::move(socket), collective::mark_bytes, index++, runtime::ThreadOptions{options.pin_threads, options.busy_poll}));
   }
 
   control::ServerOptions server;

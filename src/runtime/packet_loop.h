@@ -10,6 +10,7 @@
 
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "runtime/busy_poll.h"
 #include "runtime/thread.h"
 #include "transport/transport.h"
 
@@ -20,7 +21,8 @@ class PacketLoop {
   // Called on the loop's thread with each batch; the transport's sink is flushed after it.
   using OnPackets = std::function<void(std::span<const RxView> packets, Time now, transport::Transport& transport)>;
 
-  PacketLoop(std::unique_ptr<transport::Transport> transport, std::uint32_t index, bool pin, OnPackets on_packets);
+  PacketLoop(std::unique_ptr<transport::Transport> transport, std::uint32_t index, const ThreadOptions& threads,
+             OnPackets on_packets);
   ~PacketLoop();
   PacketLoop(const PacketLoop&) = delete;
   PacketLoop& operator=(const PacketLoop&) = delete;
@@ -37,6 +39,7 @@ class PacketLoop {
   Endpoint local_;
   OnPackets on_packets_;
   Mailbox mailbox_;
+  BusyPoll busy_poll_;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -7,9 +7,9 @@
 namespace netsum::runtime {
 
 ServerLane::ServerLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes, std::uint32_t index,
-                       bool pin)
+                       const ThreadOptions& threads)
     : mark_bytes_(mark_bytes) {
-  loop_ = std::make_unique<PacketLoop>(std::move(transport), index, pin,
+  loop_ = std::make_unique<PacketLoop>(std::move(transport), index, threads,
                                        [this](std::span<const RxView> packets, Time now, transport::Transport& from) {
                                          server_.on_packets(packets, from.queued_bytes() > mark_bytes_, now, from.sink());
                                        });

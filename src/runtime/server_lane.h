@@ -14,7 +14,8 @@ namespace netsum::runtime {
 
 class ServerLane {
  public:
-  ServerLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes, std::uint32_t index, bool pin);
+  ServerLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes, std::uint32_t index,
+             const ThreadOptions& threads);
 
   [[nodiscard]] Endpoint local() const { return loop_->local(); }
   void add_job(const atp::ServerJobConfig& config);  // returns once the lane serves it

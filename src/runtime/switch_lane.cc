@@ -9,10 +9,10 @@
 namespace netsum::runtime {
 
 SwitchLane::SwitchLane(std::unique_ptr<transport::Transport> transport, const atp::SwitchConfig& pool,
-                       std::uint64_t mark_bytes, std::uint32_t index, bool pin)
+                       std::uint64_t mark_bytes, std::uint32_t index, const ThreadOptions& threads)
     : pool_(pool), mark_bytes_(mark_bytes) {
   loop_ = std::make_unique<PacketLoop>(
-      std::move(transport), index, pin,
+      std::move(transport), index, threads,
       [this](std::span<const RxView> packets, Time now, transport::Transport& from) { on_packets(packets, now, from); });
 }
 

@@ -21,7 +21,7 @@ class SwitchLane {
  public:
   // The pool is made when the first ATP job comes.
   SwitchLane(std::unique_ptr<transport::Transport> transport, const atp::SwitchConfig& pool, std::uint64_t mark_bytes,
-             std::uint32_t index, bool pin);
+             std::uint32_t index, const ThreadOptions& threads);
 
   [[nodiscard]] Endpoint local() const { return loop_->local(); }
   void add_job(const switchml::SwitchJobConfig& config);  // returns once the lane serves it

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cfenv>
 #include <chrono>
@@ -67,10 +68,10 @@ class Wakeup {
 class Mailbox {
  public:
   void post(std::function<void()> command) {
-    {
-      const std::lock_guard lock(mutex_);
-      commands_.push_back(std::move(command));
-    }
+    const std::lock_guard lock(mutex_);
+    commands_.push_back(std::move(command));
+    // Both under the lock, so that the descriptor is readable exactly while something waits: a loop may trust either.
+    waiting_.store(true, std::memory_order_release);
     wakeup_.notify();
   }
 
@@ -86,21 +87,29 @@ class Mailbox {
   }
 
   void run_all() {
-    wakeup_.drain();
     {
       const std::lock_guard lock(mutex_);
+      wakeup_.drain();
       running_.swap(commands_);
+      waiting_.store(false, std::memory_order_relaxed);
     }
     for (const auto& command : running_) command();
     running_.clear();
   }
 
+  [[nodiscard]] bool waiting() const { return waiting_.load(std::memory_order_acquire); }  // for a loop that does not poll
   [[nodiscard]] int descriptor() const { return wakeup_.descriptor(); }
 
  private:
   Wakeup wakeup_;
+  std::atomic<bool> waiting_ = false;
   std::mutex mutex_;
   std::vector<std::function<void()>> commands_, running_;
+};
+
+struct ThreadOptions {
+  bool pin = false;       // thread i to the i-th allowed CPU
+  bool busy_poll = true;  // looks again for a moment before it sleeps (busy_poll.h)
 };
 
 // First thing on a thread of ours. The floating-point environment is inherited from whoever created the thread, and a
@@ -121,6 +130,21 @@ inline void enter_thread(const std::string& name, int cpu_index) {
     return;
   }
 }
+
+// For what is computed on a caller's thread: the default environment, and the caller's again at the end.
+class DefaultFloatingPoint {
+ public:
+  DefaultFloatingPoint() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatingPoint() { std::fesetenv(&before_); }
+  DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
+  DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
+
+ private:
+  std::fenv_t before_{};
+};
 
 // Signals belong to the application's own threads: blocked while ours are created, which inherit that.
 class SignalsBlocked {

@@ -1,6 +1,6 @@
 #include "runtime/worker_engine.h"
 
-#include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <deque>
@@ -43,13 +43,14 @@ std::shared_ptr<const Error> PendingOperation::error() const {
 // Serves some of the lanes: everything of theirs is touched by this thread only.
 class WorkerEngine::IoThread {
  public:
-  IoThread(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index, bool pin)
-      : engine_(engine) {
+  IoThread(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index,
+           const ThreadOptions& options)
+      : engine_(engine), busy_poll_(options.busy_poll) {
     for (auto& [number, setup] : lanes) {
       lanes_.push_back({number, std::move(setup.transport), std::move(setup.worker), {}, false});
     }
     const SignalsBlocked blocked;
-    thread_ = std::thread([this, index, pin] {
+    thread_ = std::thread([this, index, pin = options.pin] {
       enter_thread("netsum-worker" + std::to_string(index), pin ? static_cast<int>(index) : -1);
       loop();
     });
@@ -99,6 +100,35 @@ class WorkerEngine::IoThread {
     return all;
   }
 
+  // A caller's turn: between borrow() and give_back() it is the thread that serves the lanes and the mailbox. Nothing is
+  // under way when it begins.
+  void borrow() { turn_.lock(); }
+  void begin(const std::shared_ptr<PendingOperation>& operation) {
+    for (Lane& lane : lanes_) lane.queue.push_back(operation);
+  }
+  bool serve_for_caller() {
+    if (mailbox_.waiting()) mailbox_.run_all();
+    return serve();
+  }
+  [[nodiscard]] Time next_timeout() const {
+    Time next = never;
+    for (const Lane& lane : lanes_) {
+      if (lane.worker) next = std::min(next, lane.worker->next_timeout());
+    }
+    return next;
+  }
+  void add_descriptors(std::vector<pollfd>& descriptors) const {
+    descriptors.push_back({mailbox_.descriptor(), POLLIN, 0});
+    for (const Lane& lane : lanes_) descriptors.push_back({lane.transport->descriptor(), POLLIN, 0});
+  }
+  void give_back() {
+    lent_ = true;
+    turn_.unlock();
+  }
+  void wake() {
+    mailbox_.post([] {});
+  }
+
   void add_totals(Totals& totals) {
     mailbox_.call([&] {
       for (const Lane& lane : lanes_) {
@@ -128,39 +158,46 @@ class WorkerEngine::IoThread {
   };
 
   void loop() {
-    std::vector<pollfd> descriptors = {{mailbox_.descriptor(), POLLIN, 0}};
-    for (const Lane& lane : lanes_) descriptors.push_back({lane.transport->descriptor(), POLLIN, 0});
+    std::vector<pollfd> all;
+    add_descriptors(all);
+    std::vector<pollfd> mailbox_alone(all.begin(), all.begin() + 1);
+    std::unique_lock turn(turn_);
     while (!stopping_) {
-      Time next = never;
-      for (const Lane& lane : lanes_) {
-        if (lane.worker) next = std::min(next, lane.worker->next_timeout());
+      const Time next = lent_ ? never : next_timeout();
+      if (next != never && !mailbox_.waiting() && busy_poll_.look_again(now())) {
+        sched_yield();
+      } else if (!mailbox_.waiting()) {
+        std::vector<pollfd>& descriptors = lent_ ? mailbox_alone : all;
+        turn.unlock();
+        wait(descriptors, next);
+        turn.lock();
       }
-      wait(descriptors, next);
-      if (descriptors.front().revents != 0) mailbox_.run_all();
-      for (Lane& lane : lanes_) serve(lane);
+      if (mailbox_.waiting()) {
+        lent_ = false;
+        mailbox_.run_all();
+      }
+      if (!lent_ && serve()) busy_poll_.found();
     }
   }
 
-  static void wait(std::vector<pollfd>& descriptors, Time next) {
-    if (next == never) {
-      ppoll(descriptors.data(), descriptors.size(), nullptr, nullptr);
-      return;
-    }
-    const auto left = std::max(next - now(), Duration::zero());
-    const auto whole = std::chrono::floor<std::chrono::seconds>(left);
-    const timespec timeout{static_cast<time_t>(whole.count()), static_cast<long>((left - whole).count())};
-    ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
+  // Whether anything came.
+  bool serve() {
+    bool any = false;
+    for (Lane& lane : lanes_) any |= serve(lane);
+    return any;
   }
 
-  void serve(Lane& lane) {
+  bool serve(Lane& lane) {
     Sink& sink = lane.transport->sink();
+    bool any = false;
     for (int batch = 0; batch < batches_per_turn; ++batch) {
       const std::span<const RxView> packets = lane.transport->receive();
       if (packets.empty()) break;
+      any = true;
       if (lane.worker) lane.worker->on_packets(packets, now(), sink);
       sink.flush();
     }
-    if (!lane.worker) return;
+    if (!lane.worker) return any;
     if (const Time time = now(); time >= lane.worker->next_timeout()) lane.worker->on_timer(time, sink);
     report_completed(lane);
     // Operations may end as they are submitted, where they have nothing on this lane, and make room for more.
@@ -168,11 +205,12 @@ class WorkerEngine::IoThread {
       while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->sent, now(), sink)) lane.queue.pop_front();
     } while (report_completed(lane) && !lane.queue.empty());
     sink.flush();
-    if (lane.failure_told) return;
+    if (lane.failure_told) return any;
     if (const auto failure = lane.worker->failure()) {
       lane.failure_told = true;
       engine_.on_failure_(lane.number, *failure);
     }
+    return any;
   }
 
   bool report_completed(Lane& lane) {
@@ -182,28 +220,35 @@ class WorkerEngine::IoThread {
   }
 
   WorkerEngine& engine_;
-  std::vector<Lane> lanes_;
   Mailbox mailbox_;
+  // Held by whoever serves the lanes: this thread but where it sleeps, or a caller in run().
+  std::mutex turn_;
+  std::vector<Lane> lanes_;
+  BusyPoll busy_poll_;
+  bool lent_ = false;  // a caller has served the lanes, and left nothing to do: asleep until the mailbox says otherwise
   bool stopping_ = false;
   std::thread thread_;
 };
 
-WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
+WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
                            std::function<void(std::uint32_t, const LaneFailure&)> on_failure,
                            std::optional<stream::OperationLog> log)
-    : threads_wanted_(threads), pin_(pin), on_failure_(std::move(on_failure)), log_(std::move(log)) {
+    : threads_wanted_(threads), thread_options_(thread_options), on_failure_(std::move(on_failure)), log_(std::move(log)) {
   start(std::move(lanes));
 }
 
 void WorkerEngine::start(std::vector<LaneSetup> lanes) {
   lanes_ = static_cast<std::uint32_t>(lanes.size());
+  lendable_ =
+      std::none_of(lanes.begin(), lanes.end(), [](const LaneSetup& lane) { return lane.worker->answers_when_idle(); });
   const auto count = std::min<std::size_t>(std::max(1U, threads_wanted_), lanes.size());
   std::vector<std::vector<std::pair<std::uint32_t, LaneSetup>>> shares(count);
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     shares[i % count].emplace_back(static_cast<std::uint32_t>(i), std::move(lanes[i]));
   }
   for (std::size_t i = 0; i < count; ++i) {
-    threads_.push_back(std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), pin_));
+    threads_.push_back(
+        std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), thread_options_));
   }
 }
 
@@ -222,6 +267,69 @@ void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
   if (suspended_) return;
   operation->lanes_remaining = lanes_;
   for (const auto& thread : threads_) thread->submit(operation);
+}
+
+// All lanes, for as long as a caller serves them. Without a log, the threads stay who they are.
+class WorkerEngine::Borrowed {
+ public:
+  explicit Borrowed(const std::vector<std::unique_ptr<IoThread>>& threads) : threads_(threads) {
+    for (const auto& thread : threads_) thread->borrow();
+  }
+  ~Borrowed() {
+    for (const auto& thread : threads_) thread->give_back();
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+ private:
+  const std::vector<std::unique_ptr<IoThread>>& threads_;
+};
+
+bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
+  std::optional<Borrowed> borrowed;
+  {
+    const std::lock_guard threads_lock(threads_mutex_);
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_) throw *failure_;
+      if (log_ || !lendable_ || !under_way_.empty()) return false;
+      under_way_.emplace(operation->operation.number, operation);
+    }
+    operation->lanes_remaining = lanes_;
+    borrowed.emplace(threads_);
+  }
+  const DefaultFloatingPoint environment;
+  for (const auto& thread : threads_) thread->begin(operation);
+  while (true) {
+    bool found = false;
+    for (const auto& thread : threads_) found |= thread->serve_for_caller();
+    if (operation->done()) break;
+    if (found) {
+      caller_poll_.found();
+    } else if (caller_poll_.look_again(now())) {
+      sched_yield();
+    } else {
+      caller_descriptors_.clear();
+      Time next = never;
+      for (const auto& thread : threads_) {
+        thread->add_descriptors(caller_descriptors_);
+        next = std::min(next, thread->next_timeout());
+      }
+      wait(caller_descriptors_, next);
+    }
+  }
+  return true;
+}
+
+void WorkerEngine::wait(std::vector<pollfd>& descriptors, Time next) {
+  if (next == never) {
+    ppoll(descriptors.data(), descriptors.size(), nullptr, nullptr);
+    return;
+  }
+  const auto left = std::max(next - now(), Duration::zero());
+  const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec timeout{static_cast<time_t>(whole.count()), static_cast<long>((left - whole).count())};
+  ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
 }
 
 void WorkerEngine::drain(const std::function<bool()>& enough) {
@@ -306,6 +414,9 @@ void WorkerEngine::fail(const Error& error) {
     failure = failure_;
   }
   for (const auto& [number, operation] : ended) operation->end(failure);
+  // A caller in run() may sleep.
+  const std::lock_guard lock(threads_mutex_);
+  for (const auto& thread : threads_) thread->wake();
 }
 
 std::shared_ptr<const Error> WorkerEngine::failure() const {

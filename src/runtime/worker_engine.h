@@ -1,6 +1,8 @@
 // The I/O threads of one communicator: lanes of the worker protocol, operations in, completions out.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -13,6 +15,8 @@
 #include <vector>
 
 #include "netsum/error.h"
+#include "runtime/busy_poll.h"
+#include "runtime/thread.h"
 #include "runtime/worker_lane.h"
 #include "stream/operation.h"
 #include "stream/operation_log.h"
@@ -60,7 +64,7 @@ class WorkerEngine {
  public:
   // `on_failure` (from an I/O thread) learns of a lane that cannot go on; fail() or suspend() is the expected answer. With a
   // log, resumed already, operations can go on over other lanes.
-  WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, bool pin,
+  WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
                std::function<void(std::uint32_t lane, const LaneFailure&)> on_failure,
                std::optional<stream::OperationLog> log = {});
   ~WorkerEngine();  // ends what is under way with `closed`
@@ -70,6 +74,10 @@ class WorkerEngine {
   // Hands the operation to every lane. Operations are submitted in order of number, from one thread at a time.
   // Throws the engine's error if it has failed.
   void submit(const std::shared_ptr<PendingOperation>& operation);
+
+  // submit(), and carries it out on the caller's own thread, which costs no hand-over: for small operations. False: not
+  // possible now, as others are under way or may have to be replayed, and nothing was done.
+  [[nodiscard]] bool run(const std::shared_ptr<PendingOperation>& operation);
 
   // Ends every operation under way, and every later one, with `error`; the first call counts. Returns when no lane
   // touches a caller's memory any more. Not from an I/O thread.
@@ -99,12 +107,14 @@ class WorkerEngine {
 
  private:
   class IoThread;
+  class Borrowed;
 
   void start(std::vector<LaneSetup> lanes);
+  static void wait(std::vector<pollfd>& descriptors, Time next);
   void lane_done(std::uint64_t number);
 
   const std::uint32_t threads_wanted_;
-  const bool pin_;
+  const ThreadOptions thread_options_;
   std::function<void(std::uint32_t, const LaneFailure&)> on_failure_;
 
   mutable std::mutex mutex_;  // of those up to the empty line; I/O threads take it
@@ -115,9 +125,13 @@ class WorkerEngine {
 
   std::mutex threads_mutex_;  // of those below; never taken by an I/O thread, and before mutex_
   bool suspended_ = false;
+  bool lendable_ = false;  // a caller may serve the lanes: they have nothing to do between operations
   std::uint32_t lanes_ = 0;
   Totals past_;  // of lanes that have ended
   std::vector<std::unique_ptr<IoThread>> threads_;
+
+  BusyPoll caller_poll_{thread_options_.busy_poll};  // of run()
+  std::vector<pollfd> caller_descriptors_;
 };
 
 }  // namespace netsum::runtime

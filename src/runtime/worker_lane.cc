@@ -62,6 +62,7 @@ class RoceLane final : public WorkerLane {
   void on_timer(Time now, Sink& sink) override { host_.on_timer(now, sink); }
   [[nodiscard]] Time next_timeout() const override { return host_.next_timeout(); }
   [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return host_.take_completed(); }
+  [[nodiscard]] bool answers_when_idle() const override { return true; }
   [[nodiscard]] bool drained() const override { return host_.drained(); }
 
   [[nodiscard]] std::optional<LaneFailure> failure() const override {
@@ -113,6 +114,7 @@ class VerbsLane final : public WorkerLane {
   void on_timer(Time, Sink&) override {}
   [[nodiscard]] Time next_timeout() const override { return never; }
   [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return worker_.take_completed(); }
+  [[nodiscard]] bool answers_when_idle() const override { return true; }
   [[nodiscard]] bool drained() const override { return acknowledged_ == worker_.messages_sent(); }
 
   [[nodiscard]] std::optional<LaneFailure> failure() const override {

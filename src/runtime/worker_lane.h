@@ -51,6 +51,8 @@ class WorkerLane {
   [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
   [[nodiscard]] virtual std::optional<ChunkStall> oldest_stall() const = 0;
   [[nodiscard]] virtual LaneTotals totals() const = 0;
+  // Whether other ranks need its answers while it has nothing under way itself.
+  [[nodiscard]] virtual bool answers_when_idle() const { return false; }
   // Whether nobody needs this rank any more for the operations that have ended.
   [[nodiscard]] virtual bool drained() const { return true; }
 };

@@ -42,7 +42,7 @@ void run(const std::vector<std::string>& names) {
   sigemptyset(&ends);
   for (const int number : {SIGTERM, SIGINT}) sigaddset(&ends, number);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-  runtime::PacketLoop loop(std::move(owned), 0, false,
+  runtime::PacketLoop loop(std::move(owned), 0, {},
                            [&](std::span<const RxView> frames, Time now, transport::Transport& transport) {
                              for (const RxView& frame : frames) {
                                const auto ethernet = frame.bytes.subspan(virtio_net_header_bytes);

@@ -39,14 +39,15 @@ class Job {
   Job(std::uint32_t ranks, std::uint32_t lanes, std::uint32_t threads = 1, bool admitted = true, bool recovers = false)
       : ranks_(ranks) {
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      switches.push_back(std::make_unique<SwitchLane>(loopback_socket(), atp::SwitchConfig{}, UINT64_MAX, lane, false));
+      switches.push_back(
+          std::make_unique<SwitchLane>(loopback_socket(), atp::SwitchConfig{}, UINT64_MAX, lane, ThreadOptions{}));
     }
     auto setups = lanes_of(job_epoch, admitted);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       std::optional<stream::OperationLog> log;
       if (recovers) static_cast<void>(log.emplace(0).resume({}));
       engines.push_back(std::make_unique<WorkerEngine>(
-          std::move(setups[rank]), threads, false,
+          std::move(setups[rank]), threads, ThreadOptions{},
           [this](std::uint32_t, const WorkerFailure& failure) { std::call_once(told, [&] { failed.set_value(failure); }); },
           std::move(log)));
     }
@@ -180,7 +181,7 @@ TEST(WorkerEngine, AResultThatOneRankHasReachesTheOther) {
   // Rank 1 has died meanwhile; its successor, from an earlier state, computes something else.
   std::vector<float> again(1000, 9);
   job.engines[1] = std::make_unique<WorkerEngine>(
-      std::vector<LaneSetup>{}, 1, false, [](std::uint32_t, const WorkerFailure&) {}, stream::OperationLog(0));
+      std::vector<LaneSetup>{}, 1, ThreadOptions{}, [](std::uint32_t, const WorkerFailure&) {}, stream::OperationLog(0));
   job.engines[1]->suspend();
   stream::Resumption resumption;
   ASSERT_EQ(stream::agree(std::array{job.engines[0]->progress(), stream::Progress{0, 0, {}}}, resumption), "");
@@ -202,6 +203,65 @@ TEST(WorkerEngine, TakesMoreOperationsThanAWorkerHoldsAtOnce) {
   }
   for (const auto& operation : operations) wait_for(*operation);
   EXPECT_EQ(job.engines[1]->operations_completed(), count);
+}
+
+// What a caller carries out itself and what it hands over follow each other on the same lanes.
+TEST(WorkerEngine, CallersCarryOutOperationsThemselves) {
+  constexpr std::uint64_t rounds = 200;
+  Job job(2, 2, 2);
+  const auto rank = [&](std::uint32_t number) {
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      std::vector<float> values(round % 3 == 0 ? 3 : 1000, static_cast<float>(number + round));
+      const auto operation = std::make_shared<PendingOperation>(sum_of(values, round), now(), never);
+      if (round % 5 == 4) {
+        job.engines[number]->submit(operation);
+        wait_for(*operation);
+      } else {
+        ASSERT_TRUE(job.engines[number]->run(operation));
+        ASSERT_TRUE(operation->done());
+      }
+      ASSERT_EQ(values, std::vector<float>(values.size(), static_cast<float>(2 * round + 1)));
+    }
+  };
+  std::thread other([&] { rank(1); });
+  rank(0);
+  other.join();
+  EXPECT_EQ(job.engines[0]->operations_completed(), rounds);
+}
+
+TEST(WorkerEngine, CallersHandOverWhileOthersAreUnderWay) {
+  Job job(2, 1);
+  job.submit(0, barrier(0));
+  const auto operation = std::make_shared<PendingOperation>(barrier(1), now(), never);
+  EXPECT_FALSE(job.engines[0]->run(operation));
+  EXPECT_FALSE(operation->done());
+}
+
+TEST(WorkerEngine, FailEndsWhatACallerCarriesOut) {
+  Job job(2, 2, 2);
+  const auto operation = std::make_shared<PendingOperation>(barrier(0), now(), never);
+  std::thread caller([&] { EXPECT_TRUE(job.engines[0]->run(operation)); });
+  const Time limit = now() + patience;
+  while (!job.engines[0]->most_urgent() && now() < limit) std::this_thread::yield();
+  job.engines[0]->fail(Error(ErrorCode::worker_lost, "rank 1 died"));
+  caller.join();
+  ASSERT_TRUE(operation->done());
+  ASSERT_NE(operation->error(), nullptr);
+  EXPECT_EQ(operation->error()->code(), ErrorCode::worker_lost);
+}
+
+// A caller's own environment neither decides the bits nor is lost.
+TEST(WorkerEngine, CallersKeepTheirFloatingPointEnvironment) {
+  Job job(1, 1);
+  std::vector<float> values = {1e-40F, 3.0F};
+  const auto operation = std::make_shared<PendingOperation>(sum_of(values, 0), now(), never);
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  const bool run = job.engines[0]->run(operation);
+  const int mode = std::fegetround();
+  std::fesetround(FE_TONEAREST);
+  ASSERT_TRUE(run);
+  EXPECT_EQ(mode, FE_UPWARD);
+  EXPECT_EQ(values, (std::vector<float>{0.0F, 3.0F}));  // 2^-29 is one rank's unit beside 3: rounded upward it would stay
 }
 
 TEST(WorkerEngine, StallNamesTheMissingRank) {

@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "runtime/busy_poll.h"
+
+namespace netsum::runtime {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Looks in vain until it would sleep; how many they were.
+std::uint32_t looks_in_vain(BusyPoll& poll, Time& now) {
+  std::uint32_t looks = 0;
+  while (poll.look_again(now += microseconds(1))) ++looks;
+  return looks;
+}
+
+TEST(BusyPoll, LooksAFewTimesThenSleeps) {
+  BusyPoll poll(true);
+  Time now{};
+  EXPECT_GT(looks_in_vain(poll, now), 4U);
+}
+
+TEST(BusyPoll, NeverWhereItIsNotAllowed) {
+  BusyPoll poll(false);
+  EXPECT_FALSE(poll.look_again(Time{}));
+}
+
+// Where packets are further apart than a look takes, looking costs next to nothing in the long run.
+TEST(BusyPoll, GivesUpWhereItIsInVain) {
+  BusyPoll poll(true);
+  Time now{};
+  std::uint32_t looks = 0;
+  constexpr std::uint32_t sleeps = 10'000;
+  for (std::uint32_t i = 0; i < sleeps; ++i) {
+    looks += looks_in_vain(poll, now);
+    poll.found();  // after the sleep
+  }
+  EXPECT_LT(looks, sleeps / 4);
+  EXPECT_GT(looks, 0U) << "it has to notice when that changes";
+}
+
+TEST(BusyPoll, GoesOnWhereItPays) {
+  BusyPoll poll(true);
+  Time now{};
+  EXPECT_GT(looks_in_vain(poll, now), 0U);
+  poll.found();
+  EXPECT_FALSE(poll.look_again(now)) << "one sleep for one vain try";
+  poll.found();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(poll.look_again(now += microseconds(1)));
+    poll.found();
+  }
+}
+
+// A yield after which somebody else computed for a whole time slice: that costs the next packet its latency.
+TEST(BusyPoll, SleepsBesideWhoeverComputes) {
+  BusyPoll poll(true);
+  Time now{};
+  ASSERT_TRUE(poll.look_again(now));
+  EXPECT_FALSE(poll.look_again(now += milliseconds(3)));
+  for (int i = 0; i < 100; ++i) {
+    poll.found();
+    ASSERT_FALSE(poll.look_again(now += microseconds(1)));
+  }
+}
+
+}  // namespace
+}  // namespace netsum::runtime
