@@ -1,4 +1,4 @@
-// The time-out of a lane, from round trips (RFC 6298's smoothing), sampled by the caller on first transmissions only (Karn).
+// The time-out of a lane, from round trips (RFC 6298's smoothing), where it is certain which transmission was answered.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,23 @@ class RetransmissionTimer {
  public:
   RetransmissionTimer(Duration initial, Duration least, Duration most) : timeout_(initial), least_(least), most_(most) {}
 
+  // An answer, so long after the first transmission and after the last. After a repeat it does not say which of them it is
+  // for (Karn); but sooner than any round trip was, it is for an earlier one, and the repeat was in vain. Leaving those out
+  // would leave the time-out too short for as long as it is.
+  void answered(Duration after_first, Duration after_last) {
+    if (after_first == after_last || after_last < least_round_trip_) sample(after_first);
+  }
+
   void sample(Duration round_trip) {
     if (smoothed_ == Duration::zero()) {
+      least_round_trip_ = round_trip;
       smoothed_ = round_trip;
       variation_ = round_trip / 2;
     } else {
       const Duration error = round_trip > smoothed_ ? round_trip - smoothed_ : smoothed_ - round_trip;
       variation_ += (error - variation_) / 4;
       smoothed_ += (round_trip - smoothed_) / 8;
+      least_round_trip_ = std::min(least_round_trip_, round_trip);
     }
     // Steady round trips would leave no room for a peer that runs a moment late (RFC 6298's G).
     timeout_ = std::min(smoothed_ + std::max(least_, 4 * variation_), most_);
@@ -31,7 +40,7 @@ class RetransmissionTimer {
 
  private:
   Duration timeout_, least_, most_;
-  Duration smoothed_{}, variation_{};
+  Duration smoothed_{}, variation_{}, least_round_trip_{};
 };
 
 }  // namespace netsum::stream

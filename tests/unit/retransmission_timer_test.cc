@@ -54,5 +54,18 @@ TEST(RetransmissionTimer, DoublesWithEachTransmission) {
   EXPECT_EQ(t.timeout(1'000'000), 250ms);
 }
 
+// After a repeat, an answer says something only if it is too early to be the repeat's.
+TEST(RetransmissionTimer, LearnsFromRepeatsInVain) {
+  RetransmissionTimer t(20ms, 1ms, 250ms);
+  t.answered(30ms, 5ms);  // of which of them?
+  EXPECT_EQ(t.timeout(), 20ms);
+  t.answered(4ms, 4ms);
+  const Duration before = t.timeout();
+  t.answered(20ms, 5ms);
+  EXPECT_EQ(t.timeout(), before);
+  t.answered(20ms, 3ms);  // no round trip was ever that short
+  EXPECT_GT(t.timeout(), before);
+}
+
 }  // namespace
 }  // namespace netsum::stream

@@ -80,7 +80,14 @@ TEST(Probe, WindowIsTheBandwidthDelayProduct) {
   EXPECT_EQ(probe.slots(), 128U);
 }
 
-TEST(Probe, WindowFillsFourSegmentTrainsOnShortPaths) {
+// Half a millisecond beside the round trip, so that a host may pause.
+TEST(Probe, WindowOutlastsAPauseOnShortPaths) {
+  const Probe probe = measure(config(), 10us, 100us);  // 10 packets in a millisecond
+  EXPECT_EQ(probe.packets(), 1U);
+  EXPECT_EQ(probe.slots(), 8U);
+}
+
+TEST(Probe, WindowFillsFourSegmentTrainsOnFastShortPaths) {
   const Probe probe = measure(config(), 10us, 10us);
   EXPECT_EQ(probe.packets(), 1U);
   EXPECT_EQ(probe.slots(), 16U);

@@ -8,7 +8,8 @@
 namespace netsum::switchml {
 namespace {
 
-constexpr std::uint32_t least_window_bytes = 256 * 1024;  // four trains of UDP_SEGMENT: two on the way, two being summed
+constexpr std::uint32_t trains_bytes = 256 * 1024;  // four trains of UDP_SEGMENT: two on the way, two being summed
+constexpr std::chrono::duration<double> pause = std::chrono::microseconds(500);
 constexpr std::uint32_t least_slots = 2, most_slots = 512;
 
 }  // namespace
@@ -66,20 +67,21 @@ void Probe::on_timer(Time now, Sink& sink) {
   }
 }
 
+double Probe::packets_in(std::chrono::duration<double> time) const {
+  if (train_replies_ < 2) return 0;
+  // Replies that arrive together show a rate that only the train's own way bounds: sending to last reply.
+  const Duration spread = std::max(last_reply_ - first_reply_, (last_reply_ - sent_) / 4);
+  return (train_replies_ - 1) * (time / std::max(spread, Duration(1)));
+}
+
 std::uint32_t Probe::packets() const {
-  double packets = 0;
-  if (train_replies_ > 1) {
-    // Replies that arrive together show a rate that only the train's own way bounds: sending to last reply.
-    const Duration spread = std::max(last_reply_ - first_reply_, (last_reply_ - sent_) / 4);
-    const double per_second = (train_replies_ - 1) / std::chrono::duration<double>(std::max(spread, Duration(1))).count();
-    packets = per_second * std::chrono::duration<double>(round_trip_).count();
-  }
-  return static_cast<std::uint32_t>(std::clamp(packets, 1.0, double{most_slots}));
+  return static_cast<std::uint32_t>(std::clamp(packets_in(round_trip_), 1.0, double{most_slots}));
 }
 
 std::uint32_t Probe::slots() const {
-  const std::uint32_t least = std::max(least_slots, least_window_bytes / config_.packet_bytes);
-  return std::min(most_slots, std::bit_ceil(std::max(packets(), least)));
+  const double trains = double{trains_bytes} / config_.packet_bytes;
+  const double wanted = std::max(packets_in(round_trip_), std::min(packets_in(round_trip_ + pause), trains));
+  return std::bit_ceil(static_cast<std::uint32_t>(std::clamp(wanted, double{least_slots}, double{most_slots})));
 }
 
 }  // namespace netsum::switchml

@@ -34,13 +34,15 @@ class Probe {
 
   // Of the bandwidth-delay product, 1 to 512: what keeps the way there busy.
   [[nodiscard]] std::uint32_t packets() const;
-  // The power of two next above bandwidth * delay / packet length, at least four segment trains: as in the paper, batches
-  // must fill for system calls to be amortized.
+  // The power of two next above bandwidth * delay / packet length, with what is needed to keep the way busy while a host
+  // does something else: as much as it carries in half a millisecond, four segment trains at most. A longer window would
+  // fill queues that are short.
   [[nodiscard]] std::uint32_t slots() const;
 
  private:
   enum class Phase : std::uint8_t { singles, train, done, unanswered };
 
+  [[nodiscard]] double packets_in(std::chrono::duration<double> time) const;
   void send_single(Time now, Sink& sink);
   void send_train(Time now, Sink& sink);
 

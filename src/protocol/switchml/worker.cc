@@ -48,7 +48,7 @@ struct Slot {
   std::array<std::uint8_t, wire::max_blocks> all{};  // the largest over all ranks
   StripeExponents ahead;                             // this rank's, of the next stripe, as sent
 
-  Time sent{}, deadline = never;
+  Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
   bool held = false;  // the switch has our contribution and waits for others
   wire::SwitchmlRanks missing;
@@ -178,6 +178,7 @@ struct Worker::Impl {
                  packet.subspan(payload + std::size_t{slot.header.elements} * 4));
     wire::seal(packet);
     ++slot.transmissions;
+    slot.repeated = now;
     arm(slot, now + patience(slot));
   }
 
@@ -274,7 +275,7 @@ struct Worker::Impl {
     }
     NETSUM_CHECK(slot.header.operation >= front && slot.header.operation < back && active.remaining > 0);
     ++counters.results;
-    if (slot.transmissions == 1) timer.sample(now - slot.sent);
+    timer.answered(now - slot.sent, now - slot.repeated);
     slot.version ^= 1;
 
     if (round == Round::exponents) {
