@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "conversion.h"
 #include "kernels/kernels.h"
 
 namespace netsum {
@@ -71,6 +72,38 @@ void dequantize(benchmark::State& state) {
   finish(state, b);
 }
 
+// A tensor in L2, block by block, as a worker turns it into packets: each block is quantized, and the largest exponent of
+// the one that travels a window later looked for (SwitchML §3.7).
+constexpr std::size_t tensor_elements = 1 << 15, block_elements = 256;
+
+void quantize_with_largest_exponent(benchmark::State& state) {
+  const std::vector<float> values(tensor_elements, 1.5F);
+  std::vector<std::byte> payload(payload_at + tensor_elements * 4);
+  const auto format = kernels::fixed_point(127, 4);
+  for (auto _ : state) {
+    for (std::size_t at = 0; at < tensor_elements; at += block_elements) {
+      const std::size_t ahead = (at + tensor_elements / 2) % tensor_elements;
+      benchmark::DoNotOptimize(kernels::scan_block(values.data() + ahead, block_elements));
+      benchmark::DoNotOptimize(
+          kernels::quantize(payload.data() + payload_at + at * 4, values.data() + at, block_elements, format));
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(tensor_elements));
+}
+
+void convert_alone(benchmark::State& state) {
+  const std::vector<float> values(tensor_elements, 1.5F);
+  std::vector<std::int32_t> integers(tensor_elements);
+  for (auto _ : state) {
+    for (std::size_t at = 0; at < tensor_elements; at += block_elements) {
+      convert_to_integers(integers.data() + at, values.data() + at, block_elements, 1e6F);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(tensor_elements));
+}
+
 // ATP's scale. 1.5 times it fits, as gradients do.
 constexpr double scale = 1e8;
 
@@ -103,6 +136,8 @@ BENCHMARK(add_int32_checked)->Arg(62)->Arg(64)->Arg(256)->Arg(4096);
 BENCHMARK(scan_block)->Arg(256);
 BENCHMARK(quantize)->Arg(256);
 BENCHMARK(dequantize)->Arg(256);
+BENCHMARK(quantize_with_largest_exponent);
+BENCHMARK(convert_alone);
 BENCHMARK(quantize_scaled)->Arg(62)->Arg(256)->Arg(4096);
 BENCHMARK(dequantize_scaled)->Arg(62)->Arg(256)->Arg(4096);
 BENCHMARK(checksum)->Arg(64)->Arg(256)->Arg(4096);
