@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Times all-reduce over PyTorch's Gloo on this machine's loopback, and checks every element of every sum.
+"""Times all-reduce over PyTorch's Gloo, and checks every element of every sum.
 
-One process forks one rank per worker. Prints one JSON object per tensor length: the times of the slowest rank.
+One process forks one rank per worker: on this machine's loopback, or each in a network namespace of its own (--hosts). Prints one
+JSON object per tensor length: times of the slowest rank, or, back to back, the mean of the ranks' (see docs/benchmarks.md).
 """
 import argparse
+import ctypes
 import json
 import os
 import socket
@@ -12,54 +14,109 @@ import time
 import traceback
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 PATTERN = 1000  # inputs are small integers, so that float32 sums are exact in any order
+PORT = 29500  # of the rendezvous, where it has a network for itself
+CLONE_NEWNET = 0x40000000  # what Python does not name
 
 
-def loopback_bytes():
-    """What this machine has sent over loopback, which one sender cannot tell apart: the machine should be quiet."""
-    with open("/proc/self/net/dev") as table:
+def enter(namespace):
+    with open("/run/netns/" + namespace, encoding="ascii") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "cannot enter " + namespace)
+
+
+def sent_bytes(device):
+    """What this device has sent. Loopback's senders cannot be told apart: the machine should be quiet."""
+    with open("/proc/self/net/dev", encoding="ascii") as table:
         for line in table:
             name, _, numbers = line.partition(":")
-            if name.strip() == "lo":
+            if name.strip() == device:
                 return int(numbers.split()[8])
     return 0
 
 
-def run_rank(rank, port, args):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.workers)
-    for elements in args.elements:
-        pattern = torch.arange(elements, dtype=torch.float32).remainder_(PATTERN)
-        expected = pattern * args.workers + args.workers * (args.workers - 1) / 2
-        tensor = torch.empty_like(pattern)
-        # One timing per iteration in a slot of its own; the maximum over ranks is taken once, at the end.
-        times = torch.zeros(args.iterations, dtype=torch.float64)
-        totals = torch.zeros(1, dtype=torch.float64)  # wrong elements
-        sent = 0
-        for i in range(args.warmup + args.iterations):
-            torch.add(pattern, rank, out=tensor)
-            bytes_before = loopback_bytes()  # before the barrier: nobody has begun
+class Measurement:
+    """All-reduces of one length."""
+
+    def __init__(self, rank, elements, args):
+        self.rank, self.args, self.elements = rank, args, elements
+        self.pattern = torch.arange(elements, dtype=torch.float32).remainder_(PATTERN)
+        self.expected = self.pattern * args.workers + args.workers * (args.workers - 1) / 2
+        self.times = torch.zeros(args.iterations, dtype=torch.float64)  # of this rank
+        self.sent = self.wrong = 0
+        self.device = "eth0" if args.hosts else "lo"
+
+    def fill(self, tensor):
+        return torch.add(self.pattern[:len(tensor)], self.rank, out=tensor)
+
+    def all_reduce(self, tensor, iteration):
+        begin = time.monotonic()
+        dist.all_reduce(tensor)
+        self.times[iteration] = time.monotonic() - begin
+
+    def check(self, tensor):
+        self.wrong += int((tensor != self.expected).sum())
+
+    def warm_up(self):
+        length = min(self.elements, self.args.warmup_elements)
+        tensor = torch.empty(length)
+        for _ in range(self.args.warmup):
+            dist.all_reduce(self.fill(tensor))
+
+    def one_by_one(self):
+        tensor = torch.empty_like(self.pattern)
+        for i in range(self.args.iterations):
+            self.fill(tensor)
+            before = sent_bytes(self.device)  # before the barrier: nobody has begun
             dist.barrier()
-            begin = time.monotonic()
-            dist.all_reduce(tensor)
-            took = time.monotonic() - begin
+            self.all_reduce(tensor, i)
             dist.barrier()
-            if i >= args.warmup:
-                times[i - args.warmup] = took
-                sent += loopback_bytes() - bytes_before
-            totals[0] += int((tensor != expected).sum())
-        dist.all_reduce(times, op=dist.ReduceOp.MAX)
+            self.sent += sent_bytes(self.device) - before
+            self.check(tensor)
+        dist.all_reduce(self.times, op=dist.ReduceOp.MAX)
+
+    def back_to_back(self):
+        tensors = [self.fill(torch.empty_like(self.pattern)) for _ in range(self.args.iterations)]
+        dist.barrier()
+        before = sent_bytes(self.device)
+        for i, tensor in enumerate(tensors):
+            self.all_reduce(tensor, i)
+        self.sent = sent_bytes(self.device) - before
+        for tensor in tensors:
+            self.check(tensor)
+        dist.all_reduce(self.times)
+        self.times /= self.args.workers
+
+    def report(self):
+        totals = torch.tensor([self.wrong, self.sent], dtype=torch.float64)
         dist.all_reduce(totals)
-        if rank == 0:
-            print(json.dumps({
-                "workers": args.workers, "elements": elements, "tat_seconds": times.tolist(), "wrong": int(totals[0]),
-                "placement": "ring over loopback TCP",
-                "bytes_per_worker": sent / args.iterations / args.workers}), flush=True)
+        # Each rank has counted all of loopback.
+        share = self.args.iterations * self.args.workers * (1 if self.args.hosts else self.args.workers)
+        if self.rank == 0:
+            print(json.dumps({"workers": self.args.workers, "elements": self.elements, "tat_seconds": self.times.tolist(),
+                              "wrong": int(totals[0]), "bytes_per_worker": float(totals[1]) / share}), flush=True)
+
+
+def run_rank(rank, args):
+    torch.set_num_threads(1)
+    namespace, _, address = args.hosts[rank].partition("=") if args.hosts else (None, None, "127.0.0.1")
+    if namespace:
+        enter(namespace)
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0" if namespace else "lo"
+    first = args.hosts[0].partition("=")[2] if args.hosts else address
+    dist.init_process_group("gloo", init_method=f"tcp://{first}:{args.port}", rank=rank, world_size=args.workers)
+    for elements in args.elements:
+        measurement = Measurement(rank, elements, args)
+        measurement.warm_up()
+        if args.back_to_back:
+            measurement.back_to_back()
+        else:
+            measurement.one_by_one()
+        measurement.report()
     dist.barrier()
     dist.destroy_process_group()
 
@@ -69,17 +126,22 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--warmup-elements", type=int, default=1 << 40, metavar="E", help="at most; shorter saves time on slow links")
+    parser.add_argument("--back-to-back", action="store_true", help="no barriers between all-reduces")
+    parser.add_argument("--hosts", type=lambda text: text.split(","), metavar="NAMESPACE=ADDRESS,...", help="one for each rank")
     parser.add_argument("elements", type=int, nargs="+")
     args = parser.parse_args()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    args.port = PORT
+    if not args.hosts:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            args.port = free.getsockname()[1]
     ranks = {}
     for rank in range(args.workers):
         pid = os.fork()
         if pid == 0:
             try:
-                run_rank(rank, port, args)
+                run_rank(rank, args)
             except BaseException:  # a rank must not fall through into the parent's code
                 traceback.print_exc()
                 os._exit(1)

@@ -27,6 +27,10 @@ class Host:
     def at(self, port, version):
         return f"[{self.addresses[6]}]:{port}" if version == 6 else f"{self.addresses[4]}:{port}"
 
+    def run(self, *command):
+        """Runs a command in the namespace, which must succeed."""
+        subprocess.run(["ip", "netns", "exec", self.namespace, *command], check=True)
+
     def inside(self, call):
         """What `call` returns, called by this thread in the namespace: the sockets that it makes stay there."""
         home, there = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open("/run/netns/" + self.namespace, os.O_RDONLY)
@@ -93,7 +97,7 @@ class Network:
         self.process = subprocess.Popen([os.path.join(ROOT, self.script), *map(str, self.arguments), "--", "sh", "-c",
                                          "env; echo ready; exec cat"],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        environment = {}
+        self.environment = environment = {}
         for line in self.process.stdout:
             if line == "ready\n":
                 break
@@ -116,5 +120,6 @@ class Network:
 class Star(Network):
     """Hosts around a switch, each behind a link of its own: H0, H1, ..., and SW, which is at the switch."""
 
-    def __init__(self, hosts, rate, queue):
-        super().__init__("scripts/testbed", r"H\d+|SW", ["--hosts", hosts, "--rate", rate, "--queue", queue])
+    def __init__(self, hosts, rate, queue, more=()):
+        super().__init__("scripts/testbed", r"H\d+|SW",
+                         ["--hosts", hosts, "--rate", rate, *(["--queue", queue] if queue else []), *more])

@@ -1,0 +1,223 @@
+"""Who competes: netsum's protocols, Gloo and Open MPI, each started as its users would, for one run at a place."""
+import dataclasses
+import functools
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import tempfile
+
+from network import NETSUM, ROOT
+
+PYTHON = "/usr/bin/python3"  # the one that has torch
+GLOO = os.path.join(ROOT, "bench/peers/all_reduce_gloo.py")
+MPI = os.path.join(ROOT, "build/release/bin/all_reduce_mpi")
+ENTER_HOST = os.path.join(ROOT, "bench/compare/enter_host")
+LIMIT = 240  # seconds that one process may take
+SLICE = 512_000  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is to be done, whoever does it."""
+    workers: int
+    elements: tuple
+    iterations: int = 1
+    warmup: int = 1
+    warmup_elements: int = 1 << 40  # of peers' warm-up tensors at most: slow links need not carry all of them twice
+    back_to_back: bool = False
+
+
+@dataclasses.dataclass
+class Result:
+    """Of one tensor length."""
+    tat: float  # seconds, the median
+    p99: float
+    wrong: int
+    aggregator: str
+    bytes_per_worker: float = None
+
+
+class Failed(Exception):
+    pass
+
+
+class Children:
+    """Processes, each in a session of its own, none of which is left after a `with`."""
+
+    def __enter__(self):
+        self.all = []
+        return self
+
+    def start(self, command, host=None, silent=False, **how):
+        error = tempfile.TemporaryFile(mode="w+")
+        prefix = ["ip", "netns", "exec", host.namespace] if host else []
+        process = subprocess.Popen([*prefix, *map(str, command)], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL if silent else subprocess.PIPE, stderr=error, text=True,
+                                   start_new_session=True, **how)
+        process.errors = error
+        self.all.append(process)
+        return process
+
+    def finish(self, process):
+        """What it printed. It must have succeeded."""
+        try:
+            out, _ = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{' '.join(process.args)}: no end after {LIMIT} s") from None
+        if process.returncode != 0:
+            raise Failed(f"{' '.join(process.args)}: exit code {process.returncode}\n{self.complaints()}")
+        return out
+
+    def complaints(self):
+        """The last that each process said: who fails first knows why."""
+        lines = []
+        for process in self.all:
+            process.errors.seek(0)
+            lines += process.errors.read().strip().splitlines()[-2:]
+        return "\n".join(lines)
+
+    def daemon(self, command, host):
+        """The address at which it listens, once it does."""
+        process = self.start(command, host)
+        line = process.stdout.readline()
+        if not line.startswith("listening "):
+            self.finish(process)
+            raise Failed(f"{' '.join(process.args)} does not listen")
+        return line.split()[1]
+
+    def __exit__(self, *_):
+        for process in self.all:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for process in self.all:
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+            process.errors.close()
+
+
+@functools.cache
+def help_text():
+    return subprocess.run([NETSUM, "bench", "all-reduce", "--help"], capture_output=True, text=True).stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class Netsum:
+    name: str
+    protocol: str = "switchml"
+    flags: tuple = ()
+    shards: bool = False  # on shaped links: an aggregator on each worker's host, in place of one at the switch
+
+    def missing(self):
+        """A flag that this build does not know."""
+        known = help_text()
+        return next((flag for flag in self.flags if flag.startswith("--") and flag not in known), None)
+
+    def run(self, place, task):
+        return {elements: self.run_length(place, task, elements) for elements in task.elements}
+
+    def run_length(self, place, task, elements):
+        words = ["bench", "all-reduce", "--json", "--protocol", self.protocol, "--elements", elements, "--iterations", task.iterations,
+                 "--warmup", task.warmup, *self.flags, *(["--back-to-back"] if task.back_to_back else [])]
+        with Children() as children:
+            if place.shaped:
+                ranks = self.start_ranks(children, place, task, words)
+            else:
+                ranks = [children.start([NETSUM, *words, "--workers", task.workers])]
+            report = json.loads(children.finish(ranks[0]))
+            for process in ranks[1:]:
+                children.finish(process)
+        times = report["tat_seconds"]
+        # Without addresses, which differ from run to run.
+        aggregator = self.where(task) if place.shaped else re.sub(r" ?\(?127\.0\.0\.1:\d+\)?", "", report["placement"].split(",")[0])
+        if not place.shaped:
+            aggregator += ", on this host, no link"
+        return Result(times["median"], times["p99"], report["wrong"], aggregator, report["wire_bytes_per_worker"]["sent"])
+
+    def where(self, task):
+        if self.shards:
+            return f"{task.workers} equal shards, on the workers' hosts, behind the workers' ports"
+        if self.protocol == "atp":
+            return "at the switch, port unshaped; parameter server on a host of its own, port shaped like a worker's"
+        return "at the switch, port unshaped"
+
+    def start_ranks(self, children, place, task, words):
+        hosts = place.hosts[:task.workers]
+        if self.shards:
+            switches = [children.daemon([NETSUM, "switch", "--listen", host.at(0, 4)], host) for host in hosts]
+        else:
+            switches = [children.daemon([NETSUM, "switch", "--listen", place.switch.at(0, 4)], place.switch)]
+        where = ["--switch", ",".join(switches)]
+        if self.protocol == "atp":
+            server = place.hosts[-1]
+            where += ["--ps", children.daemon([NETSUM, "ps", "--listen", server.at(0, 4)], server)]
+        return [children.start([NETSUM, *words, *where, "--rank", rank, "--world-size", task.workers], host, silent=rank > 0)
+                for rank, host in enumerate(hosts)]
+
+
+def parse(out, aggregator):
+    """What a peer printed: an object per tensor length."""
+    results = {}
+    for line in out.splitlines():
+        if line.startswith("{"):
+            report = json.loads(line)
+            times = sorted(report["tat_seconds"])
+            p99 = times[max(0, -(-99 * len(times) // 100) - 1)]
+            results[report["elements"]] = Result(statistics.median(times), p99, report["wrong"], aggregator, report["bytes_per_worker"])
+    return results
+
+
+@dataclasses.dataclass(frozen=True)
+class Gloo:
+    name: str = "Gloo"
+
+    def missing(self):
+        return None
+
+    def run(self, place, task):
+        hosts = []
+        if place.shaped:
+            hosts = ["--hosts", ",".join(f"{host.namespace}={host.addresses[4]}" for host in place.hosts[:task.workers])]
+        with Children() as children:
+            process = children.start([PYTHON, GLOO, "--workers", task.workers, "--iterations", task.iterations, "--warmup", task.warmup,
+                                      "--warmup-elements", task.warmup_elements, *hosts,
+                                      *(["--back-to-back"] if task.back_to_back else []), *task.elements])
+            return parse(children.finish(process), "none: ring, TCP")
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenMpi:
+    name: str = "Open MPI"
+    algorithm: int = 0  # of coll_tuned; 0: as it decides
+    slice: int = 0  # bytes; 0: one call
+
+    def missing(self):
+        return None
+
+    def run(self, place, task):
+        command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", task.workers, "--mca", "pml", "ob1", "--mca",
+                   "mpi_yield_when_idle", "1"]
+        if os.geteuid() == 0:
+            command.append("--allow-run-as-root")
+        if self.algorithm:
+            command += ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", self.algorithm]
+        environment, first, aggregator = dict(os.environ), None, "none: shared memory"
+        if place.shaped:
+            hosts = place.hosts[:task.workers]
+            first, aggregator = hosts[0], "none: TCP"
+            command = [ENTER_HOST, first.addresses[4], *command]
+            command += ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0",
+                        "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", ENTER_HOST,
+                        "--host", ",".join(host.addresses[4] + ":1" for host in hosts)]
+            environment["ENTER_HOST_PREFIX"] = first.namespace[:-1]
+        else:
+            command += ["--mca", "btl", "vader,self"]
+        with Children() as children:
+            process = children.start([*command, MPI, task.iterations, task.warmup, task.warmup_elements, self.slice,
+                                      int(task.back_to_back), *task.elements], env=environment)
+            return parse(children.finish(process), aggregator)

@@ -1,0 +1,181 @@
+"""What is measured: suites of groups that are run together, and the rows of each, with their goals.
+
+A goal is what a row is to reach; `then` what is known to be possible beyond it.
+"""
+import dataclasses
+
+from contenders import SLICE, Gloo, Netsum, OpenMpi, Task
+from pairs import Entrant
+
+MB = 250_000  # elements of float32
+
+SWITCHML = Netsum("SwitchML")
+BFLOAT16 = Netsum("SwitchML, bfloat16 on the wire", flags=("--wire", "bfloat16"))
+ATP = Netsum("ATP", "atp")
+NETREDUCE = Netsum("NetReduce", "netreduce")
+SHARDS = Netsum("SwitchML, shards on the workers' hosts", shards=True)
+SHM = Netsum("SwitchML, shared memory", flags=("--transport", "shm"))
+ALLOCATED = Netsum("SwitchML, shared memory, tensors from allocate", flags=("--transport", "shm", "--allocate"))
+GLOO = Gloo()
+MPI = OpenMpi()
+MPI_RING = OpenMpi("Open MPI, ring", 4)
+MPI_SLICES = OpenMpi("Open MPI, alg. 6 in slices of 512 kB", 6, SLICE)
+
+RATES = ("200mbit", "150mbit", "100mbit", "50mbit", "20mbit")
+SELDOM = 5  # rounds between two runs of what no goal names
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    id: str
+    what: str
+    over: tuple  # (entrant, elements) whose time is divided by that of
+    under: tuple
+    goal: float = None  # None: no goal, for comparison
+    at_least: bool = True
+    then: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Entrants that take turns at one place."""
+    id: str
+    entrants: tuple
+    rows: tuple
+    hosts: int = 0  # behind shaped links; 0: all on this machine
+    rate: str = ""  # of the links; "": the highest at which this machine is exact
+    share: float = 1.0  # of the pairs that are asked for: less for what only a plot shows
+
+
+def flags_and_goals(workers):
+    """Goals of the issue's table for 4 and 8 workers."""
+    return {4: (1.45, "1.58", 2.8, 2.8, "3.3", 1.45, "1.6"), 8: (1.65, "1.83", 3.2, 3.5, "4.1", 1.75, "1.96")}[workers]
+
+
+def shaped(workers):
+    elements = 25 * MB
+    task = Task(workers, (elements,), warmup_elements=MB)
+    goal, then, goal_16, *_ = flags_and_goals(workers)
+    at = f"N = {workers}, 25 MB"
+    rows = [Row(f"shaped-{workers}", f"Gloo's TAT over SwitchML's, {at}", ("Gloo", elements), ("SwitchML", elements), goal,
+                then=f"{then}, the bound"),
+            Row(f"shaped-{workers}-bfloat16", f"Gloo's TAT over SwitchML's with bfloat16 on the wire, {at}", ("Gloo", elements), (BFLOAT16.name, elements),
+                goal_16)]
+    others = (ATP, NETREDUCE, SHARDS, MPI, MPI_RING, MPI_SLICES)
+    rows += [Row(f"shaped-{workers}-{short}", f"TAT of Gloo over {who.name}, {at}", ("Gloo", elements), (who.name, elements))
+             for short, who in (("atp", ATP), ("netreduce", NETREDUCE), ("shards", SHARDS))]
+    rows += [Row(f"shaped-{workers}-{short}", f"TAT of {who.name} over SwitchML, {at}", (who.name, elements), ("SwitchML", elements))
+             for short, who in (("mpi", MPI), ("mpi-ring", MPI_RING), ("mpi-slices", MPI_SLICES))]
+    entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO, BFLOAT16)]
+    entrants += [Entrant(who.name, who, task, every=SELDOM) for who in others]
+    return Group(f"shaped-{workers}", tuple(entrants), tuple(rows), hosts=workers + 1, rate="200mbit" if workers < 8 else "")
+
+
+def loss(workers):
+    elements = 25 * MB
+    task = Task(workers, (elements,), warmup_elements=MB)
+    *_, goal_cubic, then_cubic, goal_bbr, then_bbr = flags_and_goals(workers)
+    at = f"N = {workers}, 25 MB"
+    entrants, rows = [], []
+    for percent in (0, 0.01, 0.1, 1):
+        entrants.append(Entrant(f"SwitchML, {percent} %", SWITCHML, task, loss=percent))
+    for tcp in ("cubic", "bbr"):
+        entrants.append(Entrant(f"Gloo, {tcp}, 1 %", GLOO, task, loss=1, tcp=tcp))
+        entrants += [Entrant(f"Gloo, {tcp}, {percent} %", GLOO, task, loss=percent, tcp=tcp, every=SELDOM) for percent in (0, 0.01, 0.1)]
+    for who in (ATP, NETREDUCE):
+        entrants += [Entrant(f"{who.name}, {percent} %", who, task, loss=percent, every=SELDOM) for percent in (0, 1)]
+    own = "SwitchML, 1 %", elements
+    rows.append(Row(f"loss-{workers}-cubic", f"Gloo's TAT over SwitchML's, 1 % loss, Gloo on cubic, {at}", ("Gloo, cubic, 1 %", elements),
+                    own, goal_cubic, then=then_cubic))
+    rows.append(Row(f"loss-{workers}-bbr", f"Gloo's TAT over SwitchML's, 1 % loss, Gloo on bbr, {at}", ("Gloo, bbr, 1 %", elements), own,
+                    goal_bbr, then=then_bbr))
+    for percent, most in ((0.01, 1.02), (0.1, 1.03), (1, 1.10)):
+        rows.append(Row(f"loss-{workers}-inflation-{percent}", f"SwitchML's TAT at {percent} % loss over its TAT at 0, {at}",
+                        (f"SwitchML, {percent} %", elements), ("SwitchML, 0 %", elements), most, at_least=False))
+    for who in ("Gloo, cubic", "Gloo, bbr", "ATP", "NetReduce"):
+        rows.append(Row(f"loss-{workers}-inflation-{who.lower().replace(', ', '-')}", f"{who}: TAT at 1 % loss over its TAT at 0, {at}",
+                        (f"{who}, 1 %", elements), (f"{who}, 0 %", elements)))
+    return Group(f"loss-{workers}", tuple(entrants), tuple(rows), hosts=workers + 1, rate="200mbit" if workers < 8 else "")
+
+
+def scaling():
+    """ATE/s at N over ATE/s at 2: all N on the same testbed, in turn."""
+    elements, counts = 4 * MB, (2, 4, 8, 16)
+    entrants, rows = [], []
+    for workers in counts:
+        task = Task(workers, (elements,), warmup_elements=MB)
+        entrants.append(Entrant(f"SwitchML, N = {workers}", SWITCHML, task))
+        entrants += [Entrant(f"{who.name}, N = {workers}", who, task, every=SELDOM) for who in (ATP, NETREDUCE, GLOO)]
+    for workers in counts[1:]:
+        rows.append(Row(f"scaling-{workers}", f"SwitchML's ATE/s at N = {workers} over ATE/s at 2, 4 MB", ("SwitchML, N = 2", elements),
+                        (f"SwitchML, N = {workers}", elements), 0.97, then="1, flat"))
+    return Group("scaling", tuple(entrants), tuple(rows), hosts=max(counts) + 1)
+
+
+def sizes(rate):
+    """For the plots over size and rate: few rounds."""
+    lengths = (MB // 4, MB, 4 * MB, 16 * MB) if rate == "200mbit" else (4 * MB,)
+    task = Task(4, lengths, warmup_elements=MB)
+    return Group(f"sweep-{rate}", tuple(Entrant(who.name, who, task) for who in (SWITCHML, ATP, NETREDUCE, GLOO, MPI_RING)), (), hosts=5,
+                 rate=rate, share=0.25)
+
+
+def loopback(workers):
+    lengths = 25 * MB, 100 * MB
+    task = Task(workers, lengths, iterations=3)
+    goal, then = {2: (1.3, "1.9"), 4: (1.5, "2.0 (prototype without loss recovery: 1.5-2.1)")}[workers]
+    entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO)]
+    entrants += [Entrant(who.name, who, task, every=SELDOM) for who in (ATP, NETREDUCE, MPI)]
+    rows = [Row(f"loopback-{workers}-{elements // MB}", f"Gloo's TAT over SwitchML's, N = {workers}, {elements // MB} MB",
+                ("Gloo", elements), ("SwitchML", elements), goal, then=then) for elements in lengths]
+    rows += [Row(f"loopback-{workers}-{elements // MB}-{who.name.lower().replace(' ', '-')}",
+                 f"TAT of Gloo over {who.name}, N = {workers}, {elements // MB} MB", ("Gloo", elements), (who.name, elements))
+             for elements in lengths for who in (ATP, NETREDUCE)]
+    return Group(f"loopback-{workers}", tuple(entrants), tuple(rows))
+
+
+def shared_memory(workers):
+    lengths = 25 * MB, 100 * MB
+    goals = {(2, 25): (1.0, "1.4"), (2, 100): (1.1, "1.4"), (4, 25): (1.3, "1.8"), (4, 100): (1.3, "1.7")}
+    allocated = {2: (2.0, "2.9"), 4: (3.5, "5.7")}[workers]
+    entrants = [Entrant(who.name, who, Task(workers, lengths, iterations=5)) for who in (SHM, MPI_SLICES)]
+    entrants.append(Entrant(ALLOCATED.name, ALLOCATED, Task(workers, lengths[1:], iterations=5)))
+    entrants += [Entrant(who.name, who, Task(workers, lengths, iterations=5), every=SELDOM) for who in (MPI, SWITCHML)]
+    peer = MPI_SLICES.name
+    rows = [Row(f"shm-{workers}-{elements // MB}", f"TAT of {peer} over netsum's, N = {workers}, {elements // MB} MB",
+                (peer, elements), (SHM.name, elements), goals[workers, elements // MB][0], then=goals[workers, elements // MB][1])
+            for elements in lengths]
+    rows.append(Row(f"shm-{workers}-100-allocate", f"TAT of {peer} over netsum's, tensors from allocate, N = {workers}, 100 MB", (peer, lengths[1]),
+                    (ALLOCATED.name, lengths[1]), allocated[0], then=allocated[1]))
+    rows += [Row(f"shm-{workers}-{elements // MB}-udp", f"TAT of {peer} over netsum's by UDP, N = {workers}, {elements // MB} MB",
+                 (peer, elements), (SWITCHML.name, elements)) for elements in lengths]
+    return Group(f"shm-{workers}", tuple(entrants), tuple(rows))
+
+
+def latency(workers):
+    """8 bytes, which have goals, and what is around them."""
+    few = Task(workers, (2,), iterations=300, warmup=20, back_to_back=True)
+    goal, then = {2: (5.0, "8"), 4: (15.0, "30")}[workers]
+    rows = [Row(f"latency-{workers}", f"Gloo's latency over netsum's by UDP, 8 bytes, N = {workers}", ("Gloo", 2), ("SwitchML", 2), goal,
+                then=then),
+            Row(f"latency-{workers}-shm", f"Open MPI's latency over netsum's, shared memory, 8 bytes, N = {workers}", ("Open MPI", 2),
+                (SHM.name, 2), 1.0 if workers == 4 else None, then="3" if workers == 4 else "")]
+    return Group(f"latency-{workers}", tuple(Entrant(who.name, who, few) for who in (SWITCHML, SHM, GLOO, MPI)), tuple(rows))
+
+
+def latency_sizes(workers):
+    lengths = 1, 16, 256, 1024, 4096, 16384
+    task = Task(workers, lengths, iterations=100, warmup=20, back_to_back=True)
+    return Group(f"latency-sizes-{workers}", tuple(Entrant(who.name, who, task) for who in (SWITCHML, SHM, ATP, NETREDUCE, GLOO, MPI)), (),
+                 share=0.25)
+
+
+SUITES = {
+    "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8)]),
+    "loss": ("the same with losses", lambda: [loss(4), loss(8)]),
+    "scaling": ("2 to 16 workers over shaped links", lambda: [scaling()]),
+    "sweep": ("plots over size and rate", lambda: [sizes(rate) for rate in ("200mbit", "100mbit", "50mbit")]),
+    "loopback": ("UDP on one machine beside Gloo", lambda: [loopback(2), loopback(4)]),
+    "shm": ("shared memory on one machine beside Open MPI", lambda: [shared_memory(2), shared_memory(4)]),
+    "latency": ("4 bytes to 64 KB on one machine", lambda: [latency(2), latency(4), latency_sizes(2), latency_sizes(4)]),
+}

@@ -1,0 +1,187 @@
+#!/usr/bin/python3
+"""How scripts/bench makes ratios, verdicts and tables of runs: with contenders that only say what they took.
+
+usage: bench_compare_test.py ROOT [unittest arguments]
+"""
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else sys.exit(__doc__)
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.join(ROOT, "bench", folder) for folder in ("compare", "shared")]
+
+import document  # noqa: E402
+import draw  # noqa: E402
+import pairs  # noqa: E402
+import ratios  # noqa: E402
+import results  # noqa: E402
+import suites  # noqa: E402
+from contenders import Failed, Result, Task  # noqa: E402
+
+
+class Fake:
+    """Takes the given times, one after the other; None fails."""
+
+    def __init__(self, name, times, wrong=0):
+        self.name, self.times, self.wrong, self.place_states = name, list(times), wrong, []
+
+    def run(self, place, task):
+        self.place_states.append(place.state)
+        took = self.times.pop(0)
+        if took is None:
+            raise Failed("as it should")
+        return {elements: Result(took * elements, took, self.wrong, "nowhere") for elements in task.elements}
+
+
+class FakePlace:
+    """Busy in the runs whose numbers are given."""
+    name = "nowhere"
+
+    def __init__(self, busy=()):
+        self.busy, self.runs, self.state = busy, 0, None
+
+    def set(self, loss, tcp):
+        self.state = loss, tcp
+
+    def watch(self):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.runs += 1
+
+    def disturbed(self, _):
+        return self.runs - 1 in self.busy
+
+
+def race(entrants, count, place=None, keep_all=False):
+    return pairs.race(place or FakePlace(), entrants, count, keep_all, lambda text: None)
+
+
+class Race(unittest.TestCase):
+    TASK = Task(2, (10, 100))
+
+    def test_a_ratio_is_of_the_same_round(self):
+        # The machine is ten times slower in every other round: no ratio shows it.
+        one, other = (Fake(name, [base, 10 * base] * 10) for name, base in (("one", 2), ("other", 1)))
+        runs = race([pairs.Entrant("one", one, self.TASK), pairs.Entrant("other", other, self.TASK)], 20)
+        self.assertEqual(runs.ratio(("one", 10), ("other", 10)), {"median": 2, "low": 2, "high": 2, "pairs": 20})
+        self.assertEqual(runs.ratio(("one", 100), ("other", 10))["median"], 20)
+
+    def test_disturbed_runs_are_discarded_counted_and_made_up_for(self):
+        one, other = Fake("one", [3] * 9), Fake("other", [1] * 9)
+        entrants = [pairs.Entrant("one", one, self.TASK), pairs.Entrant("other", other, self.TASK)]
+        runs = race(entrants, 4, FakePlace(busy={0, 2, 3}))
+        self.assertEqual(runs.discarded, {"one": 2, "other": 1})
+        self.assertEqual(runs.ratio(("one", 10), ("other", 10))["pairs"], 4)
+        self.assertEqual(len(runs.tat["one", 10]), 6)
+        self.assertEqual(race([pairs.Entrant("one", Fake("one", [3] * 9), self.TASK)], 4, FakePlace(busy={0}), keep_all=True).discarded,
+                         {"one": 0})
+
+    def test_a_machine_that_is_never_idle_ends_it(self):
+        runs = race([pairs.Entrant("one", Fake("one", [3] * 8), self.TASK)], 4, FakePlace(busy=set(range(99))))
+        self.assertEqual((runs.discarded, runs.ratio(("one", 10), ("one", 10)), dict(runs.export())), ({"one": 8}, None, {}))
+
+    def test_who_fails_is_left_out_in_the_end(self):
+        bad, good = Fake("bad", [1, None, None, None]), Fake("good", [1] * 9)
+        runs = race([pairs.Entrant("bad", bad, self.TASK), pairs.Entrant("good", good, self.TASK)], 6)
+        self.assertEqual((runs.failed, bad.times, len(good.times)), ({"bad": 3, "good": 0}, [], 3))
+        self.assertEqual(runs.ratio(("bad", 10), ("good", 10))["pairs"], 1)
+
+    def test_who_comes_seldom_and_in_which_state(self):
+        always, seldom = Fake("always", [1] * 9), Fake("seldom", [1] * 9)
+        race([pairs.Entrant("always", always, self.TASK, loss=1), pairs.Entrant("seldom", seldom, self.TASK, tcp="bbr", every=3)], 6)
+        self.assertEqual((always.place_states, seldom.place_states), ([(1, "cubic")] * 6, [(0, "bbr")] * 2))
+
+    def test_wrong_elements_are_counted(self):
+        self.assertEqual(race([pairs.Entrant("one", Fake("one", [1] * 2, wrong=5), self.TASK)], 2).wrong, 20)
+
+
+class Ratios(unittest.TestCase):
+    def test_the_interval_holds_the_median_and_narrows(self):
+        few, many = (ratios.summary([1 + i % 7 for i in range(count)], [1] * count) for count in (21, 2100))
+        for each in (few, many):
+            self.assertEqual(each["median"], 4)
+            self.assertLessEqual(each["low"], 4)
+            self.assertGreaterEqual(each["high"], 4)
+        self.assertLess(many["high"] - many["low"], few["high"] - few["low"])
+        self.assertIsNone(ratios.summary([1, None], [None, 1]))
+
+    def test_a_goal_is_reached_by_the_whole_interval_or_not(self):
+        def of(low, high, pairs_of=20):
+            return {"median": (low + high) / 2, "low": low, "high": high, "pairs": pairs_of}
+        for ratio, at_least, says in ((of(1.5, 1.6), True, "reached"), (of(1.4, 1.6), True, "not shown"), (of(1.3, 1.4), True, "not reached"),
+                                      (of(1.51, 1.6), False, "not reached"), (of(1.4, 1.5), False, "reached"),
+                                      (of(1.5, 1.6, 19), True, "open (19 pairs)"), (None, True, "not measured")):
+            with self.subTest(ratio=ratio, at_least=at_least):
+                self.assertEqual(ratios.verdict(ratio, 1.5, at_least), says)
+
+
+class Suites(unittest.TestCase):
+    def test_every_row_is_of_what_its_group_runs_and_has_a_name_of_its_own(self):
+        names = []
+        for _, groups in suites.SUITES.values():
+            for group in groups():
+                runs = {(entrant.name, elements) for entrant in group.entrants for elements in entrant.task.elements}
+                for row in group.rows:
+                    self.assertLessEqual({row.over, row.under}, runs, row.id)
+                    names.append(row.id)
+                for entrant in group.entrants:
+                    self.assertTrue(group.hosts == 0 or entrant.task.workers < group.hosts, "a host more, for parameter servers")
+                self.assertTrue(any(entrant.every == 1 for entrant in group.entrants))
+                for row in group.rows:
+                    seldom = [entrant.every for entrant in group.entrants if entrant.name in (row.over[0], row.under[0])]
+                    self.assertTrue(row.goal is None or max(seldom) == 1, f"{row.id} has a goal, and too few pairs")
+        self.assertEqual(len(names), len(set(names)))
+
+
+def example():
+    facts = {"suite": "shaped", "group": "shaped-4", "machine": "2 CPUs", "command": "scripts/bench", "date": "2026-01-01", "quick": False,
+             "on": "links", "rate": "200mbit", "discarded": 1, "failed": 0, "aggregator": "at the switch"}
+    row = dict(facts, what="Gloo over SwitchML", goal=1.45, at_least=True, then="1.58", over="Gloo 6250000", under="SwitchML 6250000",
+               ratio={"median": 0.5, "low": 0.4, "high": 0.6, "pairs": 20})
+    run = dict(facts, entrant="SwitchML", who="SwitchML", workers=4, elements=6250000, loss=0, tcp="cubic", tat_seconds=1.1, p99_seconds=1.2,
+               runs=20, bytes_per_worker=None, wrong=0)
+    return results.merge(results.read(None), {"rows": {"shaped-4": row}, "runs": {"a": run}})
+
+
+class Document(unittest.TestCase):
+    def test_says_what_was_missed_and_who_was_faster(self):
+        text = document.generated(example(), [])
+        for word in ("not reached; **the peer wins**", "0.5 (0.4 to 0.6)", "≥ 1.45", "Where a peer is faster:** Gloo over SwitchML",
+                     "2 CPUs: `scripts/bench`", "1.1 s", "25 MB"):
+            self.assertIn(word, text)
+
+    def test_replaces_only_what_is_between_its_marks(self):
+        text = f"before\n{document.BEGIN}\nold\n{document.END}\nby hand\n"
+        new = document.replaced(text, example(), [])
+        self.assertRegex(new, re.compile(r"\Abefore\n.*Gloo over SwitchML.*\nby hand\n\Z", re.S))
+        self.assertNotIn("old\n", new)
+        self.assertEqual(document.replaced(new, example(), []), new)
+
+    def test_results_are_merged_by_row(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            results.write(path, example())
+            other = {"rows": {"shaped-8": {"suite": "shaped"}, "shaped-4": {"suite": "new"}}, "runs": {}}
+            merged = results.merge(results.read(path), other)
+            self.assertEqual((merged["rows"]["shaped-4"]["suite"], set(merged["rows"]), set(merged["runs"])),
+                             ("new", {"shaped-4", "shaped-8"}, {"a"}))
+            self.assertEqual(os.listdir(folder), ["results.json"])
+
+
+class Bounds(unittest.TestCase):
+    def test_a_ring_of_two_is_as_good_as_the_network_and_of_many_not(self):
+        # figures of a quiet machine: 25 MB over 200 Mbit/s in the network 1.08 s, a ring of four 1.57 s
+        self.assertAlmostEqual(draw.in_network(6_250_000, "200mbit"), 1.09, delta=0.02)
+        self.assertAlmostEqual(draw.ring(6_250_000, 4, "200mbit"), 1.57, delta=0.02)
+        self.assertLess(draw.ring(6_250_000, 2, "200mbit"), draw.in_network(6_250_000, "200mbit"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
