@@ -3,8 +3,8 @@ import os
 
 from output import plot
 
-# Of a frame of 1514 bytes on a link: what TCP carries of a tensor, and netsum's packets of 256 elements.
-TCP_SHARE, INA_SHARE = 1448 / 1514, 1024 / 1118
+# Of a full frame on a link: what TCP carries of a tensor, and what a packet of netsum's can at most, with its headers.
+TCP_SHARE, INA_SHARE = 1448 / 1514, 1440 / 1514
 STYLES = ("o-", "s--", "^-.", "v:", "d-", "x--", "+-.")
 
 
@@ -126,7 +126,7 @@ def timeline(found):
             for line in each:
                 if line["who"] == name:
                     axes.plot([at for at, _ in line["packets"]], [packets for _, packets in line["packets"]], lw=0.9, label=f"{line['loss']:g} %")
-            axes.set(title=f"{name}: packets that a worker sends (SwitchML, Figure 7)", xlabel="s", ylabel="in 10 ms", ylim=0)
+            axes.set(title=f"{name} (as in SwitchML's Figure 7)", xlabel="s", ylabel="packets sent in 10 ms", ylim=0)
             axes.legend()
     return draw
 
@@ -155,7 +155,7 @@ def growth(found):
         points = found["growth"]["points"]
         for style, jobs in zip(STYLES, sorted({point["jobs"] for point in points})):
             own = [point for point in points if point["jobs"] == jobs]
-            axes.plot([point["workers"] for point in own], [point["nanoseconds"] for point in own], style, label=f"{jobs} jobs")
+            axes.plot([point["workers"] for point in own], [point["nanoseconds"] for point in own], style, label=f"{jobs} job{'s' if jobs > 1 else ''}")
         axes.set(xlabel="workers", ylabel="ns per element of a contribution", xscale="log", ylim=0)
         axes.legend()
     return draw

@@ -62,7 +62,8 @@ def shaped(workers):
             Row(f"shaped-{workers}-bfloat16", f"Gloo's TAT over SwitchML's with bfloat16 on the wire, {at}", ("Gloo", elements), (BFLOAT16.name, elements),
                 goal_16)]
     others = (ATP, NETREDUCE, SHARDS, MPI, MPI_RING, MPI_SLICES)
-    rows += [Row(f"shaped-{workers}-{short}", f"TAT of Gloo over {who.name}, {at}", ("Gloo", elements), (who.name, elements))
+    rows += [Row(f"shaped-{workers}-{short}", f"TAT of Gloo over {who.name}, {at}", ("Gloo", elements), (who.name, elements),
+                 then="1: a ring's bytes" if who is SHARDS else "")
              for short, who in (("atp", ATP), ("netreduce", NETREDUCE), ("shards", SHARDS))]
     rows += [Row(f"shaped-{workers}-{short}", f"TAT of {who.name} over SwitchML, {at}", (who.name, elements), ("SwitchML", elements))
              for short, who in (("mpi", MPI), ("mpi-ring", MPI_RING), ("mpi-slices", MPI_SLICES))]

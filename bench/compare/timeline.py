@@ -1,4 +1,5 @@
 """How many packets one worker sends in every 10 ms of an all-reduce, with and without losses (SwitchML, Figure 7)."""
+import bisect
 import os
 import threading
 import time
@@ -40,23 +41,22 @@ class Counter:
         self.thread.join()
         os.close(self.file)
 
-    def busiest(self):
-        """[seconds, packets per 10 ms] of the longest stretch without a pause: the timed all-reduce, which nothing precedes."""
-        rates = [(t0, (b - a) * INTERVAL / (t1 - t0)) for (t0, a), (t1, b) in zip(self.samples, self.samples[1:])]
-        stretches, current, quiet = [], [], 0
-        for at, rate in rates:
-            quiet = 0 if rate > 1 else quiet + 1
-            if quiet > 30:  # 300 ms: TCP may wait so long for a time-out
-                current = []
-            else:
-                current.append([at, rate])
-                stretches.append(current)
-        best = max(stretches, key=lambda stretch: sum(rate for _, rate in stretch), default=[])
-        while best and best[-1][1] <= 1:
-            best = best[:-1]
-        while best and best[0][1] <= 1:
-            best = best[1:]
-        return [[round(at - best[0][0], 4), round(rate, 1)] for at, rate in best]
+    def busiest(self, seconds):
+        """[seconds, packets] of every 10 ms of the time in which most were sent: that of the all-reduce, not of joining and leaving.
+
+        Samples come late on a busy machine: between two of them packets are taken to be evenly spread."""
+        steps = round(seconds / INTERVAL) + 1
+        grid = [self.at(number * INTERVAL) for number in range(int(self.samples[-1][0] / INTERVAL) + steps + 1)]
+        first = max(range(len(grid) - steps), key=lambda start: grid[start + steps] - grid[start])
+        return [[round(number * INTERVAL, 2), round(grid[first + number + 1] - grid[first + number], 1)] for number in range(steps)]
+
+    def at(self, when):
+        """Packets sent until then."""
+        after = bisect.bisect_right(self.samples, (when, float("inf")))
+        if after in (0, len(self.samples)):
+            return self.samples[min(after, len(self.samples) - 1)][1]
+        (t0, a), (t1, b) = self.samples[after - 1:after + 1]
+        return a + (b - a) * (when - t0) / (t1 - t0)
 
 
 def measure(place, say):
@@ -69,5 +69,5 @@ def measure(place, say):
             with Counter(place.hosts[0]) as counter:
                 result = who.run(place, task)[25 * MB]
             lines.append({"who": who.name, "loss": loss, "workers": 4, "tat_seconds": result.tat, "wrong": result.wrong,
-                          "packets": counter.busiest()})
+                          "packets": counter.busiest(result.tat)})
     return lines
