@@ -125,6 +125,7 @@ class SwitchmlLane final : public AggregatorLane {
     e["result_answered_again"] += total.repeats_answered;
     e["repeat_told_to_wait"] += total.repeats_waiting;
     e["repeat_unanswered"] += total.repeats_silent;
+    e["loss_told"] += total.losses_told;
     e["switch_dropped_old"] += total.dropped_old;
     e["switch_dropped_mismatch"] += total.dropped_mismatch;
     e["switch_dropped_rank"] += total.dropped_rank;
@@ -153,6 +154,7 @@ class SwitchmlLane final : public AggregatorLane {
     total.repeats_answered += c.repeats_answered;
     total.repeats_waiting += c.repeats_waiting;
     total.repeats_silent += c.repeats_silent;
+    total.losses_told += c.losses_told;
     total.dropped_old += c.dropped_old;
     total.dropped_mismatch += c.dropped_mismatch;
     total.dropped_rank += c.dropped_rank;
@@ -201,7 +203,8 @@ class Worker final : public WorkerLane {
 
   void check() const override {
     const WorkerCounters& c = worker_.counters();
-    if (received_ != c.results + c.waiting + c.stale + c.mismatch + c.unknown_job + sum(c.malformed) + c.foreign) {
+    if (received_ !=
+        c.results + c.waiting + c.losses + c.stale + c.mismatch + c.unknown_job + sum(c.malformed) + c.foreign) {
       throw Violation("a worker's counters do not add up to what it received");
     }
     if (worker_.idle() && worker_.oldest_stall()) throw Violation("a worker without operations has a chunk in flight");
@@ -215,6 +218,7 @@ class Worker final : public WorkerLane {
     e["worker_exponent_round"] += c.exponent_rounds;
     e["worker_stale"] += c.stale;
     e["worker_waiting"] += c.waiting;
+    e["worker_loss"] += c.losses;
     e["worker_mismatch"] += c.mismatch;
     e["worker_unknown_job"] += c.unknown_job;
     e["worker_foreign"] += c.foreign;

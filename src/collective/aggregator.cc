@@ -42,6 +42,7 @@ Counters counters_of(const switchml::JobCounters& c, std::uint32_t slots_in_use)
           {"repeats_answered", c.repeats_answered},
           {"repeats_waiting", c.repeats_waiting},
           {"repeats_silent", c.repeats_silent},
+          {"losses_told", c.losses_told},
           {"dropped_old", c.dropped_old},
           {"dropped_early", c.dropped_early},
           {"dropped_mismatch", c.dropped_mismatch},

@@ -33,6 +33,8 @@ class RetransmissionTimer {
     timeout_ = std::min(smoothed_ + std::max(least_, 4 * variation_), most_);
   }
 
+  [[nodiscard]] Duration smoothed_round_trip() const { return smoothed_; }
+
   // For the transmission number `transmissions` (1: the first) of a packet: doubles with each, up to the most.
   [[nodiscard]] Duration timeout(std::uint32_t transmissions = 1) const {
     return std::min(most_, timeout_ * (std::int64_t{1} << std::min(transmissions - 1, 16U)));

@@ -114,6 +114,62 @@ wire::ChunkHeader chunk(std::uint32_t number, std::uint8_t version) {
 
 using Sums = std::vector<std::int32_t>;
 
+// Whom the switch told that it lacks their contribution to which chunk.
+std::vector<std::pair<Endpoint, std::uint32_t>> losses_told(const std::vector<Sent>& sent) {
+  std::vector<std::pair<Endpoint, std::uint32_t>> told;
+  for (const Sent& each : sent) {
+    wire::Common common{};
+    wire::WaitingPacket waiting{};
+    if (wire::parse_common(each.bytes, common) != wire::ParseError::none || common.type != wire::Type::waiting) continue;
+    EXPECT_EQ(wire::ParseError::none, wire::parse_waiting(each.bytes, common, waiting));
+    told.emplace_back(each.to, waiting.chunk);
+  }
+  return told;
+}
+
+// A job of eight slots, of which the first chunks go to slots 0, 1, 2, ...
+class SwitchLossTest : public SwitchTest {
+ protected:
+  void SetUp() override {
+    memory_.resize(switchml::Switch::memory_bytes(256, 8) / 64 + 1);
+    switchml::SwitchJobConfig config{epoch, 256, 8, {}};
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) config.members.push_back({100 + rank, host(rank)});
+    ASSERT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory_))));
+  }
+  void receive_chunk(std::uint32_t rank, std::uint32_t number) {
+    receive(rank, {.chunk = number, .signature = 5, .slot = static_cast<std::uint16_t>(number)}, 1);
+  }
+};
+
+TEST_F(SwitchLossTest, WhoIsOvertakenByThreeOfItsOwnIsTold) {
+  for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(0, number);
+  receive_chunk(1, 0);
+  for (const std::uint32_t number : {2U, 3U}) receive_chunk(1, number);
+  EXPECT_TRUE(losses_told(sink_.sent).empty()) << "two may have changed places with it";
+  receive_chunk(1, 4);
+  receive_chunk(1, 5);
+  EXPECT_EQ(losses_told(sink_.sent), (std::vector<std::pair<Endpoint, std::uint32_t>>{{host(1), 1}})) << "once";
+  EXPECT_EQ(1U, counters().losses_told);
+}
+
+// Rank 1 has sent nothing, and rank 0 is not told of what it has given.
+TEST_F(SwitchLossTest, AStragglerHasLostNothing) {
+  for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(0, number);
+  EXPECT_TRUE(losses_told(sink_.sent).empty());
+}
+
+// Nobody can know of a round that nobody has opened: it is noticed when the other rank opens it.
+TEST_F(SwitchLossTest, TheFirstRanksLossesAreSeenOnceTheOthersFollow) {
+  for (const std::uint32_t number : {1U, 2U}) receive_chunk(0, number);
+  for (std::uint32_t number = 0; number < 3; ++number) receive_chunk(1, number);
+  EXPECT_TRUE(losses_told(sink_.sent).empty());
+  for (std::uint32_t number = 3; number < 8; ++number) {
+    receive_chunk(0, number);
+    receive_chunk(1, number);
+  }
+  EXPECT_EQ(losses_told(sink_.sent), (std::vector<std::pair<Endpoint, std::uint32_t>>{{host(0), 0}}));
+}
+
 TEST_F(SwitchTest, AddsAndMulticasts) {
   receive(0, chunk(0, 0), 3);
   EXPECT_EQ(Sums{}, take_results());

@@ -304,15 +304,64 @@ TEST_F(WorkerTest, AResultOfTheOtherRoundIsNotTaken) {
   EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{0});
 }
 
-// "Have yours, waiting for rank 2."
-std::vector<std::byte> waiting_for_rank_2(const wire::ChunkHeader& header, bool exponent_round = false) {
+// "Waiting for `rank`."
+std::vector<std::byte> waiting_for(std::uint32_t rank, const wire::ChunkHeader& header, bool exponent_round = false) {
   wire::SwitchmlRanks missing;
-  missing.insert(2);
+  missing.insert(rank);
   std::vector<std::byte> packet(wire::waiting_bytes);
   wire::write_waiting(
       packet,
       {{wire::Type::waiting, 0, job_epoch, folded}, header.operation, header.chunk, header.slot, exponent_round, missing});
   return packet;
+}
+
+// "Have yours, waiting for rank 2."
+std::vector<std::byte> waiting_for_rank_2(const wire::ChunkHeader& header, bool exponent_round = false) {
+  return waiting_for(2, header, exponent_round);
+}
+
+// What the switch lacks of this rank is repeated a round trip and a quarter after it was sent, long before its time-out.
+TEST_F(WorkerTest, ALossThatTheSwitchSeesIsRepeatedSoon) {
+  submit(0, 2000);
+  const auto first = take(), second = take();
+  now += 4ms;
+  receive(result(second.header, 1));  // a round trip of 4 ms
+  const auto third = take();
+  const Time timeout = worker.next_timeout();
+  receive(waiting_for(1, first.header));
+  EXPECT_EQ(worker.next_timeout(), Time{1s} + 5ms);
+  EXPECT_LT(worker.next_timeout(), timeout);
+  wait();
+  EXPECT_EQ(take().header, first.header);
+  EXPECT_TRUE(sink.sent.empty()) << "nothing was said of the other";
+  receive(waiting_for(1, first.header));
+  EXPECT_TRUE(sink.sent.empty()) << "the repeat is on its way";
+  now += 20ms;
+  receive(waiting_for(1, third.header));
+  EXPECT_EQ(take().header, third.header) << "at once, as it is long due";
+  EXPECT_EQ(worker.counters().losses, 3U);
+}
+
+// The slot is one round ahead at the switch: its result was lost, and repeating what it was for brings it again.
+TEST_F(WorkerTest, ALostResultIsAskedForSoon) {
+  submit(0, 2000);
+  const auto first = take(), second = take();
+  now += 4ms;
+  receive(result(second.header, 1));
+  static_cast<void>(take());
+  now += 20ms;
+  auto next = first.header;
+  next.chunk = 2;
+  receive(waiting_for(1, next));
+  EXPECT_EQ(take().header, first.header);
+  auto past = first.header;
+  past.operation = 0;
+  receive(result(first.header, 1));
+  static_cast<void>(take());
+  now += 20ms;
+  receive(waiting_for(1, past));
+  EXPECT_TRUE(sink.sent.empty()) << "of a round that has its result";
+  EXPECT_EQ(worker.counters().stale, 1U);
 }
 
 // netsum simulate, chaos, seed 5633: eight slots that asked in step filled a queue of two packets, the same two each time.

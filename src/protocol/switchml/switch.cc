@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "kernels/kernels.h"
+#include "protocol/switchml/overtaken.h"
 
 namespace netsum::switchml {
 namespace {
@@ -50,6 +51,7 @@ struct Switch::SlotState {
   wire::SwitchmlRanks seen{};
   wire::SwitchmlRanks told{};  // have had "have yours" or "mismatch" since told_since
   Time told_since{};
+  std::uint64_t place = 0;                        // in the order in which rounds were opened
   std::uint64_t sent_in_batch = 0;                // the batch in which the memory was last lent to the sink
   std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once complete
 
@@ -61,6 +63,7 @@ struct Switch::Job {
   std::uint32_t folded_epochs = 0;
   std::vector<Endpoint> endpoints;
   std::vector<SlotState> slots;  // [slot * 2 + version]
+  Overtaken overtaken;
   std::span<std::byte> memory;
   std::size_t slot_bytes = 0;
   JobCounters counters;
@@ -129,6 +132,7 @@ bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory)
   }
   job->folded_epochs = wire::fold_epochs(epochs);
   job->slots.resize(std::size_t{config.slots} * 2);
+  job->overtaken = Overtaken(config.slots, config.members.size());
   job->memory = memory;
   job->slot_bytes = slot_bytes(config.packet_elements);
   return jobs_.emplace(config.epoch, std::move(job)).second;
@@ -223,7 +227,8 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
             .ahead_operation = header.ahead_operation,
             .ahead_chunk = header.ahead_chunk,
             .signature = header.signature,
-            .first_rank = common.rank};
+            .first_rank = common.rank,
+            .place = job->overtaken.open(static_cast<std::uint32_t>(&slot - job->slots.data()))};
   }
   if (slot.mismatch) return answer_mismatch(*job, slot, slot.other_rank, slot.other_signature, now, sink);
 
@@ -234,7 +239,7 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
       slot.sent_in_batch = batch_;
       sink.multicast(job->result_of(slot), std::span(&job->endpoints[common.rank], 1));
     } else {
-      answer_waiting(*job, slot, common.rank, header, now, sink);
+      answer_waiting(*job, slot, common.rank, now, sink);
     }
     return;
   }
@@ -244,6 +249,7 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   NETSUM_CHECK(slot.seen.size() == slot.arrived + 1);
   ++counters.contributions;
   if (++slot.arrived == job->config.members.size()) complete(*job, slot, header, sink);
+  tell_losses(*job, slot, common.rank, now, sink);
 }
 
 // Alg. 3, l. 8-12. False if the packet does not fit what the slot already holds.
@@ -321,15 +327,29 @@ bool Switch::may_tell(SlotState& slot, std::uint8_t rank, Time now) {
   return true;
 }
 
-void Switch::answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, const wire::ChunkHeader& header, Time now,
-                            Sink& sink) {
+void Switch::tell_losses(Job& job, const SlotState& slot, std::uint8_t rank, Time now, Sink& sink) {
+  job.overtaken.contributed(rank, slot.place, [&](std::uint32_t round, std::uint64_t place) {
+    SlotState& other = job.slots[round];
+    if (other.place != place || other.complete || other.mismatch || other.seen.contains(rank)) return;
+    if (!may_tell(other, rank, now)) return;
+    ++job.counters.losses_told;
+    tell_waiting(job, other, rank, sink);
+  });
+}
+
+void Switch::answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, Time now, Sink& sink) {
   if (!may_tell(slot, rank, now)) return void(++job.counters.repeats_silent);
   ++job.counters.repeats_waiting;
+  tell_waiting(job, slot, rank, sink);
+}
+
+void Switch::tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Sink& sink) {
   const wire::Common common{wire::Type::waiting, 0, job.config.epoch, job.folded_epochs};
   const wire::SwitchmlRanks missing =
       wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size())).minus(slot.seen);
   wire::write_waiting(sink.datagram(job.endpoints[rank], wire::waiting_bytes),
-                      {common, slot.operation, slot.chunk, header.slot, !slot.values, missing});
+                      {common, slot.operation, slot.chunk, static_cast<std::uint16_t>((&slot - job.slots.data()) / 2),
+                       !slot.values, missing});
 }
 
 // Every rank is told once; after that, whoever contributes again (the first telling may be lost).

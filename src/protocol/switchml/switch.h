@@ -41,6 +41,7 @@ struct JobCounters {
   std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
   std::uint64_t repeats_waiting = 0;     // a repeat of an incomplete chunk: "have yours"
   std::uint64_t repeats_silent = 0;      // the same again within the interval
+  std::uint64_t losses_told = 0;         // a rank was told that its contribution is missing (overtaken.h); no packet's own
   std::uint64_t dropped_old = 0;         // an identity older than the slot's
   std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
   std::uint64_t dropped_mismatch = 0;    // another signature
@@ -74,7 +75,8 @@ class Switch {
   void move_memory(std::uint64_t epoch, std::span<std::byte> memory);  // takes the content along
 
   // All that decides which packet it answers how, for comparing and hashing: not times (they decide only how often a repeat
-  // is told to wait) and not counters.
+  // is told to wait), not counters, and not the order of rounds (a rank that it tells of a loss does what a time-out makes
+  // it do).
   void append_state(std::vector<std::byte>& out) const;
 
   // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until remove_job. False: the epoch is in use.
@@ -97,8 +99,9 @@ class Switch {
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk);
   void complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink);
   static bool may_tell(SlotState& slot, std::uint8_t rank, Time now);
-  static void answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, const wire::ChunkHeader& header, Time now,
-                             Sink& sink);
+  static void tell_losses(Job& job, const SlotState& slot, std::uint8_t rank, Time now, Sink& sink);
+  static void tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Sink& sink);
+  static void answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, Time now, Sink& sink);
   static void answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink);
   [[nodiscard]] Job* find(std::uint64_t epoch);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "base/bytes.h"
@@ -185,7 +186,10 @@ struct Worker::Impl {
   // Repeats of packets that were lost together do not stay together: a queue that is shorter than the window would drop the
   // same ones each time. From the second repeat on, slots wait up to half as long again.
   [[nodiscard]] Duration patience(const Slot& slot) const {
-    const Duration timeout = timer.timeout(slot.transmissions);
+    // Whoever lost something is told of it, as a rule, and repeats it: that is two round trips, or three where a result was
+    // lost. All others would only ask in vain before that, each for each loss.
+    const Duration timeout =
+        std::min(config.max_timeout, timer.timeout(slot.transmissions) + 3 * timer.smoothed_round_trip());
     if (slot.transmissions == 1) return timeout;
     constexpr std::ptrdiff_t phases = 32, step = 13;
     return timeout + timeout * ((&slot - slots.data()) * step % phases) / (2 * phases);
@@ -233,7 +237,7 @@ struct Worker::Impl {
       case wire::Type::waiting: {
         wire::WaitingPacket waiting{};
         error = wire::parse_waiting(packet.bytes, common, waiting);
-        if (error == wire::ParseError::none) error = on_waiting(waiting, now);
+        if (error == wire::ParseError::none) error = on_waiting(waiting, now, sink);
         break;
       }
       case wire::Type::mismatch: {
@@ -313,10 +317,14 @@ struct Worker::Impl {
     std::memcpy(slot.all.data(), chunk.exponents.data(), chunk.exponents.size());
   }
 
-  wire::ParseError on_waiting(const wire::WaitingPacket& waiting, Time now) {
+  wire::ParseError on_waiting(const wire::WaitingPacket& waiting, Time now, Sink& sink) {
     if (waiting.slot >= config.slots) return wire::ParseError::field;
     Slot& slot = slots[waiting.slot];
     const Round round = waiting.exponent_round ? Round::exponents : Round::values;
+    if (waiting.missing.contains(config.rank)) {
+      on_loss(slot, std::tuple(waiting.operation, waiting.chunk, round), now, sink);
+      return wire::ParseError::none;
+    }
     if (slot.round != round || waiting.operation != slot.header.operation || waiting.chunk != slot.header.chunk) {
       ++counters.stale;
       return wire::ParseError::none;
@@ -329,6 +337,27 @@ struct Worker::Impl {
     // its result is what gets lost; the first result that any slot receives wakes the others (on_packets).
     arm(slot, now + (is_oldest(slot) ? timer.timeout(slot.transmissions + 1) : config.held_timeout));
     return wire::ParseError::none;
+  }
+
+  // The switch has had later packets of ours than this slot's: what we sent was lost, or, if it is one round ahead, what it
+  // answered. If that may have been on its way still, being reordered, it is left another quarter of a round trip (RACK).
+  void on_loss(Slot& slot, const std::tuple<std::uint64_t, std::uint32_t, Round>& waiting_for, Time now, Sink& sink) {
+    const bool ours =
+        slot.round != Round::idle && waiting_for >= std::tuple(slot.header.operation, slot.header.chunk, slot.round);
+    if (!ours || failure) return void(++counters.stale);
+    ++counters.losses;
+    const Time due = slot.repeated + timer.smoothed_round_trip() * 5 / 4;
+    if (now >= due) {
+      repeat(slot, now, sink);
+    } else {
+      arm(slot, std::min(slot.deadline, due));
+    }
+  }
+
+  void repeat(Slot& slot, Time now, Sink& sink) {
+    const ActiveOperation& active = at(slot.header.operation);
+    ++counters.retransmissions;
+    transmit(slot, {&active, slot.position - active.base, slot.part}, now, sink);
   }
 
   [[nodiscard]] bool is_oldest(const Slot& slot) const {
@@ -426,9 +455,7 @@ void Worker::on_timer(Time now, Sink& sink) {
       w.next_timeout = w.failure ? never : std::min(w.next_timeout, slot.deadline);
       continue;
     }
-    const ActiveOperation& active = w.at(slot.header.operation);
-    ++w.counters.retransmissions;
-    w.transmit(slot, {&active, slot.position - active.base, slot.part}, now, sink);
+    w.repeat(slot, now, sink);
     if (slot.held && !w.is_oldest(slot)) w.arm(slot, now + w.config.held_timeout);
   }
 }

@@ -36,12 +36,13 @@ struct WorkerConfig {
   std::size_t operations = 256;                     // under way at once
 };
 
-// Every received packet counts in exactly one of the last seven.
+// Every received packet counts in exactly one of the last eight.
 struct WorkerCounters {
   std::uint64_t contributions = 0, retransmissions = 0, exponent_rounds = 0;
   std::uint64_t results = 0;
   std::uint64_t waiting = 0;  // "have yours"
-  std::uint64_t stale = 0;    // of either, what no slot waits for any more
+  std::uint64_t losses = 0;   // "yours is missing"
+  std::uint64_t stale = 0;    // of any, what no slot waits for any more
   std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t foreign = 0;  // other source, job or membership

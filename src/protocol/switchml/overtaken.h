@@ -1,0 +1,48 @@
+// Which contributions were lost, seen from the switch: ranks send to slots in one order, that in which results come to all
+// of them; so a rank that has sent to three rounds that were opened after another one has sent to that too, or has not had
+// the result before it. That is RACK's rule for TCP (RFC 8985) with ATP's tolerance of reordering (§3.7: three packets). A
+// rank that sends nothing is late, and has lost nothing.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace netsum::switchml {
+
+class Overtaken {
+ public:
+  Overtaken() = default;
+  Overtaken(std::size_t slots, std::size_t ranks) : round_at_(std::bit_ceil(slots) * 2), newest_(ranks), checked_(ranks) {}
+
+  // A round begins, in this (slot, version). Its place in the order of all rounds.
+  [[nodiscard]] std::uint64_t open(std::uint32_t round) {
+    round_at_[++opened_ & (round_at_.size() - 1)] = round;
+    return opened_;
+  }
+
+  // `rank` has contributed to the round at `place`: calls overtaken(round, place) for the rounds that this shows were
+  // overtaken, each once. Other rounds may have taken their (slot, version) meanwhile, and the rank may have contributed.
+  template <class Found>
+  void contributed(std::uint32_t rank, std::uint64_t place, Found&& overtaken) {
+    if (place <= newest_[rank]) return;
+    newest_[rank] = place;
+    std::uint64_t& checked = checked_[rank];
+    checked = std::max(checked, place - std::min<std::uint64_t>(place, round_at_.size()));
+    while (checked + reordering < place) {
+      ++checked;
+      overtaken(round_at_[checked & (round_at_.size() - 1)], checked);
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t reordering = 3;
+
+  std::vector<std::uint32_t> round_at_;  // (slot, version), by place modulo its size
+  std::uint64_t opened_ = 0;
+  std::vector<std::uint64_t> newest_, checked_;  // by rank: places
+};
+
+}  // namespace netsum::switchml
