@@ -13,9 +13,14 @@ class RetransmissionTimer {
 
   // An answer, so long after the first transmission and after the last. After a repeat it does not say which of them it is
   // for (Karn); but sooner than any round trip was, it is for an earlier one, and the repeat was in vain. Leaving those out
-  // would leave the time-out too short for as long as it is.
+  // would leave the time-out too short for as long as it is; but a few that the network held for long shall not make it
+  // as long.
   void answered(Duration after_first, Duration after_last) {
-    if (after_first == after_last || after_last < least_round_trip_) sample(after_first);
+    if (after_first == after_last) {
+      sample(after_first);
+    } else if (after_last < least_round_trip_) {
+      sample(std::min(after_first, timeout_));
+    }
   }
 
   void sample(Duration round_trip) {

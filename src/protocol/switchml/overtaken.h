@@ -14,6 +14,8 @@ namespace netsum::switchml {
 
 class Overtaken {
  public:
+  static constexpr std::uint64_t reordering = 3;  // rounds that may change places on the way
+
   Overtaken() = default;
   Overtaken(std::size_t slots, std::size_t ranks) : round_at_(std::bit_ceil(slots) * 2), newest_(ranks), checked_(ranks) {}
 
@@ -38,8 +40,6 @@ class Overtaken {
   }
 
  private:
-  static constexpr std::uint64_t reordering = 3;
-
   std::vector<std::uint32_t> round_at_;  // (slot, version), by place modulo its size
   std::uint64_t opened_ = 0;
   std::vector<std::uint64_t> newest_, checked_;  // by rank: places

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "protocol/switchml/overtaken.h"
 #include "stream/chunk_codec.h"
 #include "stream/retransmission_timer.h"
 #include "stream/stripes.h"
@@ -188,8 +189,8 @@ struct Worker::Impl {
   [[nodiscard]] Duration patience(const Slot& slot) const {
     // Whoever lost something is told of it, as a rule, and repeats it: that is two round trips, or three where a result was
     // lost. All others would only ask in vain before that, each for each loss.
-    const Duration timeout =
-        std::min(config.max_timeout, timer.timeout(slot.transmissions) + 3 * timer.smoothed_round_trip());
+    const Duration repair = config.slots > Overtaken::reordering ? 3 * timer.smoothed_round_trip() : Duration::zero();
+    const Duration timeout = std::min(config.max_timeout, timer.timeout(slot.transmissions) + repair);
     if (slot.transmissions == 1) return timeout;
     constexpr std::ptrdiff_t phases = 32, step = 13;
     return timeout + timeout * ((&slot - slots.data()) * step % phases) / (2 * phases);
