@@ -57,6 +57,8 @@ class BenchCommand final : public Command {
         ->check(CLI::Range(0, 64));
     s.add("iterations", options_.iterations, "I", "Timed all-reduces")->check(CLI::Range(1, 1'000'000));
     s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
+    s.add("warmup-elements", options_.warmup_elements, "E",
+          "Elements of those at most, which saves time on slow links; 0: all");
     s.add("seed", options_.seed, "S", "Seed of the inputs and, if --loss-seed is 0, of the losses");
     s.add("loss", options_.loss, "P", "Drop each datagram with this probability at its receiver, both ways")
         ->check(CLI::Range(0.0, 0.9));

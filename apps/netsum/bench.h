@@ -19,7 +19,7 @@ struct BenchOptions {
   std::string protocol = "switchml", dtype = "float32", op = "sum";
   std::string scaling = "fixed";  // ATP
   std::uint32_t magnitude = 0;
-  std::uint64_t elements = 1'000'000;
+  std::uint64_t elements = 1'000'000, warmup_elements = 0;  // 0: as many
   std::uint32_t iterations = 10, warmup = 2;
   double loss = 0;
   std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed

@@ -96,6 +96,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("magnitude", std::to_string(options.magnitude));
     add("iterations", std::to_string(options.iterations));
     add("warmup", std::to_string(options.warmup));
+    add("warmup-elements", std::to_string(options.warmup_elements));
     add("seed", std::to_string(options.seed));
     add("loss", number(options.loss));
     add("loss-seed", std::to_string(options.loss_seed + rank));

@@ -154,9 +154,11 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   // Warm-up iterations count backwards, so that the timed ones have the same inputs whatever their number.
   // A process that succeeds another begins where that one was: one call a warm-up iteration, two a timed one.
   const std::uint64_t calls = comm.next_operation();
+  const std::uint64_t few =
+      options.warmup_elements != 0 ? std::min(options.warmup_elements, options.elements) : options.elements;
   for (std::uint64_t i = calls; i < options.warmup; ++i) {
-    oracle.fill(tensor, options.rank, ~i);
-    comm.all_reduce(view, op);
+    oracle.fill(std::span(tensor).first(few * bytes_of(dtype)), options.rank, ~i);
+    comm.all_reduce(TensorView{tensor.data(), few, dtype}, op);
   }
   if (asks) dropped_before = dropped_at(connect);
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;

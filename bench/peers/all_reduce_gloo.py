@@ -3,11 +3,15 @@
 
 One process forks one rank per worker: on this machine's loopback, or each in a network namespace of its own (--hosts). Prints one
 JSON object per tensor length: times of the slowest rank, or, back to back, the mean of the ranks' (see docs/benchmarks.md).
+
+With --serve alone it does so again and again, without importing PyTorch each time: a JSON list of arguments a line of standard input,
+and after each a line "end STATUS CPU_SECONDS".
 """
 import argparse
 import ctypes
 import json
 import os
+import resource
 import socket
 import sys
 import time
@@ -121,8 +125,8 @@ def run_rank(rank, args):
     dist.destroy_process_group()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
@@ -130,12 +134,17 @@ def main():
     parser.add_argument("--back-to-back", action="store_true", help="no barriers between all-reduces")
     parser.add_argument("--hosts", type=lambda text: text.split(","), metavar="NAMESPACE=ADDRESS,...", help="one for each rank")
     parser.add_argument("elements", type=int, nargs="+")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     args.port = PORT
     if not args.hosts:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             args.port = free.getsockname()[1]
+    return args
+
+
+def run(args):
+    """The exit code, once all ranks have ended."""
     ranks = {}
     for rank in range(args.workers):
         pid = os.fork()
@@ -156,7 +165,18 @@ def main():
             print(f"rank {rank} failed with status {status}", file=sys.stderr)
             for other in ranks:
                 os.kill(other, 15)
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
-main()
+def serve():
+    for line in sys.stdin:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        status = run(parse(json.loads(line)))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"end {status} {after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime}", flush=True)
+
+
+if sys.argv[1:] == ["--serve"]:
+    serve()
+else:
+    sys.exit(run(parse(sys.argv[1:])))

@@ -79,6 +79,7 @@ class Bench(unittest.TestCase):
             "two aggregators": ["--aggregators", 2],
             "three aggregators of two threads, with loss": ["--aggregators", 3, "--switch-threads", 2, "--loss", 0.01],
             "other warm-up": ["--warmup", 5],
+            "short warm-up": ["--warmup-elements", 1000],
             "pinned": ["--pin"],
         }
         for dtype in ("float32", "int32"):
