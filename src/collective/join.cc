@@ -236,12 +236,17 @@ switchml::Probe measure(Lane& lane, const std::string& address, std::uint32_t pa
   return probe;
 }
 
+// Whether the aggregator is on this host: no network's packets are as long as a loopback device's.
+bool over_loopback(const Lane& lane) {
+  constexpr std::uint32_t loopback_mtu = 32768;
+  return lane.socket->mtu() >= loopback_mtu;
+}
+
 // The most slots that are of use on the way there. To an aggregator on this host nothing is ever under way: a longer window
 // only waits its turn, and leaves the cache before it comes.
 std::uint32_t most_slots(const Lane& lane, std::uint32_t packet_elements) {
-  constexpr std::uint32_t loopback_mtu = 32768;  // no network's is as long
   constexpr std::uint32_t window_bytes = 128 << 10;
-  if (lane.socket->mtu() < loopback_mtu) return UINT32_MAX;
+  if (!over_loopback(lane)) return UINT32_MAX;
   return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
 }
 
@@ -513,6 +518,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
       config.lane = lane_number;
       config.lanes = lanes;
       config.aggregator = lane.aggregator;
+      config.checksums = !over_loopback(lane);
       joined.lanes.push_back({with_loss(options, std::move(lane.socket), lane_number), runtime::make_worker_lane(config)});
       joined.aggregator_of_lane.push_back(i);
       joined.slots += admission.slots;

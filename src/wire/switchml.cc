@@ -10,7 +10,7 @@ namespace netsum::wire {
 namespace {
 
 // Offsets of docs/protocol-switchml.md, "Common header" and below.
-constexpr std::size_t at_version = 0, at_type = 1, at_rank = 2, at_reserved = 3, at_checksum = 4, at_job_epoch = 8,
+constexpr std::size_t at_version = 0, at_type = 1, at_rank = 2, at_unchecked = 3, at_checksum = 4, at_job_epoch = 8,
                       at_rank_epoch = 16;
 constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
 constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_slot = 42, at_elements = 44,
@@ -41,7 +41,7 @@ void write_common(std::span<std::byte> packet, const Common& common) {
   p[at_version] = std::byte{switchml_version};
   p[at_type] = static_cast<std::byte>(common.type);
   p[at_rank] = std::byte{common.rank};
-  p[at_reserved] = std::byte{0};
+  p[at_unchecked] = std::byte{!common.checked};
   store_le(p + at_job_epoch, common.job_epoch);
   store_le(p + at_rank_epoch, common.rank_epoch);
 }
@@ -55,11 +55,15 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::probe_reply)) {
     return ParseError::type;
   }
-  if (load_le<std::uint32_t>(bytes.data() + at_checksum) != checksum_of(bytes)) return ParseError::checksum;
-  if (byte_at(bytes, at_reserved) != 0) return ParseError::field;
+  // No flipped bit turns a packet with a checksum into one without: that has 0 in its place.
+  const std::uint8_t unchecked = byte_at(bytes, at_unchecked);
+  const std::uint32_t expected = unchecked == 1 ? 0 : checksum_of(bytes);
+  if (load_le<std::uint32_t>(bytes.data() + at_checksum) != expected) return ParseError::checksum;
+  if (unchecked > 1 || (unchecked == 1 && type > static_cast<std::uint8_t>(Type::exponent_result))) return ParseError::field;
   if (type > static_cast<std::uint8_t>(Type::exponent_contribution) && byte_at(bytes, at_rank) != 0)
     return ParseError::field;
   out.type = static_cast<Type>(type);
+  out.checked = unchecked == 0;
   out.rank = byte_at(bytes, at_rank);
   out.job_epoch = load_le<std::uint64_t>(bytes.data() + at_job_epoch);
   out.rank_epoch = load_le<std::uint32_t>(bytes.data() + at_rank_epoch);
@@ -162,7 +166,8 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
 }
 
 void seal(std::span<std::byte> packet) {
-  store_le(packet.data() + at_checksum, checksum_of(packet));
+  const bool checked = packet[at_unchecked] != std::byte{1};
+  store_le(packet.data() + at_checksum, checked ? checksum_of(packet) : 0);
 }
 
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {

@@ -40,6 +40,7 @@ struct Common {
   std::uint8_t rank;  // contribution: the sender; else 0
   std::uint64_t job_epoch;
   std::uint32_t rank_epoch;  // to the switch: the sender's; from the switch: the epochs of all ranks, folded (fold_epochs)
+  bool checked = true;       // by a checksum; packets about chunks may do without on a host's own loopback
   bool operator==(const Common&) const = default;
 };
 
@@ -108,7 +109,7 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 4;  // a probe i
 [[nodiscard]] ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, ProbePacket& out);
 
 // Writers. write_chunk_header fills the first chunk_header_bytes and zeroes the exponents' padding; seal() comes last and
-// puts the checksum of the whole packet in.
+// puts the checksum of the whole packet in, if it has one.
 void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header);
 void seal(std::span<std::byte> packet);
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting);

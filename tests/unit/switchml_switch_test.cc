@@ -114,6 +114,35 @@ wire::ChunkHeader chunk(std::uint32_t number, std::uint8_t version) {
 
 using Sums = std::vector<std::int32_t>;
 
+// A result goes to all ranks: it has a checksum unless all of them do without.
+TEST_F(SwitchTest, AResultHasAChecksumIfAContributionHad) {
+  const auto contribute = [&](std::uint32_t rank, std::uint32_t number, bool checked) {
+    auto packet = contribution(rank, chunk(number, number % 2), 1);
+    packet[3] = std::byte{!checked};
+    wire::seal(packet);
+    sink_.sent.clear();
+    receive(packet, host(rank));
+  };
+  const auto result_is_checked = [&] {
+    wire::Common common{};
+    EXPECT_EQ(ranks, sink_.sent.size());
+    EXPECT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent.at(0).bytes, common));
+    return common.checked;
+  };
+  contribute(0, 0, false);
+  contribute(1, 0, false);
+  EXPECT_FALSE(result_is_checked());
+  contribute(0, 1, false);
+  contribute(1, 1, true);
+  EXPECT_TRUE(result_is_checked());
+  contribute(0, 2, true);
+  contribute(1, 2, false);
+  EXPECT_TRUE(result_is_checked());
+  contribute(0, 3, false);
+  contribute(1, 3, false);
+  EXPECT_FALSE(result_is_checked()) << "the slot's former rounds do not count";
+}
+
 // Whom the switch told that it lacks their contribution to which chunk.
 std::vector<std::pair<Endpoint, std::uint32_t>> losses_told(const std::vector<Sent>& sent) {
   std::vector<std::pair<Endpoint, std::uint32_t>> told;

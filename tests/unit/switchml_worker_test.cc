@@ -304,6 +304,27 @@ TEST_F(WorkerTest, AResultOfTheOtherRoundIsNotTaken) {
   EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{0});
 }
 
+// Without one, nothing shows that a packet which came over a network is as it was sent.
+TEST_F(WorkerTest, ResultsHaveAChecksumUnlessTheAggregatorIsOnThisHost) {
+  submit(0, 512);
+  const auto sent = take();
+  EXPECT_TRUE(sent.common.checked);
+  const wire::Common unchecked{wire::Type::result, 0, job_epoch, folded, false};
+  receive(result(sent.header, 1, unchecked));
+  EXPECT_EQ(worker.counters().malformed[static_cast<std::size_t>(wire::ParseError::checksum)], 1U);
+  EXPECT_EQ(worker.counters().results, 0U);
+
+  WorkerConfig local = config();
+  local.checksums = false;
+  worker = Worker(local);
+  sink.sent.clear();
+  submit(0, 512);
+  EXPECT_FALSE(take().common.checked);
+  receive(result(sent.header, 1, unchecked));
+  receive(result(take().header, 1));  // with one, because another rank is elsewhere
+  EXPECT_EQ(worker.counters().results, 2U);
+}
+
 // "Waiting for `rank`."
 std::vector<std::byte> waiting_for(std::uint32_t rank, const wire::ChunkHeader& header, bool exponent_round = false) {
   wire::SwitchmlRanks missing;

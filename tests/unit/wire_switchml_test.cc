@@ -65,6 +65,7 @@ TEST(WireSwitchml, EveryFieldIsCompared) {
   EXPECT_NE(first, (Common{Type::result, 2, 2, 3}));
   EXPECT_NE(first, (Common{Type::result, 1, 3, 3}));
   EXPECT_NE(first, (Common{Type::result, 1, 2, 4}));
+  EXPECT_NE(first, (Common{Type::result, 1, 2, 3, false}));
 }
 
 TEST(WireSwitchml, ChunkPacketIsByteExact) {
@@ -143,7 +144,7 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::version, refuses([](auto& p) { p[0] = std::byte{2}; }));
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0}; }));
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{10}; }));
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[3] = std::byte{1}; }));
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[3] = std::byte{2}; }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{7}; }));               // a reserved flag
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[48] = std::byte{255}; }));             // exponent
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[51] = std::byte{1}; }));               // padding
@@ -152,6 +153,32 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[46] = std::byte{200}; }));                         // exponents
   EXPECT_EQ(ParseError::field,
             refuses([](auto& p) { p[1] = static_cast<std::byte>(Type::exponent_result); }));  // with values
+}
+
+// On loopback: byte 3 says so, and the checksum's place holds 0.
+TEST(WireSwitchml, PacketsAboutChunksMayDoWithoutAChecksum) {
+  Common unchecked = common;
+  unchecked.checked = false;
+  std::vector<std::byte> packet(chunk_packet_bytes(full_header()));
+  write_chunk_header(packet, unchecked, full_header());
+  seal(packet);
+  EXPECT_EQ(0U, load_le<std::uint32_t>(packet.data() + 4));
+  Common read{};
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  EXPECT_EQ(unchecked, read);
+  packet[4] = std::byte{1};
+  EXPECT_EQ(ParseError::checksum, parse_common(packet, read));
+  packet[4] = std::byte{0};
+  packet[1] = static_cast<std::byte>(Type::waiting);
+  EXPECT_EQ(ParseError::field, parse_common(packet, read));
+}
+
+TEST(WireSwitchml, NoFlippedBitMakesAPacketOneWithoutAChecksum) {
+  auto packet = chunk_packet(full_header());
+  ASSERT_NE(0U, load_le<std::uint32_t>(packet.data() + 4));
+  packet[3] ^= std::byte{1};
+  Common read{};
+  EXPECT_EQ(ParseError::checksum, parse_common(packet, read));
 }
 
 TEST(WireSwitchml, OnlyContributionsHaveARank) {

@@ -39,6 +39,7 @@ struct Switch::SlotState {
 
   bool complete = false;
   bool mismatch = false;
+  bool checked = false;  // a contribution had a checksum: somebody is on another host
   bool masks = false;
   std::uint8_t exponents = 0;
   std::uint16_t elements = 0;
@@ -110,9 +111,9 @@ void Switch::append_state(std::vector<std::byte>& out) const {
     for (const SlotState& slot : job->slots) {
       append_bytes(out, slot.used);
       if (!slot.used) continue;
-      append_bytes(out, slot.operation, slot.chunk, slot.values, slot.complete, slot.mismatch, slot.masks, slot.exponents,
-                   slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature, slot.first_rank, slot.other_rank,
-                   slot.other_signature, slot.seen.words());
+      append_bytes(out, slot.operation, slot.chunk, slot.values, slot.complete, slot.mismatch, slot.checked, slot.masks,
+                   slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature, slot.first_rank,
+                   slot.other_rank, slot.other_signature, slot.seen.words());
       const std::byte* const payload = job->memory_of(slot) + payload_at;
       const std::size_t masks = slot.masks ? 2 * wire::mask_bytes(slot.elements) : 0;
       out.insert(out.end(), payload - wire::padded_exponents(slot.exponents),
@@ -245,6 +246,7 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   }
   if (!accumulate(*job, slot, chunk)) return void(++counters.dropped_shape);
   slot.seen.insert(common.rank);
+  slot.checked |= common.checked;
   NETSUM_CHECK(!slot.complete);
   NETSUM_CHECK(slot.seen.size() == slot.arrived + 1);
   ++counters.contributions;
@@ -308,7 +310,7 @@ void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, 
   slot.result_bytes = static_cast<std::uint32_t>(wire::chunk_packet_bytes(header));
   const std::span<std::byte> packet = job.result_of(slot);
   const auto type = slot.values ? wire::Type::result : wire::Type::exponent_result;
-  wire::write_chunk_header(packet, {type, 0, job.config.epoch, job.folded_epochs}, header);
+  wire::write_chunk_header(packet, {type, 0, job.config.epoch, job.folded_epochs, slot.checked}, header);
   wire::seal(packet);
   slot.complete = true;
   slot.sent_in_batch = batch_;

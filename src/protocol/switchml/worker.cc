@@ -173,8 +173,9 @@ struct Worker::Impl {
     const auto type = slot.round == Round::exponents ? wire::Type::exponent_contribution : wire::Type::contribution;
     const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::chunk_packet_bytes(slot.header));
     std::memcpy(packet.data() + wire::chunk_header_bytes, slot.ahead.of_block.data(), slot.header.exponents);
-    wire::write_chunk_header(packet, {type, static_cast<std::uint8_t>(config.rank), config.job_epoch, config.rank_epoch},
-                             slot.header);
+    wire::write_chunk_header(
+        packet, {type, static_cast<std::uint8_t>(config.rank), config.job_epoch, config.rank_epoch, config.checksums},
+        slot.header);
     const std::size_t payload = wire::chunk_header_bytes + wire::padded_exponents(slot.header.exponents);
     codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
                  packet.subspan(payload + std::size_t{slot.header.elements} * 4));
@@ -213,6 +214,9 @@ struct Worker::Impl {
     if (const auto error = wire::parse_common(packet.bytes, common); error != wire::ParseError::none) {
       ++counters.malformed[static_cast<std::size_t>(error)];
       return;
+    }
+    if (!common.checked && config.checksums) {
+      return void(++counters.malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
     }
     if (packet.source != config.aggregator || common.job_epoch != config.job_epoch) return void(++counters.foreign);
     if (common.type == wire::Type::unknown_job) {

@@ -29,6 +29,7 @@ struct WorkerConfig {
   std::uint32_t slots = 64;
   std::uint32_t lane = 0, lanes = 1;  // this lane's share of the stripes
   Endpoint aggregator;
+  bool checksums = true;  // false: the aggregator is on this host, and packets never leave its memory
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
   Duration max_timeout = std::chrono::milliseconds(250);
