@@ -27,6 +27,7 @@ struct BenchOptions {
   bool pin = false;
   bool busy_poll = true;
   bool congestion_control = true;     // ATP
+  bool local_checksums = false;       // SwitchML
   std::uint32_t message_packets = 0;  // NetReduce, like first_psn
   std::string first_psn = "random";
   double connect_deadline_seconds = 10, deadline_seconds = 60, recovery_seconds = 0;

@@ -110,6 +110,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("connect-deadline", number(options.connect_deadline_seconds));
     add("deadline", number(options.deadline_seconds));
     if (options.back_to_back) arguments.emplace_back("--back-to-back");
+    if (options.local_checksums) arguments.emplace_back("--local-checksums");
     if (options.pin) arguments.emplace_back("--pin");
     workers.push_back({"worker rank " + std::to_string(rank), arguments});
   }

@@ -75,6 +75,7 @@ Options communicator_options(const BenchOptions& options) {
   result.packet_elements = options.packet_elements;
   result.slots = options.slots;
   result.congestion_control = options.congestion_control;
+  result.local_checksums = options.local_checksums;
   result.message_packets = options.message_packets;
   result.first_psn = options.first_psn_value();
   result.verbs = options.verbs;

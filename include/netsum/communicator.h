@@ -40,6 +40,7 @@ struct Options {
   // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.
   std::uint32_t slots = 0;
   bool congestion_control = true;     // ATP
+  bool local_checksums = false;       // SwitchML: packets have checksums over this host's loopback too
   std::uint32_t message_packets = 0;  // NetReduce: of a message; 0: as many as make 64 KiB
   // NetReduce: the RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
   // (docs/operations.md). Empty: an endpoint of our own, in UDP.

@@ -518,7 +518,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
       config.lane = lane_number;
       config.lanes = lanes;
       config.aggregator = lane.aggregator;
-      config.checksums = !over_loopback(lane);
+      config.checksums = options.local_checksums || !over_loopback(lane);
       joined.lanes.push_back({with_loss(options, std::move(lane.socket), lane_number), runtime::make_worker_lane(config)});
       joined.aggregator_of_lane.push_back(i);
       joined.slots += admission.slots;

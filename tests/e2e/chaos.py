@@ -51,7 +51,7 @@ class Job:
 
     def __init__(self, address, world_size, *flags, name="job"):
         self.ranks = []
-        self.start = lambda rank: cli.rank_process(address, rank, world_size, "--job", name, *flags)
+        self.start = lambda rank: cli.rank_process(address, rank, world_size, "--job", name, "--local-checksums", *flags)
         try:
             for rank in range(world_size):
                 self.ranks.append(self.start(rank))
@@ -270,7 +270,7 @@ class Processes(Chaos):
 
             def start(rank):
                 return stack.enter_context(cli.rank_process(proxy.address, rank, 3, "--job", "late", *shape,
-                                                            "--connect-deadline", 30))
+                                                            "--local-checksums", "--connect-deadline", 30))
             ranks = [start(0), start(1)]
             cli.until(lambda: joined() == [0, 1], 10, "two of three ranks have joined")
             victim = rng.randrange(2)
