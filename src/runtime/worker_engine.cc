@@ -106,9 +106,18 @@ class WorkerEngine::IoThread {
   void begin(const std::shared_ptr<PendingOperation>& operation) {
     for (Lane& lane : lanes_) lane.queue.push_back(operation);
   }
+  // Lanes on which the operation has nothing (left) cost it no look.
   bool serve_for_caller() {
     if (mailbox_.waiting()) mailbox_.run_all();
-    return serve();
+    bool any = false;
+    for (Lane& lane : lanes_) any |= lane.busy() && serve(lane);
+    return any;
+  }
+  void add_descriptors_for_caller(std::vector<pollfd>& descriptors) const {
+    descriptors.push_back({mailbox_.descriptor(), POLLIN, 0});
+    for (const Lane& lane : lanes_) {
+      if (lane.busy()) descriptors.push_back({lane.transport->descriptor(), POLLIN, 0});
+    }
   }
   [[nodiscard]] Time next_timeout() const {
     Time next = never;
@@ -116,10 +125,6 @@ class WorkerEngine::IoThread {
       if (lane.worker) next = std::min(next, lane.worker->next_timeout());
     }
     return next;
-  }
-  void add_descriptors(std::vector<pollfd>& descriptors) const {
-    descriptors.push_back({mailbox_.descriptor(), POLLIN, 0});
-    for (const Lane& lane : lanes_) descriptors.push_back({lane.transport->descriptor(), POLLIN, 0});
   }
   void give_back() {
     lent_ = true;
@@ -155,12 +160,14 @@ class WorkerEngine::IoThread {
     std::unique_ptr<WorkerLane> worker;                   // null once abandoned
     std::deque<std::shared_ptr<PendingOperation>> queue;  // not yet taken by the worker
     bool failure_told;
+
+    [[nodiscard]] bool busy() const { return !queue.empty() || (worker && worker->next_timeout() != never); }
   };
 
   void loop() {
-    std::vector<pollfd> all;
-    add_descriptors(all);
-    std::vector<pollfd> mailbox_alone(all.begin(), all.begin() + 1);
+    std::vector<pollfd> mailbox_alone = {{mailbox_.descriptor(), POLLIN, 0}};
+    std::vector<pollfd> all = mailbox_alone;
+    for (const Lane& lane : lanes_) all.push_back({lane.transport->descriptor(), POLLIN, 0});
     std::unique_lock turn(turn_);
     while (!stopping_) {
       const Time next = lent_ ? never : next_timeout();
@@ -312,7 +319,7 @@ bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
       caller_descriptors_.clear();
       Time next = never;
       for (const auto& thread : threads_) {
-        thread->add_descriptors(caller_descriptors_);
+        thread->add_descriptors_for_caller(caller_descriptors_);
         next = std::min(next, thread->next_timeout());
       }
       wait(caller_descriptors_, next);
