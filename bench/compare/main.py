@@ -65,12 +65,19 @@ def known(group):
     return entrants, rows
 
 
+def command(args):
+    """What to call to measure the same: without where results go."""
+    words = ["--suite", ",".join(args.suite)] + (["--only", ",".join(args.only)] if args.only else [])
+    words += ["--quick"] if args.quick else ["--pairs", str(args.pairs)] if args.pairs != ratios.ENOUGH else []
+    return " ".join(["scripts/bench", *words, *(["--rate", args.rate] if args.rate else [])])
+
+
 class Session:
     """One call of the program: what it measured so far."""
 
     def __init__(self, args):
         self.args, self.rates = args, {}
-        self.about = {"machine": machine.describe(), "command": "scripts/bench " + " ".join(sys.argv[1:]),
+        self.about = {"machine": machine.describe(), "command": command(args),
                       "date": datetime.date.today().isoformat(), "quick": args.quick}
         self.found = results.read(args.json)
         self.wrong = 0
@@ -197,4 +204,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("bench: interrupted; what was measured until then is kept")
