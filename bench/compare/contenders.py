@@ -185,13 +185,18 @@ class GlooServer:
         self.errors = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen([PYTHON, GLOO, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
                                         text=True, start_new_session=True)
+        self.answer([])  # the import
 
     def run(self, words):
+        self.process.stdin.write(json.dumps([str(word) for word in words]) + "\n")
+        self.process.stdin.flush()
+        return self.answer(words)
+
+    def answer(self, words):
+        """What it prints until it is done."""
         impatience = threading.Timer(LIMIT, self.kill)
         impatience.start()
         try:
-            self.process.stdin.write(json.dumps([str(word) for word in words]) + "\n")
-            self.process.stdin.flush()
             out = ""
             for line in self.process.stdout:
                 if line.startswith("end "):

@@ -5,7 +5,7 @@ One process forks one rank per worker: on this machine's loopback, or each in a 
 JSON object per tensor length: times of the slowest rank, or, back to back, the mean of the ranks' (see docs/benchmarks.md).
 
 With --serve alone it does so again and again, without importing PyTorch each time: a JSON list of arguments a line of standard input,
-and after each a line "end STATUS CPU_SECONDS".
+and after each, and once before, a line "end STATUS CPU_SECONDS".
 """
 import argparse
 import ctypes
@@ -169,6 +169,8 @@ def run(args):
 
 
 def serve():
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    print(f"end 0 {own.ru_utime + own.ru_stime}", flush=True)
     for line in sys.stdin:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         status = run(parse(json.loads(line)))
