@@ -82,6 +82,7 @@ class BenchCommand final : public Command {
     s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
     s.add_flag("back-to-back", options_.back_to_back,
                "For latency: no barriers between the timed all-reduces; the time of each is the mean of the ranks'");
+    s.add("transport", options_.transport, "HOW", "SwitchML: udp, or shm: shared memory, of ranks on the aggregator's host");
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto local = "Everything on this machine";
     s.add("workers", options_.workers, "N", "Worker processes")->check(CLI::Range(1, 256))->group(local);
@@ -174,6 +175,13 @@ class BenchCommand final : public Command {
       throw UsageError("--scaling is fixed or dynamic, not '" + options_.scaling + "'");
     }
     if (!atp && options_.scaling != "fixed") throw UsageError("--scaling is of --protocol atp");
+    if (options_.transport != "udp" && options_.transport != "shm") {
+      throw UsageError("--transport is udp or shm, not '" + options_.transport + "'");
+    }
+    if (options_.transport == "shm" &&
+        (options_.protocol != "switchml" || options_.loss > 0 || options_.recovery_seconds > 0)) {
+      throw UsageError("--transport shm is of --protocol switchml, without --loss and --recovery");
+    }
     const bool of_rings = options_.first_psn_value() || options_.message_packets != 0;
     if (!netreduce && of_rings) {
       throw UsageError("--message-packets and --first-psn are of --protocol netreduce");

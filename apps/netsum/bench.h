@@ -25,6 +25,7 @@ struct BenchOptions {
   std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
   std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
   bool pin = false;
+  std::string transport = "udp";
   bool busy_poll = true;
   bool congestion_control = true;     // ATP
   bool local_checksums = false;       // SwitchML

@@ -107,6 +107,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("busy-poll", boolean(options.busy_poll));
     add("message-packets", std::to_string(options.message_packets));
     add("first-psn", options.first_psn);
+    add("transport", options.transport);
     add("connect-deadline", number(options.connect_deadline_seconds));
     add("deadline", number(options.deadline_seconds));
     if (options.back_to_back) arguments.emplace_back("--back-to-back");

@@ -99,6 +99,7 @@ std::string BenchReport::json(const BenchOptions& options) const {
       {"op", options.op},
       {"iterations", options.iterations},
       {"loss", options.loss},
+      {"transport", options.transport},
       {"placement", placement},
       {"tat_seconds",
        {{"min", quantile(seconds, 0)}, {"median", middle}, {"p99", quantile(seconds, 0.99)}, {"max", quantile(seconds, 1)}}},

@@ -80,6 +80,7 @@ Options communicator_options(const BenchOptions& options) {
   result.first_psn = options.first_psn_value();
   result.verbs = options.verbs;
   result.threads = options.threads;
+  result.shared_memory = options.transport == "shm" ? SharedMemory::required : SharedMemory::off;
   result.pin_threads = options.pin;
   result.busy_poll = options.busy_poll;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);

@@ -22,6 +22,9 @@
 
 namespace netsum {
 
+// Whether ranks that are all on the aggregator's host sum in shared memory: if they can, never, or rather than not at all.
+enum class SharedMemory : std::uint8_t { automatic, off, required };
+
 struct Options {
   std::string protocol = "switchml";  // or atp, netreduce
   // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. For ATP these are the job's
@@ -45,10 +48,12 @@ struct Options {
   // NetReduce: the RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
   // (docs/operations.md). Empty: an endpoint of our own, in UDP.
   std::string verbs;
-  std::optional<std::uint32_t> first_psn;                 // NetReduce, tests: of this rank's connections; empty: random
-  std::uint32_t threads = 1;                              // I/O threads of this worker
-  bool pin_threads = false;                               // thread i to the i-th allowed CPU
-  bool busy_poll = true;                                  // threads look again for a moment before they sleep
+  std::optional<std::uint32_t> first_psn;  // NetReduce, tests: of this rank's connections; empty: random
+  std::uint32_t threads = 1;               // I/O threads of this worker
+  bool pin_threads = false;                // thread i to the i-th allowed CPU
+  bool busy_poll = true;                   // threads look again for a moment before they sleep
+  // SwitchML without recovery (docs/shared-memory.md); decided for all ranks together as they join.
+  SharedMemory shared_memory = SharedMemory::automatic;
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
   // How long the ranks wait for one of them that died, or left, to be started again, and for aggregators that died; then
@@ -79,6 +84,8 @@ struct Statistics {
   std::uint32_t lanes = 0, slots = 0, packet_elements = 0;
   std::uint32_t window =
       0;  // packets that may be under way now, over all lanes: the slots, or what ATP's congestion control allows
+  bool shared_memory = false;      // there are no packets
+  std::uint64_t bytes_copied = 0;  // in shared memory, from and to tensors: none where tensors lie there
 };
 
 // One operation under way. The tensor is lent until wait() returns or throws, or the destructor has run.

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective/broker.h"
 #include "collective/counters.h"
 #include "collective/data_sockets.h"
 #include "collective/switches.h"
@@ -129,6 +130,7 @@ struct Aggregator::Impl {
   std::map<std::uint64_t, Rings> rings;  // NetReduce jobs, by epoch
   std::mutex rings_mutex;
   std::unique_ptr<collective::Switches> switches;
+  std::unique_ptr<collective::Broker> broker;  // outlives the server, whose jobs it is told of
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
@@ -261,6 +263,7 @@ struct Aggregator::Impl {
       }
       return;
     }
+    if (start.admission.local) broker->start_job(start.admission.job_epoch, start.local_tickets);
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
       switchml::SwitchJobConfig config;
       config.epoch = start.admission.job_epoch;
@@ -275,6 +278,7 @@ struct Aggregator::Impl {
 
   void stop_job(std::uint64_t epoch) {
     if (is_ring(epoch)) return remove_ring(epoch);
+    broker->stop_job(epoch);
     for (const auto& lane : lanes) lane->remove_job(epoch);
   }
 
@@ -399,6 +403,10 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   };
   hooks.uninstall = [impl](std::uint64_t epoch) { impl->uninstall(epoch); };
   hooks.log = options.log;
+  impl->broker = std::make_unique<collective::Broker>([impl](std::uint64_t job_epoch, std::uint32_t rank) {
+    if (impl->server) impl->server->lose(job_epoch, rank, "its connection to the aggregator has ended");
+  });
+  hooks.local_socket = impl->broker->name();
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {
     impl_->metrics = std::make_unique<telemetry::MetricsServer>(options.metrics, [impl] { return impl->server->report(); });
@@ -423,6 +431,7 @@ Aggregator::~Aggregator() {
   }
   impl_->metrics.reset();
   impl_->closing = true;
+  impl_->broker->silence();
   impl_->server.reset();
   if (impl_->jobs_stopped) std::this_thread::sleep_for(farewell);
 }

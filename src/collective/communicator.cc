@@ -7,6 +7,7 @@
 
 #include "collective/join.h"
 #include "collective/monitor.h"
+#include "runtime/shared_engine.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
 #include "session/netreduce_job.h"
@@ -71,6 +72,26 @@ struct Communicator::Impl {
   }
 
   void start(Joined joined) {
+    const auto on_failure = [this](std::uint32_t lane, const runtime::LaneFailure& failure) {
+      monitor->lane_failed(lane, failure);
+    };
+    if (joined.local) {
+      local = joined.local;
+      placement = joined.placement;
+      monitor = std::make_unique<Monitor>(options, joined);
+      runtime::SharedEngineConfig config;
+      config.rank = options.rank;
+      config.world_size = options.world_size;
+      config.threads = {options.pin_threads, options.busy_poll};
+      config.own = &local->own();
+      config.peers = local->segments();
+      auto shared = std::make_unique<runtime::SharedEngine>(std::move(config), on_failure);
+      lanes = shared->lanes();
+      engine = std::move(shared);
+      monitor->start(*engine, nullptr);
+      if (options.log) options.log(placement);
+      return;
+    }
     packet_elements = joined.packet_elements;
     slots = joined.slots;
     lanes = static_cast<std::uint32_t>(joined.lanes.size());
@@ -84,11 +105,13 @@ struct Communicator::Impl {
       next_operation = log->next_issue();
     }
     monitor = std::make_unique<Monitor>(options, joined);
-    engine = std::make_unique<WorkerEngine>(
-        std::move(joined.lanes), options.threads, runtime::ThreadOptions{options.pin_threads, options.busy_poll},
-        [this](std::uint32_t lane, const runtime::LaneFailure& failure) { monitor->lane_failed(lane, failure); },
-        std::move(log));
-    monitor->start(*engine);
+    const bool recovers = log.has_value();
+    auto packets = std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads,
+                                                  runtime::ThreadOptions{options.pin_threads, options.busy_poll}, on_failure,
+                                                  std::move(log));
+    WorkerEngine* const recovering = recovers ? packets.get() : nullptr;
+    engine = std::move(packets);
+    monitor->start(*engine, recovering);
     if (options.log) options.log(placement);
   }
 
@@ -135,8 +158,9 @@ struct Communicator::Impl {
   std::uint32_t copies = 0;
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   std::string placement;
-  std::unique_ptr<Monitor> monitor;  // outlives the engine, whose threads call it
-  std::unique_ptr<WorkerEngine> engine;
+  std::shared_ptr<collective::LocalGroup> local;  // outlives both of these: its end, without a goodbye, is a death
+  std::unique_ptr<Monitor> monitor;               // outlives the engine, whose threads call it
+  std::unique_ptr<runtime::Engine> engine;
 };
 
 struct Work::State {
@@ -242,7 +266,7 @@ void Communicator::abort(const std::string& reason) {
 
 Statistics Communicator::statistics() const {
   impl_->check_process();
-  const WorkerEngine::Totals totals = impl_->engine->totals();
+  const runtime::Engine::Totals totals = impl_->engine->totals();
   Statistics statistics;
   statistics.packets_sent = totals.transport.packets_sent;
   statistics.packets_received = totals.transport.packets_received;
@@ -255,6 +279,8 @@ Statistics Communicator::statistics() const {
   statistics.slots = impl_->slots;
   statistics.packet_elements = impl_->packet_elements;
   statistics.window = totals.protocol.window;
+  statistics.shared_memory = impl_->local != nullptr;
+  statistics.bytes_copied = totals.bytes_copied;
   return statistics;
 }
 

@@ -1,15 +1,12 @@
 #include "collective/group_memory.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <new>
 #include <utility>
 
@@ -76,17 +73,6 @@ void pause(Duration patience) {
 }
 
 }  // namespace
-
-void wait_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration patience) {
-  if (patience <= Duration::zero()) return;
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(patience);
-  const timespec time{seconds.count(), static_cast<long>((patience - seconds).count())};
-  ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
-}
-
-void wake_all(const std::atomic<std::uint32_t>& word) {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
 
 GroupMemory::GroupMemory(std::uint32_t size, std::size_t elements)
     : size_(size),

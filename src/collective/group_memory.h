@@ -70,8 +70,4 @@ class GroupMemory {
   float* tensors_ = nullptr;
 };
 
-// Waits until the word is no longer `value`, for `patience` at most; may return early.
-void wait_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration patience);
-void wake_all(const std::atomic<std::uint32_t>& word);
-
 }  // namespace netsum::collective

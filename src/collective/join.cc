@@ -57,6 +57,10 @@ struct Site {
   Membership membership;
   std::vector<Lane> lanes;
   std::uint32_t slots_measured = 0;
+  std::string local_socket{};
+  std::shared_ptr<LocalGroup> local{};
+  std::string why_not_local{};
+  bool needs_local = false;
 };
 
 [[nodiscard]] milliseconds remaining(Time deadline) {
@@ -105,6 +109,10 @@ void check(const Options& options) {
   }
   if (options.message_packets > wire::netreduce::max_message_packets) {
     throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
+  }
+  if (options.shared_memory == SharedMemory::required &&
+      (options.protocol != "switchml" || options.recovery.count() > 0 || options.loss > 0)) {
+    throw bad("shared memory is of protocol switchml, without recovery and without losses");
   }
   if (options.first_psn.value_or(0) > wire::roce::psn_mask) throw bad("packet sequence numbers have 24 bits");
 }
@@ -195,6 +203,7 @@ Site reach(const Options& options, const std::string& address, Time deadline) {
   site.membership.address = address;
   Reached reached = reach_control(options, address, deadline);
   site.membership.client = std::move(reached.client);
+  site.local_socket = std::move(reached.hello.local_socket);
   for (const Endpoint& lane : reached.hello.lanes) {
     transport::UdpOptions udp;
     udp.bind.address = transport::is_ipv4(lane) ? std::array<std::uint8_t, 16>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
@@ -327,6 +336,9 @@ session::Admission join_at(const Options& options, const Site& site, const First
       request.members.push_back(lane.ring ? member_of(lane.ring->own()) : member_at(options, lane.local()));
     }
   }
+  request.local_ticket = site.local ? site.local->ticket() : 0;
+  request.why_not_local = site.why_not_local;
+  request.needs_local = site.needs_local;
   request.recovers = options.recovery.count() > 0;
   if (request.recovers) request.aggregators = options.aggregators;
   if (options.first_operation) request.progress = {*options.first_operation, *options.first_operation, {}};
@@ -469,10 +481,43 @@ Joined join_atp(const Options& options, const Attempt& attempt) {
   return joined;
 }
 
+// Shared memory is the first aggregator's matter; at the others there are memberships alone.
+void reach_memory(const Options& options, Site& site, Time deadline) {
+  site.needs_local = options.shared_memory == SharedMemory::required;
+  if (options.shared_memory == SharedMemory::off) {
+    site.why_not_local = "it wants none";
+  } else if (options.recovery.count() > 0) {
+    site.why_not_local = "a job that recovers goes over the network";
+  } else if (options.loss > 0) {
+    site.why_not_local = "only packets can be lost";
+  } else {
+    const LocalGroup::Config config{site.local_socket, options.rank, options.world_size, options.threads};
+    site.local = LocalGroup::reach(config, deadline, site.why_not_local);
+  }
+}
+
+Joined join_memory(const Options& options, std::vector<Site>& sites, const std::vector<session::Admission>& admissions,
+                   Time deadline) {
+  Joined joined;
+  joined.local = sites.front().local;
+  joined.local->gather(admissions.front().job_epoch, deadline);
+  joined.aggregator_of_lane.assign(runtime::most_shared_lanes, 0);
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    sites[i].membership.job_epoch = admissions[i].job_epoch;
+    sites[i].membership.rank_epoch = admissions[i].rank_epoch;
+    joined.memberships.push_back(std::move(sites[i].membership));
+  }
+  joined.resumption = admissions.front().resumption;
+  joined.placement = "switchml in shared memory: all " + std::to_string(options.world_size) + " ranks are on the host of " +
+                     options.aggregators.front() + ", and are the switch themselves; no packets";
+  return joined;
+}
+
 Joined join_switchml(const Options& options, const Attempt& attempt) {
   const Time deadline = attempt.deadline;
   std::vector<Site> sites;
   for (const std::string& address : options.aggregators) sites.push_back(reach(options, address, deadline));
+  reach_memory(options, sites.front(), deadline);
 
   Joined joined;
   joined.packet_elements = options.packet_elements;
@@ -497,6 +542,10 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
   }
 
   const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, attempt);
+  if (admissions.front().local) return join_memory(options, sites, admissions, deadline);
+  if (options.log && options.shared_memory != SharedMemory::off && !sites.front().local_socket.empty()) {
+    options.log("no shared memory: " + admissions.front().why_not_local);
+  }
   joined.resumption = admissions.front().resumption;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/local_group.h"
 #include "control/client.h"
 #include "netsum/communicator.h"
 #include "runtime/worker_engine.h"
@@ -28,6 +29,7 @@ struct Joined {
   std::vector<std::size_t> aggregator_of_lane;
   std::uint32_t packet_elements = 0, slots = 0;  // slots: of all lanes
   std::string placement;
+  std::shared_ptr<LocalGroup> local;  // then there are no lanes
   stream::Resumption resumption;
 };
 

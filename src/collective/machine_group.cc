@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "runtime/futex.h"
 #include "runtime/thread.h"
 
 namespace netsum::collective {
@@ -51,7 +52,7 @@ const char* MachineGroup::name_of(Step step) {
 void MachineGroup::publish(MemberState state) {
   std::atomic<std::uint32_t>& word = memory_->slot(rank_).word;
   word.store(calls_ << 2 | static_cast<std::uint32_t>(state), std::memory_order_release);
-  wake_all(word);
+  runtime::wake_all(word);
 }
 
 bool MachineGroup::has_come(std::uint32_t member) const {
@@ -82,7 +83,7 @@ void MachineGroup::await(std::uint32_t member, Step step, Time deadline) {
     const bool look = now >= next_look;
     if (look) next_look = now + look_interval;
     check_members(step, look, now >= deadline);
-    wait_on(word, seen, std::min(next_look, deadline) - now);
+    runtime::wait_on(word, seen, std::min(next_look, deadline) - now);
   }
 }
 

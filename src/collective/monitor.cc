@@ -44,8 +44,9 @@ void Monitor::attend(Joined& joined) {
   supervisor_.emplace(std::move(config), now());
 }
 
-void Monitor::start(runtime::WorkerEngine& engine) {
+void Monitor::start(runtime::Engine& engine, runtime::WorkerEngine* recovering) {
   engine_ = &engine;
+  recovering_ = recovering;
   const runtime::SignalsBlocked blocked;
   thread_ = std::thread([this] {
     runtime::enter_thread("netsum-monitor", -1);
@@ -139,18 +140,18 @@ std::optional<Error> Monitor::recover(const Error& cause) {
   const ErrorCode code = cause.code();
   const bool curable =
       code == ErrorCode::worker_lost || code == ErrorCode::aggregator_lost || code == ErrorCode::aggregator_restarted;
-  if (options_.recovery.count() == 0 || !curable) return cause;
+  if (recovering_ == nullptr || !curable) return cause;
   const Time deadline = runtime::after(now(), runtime::bounded(options_.recovery));
   if (options_.log) {
     options_.log("warning: " + std::string(cause.what()) + "; rank " + std::to_string(options_.rank) + " waits up to " +
                  session::in_seconds(deadline - now()) + " for all ranks to join again");
   }
-  engine_->suspend();
+  recovering_->suspend();
   {
     const std::lock_guard lock(mutex_);
     lane_failure_.reset();  // of a lane that is no more
   }
-  Former former{engine_->progress(), packet_elements_, {}};
+  Former former{recovering_->progress(), packet_elements_, {}};
   for (const Membership& membership : memberships_) former.rank_epochs[membership.address] = membership.rank_epoch;
 
   Error last = cause;
@@ -167,7 +168,7 @@ std::optional<Error> Monitor::recover(const Error& cause) {
       Joined joined = joining.get();
       attend(joined);
       const std::uint64_t first = joined.resumption.first;
-      engine_->resume(std::move(joined.lanes), joined.resumption);
+      recovering_->resume(std::move(joined.lanes), joined.resumption);
       if (options_.log) {
         options_.log("rank " + std::to_string(options_.rank) + " goes on with operation " + std::to_string(first) + ": " +
                      joined.placement);

@@ -23,7 +23,8 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  void start(runtime::WorkerEngine& engine);
+  // `recovering`: the same engine, if its job recovers.
+  void start(runtime::Engine& engine, runtime::WorkerEngine* recovering);
   void stop();   // ends the thread
   void leave();  // tells every aggregator, once; after stop()
 
@@ -50,7 +51,8 @@ class Monitor {
   std::vector<Membership> memberships_;
   std::vector<std::size_t> aggregator_of_lane_;
   std::uint32_t packet_elements_ = 0;
-  runtime::WorkerEngine* engine_ = nullptr;
+  runtime::Engine* engine_ = nullptr;
+  runtime::WorkerEngine* recovering_ = nullptr;
   bool goodbye_ = false;
 
   std::mutex mutex_;  // of the four below

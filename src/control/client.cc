@@ -92,6 +92,7 @@ Hello Client::hello(std::chrono::milliseconds deadline) {
   hello.instance = reply.instance();
   hello.pool_slots = reply.pool_slots();
   hello.pool_elements = reply.pool_elements();
+  hello.local_socket = reply.local_socket();
   for (const auto& lane : reply.lanes()) {
     const auto endpoint = from_proto(lane);
     if (!endpoint) throw Error(ErrorCode::internal, "aggregator " + impl_->options.address + " sent a malformed address");
@@ -122,6 +123,9 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
   for (const std::string& address : request.aggregators) message.add_aggregators(address);
   message.set_former_epoch(request.former_epoch);
   message.set_message_packets(request.message_packets);
+  message.set_local_ticket(request.local_ticket);
+  message.set_why_not_local(request.why_not_local);
+  message.set_needs_local(request.needs_local);
   for (const netreduce::Member& member : request.members) to_proto(member, *message.add_members());
   message.set_wait_ms(static_cast<std::uint32_t>(deadline.count()));
   proto::JoinReply reply;
@@ -136,7 +140,9 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
                                from_proto(reply.placement()),
                                from_proto(reply.resumption()),
                                reply.message_packets(),
-                               {}};
+                               {},
+                               reply.local(),
+                               reply.why_not_local()};
   for (const auto& rank : reply.members()) {
     auto& lanes = admission.members.emplace_back();
     for (const auto& lane : rank.lanes()) {

@@ -20,6 +20,7 @@ struct Hello {
   std::vector<Endpoint> lanes;                      // the aggregator's data sockets, one a thread
   std::uint64_t instance = 0;                       // random, new at every start of the aggregator
   std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane, for ATP; 0: it is no switch
+  std::string local_socket;                         // for ranks on its host; empty: it has none
 };
 
 struct ClientOptions {

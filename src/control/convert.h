@@ -105,7 +105,13 @@ inline std::optional<session::JoinRequest> from_proto(const proto::JoinRequest& 
                                {},
                                in.former_epoch(),
                                in.message_packets(),
-                               {}};
+                               {},
+                               0,
+                               {},
+                               false};
+  request.local_ticket = in.local_ticket();
+  request.why_not_local = in.why_not_local();
+  request.needs_local = in.needs_local();
   if (in.has_progress()) request.progress = from_proto(in.progress());
   request.aggregators.assign(in.aggregators().begin(), in.aggregators().end());
   for (const auto& endpoint : in.endpoints()) {

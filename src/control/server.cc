@@ -69,6 +69,7 @@ struct Server::Impl final : proto::Aggregator::Service {
     if (grpc::Status status = authenticate(*context); !status.ok()) return status;
     for (const Endpoint& lane : hooks.lanes()) to_proto(lane, *reply->add_lanes());
     reply->set_instance(instance);
+    reply->set_local_socket(hooks.local_socket);
     if (hooks.pool) {
       const auto [slots, elements] = hooks.pool();
       reply->set_pool_slots(slots);
@@ -132,6 +133,8 @@ struct Server::Impl final : proto::Aggregator::Service {
         reply->set_packet_elements(admission.packet_elements);
         reply->set_slots(admission.slots);
         reply->set_message_packets(admission.message_packets);
+        reply->set_local(admission.local);
+        reply->set_why_not_local(admission.why_not_local);
         for (const auto& rank : admission.members) {
           proto::Members& lanes = *reply->add_members();
           for (const auto& member : rank) to_proto(member, *lanes.add_lanes());
@@ -249,7 +252,8 @@ struct Server::Impl final : proto::Aggregator::Service {
       if (hooks.log) {
         hooks.log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
                   std::to_string(start.admission.packet_elements) + " elements per packet, " +
-                  std::to_string(start.admission.slots) + " slots per lane");
+                  std::to_string(start.admission.slots) + " slots per lane" +
+                  (start.admission.local ? ", in shared memory" : ""));
       }
     }
     for (const auto& job : registry.jobs()) {
@@ -410,6 +414,11 @@ Server::~Server() {
 
 std::string Server::address() const {
   return impl_->address;
+}
+void Server::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->registry.lose(job_epoch, rank, how, now());
+  impl_->carry_out();
 }
 telemetry::Report Server::report() {
   return impl_->report();

@@ -29,6 +29,7 @@ struct ServerHooks {
   std::function<void(telemetry::Report&)> fill_report;
   std::function<session::JobView(std::uint64_t job_epoch)> look;  // may be empty
   std::function<void(const std::string&)> log;
+  std::string local_socket;  // where ranks on this host get shared memory; empty: nowhere
 
   // A switch below parameter servers (ATP), or below other switches (NetReduce); all may be empty.
   std::function<std::pair<std::uint32_t, std::uint32_t>()> pool;  // slots of a lane, elements of a slot
@@ -52,6 +53,7 @@ class Server {
 
   [[nodiscard]] std::string address() const;
   [[nodiscard]] telemetry::Report report();
+  void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how);  // as Registry's; any thread
 
  private:
   struct Impl;

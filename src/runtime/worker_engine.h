@@ -3,8 +3,6 @@
 
 #include <poll.h>
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,6 +14,7 @@
 
 #include "netsum/error.h"
 #include "runtime/busy_poll.h"
+#include "runtime/engine.h"
 #include "runtime/thread.h"
 #include "runtime/worker_lane.h"
 #include "stream/operation.h"
@@ -24,68 +23,28 @@
 
 namespace netsum::runtime {
 
-// One operation under way, shared by its caller and the lanes.
-class PendingOperation {
- public:
-  PendingOperation(const stream::Operation& what, Time from, Time until)
-      : operation(what), issued(from), deadline(until), sent(what) {}
-
-  const stream::Operation operation;
-  const Time issued, deadline;
-
-  // The engine's: what the lanes are given for it, and how many of them are not done with that.
-  stream::Operation sent;
-  bool called = true;  // false: a replay for other ranks alone
-  std::atomic<std::uint32_t> lanes_remaining = 0;
-
-  [[nodiscard]] bool done() const;
-  void wait();                                   // until it ends
-  void end(std::shared_ptr<const Error> error);  // null: in a result
-  [[nodiscard]] std::shared_ptr<const Error> error() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  bool done_ = false;
-  std::shared_ptr<const Error> error_;
-};
-
 struct LaneSetup {
   std::unique_ptr<transport::Transport> transport;
   std::unique_ptr<WorkerLane> worker;
 };
 
-struct LaneStall {
-  std::uint32_t lane;
-  ChunkStall stall;
-};
-
-class WorkerEngine {
+class WorkerEngine final : public Engine {
  public:
   // `on_failure` (from an I/O thread) learns of a lane that cannot go on; fail() or suspend() is the expected answer. With a
   // log, resumed already, operations can go on over other lanes.
   WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
                std::function<void(std::uint32_t lane, const LaneFailure&)> on_failure,
                std::optional<stream::OperationLog> log = {});
-  ~WorkerEngine();  // ends what is under way with `closed`
+  ~WorkerEngine() override;  // ends what is under way with `closed`
   WorkerEngine(const WorkerEngine&) = delete;
   WorkerEngine& operator=(const WorkerEngine&) = delete;
 
-  // Hands the operation to every lane. Operations are submitted in order of number, from one thread at a time.
-  // Throws the engine's error if it has failed.
-  void submit(const std::shared_ptr<PendingOperation>& operation);
+  void submit(const std::shared_ptr<PendingOperation>& operation) override;  // to every lane
 
-  // submit(), and carries it out on the caller's own thread, which costs no hand-over: for small operations. False: not
-  // possible now, as others are under way or may have to be replayed, and nothing was done.
-  [[nodiscard]] bool run(const std::shared_ptr<PendingOperation>& operation);
-
-  // Ends every operation under way, and every later one, with `error`; the first call counts. Returns when no lane
-  // touches a caller's memory any more. Not from an I/O thread.
-  void fail(const Error& error);
-
-  // Waits until nobody needs this rank any more for the operations that have ended, or until `enough`. No operation is under
-  // way.
-  void drain(const std::function<bool()>& enough);
+  // Not possible where others are under way, or may have to be replayed.
+  [[nodiscard]] bool run(const std::shared_ptr<PendingOperation>& operation) override;
+  void fail(const Error& error) override;
+  void drain(const std::function<bool()>& enough) override;
 
   // Of an engine with a log: ends the lanes, not the operations, which resume() sends anew over others. In between,
   // operations may be submitted, and wait. Neither from an I/O thread.
@@ -93,17 +52,12 @@ class WorkerEngine {
   [[nodiscard]] stream::Progress progress() const;  // once suspended
   void resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption);
 
-  [[nodiscard]] std::shared_ptr<const Error> failure() const;
-  [[nodiscard]] std::shared_ptr<PendingOperation> most_urgent() const;  // the one whose deadline is next; null if none
-  [[nodiscard]] std::shared_ptr<PendingOperation> find(std::uint64_t number) const;  // null if not under way
-  [[nodiscard]] std::optional<LaneStall> oldest_stall();  // what the oldest chunk in flight waits for
-  [[nodiscard]] std::uint64_t operations_completed() const;
-
-  struct Totals {
-    LaneTotals protocol;
-    transport::Counters transport;
-  };
-  [[nodiscard]] Totals totals();
+  [[nodiscard]] std::shared_ptr<const Error> failure() const override;
+  [[nodiscard]] std::shared_ptr<PendingOperation> most_urgent() const override;
+  [[nodiscard]] std::shared_ptr<PendingOperation> find(std::uint64_t number) const override;
+  [[nodiscard]] std::optional<LaneStall> oldest_stall() override;
+  [[nodiscard]] std::uint64_t operations_completed() const override;
+  [[nodiscard]] Totals totals() override;
 
  private:
   class IoThread;

@@ -152,6 +152,9 @@ struct Registry::Impl {
                                                  " data endpoints for this aggregator's " + std::to_string(config.lanes) +
                                                  " lanes");
     }
+    if (request.why_not_local.size() > longest_name || !printable(request.why_not_local)) {
+      return refuse(Refusal::bad_parameters, "what the rank says of its shared memory cannot be");
+    }
     if (std::string error = rules->check_request(request); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
@@ -289,6 +292,20 @@ struct Registry::Impl {
     if (const std::string error = clash(job); !error.empty()) {
       return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
     }
+    std::string why_not_local;
+    std::vector<std::uint64_t> local_tickets;
+    std::optional<std::uint32_t> needy;
+    for (const auto& [rank, member] : job.ranks) {
+      local_tickets.push_back(member.request.local_ticket);
+      if (member.request.needs_local && !needy) needy = rank;
+      if (member.request.local_ticket != 0 || !why_not_local.empty()) continue;
+      why_not_local = "rank " + std::to_string(rank) + " is without: " + member.request.why_not_local;
+    }
+    if (needy && !why_not_local.empty()) {
+      return refuse_all(
+          name, Refusal::bad_parameters,
+          "job '" + name + "': rank " + std::to_string(*needy) + " requires shared memory, but " + why_not_local);
+    }
     const std::uint64_t unit = std::uint64_t{rules_of(first.protocol)->units(first)} * config.lanes;
     JoinRequest agreed = first;
     const auto fits = [&] {
@@ -315,9 +332,18 @@ struct Registry::Impl {
     start.job = name;
     start.switches_needed = rules_of(first.protocol)->switches_needed && !placement.switches.empty();
     job.told = !start.switches_needed;
-    start.admission = {
-        job.epoch, 0, {}, job.packet_elements, slots, std::move(placement), std::move(resumption), first.message_packets,
-        {}};
+    start.admission = {job.epoch,
+                       0,
+                       {},
+                       job.packet_elements,
+                       slots,
+                       std::move(placement),
+                       std::move(resumption),
+                       first.message_packets,
+                       {},
+                       why_not_local.empty(),
+                       why_not_local};
+    if (start.admission.local) start.local_tickets = std::move(local_tickets);
     for (auto& [rank, member] : job.ranks) {
       if (!member.request.members.empty()) start.admission.members.push_back(member.request.members);
       member.epoch = new_epoch(rank_epochs);
@@ -542,6 +568,13 @@ void Registry::fail(std::uint64_t job_epoch, const std::string& reason, Time now
   if (impl_->running(job_epoch) == nullptr) return;
   const std::string name = impl_->names.at(job_epoch);
   impl_->end(name, "job '" + name + "': " + reason, std::nullopt, now);
+}
+
+void Registry::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how, Time now) {
+  const Job* const job = impl_->running(job_epoch);
+  if (job == nullptr || !job->ranks.contains(rank) || job->left.contains(rank)) return;
+  const std::string name = impl_->names.at(job_epoch);
+  impl_->end(name, "rank " + std::to_string(rank) + " of job '" + name + "' died: " + how, rank, now);
 }
 
 void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now) {

@@ -54,6 +54,11 @@ struct JoinRequest {
   // NetReduce: rings of queue pairs.
   std::uint32_t message_packets = 0;
   std::vector<netreduce::Member> members;  // this rank's, one a lane
+
+  // Shared memory, of ranks that are all on the aggregator's host.
+  std::uint64_t local_ticket = 0;  // 0: none, and why
+  std::string why_not_local;
+  bool needs_local = false;  // rather no job than one without
 };
 
 struct Admission {
@@ -66,6 +71,8 @@ struct Admission {
   stream::Resumption resumption;
   std::uint32_t message_packets = 0;                    // NetReduce
   std::vector<std::vector<netreduce::Member>> members;  // likewise: [rank][lane]
+  bool local = false;                                   // the ranks sum in shared memory
+  std::string why_not_local;                            // names a rank
 };
 
 // What a join came to: an admission (once all ranks are there), a refusal in words, or nothing yet.
@@ -95,6 +102,7 @@ struct StartJob {
   std::string job;
   std::vector<std::vector<Endpoint>> endpoints;  // [rank][lane]
   bool switches_needed = false;                  // it cannot do without any switch of its placement
+  std::vector<std::uint64_t> local_tickets;      // by rank, if it is local
 };
 struct StopJob {
   std::uint64_t job_epoch;
@@ -140,6 +148,8 @@ class Registry {
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   // The job cannot go on, whoever's fault it is.
   void fail(std::uint64_t job_epoch, const std::string& reason, Time now);
+  // It is known that a rank has died, before it is missed.
+  void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how, Time now);
   // The data plane found that ranks of the job issued different calls.
   void fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now);
   void on_timer(Time now);  // ranks that fell silent, jobs that never became complete, failed jobs to forget

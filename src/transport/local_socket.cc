@@ -75,7 +75,8 @@ LocalOutcome send_local(const Descriptor& socket, std::span<const std::byte> mes
     std::memcpy(CMSG_DATA(rights), &number, sizeof number);
   }
   if (::sendmsg(socket.number(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return LocalOutcome::done;
-  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? LocalOutcome::later : LocalOutcome::closed;
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ETOOMANYREFS ? LocalOutcome::later
+                                                                                            : LocalOutcome::closed;
 }
 
 LocalOutcome receive_local(const Descriptor& socket, std::span<std::byte> message, std::shared_ptr<Descriptor>& attached) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -38,6 +39,8 @@ inline Options rank_options(std::vector<std::string> aggregators, std::uint32_t 
   options.world_size = world_size;
   options.connect_deadline = patience;
   options.operation_deadline = patience;
+  const bool shared = std::getenv("NETSUM_TEST_SHARED_MEMORY") != nullptr;
+  options.shared_memory = shared ? SharedMemory::required : SharedMemory::off;
   return options;
 }
 

@@ -1,0 +1,546 @@
+#include "runtime/shared_engine.h"
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "protocol/shared/member.h"
+#include "runtime/futex.h"
+#include "runtime/thread.h"
+
+namespace netsum::runtime {
+namespace {
+
+// How long a futex is waited for before all is looked at again.
+constexpr Duration longest_sleep = std::chrono::milliseconds(10);
+
+// Turns of waiting: looks at memory that is likely to change within a microsecond, then yields to whoever shares the
+// processor, then sleep.
+struct Patience {
+  std::uint32_t looks, yields;
+};
+
+Patience patience_of(Waiting waiting, bool crowded) {
+  if (waiting == Waiting::futex) return {crowded ? 0U : 50U, 0};
+  return {crowded ? 0U : 2000U, 1000};
+}
+
+void publish(Signal& own, std::uint32_t changes) {
+  own.changes.store(changes, std::memory_order_seq_cst);
+}
+
+}  // namespace
+
+// One thread, with its part of every operation that is not short; lane 0 also has the short ones that must wait their turn.
+class SharedEngine::Lane {
+ public:
+  Lane(SharedEngine& engine, std::uint32_t number, const shared::MemberConfig& config)
+      : engine_(engine), number_(number), own_(engine.config_.own->lanes[number]), others_(config.world_size) {
+    std::vector<shared::PeerMemory> peers;
+    for (const SharedSegment* const peer : engine.config_.peers) {
+      peers.push_back({peer->headers[number].data(), peer->staged[number].bytes.data(), peer->results[number].bytes.data()});
+    }
+    SharedSegment& own = *engine.config_.own;
+    member_.emplace(
+        config,
+        shared::LaneMemory{own.headers[number].data(), own.staged[number].bytes.data(), own.results[number].bytes.data()},
+        std::move(peers));
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this] {
+      enter_thread("netsum-shared" + std::to_string(number_), engine_.config_.threads.pin ? static_cast<int>(number_) : -1);
+      loop();
+    });
+  }
+
+  ~Lane() {
+    post([this] { stopping_ = true; });
+    thread_.join();
+  }
+
+  void submit(std::shared_ptr<PendingOperation> operation) {
+    post([this, operation = std::move(operation)]() mutable { queue_.push_back(std::move(operation)); });
+  }
+  void submit_small(std::shared_ptr<PendingOperation> operation) {
+    post([this, operation = std::move(operation)]() mutable { small_.push_back(std::move(operation)); });
+  }
+
+  // Forgets every operation; on return this thread touches no caller's memory again.
+  void abandon() {
+    call([this] {
+      copied_before_ = copied();
+      member_.reset();
+      queue_.clear();
+      small_.clear();
+    });
+  }
+
+  std::optional<shared::MemberStall> stall() {
+    std::optional<shared::MemberStall> stall;
+    call([&] {
+      if (!member_) return;
+      look();
+      stall = member_->stall(others_);
+    });
+    return stall;
+  }
+
+  std::uint64_t bytes_copied() {
+    std::uint64_t bytes = 0;
+    call([&] { bytes = copied(); });
+    return bytes;
+  }
+
+ private:
+  void post(std::function<void()> command) {
+    {
+      const std::lock_guard lock(mutex_);
+      commands_.push_back(std::move(command));
+      commanded_.store(true, std::memory_order_release);
+    }
+    changed_.notify_one();
+    if (const auto* const word = sleeping_on_.load(std::memory_order_acquire)) wake_all(*word);
+  }
+
+  void call(const std::function<void()>& command) {
+    std::promise<void> done;
+    auto finished = done.get_future();
+    post([&] {
+      command();
+      done.set_value();
+    });
+    finished.get();
+  }
+
+  void run_commands() {
+    std::vector<std::function<void()>> commands;
+    {
+      const std::lock_guard lock(mutex_);
+      commands.swap(commands_);
+      commanded_.store(false, std::memory_order_release);
+    }
+    for (const auto& command : commands) command();
+  }
+
+  void loop() {
+    std::uint32_t turn = 0;
+    while (true) {
+      if (commanded_.load(std::memory_order_acquire)) run_commands();
+      if (stopping_) return;
+      if (!member_) {
+        wait_for_commands();
+        continue;
+      }
+      if (step()) {
+        turn = 0;
+        continue;
+      }
+      const bool small_waits = !small_.empty() && !small_failed_;
+      if ((member_->idle() || member_->failure()) && !small_waits) {
+        wait_for_commands();
+      } else if (member_->idle() || member_->failure()) {
+        engine_.wait_for_small(turn++);
+      } else {
+        wait_for_others(turn++, small_waits);
+      }
+    }
+  }
+
+  bool step() {
+    while (!queue_.empty()) {
+      const PendingOperation& next = *queue_.front();
+      if (!member_->submit({next.operation, 0, 0})) break;
+      queue_.pop_front();
+    }
+    look();
+    bool moved = member_->advance(others_);
+    show();
+    while (const auto number = member_->take_completed()) {
+      engine_.lane_done(*number);
+      moved = true;
+    }
+    if (const auto& failure = member_->failure()) engine_.report(number_, *failure);
+    return step_small() || moved;
+  }
+
+  bool step_small() {
+    if (small_.empty() || small_failed_) return false;
+    if (!std::exchange(small_posted_, true)) engine_.post_small(small_.front()->operation);
+    if (!engine_.finish_small()) {
+      if (const auto& failure = engine_.small_.failure()) {
+        small_failed_ = true;
+        engine_.report(0, *failure);
+      }
+      return false;
+    }
+    const std::uint64_t number = small_.front()->operation.number;
+    small_.pop_front();
+    small_posted_ = false;
+    engine_.small_queued_.fetch_sub(1, std::memory_order_release);
+    engine_.lane_done(number);
+    return true;
+  }
+
+  void look() {
+    const auto& peers = engine_.config_.peers;
+    for (std::uint32_t rank = 0; rank < peers.size(); ++rank) {
+      if (rank == engine_.config_.rank) continue;
+      const LaneState& state = peers[rank]->lanes[number_];
+      others_[rank] = {state.staged.load(std::memory_order_acquire), state.summed.load(std::memory_order_acquire),
+                       state.taken.load(std::memory_order_acquire)};
+    }
+  }
+
+  void show() {
+    const shared::Progress& now = member_->progress();
+    if (now == shown_) return;
+    shown_ = now;
+    own_.staged.store(now.staged, std::memory_order_release);
+    own_.summed.store(now.summed, std::memory_order_release);
+    own_.taken.store(now.taken, std::memory_order_release);
+    publish(own_.signal, ++changes_);
+    const auto& peers = engine_.config_.peers;
+    for (std::uint32_t rank = 0; rank < peers.size(); ++rank) {
+      if (rank == engine_.config_.rank) continue;
+      if (peers[rank]->lanes[number_].signal.sleeping.load(std::memory_order_seq_cst) != 0) {
+        wake_all(own_.signal.changes);
+        return;
+      }
+    }
+  }
+
+  void wait_for_commands() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !commands_.empty(); });
+  }
+
+  // Another rank, which the oldest operation needs, has not come yet.
+  void wait_for_others(std::uint32_t turn, bool briefly) {
+    const Patience patience = patience_of(engine_.config_.waiting, engine_.crowded_);
+    if (turn < patience.looks) return relax();
+    if (turn < patience.looks + patience.yields || engine_.config_.waiting == Waiting::spin) {
+      std::this_thread::yield();
+      if (turn % 4096 == 4095) give_reasons();
+      return;
+    }
+    // Its word before its progress: what comes between wakes.
+    const auto stall = member_->stall(others_);
+    if (!stall || stall->missing.empty()) return;
+    const SharedSegment& peer = *engine_.config_.peers[stall->missing.front()];
+    const std::atomic<std::uint32_t>& word = peer.lanes[number_].signal.changes;
+    const std::uint32_t seen = word.load(std::memory_order_acquire);
+    own_.signal.sleeping.store(1, std::memory_order_seq_cst);
+    sleeping_on_.store(&word, std::memory_order_release);
+    look();
+    const auto again = member_->stall(others_);
+    if (again && again->missing.contains(stall->missing.front()) && !commanded_.load(std::memory_order_acquire) &&
+        word.load(std::memory_order_seq_cst) == seen) {
+      wait_on(word, seen, briefly ? longest_sleep / 10 : longest_sleep);
+    }
+    sleeping_on_.store(nullptr, std::memory_order_release);
+    own_.signal.sleeping.store(0, std::memory_order_release);
+    give_reasons();
+  }
+
+  void give_reasons() {
+    look();
+    if (const auto stall = member_->stall(others_)) {
+      engine_.look_for_reasons(number_, stall->operation, stall->missing);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t copied() const { return member_ ? member_->bytes_copied() : copied_before_; }
+
+  SharedEngine& engine_;
+  const std::uint32_t number_;
+  LaneState& own_;
+  std::uint32_t changes_ = 0;
+  shared::Progress shown_;
+  std::vector<shared::Progress> others_;
+  std::optional<shared::Member> member_;  // none once abandoned
+  std::deque<std::shared_ptr<PendingOperation>> queue_, small_;
+  bool small_posted_ = false, small_failed_ = false;
+  std::uint64_t copied_before_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::function<void()>> commands_;
+  std::atomic<bool> commanded_{false};
+  std::atomic<const std::atomic<std::uint32_t>*> sleeping_on_{nullptr};
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+namespace {
+
+std::vector<const shared::SmallSlot*> slots_of(const std::vector<const SharedSegment*>& peers) {
+  std::vector<const shared::SmallSlot*> slots;
+  for (const SharedSegment* const peer : peers) slots.push_back(peer->small_slots.data());
+  return slots;
+}
+
+}  // namespace
+
+SharedEngine::SharedEngine(SharedEngineConfig config, OnFailure on_failure)
+    : config_(std::move(config)),
+      on_failure_(std::move(on_failure)),
+      small_(config_.rank, config_.world_size, config_.own->small_slots.data(), slots_of(config_.peers)),
+      posted_(config_.world_size) {
+  // All ranks read the same.
+  std::uint32_t threads = most_shared_lanes, processors = ~0U;
+  for (const SharedSegment* const peer : config_.peers) {
+    threads = std::clamp(shared::once(peer->threads), 1U, threads);
+    processors = std::clamp(shared::once(peer->processors), 1U, processors);
+  }
+  lanes_count_ = threads;
+  crowded_ = std::uint64_t{lanes_count_} * config_.world_size > processors;
+  shared::MemberConfig member;
+  member.rank = config_.rank;
+  member.world_size = config_.world_size;
+  member.lanes = lanes_count_;
+  member.rotate = !crowded_;
+  member.window = shared_window;
+  member.row_bytes = shared_row_bytes;
+  for (std::uint32_t lane = 0; lane < lanes_count_; ++lane) {
+    member.lane = lane;
+    lanes_.push_back(std::make_unique<Lane>(*this, lane, member));
+  }
+}
+
+SharedEngine::~SharedEngine() {
+  fail(Error(ErrorCode::closed, "the communicator was closed"));
+}
+
+void SharedEngine::check_failed() const {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  throw Error(*failure_);
+}
+
+void SharedEngine::show_call(const stream::Operation& operation) {
+  ShownCall& shown = config_.own->calls[operation.number % calls_shown];
+  shown.number_and_one.store(0, std::memory_order_relaxed);
+  shown.signature.store(stream::signature_of(operation, 0), std::memory_order_release);
+  shown.number_and_one.store(operation.number + 1, std::memory_order_release);
+}
+
+void SharedEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) throw Error(*failure_);
+    under_way_.emplace(operation->operation.number, operation);
+    const bool small = shared::is_small(operation->operation);
+    operation->lanes_remaining = small ? 1 : lanes_count_;
+    if (small) small_queued_.fetch_add(1, std::memory_order_relaxed);
+  }
+  show_call(operation->operation);
+  if (shared::is_small(operation->operation)) return lanes_.front()->submit_small(operation);
+  for (const auto& lane : lanes_) lane->submit(operation);
+}
+
+void SharedEngine::lane_done(std::uint64_t number) {
+  std::shared_ptr<PendingOperation> operation;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = under_way_.find(number);
+    if (found == under_way_.end() || --found->second->lanes_remaining != 0) return;
+    operation = std::move(found->second);
+    under_way_.erase(found);
+  }
+  completed_.fetch_add(1, std::memory_order_relaxed);
+  operation->end(nullptr);
+}
+
+// ---- short operations
+
+void SharedEngine::post_small(const stream::Operation& operation) {
+  small_.post(operation);
+  SmallState& own = config_.own->small;
+  own.posted.store(small_.posted(), std::memory_order_release);
+  own.changes.store(static_cast<std::uint32_t>(small_.posted()), std::memory_order_seq_cst);
+  for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
+    if (rank != config_.rank && config_.peers[rank]->small.sleeping.load(std::memory_order_seq_cst) != 0) {
+      return wake_all(own.changes);
+    }
+  }
+}
+
+bool SharedEngine::finish_small() {
+  for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
+    if (rank != config_.rank) posted_[rank] = config_.peers[rank]->small.posted.load(std::memory_order_acquire);
+  }
+  return small_.finish(posted_);
+}
+
+RankSet SharedEngine::small_missing() const {
+  RankSet missing;
+  const std::uint64_t own = config_.own->small.posted.load(std::memory_order_acquire);
+  for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
+    if (rank == config_.rank) continue;
+    if (config_.peers[rank]->small.posted.load(std::memory_order_acquire) < own) missing.insert(rank);
+  }
+  return missing;
+}
+
+void SharedEngine::wait_for_small(std::uint32_t turn) {
+  const Patience patience = patience_of(config_.waiting, config_.world_size > 2 || crowded_);
+  if (turn < patience.looks) return relax();
+  if (turn < patience.looks + patience.yields || config_.waiting == Waiting::spin) {
+    std::this_thread::yield();
+    return;
+  }
+  const RankSet missing = small_missing();
+  if (missing.empty()) return;
+  const SmallState& peer = config_.peers[missing.front()]->small;
+  const std::uint32_t seen = peer.changes.load(std::memory_order_acquire);
+  config_.own->small.sleeping.store(1, std::memory_order_seq_cst);
+  if (small_missing().contains(missing.front()) && peer.changes.load(std::memory_order_seq_cst) == seen) {
+    wait_on(peer.changes, seen, longest_sleep);
+  }
+  config_.own->small.sleeping.store(0, std::memory_order_release);
+}
+
+bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
+  const stream::Operation& operation = pending->operation;
+  if (!shared::is_small(operation) || small_queued_.load(std::memory_order_acquire) != 0) return false;
+  check_failed();
+  const DefaultFloatingPoint environment;
+  show_call(operation);
+  post_small(operation);
+  constexpr std::uint32_t soon = 3000;
+  for (std::uint32_t turn = 0; turn < soon; ++turn) {
+    if (finish_small()) {
+      completed_.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
+    if (small_.failure()) break;
+    wait_for_small(turn);
+  }
+  // Somebody is late, or worse: others are to look after the deadline.
+  pending->lanes_remaining = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) throw Error(*failure_);
+    under_way_.emplace(operation.number, pending);
+  }
+  while (!pending->done()) {
+    if (!small_.failure() && finish_small()) {
+      lane_done(operation.number);
+      break;
+    }
+    if (const auto& failure = small_.failure()) report(0, *failure);
+    look_for_reasons(0, operation.number, small_missing());
+    // A failure is found in the others' calls, not by waiting for them: the monitor will say what it means.
+    if (small_.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!small_.failure()) wait_for_small(soon);
+  }
+  return true;
+}
+
+// ---- what goes wrong
+
+void SharedEngine::report(std::uint32_t lane, const shared::MemberFailure& failure) {
+  if (reported_.exchange(true)) return;
+  ShownFailure& shown = config_.own->failure;
+  shown.operation.store(failure.operation, std::memory_order_relaxed);
+  shown.first_rank.store(failure.first_rank, std::memory_order_relaxed);
+  shown.second_rank.store(failure.second_rank, std::memory_order_relaxed);
+  shown.valid.store(1, std::memory_order_release);
+  on_failure_(lane, {LaneFailure::Kind::mismatch, failure.operation, failure.first_rank, failure.second_rank, {}});
+}
+
+void SharedEngine::look_for_reasons(std::uint32_t lane, std::uint64_t operation, const RankSet& missing) {
+  const ShownCall& own = config_.own->calls[operation % calls_shown];
+  for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
+    if (rank == config_.rank) continue;
+    const ShownFailure& failure = config_.peers[rank]->failure;
+    if (failure.valid.load(std::memory_order_acquire) != 0) {
+      return report(lane, {failure.operation.load(std::memory_order_relaxed),
+                           failure.first_rank.load(std::memory_order_relaxed) % config_.world_size,
+                           failure.second_rank.load(std::memory_order_relaxed) % config_.world_size});
+    }
+    const ShownCall& other = config_.peers[rank]->calls[operation % calls_shown];
+    if (!missing.contains(rank) || other.number_and_one.load(std::memory_order_acquire) != operation + 1) continue;
+    const std::uint32_t signature = other.signature.load(std::memory_order_acquire);
+    if (other.number_and_one.load(std::memory_order_acquire) == operation + 1 &&
+        own.number_and_one.load(std::memory_order_acquire) == operation + 1 &&
+        signature != own.signature.load(std::memory_order_acquire)) {
+      return report(lane, {operation, config_.rank, rank});
+    }
+  }
+}
+
+void SharedEngine::fail(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::make_shared<const Error>(error);
+    failed_.store(true, std::memory_order_release);
+  }
+  for (const auto& lane : lanes_) lane->abandon();
+  std::map<std::uint64_t, std::shared_ptr<PendingOperation>> ended;
+  std::shared_ptr<const Error> failure;
+  {
+    const std::lock_guard lock(mutex_);
+    ended.swap(under_way_);
+    failure = failure_;
+  }
+  for (const auto& [number, operation] : ended) operation->end(failure);
+}
+
+void SharedEngine::drain(const std::function<bool()>&) {
+  // An operation ends when nobody needs this rank for it: its memory stays with those that have it mapped.
+}
+
+std::shared_ptr<const Error> SharedEngine::failure() const {
+  if (!failed_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::shared_ptr<PendingOperation> SharedEngine::most_urgent() const {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<PendingOperation> urgent;
+  for (const auto& [number, operation] : under_way_) {
+    if (!urgent || operation->deadline < urgent->deadline) urgent = operation;
+  }
+  return urgent;
+}
+
+std::shared_ptr<PendingOperation> SharedEngine::find(std::uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = under_way_.find(number);
+  return found == under_way_.end() ? nullptr : found->second;
+}
+
+std::optional<LaneStall> SharedEngine::oldest_stall() {
+  std::shared_ptr<PendingOperation> oldest;
+  {
+    const std::lock_guard lock(mutex_);
+    if (under_way_.empty()) return std::nullopt;
+    oldest = under_way_.begin()->second;
+  }
+  if (shared::is_small(oldest->operation)) {
+    return LaneStall{0, {oldest->operation.number, 0, small_missing(), now()}};
+  }
+  std::optional<LaneStall> found;
+  for (std::uint32_t lane = 0; lane < lanes_count_; ++lane) {
+    const auto stall = lanes_[lane]->stall();
+    if (!stall || stall->missing.empty()) continue;
+    if (found && std::tie(found->stall.operation, found->stall.chunk) <= std::tie(stall->operation, stall->row)) continue;
+    found = LaneStall{lane, {stall->operation, static_cast<std::uint32_t>(stall->row), stall->missing, now()}};
+  }
+  return found;
+}
+
+std::uint64_t SharedEngine::operations_completed() const {
+  return completed_.load(std::memory_order_relaxed);
+}
+
+Engine::Totals SharedEngine::totals() {
+  Totals totals;
+  for (const auto& lane : lanes_) totals.bytes_copied += lane->bytes_copied();
+  return totals;
+}
+
+}  // namespace netsum::runtime

@@ -1,0 +1,88 @@
+// Operations of ranks on one host, in memory that they share: lanes of protocol/shared on threads of their own; short
+// tensors on the caller's thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "protocol/shared/small_member.h"
+#include "runtime/engine.h"
+#include "runtime/shared_segment.h"
+#include "runtime/thread.h"
+
+namespace netsum::runtime {
+
+enum class Waiting : std::uint8_t { adaptive, spin, futex };
+
+struct SharedEngineConfig {
+  std::uint32_t rank = 0, world_size = 1;
+  Waiting waiting = Waiting::adaptive;
+  ThreadOptions threads;
+  SharedSegment* own = nullptr;
+  std::vector<const SharedSegment*> peers;  // by rank, the own one too; all outlive the engine
+};
+
+class SharedEngine final : public Engine {
+ public:
+  using OnFailure = std::function<void(std::uint32_t lane, const LaneFailure&)>;
+  SharedEngine(SharedEngineConfig config, OnFailure on_failure);
+  ~SharedEngine() override;  // ends what is under way with `closed`
+  SharedEngine(const SharedEngine&) = delete;
+  SharedEngine& operator=(const SharedEngine&) = delete;
+
+  [[nodiscard]] std::uint32_t lanes() const { return lanes_count_; }
+
+  void submit(const std::shared_ptr<PendingOperation>& operation) override;
+  // A short operation that no other one stands before.
+  [[nodiscard]] bool run(const std::shared_ptr<PendingOperation>& operation) override;
+  void fail(const Error& error) override;
+  void drain(const std::function<bool()>& enough) override;
+  [[nodiscard]] std::shared_ptr<const Error> failure() const override;
+  [[nodiscard]] std::shared_ptr<PendingOperation> most_urgent() const override;
+  [[nodiscard]] std::shared_ptr<PendingOperation> find(std::uint64_t number) const override;
+  [[nodiscard]] std::optional<LaneStall> oldest_stall() override;
+  [[nodiscard]] std::uint64_t operations_completed() const override;
+  [[nodiscard]] Totals totals() override;
+
+ private:
+  class Lane;
+
+  void show_call(const stream::Operation& operation);
+  void check_failed() const;
+  void lane_done(std::uint64_t number);
+  void post_small(const stream::Operation& operation);
+  [[nodiscard]] bool finish_small();
+  [[nodiscard]] RankSet small_missing() const;
+  // Of a wait that is long: did another rank call something else, or find out that some did?
+  void look_for_reasons(std::uint32_t lane, std::uint64_t operation, const RankSet& missing);
+  void report(std::uint32_t lane, const shared::MemberFailure& failure);
+  void wait_for_small(std::uint32_t turn);
+
+  const SharedEngineConfig config_;
+  const OnFailure on_failure_;
+  std::uint32_t lanes_count_ = 1;
+  bool crowded_ = false;  // more threads than processors
+
+  shared::SmallMember small_;  // of whoever carries out short operations: the caller, or lane 0 while any are queued there
+  std::vector<std::uint64_t> posted_;
+  std::atomic<std::uint32_t> small_queued_{0};
+  std::atomic<bool> failed_{false};
+  std::atomic<std::uint64_t> completed_{0};
+  std::atomic<bool> reported_{false};
+
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<PendingOperation>> under_way_;
+  std::shared_ptr<const Error> failure_;
+
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace netsum::runtime

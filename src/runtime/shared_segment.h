@@ -1,0 +1,69 @@
+// The memory that a rank of a job on one host shows to the others, who have it mapped to read. Everything in it is written
+// by that rank alone, and nothing in it is believed: protocol/shared copies what it decides by, and checks it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/shared/layout.h"
+
+namespace netsum::runtime {
+
+inline constexpr std::uint64_t segment_magic = 0x31'6d65'6d75'736eULL;  // "nsumem1": what follows is laid out like this
+inline constexpr std::uint32_t most_shared_lanes = 8;
+inline constexpr std::uint32_t shared_window = 4;  // rows
+inline constexpr std::size_t shared_row_bytes = 65536;
+inline constexpr std::size_t calls_shown = 64;
+inline constexpr std::size_t page_bytes = 4096;
+
+// A rank says that something of its has changed, and, where a word of its says so, that it sleeps until others' has.
+struct alignas(64) Signal {
+  std::atomic<std::uint32_t> changes{0};  // a futex
+  std::atomic<std::uint32_t> sleeping{0};
+};
+
+struct alignas(64) LaneState {
+  Signal signal;
+  std::atomic<std::uint64_t> staged{0}, summed{0}, taken{0};
+};
+
+struct alignas(64) SmallState {
+  std::atomic<std::uint64_t> posted{0};
+  std::atomic<std::uint32_t> changes{0}, sleeping{0};  // as a Signal, in the same line
+};
+
+// What was called as which operation, for ranks that wait in vain.
+struct ShownCall {
+  std::atomic<std::uint64_t> number_and_one{0};
+  std::atomic<std::uint32_t> signature{0};
+};
+
+// Ranks that were found to differ.
+struct ShownFailure {
+  std::atomic<std::uint32_t> valid{0}, first_rank{0}, second_rank{0};
+  std::atomic<std::uint64_t> operation{0};
+};
+
+struct SharedSegment {
+  std::uint64_t magic = segment_magic;
+  std::uint32_t rank = 0, world_size = 0;
+  std::uint32_t threads = 1, processors = 1;  // that the rank has for this
+
+  SmallState small;
+  std::array<shared::SmallSlot, 2> small_slots;
+  alignas(64) ShownFailure failure;
+  alignas(64) std::array<ShownCall, calls_shown> calls;
+  alignas(64) std::array<std::atomic<std::uint32_t>, shared::max_world_size> arenas_known{};  // of each rank
+  std::array<LaneState, most_shared_lanes> lanes;
+  std::array<std::array<shared::RowHeader, std::size_t{2} * shared_window>, most_shared_lanes> headers;
+  struct alignas(page_bytes) Ring {
+    std::array<std::byte, shared_window * shared_row_bytes> bytes;
+  };
+  std::array<Ring, most_shared_lanes> staged, results;
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,
+              "atomics between processes must not need a lock of one process");
+
+}  // namespace netsum::runtime
