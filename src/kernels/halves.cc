@@ -1,12 +1,18 @@
-// float16 and bfloat16. They travel as float32, so these run once per element and are left to the compiler's vectorizer.
+// float16 and bfloat16: left to the compiler's vectorizer, for every instruction set that Highway knows.
 #include <bit>
 
 #include "kernels/kernels.h"
 
-namespace netsum::kernels {
-namespace {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/halves.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+//
+#include <hwy/highway.h>
 
-float from_half(std::uint16_t half) {
+HWY_BEFORE_NAMESPACE();
+namespace netsum::kernels::HWY_NAMESPACE {
+
+HWY_INLINE float from_half(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000U} << 16;
   const std::uint32_t magnitude = half & 0x7fffU;
   // Shifted into place, the exponent is 112 too small: a multiplication by 2^112 mends that, for subnormals too.
@@ -16,7 +22,7 @@ float from_half(std::uint16_t half) {
   return std::bit_cast<float>(sign | (magnitude >= 0x7c00U ? special : finite));
 }
 
-std::uint16_t to_half(float value) {
+HWY_INLINE std::uint16_t to_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
@@ -31,28 +37,54 @@ std::uint16_t to_half(float value) {
   return static_cast<std::uint16_t>(sign | (rounded - (112U << 23)) >> 13);
 }
 
-std::uint16_t to_brain(float value) {
+HWY_INLINE std::uint16_t to_brain(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);  // NaN, made quiet
   return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
-}  // namespace
-
-void from_float16(float* values, const std::uint16_t* halves, std::size_t count) {
+void FromFloat16(float* HWY_RESTRICT values, const std::uint16_t* HWY_RESTRICT halves, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) values[i] = from_half(halves[i]);
 }
 
-void to_float16(std::uint16_t* halves, const float* values, std::size_t count) {
+void ToFloat16(std::uint16_t* HWY_RESTRICT halves, const float* HWY_RESTRICT values, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) halves[i] = to_half(values[i]);
 }
 
-void from_bfloat16(float* values, const std::uint16_t* halves, std::size_t count) {
+void FromBfloat16(float* HWY_RESTRICT values, const std::uint16_t* HWY_RESTRICT halves, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) values[i] = std::bit_cast<float>(std::uint32_t{halves[i]} << 16);
 }
 
-void to_bfloat16(std::uint16_t* halves, const float* values, std::size_t count) {
+void ToBfloat16(std::uint16_t* HWY_RESTRICT halves, const float* HWY_RESTRICT values, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) halves[i] = to_brain(values[i]);
 }
 
+}  // namespace netsum::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace netsum::kernels {
+
+HWY_EXPORT(FromFloat16);
+HWY_EXPORT(ToFloat16);
+HWY_EXPORT(FromBfloat16);
+HWY_EXPORT(ToBfloat16);
+
+void from_float16(float* values, const std::uint16_t* halves, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(FromFloat16)(values, halves, count);
+}
+
+void to_float16(std::uint16_t* halves, const float* values, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(ToFloat16)(halves, values, count);
+}
+
+void from_bfloat16(float* values, const std::uint16_t* halves, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(FromBfloat16)(values, halves, count);
+}
+
+void to_bfloat16(std::uint16_t* halves, const float* values, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(ToBfloat16)(halves, values, count);
+}
+
 }  // namespace netsum::kernels
+#endif

@@ -39,9 +39,6 @@ struct FixedPoint {
 // Returns whether any element was NaN or infinite.
 [[nodiscard]] bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
 
-// The same where every value is known to be finite, as scan_block() says, in half the time.
-void quantize_finite(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
-
 // values[i] = payload[i] * 2^-shift / divisor, rounded to nearest even (an average as if in double and then to float, so
 // that it is finite where the sum is not), subnormals kept. divisor is 1 for a sum and the world size for an average.
 void dequantize(float* values, const std::byte* payload, std::size_t count, FixedPoint format, std::uint32_t divisor);
@@ -98,8 +95,9 @@ void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
 // out[i] = what add, quantize and their reverse above make of sources[0][i], sources[1][i], ... of as many ranks; blocks are
 // counted from the first element. `copy`, if not null, receives the same. `out` may be one of the sources, `copy` not. All
 // are aligned to the type. `divisor` is 1 or the number of sources, of which there are 1 to 256.
+// `travels`: as what floats would travel in packets: int32 (block fixed point), float16 or bfloat16 (sum_narrow() below).
 void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::byte* const> sources, std::size_t count,
-             std::uint32_t divisor);
+             std::uint32_t divisor, DType travels = DType::int32);
 
 // Sums of buffered contributions (NetReduce): the elements of all sources, added in their order.
 
@@ -108,5 +106,11 @@ void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::
 // rounded toward zero. `out` is none of the sources; all may have any alignment.
 void sum_in_order(DType dtype, std::byte* out, std::span<const std::byte* const> sources, std::size_t count,
                   std::uint32_t divisor = 1);
+
+// SwitchML's sums of 16-bit floats, of up to 256 sources. bfloat16: as above. float16: exactly, as 2^24 times each value has
+// 41 bits and a sum 49, and rounded once, after the division. NaN and infinity as IEEE addition has them, NaN in one form.
+// `out` may be one of the sources.
+void sum_narrow(DType dtype, std::byte* out, std::span<const std::byte* const> sources, std::size_t count,
+                std::uint32_t divisor = 1);
 
 }  // namespace netsum::kernels

@@ -16,6 +16,18 @@
 
 #include "base/bytes.h"
 
+#ifndef NETSUM_ORDERED_SUMMED
+#define NETSUM_ORDERED_SUMMED
+namespace netsum::kernels {
+
+struct Summed {
+  std::size_t done;  // whole vectors
+  bool finite;       // all of these sums, before they were divided
+};
+
+}  // namespace netsum::kernels
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
@@ -86,6 +98,107 @@ bool SumFloats(std::byte* out, Sources sources, std::size_t count, float divisor
   return finite;
 }
 
+using F = hn::ScalableTag<float>;
+using H = hn::Rebind<std::uint16_t, F>;  // as many halves
+using D = hn::Repartition<double, F>;    // half as many doubles
+
+HWY_INLINE hn::Vec<F> WidenBrain(const std::byte* at) {
+  const F f;
+  const hn::RebindToUnsigned<F> u;
+  const auto halves = hn::LoadU(H(), reinterpret_cast<const std::uint16_t*>(at));
+  return hn::BitCast(f, hn::ShiftLeft<16>(hn::PromoteTo(u, halves)));
+}
+
+HWY_INLINE hn::Vec<F> WidenHalf(const std::byte* at) {
+  const F f;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  const hn::Rebind<hwy::float16_t, F> h;
+  return hn::PromoteTo(f, hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(at)));
+#else
+  // halves.cc says why.
+  const hn::RebindToUnsigned<F> u;
+  const auto halves = hn::PromoteTo(u, hn::LoadU(H(), reinterpret_cast<const std::uint16_t*>(at)));
+  const auto magnitude = hn::And(halves, hn::Set(u, 0x7fffU));
+  const auto sign = hn::ShiftLeft<16>(hn::Xor(halves, magnitude));
+  const auto finite = hn::BitCast(u, hn::Mul(hn::BitCast(f, hn::ShiftLeft<13>(magnitude)), hn::Set(f, 0x1p112F)));
+  const auto special = hn::Or(hn::Set(u, 0x7f800000U), hn::ShiftLeft<13>(hn::And(magnitude, hn::Set(u, 0x3ffU))));
+  const auto is_special = hn::Gt(magnitude, hn::Set(u, 0x7bffU));
+  return hn::BitCast(f, hn::Or(sign, hn::IfThenElse(is_special, special, finite)));
+#endif
+}
+
+// Of the halves from `begin` on.
+template <class Widen>
+HWY_INLINE Summed SumWidened(float* out, Sources sources, std::size_t begin, std::size_t count, float divisor, Widen widen) {
+  const F f;
+  const std::size_t lanes = hn::Lanes(f);
+  const auto by = hn::Set(f, divisor);
+  auto strange = hn::Zero(f);  // x - x is 0 if x is finite, and NaN if not
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const std::size_t at = (begin + i) * 2, next = at + lanes * 2;
+    auto a = widen(sources[0] + at), b = widen(sources[0] + next);
+    for (const std::byte* const source : sources.subspan(1)) {
+      a = hn::Add(a, widen(source + at));
+      b = hn::Add(b, widen(source + next));
+    }
+    strange = hn::Add(strange, hn::Add(hn::Sub(a, a), hn::Sub(b, b)));
+    hn::StoreU(divisor == 1 ? a : hn::Div(a, by), f, out + i);
+    hn::StoreU(divisor == 1 ? b : hn::Div(b, by), f, out + i + lanes);
+  }
+  return {i, hn::AllTrue(f, hn::Eq(strange, hn::Zero(f)))};
+}
+
+Summed SumHalvesInOrder(float* out, Sources sources, std::size_t begin, std::size_t count, float divisor) {
+  return SumWidened(out, sources, begin, count, divisor, [](const std::byte* at) HWY_ATTR { return WidenHalf(at); });
+}
+
+Summed SumBrains(float* out, Sources sources, std::size_t begin, std::size_t count, float divisor) {
+  return SumWidened(out, sources, begin, count, divisor, [](const std::byte* at) HWY_ATTR { return WidenBrain(at); });
+}
+
+// To the nearest float16, ties to even, and as a double still: adding and subtracting 1.5 * 2^52 units of the last place
+// rounds to one; the unit is that of 2^-14 below it. Beyond 65504 the grid goes on.
+HWY_INLINE hn::Vec<D> RoundToHalf(hn::Vec<D> value) {
+  const D d;
+  const hn::RebindToUnsigned<D> u;
+  const auto power = hn::BitCast(d, hn::And(hn::BitCast(u, value), hn::Set(u, 0x7ff0000000000000U)));  // 2^e; inf for NaN
+  const auto bounded = hn::Min(hn::Max(power, hn::Set(d, 0x1p-14)), hn::Set(d, 0x1p30));
+  const auto magic = hn::Mul(bounded, hn::Set(d, 0x1.8p42));
+  const auto rounded = hn::CopySign(hn::Sub(hn::Add(value, magic), magic), value);
+  return hn::IfThenElse(hn::IsNaN(value), hn::Set(d, std::numeric_limits<double>::quiet_NaN()), rounded);
+}
+
+// Sums of halves are exact in double: multiples of 2^-24 below 2^24. Returns how many were in whole vectors.
+#if HWY_TARGET == HWY_SCALAR  // whose vectors have no halves
+std::size_t SumHalvesExactly(float*, Sources, std::size_t, std::size_t, double) {
+  return 0;
+}
+#else
+std::size_t SumHalvesExactly(float* out, Sources sources, std::size_t begin, std::size_t count, double divisor) {
+  const F f;
+  const D d;
+  const hn::Half<F> half;
+  const std::size_t lanes = hn::Lanes(f);
+  const auto by = hn::Set(d, divisor);
+  const auto finished = [&](auto sum)
+                            HWY_ATTR { return hn::DemoteTo(half, RoundToHalf(divisor == 1 ? sum : hn::Div(sum, by))); };
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const std::size_t at = (begin + i) * 2;
+    const auto first = WidenHalf(sources[0] + at);
+    auto low = hn::PromoteTo(d, hn::LowerHalf(half, first)), high = hn::PromoteTo(d, hn::UpperHalf(half, first));
+    for (const std::byte* const source : sources.subspan(1)) {
+      const auto next = WidenHalf(source + at);
+      low = hn::Add(low, hn::PromoteTo(d, hn::LowerHalf(half, next)));
+      high = hn::Add(high, hn::PromoteTo(d, hn::UpperHalf(half, next)));
+    }
+    hn::StoreU(hn::Combine(f, finished(high), finished(low)), f, out + i);
+  }
+  return i;
+}
+#endif
+
 }  // namespace netsum::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -97,6 +210,9 @@ using Sources = std::span<const std::byte* const>;
 
 HWY_EXPORT(SumInt32);
 HWY_EXPORT(SumFloats);
+HWY_EXPORT(SumHalvesInOrder);
+HWY_EXPORT(SumBrains);
+HWY_EXPORT(SumHalvesExactly);
 
 constexpr std::size_t block = 256;
 
@@ -120,32 +236,58 @@ void sum_float32(std::byte* out, Sources sources, std::size_t count, std::uint32
   }
 }
 
-// Widened, added in float32, rounded once.
-template <class Widen, class Narrow>
-void sum_halves(std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor, Widen widen, Narrow narrow) {
+[[nodiscard]] std::uint16_t half_at(const std::byte* source, std::size_t i) {
+  std::uint16_t half = 0;
+  std::memcpy(&half, source + i * 2, 2);
+  return half;
+}
+
+// In blocks: `sum(sums, begin, part)` fills floats, which are then rounded to 16 bits.
+template <class Sum, class Narrow>
+void by_blocks(std::byte* out, std::size_t count, Sum sum, Narrow narrow) {
+  std::array<float, block> sums;
   std::array<std::uint16_t, block> halves;
-  std::array<float, block> values, sums;
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t part = std::min(block, count - begin);
-    sums.fill(-0.0F);
-    for (const std::byte* const source : sources) {
-      std::memcpy(halves.data(), source + begin * 2, part * 2);
-      widen(values.data(), halves.data(), part);
-      for (std::size_t i = 0; i < part; ++i) sums[i] += values[i];
-    }
-    const auto value = [&](std::size_t source, std::size_t i) {
-      std::uint16_t half = 0;
-      std::memcpy(&half, sources[source] + (begin + i) * 2, 2);
-      float wide = 0;
-      widen(&wide, &half, 1);
-      return wide;
-    };
-    for (std::size_t i = 0; i < part; ++i) {
-      sums[i] = std::isfinite(sums[i]) ? sums[i] / static_cast<float>(divisor) : mended(sources.size(), i, divisor, value);
-    }
+    sum(sums.data(), begin, part);
     narrow(halves.data(), sums.data(), part);
     std::memcpy(out + begin * 2, halves.data(), part * 2);
   }
+}
+
+// Widened, added in float32, rounded once. `vectors` does what is whole vectors.
+template <class Vectors, class Widen, class Narrow>
+void sum_halves(std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor, Vectors vectors, Widen widen,
+                Narrow narrow) {
+  const auto value = [&](std::size_t source, std::size_t i) {
+    const std::uint16_t half = half_at(sources[source], i);
+    float wide = 0;
+    widen(&wide, &half, 1);
+    return wide;
+  };
+  const auto by = static_cast<float>(divisor);
+  const auto sum = [&](float* sums, std::size_t begin, std::size_t part) {
+    Summed summed = vectors(sums, begin, part, by);
+    for (; summed.done < part; ++summed.done) {
+      float& added = sums[summed.done] = value(0, begin + summed.done);
+      for (std::size_t source = 1; source < sources.size(); ++source) added += value(source, begin + summed.done);
+      summed.finite &= std::isfinite(added);
+      added /= by;
+    }
+    if (summed.finite) return;
+    for (std::size_t i = 0; i < part; ++i) {
+      if (!std::isfinite(sums[i])) sums[i] = mended(sources.size(), begin + i, divisor, value);
+    }
+  };
+  by_blocks(out, count, sum, narrow);
+}
+
+// As RoundToHalf() above.
+[[nodiscard]] float rounded_to_half(double value) {
+  if (std::isnan(value)) return std::numeric_limits<float>::quiet_NaN();
+  const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0x7ff0000000000000U);
+  const double magic = std::clamp(power, 0x1p-14, 0x1p30) * 0x1.8p42;
+  return static_cast<float>(std::copysign(value + magic - magic, value));
 }
 
 }  // namespace
@@ -155,9 +297,19 @@ void sum_in_order(DType dtype, std::byte* out, Sources sources, std::size_t coun
     case DType::float32:
       return sum_float32(out, sources, count, divisor);
     case DType::float16:
-      return sum_halves(out, sources, count, divisor, from_float16, to_float16);
+      return sum_halves(
+          out, sources, count, divisor,
+          [&](float* sums, std::size_t begin, std::size_t part, float by) {
+            return HWY_DYNAMIC_DISPATCH(SumHalvesInOrder)(sums, sources, begin, part, by);
+          },
+          from_float16, to_float16);
     case DType::bfloat16:
-      return sum_halves(out, sources, count, divisor, from_bfloat16, to_bfloat16);
+      return sum_halves(
+          out, sources, count, divisor,
+          [&](float* sums, std::size_t begin, std::size_t part, float by) {
+            return HWY_DYNAMIC_DISPATCH(SumBrains)(sums, sources, begin, part, by);
+          },
+          from_bfloat16, to_bfloat16);
     case DType::int32:
       HWY_DYNAMIC_DISPATCH(SumInt32)(out, sources, count);
       if (divisor == 1) return;
@@ -166,6 +318,24 @@ void sum_in_order(DType dtype, std::byte* out, Sources sources, std::size_t coun
         store_le(out + i * 4, static_cast<std::uint32_t>(static_cast<std::int32_t>(std::int64_t{sum} / divisor)));
       }
   }
+}
+
+void sum_narrow(DType dtype, std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
+  if (dtype != DType::float16) return sum_in_order(dtype, out, sources, count, divisor);
+  const auto sum = [&](float* sums, std::size_t begin, std::size_t part) {
+    std::size_t i = HWY_DYNAMIC_DISPATCH(SumHalvesExactly)(sums, sources, begin, part, divisor);
+    for (; i < part; ++i) {
+      double exact = -0.0;
+      for (const std::byte* const source : sources) {
+        const std::uint16_t half = half_at(source, begin + i);
+        float wide = 0;
+        from_float16(&wide, &half, 1);
+        exact += static_cast<double>(wide);
+      }
+      sums[i] = rounded_to_half(exact / divisor);
+    }
+  };
+  by_blocks(out, count, sum, to_float16);
 }
 
 }  // namespace netsum::kernels

@@ -212,11 +212,38 @@ void sum_floats(std::byte* out, std::byte* copy, Sources sources, std::size_t co
   }
 }
 
+// float32 in 16 bits: each rank's narrowed, summed, and the sums widened.
+void sum_narrowed(DType narrow, std::byte* out, std::byte* copy, Sources sources, std::size_t count, std::uint32_t divisor) {
+  constexpr std::size_t most = 64;  // so that those of all ranks fit into L1
+  std::array<std::array<std::uint16_t, most>, most_ranks> halves;
+  std::array<const std::byte*, most_ranks> at;
+  std::array<std::uint16_t, most> sums;
+  std::array<float, most> floats;
+  for (std::size_t begin = 0; begin < count; begin += most) {
+    const std::size_t n = std::min(most, count - begin);
+    for (std::size_t rank = 0; rank < sources.size(); ++rank) {
+      const auto* const values = reinterpret_cast<const float*>(sources[rank]) + begin;
+      narrow == DType::float16 ? to_float16(halves[rank].data(), values, n) : to_bfloat16(halves[rank].data(), values, n);
+      at[rank] = reinterpret_cast<const std::byte*>(halves[rank].data());
+    }
+    sum_narrow(narrow, reinterpret_cast<std::byte*>(sums.data()), Sources(at.data(), sources.size()), n, divisor);
+    narrow == DType::float16 ? from_float16(floats.data(), sums.data(), n) : from_bfloat16(floats.data(), sums.data(), n);
+    std::memcpy(out + begin * 4, floats.data(), n * 4);
+    if (copy != nullptr) std::memcpy(copy + begin * 4, floats.data(), n * 4);
+  }
+}
+
 }  // namespace
 
 void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::byte* const> sources, std::size_t count,
-             std::uint32_t divisor) {
+             std::uint32_t divisor, DType travels) {
   NETSUM_CHECK(!sources.empty() && sources.size() <= most_ranks);
+  if (travels != DType::int32) {
+    if (dtype != travels) return sum_narrowed(travels, out, copy, sources, count, divisor);
+    sum_narrow(travels, out, sources, count, divisor);
+    if (copy != nullptr) std::memcpy(copy, out, count * 2);
+    return;
+  }
   if (dtype == DType::float32) return sum_floats(out, copy, sources, count, divisor);
   if (dtype == DType::int32) {
     std::array<const std::int32_t*, most_ranks> values;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "support/narrow_oracle.h"
 #include "support/virtual_network.h"
 
 namespace netsum::kernels {
@@ -119,6 +120,54 @@ TEST_P(WholeSum, HasTheBitsOfPackets) {
       }
       for (const DType dtype : {DType::int32, DType::float16, DType::bfloat16}) {
         compare(random, dtype, ranks, count, Kind::ordinary);
+      }
+    }
+  }
+}
+
+// As 16-bit packets: in place of a source, and with a copy.
+TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
+  Random random(9);
+  for (const DType travels : {DType::float16, DType::bfloat16}) {
+    for (const DType dtype : {travels, DType::float32}) {
+      for (const std::size_t ranks : {1, 2, 5, 64, 256}) {
+        for (const std::size_t count : {1, 63, 64, 65, 300}) {
+          std::vector<Bytes> tensors;
+          std::vector<const std::byte*> sources;
+          std::vector<std::vector<std::uint16_t>> halves(ranks, std::vector<std::uint16_t>(count));
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            tensors.push_back(random_tensor(random, dtype, count, Kind::special));
+            if (dtype == travels) {
+              std::memcpy(halves[rank].data(), tensors.back().data(), count * 2);
+              continue;
+            }
+            for (std::size_t i = 0; i < count; ++i) {
+              float value = 0;
+              std::memcpy(&value, tensors.back().data() + i * 4, 4);
+              halves[rank][i] = testing::nearest_narrow(travels, static_cast<double>(value));
+            }
+          }
+          for (const Bytes& tensor : tensors) sources.push_back(tensor.data());
+          const auto divisor = static_cast<std::uint32_t>(count % 2 == 0 ? 1 : ranks);
+          Bytes copy(count * bytes_of(dtype)), &own = tensors[random.below(ranks)];
+          sum_all(dtype, own.data(), copy.data(), sources, count, divisor, travels);
+          EXPECT_TRUE(copy == own);
+          for (std::size_t i = 0; i < count; ++i) {
+            std::vector<std::uint16_t> column;
+            for (const auto& rank : halves) column.push_back(rank[i]);
+            const std::uint16_t expected = testing::narrow_sum(travels, column, divisor);
+            if (dtype == travels) {
+              std::uint16_t got = 0;
+              std::memcpy(&got, own.data() + i * 2, 2);
+              ASSERT_EQ(expected, got);
+            } else {
+              float got = 0;
+              std::memcpy(&got, own.data() + i * 4, 4);
+              const double value = testing::narrow_value(travels, expected);
+              ASSERT_TRUE(std::isnan(value) ? std::isnan(got) : static_cast<double>(got) == value);
+            }
+          }
+        }
       }
     }
   }

@@ -1,0 +1,52 @@
+// What a sum of 16-bit floats must give, to the bit, written without the code under test: docs/numerics.md, "16 bits".
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "netsum/types.h"
+
+namespace netsum::testing {
+
+inline double narrow_value(DType dtype, std::uint16_t bits) {
+  const int fraction_bits = dtype == DType::float16 ? 10 : 7, bias = dtype == DType::float16 ? 15 : 127;
+  const int most = 2 * bias + 1, exponent = bits >> fraction_bits & most;
+  const int fraction = bits & ((1 << fraction_bits) - 1);
+  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+  if (exponent == most) return fraction != 0 ? std::nan("") : sign * HUGE_VAL;
+  const int hidden = exponent == 0 ? 0 : 1 << fraction_bits;
+  return sign * std::ldexp(hidden + fraction, std::max(exponent, 1) - bias - fraction_bits);
+}
+
+// To nearest, ties to even; all NaN are one, without a sign.
+inline std::uint16_t nearest_narrow(DType dtype, double value) {
+  const int fraction_bits = dtype == DType::float16 ? 10 : 7, bias = dtype == DType::float16 ? 15 : 127;
+  const auto infinity = static_cast<std::uint16_t>((2 * bias + 1) << fraction_bits);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(infinity | 1 << (fraction_bits - 1));
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  if (value == 0) return sign;
+  if (std::isinf(value)) return static_cast<std::uint16_t>(sign | infinity);
+  const int exponent = std::max(std::ilogb(value), 1 - bias);
+  auto steps = static_cast<std::int64_t>(std::nearbyint(std::ldexp(std::fabs(value), fraction_bits - exponent)));
+  // `steps` counts from 0 on in units of the exponent's step: the hidden bit adds to the exponent field, as a carry does.
+  steps += static_cast<std::int64_t>(exponent + bias - 1) << fraction_bits;
+  return static_cast<std::uint16_t>(sign | std::min<std::int64_t>(steps, infinity));
+}
+
+// float16: exactly. bfloat16: in float32, in rank order, and in double if that overflows. Divided, then rounded.
+inline std::uint16_t narrow_sum(DType dtype, std::span<const std::uint16_t> values, std::uint32_t divisor) {
+  double exact = -0.0;
+  float sum = -0.0F;
+  for (const std::uint16_t value : values) {
+    exact += narrow_value(dtype, value);
+    sum += static_cast<float>(narrow_value(dtype, value));
+  }
+  const double quotient = exact / divisor;
+  if (dtype == DType::float16) return nearest_narrow(dtype, quotient);
+  const float result = std::isfinite(sum) ? sum / static_cast<float>(divisor) : static_cast<float>(quotient);
+  return nearest_narrow(dtype, static_cast<double>(result));
+}
+
+}  // namespace netsum::testing
