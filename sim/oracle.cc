@@ -93,6 +93,24 @@ void fill_floats(Random& random, std::span<float> values) {
   }
 }
 
+// What a float travels as: float32 stands for block fixed point.
+DType wire_of(const Operation& call) {
+  const bool narrow = bytes_of(call.dtype) == 2;
+  if (call.wire == WireFormat::float32) return DType::float32;
+  if (narrow) return call.dtype;
+  if (call.wire == WireFormat::float16) return DType::float16;
+  return call.wire == WireFormat::bfloat16 ? DType::bfloat16 : DType::float32;
+}
+
+// The nearest value of a format, ties to even; infinity beyond the largest.
+double nearest(DType dtype, double value) {
+  if (!std::isfinite(value) || value == 0) return value;
+  const int bits = dtype == DType::float16 ? 10 : 7, least = dtype == DType::float16 ? -14 : -126;
+  const int unit = std::max(std::ilogb(value), least) - bits;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
+  return std::fabs(rounded) > format_of(dtype).largest ? std::copysign(HUGE_VAL, value) : rounded;
+}
+
 std::string complaint(std::size_t element, const char* what, double got, double expected) {
   return "element " + std::to_string(element) + ": " + what + " (got " + std::to_string(got) + ", the sum is " +
          std::to_string(expected) + ")";
@@ -188,6 +206,34 @@ std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std:
   return "";
 }
 
+// 16 bits on the wire: to the bit. float16 is added exactly; bfloat16 in float32, in rank order, and in double where that
+// overflows.
+std::string judge_narrow(const Operation& call, const std::vector<std::vector<std::byte>>& inputs,
+                         std::span<const std::byte> result, bool avg) {
+  const DType wire = wire_of(call);
+  std::vector<std::vector<float>> values;
+  for (const auto& input : inputs) values.push_back(widened(call.dtype, input));
+  const std::vector<float> results = widened(call.dtype, result);
+  const auto divisor = static_cast<float>(avg ? inputs.size() : 1);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    float sum = -0.0F;
+    double wide = -0.0;
+    for (const auto& input : values) {
+      const double value = nearest(wire, static_cast<double>(input[i]));
+      sum += static_cast<float>(value);
+      wide += value;
+    }
+    double expected = wide / static_cast<double>(divisor);
+    if (wire == DType::bfloat16) {
+      expected = static_cast<double>(std::isfinite(sum) ? sum / divisor : static_cast<float>(expected));
+    }
+    expected = nearest(wire, expected);
+    const auto got = static_cast<double>(results[i]);
+    if (std::isnan(expected) ? !std::isnan(got) : got != expected) return complaint(i, "not the sum", got, expected);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::size_t tensor_bytes(const Operation& call) {
@@ -232,7 +278,11 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
   std::vector<std::vector<std::byte>> inputs;
   for (std::uint32_t rank = 0; rank < job.workers; ++rank) inputs.push_back(input(rank));
   const bool avg = call.op == ReduceOp::avg;
-  return call.dtype == DType::int32 ? judge_int32(inputs, result, avg) : judge_floats(job, call.dtype, inputs, result, avg);
+  if (call.dtype == DType::int32) return judge_int32(inputs, result, avg);
+  if (job.numbers == Numbers::block_fixed_point && wire_of(call) != DType::float32) {
+    return judge_narrow(call, inputs, result, avg);
+  }
+  return judge_floats(job, call.dtype, inputs, result, avg);
 }
 
 }  // namespace netsum::sim

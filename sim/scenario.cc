@@ -30,7 +30,8 @@ enum Label : std::uint64_t {
   of_recovery = 3000,
   of_scaling = 4000,
   of_ring = 5000,
-  of_bypass = 6000
+  of_bypass = 6000,
+  of_wire = 7000
 };
 
 struct LimitField {
@@ -185,6 +186,24 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
     job.mismatch = JobPlan::Mismatch{rank, draw_other(random, job.calls[at])};
   }
   return job;
+}
+
+// SwitchML: how floats travel. A rank with a bug may have another format, and nothing else that is wrong.
+void draw_wires(Scenario& scenario) {
+  constexpr WireFormat formats[] = {WireFormat::native,  WireFormat::native,  WireFormat::native,
+                                    WireFormat::float32, WireFormat::float16, WireFormat::bfloat16};
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random random(derive(scenario.seed, Label::of_wire + index));
+    for (Operation& call : job.calls) call.wire = random.pick(formats);
+    if (!job.mismatch) continue;
+    Operation& other = job.mismatch->call;
+    const Operation& right = job.calls[other.number];
+    other.wire = right.wire;
+    Operation differs = right;
+    differs.wire = random.pick(formats);
+    if (stream::wire_dtype(differs) != stream::wire_dtype(right)) other = differs;
+  }
 }
 
 constexpr std::uint32_t rack_ranks = 32;  // at most, below one switch
@@ -423,6 +442,7 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   }
   scenario.scarce |= measured;
   if (settings.protocol == "atp") draw_switches(scenario);
+  if (settings.protocol == "switchml") draw_wires(scenario);
   scenario.node_faults = draw_node_faults(scenario);
   return scenario;
 }

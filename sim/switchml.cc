@@ -71,7 +71,8 @@ class SwitchmlLane final : public AggregatorLane {
       config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane_start.lane]});
     }
     Memory& memory = memory_[config.epoch];
-    memory.lines.resize(switchml::Switch::memory_bytes(config.packet_elements, config.slots) / sizeof(CacheLine));
+    memory.lines.resize(switchml::Switch::memory_bytes(config.packet_elements, config.slots, config.members.size()) /
+                        sizeof(CacheLine));
     memory.slots = config.slots;
     memory.agreed = lane_start.agreed();
     if (!switch_.add_job(config, std::as_writable_bytes(std::span(memory.lines)))) {

@@ -22,6 +22,13 @@ DType BenchOptions::dtype_value() const {
   throw UsageError("--dtype is float32, int32, float16 or bfloat16, not '" + dtype + "'");
 }
 
+WireFormat BenchOptions::wire_value() const {
+  for (const WireFormat each : {WireFormat::native, WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
+    if (wire == to_string(each)) return each;
+  }
+  throw UsageError("--wire is native, float32, float16 or bfloat16, not '" + wire + "'");
+}
+
 ReduceOp BenchOptions::op_value() const {
   if (op == "sum") return ReduceOp::sum;
   if (op == "avg") return ReduceOp::avg;
@@ -50,6 +57,8 @@ class BenchCommand final : public Command {
     s.add("protocol", options_.protocol, "NAME", "switchml, atp or netreduce");
     s.add("elements", options_.elements, "E", "Elements of the tensor");
     s.add("dtype", options_.dtype, "TYPE", "float32, int32, float16 or bfloat16");
+    s.add("wire", options_.wire, "FORMAT",
+          "SwitchML: how floats travel: native (in the tensor's own width), float32, float16 or bfloat16");
     s.add("op", options_.op, "OP", "sum or avg");
     s.add("scaling", options_.scaling, "HOW",
           "ATP: fixed or dynamic; of the parameter servers here, or as those of --ps have it");
@@ -171,6 +180,9 @@ class BenchCommand final : public Command {
     }
     static_cast<void>(options_.dtype_value());
     static_cast<void>(options_.op_value());
+    if (options_.wire_value() != WireFormat::native && options_.protocol != "switchml") {
+      throw UsageError("--wire is of --protocol switchml");
+    }
     if (options_.scaling != "fixed" && options_.scaling != "dynamic") {
       throw UsageError("--scaling is fixed or dynamic, not '" + options_.scaling + "'");
     }

@@ -17,6 +17,7 @@ namespace netsum::app {
 
 struct BenchOptions {
   std::string protocol = "switchml", dtype = "float32", op = "sum";
+  std::string wire = "native";    // SwitchML
   std::string scaling = "fixed";  // ATP
   std::uint32_t magnitude = 0;
   std::uint64_t elements = 1'000'000, warmup_elements = 0;  // 0: as many
@@ -46,6 +47,7 @@ struct BenchOptions {
 
   [[nodiscard]] bool local() const { return switches.empty() && servers.empty() && spines.empty(); }
   [[nodiscard]] DType dtype_value() const;
+  [[nodiscard]] WireFormat wire_value() const;
   [[nodiscard]] ReduceOp op_value() const;
   [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
 };

@@ -91,6 +91,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("world-size", std::to_string(options.workers));
     add("elements", std::to_string(options.elements));
     add("dtype", options.dtype);
+    add("wire", options.wire);
     add("op", options.op);
     add("scaling", options.scaling);
     add("magnitude", std::to_string(options.magnitude));

@@ -96,6 +96,7 @@ std::string BenchReport::json(const BenchOptions& options) const {
       {"workers", options.workers},
       {"elements", options.elements},
       {"dtype", options.dtype},
+      {"wire", options.wire},
       {"op", options.op},
       {"iterations", options.iterations},
       {"loss", options.loss},
@@ -131,7 +132,7 @@ std::string BenchReport::table(const BenchOptions& options) const {
   row("all-reduce",
       fmt::format("{} {} of {} elements ({:.1f} MB), {} workers, {} iterations, loss {}", options.protocol, options.op,
                   options.elements, tensor_bytes * 1e-6, options.workers, options.iterations, options.loss));
-  row("dtype", options.dtype);
+  row("dtype", options.dtype + (options.wire_value() == WireFormat::native ? "" : ", " + options.wire + " on the wire"));
   row("placement", placement);
   row("TAT", fmt::format("{:.3f} ms median, {:.3f} min, {:.3f} p99, {:.3f} max", middle * 1e3, quantile(seconds, 0) * 1e3,
                          quantile(seconds, 0.99) * 1e3, quantile(seconds, 1) * 1e3));

@@ -74,6 +74,7 @@ Options communicator_options(const BenchOptions& options) {
   result.world_size = options.world_size;
   result.packet_elements = options.packet_elements;
   result.slots = options.slots;
+  result.wire = options.wire_value();
   result.congestion_control = options.congestion_control;
   result.local_checksums = options.local_checksums;
   result.message_packets = options.message_packets;
@@ -96,7 +97,24 @@ Options communicator_options(const BenchOptions& options) {
 
 Numbers numbers_of(const BenchOptions& options) {
   if (options.protocol == "netreduce") return options.spines.empty() ? Numbers::in_order : Numbers::in_racks;
-  if (options.protocol != "atp") return Numbers::block_fixed_point;
+  if (options.protocol == "switchml") {
+    const WireFormat wire = options.wire_value();
+    switch (options.dtype_value()) {
+      case DType::int32:
+        break;
+      case DType::float32:
+        if (wire == WireFormat::float16) return Numbers::as_float16;
+        if (wire == WireFormat::bfloat16) return Numbers::as_bfloat16;
+        break;
+      case DType::float16:
+        if (wire != WireFormat::float32) return Numbers::as_float16;
+        break;
+      case DType::bfloat16:
+        if (wire != WireFormat::float32) return Numbers::as_bfloat16;
+        break;
+    }
+    return Numbers::block_fixed_point;
+  }
   return options.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
 }
 

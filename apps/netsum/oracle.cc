@@ -45,6 +45,7 @@ constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
     if (dtype == DType::float16) return {11, -3, 2};
     return {dtype == DType::bfloat16 ? 8 : 24, magnitude - 9, 8};
   }
+  if (numbers == Numbers::as_float16 && dtype == DType::float32) return {24, -3, 8};
   if (dtype == DType::float16) return {11, -3, 8};  // no subnormals, and no overflow with 256 ranks
   if (dtype == DType::bfloat16) return {8, magnitude - 8, 16};
   return {24, magnitude - 8, 16};
@@ -57,7 +58,8 @@ constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
   const int growth = added == 1 ? 0 : static_cast<int>(std::bit_width(added));
   const int ranks_log = static_cast<int>(std::bit_width(ranks - 1)) + growth;
   if (numbers == Numbers::scaled) return 1e-8;
-  if (numbers == Numbers::in_order || numbers == Numbers::in_racks) return 0;  // nothing is rounded before it is added
+  if (numbers == Numbers::in_order || numbers == Numbers::in_racks) return 0;       // nothing is rounded before it is added
+  if (numbers == Numbers::as_float16 || numbers == Numbers::as_bfloat16) return 0;  // or not to a step of its own
   if (numbers == Numbers::block_fixed_point) return std::ldexp(1.0, static_cast<int>(largest >> 23) - 126 + ranks_log - 31);
   // Where packets begin is not known here, nor what else is in them: the largest input that there can be. One more bit for
   // 256 ranks.
@@ -171,12 +173,18 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
   const double quantization = quantized * unit_of(shape, numbers, largest, quantized, added_before) / 2 / divisor;
   // Added in float32: each of the additions rounds what cannot be larger than all magnitudes together.
   const bool racks = numbers == Numbers::in_racks;
-  const std::uint32_t added = racks || numbers == Numbers::in_order ? ranks : added_before;
-  const double rounding = rounding_of(dtype);
+  const bool in_order = racks || numbers == Numbers::in_order || numbers == Numbers::as_bfloat16;
+  const std::uint32_t added = in_order ? ranks : added_before;
+  // float32 in 16 bits: each input is rounded, and the sum; those of float16 below 2^-14 to a multiple of 2^-24.
+  const DType narrow = numbers == Numbers::as_float16 ? DType::float16 : DType::bfloat16;
+  const bool narrowed = dtype == DType::float32 && (numbers == Numbers::as_float16 || numbers == Numbers::as_bfloat16);
+  const double rounding = rounding_of(narrowed ? narrow : dtype);
   // The sums of a level's racks, too, are no larger than all magnitudes together.
   const double of_racks = racks ? 2 * rounding * (1 + 0x1p-10) : 0;
-  const double additions = ((added - 1) * 0x1p-24 * (1 + 0x1p-10) + of_racks) / divisor;
-  const double smallest = dtype == DType::float16 ? 0x1p-25 : 0x1p-149;  // half of the smallest subnormal, or more
+  const double of_inputs = narrowed ? rounding * (1 + 0x1p-7) : 0;
+  const double additions = ((added - 1) * 0x1p-24 * (1 + 0x1p-7) + of_racks + of_inputs) / divisor;
+  const double half_step = dtype == DType::float16 || numbers == Numbers::as_float16 ? 0x1p-25 : 0x1p-149;
+  const double smallest = half_step * (narrowed ? 1 + ranks / divisor : 1);  // half of the smallest subnormal, or more
 
   Block<float> values{};
   load_floats(values, result, count, dtype);

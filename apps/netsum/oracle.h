@@ -22,10 +22,12 @@ struct Verdict {
 // How floats travel, which decides their error.
 enum class Numbers : std::uint8_t {
   block_fixed_point,
-  scaled,    // times 10^8
-  rescaled,  // times 10^8, or what the largest value allows
-  in_order,  // as they are, added one after the other in float32
-  in_racks,  // likewise, and sums of racks are rounded to the tensor's type, on at most two levels below the root
+  scaled,       // times 10^8
+  rescaled,     // times 10^8, or what the largest value allows
+  in_order,     // as they are, added one after the other in float32
+  as_float16,   // rounded to float16 if they are float32, added exactly, and rounded once
+  as_bfloat16,  // likewise to bfloat16, and added one after the other in float32
+  in_racks,     // as in_order, and sums of racks are rounded to the tensor's type, on at most two levels below the root
 };
 
 class Oracle {

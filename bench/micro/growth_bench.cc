@@ -49,7 +49,7 @@ class Cluster {
     }
   }
 
-  [[nodiscard]] std::size_t job_bytes() const { return switchml::Switch::memory_bytes(packet_elements, slots_); }
+  [[nodiscard]] std::size_t job_bytes() const { return switchml::Switch::memory_bytes(packet_elements, slots_, ranks_); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
   [[nodiscard]] bool failed() const { return failed_; }
 

@@ -73,7 +73,7 @@ std::size_t train_bytes(std::uint32_t slots) {
 template <bool checked>
 void switch_core(benchmark::State& state) {
   const auto slots = static_cast<std::uint32_t>(state.range(0));
-  std::vector<Line> memory(switchml::Switch::memory_bytes(packet_elements, slots) / sizeof(Line));
+  std::vector<Line> memory(switchml::Switch::memory_bytes(packet_elements, slots, ranks) / sizeof(Line));
   switchml::SwitchJobConfig config{job_epoch, packet_elements, slots, {}};
   for (std::uint32_t rank = 0; rank < ranks; ++rank) config.members.push_back({rank, endpoint_of_rank(rank)});
   switchml::Switch core;
@@ -105,9 +105,9 @@ template <bool checksum>
 void plain_add(benchmark::State& state) {
   const auto slots = static_cast<std::uint32_t>(state.range(0));
   const std::size_t bytes = train_bytes(slots) / slots;
-  std::vector<Line> memory(switchml::Switch::memory_bytes(packet_elements, slots) / sizeof(Line));
+  std::vector<Line> memory(switchml::Switch::memory_bytes(packet_elements, slots, ranks) / sizeof(Line));
   const std::span<std::byte> sums = std::as_writable_bytes(std::span(memory));
-  const std::size_t slot_bytes = sums.size() / (2 * slots);
+  const std::size_t slot_bytes = switchml::Switch::memory_bytes(packet_elements, slots, 0) / (2 * slots);
   std::vector<std::vector<std::byte>> trains(ranks, std::vector<std::byte>(train_bytes(slots)));
   std::uint64_t round = 0;
   for (auto _ : state) {

@@ -36,15 +36,17 @@ struct Options {
   std::string job = "default";   // ranks with the same job name at the same aggregators meet
   std::uint32_t rank = 0;        // 0 ... world_size-1
   std::uint32_t world_size = 1;  // 1 ... 256
-  // SwitchML: 64, 128, or a multiple of 256 up to 15360. ATP: 1 to 10880, and no more than a slot of its switch holds.
-  // NetReduce: 64 to 1024, a power of two: RoCE's path MTU in elements of 4 bytes. 0: the most that the path's MTU takes.
+  // SwitchML: 64, 128, or a multiple of 256 up to 15360, of 32 bits: packets of 16-bit floats have twice as many. ATP: 1 to
+  // 10880, and no more than a slot of its switch holds. NetReduce: 64 to 1024, a power of two: RoCE's path MTU in elements
+  // of 4 bytes. 0: the most that the path's MTU takes.
   std::uint32_t packet_elements = 0;
   // Window per lane, a power of two, in packets, and for NetReduce in messages; 0: from the measured bandwidth-delay
   // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.
   std::uint32_t slots = 0;
-  bool congestion_control = true;     // ATP
-  bool local_checksums = false;       // SwitchML: packets have checksums over this host's loopback too
-  std::uint32_t message_packets = 0;  // NetReduce: of a message; 0: as many as make 64 KiB
+  WireFormat wire = WireFormat::native;  // SwitchML: how floats travel; the same on all ranks
+  bool congestion_control = true;        // ATP
+  bool local_checksums = false;          // SwitchML: packets have checksums over this host's loopback too
+  std::uint32_t message_packets = 0;     // NetReduce: of a message; 0: as many as make 64 KiB
   // NetReduce: the RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
   // (docs/operations.md). Empty: an endpoint of our own, in UDP.
   std::string verbs;

@@ -13,6 +13,11 @@ enum class DType : std::uint8_t { float32, int32, float16, bfloat16 };
 // Avg: the sum divided by the world size; int32 rounds toward zero.
 enum class ReduceOp : std::uint8_t { sum, avg };
 
+// How the floats of an all-reduce travel (SwitchML). native: in the tensor's own width. A 16-bit format halves the bytes of
+// float32 tensors, each of whose values it rounds; float32 costs 16-bit tensors twice the bytes and rounds their sums once
+// more. What a format does not apply to (int32, a 16-bit tensor and the other 16-bit format) travels natively.
+enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16 };
+
 // `elements` elements of `dtype` at `data`, contiguous, lent to netsum until the operation ends. `data` may be unaligned
 // only to less than its element; it may be null if `elements` is 0.
 struct TensorView {
@@ -34,6 +39,20 @@ struct TensorView {
     case DType::float16:
       return "float16";
     case DType::bfloat16:
+      return "bfloat16";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr const char* to_string(WireFormat format) {
+  switch (format) {
+    case WireFormat::native:
+      return "native";
+    case WireFormat::float32:
+      return "float32";
+    case WireFormat::float16:
+      return "float16";
+    case WireFormat::bfloat16:
       return "bfloat16";
   }
   return "?";

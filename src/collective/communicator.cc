@@ -26,7 +26,7 @@ namespace {
 // A longer operation's window is better served beside its caller, on all of this rank's cores.
 constexpr std::uint64_t most_for_callers = 16384;  // int32 words
 
-Operation all_reduce_of(TensorView inout, ReduceOp op) {
+Operation all_reduce_of(TensorView inout, ReduceOp op, WireFormat wire) {
   if (inout.data == nullptr && inout.elements != 0) {
     throw Error(ErrorCode::bad_argument, "all_reduce of " + std::to_string(inout.elements) + " elements at a null pointer");
   }
@@ -35,6 +35,7 @@ Operation all_reduce_of(TensorView inout, ReduceOp op) {
   operation.dtype = inout.dtype;
   operation.elements = inout.elements;
   operation.data = inout.data;
+  operation.wire = wire;
   return operation;
 }
 
@@ -229,11 +230,11 @@ std::uint64_t Communicator::next_operation() const {
 }
 
 void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& call) {
-  impl_->run(all_reduce_of(inout, op), call);
+  impl_->run(all_reduce_of(inout, op, impl_->options.wire), call);
 }
 
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
-  return impl_->submit(all_reduce_of(inout, op), call);
+  return impl_->submit(all_reduce_of(inout, op, impl_->options.wire), call);
 }
 
 void Communicator::broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {

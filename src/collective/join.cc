@@ -86,6 +86,9 @@ void check(const Options& options) {
   if (options.protocol != "switchml" && options.protocol != "atp" && options.protocol != "netreduce") {
     throw bad("the protocol is switchml, atp or netreduce, not '" + options.protocol + "'");
   }
+  if (options.wire != WireFormat::native && options.protocol != "switchml") {
+    throw bad("the format on the wire (" + std::string(to_string(options.wire)) + ") is of protocol switchml");
+  }
   const session::ProtocolRules rules = rules_of(options);
   if (!rules.switches && !options.switch_address.empty()) {
     throw bad(options.protocol + " has no switches beside its aggregators");

@@ -17,8 +17,8 @@ SwitchLane::SwitchLane(std::unique_ptr<transport::Transport> transport, const at
 }
 
 void SwitchLane::add_job(const switchml::SwitchJobConfig& config) {
-  // Allocated and zeroed by the caller's thread: the lane goes on with other jobs meanwhile.
-  PacketMemory memory(switchml::Switch::memory_bytes(config.packet_elements, config.slots));
+  // Allocated by the caller's thread: the lane goes on with other jobs meanwhile.
+  PacketMemory memory(switchml::Switch::memory_bytes(config.packet_elements, config.slots, config.members.size()));
   bool added = false;
   loop_->call([&] {
     auto& place = memory_[config.epoch] = std::move(memory);

@@ -12,10 +12,17 @@ namespace {
 
 using wire::block_elements;
 
+[[nodiscard]] std::byte* half_at(const Operation& operation, std::uint64_t offset) {
+  return static_cast<std::byte*>(operation.data) + offset * 2;
+}
+
 }  // namespace
 
-ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t stripe_elements)
-    : rank_(rank), world_size_(world_size), scratch_(stripe_elements) {}
+ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
+    : rank_(rank),
+      world_size_(world_size),
+      scratch_(std::max(2 * packet_elements, block_elements)),
+      halves_(std::size_t{2} * packet_elements) {}
 
 const float* ChunkCodec::floats(const Operation& operation, std::uint64_t offset, std::uint32_t elements) {
   if (operation.dtype == DType::float32) return tensor_at<const float>(operation, offset);
@@ -52,6 +59,16 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
     std::memcpy(payload, word_at(operation, offset), std::size_t{elements} * 4);
     return;
   }
+  if (const DType narrow = wire_dtype(operation); narrow != DType::int32) {
+    if (narrow == operation.dtype) {
+      std::memcpy(payload, half_at(operation, offset), std::size_t{elements} * 2);
+      return;
+    }
+    const auto to_narrow = narrow == DType::float16 ? kernels::to_float16 : kernels::to_bfloat16;
+    to_narrow(halves_.data(), tensor_at<const float>(operation, offset), elements);
+    std::memcpy(payload, halves_.data(), std::size_t{elements} * 2);
+    return;
+  }
   const float* values = floats(operation, offset, elements);
   for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
     const auto format = kernels::fixed_point(exponents[begin / block_elements], world_size_);
@@ -79,6 +96,16 @@ void ChunkCodec::decode(const Operation& operation, std::uint64_t offset, std::u
   if (operation.dtype == DType::int32) {
     std::memcpy(word_at(operation, offset), payload, std::size_t{elements} * 4);
     if (divisor != 1) kernels::divide_int32(tensor_at<std::int32_t>(operation, offset), elements, divisor);
+    return;
+  }
+  if (const DType narrow = wire_dtype(operation); narrow != DType::int32) {  // divided already
+    if (narrow == operation.dtype) {
+      std::memcpy(half_at(operation, offset), payload, std::size_t{elements} * 2);
+      return;
+    }
+    std::memcpy(halves_.data(), payload, std::size_t{elements} * 2);
+    const auto to_wide = narrow == DType::float16 ? kernels::from_float16 : kernels::from_bfloat16;
+    to_wide(tensor_at<float>(operation, offset), halves_.data(), elements);
     return;
   }
   float* values = operation.dtype == DType::float32 ? tensor_at<float>(operation, offset) : scratch_.data();

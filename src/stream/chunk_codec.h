@@ -1,4 +1,5 @@
-// Tensor memory to packet payload and back: block fixed point for floats (docs/numerics.md), bytes as they are otherwise.
+// Tensor memory to packet payload and back: block fixed point or 16 bits for floats (docs/numerics.md), bytes as they are
+// otherwise.
 #pragma once
 
 #include <array>
@@ -20,13 +21,14 @@ struct StripeExponents {
 
 class ChunkCodec {
  public:
-  // `stripe_elements`: the longest range that any call names.
-  ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t stripe_elements);
+  // `packet_elements`: of 32 bits; no call names more than such a packet, or one of twice as many 16-bit values, or a
+  // stripe.
+  ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
 
   // Largest exponents of the blocks in [offset, offset + elements) of this rank's tensor; offset is a multiple of 256.
   void scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements, StripeExponents& out);
 
-  // Elements [offset, offset + elements) as int32 into payload (4 * elements bytes) and, if not empty, masks.
+  // Elements [offset, offset + elements) into payload, as wire_dtype() says, and, if not empty, masks.
   // `exponents`: the global ones of the blocks that the range touches, all in one block or starting at a block.
   void encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::uint8_t* exponents,
               std::byte* payload, std::span<std::byte> masks);
@@ -41,6 +43,7 @@ class ChunkCodec {
 
   std::uint32_t rank_, world_size_;
   std::vector<float> scratch_;
+  std::vector<std::uint16_t> halves_;
 };
 
 }  // namespace netsum::stream

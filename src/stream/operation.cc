@@ -12,6 +12,7 @@ std::uint32_t signature_of(const Operation& operation, std::uint32_t packet_elem
   text[0] = static_cast<std::byte>(operation.collective);
   text[1] = static_cast<std::byte>(operation.op);
   text[2] = static_cast<std::byte>(operation.dtype);
+  text[3] = static_cast<std::byte>(wire_dtype(operation));
   store_le(text.data() + 4, packet_elements);
   store_le(text.data() + 8, operation.elements);
   store_le(text.data() + 16, operation.root);
@@ -26,7 +27,8 @@ std::string to_string(const Operation& operation) {
     return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) + tag;
   }
   return std::string("all_reduce ") + netsum::to_string(operation.op) + " of " + std::to_string(operation.elements) + " " +
-         netsum::to_string(operation.dtype) + tag;
+         netsum::to_string(operation.dtype) +
+         (operation.wire == WireFormat::native ? "" : std::string(" as ") + netsum::to_string(operation.wire)) + tag;
 }
 
 std::uint64_t wire_elements(const Operation& operation) {

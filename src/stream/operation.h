@@ -20,6 +20,7 @@ struct Operation {
   std::uint32_t root = 0;      // broadcast
   std::uint32_t tag = 0;
   void* data = nullptr;
+  WireFormat wire = WireFormat::native;
 };
 
 // Everything that must agree between ranks, in 32 bits.
@@ -28,12 +29,35 @@ struct Operation {
 // "all_reduce sum of 1000 float32, tag 0"
 [[nodiscard]] std::string to_string(const Operation& operation);
 
-// int32 words on the wire; a barrier and an empty tensor have none and travel as one empty chunk.
+// What travels in SwitchML: float16 or bfloat16 as they are, or int32: block fixed point, a broadcast's words, integers.
+[[nodiscard]] constexpr DType wire_dtype(const Operation& operation) {
+  if (operation.collective != Collective::all_reduce || operation.elements == 0) return DType::int32;
+  switch (operation.dtype) {
+    case DType::int32:
+      break;
+    case DType::float32:
+      if (operation.wire == WireFormat::float16) return DType::float16;
+      if (operation.wire == WireFormat::bfloat16) return DType::bfloat16;
+      break;
+    case DType::float16:
+    case DType::bfloat16:
+      if (operation.wire != WireFormat::float32) return operation.dtype;
+      break;
+  }
+  return DType::int32;
+}
+
+// Values on the wire (int32 words of a broadcast); a barrier and an empty tensor have none and travel as one empty chunk.
 [[nodiscard]] std::uint64_t wire_elements(const Operation& operation);
 
-// Whether its values travel as block fixed point and so need exponents.
-[[nodiscard]] constexpr bool uses_exponents(const Operation& operation) {
+// Whether it adds floats.
+[[nodiscard]] constexpr bool adds_floats(const Operation& operation) {
   return operation.collective == Collective::all_reduce && operation.dtype != DType::int32 && operation.elements > 0;
+}
+
+// Whether its values travel as block fixed point and so need exponents (SwitchML).
+[[nodiscard]] constexpr bool uses_exponents(const Operation& operation) {
+  return adds_floats(operation) && wire_dtype(operation) == DType::int32;
 }
 
 }  // namespace netsum::stream

@@ -46,7 +46,7 @@ class ScaledCodec {
 
 // Whether its values are floats that travel scaled; all others are added modulo 2^32 as they are.
 [[nodiscard]] constexpr bool uses_scale(const Operation& operation) {
-  return uses_exponents(operation);
+  return adds_floats(operation);
 }
 
 }  // namespace netsum::stream

@@ -1,8 +1,8 @@
 // How an operation is cut up: stripes of whole exponent blocks, dealt to lanes; chunks (packets) within a stripe.
 //
 // A stripe is max(packet_elements, 256) elements, so that exponent blocks, which are 256 elements whatever the packet's
-// length, never straddle two stripes. Stripe u of operation o belongs to lane (u + o) mod lanes: successive small
-// operations use different lanes. A slot carries a stripe's chunks one after the other.
+// length, never straddle two stripes; or a packet, if the values have no exponents. Stripe u of operation o belongs to lane
+// (u + o) mod lanes: successive small operations use different lanes. A slot carries a stripe's chunks one after the other.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@ class Stripes {
  public:
   Stripes() = default;
   Stripes(std::uint64_t wire_elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lane,
-          std::uint32_t lanes)
+          std::uint32_t lanes, bool blocks = true)
       : elements_(wire_elements),
         packet_elements_(packet_elements),
-        stripe_elements_(std::max(packet_elements, wire::block_elements)),
+        stripe_elements_(blocks ? std::max(packet_elements, wire::block_elements) : packet_elements),
         lanes_(lanes),
         first_((lane + lanes - static_cast<std::uint32_t>(operation % lanes)) % lanes) {
     const std::uint64_t stripes = std::max<std::uint64_t>(1, (elements_ + stripe_elements_ - 1) / stripe_elements_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -20,7 +21,10 @@ constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_firs
                       at_mismatch_reserved = 42;
 constexpr std::size_t at_sequence = 20;
 
-constexpr std::uint8_t flag_version = 1, flag_masks = 2, known_flags = flag_version | flag_masks;
+constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_average = 16, dtype_bits = 12,
+                       known_flags = flag_version | flag_masks | flag_average | dtype_bits;
+constexpr int dtype_shift = 2;
+constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16};  // by what the flags say
 
 static_assert(at_flags + 1 == chunk_header_bytes);
 static_assert(at_waiting_missing + 32 == waiting_bytes);
@@ -86,10 +90,14 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   header.exponents = byte_at(bytes, at_exponents);
   header.version = flags & flag_version;
   header.masks = (flags & flag_masks) != 0;
+  header.average = (flags & flag_average) != 0;
 
-  if ((flags & ~known_flags) != 0 || header.elements > max_packet_elements || header.exponents > max_blocks) {
-    return ParseError::field;
-  }
+  const std::size_t dtype = (flags & dtype_bits) >> dtype_shift;
+  if ((flags & ~known_flags) != 0 || dtype >= std::size(dtypes) || header.exponents > max_blocks) return ParseError::field;
+  header.dtype = dtypes[dtype];
+  if (header.elements * bytes_of(header.dtype) > std::size_t{max_packet_elements} * 4) return ParseError::field;
+  // Neither a barrier nor a rank without values has 16-bit ones, and those need no masks and no division at the workers.
+  if (header.dtype == DType::int32 ? header.average : header.elements == 0 || header.masks) return ParseError::field;
   if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
   if (header.masks && header.elements == 0) return ParseError::field;
   const bool exponent_round = common.type == Type::exponent_contribution || common.type == Type::exponent_result;
@@ -98,7 +106,7 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
 
   const std::size_t padded = padded_exponents(header.exponents);
   out.exponents = bytes.subspan(chunk_header_bytes, header.exponents);
-  out.payload = bytes.subspan(chunk_header_bytes + padded, std::size_t{header.elements} * 4);
+  out.payload = bytes.subspan(chunk_header_bytes + padded, header.elements * bytes_of(header.dtype));
   out.masks = bytes.subspan(chunk_header_bytes + padded + out.payload.size());
   for (std::size_t i = 0; i < padded; ++i) {
     const std::byte value = p[chunk_header_bytes + i];
@@ -159,7 +167,9 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
   store_le(p + at_slot, header.slot);
   store_le(p + at_elements, header.elements);
   p[at_exponents] = std::byte{header.exponents};
-  p[at_flags] = static_cast<std::byte>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0));
+  const auto dtype = static_cast<std::size_t>(std::find(std::begin(dtypes), std::end(dtypes), header.dtype) - dtypes);
+  p[at_flags] = static_cast<std::byte>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
+                                       (header.average ? flag_average : 0) | dtype << dtype_shift);
   for (std::size_t i = header.exponents; i < padded_exponents(header.exponents); ++i) {
     p[chunk_header_bytes + i] = std::byte{0};
   }

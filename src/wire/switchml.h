@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/bitmap.h"
+#include "netsum/types.h"
 #include "wire/parse_error.h"
 
 namespace netsum::wire {
@@ -53,9 +54,11 @@ struct ChunkHeader {
   std::uint8_t version = 0;                  // 0 or 1
   bool masks = false;                        // the payload is followed by the masks of elements that are not finite
   std::uint8_t exponents = 0;                // exponent bytes after the header
-  std::uint16_t elements = 0;                // int32 words of payload
+  std::uint16_t elements = 0;                // values of payload
   std::uint16_t ahead_operation = no_ahead;  // the exponents are for operation + ahead_operation, chunk ahead_chunk
   std::uint32_t ahead_chunk = 0;
+  DType dtype = DType::int32;  // of the payload: int32, float16 or bfloat16
+  bool average = false;        // 16-bit payloads: the sum is divided by the number of ranks before it is rounded
   bool operator==(const ChunkHeader&) const = default;
 };
 
@@ -66,7 +69,7 @@ struct ChunkHeader {
   return (elements + 7) / 8;
 }
 [[nodiscard]] constexpr std::size_t chunk_packet_bytes(const ChunkHeader& header) {
-  return chunk_header_bytes + padded_exponents(header.exponents) + std::size_t{header.elements} * 4 +
+  return chunk_header_bytes + padded_exponents(header.exponents) + header.elements * bytes_of(header.dtype) +
          (header.masks ? 2 * mask_bytes(header.elements) : 0);
 }
 

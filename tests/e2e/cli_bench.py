@@ -59,10 +59,29 @@ class Bench(unittest.TestCase):
                 with self.subTest(dtype=dtype, op=op):
                     report = cli.bench("--workers", 3, "--elements", 70_001, "--iterations", 2, "--dtype", dtype, "--op", op)
                     self.assertEqual(report["wrong"], 0)
+        for dtype, wire in (("float32", "float16"), ("float32", "bfloat16"), ("float16", "float32"), ("bfloat16", "float32")):
+            with self.subTest(dtype=dtype, wire=wire):
+                report = cli.bench("--workers", 3, "--elements", 70_001, "--iterations", 2, "--dtype", dtype, "--wire", wire)
+                self.assertEqual(report["wrong"], 0)
         for elements in (0, 1, 255, 256, 257, 16_385):
             with self.subTest(elements=elements):
                 report = cli.bench("--workers", 2, "--elements", elements, "--iterations", 3, "--warmup", 0)
                 self.assertEqual(report["wrong"], 0)
+
+    def test_16_bits_are_half_the_bytes(self):
+        base = ["--workers", 2, "--elements", 1_000_000, "--iterations", 3, "--packet-elements", 1024]
+
+        def sent(*flags):
+            report = cli.bench(*base, *flags)
+            self.assertEqual(report["wrong"], 0)
+            packets = report["packets"]
+            return report["wire_bytes_per_worker"]["sent"] * (1 - packets["retransmitted"] / packets["sent"])
+
+        wide = sent()
+        for flags in (("--dtype", "bfloat16"), ("--dtype", "float16"), ("--wire", "bfloat16"), ("--wire", "float16")):
+            with self.subTest(flags=flags):
+                self.assertLess(sent(*flags), 0.51 * wide)
+        self.assertGreater(sent("--dtype", "bfloat16", "--wire", "float32"), 0.95 * wide)
 
     def test_same_bits_whatever_the_circumstances(self):
         base = ["--workers", 4, "--elements", 300_001, "--iterations", 3, "--seed", 11]
@@ -82,7 +101,7 @@ class Bench(unittest.TestCase):
             "short warm-up": ["--warmup-elements", 1000],
             "pinned": ["--pin"],
         }
-        for dtype in ("float32", "int32"):
+        for dtype in ("float32", "int32", "float16", "bfloat16"):
             expected = cli.bench(*base, "--dtype", dtype)["result_hash"]
             for name, flags in variants.items():
                 with self.subTest(dtype=dtype, name=name):

@@ -26,6 +26,8 @@ class Usage(unittest.TestCase):
                       ["bench", "all-reduce", "--packet-elements", "100"],
                       ["bench", "all-reduce", "--slots", "3"],
                       ["bench", "all-reduce", "--dtype", "float64"],
+                      ["bench", "all-reduce", "--wire", "int8"],
+                      ["bench", "all-reduce", "--wire", "float16", "--protocol", "atp"],
                       ["bench", "all-reduce", "--op", "max"],
                       ["bench", "all-reduce", "--loss", "1.5"],
                       ["bench", "all-reduce", "--rank", "0"],

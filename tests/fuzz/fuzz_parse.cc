@@ -88,9 +88,13 @@ Packet compose(FuzzedDataProvider& input) {
   header.chunk = input.ConsumeIntegral<std::uint32_t>();
   header.slot = input.ConsumeIntegral<std::uint16_t>();
   header.version = input.ConsumeIntegralInRange<std::uint8_t>(0, 1);
-  header.masks = input.ConsumeBool();
+  const auto kind = input.ConsumeIntegralInRange<std::size_t>(0, 15);
+  constexpr DType dtypes[] = {DType::int32, DType::int32, DType::float16, DType::bfloat16};
+  header.masks = kind % 2 != 0;
+  header.dtype = dtypes[kind / 2 % 4];
+  header.average = kind / 8 != 0;
   header.elements = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint16_t>(0, 80)
-                                        : input.PickValueInArray<std::uint16_t>({256, 15360, 15361, 65535});
+                                        : input.PickValueInArray<std::uint16_t>({256, 15360, 15361, 30720, 30721, 65535});
   header.exponents = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint8_t>(0, 5)
                                          : input.PickValueInArray<std::uint8_t>({60, 61, 255});
   header.ahead_operation = header.exponents == 0 ? wire::no_ahead : input.ConsumeIntegral<std::uint16_t>();

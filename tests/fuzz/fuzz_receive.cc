@@ -108,7 +108,7 @@ std::vector<std::byte> state_of(const Object& object) {
 }
 
 struct World {
-  explicit World(bool ints) : operation_of(300) {
+  explicit World(int k) : kind(k), operation_of(300) {
     for (auto& member : other.members) member = {member.epoch, fuzz::endpoint_of(9)};
     fuzz::check(job.aggregator.add_job(other, std::as_writable_bytes(std::span(other_memory))), "a second job is admitted");
     // The last packet of its rank was a contribution that waits for nobody: its state is more than an empty slot.
@@ -122,17 +122,18 @@ struct World {
     switchml::Worker worker(config);
     std::vector<fuzz::Datagram> contributions;
     fuzz::Outbox out(fuzz::endpoint_of(9), contributions);
-    fuzz::check(worker.submit(operation(ints), Time{}, out), "the second job's operation is taken");
+    fuzz::check(worker.submit(operation(), Time{}, out), "the second job's operation is taken");
     out.flush();
     for (const fuzz::Datagram& datagram : contributions) to_switch(datagram.bytes, datagram.from);
     fuzz::check(job.aggregator.job_counters(other_epoch)->contributions == contributions.size(), "they are added");
-    fuzz::check(job.workers[0].submit(operation(ints), now, worker_out), "the first operation is taken");
+    fuzz::check(job.workers[0].submit(operation(), now, worker_out), "the first operation is taken");
     worker_out.flush();
   }
 
-  stream::Operation operation(bool ints) {
+  stream::Operation operation() {
     stream::Operation made;
-    made.dtype = ints ? DType::int32 : DType::float32;
+    made.dtype = kind % 2 != 0 ? DType::int32 : DType::float32;
+    if (kind == 2) made.wire = WireFormat::bfloat16;
     made.elements = operation_of.size();
     made.data = operation_of.data();
     return made;
@@ -185,10 +186,11 @@ struct World {
     if (source == stranger) fuzz::check(state_of(worker) == state, "only the registered aggregator is believed");
   }
 
+  int kind;
   fuzz::Job job{4};
   switchml::SwitchJobConfig other{other_epoch, fuzz::packet_elements, 2, {{2000, {}}, {2001, {}}}};
   std::vector<fuzz::CacheLine> other_memory =
-      std::vector<fuzz::CacheLine>(switchml::Switch::memory_bytes(fuzz::packet_elements, 2) / sizeof(fuzz::CacheLine));
+      std::vector<fuzz::CacheLine>(switchml::Switch::memory_bytes(fuzz::packet_elements, 2, 2) / sizeof(fuzz::CacheLine));
   std::vector<float> operation_of;
   Time now{};
   std::vector<fuzz::Datagram> sent;
@@ -199,7 +201,7 @@ struct World {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   FuzzedDataProvider input(data, size);
-  World world(input.ConsumeBool());
+  World world(input.ConsumeIntegralInRange<int>(0, 3));
   const switchml::JobCounters other_before = *world.job.aggregator.job_counters(other_epoch);
   std::vector<fuzz::Datagram> genuine = world.sent;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -13,6 +14,7 @@
 #include "stream/stripes.h"
 #include "stream/tensor.h"
 #include "support/float_oracle.h"
+#include "support/narrow_oracle.h"
 
 namespace {
 
@@ -79,11 +81,12 @@ struct Job {
 // All of a tensor through the codec, as workers and a switch would take it.
 void all_reduce(Job& job) {
   const std::uint64_t words = stream::wire_elements(job.operation);
-  const stream::Stripes stripes(words, 0, job.packet_elements, 0, 1);
+  const DType travels = stream::wire_dtype(job.operation);
+  const bool narrow = travels != DType::int32;
+  const std::uint32_t packet_elements = job.packet_elements * (narrow ? 2 : 1);
+  const stream::Stripes stripes(words, 0, packet_elements, 0, 1, !narrow);
   std::vector<stream::ChunkCodec> codecs;
-  for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-    codecs.emplace_back(rank, job.ranks, std::max(job.packet_elements, wire::block_elements));
-  }
+  for (std::uint32_t rank = 0; rank < job.ranks; ++rank) codecs.emplace_back(rank, job.ranks, job.packet_elements);
   for (std::uint64_t stripe = 0; stripe < stripes.count(); ++stripe) {
     stream::StripeExponents all;
     bool nonfinite = false;
@@ -94,18 +97,28 @@ void all_reduce(Job& job) {
       for (std::size_t i = 0; i < all.of_block.size(); ++i) all.of_block[i] = std::max(all.of_block[i], own.of_block[i]);
     }
     for (std::uint32_t part = 0; part < stripes.chunks_of(stripe); ++part) {
-      const std::uint32_t begin = part * job.packet_elements;
+      const std::uint32_t begin = part * packet_elements;
       const std::uint32_t count =
-          std::min(job.packet_elements, stripes.elements(stripe) - std::min(begin, stripes.elements(stripe)));
+          std::min(packet_elements, stripes.elements(stripe) - std::min(begin, stripes.elements(stripe)));
       const std::uint64_t offset = stripes.offset(stripe) + begin;
       const std::size_t mask = nonfinite ? 2 * wire::mask_bytes(count) : 0;
-      std::vector<std::byte> sum(std::size_t{count} * 4), masks(mask);
+      std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);
+      std::vector<std::vector<std::byte>> gathered;
       for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
         if (!stream::contributes(job.operation, static_cast<std::uint32_t>(rank))) continue;
         std::vector<std::byte> payload(sum.size()), own(mask);
         codecs[rank].encode(job.of(rank), offset, count, all.of_block.data(), payload.data(), own);
+        if (narrow) {
+          gathered.push_back(std::move(payload));
+          continue;
+        }
         kernels::add_int32(sum.data(), payload.data(), count);
         kernels::or_bytes(masks.data(), own.data(), mask);
+      }
+      if (narrow) {
+        std::vector<const std::byte*> sources;
+        for (const auto& payload : gathered) sources.push_back(payload.data());
+        kernels::sum_narrow(travels, sum.data(), sources, count, job.operation.op == ReduceOp::avg ? job.ranks : 1);
       }
       for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
         codecs[rank].decode(job.of(rank), offset, count, all.of_block.data(), sum.data(), masks);
@@ -134,6 +147,27 @@ void check_floats(const std::vector<std::vector<std::byte>>& inputs, const std::
   }
 }
 
+// To the bit; float32 tensors hold the 16-bit sums, widened.
+void check_narrow(const Job& job, const std::vector<std::vector<std::byte>>& inputs, std::uint32_t divisor) {
+  const DType wire = stream::wire_dtype(job.operation);
+  const bool wide = job.operation.dtype == DType::float32;
+  for (std::size_t i = 0; i < job.operation.elements; ++i) {
+    std::vector<std::uint16_t> values;
+    for (const auto& input : inputs) {
+      values.push_back(wide ? testing::nearest_narrow(wire, static_cast<double>(values_of<float>(input)[i]))
+                            : values_of<std::uint16_t>(input)[i]);
+    }
+    const std::uint16_t expected = testing::narrow_sum(wire, values, divisor);
+    if (!wide) {
+      fuzz::check(values_of<std::uint16_t>(job.tensors[0])[i] == expected, "the sum of 16-bit values");
+      continue;
+    }
+    const double value = testing::narrow_value(wire, expected);
+    const auto got = static_cast<double>(values_of<float>(job.tensors[0])[i]);
+    fuzz::check(std::isnan(value) ? std::isnan(got) : got == value, "the sum of values in 16 bits");
+  }
+}
+
 void check_ints(const std::vector<std::vector<std::byte>>& inputs, const std::vector<std::byte>& result,
                 std::uint32_t divisor) {
   const auto results = values_of<std::int32_t>(result);
@@ -151,7 +185,11 @@ void check_job(FuzzedDataProvider& input) {
   job.packet_elements = input.PickValueInArray(packet_lengths);
   job.operation.dtype =
       input.PickValueInArray({DType::float32, DType::float32, DType::int32, DType::float16, DType::bfloat16});
-  job.operation.op = input.ConsumeBool() ? ReduceOp::avg : ReduceOp::sum;
+  const auto how = input.ConsumeIntegralInRange<std::size_t>(0, 9);
+  constexpr WireFormat formats[] = {WireFormat::native, WireFormat::native, WireFormat::float32, WireFormat::float16,
+                                    WireFormat::bfloat16};
+  job.operation.op = how % 2 != 0 ? ReduceOp::avg : ReduceOp::sum;
+  job.operation.wire = formats[how / 2];
   const bool broadcast = input.ConsumeIntegralInRange<int>(0, 7) == 0;
   job.operation.elements = input.ConsumeIntegralInRange<std::uint64_t>(0, 600);
   job.operation.root = input.ConsumeIntegralInRange<std::uint32_t>(0, job.ranks - 1);
@@ -173,10 +211,12 @@ void check_job(FuzzedDataProvider& input) {
     fuzz::check(job.tensors[0] == inputs[job.operation.root], "the root's bytes");
   } else if (job.operation.dtype == DType::int32) {
     check_ints(inputs, job.tensors[0], divisor);
+  } else if (stream::wire_dtype(job.operation) != DType::int32) {
+    check_narrow(job, inputs, divisor);
   } else if (job.operation.dtype == DType::float32) {
     check_floats(inputs, job.tensors[0], divisor);
   } else {
-    // Of 16 bits: as the same values in float32, rounded once more.
+    // Of 16 bits, as float32: as the same values in float32, rounded once more.
     const bool half = job.operation.dtype == DType::float16;
     Job wide = job;
     wide.operation.dtype = DType::float32;

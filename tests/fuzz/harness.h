@@ -76,7 +76,7 @@ struct alignas(64) CacheLine {
 };
 
 struct Job {
-  explicit Job(std::uint32_t slots) : memory(switchml::Switch::memory_bytes(packet_elements, slots) / sizeof(CacheLine)) {
+  explicit Job(std::uint32_t slots) : memory(switchml::Switch::memory_bytes(packet_elements, slots, 2) / sizeof(CacheLine)) {
     switchml::SwitchJobConfig config{job_epoch, packet_elements, slots, {}};
     for (std::uint8_t rank = 0; rank < 2; ++rank) config.members.push_back({rank_epochs[rank], endpoint_of(rank)});
     check(aggregator.add_job(config, std::as_writable_bytes(std::span(memory))), "a job is admitted");

@@ -54,7 +54,7 @@ inline constexpr std::uint32_t switch_host = 255;
 class RealSwitch {
  public:
   explicit RealSwitch(const Setup& setup)
-      : memory_(switchml::Switch::memory_bytes(packet_elements, setup.slots) / sizeof(Line)) {
+      : memory_(switchml::Switch::memory_bytes(packet_elements, setup.slots, setup.workers) / sizeof(Line)) {
     switchml::SwitchJobConfig config{job_epoch, packet_elements, setup.slots, {}};
     for (std::uint32_t rank = 0; rank < setup.workers; ++rank) config.members.push_back({100 + rank, host(rank)});
     if (!switch_.add_job(config, std::as_writable_bytes(std::span(memory_)))) throw std::logic_error("add_job");

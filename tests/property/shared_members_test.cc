@@ -161,7 +161,7 @@ class Cluster {
       std::copy_n(sources[operation.root], bytes, result.data());
     } else if (bytes != 0) {
       kernels::sum_all(operation.dtype, result.data(), nullptr, sources, operation.elements,
-                       operation.op == ReduceOp::avg ? shape_.ranks : 1);
+                       operation.op == ReduceOp::avg ? shape_.ranks : 1, stream::wire_dtype(operation));
     }
     for (Rank& rank : ranks_) rank.expected.push_back(result);
   }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "support/float_oracle.h"
+#include "support/narrow_oracle.h"
 #include "support/virtual_cluster.h"
 
 namespace netsum::testing {
@@ -72,10 +73,13 @@ struct Call {
   Operation operation;
   std::vector<std::vector<float>> floats;       // [rank]
   std::vector<std::vector<std::int32_t>> ints;  // [rank]
-  std::vector<std::vector<float>> input;        // as it was
+  std::vector<std::vector<std::uint16_t>> halves;
+  std::vector<std::vector<float>> input;  // as it was
   std::vector<std::vector<std::int32_t>> int_input;
+  std::vector<std::vector<std::uint16_t>> half_input;
 
   void* data(std::uint32_t rank) {
+    if (bytes_of(operation.dtype) == 2) return halves[rank].data();
     return operation.collective == Collective::all_reduce && operation.dtype == DType::float32
                ? static_cast<void*>(floats[rank].data())
                : static_cast<void*>(ints[rank].data());
@@ -95,18 +99,46 @@ Call random_call(Random& random, std::uint64_t number, std::uint32_t workers) {
   } else if (kind == 1) {
     call.operation.collective = Collective::broadcast;
     call.operation.root = static_cast<std::uint32_t>(random.below(workers));
-  } else if (kind < 4) {
+  } else if (kind == 2) {
     call.operation.dtype = DType::int32;
+  } else if (kind == 3) {
+    call.operation.dtype = random.chance(0.5) ? DType::float16 : DType::bfloat16;
+  } else if (kind == 4) {
+    call.operation.wire = random.chance(0.5) ? WireFormat::float16 : WireFormat::bfloat16;
   }
   for (std::uint32_t rank = 0; rank < workers; ++rank) {
     call.floats.emplace_back(elements);
     call.ints.emplace_back(elements);
     fill(random, call.floats.back(), true);
     for (auto& value : call.ints.back()) value = static_cast<std::int32_t>(random.next());
+    call.halves.emplace_back(elements);
+    for (auto& value : call.halves.back()) value = static_cast<std::uint16_t>(random.next());
   }
   call.input = call.floats;
   call.int_input = call.ints;
+  call.half_input = call.halves;
   return call;
+}
+
+// To the bit, NaN too; float32 results are the 16-bit ones widened.
+void check_narrow(const Call& call, DType wire, std::uint32_t divisor) {
+  const bool wide = call.operation.dtype == DType::float32;
+  for (std::size_t i = 0; i < call.operation.elements; ++i) {
+    std::vector<std::uint16_t> values;
+    for (std::size_t rank = 0; rank < call.halves.size(); ++rank) {
+      values.push_back(wide ? nearest_narrow(wire, static_cast<double>(call.input[rank][i])) : call.half_input[rank][i]);
+    }
+    const std::uint16_t expected = narrow_sum(wire, values, divisor);
+    const double value = narrow_value(wire, expected);
+    for (std::size_t rank = 0; rank < call.halves.size(); ++rank) {
+      if (wide) {
+        const auto got = static_cast<double>(call.floats[rank][i]);
+        ASSERT_TRUE(std::isnan(value) ? std::isnan(got) : got == value) << "element " << i << ": " << got;
+      } else {
+        ASSERT_EQ(expected, call.halves[rank][i]) << "element " << i;
+      }
+    }
+  }
 }
 
 void check(const Call& call, std::uint32_t workers) {
@@ -129,6 +161,7 @@ void check(const Call& call, std::uint32_t workers) {
     }
     return;
   }
+  if (const DType wire = wire_dtype(operation); wire != DType::int32) return check_narrow(call, wire, avg ? workers : 1);
   const auto oracles = float_oracles(call.input, avg ? workers : 1);
   for (std::size_t i = 0; i < operation.elements; ++i) {
     ASSERT_EQ("", judge(oracles[i], call.floats[0][i])) << "element " << i;
@@ -186,8 +219,10 @@ void run_seed(std::uint64_t seed) {
       if (!cluster.step(cluster.now + std::chrono::milliseconds(5))) break;
     }
   }
-  ASSERT_TRUE(cluster.run(operations)) << "did not end: " << config.workers << " workers, " << config.slots << " slots, "
-                                       << config.lanes << " lanes, packets of " << config.packet_elements;
+  // One slot, and a fifth of all packets lost: that takes minutes.
+  ASSERT_TRUE(cluster.run(operations, std::chrono::minutes(10)))
+      << "did not end: " << config.workers << " workers, " << config.slots << " slots, " << config.lanes
+      << " lanes, packets of " << config.packet_elements;
   for (const Call& call : calls) check(call, config.workers);
   for (std::uint32_t lane = 0; lane < config.lanes; ++lane) {
     EXPECT_EQ(0U, cluster.lane_switch(lane).slots_in_use(VirtualCluster::job_epoch));
@@ -224,6 +259,52 @@ TEST(SwitchmlCluster, SameBitsWhateverTheConfiguration) {
     ASSERT_TRUE(cluster.run(1));
     if (expected.empty()) expected = tensors[0];
     for (const auto& tensor : tensors) ASSERT_EQ(0, std::memcmp(expected.data(), tensor.data(), 5000 * sizeof(float)));
+  }
+}
+
+TEST(SwitchmlCluster, SameNarrowBitsWhateverTheConfiguration) {
+  Random random(8);
+  for (const DType dtype : {DType::float16, DType::bfloat16}) {
+    std::vector<std::vector<std::uint16_t>> inputs(5, std::vector<std::uint16_t>(5001));
+    for (auto& input : inputs) {
+      for (auto& value : input) value = static_cast<std::uint16_t>(random.next());
+    }
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      ClusterConfig config{.workers = 5,
+                           .lanes = 1 + static_cast<std::uint32_t>(random.below(4)),
+                           .slots = 1U << random.below(7),
+                           .packet_elements = packet_lengths[random.below(std::size(packet_lengths))],
+                           .seed = seed,
+                           .faults = random_faults(random)};
+      VirtualCluster cluster(config);
+      auto tensors = inputs;
+      for (std::uint32_t rank = 0; rank < 5; ++rank) {
+        cluster.submit(rank, {.number = 0, .dtype = dtype, .elements = 5001, .data = tensors[rank].data()});
+      }
+      ASSERT_TRUE(cluster.run(1));
+      EXPECT_EQ(0U, cluster.worker(0).counters().exponent_rounds);
+      for (std::size_t i = 0; i < 5001; ++i) {
+        std::vector<std::uint16_t> values;
+        for (const auto& input : inputs) values.push_back(input[i]);
+        for (const auto& tensor : tensors) ASSERT_EQ(narrow_sum(dtype, values, 1), tensor[i]) << "element " << i;
+      }
+    }
+  }
+}
+
+// 1 KiB of payload is 256 int32, or 512 halves.
+TEST(SwitchmlCluster, SixteenBitsTakeHalfThePackets) {
+  for (const WireFormat wire : {WireFormat::native, WireFormat::float16, WireFormat::bfloat16}) {
+    VirtualCluster cluster({.workers = 2});
+    std::vector<std::vector<float>> tensors(2, std::vector<float>(4096, 1.0F));
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      cluster.submit(rank, {.number = 0, .elements = 4096, .data = tensors[rank].data(), .wire = wire});
+    }
+    ASSERT_TRUE(cluster.run(1));
+    const auto& counters = cluster.worker(0).counters();
+    EXPECT_EQ(wire == WireFormat::native ? 16U : 8U, counters.contributions - counters.exponent_rounds);
+    EXPECT_EQ(2.0F, tensors[1][4095]);
   }
 }
 
@@ -273,7 +354,7 @@ TEST(SwitchmlCluster, LookAheadSavesTheExponentRoundsOfABusyStream) {
 }
 
 TEST(SwitchmlCluster, MismatchedCallsEndInAnErrorThatNamesBothRanks) {
-  for (int kind = 0; kind < 5; ++kind) {
+  for (int kind = 0; kind < 6; ++kind) {
     VirtualCluster cluster({.workers = 3, .lanes = 1, .slots = 4});
     std::vector<std::vector<float>> tensors(3, std::vector<float>(3000, 1.0F));
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -284,6 +365,7 @@ TEST(SwitchmlCluster, MismatchedCallsEndInAnErrorThatNamesBothRanks) {
         if (kind == 2) operation.op = ReduceOp::avg;
         if (kind == 3) operation.tag = 9;
         if (kind == 4) operation = {.number = 0, .collective = Collective::barrier};
+        if (kind == 5) operation.wire = WireFormat::bfloat16;
       }
       cluster.submit(rank, operation);
     }

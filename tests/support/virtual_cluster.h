@@ -124,8 +124,8 @@ class VirtualCluster {
     for (std::uint32_t rank = 0; rank < config_.workers; ++rank) {
       job.members.push_back({rank_epochs_[rank], endpoint_of(static_cast<std::uint8_t>(rank), port)});
     }
-    memory_.push_back(std::make_unique<Memory>(switchml::Switch::memory_bytes(config_.packet_elements, config_.slots) /
-                                               sizeof(CacheLine)));
+    memory_.push_back(std::make_unique<Memory>(
+        switchml::Switch::memory_bytes(config_.packet_elements, config_.slots, config_.workers) / sizeof(CacheLine)));
     if (!node->lane_switch->add_job(job, std::as_writable_bytes(std::span(*memory_.back())))) {
       throw std::runtime_error("add_job failed");
     }

@@ -29,6 +29,12 @@ TEST(Signature, DiffersWithEverythingThatMustAgree) {
   expect_new("int32", [](Operation& o) { o.dtype = DType::int32; });
   expect_new("float16", [](Operation& o) { o.dtype = DType::float16; });
   expect_new("bfloat16", [](Operation& o) { o.dtype = DType::bfloat16; });
+  expect_new("float32 as float16", [](Operation& o) { o.wire = WireFormat::float16; });
+  expect_new("float32 as bfloat16", [](Operation& o) { o.wire = WireFormat::bfloat16; });
+  expect_new("float16 as float32", [](Operation& o) {
+    o.dtype = DType::float16;
+    o.wire = WireFormat::float32;
+  });
   expect_new("one element more", [](Operation& o) { o.elements += 1; });
   expect_new("2^32 elements more", [](Operation& o) { o.elements += std::uint64_t{1} << 32; });
   expect_new("root", [](Operation& o) { o.root = 1; });
@@ -44,12 +50,16 @@ TEST(Signature, IgnoresWhatEachRankHasForItself) {
   other.data = &value;
   other.number = 4;
   EXPECT_EQ(signature_of(other, 256), signature_of(usual(), 256));
+  other.wire = WireFormat::float32;  // as it travels anyway
+  EXPECT_EQ(signature_of(other, 256), signature_of(usual(), 256));
 }
 
 TEST(Operation, SaysWhatItIs) {
   Operation operation = usual();
   operation.tag = 7;
   EXPECT_EQ(to_string(operation), "all_reduce sum of 1000 float32, tag 7");
+  operation.wire = WireFormat::float16;
+  EXPECT_EQ(to_string(operation), "all_reduce sum of 1000 float32 as float16, tag 7");
   operation.collective = Collective::broadcast;
   operation.root = 2;
   EXPECT_EQ(to_string(operation), "broadcast of 1000 bytes from rank 2, tag 7");
@@ -71,18 +81,36 @@ TEST(Operation, TravelsAsWholeWords) {
   EXPECT_EQ(wire_elements(operation), 0U);
 }
 
+TEST(Operation, TravelsInItsOwnWidthOrAsAsked) {
+  const auto wire = [](DType dtype, WireFormat format) {
+    Operation operation = usual();
+    operation.dtype = dtype;
+    operation.wire = format;
+    EXPECT_EQ(adds_floats(operation), dtype != DType::int32);
+    EXPECT_EQ(uses_exponents(operation), dtype != DType::int32 && wire_dtype(operation) == DType::int32);
+    return wire_dtype(operation);
+  };
+  for (const WireFormat format : {WireFormat::native, WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
+    EXPECT_EQ(DType::int32, wire(DType::int32, format));
+    EXPECT_EQ(format == WireFormat::float32 ? DType::int32 : DType::float16, wire(DType::float16, format));
+    EXPECT_EQ(format == WireFormat::float32 ? DType::int32 : DType::bfloat16, wire(DType::bfloat16, format));
+  }
+  EXPECT_EQ(DType::int32, wire(DType::float32, WireFormat::native));
+  EXPECT_EQ(DType::int32, wire(DType::float32, WireFormat::float32));
+  EXPECT_EQ(DType::float16, wire(DType::float32, WireFormat::float16));
+  EXPECT_EQ(DType::bfloat16, wire(DType::float32, WireFormat::bfloat16));
+}
+
 TEST(Operation, NeedsExponentsOnlyForRealNumbers) {
   Operation operation = usual();
-  for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16, DType::int32}) {
-    operation.dtype = dtype;
-    EXPECT_EQ(uses_exponents(operation), dtype != DType::int32);
-  }
-  operation.dtype = DType::float32;
+  EXPECT_TRUE(uses_exponents(operation));
   operation.elements = 0;
   EXPECT_FALSE(uses_exponents(operation));
   operation = usual();
   operation.collective = Collective::broadcast;
   EXPECT_FALSE(uses_exponents(operation));
+  operation.wire = WireFormat::float16;
+  EXPECT_EQ(DType::int32, wire_dtype(operation));
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,7 +49,7 @@ class RecordingSink final : public Sink {
 class SwitchTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::size_t bytes = switchml::Switch::memory_bytes(256, 2);
+    const std::size_t bytes = switchml::Switch::memory_bytes(256, 2, ranks);
     memory_.resize(bytes / 64 + 1);
     switchml::SwitchJobConfig config{epoch, 256, 2, {}};
     for (std::uint32_t rank = 0; rank < ranks; ++rank) config.members.push_back({100 + rank, host(rank)});
@@ -160,7 +162,7 @@ std::vector<std::pair<Endpoint, std::uint32_t>> losses_told(const std::vector<Se
 class SwitchLossTest : public SwitchTest {
  protected:
   void SetUp() override {
-    memory_.resize(switchml::Switch::memory_bytes(256, 8) / 64 + 1);
+    memory_.resize(switchml::Switch::memory_bytes(256, 8, 3) / 64 + 1);
     switchml::SwitchJobConfig config{epoch, 256, 8, {}};
     for (std::uint32_t rank = 0; rank < ranks; ++rank) config.members.push_back({100 + rank, host(rank)});
     ASSERT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory_))));
@@ -412,7 +414,7 @@ TEST_F(SwitchTest, AJobNeedsAllItsMemoryAndAnEpochOfItsOwn) {
   switchml::SwitchJobConfig config{epoch + 1, 256, 2, {{100, host(0)}}};
   std::vector<Line> memory(memory_.size());
   const auto bytes = std::as_writable_bytes(std::span(memory));
-  EXPECT_FALSE(switch_.add_job(config, bytes.first(switchml::Switch::memory_bytes(256, 2) - 1)));
+  EXPECT_FALSE(switch_.add_job(config, bytes.first(switchml::Switch::memory_bytes(256, 2, 1) - 1)));
   EXPECT_TRUE(switch_.add_job(config, bytes));
   EXPECT_FALSE(switch_.add_job(config, bytes));
 }
@@ -484,6 +486,164 @@ TEST_F(SwitchTest, JobsDoNotSeeEachOther) {
   EXPECT_EQ(Sums{}, take_results());
   receive(1, chunk(0, 0), 2);
   EXPECT_EQ((Sums{3, 3}), take_results());
+}
+
+// ---- 16 bits: gathered by rank, and summed once all are there.
+
+class NarrowTest : public SwitchTest {
+ protected:
+  static std::vector<std::byte> narrow(std::uint32_t rank, wire::ChunkHeader header, std::vector<std::uint16_t> values) {
+    header.elements = static_cast<std::uint16_t>(values.size());
+    std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
+    wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank}, header);
+    std::memcpy(packet.data() + wire::chunk_header_bytes, values.data(), values.size() * 2);
+    wire::seal(packet);
+    return packet;
+  }
+  void receive_narrow(std::uint32_t rank, const wire::ChunkHeader& header, std::vector<std::uint16_t> values) {
+    receive(narrow(rank, header, std::move(values)), host(rank));
+  }
+
+  // Of the results sent since the last call, which are alike: the values of one.
+  std::vector<std::uint16_t> take_values(std::size_t destinations = 2) {
+    std::vector<std::uint16_t> values;
+    EXPECT_EQ(destinations, sink_.sent.size());
+    for (const Sent& sent : sink_.sent) {
+      EXPECT_EQ(sink_.sent[0].bytes, sent.bytes);
+      wire::Common common{};
+      wire::ChunkPacket chunk{};
+      EXPECT_EQ(wire::ParseError::none, wire::parse_common(sent.bytes, common));
+      EXPECT_EQ(wire::ParseError::none, wire::parse_chunk(sent.bytes, common, chunk));
+      last_ = chunk.header;
+      values.resize(chunk.payload.size() / 2);
+      std::memcpy(values.data(), chunk.payload.data(), chunk.payload.size());
+    }
+    sink_.sent.clear();
+    return values;
+  }
+};
+
+using Values = std::vector<std::uint16_t>;
+
+wire::ChunkHeader narrow_chunk(std::uint32_t number, std::uint8_t version, DType dtype = DType::float16) {
+  wire::ChunkHeader header = chunk(number, version);
+  header.dtype = dtype;
+  return header;
+}
+
+TEST_F(NarrowTest, Float16IsSummedExactlyAndRoundedOnce) {
+  receive_narrow(1, narrow_chunk(0, 0), {0x3c00, 0x0001, 0x7c00, 0x6800});  // 1, 2^-24, inf, 2048
+  EXPECT_EQ(1U, switch_.slots_in_use(epoch));
+  receive_narrow(0, narrow_chunk(0, 0), {0x3c00, 0x0001, 0xfc00, 0x3c00});
+  EXPECT_EQ((Values{0x4000, 0x0002, 0x7e00, 0x6800}), take_values());
+  EXPECT_EQ(DType::float16, last_.dtype);
+  EXPECT_FALSE(last_.average);
+  EXPECT_FALSE(last_.masks);
+}
+
+TEST_F(NarrowTest, AveragesAreDividedBeforeTheyAreRounded) {
+  wire::ChunkHeader header = narrow_chunk(0, 0);
+  header.average = true;
+  receive_narrow(0, header, {0x7bff, 0x3c00});
+  receive_narrow(1, header, {0x7bff, 0x4000});
+  EXPECT_EQ((Values{0x7bff, 0x3e00}), take_values());  // the largest, whose sum is not finite; 1.5
+  EXPECT_TRUE(last_.average);
+}
+
+// bfloat16: in float32, 2^24 + 1 - 2^24 is 0, and 2^24 - 2^24 + 1 is 1: ranks decide, not arrivals.
+TEST_F(NarrowTest, RankOrderDecidesNotTheOrderOfArrival) {
+  switchml::SwitchJobConfig config{epoch + 1, 256, 1, {}};
+  for (std::uint32_t rank = 0; rank < 3; ++rank) config.members.push_back({100 + rank, host(rank)});
+  std::vector<Line> memory(switchml::Switch::memory_bytes(256, 1, 3) / sizeof(Line));
+  ASSERT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory))));
+  std::vector<std::uint32_t> order = {0, 1, 2};
+  const Values of_rank[] = {{0x4b80, 0x4b80}, {0x3f80, 0xcb80}, {0xcb80, 0x3f80}};
+  std::uint32_t number = 0;
+  std::vector<std::byte> first;
+  do {
+    for (const std::uint32_t rank : order) {
+      wire::ChunkHeader header = narrow_chunk(number, static_cast<std::uint8_t>(number % 2), DType::bfloat16);
+      auto packet = narrow(rank, header, of_rank[rank]);
+      store_le(packet.data() + 8, epoch + 1);
+      wire::seal(packet);
+      receive(packet, host(rank));
+    }
+    EXPECT_EQ((Values{0, 0x3f80}), take_values(3));
+    ++number;
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_EQ(6U, number);
+}
+
+TEST_F(NarrowTest, RepeatsAndLateCopiesChangeNothing) {
+  receive_narrow(0, narrow_chunk(0, 0), {0x3c00});
+  receive_narrow(0, narrow_chunk(0, 0), {0x4000});  // a repeat, which lies: the first counts
+  EXPECT_EQ(1U, counters().repeats_waiting);
+  sink_.sent.clear();
+  receive_narrow(1, narrow_chunk(0, 0), {0x3c00});
+  EXPECT_EQ(Values{0x4000}, take_values());
+  receive_narrow(0, narrow_chunk(0, 0), {0x7bff});
+  EXPECT_EQ(Values{0x4000}, take_values(1));  // as before, to its sender alone
+  receive_narrow(0, narrow_chunk(1, 1), {0x4400});
+  receive_narrow(1, narrow_chunk(0, 0), {0x7bff});
+  EXPECT_EQ(Values{0x4000}, take_values(1));  // the other version gathers meanwhile
+  receive_narrow(1, narrow_chunk(1, 1), {0x4400});
+  EXPECT_EQ(Values{0x4800}, take_values());
+}
+
+// The place where a slot gathers is one for both versions.
+TEST_F(NarrowTest, ASlotGathersOneRoundAtATime) {
+  receive_narrow(0, narrow_chunk(0, 0), {0x3c00});
+  receive_narrow(0, narrow_chunk(1, 1), {0x7bff});  // no correct worker sends that
+  EXPECT_EQ(1U, counters().dropped_early);
+  receive_narrow(1, narrow_chunk(0, 0), {0x3c00});
+  EXPECT_EQ(Values{0x4000}, take_values());
+  receive(0, chunk(1, 1), 3);  // other values than those may wait in the other version
+  receive_narrow(0, narrow_chunk(2, 0), {0x3c00});
+  EXPECT_EQ(1U, counters().dropped_early);
+  EXPECT_EQ(2U, switch_.slots_in_use(epoch));
+}
+
+TEST_F(NarrowTest, ContributionsThatDoNotFitTheFirstAreDropped) {
+  receive_narrow(0, narrow_chunk(0, 0), {0x3c00, 0x3c00});
+  receive_narrow(1, narrow_chunk(0, 0), {0x3c00});
+  receive_narrow(1, narrow_chunk(0, 0), {0x3c00, 0x3c00, 0x3c00});
+  receive_narrow(1, narrow_chunk(0, 0, DType::bfloat16), {0x3c00, 0x3c00});
+  receive(1, chunk(0, 0), 1);
+  wire::ChunkHeader average = narrow_chunk(0, 0);
+  average.average = true;
+  receive_narrow(1, average, {0x3c00, 0x3c00});
+  EXPECT_EQ(5U, counters().dropped_shape);
+  receive_narrow(1, narrow_chunk(0, 0), {0x3c00, 0x3c00});
+  EXPECT_EQ((Values{0x4000, 0x4000}), take_values());
+}
+
+// As many bytes as 256 int32, and no more.
+TEST_F(NarrowTest, APacketHasTwiceAsManyElements) {
+  receive_narrow(0, narrow_chunk(0, 0), Values(513, 0x3c00));
+  EXPECT_EQ(1U, counters().dropped_shape);
+  for (const std::uint32_t rank : {0U, 1U}) receive_narrow(rank, narrow_chunk(0, 0), Values(512, 0x3c00));
+  EXPECT_EQ(Values(512, 0x4000), take_values());
+}
+
+TEST_F(NarrowTest, ACopyTakesWhatIsGatheredAlong) {
+  receive_narrow(0, narrow_chunk(0, 0), {0x3c00});
+  switchml::Switch copy(switch_);
+  std::vector<Line> memory(memory_.size());
+  copy.move_memory(epoch, std::as_writable_bytes(std::span(memory)));
+  const auto state_of = [](const switchml::Switch& of) {
+    std::vector<std::byte> state;
+    of.append_state(state);
+    return state;
+  };
+  EXPECT_EQ(state_of(switch_), state_of(copy));
+  receive_narrow(1, narrow_chunk(0, 0), {0x3c00});
+  EXPECT_EQ(Values{0x4000}, take_values());
+  EXPECT_NE(state_of(switch_), state_of(copy));
+  const auto packet = narrow(1, narrow_chunk(0, 0), {0x4000});
+  const RxView view{packet, host(1)};
+  copy.on_packets({&view, 1}, now_, sink_);
+  sink_.flush();
+  EXPECT_EQ(Values{0x4200}, take_values());
 }
 
 // ---- Algorithm 3 as published, without payloads: which contributions are in the result that a worker receives.

@@ -120,6 +120,63 @@ TEST_F(WorkerTest, FillsItsWindowAndNoMore) {
   EXPECT_TRUE(sink.sent.empty());
 }
 
+// 16-bit values: twice as many elements, no exponents; float32 tensors are narrowed on the way out and widened on the way
+// in.
+TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
+  for (const bool wide : {false, true}) {
+    std::vector<std::uint16_t> halves(700, 0x3c00);
+    std::vector<float> floats(700, 1.0F);
+    stream::Operation operation;
+    operation.number = wide ? 1 : 0;
+    operation.op = ReduceOp::avg;
+    operation.dtype = wide ? DType::float32 : DType::float16;
+    operation.wire = WireFormat::float16;
+    operation.elements = 700;
+    operation.data = wide ? static_cast<void*>(floats.data()) : halves.data();
+    ASSERT_TRUE(worker.submit(operation, now, sink));
+    std::vector<wire::ChunkPacket> sent;
+    for (std::uint32_t chunk = 0; chunk < 2; ++chunk) {
+      sent.push_back(take());
+      EXPECT_EQ(sent.back().header.chunk, chunk);
+      EXPECT_EQ(sent.back().header.elements, chunk == 0 ? 512 : 188);
+      EXPECT_EQ(sent.back().header.dtype, DType::float16);
+      EXPECT_TRUE(sent.back().header.average);
+      EXPECT_EQ(sent.back().header.exponents, 0);
+      EXPECT_EQ(load_le<std::uint16_t>(sent.back().payload.data() + 2), 0x3c00);
+    }
+    EXPECT_TRUE(sink.sent.empty());
+    for (const wire::ChunkPacket& chunk : sent) {
+      for (const bool right : {false, true}) {  // first as another type, and as a sum, which nobody asked for
+        wire::ChunkHeader header = chunk.header;
+        const auto answer = [&](std::uint16_t value) {
+          std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
+          wire::write_chunk_header(packet, {wire::Type::result, 0, job_epoch, folded}, header);
+          for (std::size_t i = 0; i < header.elements; ++i)
+            store_le(packet.data() + wire::chunk_header_bytes + 2 * i, value);
+          wire::seal(packet);
+          return packet;
+        };
+        if (right) {
+          receive(answer(0x4248));
+          continue;
+        }
+        const std::uint64_t results = worker.counters().results;
+        header.dtype = DType::bfloat16;
+        receive(answer(0x4248));
+        header = chunk.header;
+        header.average = false;
+        receive(answer(0x4248));
+        EXPECT_EQ(worker.counters().results, results);
+      }
+    }
+    EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{operation.number});
+    if (wide)
+      EXPECT_EQ(floats, std::vector<float>(700, 3.140625F));
+    else
+      EXPECT_EQ(halves, std::vector<std::uint16_t>(700, 0x4248));
+  }
+}
+
 // Alg. 4: a result makes its slot send the chunk one window further, in the slot's other version.
 TEST_F(WorkerTest, AResultMovesItsSlotOn) {
   submit(0, 700);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <vector>
 
 #include "base/bytes.h"
@@ -59,6 +60,8 @@ TEST(WireSwitchml, EveryFieldIsCompared) {
   differs([](auto& h) { ++h.elements; });
   differs([](auto& h) { ++h.ahead_operation; });
   differs([](auto& h) { ++h.ahead_chunk; });
+  differs([](auto& h) { h.dtype = DType::float16; });
+  differs([](auto& h) { h.average = true; });
   const Common first{Type::result, 1, 2, 3};
   EXPECT_EQ(first, (Common{Type::result, 1, 2, 3}));
   EXPECT_NE(first, (Common{Type::waiting, 1, 2, 3}));
@@ -88,6 +91,29 @@ TEST(WireSwitchml, ChunkPacketIsByteExact) {
   EXPECT_EQ(3, at(46));
   EXPECT_EQ(3, at(47));
   EXPECT_EQ(0, at(48 + 3));  // padding
+}
+
+// 16-bit values: what they are is in the flags, and two bytes each follow.
+TEST(WireSwitchml, NarrowChunkPacketsAreByteExactAndReadBack) {
+  for (const auto& [dtype, average, flags] : {std::tuple{DType::float16, false, 1 | 1 << 2},
+                                              {DType::float16, true, 1 | 1 << 2 | 16},
+                                              {DType::bfloat16, false, 1 | 2 << 2},
+                                              {DType::bfloat16, true, 1 | 2 << 2 | 16}}) {
+    ChunkHeader header = full_header();
+    header.masks = false;
+    header.dtype = dtype;
+    header.average = average;
+    const auto packet = chunk_packet(header);
+    ASSERT_EQ(48U + 4 + 13 * 2, packet.size());
+    EXPECT_EQ(flags, std::to_integer<int>(packet[47]));
+    Common read{};
+    ChunkPacket chunk{};
+    ASSERT_EQ(ParseError::none, parse_common(packet, read));
+    ASSERT_EQ(ParseError::none, parse_chunk(packet, read, chunk));
+    EXPECT_EQ(header, chunk.header);
+    EXPECT_EQ(26U, chunk.payload.size());
+    EXPECT_TRUE(chunk.masks.empty());
+  }
 }
 
 TEST(WireSwitchml, ChunkPacketReadsBack) {
@@ -145,7 +171,9 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0}; }));
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{10}; }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[3] = std::byte{2}; }));
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{7}; }));               // a reserved flag
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 32}; }));          // a reserved flag
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 12}; }));          // a type that there is none of
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 16}; }));          // an average of int32
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[48] = std::byte{255}; }));             // exponent
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[51] = std::byte{1}; }));               // padding
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 40, no_ahead); }));  // exponents of nothing
@@ -207,6 +235,14 @@ TEST(WireSwitchml, PartsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::field, parsed({.elements = 1}, Type::exponent_contribution));
   EXPECT_EQ(ParseError::field, parsed({.elements = 1}, Type::exponent_result));
   EXPECT_EQ(ParseError::field, parsed({.masks = true}));
+  EXPECT_EQ(ParseError::none, parsed({.elements = 1, .dtype = DType::float16}));
+  EXPECT_EQ(ParseError::field, parsed({.dtype = DType::float16}));  // no rank has none
+  EXPECT_EQ(ParseError::field, parsed({.masks = true, .elements = 1, .dtype = DType::bfloat16}));
+  EXPECT_EQ(ParseError::field, parsed({.dtype = DType::float16}, Type::exponent_contribution));
+  EXPECT_EQ(ParseError::none, parsed({.elements = max_packet_elements}));
+  EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + 1}));
+  EXPECT_EQ(ParseError::none, parsed({.elements = 2 * max_packet_elements, .dtype = DType::bfloat16}));
+  EXPECT_EQ(ParseError::field, parsed({.elements = 2 * max_packet_elements + 1, .dtype = DType::bfloat16}));
   EXPECT_EQ(ParseError::field, parsed({.ahead_operation = 0}));
 }
 
@@ -300,12 +336,13 @@ TEST(WireSwitchml, RandomBytesAreParsedSafely) {
       if (bytes.size() >= chunk_header_bytes && random.chance(0.8)) {
         store_le(bytes.data() + 44, static_cast<std::uint16_t>(random.below(40)));
         bytes[46] = static_cast<std::byte>(random.below(4));
-        bytes[47] = static_cast<std::byte>(random.below(4));
+        bytes[47] = static_cast<std::byte>(random.below(4) | (random.chance(0.3) ? random.below(8) << 2 : 0));
         if (random.chance(0.5)) {  // and of the length that they imply
           ChunkHeader implied;
           implied.elements = load_le<std::uint16_t>(bytes.data() + 44);
           implied.exponents = std::to_integer<std::uint8_t>(bytes[46]);
           implied.masks = (bytes[47] & std::byte{2}) != std::byte{0};
+          if ((bytes[47] & std::byte{12}) != std::byte{0}) implied.dtype = DType::float16;
           bytes.resize(chunk_packet_bytes(implied));
         }
       }

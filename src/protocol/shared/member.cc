@@ -172,7 +172,7 @@ bool Member::sum(std::span<const Progress> others) {
   } else if (part.count != 0) {
     kernels::sum_all(operation.dtype, tensor_at(op, part.begin), config_.world_size == 1 ? nullptr : result,
                      {sources.data(), config_.world_size}, part.count,
-                     operation.op == ReduceOp::avg ? config_.world_size : 1);
+                     operation.op == ReduceOp::avg ? config_.world_size : 1, stream::wire_dtype(operation));
   }
   if (result != nullptr) bytes_copied_ += part.count * op.width;
   step(progress_.summed, summing_);

@@ -67,7 +67,7 @@ bool SmallMember::finish(std::span<const std::uint64_t> others) {
     return true;
   }
   kernels::sum_all(operation_.dtype, tensor, nullptr, {sources.data(), world_size_}, operation_.elements,
-                   operation_.op == ReduceOp::avg ? world_size_ : 1);
+                   operation_.op == ReduceOp::avg ? world_size_ : 1, stream::wire_dtype(operation_));
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include "protocol/switchml/switch.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -22,9 +23,17 @@ static_assert(payload_at >= wire::chunk_header_bytes + wire::padded_exponents(wi
 
 constexpr std::size_t cache_line = 64;
 
-std::size_t slot_bytes(std::uint32_t packet_elements) {
-  const std::size_t bytes = payload_at + std::size_t{packet_elements} * 4 + 2 * wire::mask_bytes(packet_elements);
+std::size_t whole_lines(std::size_t bytes) {
   return (bytes + cache_line - 1) / cache_line * cache_line;
+}
+
+std::size_t slot_bytes(std::uint32_t packet_elements) {
+  return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::mask_bytes(packet_elements));
+}
+
+// Of one rank's 16-bit values: they are kept until all are there.
+std::size_t gathered_bytes(std::uint32_t packet_elements) {
+  return whole_lines(std::size_t{packet_elements} * 4);
 }
 
 }  // namespace
@@ -46,6 +55,8 @@ struct Switch::SlotState {
   std::uint16_t ahead_operation = wire::no_ahead;
   std::uint32_t ahead_chunk = 0;
   std::uint32_t signature = 0;
+  DType dtype = DType::int32;
+  bool average = false;
   std::uint32_t arrived = 0;
   std::uint8_t first_rank = 0, other_rank = 0;  // mismatch: who came first, and who came with another call
   std::uint32_t other_signature = 0;
@@ -57,6 +68,7 @@ struct Switch::SlotState {
   std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once complete
 
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
+  [[nodiscard]] bool gathers() const { return used && !complete && dtype != DType::int32; }
 };
 
 struct Switch::Job {
@@ -66,19 +78,24 @@ struct Switch::Job {
   std::vector<SlotState> slots;  // [slot * 2 + version]
   Overtaken overtaken;
   std::span<std::byte> memory;
-  std::size_t slot_bytes = 0;
+  std::size_t slot_bytes = 0, gathered_at = 0, gathered_bytes = 0;
   JobCounters counters;
 
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const {
     return memory.data() + static_cast<std::size_t>(&slot - slots.data()) * slot_bytes;
+  }
+  // A rank's 16-bit values of the round that the slot gathers, in whichever version.
+  [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
+    const auto number = static_cast<std::size_t>(&slot - slots.data()) / 2;
+    return memory.data() + gathered_at + (number * endpoints.size() + rank) * gathered_bytes;
   }
   [[nodiscard]] std::span<std::byte> result_of(const SlotState& slot) const {
     return {memory_of(slot) + slot.result_at, slot.result_bytes};
   }
 };
 
-std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots) {
-  return slot_bytes(packet_elements) * slots * 2;
+std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
+  return (slot_bytes(packet_elements) * 2 + gathered_bytes(packet_elements) * ranks) * slots;
 }
 
 Switch::Switch() = default;
@@ -97,8 +114,9 @@ Switch& Switch::operator=(const Switch& other) {
 
 void Switch::move_memory(std::uint64_t epoch, std::span<std::byte> memory) {
   Job& job = *jobs_.at(epoch);
-  NETSUM_CHECK(memory.size() >= memory_bytes(job.config.packet_elements, job.config.slots));
-  std::memcpy(memory.data(), job.memory.data(), memory_bytes(job.config.packet_elements, job.config.slots));
+  const std::size_t bytes = memory_bytes(job.config.packet_elements, job.config.slots, job.config.members.size());
+  NETSUM_CHECK(memory.size() >= bytes);
+  std::memcpy(memory.data(), job.memory.data(), bytes);
   job.memory = memory;
 }
 
@@ -113,17 +131,23 @@ void Switch::append_state(std::vector<std::byte>& out) const {
       if (!slot.used) continue;
       append_bytes(out, slot.operation, slot.chunk, slot.values, slot.complete, slot.mismatch, slot.checked, slot.masks,
                    slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature, slot.first_rank,
-                   slot.other_rank, slot.other_signature, slot.seen.words());
+                   slot.other_rank, slot.other_signature, slot.seen.words(), slot.dtype, slot.average);
       const std::byte* const payload = job->memory_of(slot) + payload_at;
       const std::size_t masks = slot.masks ? 2 * wire::mask_bytes(slot.elements) : 0;
-      out.insert(out.end(), payload - wire::padded_exponents(slot.exponents),
-                 payload + std::size_t{slot.elements} * 4 + masks);
+      const std::size_t bytes = slot.elements * bytes_of(slot.dtype);
+      const std::byte* const end = payload + (slot.gathers() ? 0 : bytes + masks);
+      out.insert(out.end(), payload - wire::padded_exponents(slot.exponents), end);
+      if (!slot.gathers()) continue;
+      for (std::uint32_t rank = 0; rank < job->endpoints.size(); ++rank) {
+        const std::byte* const gathered = job->gathered(slot, rank);
+        if (slot.seen.contains(rank)) out.insert(out.end(), gathered, gathered + bytes);
+      }
     }
   }
 }
 
 bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
-  if (memory.size() < memory_bytes(config.packet_elements, config.slots)) return false;
+  if (memory.size() < memory_bytes(config.packet_elements, config.slots, config.members.size())) return false;
   auto job = std::make_unique<Job>();
   job->config = config;
   std::vector<std::uint32_t> epochs;
@@ -136,6 +160,8 @@ bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory)
   job->overtaken = Overtaken(config.slots, config.members.size());
   job->memory = memory;
   job->slot_bytes = slot_bytes(config.packet_elements);
+  job->gathered_at = job->slot_bytes * job->slots.size();
+  job->gathered_bytes = gathered_bytes(config.packet_elements);
   return jobs_.emplace(config.epoch, std::move(job)).second;
 }
 
@@ -205,7 +231,7 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   if (wire::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none) return void(++counters.dropped_shape);
   const wire::ChunkHeader& header = chunk.header;
   if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
-  if (header.elements > job->config.packet_elements) return void(++counters.dropped_shape);
+  if (chunk.payload.size() > std::size_t{job->config.packet_elements} * 4) return void(++counters.dropped_shape);
 
   // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
   // wrong).
@@ -219,6 +245,9 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   if (slot.used && identity < slot.identity()) return void(++counters.dropped_old);
   if (!slot.used || identity > slot.identity()) {
     if (slot.used && !slot.complete) return void(++counters.dropped_early);
+    // What a slot gathers it gathers for one version at a time.
+    const SlotState& other = job->slots[std::size_t{header.slot} * 2 + (header.version ^ 1U)];
+    if (header.dtype != DType::int32 && other.gathers()) return void(++counters.dropped_early);
     if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
     slot = {.operation = header.operation,
             .chunk = header.chunk,
@@ -228,6 +257,8 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
             .ahead_operation = header.ahead_operation,
             .ahead_chunk = header.ahead_chunk,
             .signature = header.signature,
+            .dtype = header.dtype,
+            .average = header.average,
             .first_rank = common.rank,
             .place = job->overtaken.open(static_cast<std::uint32_t>(&slot - job->slots.data()))};
   }
@@ -258,7 +289,12 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
 bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk) {
   const wire::ChunkHeader& header = chunk.header;
   std::byte* const payload = job.memory_of(slot) + payload_at;
-  if (header.elements != 0) {
+  if (header.dtype != slot.dtype || header.average != slot.average) return false;
+  if (header.dtype != DType::int32) {
+    if (slot.arrived != 0 && slot.elements != header.elements) return false;
+    std::memcpy(job.gathered(slot, chunk.common.rank), chunk.payload.data(), chunk.payload.size());
+    slot.elements = header.elements;
+  } else if (header.elements != 0) {
     if (slot.elements == 0) {
       std::memcpy(payload, chunk.payload.data(), chunk.payload.size());
       slot.elements = header.elements;
@@ -292,6 +328,16 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chun
   return true;
 }
 
+// In rank order, whatever order they came in: the same bits each time (docs/numerics.md).
+void Switch::sum_gathered(const Job& job, const SlotState& slot) {
+  std::array<const std::byte*, wire::switchml_max_workers> sources;
+  const std::size_t ranks = job.endpoints.size();
+  for (std::size_t rank = 0; rank < ranks; ++rank) sources[rank] = job.gathered(slot, rank);
+  std::byte* const out = job.memory_of(slot) + payload_at;
+  kernels::sum_narrow(slot.dtype, out, std::span(sources).first(ranks), slot.elements,
+                      slot.average ? static_cast<std::uint32_t>(ranks) : 1);
+}
+
 // Alg. 3, l. 13-15.
 void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink) {
   const wire::ChunkHeader header{.operation = slot.operation,
@@ -303,7 +349,10 @@ void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, 
                                  .exponents = slot.exponents,
                                  .elements = slot.elements,
                                  .ahead_operation = slot.ahead_operation,
-                                 .ahead_chunk = slot.ahead_chunk};
+                                 .ahead_chunk = slot.ahead_chunk,
+                                 .dtype = slot.dtype,
+                                 .average = slot.average};
+  if (slot.dtype != DType::int32) sum_gathered(job, slot);
   NETSUM_CHECK(slot.seen == wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size())));
   const std::size_t before = wire::chunk_header_bytes + wire::padded_exponents(slot.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);

@@ -62,8 +62,8 @@ struct StalledChunk {
 
 class Switch {
  public:
-  // Bytes of slot memory that a job needs on this lane.
-  [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots);
+  // Bytes of slot memory that a job of so many ranks needs on this lane. What only 16-bit packets need lies behind all else.
+  [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
 
   Switch();
   ~Switch();
@@ -97,6 +97,7 @@ class Switch {
   void on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk);
+  static void sum_gathered(const Job& job, const SlotState& slot);
   void complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink);
   static bool may_tell(SlotState& slot, std::uint8_t rank, Time now);
   static void tell_losses(Job& job, const SlotState& slot, std::uint8_t rank, Time now, Sink& sink);

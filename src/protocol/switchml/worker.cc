@@ -22,6 +22,7 @@ using stream::StripeExponents;
 // An operation and this lane's share of it.
 struct ActiveOperation {
   stream::Operation operation;
+  std::uint32_t packet_elements = 0;  // of what travels
   std::uint32_t signature = 0;
   stream::Stripes stripes;
   std::uint64_t base = 0;       // position of its first stripe in the lane's stream
@@ -62,7 +63,7 @@ struct Slot {
 struct Worker::Impl {
   explicit Impl(const WorkerConfig& c)
       : config(c),
-        codec(c.rank, c.world_size, std::max(c.packet_elements, wire::block_elements)),
+        codec(c.rank, c.world_size, c.packet_elements),
         slots(c.slots),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         operations(c.operations) {
@@ -95,11 +96,11 @@ struct Worker::Impl {
   }
 
   [[nodiscard]] std::uint32_t elements(const Place& place) const {
-    const std::uint32_t in_stripe = place.active->stripes.elements(place.stripe);
-    return std::min(config.packet_elements, in_stripe - std::min(in_stripe, place.part * config.packet_elements));
+    const std::uint32_t in_stripe = place.active->stripes.elements(place.stripe), in_packet = place.active->packet_elements;
+    return std::min(in_packet, in_stripe - std::min(in_stripe, place.part * in_packet));
   }
   [[nodiscard]] std::uint64_t offset(const Place& place) const {
-    return place.active->stripes.offset(place.stripe) + std::uint64_t{place.part} * config.packet_elements;
+    return place.active->stripes.offset(place.stripe) + std::uint64_t{place.part} * place.active->packet_elements;
   }
   void scan(const Place& place, StripeExponents& out) {
     const auto& stripes = place.active->stripes;
@@ -133,6 +134,8 @@ struct Worker::Impl {
     slot.header.elements =
         stream::contributes(place.active->operation, config.rank) ? static_cast<std::uint16_t>(elements(place)) : 0;
     slot.header.masks = slot.own.nonfinite && stream::uses_exponents(place.active->operation);
+    slot.header.dtype = stream::wire_dtype(place.active->operation);
+    slot.header.average = slot.header.dtype != DType::int32 && place.active->operation.op == ReduceOp::avg;
     // §4.6, look-ahead: this slot's next chunk, if it is known here by now.
     if (const Place next = after(slot, place); next.active != nullptr && stream::uses_exponents(next.active->operation)) {
       if (next.part == 0) {
@@ -178,7 +181,7 @@ struct Worker::Impl {
         slot.header);
     const std::size_t payload = wire::chunk_header_bytes + wire::padded_exponents(slot.header.exponents);
     codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
-                 packet.subspan(payload + std::size_t{slot.header.elements} * 4));
+                 packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
     wire::seal(packet);
     ++slot.transmissions;
     slot.repeated = now;
@@ -278,8 +281,9 @@ struct Worker::Impl {
     const bool ahead_known = header.ahead_operation != wire::no_ahead;
     const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
-    if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) ||
-        (round == Round::values && header.elements != elements(place)) || (round == Round::exponents && !ahead_known)) {
+    if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
+        header.average != slot.header.average || (round == Round::values && header.elements != elements(place)) ||
+        (round == Round::exponents && !ahead_known)) {
       return wire::ParseError::field;
     }
     NETSUM_CHECK(slot.header.operation >= front && slot.header.operation < back && active.remaining > 0);
@@ -401,7 +405,8 @@ void Worker::append_state(std::vector<std::byte>& out) const {
     if (slot.round == Round::idle) continue;
     const wire::ChunkHeader& h = slot.header;
     append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
-                 slot.own.of_block, slot.own.nonfinite, slot.all, slot.ahead.of_block, slot.ahead.nonfinite);
+                 h.dtype, h.average, slot.own.of_block, slot.own.nonfinite, slot.all, slot.ahead.of_block,
+                 slot.ahead.nonfinite);
   }
 }
 
@@ -412,8 +417,10 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   ActiveOperation& active = w.at(operation.number);
   active.operation = operation;
   active.signature = stream::signature_of(operation, w.config.packet_elements);
-  active.stripes = stream::Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements,
-                                   w.config.lane, w.config.lanes);
+  const bool narrow = stream::wire_dtype(operation) != DType::int32;
+  active.packet_elements = w.config.packet_elements * (narrow ? 2 : 1);  // the same bytes
+  active.stripes = stream::Stripes(stream::wire_elements(operation), operation.number, active.packet_elements, w.config.lane,
+                                   w.config.lanes, !narrow);
   active.base = w.end_position;
   active.remaining = active.stripes.chunks();
   w.back = operation.number + 1;

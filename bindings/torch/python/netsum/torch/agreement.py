@@ -23,7 +23,8 @@ from .settings import SettingError, Settings, from_environment, split_address
 MOST_RANKS = 256  # of one job at a switch
 REACH_SECONDS = 5.0
 # must be equal on all ranks
-SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "spines", "job", "threads", "slots", "packet_elements")
+SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "spines", "job", "threads", "slots", "packet_elements",
+                   "wire")
 
 
 class Agreement:
@@ -254,7 +255,7 @@ def _join(agreement, plan, settings, hostname, prefix):
         connection = _C.connect(protocol=settings.protocol, aggregators=addresses,
                                 switch_address="".join(own_switch), job=plan["job"], rank=rank, world_size=size,
                                 threads=settings.threads, slots=settings.slots, packet_elements=settings.packet_elements,
-                                token=token, tls_ca=settings.tls_ca if settings.above or settings.switches else "",
+                                wire=settings.wire, token=token, tls_ca=settings.tls_ca if settings.above or settings.switches else "",
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)
     except RuntimeError as error:

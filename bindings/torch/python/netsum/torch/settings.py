@@ -7,8 +7,9 @@ from typing import List
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
 PROTOCOLS = ("switchml", "atp", "netreduce")
+WIRE_FORMATS = ("native", "float32", "float16", "bfloat16")
 KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_SPINE", "NETSUM_JOB", "NETSUM_THREADS",
-         "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS", "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
+         "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS", "NETSUM_WIRE", "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
 
 
 class SettingError(ValueError):
@@ -26,6 +27,7 @@ class Settings:
     threads: int = 1
     slots: int = 0
     packet_elements: int = 0
+    wire: str = "native"
     token: str = ""
     tls_ca: str = ""
     log: str = "info"
@@ -94,6 +96,9 @@ def from_environment():
     settings.threads = _number("NETSUM_THREADS", settings.threads, 1, 64)
     settings.slots = _number("NETSUM_SLOTS", settings.slots, 0, 1 << 20)
     settings.packet_elements = _number("NETSUM_PACKET_ELEMENTS", settings.packet_elements, 0, 15360)
+    settings.wire = _choice("NETSUM_WIRE", settings.wire, WIRE_FORMATS)
+    if settings.wire != "native" and settings.protocol != "switchml":
+        raise SettingError(f"NETSUM_WIRE={settings.wire} goes with NETSUM_PROTOCOL=switchml")
     settings.address = os.environ.get("NETSUM_ADDRESS", "")
     settings.connect_seconds = _number("NETSUM_CONNECT_SECONDS", settings.connect_seconds, 0.1, 3600, float)
     settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")
