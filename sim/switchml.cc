@@ -364,7 +364,7 @@ class Switchml final : public Protocol {
         bytes[exponents_byte] = static_cast<std::byte>(random.between(wire::max_blocks + 1, 255));
         break;
       case 8:
-        bytes[reserved_byte] = std::byte{1};
+        bytes[reserved_byte] = std::byte{2};  // 1 would say that there is no checksum
         break;
       default:
         header.elements = 1024;  // more than any job's packets have
