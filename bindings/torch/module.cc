@@ -30,7 +30,8 @@ std::function<void(const std::string&)> log_to_stderr(const std::string& prefix)
 std::unique_ptr<Communicator> connect(std::string protocol, std::vector<std::string> aggregators, std::string switch_address,
                                       std::string job, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
                                       std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire,
-                                      std::string token, std::string tls_ca, std::chrono::milliseconds connect_deadline,
+                                      const std::string& shared_memory, std::string token, std::string tls_ca,
+                                      std::chrono::milliseconds connect_deadline,
                                       std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
   Options options;
   options.protocol = std::move(protocol);
@@ -45,6 +46,9 @@ std::unique_ptr<Communicator> connect(std::string protocol, std::vector<std::str
   for (const WireFormat each : {WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
     if (wire == to_string(each)) options.wire = each;
   }
+  options.shared_memory = shared_memory == "off"        ? SharedMemory::off
+                          : shared_memory == "required" ? SharedMemory::required
+                                                        : SharedMemory::automatic;
   options.token = std::move(token);
   options.tls_ca = std::move(tls_ca);
   options.connect_deadline = connect_deadline;
@@ -145,18 +149,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "connect",
       [](std::string protocol, std::vector<std::string> aggregators, std::string switch_address, std::string job,
          std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
-         std::uint32_t packet_elements, const std::string& wire, std::string token, std::string tls_ca,
-         std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
+         std::uint32_t packet_elements, const std::string& wire, const std::string& shared_memory, std::string token,
+         std::string tls_ca, std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
          const std::string& log_prefix) {
         return std::make_unique<Connection>(connect(std::move(protocol), std::move(aggregators), std::move(switch_address),
                                                     std::move(job), rank, world_size, threads, slots, packet_elements, wire,
-                                                    std::move(token), std::move(tls_ca), connect_deadline,
+                                                    shared_memory, std::move(token), std::move(tls_ca), connect_deadline,
                                                     operation_deadline, log_prefix));
       },
       py::kw_only(), py::arg("protocol"), py::arg("aggregators"), py::arg("switch_address"), py::arg("job"), py::arg("rank"),
       py::arg("world_size"), py::arg("threads"), py::arg("slots"), py::arg("packet_elements"), py::arg("wire"),
-      py::arg("token"), py::arg("tls_ca"), py::arg("connect_deadline"), py::arg("operation_deadline"),
-      py::arg("log_prefix"));
+      py::arg("shared_memory"), py::arg("token"), py::arg("tls_ca"), py::arg("connect_deadline"),
+      py::arg("operation_deadline"), py::arg("log_prefix"));
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
              py::arg("log_prefix"));
 

@@ -49,13 +49,17 @@ class Modes(unittest.TestCase):
         self.assertEqual(1, len(log_lines(ranks)), log_lines(ranks))
 
     def test_probe_and_force_take_a_switch_that_is_there(self):
-        for mode in ("probe", "force"):
-            with self.subTest(mode=mode), Switch() as switch:
-                ranks = run("sum", 2, environment={"NETSUM_MODE": mode, "NETSUM_SWITCH": switch.address, "NETSUM_JOB": "named"})
+        for mode, memory in (("probe", "off"), ("force", "off"), ("force", "required")):
+            with self.subTest(mode=mode, memory=memory), Switch() as switch:
+                ranks = run("sum", 2, environment={"NETSUM_MODE": mode, "NETSUM_SWITCH": switch.address, "NETSUM_JOB": "named",
+                                                   "NETSUM_SHARED_MEMORY": memory})
                 for rank in ranks:
                     self.assertEqual("switch", rank.result["path"])
                     self.assertEqual(1, rank.result["switch_operations"])
-                    self.assertGreater(rank.result["wire_bytes_sent"], 4000)
+                    if memory == "off":
+                        self.assertGreater(rank.result["wire_bytes_sent"], 4000)
+                    else:
+                        self.assertEqual(rank.result["wire_bytes_sent"], 0)
                     self.assertGreater(rank.result["seconds_in_all_reduce"], 0)
                     self.assertTrue(rank.result["job"].startswith("named."), rank.result["job"])
                 (line,) = log_lines(ranks)

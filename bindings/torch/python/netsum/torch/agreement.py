@@ -255,7 +255,7 @@ def _join(agreement, plan, settings, hostname, prefix):
         connection = _C.connect(protocol=settings.protocol, aggregators=addresses,
                                 switch_address="".join(own_switch), job=plan["job"], rank=rank, world_size=size,
                                 threads=settings.threads, slots=settings.slots, packet_elements=settings.packet_elements,
-                                wire=settings.wire, token=token, tls_ca=settings.tls_ca if settings.above or settings.switches else "",
+                                wire=settings.wire, shared_memory=settings.shared_memory, token=token, tls_ca=settings.tls_ca if settings.above or settings.switches else "",
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)
     except RuntimeError as error:

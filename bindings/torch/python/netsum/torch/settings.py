@@ -7,9 +7,11 @@ from typing import List
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
 PROTOCOLS = ("switchml", "atp", "netreduce")
+SHARED_MEMORY = ("auto", "off", "required")
 WIRE_FORMATS = ("native", "float32", "float16", "bfloat16")
 KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_SPINE", "NETSUM_JOB", "NETSUM_THREADS",
-         "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS", "NETSUM_WIRE", "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS")
+         "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS", "NETSUM_WIRE", "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS",
+         "NETSUM_SHARED_MEMORY")
 
 
 class SettingError(ValueError):
@@ -27,6 +29,7 @@ class Settings:
     threads: int = 1
     slots: int = 0
     packet_elements: int = 0
+    shared_memory: str = "auto"
     wire: str = "native"
     token: str = ""
     tls_ca: str = ""
@@ -99,6 +102,7 @@ def from_environment():
     settings.wire = _choice("NETSUM_WIRE", settings.wire, WIRE_FORMATS)
     if settings.wire != "native" and settings.protocol != "switchml":
         raise SettingError(f"NETSUM_WIRE={settings.wire} goes with NETSUM_PROTOCOL=switchml")
+    settings.shared_memory = _choice("NETSUM_SHARED_MEMORY", settings.shared_memory, SHARED_MEMORY)
     settings.address = os.environ.get("NETSUM_ADDRESS", "")
     settings.connect_seconds = _number("NETSUM_CONNECT_SECONDS", settings.connect_seconds, 0.1, 3600, float)
     settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")
