@@ -113,9 +113,9 @@ void check(const Options& options) {
   if (options.message_packets > wire::netreduce::max_message_packets) {
     throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
   }
-  if (options.shared_memory == SharedMemory::required &&
-      (options.protocol != "switchml" || options.recovery.count() > 0 || options.loss > 0)) {
-    throw bad("shared memory is of protocol switchml, without recovery and without losses");
+  if (options.shared_memory == SharedMemory::required && (options.protocol != "switchml" || options.recovery.count() > 0 ||
+                                                          options.loss > 0 || options.wire != WireFormat::native)) {
+    throw bad("shared memory is of protocol switchml, without recovery, losses, and a format on the wire");
   }
   if (options.first_psn.value_or(0) > wire::roce::psn_mask) throw bad("packet sequence numbers have 24 bits");
 }
@@ -493,6 +493,8 @@ void reach_memory(const Options& options, Site& site, Time deadline) {
     site.why_not_local = "a job that recovers goes over the network";
   } else if (options.loss > 0) {
     site.why_not_local = "only packets can be lost";
+  } else if (options.wire != WireFormat::native) {
+    site.why_not_local = "a format on the wire was asked for";  // and its numbers with it
   } else {
     const LocalGroup::Config config{site.local_socket, options.rank, options.world_size, options.threads};
     site.local = LocalGroup::reach(config, deadline, site.why_not_local);
