@@ -103,6 +103,32 @@ bool Quantize(std::byte* payload, const float* values, std::size_t count, Scale 
   return hn::GetLane(hn::MaxOfLanes(u, seen)) == exponent_mask;
 }
 
+// Without a look for what is not finite, and with one product where that is exact.
+void QuantizeFinite(std::byte* payload, const float* values, std::size_t count, Scale scale, std::int32_t limit) {
+  const F f;
+  const I i32;
+  const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
+  const auto first = hn::Set(f, scale.first), second = hn::Set(f, scale.second);
+  auto* out = reinterpret_cast<std::int32_t*>(payload);  // of any alignment: StoreU and memcpy only
+  const auto run = [&](auto scaled) {
+    const auto convert = [&](auto v) { return hn::Max(least, hn::Min(most, hn::NearestInt(scaled(v)))); };
+    for_vectors(
+        count, [&](std::size_t i) { hn::StoreU(convert(hn::LoadU(f, values + i)), i32, out + i); },
+        [&](std::size_t i, std::size_t n) {
+          HWY_ALIGN float in[hn::MaxLanes(f)] = {};
+          HWY_ALIGN std::int32_t words[hn::MaxLanes(i32)];
+          std::copy_n(values + i, n, in);
+          hn::Store(convert(hn::Load(f, in)), i32, words);
+          std::memcpy(payload + i * 4, words, n * 4);
+        });
+  };
+  if (scale.second == 1.0F) {
+    run([&](auto v) { return hn::Mul(v, first); });
+  } else {
+    run([&](auto v) { return hn::Mul(hn::Mul(v, first), second); });
+  }
+}
+
 // One rounding, that of int32 to float: 2^-shift times a nonzero integer is normal while shift <= 126.
 void DequantizeNormal(float* values, const std::byte* payload, std::size_t count, float scale) {
   const F f;
@@ -133,6 +159,7 @@ namespace {
 HWY_EXPORT(LargestExponentBits);
 HWY_EXPORT(LargestFiniteExponentBits);
 HWY_EXPORT(Quantize);
+HWY_EXPORT(QuantizeFinite);
 HWY_EXPORT(DequantizeNormal);
 
 constexpr std::uint32_t bits_of_mask(std::size_t element) {
@@ -164,6 +191,10 @@ FixedPoint fixed_point(std::uint8_t block_exponent, std::uint32_t world_size) {
 
 bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format) {
   return HWY_DYNAMIC_DISPATCH(Quantize)(payload, values, count, scale_of(format.shift), format.limit);
+}
+
+void quantize_finite(std::byte* payload, const float* values, std::size_t count, FixedPoint format) {
+  HWY_DYNAMIC_DISPATCH(QuantizeFinite)(payload, values, count, scale_of(format.shift), format.limit);
 }
 
 void dequantize(float* values, const std::byte* payload, std::size_t count, FixedPoint format, std::uint32_t divisor) {

@@ -39,6 +39,9 @@ struct FixedPoint {
 // Returns whether any element was NaN or infinite.
 [[nodiscard]] bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
 
+// The same where every value is known to be finite, as scan_block() says, in half the time.
+void quantize_finite(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
+
 // values[i] = payload[i] * 2^-shift / divisor, rounded to nearest even (an average as if in double and then to float, so
 // that it is finite where the sum is not), subnormals kept. divisor is 1 for a sum and the world size for an average.
 void dequantize(float* values, const std::byte* payload, std::size_t count, FixedPoint format, std::uint32_t divisor);

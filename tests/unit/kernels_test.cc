@@ -131,6 +131,12 @@ TEST_P(KernelTest, QuantizeRoundsAndClampsLikeTheDefinition) {
         ASSERT_EQ(quantize_reference(values[i], format), word(payload.data() + 3, i))
             << values[i] << " exponent " << exponent << " ranks " << ranks;
       }
+      std::erase_if(values, [](float value) { return !std::isfinite(value); });
+      quantize_finite(payload.data() + 1, values.data(), values.size(), format);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(quantize_reference(values[i], format), word(payload.data() + 1, i))
+            << values[i] << " exponent " << exponent << " ranks " << ranks;
+      }
     }
   }
 }
