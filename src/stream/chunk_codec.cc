@@ -73,8 +73,12 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
   for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
     const auto format = kernels::fixed_point(exponents[begin / block_elements], world_size_);
     const std::size_t count = std::min(block_elements, elements - begin);
-    // Which elements are not finite is known from scan(): the masks were asked for then.
-    static_cast<void>(kernels::quantize(payload + std::size_t{begin} * 4, values + begin, count, format));
+    // Whether all are finite is known from scan(): else the masks were asked for then.
+    if (masks.empty()) {
+      kernels::quantize_finite(payload + std::size_t{begin} * 4, values + begin, count, format);
+    } else {
+      static_cast<void>(kernels::quantize(payload + std::size_t{begin} * 4, values + begin, count, format));
+    }
   }
   if (!masks.empty()) {
     const std::size_t half = wire::mask_bytes(elements);
