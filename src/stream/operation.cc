@@ -7,12 +7,24 @@
 
 namespace netsum::stream {
 
+namespace {
+
+// 0 where a call travels as it does unless asked otherwise, so that this is no part of other protocols' signatures.
+std::byte unusual_format(const Operation& operation) {
+  Operation usual = operation;
+  usual.wire = WireFormat::native;
+  const DType dtype = wire_dtype(operation);
+  return dtype == wire_dtype(usual) ? std::byte{0} : static_cast<std::byte>(1 + static_cast<int>(dtype));
+}
+
+}  // namespace
+
 std::uint32_t signature_of(const Operation& operation, std::uint32_t packet_elements) {
   std::array<std::byte, 24> text{};
   text[0] = static_cast<std::byte>(operation.collective);
   text[1] = static_cast<std::byte>(operation.op);
   text[2] = static_cast<std::byte>(operation.dtype);
-  text[3] = static_cast<std::byte>(wire_dtype(operation));
+  text[3] = unusual_format(operation);
   store_le(text.data() + 4, packet_elements);
   store_le(text.data() + 8, operation.elements);
   store_le(text.data() + 16, operation.root);
