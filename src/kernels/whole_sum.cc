@@ -22,8 +22,6 @@ using F = hn::ScalableTag<float>;
 using I = hn::RebindToSigned<F>;
 using U = hn::RebindToUnsigned<F>;
 
-constexpr std::size_t block = 256;
-
 // The largest exponent bits of a block over all sources, those of NaN and infinity included.
 std::uint32_t LargestExponentBitsOfAll(const float* const* sources, std::size_t ranks, std::size_t begin,
                                        std::size_t count) {
