@@ -97,7 +97,7 @@ std::uint64_t received(const switchml::Switch& aggregator) {
 
 std::uint64_t received(const switchml::WorkerCounters& c) {
   return std::accumulate(std::begin(c.malformed), std::end(c.malformed), std::uint64_t{0}) + c.results + c.waiting +
-         c.stale + c.mismatch + c.unknown_job + c.foreign;
+         c.losses + c.stale + c.mismatch + c.unknown_job + c.foreign;
 }
 
 template <class Object>
