@@ -75,21 +75,11 @@ std::uint32_t LargestFiniteExponentBits(const float* values, std::size_t count) 
   return largest;
 }
 
-bool Quantize(std::byte* payload, const float* values, std::size_t count, Scale scale, std::int32_t limit) {
+// payload[i] = convert(values[i]), vector by vector.
+template <class Convert>
+HWY_INLINE void to_words(std::byte* payload, const float* values, std::size_t count, const Convert& convert) {
   const F f;
   const I i32;
-  const U u;
-  const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
-  const auto first = hn::Set(f, scale.first), second = hn::Set(f, scale.second);
-  const auto mask = hn::Set(u, exponent_mask);
-  auto seen = hn::Zero(u);
-  const auto convert = [&](auto v) {
-    const auto exponent = hn::And(mask, hn::BitCast(u, v));
-    seen = hn::Max(seen, exponent);
-    const auto finite = hn::IfThenElseZero(hn::RebindMask(f, hn::Ne(exponent, mask)), v);
-    const auto rounded = hn::NearestInt(hn::Mul(hn::Mul(finite, first), second));
-    return hn::Max(least, hn::Min(most, rounded));
-  };
   auto* out = reinterpret_cast<std::int32_t*>(payload);  // of any alignment: StoreU and memcpy only
   for_vectors(
       count, [&](std::size_t i) { hn::StoreU(convert(hn::LoadU(f, values + i)), i32, out + i); },
@@ -100,6 +90,23 @@ bool Quantize(std::byte* payload, const float* values, std::size_t count, Scale 
         hn::Store(convert(hn::Load(f, in)), i32, words);
         std::memcpy(payload + i * 4, words, n * 4);
       });
+}
+
+bool Quantize(std::byte* payload, const float* values, std::size_t count, Scale scale, std::int32_t limit) {
+  const F f;
+  const I i32;
+  const U u;
+  const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
+  const auto first = hn::Set(f, scale.first), second = hn::Set(f, scale.second);
+  const auto mask = hn::Set(u, exponent_mask);
+  auto seen = hn::Zero(u);
+  to_words(payload, values, count, [&](auto v) {
+    const auto exponent = hn::And(mask, hn::BitCast(u, v));
+    seen = hn::Max(seen, exponent);
+    const auto finite = hn::IfThenElseZero(hn::RebindMask(f, hn::Ne(exponent, mask)), v);
+    const auto rounded = hn::NearestInt(hn::Mul(hn::Mul(finite, first), second));
+    return hn::Max(least, hn::Min(most, rounded));
+  });
   return hn::GetLane(hn::MaxOfLanes(u, seen)) == exponent_mask;
 }
 
@@ -109,23 +116,11 @@ void QuantizeFinite(std::byte* payload, const float* values, std::size_t count, 
   const I i32;
   const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
   const auto first = hn::Set(f, scale.first), second = hn::Set(f, scale.second);
-  auto* out = reinterpret_cast<std::int32_t*>(payload);  // of any alignment: StoreU and memcpy only
-  const auto run = [&](auto scaled) {
-    const auto convert = [&](auto v) { return hn::Max(least, hn::Min(most, hn::NearestInt(scaled(v)))); };
-    for_vectors(
-        count, [&](std::size_t i) { hn::StoreU(convert(hn::LoadU(f, values + i)), i32, out + i); },
-        [&](std::size_t i, std::size_t n) {
-          HWY_ALIGN float in[hn::MaxLanes(f)] = {};
-          HWY_ALIGN std::int32_t words[hn::MaxLanes(i32)];
-          std::copy_n(values + i, n, in);
-          hn::Store(convert(hn::Load(f, in)), i32, words);
-          std::memcpy(payload + i * 4, words, n * 4);
-        });
-  };
+  const auto clamp = [&](auto v) { return hn::Max(least, hn::Min(most, hn::NearestInt(v))); };
   if (scale.second == 1.0F) {
-    run([&](auto v) { return hn::Mul(v, first); });
+    to_words(payload, values, count, [&](auto v) { return clamp(hn::Mul(v, first)); });
   } else {
-    run([&](auto v) { return hn::Mul(hn::Mul(v, first), second); });
+    to_words(payload, values, count, [&](auto v) { return clamp(hn::Mul(hn::Mul(v, first), second)); });
   }
 }
 

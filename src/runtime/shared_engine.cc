@@ -431,9 +431,11 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
     }
     if (const auto& failure = small_.failure()) report(0, *failure);
     look_for_reasons(0, operation.number, small_missing());
-    // A failure is found in the others' calls, not by waiting for them: the monitor will say what it means.
-    if (small_.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (!small_.failure()) wait_for_small(soon);
+    if (small_.failure()) {
+      pending->wait();  // the monitor has been told, and says what it means
+    } else {
+      wait_for_small(soon);
+    }
   }
   return true;
 }
