@@ -145,6 +145,11 @@ Operation draw_other(Random& random, Operation call) {
   return call;
 }
 
+// A switch's slots are of 256 elements each.
+std::uint32_t units_of(const JobPlan& job) {
+  return (job.packet_elements + 255) / 256;
+}
+
 JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   const Settings& settings = scenario.settings;
   const Limits& limits = settings.limits;
@@ -154,7 +159,7 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   job.name = "job" + std::to_string(index);
   job.seed = random.next();
   job.workers = limited(random.between(settings.workers.least, settings.workers.most), limits.workers);
-  constexpr std::uint32_t lengths[] = {64, 64, 64, 128, 256, 512};
+  constexpr std::uint32_t lengths[] = {64, 64, 64, 128, 192, 256, 320, 512};
   job.packet_elements = random.pick(lengths);
   job.slots = std::bit_floor(limited(1U << random.below(5), limits.slots));  // a power of two, also when limited
   job.window = static_cast<std::uint32_t>(random.between(1, 4));
@@ -266,13 +271,14 @@ void draw_rings(Scenario& scenario) {
     JobPlan& job = scenario.jobs[index];
     Random random(derive(scenario.seed, Label::of_ring + index));
     job.numbers = Numbers::in_order;
+    job.packet_elements = std::bit_floor(job.packet_elements);  // a path MTU
     job.message_packets = static_cast<std::uint32_t>(random.between(1, 6));
     const std::uint64_t psns = std::uint64_t{1} << 24;
     job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
     job.unordered = random.chance(0.2);
     // A loss is repaired by one rank after the other, in order.
     if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
-    need += job.slots * job.message_packets * job.workers * std::max(1U, job.packet_elements / 256) * scenario.lanes;
+    need += job.slots * job.message_packets * job.workers * units_of(job) * scenario.lanes;
   }
   scenario.switch_slots = scenario.scarce ? need - 1 : need;
 }
@@ -429,7 +435,7 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   const bool measured =
       jobs > 1 && std::any_of(scenario.jobs.begin(), scenario.jobs.end(), [](const JobPlan& job) { return job.measured; });
   for (const JobPlan& job : scenario.jobs)
-    need += (job.measured ? std::max(job.slots, 2U) : job.slots) * std::max(1U, job.packet_elements / 256) * scenario.lanes;
+    need += (job.measured ? std::max(job.slots, 2U) : job.slots) * units_of(job) * scenario.lanes;
   // Now and then too few for all: who comes too late is refused, in words, and tries again.
   scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
   scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));

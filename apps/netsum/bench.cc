@@ -76,7 +76,7 @@ class BenchCommand final : public Command {
           "I/O threads of a worker; 0: one, or with all on this machine one per CPU, pinned")
         ->check(CLI::Range(0, 64));
     s.add("packet-elements", options_.packet_elements, "P",
-          "64, 128 or a multiple of 256; NetReduce: 64 to 1024, a power of two; 0: the most that the MTU takes");
+          "A multiple of 64 up to 1024, or of 256; NetReduce: 64 to 1024, a power of two; 0: the most that the MTU takes");
     s.add("slots", options_.slots, "N",
           "Window per lane, a power of two, NetReduce: in messages; 0: from the measured bandwidth-delay product");
     s.add("message-packets", options_.message_packets, "L", "NetReduce: packets of a message; 0: as many as make 64 KiB")
@@ -246,8 +246,9 @@ class BenchCommand final : public Command {
       if (packet != 0 && (!std::has_single_bit(packet) || packet < 64 || packet > 1024)) {
         throw UsageError("--packet-elements of NetReduce is 64, 128, 256, 512 or 1024, not " + std::to_string(packet));
       }
-    } else if (packet != 0 && packet != 64 && packet != 128 && (packet % 256 != 0 || packet > 15360)) {
-      throw UsageError("--packet-elements is 64, 128 or a multiple of 256 up to 15360, not " + std::to_string(packet));
+    } else if (packet != 0 && (packet > 15360 || packet % (packet <= 1024 ? 64 : 256) != 0)) {
+      throw UsageError("--packet-elements is a multiple of 64 up to 1024 or of 256 up to 15360, not " +
+                       std::to_string(packet));
     }
     if (options_.slots != 0 && !std::has_single_bit(options_.slots)) {
       throw UsageError("--slots is a power of two, not " + std::to_string(options_.slots));

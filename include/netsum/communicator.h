@@ -36,9 +36,9 @@ struct Options {
   std::string job = "default";   // ranks with the same job name at the same aggregators meet
   std::uint32_t rank = 0;        // 0 ... world_size-1
   std::uint32_t world_size = 1;  // 1 ... 256
-  // SwitchML: 64, 128, or a multiple of 256 up to 15360, of 32 bits: packets of 16-bit floats have twice as many. ATP: 1 to
-  // 10880, and no more than a slot of its switch holds. NetReduce: 64 to 1024, a power of two: RoCE's path MTU in elements
-  // of 4 bytes. 0: the most that the path's MTU takes.
+  // SwitchML: a multiple of 64 up to 1024, or of 256 up to 15360, of 32 bits: packets of 16-bit floats have twice as many.
+  // ATP: 1 to 10880, and no more than a slot of its switch holds. NetReduce: 64 to 1024, a power of two: RoCE's path MTU in
+  // elements of 4 bytes. 0: the most that the path's MTU takes.
   std::uint32_t packet_elements = 0;
   // Window per lane, a power of two, in packets, and for NetReduce in messages; 0: from the measured bandwidth-delay
   // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.

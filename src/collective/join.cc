@@ -123,19 +123,16 @@ void check(const Options& options) {
 [[nodiscard]] std::size_t longest_datagram(std::uint32_t packet_elements) {
   wire::ChunkHeader header;
   header.elements = static_cast<std::uint16_t>(packet_elements);
-  header.exponents = static_cast<std::uint8_t>(std::max(1U, packet_elements / wire::block_elements));
+  header.exponents = static_cast<std::uint8_t>(wire::blocks_of_packet(packet_elements));
   header.masks = true;
   return wire::chunk_packet_bytes(header);
 }
 
 [[nodiscard]] std::uint32_t packet_elements_for(std::uint32_t mtu, bool ipv6) {
   const std::size_t room = mtu - (ipv6 ? 48 : 28);
-  std::uint32_t best = 64;
-  for (const std::uint32_t elements : {64U, 128U}) {
-    if (longest_datagram(elements) <= room) best = elements;
-  }
-  for (std::uint32_t elements = 256; elements <= wire::max_packet_elements; elements += 256) {
-    if (longest_datagram(elements) <= room) best = elements;
+  std::uint32_t best = wire::packet_step;
+  for (std::uint32_t elements = best; elements <= wire::max_packet_elements; elements += wire::packet_step) {
+    if (wire::possible_packet(elements) && longest_datagram(elements) <= room) best = elements;
   }
   return best;
 }

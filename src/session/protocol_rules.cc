@@ -22,12 +22,10 @@ ProtocolRules switchml_rules() {
   rules.version = wire::switchml_version;
   rules.max_world_size = wire::switchml_max_workers;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
-    if (elements == 64 || elements == 128 ||
-        (elements > 0 && elements % wire::block_elements == 0 && elements <= wire::max_packet_elements)) {
-      return "";
-    }
-    return "packets of " + std::to_string(elements) + " elements are not possible: 64, 128, or a multiple of 256 up to " +
-           std::to_string(wire::max_packet_elements);
+    if (wire::possible_packet(elements)) return "";
+    return "packets of " + std::to_string(elements) + " elements are not possible: a multiple of " +
+           std::to_string(wire::packet_step) + " up to " + std::to_string(wire::most_sharing_blocks) + ", or of " +
+           std::to_string(wire::block_elements) + " up to " + std::to_string(wire::max_packet_elements);
   };
   rules.check_placement = [](const Placement&) { return std::string(); };
   rules.check_request = check_no_ring;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 #include "kernels/kernels.h"
@@ -12,6 +13,16 @@ namespace {
 
 using wire::block_elements;
 
+// The parts of [offset, offset + elements) that lie in one block each, in order: body(block, begin, count), `block` counted
+// from that of the first element, `begin` from the first element.
+template <class Body>
+void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
+  std::uint32_t count = block_elements - static_cast<std::uint32_t>(offset % block_elements);
+  for (std::uint32_t begin = 0, block = 0; begin < elements; begin += count, count = block_elements, ++block) {
+    body(block, begin, std::min(count, elements - begin));
+  }
+}
+
 [[nodiscard]] std::byte* half_at(const Operation& operation, std::uint64_t offset) {
   return static_cast<std::byte*>(operation.data) + offset * 2;
 }
@@ -21,7 +32,7 @@ using wire::block_elements;
 ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
     : rank_(rank),
       world_size_(world_size),
-      scratch_(std::max(2 * packet_elements, block_elements)),
+      scratch_(std::max(2 * packet_elements, std::lcm(packet_elements, block_elements))),
       halves_(std::size_t{2} * packet_elements) {}
 
 const float* ChunkCodec::floats(const Operation& operation, std::uint64_t offset, std::uint32_t elements) {
@@ -34,15 +45,17 @@ const float* ChunkCodec::floats(const Operation& operation, std::uint64_t offset
   return scratch_.data();
 }
 
-void ChunkCodec::scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements, StripeExponents& out) {
+bool ChunkCodec::scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                      std::span<std::uint8_t> exponents) {
   NETSUM_CHECK(offset % block_elements == 0 && offset + elements <= operation.elements);
   const float* values = floats(operation, offset, elements);
-  out.nonfinite = false;
+  bool nonfinite = false;
   for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
     const auto scan = kernels::scan_block(values + begin, std::min(block_elements, elements - begin));
-    out.of_block[begin / block_elements] = scan.exponent;
-    out.nonfinite |= scan.nonfinite;
+    exponents[begin / block_elements] = scan.exponent;
+    nonfinite |= scan.nonfinite;
   }
+  return nonfinite;
 }
 
 void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements,
@@ -70,16 +83,15 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
     return;
   }
   const float* values = floats(operation, offset, elements);
-  for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
-    const auto format = kernels::fixed_point(exponents[begin / block_elements], world_size_);
-    const std::size_t count = std::min(block_elements, elements - begin);
+  for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
+    const auto format = kernels::fixed_point(exponents[block], world_size_);
     // Whether all are finite is known from scan(): else the masks were asked for then.
     if (masks.empty()) {
       kernels::quantize_finite(payload + std::size_t{begin} * 4, values + begin, count, format);
     } else {
       static_cast<void>(kernels::quantize(payload + std::size_t{begin} * 4, values + begin, count, format));
     }
-  }
+  });
   if (!masks.empty()) {
     const std::size_t half = wire::mask_bytes(elements);
     kernels::nonfinite_masks(masks.data(), masks.data() + half, values, elements);
@@ -113,11 +125,10 @@ void ChunkCodec::decode(const Operation& operation, std::uint64_t offset, std::u
     return;
   }
   float* values = operation.dtype == DType::float32 ? tensor_at<float>(operation, offset) : scratch_.data();
-  for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
-    const auto format = kernels::fixed_point(exponents[begin / block_elements], world_size_);
-    const std::size_t count = std::min(block_elements, elements - begin);
+  for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
+    const auto format = kernels::fixed_point(exponents[block], world_size_);
     kernels::dequantize(values + begin, payload + std::size_t{begin} * 4, count, format, divisor);
-  }
+  });
   if (!masks.empty()) {
     const std::size_t half = wire::mask_bytes(elements);
     kernels::apply_nonfinite_masks(values, masks.data(), masks.data() + half, elements);

@@ -2,7 +2,6 @@
 // otherwise.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,23 +12,19 @@
 
 namespace netsum::stream {
 
-// The exponents of one stripe's blocks, and whether the stripe holds elements that are not finite.
-struct StripeExponents {
-  std::array<std::uint8_t, wire::max_blocks> of_block{};
-  bool nonfinite = false;
-};
-
 class ChunkCodec {
  public:
   // `packet_elements`: of 32 bits; no call names more than such a packet, or one of twice as many 16-bit values, or a
   // stripe.
   ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
 
-  // Largest exponents of the blocks in [offset, offset + elements) of this rank's tensor; offset is a multiple of 256.
-  void scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements, StripeExponents& out);
+  // Largest exponents of the blocks in [offset, offset + elements), a stripe of this rank's tensor; offset is a multiple of
+  // 256. Whether there are elements that are not finite.
+  [[nodiscard]] bool scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                          std::span<std::uint8_t> exponents);
 
   // Elements [offset, offset + elements) into payload, as wire_dtype() says, and, if not empty, masks.
-  // `exponents`: the global ones of the blocks that the range touches, all in one block or starting at a block.
+  // `exponents`: the global ones of the blocks that hold elements of the range.
   void encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::uint8_t* exponents,
               std::byte* payload, std::span<std::byte> masks);
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <span>
 
@@ -22,6 +23,19 @@ inline constexpr std::uint32_t block_elements = 256;   // elements that share on
 inline constexpr std::uint32_t max_packet_elements =
     15360;  // with exponents and masks, 65388 bytes: below UDP's limit over IPv6
 inline constexpr std::uint32_t max_blocks = max_packet_elements / block_elements;
+// Packets of up to 1024 elements, where headers weigh, have any multiple of 64: they may share blocks. Longer ones have
+// whole blocks.
+inline constexpr std::uint32_t packet_step = 64, most_sharing_blocks = 1024;
+[[nodiscard]] constexpr bool possible_packet(std::uint32_t elements) {
+  const std::uint32_t step = elements <= most_sharing_blocks ? packet_step : block_elements;
+  return elements > 0 && elements <= max_packet_elements && elements % step == 0;
+}
+// The most blocks that a packet's elements are of: it begins at any multiple of what its length and a block's have in
+// common.
+[[nodiscard]] constexpr std::uint32_t blocks_of_packet(std::uint32_t elements) {
+  const std::uint32_t latest = block_elements - std::gcd(elements, block_elements);
+  return (latest + elements + block_elements - 1) / block_elements;
+}
 inline constexpr std::uint16_t no_ahead = 0xffff;  // ChunkHeader::ahead_operation: the sender does not know its next block
 
 enum class Type : std::uint8_t {
@@ -57,8 +71,8 @@ struct ChunkHeader {
   std::uint16_t elements = 0;                // values of payload
   std::uint16_t ahead_operation = no_ahead;  // the exponents are for operation + ahead_operation, chunk ahead_chunk
   std::uint32_t ahead_chunk = 0;
-  DType dtype = DType::int32;  // of the payload: int32, float16 or bfloat16
-  bool average = false;        // 16-bit payloads: the sum is divided by the number of ranks before it is rounded
+  DType dtype = DType::int32;  // of the payload: int32, or floats as they are
+  bool average = false;        // floats: the sum is divided by the number of ranks before it is rounded
   bool operator==(const ChunkHeader&) const = default;
 };
 

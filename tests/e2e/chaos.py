@@ -86,7 +86,7 @@ class Job:
 
 def shape_of(rng, *, iterations):
     """Flags of a job: any type, length, packet and window. A few thousand packets a rank."""
-    packet = rng.choice([64, 128, 256, 512, 1024])
+    packet = rng.choice([64, 128, 256, 320, 512, 1024])
     chunks = rng.randint(150, 250)
     return ["--dtype", rng.choice(["float32", "int32", "float16", "bfloat16"]), "--op", rng.choice(["sum", "avg"]),
             "--packet-elements", packet, "--elements", packet * chunks - rng.randint(0, 2 * packet), "--warmup", 0,

@@ -94,6 +94,7 @@ class Bench(unittest.TestCase):
             "three threads": ["--threads", 3, "--switch-threads", 3],
             "64 elements a packet": ["--packet-elements", 64],
             "256 elements a packet": ["--packet-elements", 256],
+            "320 elements a packet": ["--packet-elements", 320],
             "8192 elements a packet": ["--packet-elements", 8192],
             "two aggregators": ["--aggregators", 2],
             "three aggregators of two threads, with loss": ["--aggregators", 3, "--switch-threads", 2, "--loss", 0.01],

@@ -20,7 +20,7 @@ namespace {
 
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
-constexpr std::uint32_t packet_lengths[] = {64, 128, 256, 512, 1024, 15360};
+constexpr std::uint32_t packet_lengths[] = {64, 128, 192, 256, 320, 832, 1024, 15360};
 
 void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lanes) {
   const std::uint64_t total = std::max<std::uint64_t>(1, (elements + packet_elements - 1) / packet_elements);
@@ -30,19 +30,15 @@ void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t
     const stream::Stripes stripes(elements, operation, packet_elements, lane, lanes);
     chunks += stripes.chunks();
     if (!seen.empty()) {
-      std::uint64_t here = 0;
-      for (std::uint64_t i = 0; i < stripes.count(); ++i) {
-        for (std::uint32_t part = 0; part < stripes.chunks_of(i); ++part, ++here) {
-          const std::uint32_t chunk = stripes.chunk(i, part);
-          fuzz::check(chunk < total && !seen[chunk], "a chunk is of one lane");
-          seen[chunk] = true;
-        }
+      for (std::uint64_t i = 0; i < stripes.chunks(); ++i) {
+        const std::uint32_t chunk = stripes.chunk(i);
+        fuzz::check(chunk < total && !seen[chunk], "a chunk is of one lane");
+        seen[chunk] = true;
       }
-      fuzz::check(here == stripes.chunks(), "a lane's chunks are counted");
-    } else if (stripes.count() > 0) {
-      const std::uint64_t last = stripes.count() - 1;
+    } else if (stripes.chunks() > 0) {
+      const std::uint64_t last = stripes.chunks() - 1;
       fuzz::check(stripes.offset(last) < elements && stripes.offset(last) + stripes.elements(last) <= elements,
-                  "the last stripe lies inside");
+                  "the last chunk lies inside");
       fuzz::check(stripes.offset(last + 1) >= elements, "and no other follows");
     }
   }
@@ -87,42 +83,45 @@ void all_reduce(Job& job) {
   const stream::Stripes stripes(words, 0, packet_elements, 0, 1, !narrow);
   std::vector<stream::ChunkCodec> codecs;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) codecs.emplace_back(rank, job.ranks, job.packet_elements);
-  for (std::uint64_t stripe = 0; stripe < stripes.count(); ++stripe) {
-    stream::StripeExponents all;
-    bool nonfinite = false;
-    for (std::uint32_t rank = 0; rank < job.ranks && stream::uses_exponents(job.operation); ++rank) {
-      stream::StripeExponents own;
-      codecs[rank].scan(job.of(rank), stripes.offset(stripe), stripes.elements(stripe), own);
-      nonfinite |= own.nonfinite;
-      for (std::size_t i = 0; i < all.of_block.size(); ++i) all.of_block[i] = std::max(all.of_block[i], own.of_block[i]);
+  // The exponents of all ranks, before results overwrite what they are of.
+  std::vector<std::uint8_t> all(stripes.blocks());
+  std::vector<bool> nonfinite(stripes.count());
+  for (std::uint64_t stripe = 0; stripe < stripes.count() && stream::uses_exponents(job.operation); ++stripe) {
+    const std::size_t first = stripes.first_block_of(stripe), blocks = stripes.first_block_of(stripe + 1) - first;
+    for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+      std::vector<std::uint8_t> own(blocks);
+      const bool found = codecs[rank].scan(job.of(rank), stripes.stripe_offset(stripe), stripes.stripe_length(stripe), own);
+      nonfinite[stripe] = nonfinite[stripe] || found;
+      for (std::size_t i = 0; i < blocks; ++i) all[first + i] = std::max(all[first + i], own[i]);
     }
-    for (std::uint32_t part = 0; part < stripes.chunks_of(stripe); ++part) {
-      const std::uint32_t begin = part * packet_elements;
-      const std::uint32_t count =
-          std::min(packet_elements, stripes.elements(stripe) - std::min(begin, stripes.elements(stripe)));
-      const std::uint64_t offset = stripes.offset(stripe) + begin;
-      const std::size_t mask = nonfinite ? 2 * wire::mask_bytes(count) : 0;
-      std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);
-      std::vector<std::vector<std::byte>> gathered;
-      for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-        if (!stream::contributes(job.operation, static_cast<std::uint32_t>(rank))) continue;
-        std::vector<std::byte> payload(sum.size()), own(mask);
-        codecs[rank].encode(job.of(rank), offset, count, all.of_block.data(), payload.data(), own);
-        if (narrow) {
-          gathered.push_back(std::move(payload));
-          continue;
-        }
-        kernels::add_int32(sum.data(), payload.data(), count);
-        kernels::or_bytes(masks.data(), own.data(), mask);
-      }
+  }
+  for (std::uint64_t chunk = 0; chunk < stripes.chunks(); ++chunk) {
+    const std::uint64_t offset = stripes.offset(chunk);
+    const std::uint32_t count = stripes.elements(chunk);
+    // As long as in a packet: beyond them nothing may be read.
+    const std::uint8_t* const first = all.data() + stripes.first_block(chunk);
+    const std::vector<std::uint8_t> exponents(first, first + (all.empty() ? 0 : stripes.blocks_of(chunk)));
+    const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::mask_bytes(count) : 0;
+    std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);
+    std::vector<std::vector<std::byte>> gathered;
+    for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+      if (!stream::contributes(job.operation, static_cast<std::uint32_t>(rank))) continue;
+      std::vector<std::byte> payload(sum.size()), own(mask);
+      codecs[rank].encode(job.of(rank), offset, count, exponents.data(), payload.data(), own);
       if (narrow) {
-        std::vector<const std::byte*> sources;
-        for (const auto& payload : gathered) sources.push_back(payload.data());
-        kernels::sum_narrow(travels, sum.data(), sources, count, job.operation.op == ReduceOp::avg ? job.ranks : 1);
+        gathered.push_back(std::move(payload));
+        continue;
       }
-      for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-        codecs[rank].decode(job.of(rank), offset, count, all.of_block.data(), sum.data(), masks);
-      }
+      kernels::add_int32(sum.data(), payload.data(), count);
+      kernels::or_bytes(masks.data(), own.data(), mask);
+    }
+    if (narrow) {
+      std::vector<const std::byte*> sources;
+      for (const auto& payload : gathered) sources.push_back(payload.data());
+      kernels::sum_narrow(travels, sum.data(), sources, count, job.operation.op == ReduceOp::avg ? job.ranks : 1);
+    }
+    for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+      codecs[rank].decode(job.of(rank), offset, count, exponents.data(), sum.data(), masks);
     }
   }
 }

@@ -16,7 +16,7 @@ namespace {
 using stream::Collective;
 using stream::Operation;
 
-constexpr std::uint32_t packet_lengths[] = {64, 128, 256, 512, 1024};
+constexpr std::uint32_t packet_lengths[] = {64, 128, 192, 256, 320, 512, 960, 1024};
 
 float special(Random& random) {
   constexpr float inf = std::numeric_limits<float>::infinity();

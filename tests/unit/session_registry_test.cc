@@ -223,7 +223,7 @@ TEST_F(RegistryTest, RefusesParametersThatCannotBe) {
   expect_refused(request(0, 0), Refusal::bad_parameters, {"world size 0", "256"});
   expect_refused(request(0, 257), Refusal::bad_parameters, {"world size 257", "256"});
   expect_refused(request(4, 4), Refusal::bad_parameters, {"rank 4", "world size 4"});
-  for (const std::uint32_t elements : {0U, 1U, 32U, 100U, 192U, 300U, 15361U, 15616U}) {
+  for (const std::uint32_t elements : {0U, 1U, 32U, 100U, 300U, 1088U, 15361U, 15616U}) {
     auto asked = request(0, 1);
     asked.packet_elements = elements;
     expect_refused(asked, Refusal::bad_parameters, {"packets of " + std::to_string(elements), "256", "15360"});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -21,33 +22,39 @@ void expect_partition(const Cut& cut) {
                std::to_string(cut.packet_elements) + ", " + std::to_string(cut.lanes) + " lanes");
   const std::uint64_t chunks = std::max<std::uint64_t>(1, (cut.elements + cut.packet_elements - 1) / cut.packet_elements);
   std::vector<int> seen(chunks);
-  std::uint64_t elements = 0, blocks = 0;
+  std::uint64_t elements = 0;
+  const std::uint64_t stripe_elements = std::lcm(cut.packet_elements, wire::block_elements);
   for (std::uint32_t lane = 0; lane < cut.lanes; ++lane) {
     const Stripes stripes(cut.elements, cut.operation, cut.packet_elements, lane, cut.lanes);
-    std::uint64_t of_lane = 0;
-    for (std::uint64_t index = 0; index < stripes.count(); ++index) {
-      ASSERT_EQ(stripes.offset(index) % wire::block_elements, 0U);
-      const std::uint64_t stripe = stripes.offset(index) / std::max(cut.packet_elements, wire::block_elements);
-      ASSERT_EQ((stripe + cut.operation) % cut.lanes, lane);
-      ASSERT_LE(stripes.offset(index) + stripes.elements(index), cut.elements);
-      elements += stripes.elements(index);
-      blocks += stripes.blocks_of(index);
-      for (std::uint32_t part = 0; part < stripes.chunks_of(index); ++part) {
-        ASSERT_LT(stripes.chunk(index, part), chunks);
-        ++seen[stripes.chunk(index, part)];
-        ASSERT_EQ(std::uint64_t{stripes.chunk(index, part)} * cut.packet_elements,
-                  stripes.offset(index) + std::uint64_t{part} * cut.packet_elements);
-      }
-      of_lane += stripes.chunks_of(index);
+    std::uint64_t last_block = 0;
+    for (std::uint64_t index = 0; index < stripes.chunks(); ++index) {
+      const std::uint64_t stripe = stripes.stripe(index), begin = stripes.offset(index);
+      const std::uint32_t length = stripes.elements(index);
+      ASSERT_LT(stripe, stripes.count());
+      ASSERT_EQ(stripes.stripe_offset(stripe) % wire::block_elements, 0U);
+      ASSERT_EQ((stripes.stripe_offset(stripe) / stripe_elements + cut.operation) % cut.lanes, lane);
+      ASSERT_GE(begin, stripes.stripe_offset(stripe));
+      ASSERT_LE(begin + length, stripes.stripe_offset(stripe) + stripes.stripe_length(stripe));
+      ASSERT_LE(begin + length, cut.elements);
+      ASSERT_LT(stripes.chunk(index), chunks);
+      ++seen[stripes.chunk(index)];
+      ASSERT_EQ(std::uint64_t{stripes.chunk(index)} * cut.packet_elements, begin);
+      elements += length;
+      if (length == 0) continue;
+      // Blocks are counted over the lane's stripes, each of which has its own.
+      const std::uint64_t before = begin / wire::block_elements - stripes.stripe_offset(stripe) / wire::block_elements;
+      ASSERT_EQ(stripes.first_block(index), stripe * (stripe_elements / wire::block_elements) + before);
+      ASSERT_EQ(stripes.blocks_of(index), (begin + length - 1) / wire::block_elements - begin / wire::block_elements + 1);
+      ASSERT_LE(stripes.blocks_of(index), wire::blocks_of_packet(cut.packet_elements));
+      last_block = std::max(last_block, stripes.first_block(index) + stripes.blocks_of(index));
     }
-    ASSERT_EQ(of_lane, stripes.chunks()) << "lane " << lane;
+    ASSERT_LE(last_block, stripes.blocks());
   }
   EXPECT_EQ(elements, cut.elements);
-  EXPECT_EQ(blocks, (cut.elements + wire::block_elements - 1) / wire::block_elements);
   EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
 }
 
-constexpr std::uint32_t packet_lengths[] = {64, 128, 256, 512, 768, 2048, 15360};
+constexpr std::uint32_t packet_lengths[] = {64, 128, 192, 256, 320, 512, 704, 768, 960, 2048, 15360};
 
 TEST(Stripes, CoverEveryElementOnce) {
   for (const std::uint32_t packet_elements : packet_lengths) {
@@ -87,10 +94,26 @@ TEST(Stripes, HoldTensorsBeyondFourGigabytes) {
   const std::uint64_t elements = (std::uint64_t{1} << 36) + 1;
   const Stripes stripes(elements, 0, 256, 0, 1);
   EXPECT_EQ(stripes.chunks(), (std::uint64_t{1} << 28) + 1);
-  const std::uint64_t last = stripes.count() - 1;
+  const std::uint64_t last = stripes.chunks() - 1;
   EXPECT_EQ(stripes.offset(last), elements - 1);
   EXPECT_EQ(stripes.elements(last), 1U);
-  EXPECT_EQ(stripes.chunk(last, 0), 1U << 28);
+  EXPECT_EQ(stripes.chunk(last), 1U << 28);
+}
+
+// How many blocks a packet is of, wherever it begins.
+TEST(Stripes, PacketsOfAnyPossibleLengthHaveAsManyBlocksAsTheyMay) {
+  EXPECT_FALSE(wire::possible_packet(0));
+  EXPECT_FALSE(wire::possible_packet(100));
+  EXPECT_FALSE(wire::possible_packet(1088));
+  EXPECT_FALSE(wire::possible_packet(wire::max_packet_elements + wire::block_elements));
+  for (std::uint32_t packet = 1; packet <= wire::max_packet_elements; ++packet) {
+    if (!wire::possible_packet(packet)) continue;
+    const Stripes stripes(10 * std::uint64_t{packet} * wire::block_elements, 0, packet, 0, 1);
+    std::uint32_t most = 0;
+    for (std::uint64_t index = 0; index < 8; ++index) most = std::max(most, stripes.blocks_of(index));
+    ASSERT_EQ(most, wire::blocks_of_packet(packet)) << packet;
+    ASSERT_LE(most, wire::max_blocks);
+  }
 }
 
 }  // namespace

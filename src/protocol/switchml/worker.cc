@@ -17,39 +17,40 @@
 namespace netsum::switchml {
 namespace {
 
-using stream::StripeExponents;
-
 // An operation and this lane's share of it.
 struct ActiveOperation {
   stream::Operation operation;
   std::uint32_t packet_elements = 0;  // of what travels
   std::uint32_t signature = 0;
   stream::Stripes stripes;
-  std::uint64_t base = 0;       // position of its first stripe in the lane's stream
+  std::uint64_t base = 0;       // position of its first chunk in the lane's stream
   std::uint64_t remaining = 0;  // chunks without a result
+  // This rank's largest exponents, by the lane's blocks, and which stripes hold elements that are not finite: of each stripe
+  // from when the first of its chunks is named, as results of one chunk overwrite part of a block that another shares.
+  std::vector<std::uint8_t> exponents;
+  std::vector<bool> nonfinite;
 };
+
+inline constexpr std::uint8_t not_scanned = 0xff;
 
 // A chunk of the lane's stream.
 struct Place {
-  const ActiveOperation* active = nullptr;
-  std::uint64_t stripe = 0;  // of the operation, on this lane
-  std::uint32_t part = 0;    // chunk within the stripe
+  ActiveOperation* active = nullptr;
+  std::uint64_t chunk = 0;  // of the operation, on this lane
 };
 
 enum class Round : std::uint8_t { idle, exponents, values };
 
-// One slot carries the stripes at positions i, i + s, i + 2s, ... (Alg. 4, l. 13); both versions alternate with each round.
+// One slot carries the chunks at positions i, i + s, i + 2s, ... (Alg. 4, l. 13); both versions alternate with each round.
 struct Slot {
   std::uint64_t position = 0;
-  std::uint32_t part = 0;
   Round round = Round::idle;
   std::uint8_t version = 0;  // of the round under way, or of the next one
 
   // The packet under way; with the tensor, all that a byte-identical retransmission needs.
   wire::ChunkHeader header;
-  StripeExponents own;                               // this rank's, of the stripe under way
-  std::array<std::uint8_t, wire::max_blocks> all{};  // the largest over all ranks
-  StripeExponents ahead;                             // this rank's, of the next stripe, as sent
+  std::array<std::uint8_t, wire::max_blocks> all{};  // its blocks' exponents, the largest over all ranks
+  std::uint64_t ahead = 0;                           // the chunk whose exponents it carries: of its operation, on this lane
 
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
@@ -87,41 +88,41 @@ struct Worker::Impl {
   [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % operations.size()]; }
   [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number % operations.size()]; }
 
-  [[nodiscard]] Place find(std::uint64_t position, std::uint32_t part, std::uint64_t from) const {
+  [[nodiscard]] Place find(std::uint64_t position, std::uint64_t from) {
     for (std::uint64_t number = std::max(from, front); number < back; ++number) {
-      const ActiveOperation& active = at(number);
-      if (position < active.base + active.stripes.count()) return {&active, position - active.base, part};
+      ActiveOperation& active = at(number);
+      if (position < active.base + active.stripes.chunks()) return {&active, position - active.base};
     }
     return {};
   }
 
-  [[nodiscard]] std::uint32_t elements(const Place& place) const {
-    const std::uint32_t in_stripe = place.active->stripes.elements(place.stripe), in_packet = place.active->packet_elements;
-    return std::min(in_packet, in_stripe - std::min(in_stripe, place.part * in_packet));
-  }
-  [[nodiscard]] std::uint64_t offset(const Place& place) const {
-    return place.active->stripes.offset(place.stripe) + std::uint64_t{place.part} * place.active->packet_elements;
-  }
-  void scan(const Place& place, StripeExponents& out) {
+  [[nodiscard]] static std::uint32_t elements(const Place& place) { return place.active->stripes.elements(place.chunk); }
+  [[nodiscard]] static std::uint64_t offset(const Place& place) { return place.active->stripes.offset(place.chunk); }
+
+  // Looks for the exponents of a chunk's stripe, once.
+  void scan(const Place& place) {
     const auto& stripes = place.active->stripes;
-    codec.scan(place.active->operation, stripes.offset(place.stripe), stripes.elements(place.stripe), out);
+    const std::uint64_t stripe = stripes.stripe(place.chunk);
+    std::uint8_t* const exponents = place.active->exponents.data() + stripes.first_block_of(stripe);
+    if (*exponents != not_scanned) return;
+    const std::uint32_t length = stripes.stripe_length(stripe);
+    const std::size_t blocks = (length + wire::block_elements - 1) / wire::block_elements;
+    place.active->nonfinite[stripe] =
+        codec.scan(place.active->operation, stripes.stripe_offset(stripe), length, {exponents, blocks});
   }
 
   // ---- sending
 
   // Opens the round that the slot's next chunk needs: exponents first, unless the look-ahead brought them.
   void start_chunk(Slot& slot, const Place& place, bool exponents_known, Time now, Sink& sink) {
-    NETSUM_CHECK(place.stripe < place.active->stripes.count() && place.part < place.active->stripes.chunks_of(place.stripe));
-    NETSUM_CHECK(slot.position == place.active->base + place.stripe && slot.part == place.part);
+    NETSUM_CHECK(place.chunk < place.active->stripes.chunks() && slot.position == place.active->base + place.chunk);
     slot.header = {.operation = place.active->operation.number,
-                   .chunk = place.active->stripes.chunk(place.stripe, place.part),
+                   .chunk = place.active->stripes.chunk(place.chunk),
                    .signature = place.active->signature,
                    .slot = static_cast<std::uint16_t>(&slot - slots.data())};
     if (stream::uses_exponents(place.active->operation) && !exponents_known) {
-      if (place.part == 0) scan(place, slot.own);
       ++counters.exponent_rounds;
       slot.round = Round::exponents;
-      slot.ahead = slot.own;
       name_ahead(slot, place);
     } else {
       start_values(slot, place);
@@ -130,19 +131,15 @@ struct Worker::Impl {
   }
 
   void start_values(Slot& slot, const Place& place) {
+    const ActiveOperation& active = *place.active;
     slot.round = Round::values;
     slot.header.elements =
-        stream::contributes(place.active->operation, config.rank) ? static_cast<std::uint16_t>(elements(place)) : 0;
-    slot.header.masks = slot.own.nonfinite && stream::uses_exponents(place.active->operation);
-    slot.header.dtype = stream::wire_dtype(place.active->operation);
-    slot.header.average = slot.header.dtype != DType::int32 && place.active->operation.op == ReduceOp::avg;
+        stream::contributes(active.operation, config.rank) ? static_cast<std::uint16_t>(elements(place)) : 0;
+    slot.header.masks = stream::uses_exponents(active.operation) && active.nonfinite[active.stripes.stripe(place.chunk)];
+    slot.header.dtype = stream::wire_dtype(active.operation);
+    slot.header.average = slot.header.dtype != DType::int32 && active.operation.op == ReduceOp::avg;
     // §4.6, look-ahead: this slot's next chunk, if it is known here by now.
     if (const Place next = after(slot, place); next.active != nullptr && stream::uses_exponents(next.active->operation)) {
-      if (next.part == 0) {
-        scan(next, slot.ahead);
-      } else {
-        slot.ahead = slot.own;  // the same stripe: its blocks may be partly overwritten by results already
-      }
       name_ahead(slot, next);
     } else {
       slot.header.ahead_operation = wire::no_ahead;
@@ -151,15 +148,16 @@ struct Worker::Impl {
     }
   }
 
-  void name_ahead(Slot& slot, const Place& ahead) const {
+  void name_ahead(Slot& slot, const Place& ahead) {
+    scan(ahead);
+    slot.ahead = ahead.chunk;
     slot.header.ahead_operation = static_cast<std::uint16_t>(ahead.active->operation.number - slot.header.operation);
-    slot.header.ahead_chunk = ahead.active->stripes.chunk(ahead.stripe, ahead.part);
-    slot.header.exponents = static_cast<std::uint8_t>(ahead.active->stripes.blocks_of(ahead.stripe));
+    slot.header.ahead_chunk = ahead.active->stripes.chunk(ahead.chunk);
+    slot.header.exponents = static_cast<std::uint8_t>(ahead.active->stripes.blocks_of(ahead.chunk));
   }
 
-  [[nodiscard]] Place after(const Slot& slot, const Place& place) const {
-    if (place.part + 1 < place.active->stripes.chunks_of(place.stripe)) return {place.active, place.stripe, place.part + 1};
-    return find(slot.position + config.slots, 0, place.active->operation.number);
+  [[nodiscard]] Place after(const Slot& slot, const Place& place) {
+    return find(slot.position + config.slots, place.active->operation.number);
   }
 
   void transmit_first(Slot& slot, const Place& place, Time now, Sink& sink) {
@@ -175,7 +173,11 @@ struct Worker::Impl {
   void transmit(Slot& slot, const Place& place, Time now, Sink& sink) {
     const auto type = slot.round == Round::exponents ? wire::Type::exponent_contribution : wire::Type::contribution;
     const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::chunk_packet_bytes(slot.header));
-    std::memcpy(packet.data() + wire::chunk_header_bytes, slot.ahead.of_block.data(), slot.header.exponents);
+    if (slot.header.exponents > 0) {
+      const ActiveOperation& ahead = at(slot.header.operation + slot.header.ahead_operation);
+      std::memcpy(packet.data() + wire::chunk_header_bytes, ahead.exponents.data() + ahead.stripes.first_block(slot.ahead),
+                  slot.header.exponents);
+    }
     wire::write_chunk_header(
         packet, {type, static_cast<std::uint8_t>(config.rank), config.job_epoch, config.rank_epoch, config.checksums},
         slot.header);
@@ -277,7 +279,7 @@ struct Worker::Impl {
       return wire::ParseError::none;
     }
     ActiveOperation& active = at(slot.header.operation);
-    const Place place{&active, slot.position - active.base, slot.part};
+    const Place place{&active, slot.position - active.base};
     const bool ahead_known = header.ahead_operation != wire::no_ahead;
     const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
@@ -299,18 +301,10 @@ struct Worker::Impl {
     }
     codec.decode(active.operation, offset(place), header.elements, slot.all.data(), chunk.payload.data(), chunk.masks);
 
-    // The look-ahead's own exponents belong to the next chunk from here on.
+    // The look-ahead's exponents belong to the next chunk from here on.
     const Place next = after(slot, place);
-    if (ahead_known) {
-      take_exponents(slot, chunk);
-      slot.own = slot.ahead;
-    }
-    if (place.part + 1 < active.stripes.chunks_of(place.stripe)) {
-      ++slot.part;
-    } else {
-      slot.part = 0;
-      slot.position += config.slots;
-    }
+    if (ahead_known) take_exponents(slot, chunk);
+    slot.position += config.slots;
     if (--active.remaining == 0) finish(active.operation.number);
     if (next.active == nullptr) {
       slot.round = Round::idle;
@@ -364,9 +358,9 @@ struct Worker::Impl {
   }
 
   void repeat(Slot& slot, Time now, Sink& sink) {
-    const ActiveOperation& active = at(slot.header.operation);
+    ActiveOperation& active = at(slot.header.operation);
     ++counters.retransmissions;
-    transmit(slot, {&active, slot.position - active.base, slot.part}, now, sink);
+    transmit(slot, {&active, slot.position - active.base}, now, sink);
   }
 
   [[nodiscard]] bool is_oldest(const Slot& slot) const {
@@ -399,14 +393,18 @@ void Worker::move_tensor(std::uint64_t operation, void* data) {
 void Worker::append_state(std::vector<std::byte>& out) const {
   const Impl& w = *impl_;
   append_bytes(out, w.front, w.back, w.end_position, w.failure.has_value());
-  for (std::uint64_t number = w.front; number < w.back; ++number) append_bytes(out, w.at(number).remaining);
+  for (std::uint64_t number = w.front; number < w.back; ++number) {
+    const ActiveOperation& active = w.at(number);
+    append_bytes(out, active.remaining);
+    for (const std::uint8_t exponent : active.exponents) append_bytes(out, exponent);
+    for (const bool nonfinite : active.nonfinite) append_bytes(out, nonfinite);
+  }
   for (const Slot& slot : w.slots) {
-    append_bytes(out, slot.position, slot.part, slot.round, slot.version);
+    append_bytes(out, slot.position, slot.round, slot.version);
     if (slot.round == Round::idle) continue;
     const wire::ChunkHeader& h = slot.header;
     append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
-                 h.dtype, h.average, slot.own.of_block, slot.own.nonfinite, slot.all, slot.ahead.of_block,
-                 slot.ahead.nonfinite);
+                 h.dtype, h.average, slot.all);
   }
 }
 
@@ -423,8 +421,11 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
                                    w.config.lanes, !narrow);
   active.base = w.end_position;
   active.remaining = active.stripes.chunks();
+  const bool scanned = stream::uses_exponents(operation);
+  active.exponents.assign(scanned ? active.stripes.blocks() : 0, not_scanned);
+  active.nonfinite.assign(scanned ? active.stripes.count() : 0, false);
   w.back = operation.number + 1;
-  w.end_position += active.stripes.count();
+  w.end_position += active.remaining;
   if (active.remaining == 0) {
     w.finish(operation.number);
     return true;
@@ -434,8 +435,8 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   for (std::uint64_t position = active.base; position < last; ++position) {
     Slot& slot = w.slots[position % w.config.slots];
     if (slot.round != Round::idle) continue;
-    NETSUM_CHECK(slot.position == position);  // that is the next stripe of an idle slot
-    w.start_chunk(slot, {&active, position - active.base, 0}, false, now, sink);
+    NETSUM_CHECK(slot.position == position);  // that is the next chunk of an idle slot
+    w.start_chunk(slot, {&active, position - active.base}, false, now, sink);
   }
   return true;
 }
