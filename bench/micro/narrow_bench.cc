@@ -95,7 +95,7 @@ void buffered(benchmark::State& state) {
         for (std::size_t rank = 0; rank < ranks; ++rank)
           sources[rank] = gathered.data() + (slot * ranks + rank) * packet_bytes;
         std::byte* const out = sums.data() + slot * packet_bytes;
-        kernels::sum_narrow(dtype, out, sources, elements);
+        kernels::sum_gathered(dtype, out, sources, elements);
       });
 }
 

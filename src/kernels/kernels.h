@@ -98,7 +98,8 @@ void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
 // out[i] = what add, quantize and their reverse above make of sources[0][i], sources[1][i], ... of as many ranks; blocks are
 // counted from the first element. `copy`, if not null, receives the same. `out` may be one of the sources, `copy` not. All
 // are aligned to the type. `divisor` is 1 or the number of sources, of which there are 1 to 256.
-// `travels`: as what floats would travel in packets: int32 (block fixed point), float16 or bfloat16 (sum_narrow() below).
+// `travels`: as what floats would travel in packets: int32 (block fixed point), or a type that sum_gathered() below takes,
+// the tensor's own or, of float32, one of 16 bits.
 void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::byte* const> sources, std::size_t count,
              std::uint32_t divisor, DType travels = DType::int32);
 
@@ -110,10 +111,10 @@ void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::
 void sum_in_order(DType dtype, std::byte* out, std::span<const std::byte* const> sources, std::size_t count,
                   std::uint32_t divisor = 1);
 
-// SwitchML's sums of 16-bit floats, of up to 256 sources. bfloat16: as above. float16: exactly, as 2^24 times each value has
-// 41 bits and a sum 49, and rounded once, after the division. NaN and infinity as IEEE addition has them, NaN in one form.
-// `out` may be one of the sources.
-void sum_narrow(DType dtype, std::byte* out, std::span<const std::byte* const> sources, std::size_t count,
-                std::uint32_t divisor = 1);
+// SwitchML's sums of floats that travel as they are, of up to 256 sources. bfloat16: as above. float16: exactly, as 2^24
+// times each value has 41 bits and a sum 49, and rounded once, after the division. float32: added and divided in double,
+// rounded once. NaN and infinity as IEEE addition has them, NaN in one form. `out` may be one of the sources.
+void sum_gathered(DType dtype, std::byte* out, std::span<const std::byte* const> sources, std::size_t count,
+                  std::uint32_t divisor = 1);
 
 }  // namespace netsum::kernels

@@ -290,6 +290,18 @@ void sum_halves(std::byte* out, Sources sources, std::size_t count, std::uint32_
   return static_cast<float>(std::copysign(value + magic - magic, value));
 }
 
+// Of tensors of a few elements.
+void sum_in_double(std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
+  for (std::size_t i = 0; i < count; ++i) {
+    double sum = -0.0;
+    for (const std::byte* const source : sources) {
+      sum += static_cast<double>(std::bit_cast<float>(load_le<std::uint32_t>(source + i * 4)));
+    }
+    const float result = std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(sum / divisor);
+    store_le(out + i * 4, std::bit_cast<std::uint32_t>(result));
+  }
+}
+
 }  // namespace
 
 void sum_in_order(DType dtype, std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
@@ -320,7 +332,8 @@ void sum_in_order(DType dtype, std::byte* out, Sources sources, std::size_t coun
   }
 }
 
-void sum_narrow(DType dtype, std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
+void sum_gathered(DType dtype, std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
+  if (dtype == DType::float32) return sum_in_double(out, sources, count, divisor);
   if (dtype != DType::float16) return sum_in_order(dtype, out, sources, count, divisor);
   const auto sum = [&](float* sums, std::size_t begin, std::size_t part) {
     std::size_t i = HWY_DYNAMIC_DISPATCH(SumHalvesExactly)(sums, sources, begin, part, divisor);

@@ -224,7 +224,7 @@ void sum_narrowed(DType narrow, std::byte* out, std::byte* copy, Sources sources
       narrow == DType::float16 ? to_float16(halves[rank].data(), values, n) : to_bfloat16(halves[rank].data(), values, n);
       at[rank] = reinterpret_cast<const std::byte*>(halves[rank].data());
     }
-    sum_narrow(narrow, reinterpret_cast<std::byte*>(sums.data()), Sources(at.data(), sources.size()), n, divisor);
+    sum_gathered(narrow, reinterpret_cast<std::byte*>(sums.data()), Sources(at.data(), sources.size()), n, divisor);
     narrow == DType::float16 ? from_float16(floats.data(), sums.data(), n) : from_bfloat16(floats.data(), sums.data(), n);
     std::memcpy(out + begin * 4, floats.data(), n * 4);
     if (copy != nullptr) std::memcpy(copy + begin * 4, floats.data(), n * 4);
@@ -238,8 +238,8 @@ void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::
   NETSUM_CHECK(!sources.empty() && sources.size() <= most_ranks);
   if (travels != DType::int32) {
     if (dtype != travels) return sum_narrowed(travels, out, copy, sources, count, divisor);
-    sum_narrow(travels, out, sources, count, divisor);
-    if (copy != nullptr) std::memcpy(copy, out, count * 2);
+    sum_gathered(travels, out, sources, count, divisor);
+    if (copy != nullptr) std::memcpy(copy, out, count * bytes_of(dtype));
     return;
   }
   if (dtype == DType::float32) return sum_floats(out, copy, sources, count, divisor);

@@ -23,8 +23,8 @@ void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
   }
 }
 
-[[nodiscard]] std::byte* half_at(const Operation& operation, std::uint64_t offset) {
-  return static_cast<std::byte*>(operation.data) + offset * 2;
+[[nodiscard]] std::byte* element_at(const Operation& operation, std::uint64_t offset) {
+  return static_cast<std::byte*>(operation.data) + offset * bytes_of(operation.dtype);
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
   }
   if (const DType narrow = wire_dtype(operation); narrow != DType::int32) {
     if (narrow == operation.dtype) {
-      std::memcpy(payload, half_at(operation, offset), std::size_t{elements} * 2);
+      std::memcpy(payload, element_at(operation, offset), elements * bytes_of(narrow));
       return;
     }
     const auto to_narrow = narrow == DType::float16 ? kernels::to_float16 : kernels::to_bfloat16;
@@ -116,7 +116,7 @@ void ChunkCodec::decode(const Operation& operation, std::uint64_t offset, std::u
   }
   if (const DType narrow = wire_dtype(operation); narrow != DType::int32) {  // divided already
     if (narrow == operation.dtype) {
-      std::memcpy(half_at(operation, offset), payload, std::size_t{elements} * 2);
+      std::memcpy(element_at(operation, offset), payload, elements * bytes_of(narrow));
       return;
     }
     std::memcpy(halves_.data(), payload, std::size_t{elements} * 2);

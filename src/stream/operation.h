@@ -29,7 +29,11 @@ struct Operation {
 // "all_reduce sum of 1000 float32, tag 0"
 [[nodiscard]] std::string to_string(const Operation& operation);
 
-// What travels in SwitchML: float16 or bfloat16 as they are, or int32: block fixed point, a broadcast's words, integers.
+// A float32 tensor of so few elements travels as it is: exponents would cost a round trip of their own. Such a tensor fits
+// into any packet.
+inline constexpr std::uint64_t most_plain_floats = 16;
+
+// What travels in SwitchML: floats as they are, or int32: block fixed point, a broadcast's words, integers.
 [[nodiscard]] constexpr DType wire_dtype(const Operation& operation) {
   if (operation.collective != Collective::all_reduce || operation.elements == 0) return DType::int32;
   switch (operation.dtype) {
@@ -38,6 +42,7 @@ struct Operation {
     case DType::float32:
       if (operation.wire == WireFormat::float16) return DType::float16;
       if (operation.wire == WireFormat::bfloat16) return DType::bfloat16;
+      if (operation.elements <= most_plain_floats) return DType::float32;
       break;
     case DType::float16:
     case DType::bfloat16:

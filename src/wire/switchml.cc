@@ -24,7 +24,7 @@ constexpr std::size_t at_sequence = 20;
 constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_average = 16, dtype_bits = 12,
                        known_flags = flag_version | flag_masks | flag_average | dtype_bits;
 constexpr int dtype_shift = 2;
-constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16};  // by what the flags say
+constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32};  // by what the flags say
 
 static_assert(at_flags + 1 == chunk_header_bytes);
 static_assert(at_waiting_missing + 32 == waiting_bytes);
@@ -93,10 +93,10 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   header.average = (flags & flag_average) != 0;
 
   const std::size_t dtype = (flags & dtype_bits) >> dtype_shift;
-  if ((flags & ~known_flags) != 0 || dtype >= std::size(dtypes) || header.exponents > max_blocks) return ParseError::field;
+  if ((flags & ~known_flags) != 0 || header.exponents > max_blocks) return ParseError::field;
   header.dtype = dtypes[dtype];
   if (header.elements * bytes_of(header.dtype) > std::size_t{max_packet_elements} * 4) return ParseError::field;
-  // Neither a barrier nor a rank without values has 16-bit ones, and those need no masks and no division at the workers.
+  // Neither a barrier nor a rank without values has floats, and those need no masks and no division at the workers.
   if (header.dtype == DType::int32 ? header.average : header.elements == 0 || header.masks) return ParseError::field;
   if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
   if (header.masks && header.elements == 0) return ParseError::field;

@@ -118,7 +118,7 @@ void all_reduce(Job& job) {
     if (narrow) {
       std::vector<const std::byte*> sources;
       for (const auto& payload : gathered) sources.push_back(payload.data());
-      kernels::sum_narrow(travels, sum.data(), sources, count, job.operation.op == ReduceOp::avg ? job.ranks : 1);
+      kernels::sum_gathered(travels, sum.data(), sources, count, job.operation.op == ReduceOp::avg ? job.ranks : 1);
     }
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
       codecs[rank].decode(job.of(rank), offset, count, exponents.data(), sum.data(), masks);
@@ -211,10 +211,11 @@ void check_job(FuzzedDataProvider& input) {
   } else if (job.operation.dtype == DType::int32) {
     check_ints(inputs, job.tensors[0], divisor);
   } else if (stream::wire_dtype(job.operation) != DType::int32) {
-    check_narrow(job, inputs, divisor);
+    stream::wire_dtype(job.operation) == DType::float32 ? check_floats(inputs, job.tensors[0], divisor)
+                                                        : check_narrow(job, inputs, divisor);
   } else if (job.operation.dtype == DType::float32) {
     check_floats(inputs, job.tensors[0], divisor);
-  } else {
+  } else if (job.operation.elements > stream::most_plain_floats) {
     // Of 16 bits, as float32: as the same values in float32, rounded once more.
     const bool half = job.operation.dtype == DType::float16;
     Job wide = job;

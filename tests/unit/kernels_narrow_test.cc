@@ -5,7 +5,9 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -40,7 +42,7 @@ Halves summed(DType dtype, const std::vector<Halves>& ranks, std::uint32_t divis
     sources.push_back(at);
   }
   std::vector<std::byte> out(count * 2 + 16, std::byte{0xee});
-  sum_narrow(dtype, out.data() + 5, sources, count, divisor);
+  sum_gathered(dtype, out.data() + 5, sources, count, divisor);
   EXPECT_TRUE(std::all_of(out.begin(), out.begin() + 5, [](std::byte byte) { return byte == std::byte{0xee}; }));
   EXPECT_TRUE(std::all_of(out.end() - 11, out.end(), [](std::byte byte) { return byte == std::byte{0xee}; }));
   Halves result(count);
@@ -149,6 +151,28 @@ TEST_P(NarrowSums, APartHasTheBitsOfTheWhole) {
       ASSERT_EQ(Halves(whole.begin() + begin, whole.begin() + end), summed(dtype, part, 5));
     }
   }
+}
+
+// float32: in double, in the sources' order, rounded once; all NaN are one.
+TEST_P(NarrowSums, PlainFloatsAreRoundedOnce) {
+  const float large = std::numeric_limits<float>::max(), infinity = std::numeric_limits<float>::infinity();
+  const auto sum = [](std::vector<float> values, std::uint32_t divisor = 1) {
+    std::vector<const std::byte*> sources;
+    for (const float& value : values) sources.push_back(reinterpret_cast<const std::byte*>(&value));
+    float out = 0;
+    sum_gathered(DType::float32, reinterpret_cast<std::byte*>(&out), sources, 1, divisor);
+    return std::bit_cast<std::uint32_t>(out);
+  };
+  const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+  EXPECT_EQ(sum({0x1p24F, 1, 1}), bits(0x1p24F + 2));  // added in float32 each 1 would be lost
+  EXPECT_EQ(sum({large, large, -large}), bits(large));
+  EXPECT_EQ(sum({large, large}, 2), bits(large));
+  EXPECT_EQ(sum({large, large}), bits(infinity));
+  EXPECT_EQ(sum({0x1p-149F, 0x1p-149F}), bits(0x1p-148F));
+  EXPECT_EQ(sum({-0.0F, -0.0F}), bits(-0.0F));
+  EXPECT_EQ(sum({infinity, -infinity}), 0x7fc00000U);
+  EXPECT_EQ(sum({std::bit_cast<float>(0xffc12345U), 1}), 0x7fc00000U);
+  EXPECT_EQ(sum({1, 1, 1}, 3), bits(1));
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryTarget, NarrowSums, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),

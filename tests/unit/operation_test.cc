@@ -101,6 +101,21 @@ TEST(Operation, TravelsInItsOwnWidthOrAsAsked) {
   EXPECT_EQ(DType::bfloat16, wire(DType::float32, WireFormat::bfloat16));
 }
 
+// Too few elements to be worth a round for their exponents.
+TEST(Operation, FewFloatsTravelAsTheyAre) {
+  Operation operation = usual();
+  for (const auto& [elements, wire] : {std::pair{1U, DType::float32}, {16U, DType::float32}, {17U, DType::int32}}) {
+    operation.elements = elements;
+    EXPECT_EQ(wire_dtype(operation), wire) << elements;
+    EXPECT_EQ(uses_exponents(operation), wire == DType::int32) << elements;
+  }
+  operation.elements = 16;
+  operation.wire = WireFormat::bfloat16;
+  EXPECT_EQ(wire_dtype(operation), DType::bfloat16);
+  operation.dtype = DType::int32;
+  EXPECT_EQ(wire_dtype(operation), DType::int32);
+}
+
 TEST(Operation, NeedsExponentsOnlyForRealNumbers) {
   Operation operation = usual();
   EXPECT_TRUE(uses_exponents(operation));

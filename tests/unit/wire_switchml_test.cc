@@ -93,25 +93,27 @@ TEST(WireSwitchml, ChunkPacketIsByteExact) {
   EXPECT_EQ(0, at(48 + 3));  // padding
 }
 
-// 16-bit values: what they are is in the flags, and two bytes each follow.
-TEST(WireSwitchml, NarrowChunkPacketsAreByteExactAndReadBack) {
+// Floats as they are: which is in the flags, and two or four bytes each follow.
+TEST(WireSwitchml, ChunkPacketsOfFloatsAreByteExactAndReadBack) {
   for (const auto& [dtype, average, flags] : {std::tuple{DType::float16, false, 1 | 1 << 2},
                                               {DType::float16, true, 1 | 1 << 2 | 16},
                                               {DType::bfloat16, false, 1 | 2 << 2},
-                                              {DType::bfloat16, true, 1 | 2 << 2 | 16}}) {
+                                              {DType::bfloat16, true, 1 | 2 << 2 | 16},
+                                              {DType::float32, false, 1 | 3 << 2},
+                                              {DType::float32, true, 1 | 3 << 2 | 16}}) {
     ChunkHeader header = full_header();
     header.masks = false;
     header.dtype = dtype;
     header.average = average;
     const auto packet = chunk_packet(header);
-    ASSERT_EQ(48U + 4 + 13 * 2, packet.size());
+    ASSERT_EQ(48U + 4 + 13 * bytes_of(dtype), packet.size());
     EXPECT_EQ(flags, std::to_integer<int>(packet[47]));
     Common read{};
     ChunkPacket chunk{};
     ASSERT_EQ(ParseError::none, parse_common(packet, read));
     ASSERT_EQ(ParseError::none, parse_chunk(packet, read, chunk));
     EXPECT_EQ(header, chunk.header);
-    EXPECT_EQ(26U, chunk.payload.size());
+    EXPECT_EQ(13 * bytes_of(dtype), chunk.payload.size());
     EXPECT_TRUE(chunk.masks.empty());
   }
 }
@@ -243,6 +245,9 @@ TEST(WireSwitchml, PartsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + 1}));
   EXPECT_EQ(ParseError::none, parsed({.elements = 2 * max_packet_elements, .dtype = DType::bfloat16}));
   EXPECT_EQ(ParseError::field, parsed({.elements = 2 * max_packet_elements + 1, .dtype = DType::bfloat16}));
+  EXPECT_EQ(ParseError::none, parsed({.elements = max_packet_elements, .dtype = DType::float32}));
+  EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + 1, .dtype = DType::float32}));
+  EXPECT_EQ(ParseError::field, parsed({.masks = true, .elements = 1, .dtype = DType::float32}));
   EXPECT_EQ(ParseError::field, parsed({.ahead_operation = 0}));
 }
 
@@ -342,7 +347,8 @@ TEST(WireSwitchml, RandomBytesAreParsedSafely) {
           implied.elements = load_le<std::uint16_t>(bytes.data() + 44);
           implied.exponents = std::to_integer<std::uint8_t>(bytes[46]);
           implied.masks = (bytes[47] & std::byte{2}) != std::byte{0};
-          if ((bytes[47] & std::byte{12}) != std::byte{0}) implied.dtype = DType::float16;
+          constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32};
+          implied.dtype = dtypes[std::to_integer<std::size_t>(bytes[47] >> 2) % 4];
           bytes.resize(chunk_packet_bytes(implied));
         }
       }

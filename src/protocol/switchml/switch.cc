@@ -31,7 +31,7 @@ std::size_t slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::mask_bytes(packet_elements));
 }
 
-// Of one rank's 16-bit values: they are kept until all are there.
+// Of one rank's floats that travel as they are: they are kept until all are there.
 std::size_t gathered_bytes(std::uint32_t packet_elements) {
   return whole_lines(std::size_t{packet_elements} * 4);
 }
@@ -84,7 +84,7 @@ struct Switch::Job {
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const {
     return memory.data() + static_cast<std::size_t>(&slot - slots.data()) * slot_bytes;
   }
-  // A rank's 16-bit values of the round that the slot gathers, in whichever version.
+  // A rank's floats of the round that the slot gathers, in whichever version.
   [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
     const auto number = static_cast<std::size_t>(&slot - slots.data()) / 2;
     return memory.data() + gathered_at + (number * endpoints.size() + rank) * gathered_bytes;
@@ -334,8 +334,8 @@ void Switch::sum_gathered(const Job& job, const SlotState& slot) {
   const std::size_t ranks = job.endpoints.size();
   for (std::size_t rank = 0; rank < ranks; ++rank) sources[rank] = job.gathered(slot, rank);
   std::byte* const out = job.memory_of(slot) + payload_at;
-  kernels::sum_narrow(slot.dtype, out, std::span(sources).first(ranks), slot.elements,
-                      slot.average ? static_cast<std::uint32_t>(ranks) : 1);
+  kernels::sum_gathered(slot.dtype, out, std::span(sources).first(ranks), slot.elements,
+                        slot.average ? static_cast<std::uint32_t>(ranks) : 1);
 }
 
 // Alg. 3, l. 13-15.

@@ -62,7 +62,8 @@ struct StalledChunk {
 
 class Switch {
  public:
-  // Bytes of slot memory that a job of so many ranks needs on this lane. What only 16-bit packets need lies behind all else.
+  // Bytes of slot memory that a job of so many ranks needs on this lane. What only packets of floats need lies behind all
+  // else.
   [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
 
   Switch();

@@ -20,7 +20,6 @@ namespace {
 // An operation and this lane's share of it.
 struct ActiveOperation {
   stream::Operation operation;
-  std::uint32_t packet_elements = 0;  // of what travels
   std::uint32_t signature = 0;
   stream::Stripes stripes;
   std::uint64_t base = 0;       // position of its first chunk in the lane's stream
@@ -415,13 +414,12 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   ActiveOperation& active = w.at(operation.number);
   active.operation = operation;
   active.signature = stream::signature_of(operation, w.config.packet_elements);
-  const bool narrow = stream::wire_dtype(operation) != DType::int32;
-  active.packet_elements = w.config.packet_elements * (narrow ? 2 : 1);  // the same bytes
-  active.stripes = stream::Stripes(stream::wire_elements(operation), operation.number, active.packet_elements, w.config.lane,
-                                   w.config.lanes, !narrow);
+  const auto width = static_cast<std::uint32_t>(bytes_of(stream::wire_dtype(operation)));
+  const bool scanned = stream::uses_exponents(operation);
+  active.stripes = stream::Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
+                                   w.config.lane, w.config.lanes, scanned);
   active.base = w.end_position;
   active.remaining = active.stripes.chunks();
-  const bool scanned = stream::uses_exponents(operation);
   active.exponents.assign(scanned ? active.stripes.blocks() : 0, not_scanned);
   active.nonfinite.assign(scanned ? active.stripes.count() : 0, false);
   w.back = operation.number + 1;
