@@ -696,5 +696,142 @@ TEST(PublishedAlgorithm3, CountsACopyOnePhaseLateTwice) {
   }
 }
 
+// Five ranks, of which the last has not joined the group.
+class SwitchGroupTest : public SwitchTest {
+ protected:
+  static constexpr std::uint32_t members = 5, slots = 2;
+
+  void SetUp() override { add_job(true, members - 1); }
+  void add_job(bool with_group, std::uint32_t listeners) {
+    switch_.remove_job(epoch);
+    memory_.assign(switchml::Switch::memory_bytes(256, slots, members) / 64 + 1, {});
+    switchml::SwitchJobConfig config{epoch, 256, slots, {}};
+    if (with_group) config.group = group;
+    for (std::uint32_t rank = 0; rank < members; ++rank) {
+      config.members.push_back({100 + rank, host(rank), rank < listeners});
+    }
+    ASSERT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory_))));
+  }
+  void contribute(std::uint32_t rank, std::uint32_t round) {
+    receive(rank, {.chunk = round, .signature = 5, .slot = 0, .version = static_cast<std::uint8_t>(round % 2)}, 1);
+  }
+  // Whom the round's result went to.
+  std::vector<Endpoint> finish(std::uint32_t round) {
+    sink_.sent.clear();
+    for (std::uint32_t rank = 0; rank < members; ++rank) contribute(rank, round);
+    std::vector<Endpoint> to;
+    for (const Sent& sent : sink_.sent) to.push_back(sent.to);
+    return to;
+  }
+  // Rounds until the result goes elsewhere than to `before`, if `rank` repeats its contribution to one in `out_of` of them.
+  std::uint32_t rounds_until_taken_out(std::uint32_t rank, std::uint32_t out_of, std::uint32_t most) {
+    for (std::uint32_t round = 0; round < most; ++round) {
+      finish(round);
+      if (counters().group_unheard != 0) return round;
+      if (round % out_of == 0) contribute(rank, round);
+    }
+    return most;
+  }
+
+  const Endpoint group = endpoint_of(239, 1);
+};
+
+TEST_F(SwitchGroupTest, OneResultForAllThatListen) {
+  EXPECT_EQ(finish(0), (std::vector<Endpoint>{group, host(4)}));
+  EXPECT_EQ(2U, counters().results_sent);
+  EXPECT_EQ(1U, counters().results_to_group);
+}
+
+TEST_F(SwitchGroupTest, ARepeatIsAnsweredToItsRankAlone) {
+  finish(0);
+  sink_.sent.clear();
+  contribute(2, 0);
+  ASSERT_EQ(1U, sink_.sent.size());
+  EXPECT_EQ(host(2), sink_.sent[0].to);
+  EXPECT_EQ(1U, counters().results_to_group);
+}
+
+TEST_F(SwitchGroupTest, WithoutAGroupOrListenersEachRankHasItsOwn) {
+  const std::vector<Endpoint> each = {host(0), host(1), host(2), host(3), host(4)};
+  add_job(false, members);
+  EXPECT_EQ(finish(0), each);
+  for (const std::uint32_t listeners : {0U, 1U}) {
+    add_job(true, listeners);
+    EXPECT_EQ(finish(0), each);
+    EXPECT_EQ(0U, counters().results_to_group);
+  }
+  add_job(true, members);
+  EXPECT_EQ(finish(0), std::vector<Endpoint>{group});
+}
+
+TEST_F(SwitchGroupTest, WhoHearsNothingIsTakenOut) {
+  const std::uint32_t rounds = rounds_until_taken_out(2, 1, 1000);
+  EXPECT_GE(rounds, 4 * slots) << "a few windows may be lost";
+  EXPECT_LE(rounds, 8 * slots + 8);
+  EXPECT_EQ(finish(rounds + 1), (std::vector<Endpoint>{group, host(2), host(4)}));
+  EXPECT_EQ(1U, counters().group_unheard);
+  // Once out it may ask as it likes.
+  for (std::uint32_t round = rounds + 2; round < rounds + 100; ++round) {
+    finish(round);
+    contribute(2, round);
+  }
+  EXPECT_EQ(1U, counters().group_unheard);
+}
+
+TEST_F(SwitchGroupTest, WhoLosesAThirdStays) {
+  EXPECT_EQ(1000U, rounds_until_taken_out(2, 3, 1000));
+}
+
+TEST_F(SwitchGroupTest, NobodyIsLeftInAGroupThatNobodyHears) {
+  std::uint32_t round = 0;
+  for (; counters().group_unheard < 3 && round < 1000; ++round) {
+    finish(round);
+    for (std::uint32_t rank = 0; rank < members; ++rank) contribute(rank, round);
+  }
+  EXPECT_EQ(finish(round), (std::vector<Endpoint>{host(0), host(1), host(2), host(3), host(4)}));
+  EXPECT_EQ(3U, counters().group_unheard) << "for the last one there is no group any more";
+}
+
+// The results before it in the batch are still referred to by the sink, with the destinations that they had.
+TEST_F(SwitchGroupTest, NothingOnItsWayChangesDestinations) {
+  class Holding final : public Sink {
+   public:
+    std::span<std::byte> datagram(const Endpoint&, std::size_t bytes) override {
+      scratch_.resize(bytes);
+      return scratch_;
+    }
+    void multicast(std::span<const std::byte>, std::span<const Endpoint> to) override {
+      held_.emplace_back(to, std::vector<Endpoint>(to.begin(), to.end()));
+    }
+    void flush() override {
+      for (const auto& [to, then] : held_) EXPECT_TRUE(std::equal(to.begin(), to.end(), then.begin(), then.end()));
+      held_.clear();
+    }
+
+   private:
+    std::vector<std::byte> scratch_;
+    std::vector<std::pair<std::span<const Endpoint>, std::vector<Endpoint>>> held_;
+  } sink;
+  const std::uint32_t rounds = rounds_until_taken_out(2, 1, 1000);
+  SetUp();
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    finish(round);
+    if (round + 1 < rounds) contribute(2, round);
+  }
+  std::vector<std::vector<std::byte>> packets;
+  const wire::ChunkHeader next{.chunk = rounds, .signature = 5, .slot = 0, .version = static_cast<std::uint8_t>(rounds % 2)};
+  const wire::ChunkHeader last{
+      .chunk = rounds - 1, .signature = 5, .slot = 0, .version = static_cast<std::uint8_t>((rounds - 1) % 2)};
+  for (std::uint32_t rank = 0; rank < members; ++rank) packets.push_back(contribution(rank, next, 1));
+  for (int i = 0; i < 4; ++i) packets.push_back(contribution(2, last, 1));
+  std::vector<RxView> views;
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    views.push_back({packets[i], host(i < members ? static_cast<std::uint32_t>(i) : 2)});
+  }
+  switch_.on_packets(views, now_, sink);
+  sink.flush();
+  EXPECT_EQ(1U, counters().group_unheard);
+}
+
 }  // namespace
 }  // namespace netsum::testing

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "kernels/kernels.h"
+#include "protocol/switchml/audience.h"
 #include "protocol/switchml/overtaken.h"
 
 namespace netsum::switchml {
@@ -74,7 +75,7 @@ struct Switch::SlotState {
 struct Switch::Job {
   SwitchJobConfig config;
   std::uint32_t folded_epochs = 0;
-  std::vector<Endpoint> endpoints;
+  Audience audience;
   std::vector<SlotState> slots;  // [slot * 2 + version]
   Overtaken overtaken;
   std::span<std::byte> memory;
@@ -87,7 +88,7 @@ struct Switch::Job {
   // A rank's floats of the round that the slot gathers, in whichever version.
   [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
     const auto number = static_cast<std::size_t>(&slot - slots.data()) / 2;
-    return memory.data() + gathered_at + (number * endpoints.size() + rank) * gathered_bytes;
+    return memory.data() + gathered_at + (number * audience.ranks().size() + rank) * gathered_bytes;
   }
   [[nodiscard]] std::span<std::byte> result_of(const SlotState& slot) const {
     return {memory_of(slot) + slot.result_at, slot.result_bytes};
@@ -126,6 +127,7 @@ void Switch::append_state(std::vector<std::byte>& out) const {
   std::sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) { return a->config.epoch < b->config.epoch; });
   for (const Job* job : jobs) {
     append_bytes(out, job->config.epoch);
+    for (const std::uint32_t unheard : job->audience.unheard()) append_bytes(out, unheard);
     for (const SlotState& slot : job->slots) {
       append_bytes(out, slot.used);
       if (!slot.used) continue;
@@ -138,7 +140,7 @@ void Switch::append_state(std::vector<std::byte>& out) const {
       const std::byte* const end = payload + (slot.gathers() ? 0 : bytes + masks);
       out.insert(out.end(), payload - wire::padded_exponents(slot.exponents), end);
       if (!slot.gathers()) continue;
-      for (std::uint32_t rank = 0; rank < job->endpoints.size(); ++rank) {
+      for (std::uint32_t rank = 0; rank < job->audience.ranks().size(); ++rank) {
         const std::byte* const gathered = job->gathered(slot, rank);
         if (slot.seen.contains(rank)) out.insert(out.end(), gathered, gathered + bytes);
       }
@@ -151,11 +153,15 @@ bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory)
   auto job = std::make_unique<Job>();
   job->config = config;
   std::vector<std::uint32_t> epochs;
+  std::vector<Endpoint> endpoints;
+  std::vector<bool> listeners;
   for (const Member& member : config.members) {
     epochs.push_back(member.epoch);
-    job->endpoints.push_back(member.endpoint);
+    endpoints.push_back(member.endpoint);
+    listeners.push_back(member.listens);
   }
   job->folded_epochs = wire::fold_epochs(epochs);
+  job->audience = Audience(std::move(endpoints), config.group, listeners, config.slots);
   job->slots.resize(std::size_t{config.slots} * 2);
   job->overtaken = Overtaken(config.slots, config.members.size());
   job->memory = memory;
@@ -269,7 +275,12 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
       ++counters.repeats_answered;
       ++counters.results_sent;
       slot.sent_in_batch = batch_;
-      sink.multicast(job->result_of(slot), std::span(&job->endpoints[common.rank], 1));
+      sink.multicast(job->result_of(slot), job->audience.rank(common.rank));
+      if (job->audience.asked(common.rank)) {
+        sink.flush();  // what refers to the destinations leaves before they change
+        job->audience.take_out(common.rank);
+        ++counters.group_unheard;
+      }
     } else {
       answer_waiting(*job, slot, common.rank, now, sink);
     }
@@ -281,6 +292,7 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   NETSUM_CHECK(!slot.complete);
   NETSUM_CHECK(slot.seen.size() == slot.arrived + 1);
   ++counters.contributions;
+  job->audience.heard(common.rank);
   if (++slot.arrived == job->config.members.size()) complete(*job, slot, header, sink);
   tell_losses(*job, slot, common.rank, now, sink);
 }
@@ -331,7 +343,7 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chun
 // In rank order, whatever order they came in: the same bits each time (docs/numerics.md).
 void Switch::sum_gathered(const Job& job, const SlotState& slot) {
   std::array<const std::byte*, wire::switchml_max_workers> sources;
-  const std::size_t ranks = job.endpoints.size();
+  const std::size_t ranks = job.audience.ranks().size();
   for (std::size_t rank = 0; rank < ranks; ++rank) sources[rank] = job.gathered(slot, rank);
   std::byte* const out = job.memory_of(slot) + payload_at;
   kernels::sum_gathered(slot.dtype, out, std::span(sources).first(ranks), slot.elements,
@@ -353,7 +365,7 @@ void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, 
                                  .dtype = slot.dtype,
                                  .average = slot.average};
   if (slot.dtype != DType::int32) sum_gathered(job, slot);
-  NETSUM_CHECK(slot.seen == wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size())));
+  NETSUM_CHECK(slot.seen == wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.audience.ranks().size())));
   const std::size_t before = wire::chunk_header_bytes + wire::padded_exponents(slot.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
   slot.result_bytes = static_cast<std::uint32_t>(wire::chunk_packet_bytes(header));
@@ -364,8 +376,9 @@ void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, 
   slot.complete = true;
   slot.sent_in_batch = batch_;
   ++job.counters.chunks;
-  job.counters.results_sent += job.endpoints.size();
-  sink.multicast(packet, job.endpoints);
+  job.counters.results_sent += job.audience.everyone().size();
+  if (job.audience.grouped()) ++job.counters.results_to_group;
+  sink.multicast(packet, job.audience.everyone());
 }
 
 bool Switch::may_tell(SlotState& slot, std::uint8_t rank, Time now) {
@@ -397,8 +410,8 @@ void Switch::answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, Time n
 void Switch::tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Sink& sink) {
   const wire::Common common{wire::Type::waiting, 0, job.config.epoch, job.folded_epochs};
   const wire::SwitchmlRanks missing =
-      wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size())).minus(slot.seen);
-  wire::write_waiting(sink.datagram(job.endpoints[rank], wire::waiting_bytes),
+      wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.audience.ranks().size())).minus(slot.seen);
+  wire::write_waiting(sink.datagram(job.audience.ranks()[rank], wire::waiting_bytes),
                       {common, slot.operation, slot.chunk, static_cast<std::uint16_t>((&slot - job.slots.data()) / 2),
                        !slot.values, missing});
 }
@@ -421,7 +434,7 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::
                                       slot.other_signature,
                                       slot.first_rank,
                                       slot.other_rank};
-  for (const Endpoint& endpoint : job.endpoints)
+  for (const Endpoint& endpoint : job.audience.ranks())
     wire::write_mismatch(sink.datagram(endpoint, wire::mismatch_bytes), mismatch);
 }
 
@@ -443,7 +456,7 @@ std::vector<StalledChunk> Switch::stalled(std::uint64_t epoch, std::size_t most)
   const auto found = jobs_.find(epoch);
   if (found == jobs_.end()) return chunks;
   const Job& job = *found->second;
-  const wire::SwitchmlRanks all = wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.endpoints.size()));
+  const wire::SwitchmlRanks all = wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.audience.ranks().size()));
   for (std::size_t i = 0; i < job.slots.size(); ++i) {
     const SlotState& slot = job.slots[i];
     if (slot.used && !slot.complete) {

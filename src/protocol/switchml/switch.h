@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -22,13 +23,15 @@ namespace netsum::switchml {
 struct Member {
   std::uint32_t epoch = 0;  // of the rank's life
   Endpoint endpoint;        // where its results go, and the only source that is believed
+  bool listens = false;     // to the job's group
 };
 
 struct SwitchJobConfig {
   std::uint64_t epoch = 0;
   std::uint32_t packet_elements = 256;
   std::uint32_t slots = 64;
-  std::vector<Member> members;  // by rank
+  std::vector<Member> members;      // by rank
+  std::optional<Endpoint> group{};  // IP multicast: results go there for all that listen (audience.h)
 };
 
 // One counter per thing that can happen to a packet; every received packet counts in exactly one of those of its job,
@@ -38,6 +41,8 @@ struct JobCounters {
   std::uint64_t contributions = 0;       // added
   std::uint64_t chunks = 0;              // completed rounds, exponent-only ones included
   std::uint64_t results_sent = 0;        // datagrams
+  std::uint64_t results_to_group = 0;    // of them: one for all that listen to the group
+  std::uint64_t group_unheard = 0;       // ranks that did not hear the group, and were taken out of it; no packet's own
   std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
   std::uint64_t repeats_waiting = 0;     // a repeat of an incomplete chunk: "have yours"
   std::uint64_t repeats_silent = 0;      // the same again within the interval
