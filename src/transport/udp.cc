@@ -5,6 +5,8 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include <cstring>
+
 #include "netsum/error.h"
 #include "transport/segment_trains.h"
 #include "transport/socket.h"
@@ -36,6 +38,14 @@ void use_ecn(int socket, bool ipv6) {
   if (!done) throw Error(ErrorCode::refused, "cannot use ECN on a UDP socket: " + errno_text());
 }
 
+void send_groups_from(int socket, const Endpoint& local) {
+  ip_mreqn interface {};
+  std::memcpy(&interface.imr_address, local.address.data() + 12, 4);
+  if (::setsockopt(socket, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface) != 0) {
+    throw Error(ErrorCode::refused, "cannot send to multicast groups from " + to_string(local) + ": " + errno_text());
+  }
+}
+
 }  // namespace
 
 struct Udp::Impl {
@@ -54,6 +64,8 @@ struct Udp::Impl {
     if (::bind(descriptor, generic, size) != 0) {
       throw Error(ErrorCode::refused, "cannot bind UDP " + to_string(options.bind) + ": " + errno_text());
     }
+    if (options.multicast_from_here && is_ipv4(options.bind) && !is_unspecified(options.bind))
+      send_groups_from(descriptor, options.bind);
     if (options.peer) {
       size = to_sockaddr(*options.peer, ipv6, address);
       if (::connect(descriptor, generic, size) != 0) {

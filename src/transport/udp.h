@@ -23,6 +23,9 @@ struct UdpOptions {
   // Sends every datagram as ECT(0), so that queues on the way mark it where they would drop it, and says of what it receives
   // which was marked (RxView::congested). Off, because marks that nobody answers to are worse than drops.
   bool ecn = false;
+  // What it sends to a multicast group leaves at the interface of `bind`, where that is an IPv4 address; else where the
+  // route to the group says. It goes no further than that network: its TTL is 1.
+  bool multicast_from_here = false;
 };
 
 class Udp final : public Transport {

@@ -8,6 +8,7 @@
 #include "fuzz/harness.h"
 #include "netsum/error.h"
 #include "transport/addresses.h"
+#include "transport/multicast.h"
 
 extern "C" int __real_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list);
 extern "C" int __wrap_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list) {
@@ -31,6 +32,17 @@ void text(const std::string& address) {
   fuzz::check(address.find('\0') == std::string::npos, "an address has no end before its end");
   const std::string written = transport::to_string(endpoint);
   fuzz::check(transport::resolve(written) == endpoint, "an address is read as it is written");
+}
+
+void groups(const std::string& range) {
+  try {
+    const transport::GroupRange read(range);
+    const Endpoint group = read.group_of("a job", 0);
+    fuzz::check(transport::is_ipv4(group) && group.address[12] >> 4 == 14, "a job's group is one");
+    fuzz::check(group.port == read.port(), "the first lane has the range's port");
+  } catch (const Error& error) {
+    fuzz::check(error.code() == ErrorCode::bad_argument, "an error of a range of groups");
+  }
 }
 
 void socket_address(FuzzedDataProvider& input) {
@@ -63,6 +75,12 @@ void socket_address(FuzzedDataProvider& input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   FuzzedDataProvider input(data + 1, size - 1);
-  data[0] % 4 == 0 ? socket_address(input) : text(input.ConsumeRemainingBytesAsString());
+  if (data[0] % 4 == 0) {
+    socket_address(input);
+    return 0;
+  }
+  const std::string words = input.ConsumeRemainingBytesAsString();
+  groups(words);
+  text(words);
   return 0;
 }
