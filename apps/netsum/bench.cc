@@ -112,6 +112,8 @@ class BenchCommand final : public Command {
     s.add("racks", options_.racks, "R", "NetReduce: switches below the aggregators, each with its part of the workers")
         ->check(CLI::Range(0, 64))
         ->group(local);
+    s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT", "SwitchML: results by IP multicast, as netsum switch has it")
+        ->group(local);
     const auto across = "One worker, across hosts";
     s.add("ps", options_.servers, "HOST:PORT[,...]", "ATP: the parameter servers, in the same order on all ranks")
         ->group(across);
@@ -201,6 +203,9 @@ class BenchCommand final : public Command {
     if (!netreduce && (options_.racks != 0 || !options_.spines.empty())) {
       throw UsageError("--racks and --spine are of --protocol netreduce");
     }
+    if (!options_.multicast.empty() && options_.protocol != "switchml") {
+      throw UsageError("--multicast is of --protocol switchml");
+    }
     if (!netreduce && !options_.verbs.empty()) throw UsageError("--verbs is of --protocol netreduce");
     const DType dtype = options_.dtype_value();
     if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
@@ -226,7 +231,7 @@ class BenchCommand final : public Command {
       return;
     }
     for (const auto* name : {"workers", "aggregators", "switch-threads", "switch-slots", "parameter-servers", "pool-slots",
-                             "pool-elements", "racks"}) {
+                             "pool-elements", "racks", "multicast"}) {
       clash(atp ? "ps" : options_.spines.empty() ? "switch" : "spine", name);
     }
     if (options_.world_size == 0) throw UsageError("--switch needs --rank R and --world-size N");

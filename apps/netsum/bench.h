@@ -39,6 +39,7 @@ struct BenchOptions {
   std::uint32_t workers = 2, aggregators = 1, switch_threads = 0, switch_slots = 16384;
   std::uint32_t parameter_servers = 1, pool_slots = 4096, pool_elements = 2048;  // ATP
   std::uint32_t racks = 0;                                                       // NetReduce: switches below the aggregators
+  std::string multicast;                                                         // SwitchML: groups for the results
   // One rank
   std::string switches, servers, spines, verbs, job = "bench";  // servers: ATP; spines, verbs: NetReduce
   std::uint32_t rank = 0, world_size = 0;

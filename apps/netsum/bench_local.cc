@@ -58,6 +58,7 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
                                        std::to_string(options.loss_seed + 1000 + i)};
     if (options.pin) arguments.push_back("--pin");
     arguments.insert(arguments.end(), {"--busy-poll", boolean(options.busy_poll)});
+    if (!options.multicast.empty()) arguments.insert(arguments.end(), {"--multicast", options.multicast});
     const bool rack = !atp && i >= options.aggregators;
     daemons.push_back(
         {rack ? "switch of rack " + std::to_string(i - options.aggregators) : "aggregator " + std::to_string(i), arguments});

@@ -22,6 +22,8 @@ class SwitchCommand final : public Command {
         ->check(CLI::Range(1, 10880));
     settings().add("switch-parent", parents_, "SWITCH=PARENT[,...]",
                    "NetReduce: of switches below this one, but not next to it, the next one on the way");
+    settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT",
+                   "SwitchML: send results to an IP multicast group of the job, among those with the first BITS in common");
     settings().add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");
     settings().add("token-file", token_file_, "FILE", "Workers must show the secret in the first line of this file");
     settings().add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");

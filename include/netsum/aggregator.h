@@ -23,6 +23,10 @@ struct AggregatorOptions {
   // NetReduce: of switches below this one, but not next to it: the next one on the way.
   std::map<std::string, std::string> switch_parents;
   bool pin_threads = false;
+  // SwitchML: results go once to an IP multicast group of the job, and to those ranks by themselves that are not in it or do
+  // not hear it. "GROUP:PORT", or "GROUP/BITS:PORT" for a group of its own for each job; thread i has PORT + i. Needs an
+  // IPv4 address to listen at. Empty: to each rank by itself.
+  std::string multicast;
   bool busy_poll = true;                      // threads look again for a moment before they sleep
   std::string metrics;                        // "host:port" of a Prometheus endpoint; empty: none
   std::string token;                          // shared secret that every worker must show; empty: none

@@ -46,6 +46,7 @@ struct Options {
   WireFormat wire = WireFormat::native;  // SwitchML: how floats travel; the same on all ranks
   bool congestion_control = true;        // ATP
   bool local_checksums = false;          // SwitchML: packets have checksums over this host's loopback too
+  bool multicast = true;                 // SwitchML: results come by IP multicast, where the aggregator offers that
   std::uint32_t message_packets = 0;     // NetReduce: of a message; 0: as many as make 64 KiB
   // NetReduce: the RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
   // (docs/operations.md). Empty: an endpoint of our own, in UDP.

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "session/atp_job.h"
 #include "session/netreduce_job.h"
 #include "telemetry/metrics_server.h"
+#include "transport/addresses.h"
+#include "transport/multicast.h"
 #include "version.h"
 
 namespace netsum {
@@ -40,6 +43,8 @@ Counters counters_of(const switchml::JobCounters& c, std::uint32_t slots_in_use)
           {"contributions", c.contributions},
           {"chunks", c.chunks},
           {"results_sent", c.results_sent},
+          {"results_to_group", c.results_to_group},
+          {"group_unheard", c.group_unheard},
           {"repeats_answered", c.repeats_answered},
           {"repeats_waiting", c.repeats_waiting},
           {"repeats_silent", c.repeats_silent},
@@ -120,6 +125,7 @@ Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch
 
 struct Aggregator::Impl {
   AggregatorOptions options;
+  std::optional<transport::GroupRange> groups;
   std::vector<std::unique_ptr<SwitchLane>> lanes;
   std::map<std::uint64_t, session::JobStatus> installed;  // ATP jobs, by epoch
   std::mutex installed_mutex;
@@ -145,8 +151,9 @@ struct Aggregator::Impl {
     pool.slots = options.pool_slots;
     pool.packet_elements = options.pool_elements;
     std::uint32_t index = 0;
-    for (auto& socket :
-         collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
+    const collective::DataSocketsConfig sockets{options.listen,    options.threads, options.loss,
+                                                options.loss_seed, options.log,     groups.has_value()};
+    for (auto& socket : collective::open_data_sockets(sockets)) {
       lanes.push_back(std::make_unique<SwitchLane>(std::move(socket), pool, collective::mark_bytes, index++,
                                                    runtime::ThreadOptions{options.pin_threads, options.busy_poll}));
     }
@@ -263,17 +270,42 @@ struct Aggregator::Impl {
       }
       return;
     }
-    if (start.admission.local) broker->start_job(start.admission.job_epoch, start.local_tickets);
+    if (start.admission.local) {
+      broker->start_job(start.admission.job_epoch, start.local_tickets);
+    } else if (groups) {
+      log_group(start);
+    }
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
       switchml::SwitchJobConfig config;
       config.epoch = start.admission.job_epoch;
       config.packet_elements = start.admission.packet_elements;
       config.slots = start.admission.slots;
       for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
-        config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane]});
+        config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane], start.listens[rank]});
       }
+      if (groups) config.group = groups->group_of(start.job, lane);
       lanes[lane]->add_job(config);
     }
+  }
+
+  void log_group(const session::StartJob& start) const {
+    const std::string group = transport::to_string(groups->group_of(start.job, 0));
+    if (std::count(start.listens.begin(), start.listens.end(), true) < 2) {
+      return log("job '" + start.job + "': each rank has its own results, as fewer than two have joined " + group);
+    }
+    std::string others;
+    for (std::size_t rank = 0; rank < start.listens.size(); ++rank) {
+      if (!start.listens[rank]) others += (others.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    log("job '" + start.job + "': results go to " + group +
+        (others.empty() ? "" : ", and by themselves to ranks " + others + ", which have not joined it"));
+  }
+
+  // Of a job, one a lane.
+  [[nodiscard]] std::vector<Endpoint> groups_of(const std::string& job) const {
+    std::vector<Endpoint> of_lanes;
+    for (std::size_t lane = 0; groups && lane < lanes.size(); ++lane) of_lanes.push_back(groups->group_of(job, lane));
+    return of_lanes;
   }
 
   void stop_job(std::uint64_t epoch) {
@@ -367,6 +399,18 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
     throw Error(ErrorCode::bad_argument, "an ATP pool has at least one slot, of 1 to " +
                                              std::to_string(wire::atp::max_packet_elements) + " elements");
   }
+  if (!options.multicast.empty()) {
+    impl_->groups.emplace(options.multicast);
+    if (!transport::is_ipv4(transport::resolve(options.listen))) {
+      throw Error(ErrorCode::bad_argument, "results by multicast (" + options.multicast +
+                                               ") are of IPv4: listen at an IPv4 address, not " + options.listen);
+    }
+    if (impl_->groups->port() + options.threads - 1 > 65535) {
+      throw Error(ErrorCode::bad_argument, "the groups of " + std::to_string(options.threads) +
+                                               " threads have no ports from " + std::to_string(impl_->groups->port()) +
+                                               " on: give a lower one");
+    }
+  }
   impl_->options = options;
   impl_->switches = std::make_unique<collective::Switches>(
       collective::Switches::Options{options.token, options.tls_ca, "aggregator", options.threads});
@@ -385,6 +429,7 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
   hooks.lanes = [impl] { return impl->own_lanes(); };
+  hooks.groups = [impl](const std::string& job) { return impl->groups_of(job); };
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
     if (impl->closing) impl->jobs_stopped = true;

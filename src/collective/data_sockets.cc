@@ -30,6 +30,7 @@ std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataS
     udp.ipv6 = !transport::is_ipv4(listen);
     udp.buffer_bytes = socket_buffer_bytes;
     udp.ecn = true;
+    udp.multicast_from_here = config.multicast;
     auto socket = std::make_unique<transport::Udp>(udp);
     if (i == 0 && !socket->buffer_warning().empty() && config.log) config.log("warning: " + socket->buffer_warning());
     std::unique_ptr<transport::Transport> transport = std::move(socket);

@@ -17,6 +17,7 @@ struct DataSocketsConfig {
   double loss = 0;
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;
+  bool multicast = false;  // they send to groups
 };
 
 // A lane's own queue is long, and what comes in is marked, from half of its receive buffer on: the kernel counts what was

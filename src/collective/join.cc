@@ -17,6 +17,7 @@
 #include "session/supervisor.h"
 #include "transport/addresses.h"
 #include "transport/lossy.h"
+#include "transport/multicast.h"
 #include "transport/udp.h"
 #include "transport/verbs_ring.h"
 
@@ -49,7 +50,8 @@ constexpr std::uint32_t verbs_window = 8;
 struct Lane {
   Endpoint aggregator;
   std::unique_ptr<transport::Udp> socket;
-  std::unique_ptr<transport::VerbsRing> ring{};  // in its place
+  std::unique_ptr<transport::VerbsRing> ring{};     // in its place
+  std::unique_ptr<transport::GroupSocket> group{};  // results come here too
   [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
 };
 
@@ -61,6 +63,7 @@ struct Site {
   std::shared_ptr<LocalGroup> local{};
   std::string why_not_local{};
   bool needs_local = false;
+  bool listens = false;
 };
 
 [[nodiscard]] milliseconds remaining(Time deadline) {
@@ -147,7 +150,7 @@ Reached reach_control(const Options& options, const std::string& address, Time d
   const Endpoint control = transport::resolve(address);  // first: no deadline helps a name that is none
   Reached reached;
   reached.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
-  reached.hello = reached.client->hello(remaining(deadline));
+  reached.hello = reached.client->hello(remaining(deadline), options.job);
   for (Endpoint& lane : reached.hello.lanes) {
     if (!transport::is_unspecified(lane)) continue;
     lane.address = control.address;
@@ -198,6 +201,24 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   return site;
 }
 
+// Whether a network carries the groups' packets shows only once there are some: the aggregator then sees who hears them.
+void join_groups(const Options& options, const std::vector<Endpoint>& groups, Site& site) {
+  if (groups.size() != site.lanes.size()) return;
+  try {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      Lane& lane = site.lanes[i];
+      lane.group = std::make_unique<transport::GroupSocket>(groups[i], lane.local(), lane.aggregator, socket_buffer_bytes);
+    }
+    site.listens = true;
+  } catch (const Error& error) {
+    for (Lane& lane : site.lanes) lane.group.reset();
+    if (options.log) {
+      options.log(std::string("warning: ") + error.what() + ", so rank " + std::to_string(options.rank) +
+                  " has its results sent to itself alone");
+    }
+  }
+}
+
 Site reach(const Options& options, const std::string& address, Time deadline) {
   Site site;
   site.membership.address = address;
@@ -217,6 +238,7 @@ Site reach(const Options& options, const std::string& address, Time deadline) {
         ErrorCode::refused,
         "aggregator " + address + " has no data sockets: it is a bump in the wire, where ranks with RDMA hardware join");
   }
+  if (options.protocol == "switchml" && options.multicast) join_groups(options, reached.hello.groups, site);
   return site;
 }
 
@@ -339,6 +361,7 @@ session::Admission join_at(const Options& options, const Site& site, const First
   request.local_ticket = site.local ? site.local->ticket() : 0;
   request.why_not_local = site.why_not_local;
   request.needs_local = site.needs_local;
+  request.listens = site.listens;
   request.recovers = options.recovery.count() > 0;
   if (request.recovers) request.aggregators = options.aggregators;
   if (options.first_operation) request.progress = {*options.first_operation, *options.first_operation, {}};
@@ -549,6 +572,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
     options.log("no shared memory: " + admissions.front().why_not_local);
   }
   joined.resumption = admissions.front().resumption;
+  bool by_group = options.world_size > 1;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
   std::uint32_t lane_number = 0;
@@ -570,14 +594,17 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
       config.lanes = lanes;
       config.aggregator = lane.aggregator;
       config.checksums = options.local_checksums || !over_loopback(lane);
-      joined.lanes.push_back({with_loss(options, std::move(lane.socket), lane_number), runtime::make_worker_lane(config)});
+      auto transport = transport::with_group(std::move(lane.socket), std::move(lane.group));
+      joined.lanes.push_back({with_loss(options, std::move(transport), lane_number), runtime::make_worker_lane(config)});
       joined.aggregator_of_lane.push_back(i);
       joined.slots += admission.slots;
       ++lane_number;
     }
+    by_group &= site.listens;
     joined.memberships.push_back(std::move(site.membership));
   }
   joined.placement = describe(options, joined.lanes.size(), joined.packet_elements, joined.slots / lanes);
+  if (by_group) joined.placement += "; results by IP multicast";
   return joined;
 }
 

@@ -74,12 +74,14 @@ Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>()) {
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 
-Hello Client::hello(std::chrono::milliseconds deadline) {
+Hello Client::hello(std::chrono::milliseconds deadline, const std::string& job) {
   grpc::ClientContext context;
   impl_->prepare(context, deadline);
   context.set_wait_for_ready(true);  // a switch that starts a moment later is found
+  proto::HelloRequest message;
+  message.set_job(job);
   proto::HelloReply reply;
-  const grpc::Status status = impl_->stub->Hello(&context, {}, &reply);
+  const grpc::Status status = impl_->stub->Hello(&context, message, &reply);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     const std::string& ca = impl_->options.tls_ca;
     throw Error(ErrorCode::unreachable, "aggregator " + impl_->options.address + " was not reachable within " +
@@ -93,10 +95,8 @@ Hello Client::hello(std::chrono::milliseconds deadline) {
   hello.pool_slots = reply.pool_slots();
   hello.pool_elements = reply.pool_elements();
   hello.local_socket = reply.local_socket();
-  for (const auto& lane : reply.lanes()) {
-    const auto endpoint = from_proto(lane);
-    if (!endpoint) throw Error(ErrorCode::internal, "aggregator " + impl_->options.address + " sent a malformed address");
-    hello.lanes.push_back(*endpoint);
+  if (!from_proto(reply.lanes(), hello.lanes) || !from_proto(reply.groups(), hello.groups)) {
+    throw Error(ErrorCode::internal, "aggregator " + impl_->options.address + " sent a malformed address");
   }
   return hello;
 }
@@ -126,6 +126,7 @@ session::Admission Client::join(const session::JoinRequest& request, std::chrono
   message.set_local_ticket(request.local_ticket);
   message.set_why_not_local(request.why_not_local);
   message.set_needs_local(request.needs_local);
+  message.set_listens(request.listens);
   for (const netreduce::Member& member : request.members) to_proto(member, *message.add_members());
   message.set_wait_ms(static_cast<std::uint32_t>(deadline.count()));
   proto::JoinReply reply;

@@ -21,6 +21,7 @@ struct Hello {
   std::uint64_t instance = 0;                       // random, new at every start of the aggregator
   std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane, for ATP; 0: it is no switch
   std::string local_socket;                         // for ranks on its host; empty: it has none
+  std::vector<Endpoint> groups;                     // of the job, one a lane: results by IP multicast; empty: none
 };
 
 struct ClientOptions {
@@ -36,7 +37,7 @@ class Client {
   Client(Client&&) noexcept;
 
   // Each throws Error: unreachable (with the address), refused (with the aggregator's words), deadline.
-  [[nodiscard]] Hello hello(std::chrono::milliseconds deadline);
+  [[nodiscard]] Hello hello(std::chrono::milliseconds deadline, const std::string& job = {});
   // `stop` ends the wait, with `closed`.
   [[nodiscard]] session::Admission join(const session::JoinRequest& request, std::chrono::milliseconds deadline,
                                         const std::stop_token& stop = {});

@@ -112,6 +112,7 @@ inline std::optional<session::JoinRequest> from_proto(const proto::JoinRequest& 
   request.local_ticket = in.local_ticket();
   request.why_not_local = in.why_not_local();
   request.needs_local = in.needs_local();
+  request.listens = in.listens();
   if (in.has_progress()) request.progress = from_proto(in.progress());
   request.aggregators.assign(in.aggregators().begin(), in.aggregators().end());
   for (const auto& endpoint : in.endpoints()) {

@@ -65,11 +65,12 @@ struct Server::Impl final : proto::Aggregator::Service {
 
   // ---- the service
 
-  grpc::Status Hello(grpc::ServerContext* context, const proto::HelloRequest*, proto::HelloReply* reply) override {
+  grpc::Status Hello(grpc::ServerContext* context, const proto::HelloRequest* message, proto::HelloReply* reply) override {
     if (grpc::Status status = authenticate(*context); !status.ok()) return status;
     for (const Endpoint& lane : hooks.lanes()) to_proto(lane, *reply->add_lanes());
     reply->set_instance(instance);
     reply->set_local_socket(hooks.local_socket);
+    if (hooks.groups && !message->job().empty()) to_proto(hooks.groups(message->job()), *reply->mutable_groups());
     if (hooks.pool) {
       const auto [slots, elements] = hooks.pool();
       reply->set_pool_slots(slots);

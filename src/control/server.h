@@ -29,6 +29,7 @@ struct ServerHooks {
   std::function<void(telemetry::Report&)> fill_report;
   std::function<session::JobView(std::uint64_t job_epoch)> look;  // may be empty
   std::function<void(const std::string&)> log;
+  std::function<std::vector<Endpoint>(const std::string& job)> groups;  // as Hello's; may be empty
   std::string local_socket;  // where ranks on this host get shared memory; empty: nowhere
 
   // A switch below parameter servers (ATP), or below other switches (NetReduce); all may be empty.

@@ -350,6 +350,7 @@ struct Registry::Impl {
       member.heard = now;
       start.admission.rank_epochs.push_back(member.epoch);
       start.endpoints.push_back(member.request.endpoints);
+      start.listens.push_back(member.request.listens);
     }
     for (auto& [rank, member] : job.ranks) {
       Admission admission = start.admission;

@@ -59,6 +59,8 @@ struct JoinRequest {
   std::uint64_t local_ticket = 0;  // 0: none, and why
   std::string why_not_local;
   bool needs_local = false;  // rather no job than one without
+
+  bool listens = false;  // to the job's multicast groups
 };
 
 struct Admission {
@@ -103,6 +105,7 @@ struct StartJob {
   std::vector<std::vector<Endpoint>> endpoints;  // [rank][lane]
   bool switches_needed = false;                  // it cannot do without any switch of its placement
   std::vector<std::uint64_t> local_tickets;      // by rank, if it is local
+  std::vector<bool> listens;                     // by rank: to the job's multicast groups
 };
 struct StopJob {
   std::uint64_t job_epoch;

@@ -23,11 +23,18 @@ struct TestServer {
     options.listen = "127.0.0.1:0";
     ServerHooks hooks;
     hooks.lanes = [] { return std::vector<Endpoint>(1); };
-    hooks.start_job = [this](const session::StartJob&) { ++started; };
+    hooks.start_job = [this](const session::StartJob& start) {
+      ++started;
+      listens = start.listens;
+    };
+    hooks.groups = [](const std::string& job) {
+      return std::vector<Endpoint>(1, Endpoint{.port = static_cast<std::uint16_t>(7000 + job.size())});
+    };
     hooks.stop_job = [this](const session::StopJob&) { ++stopped; };
     hooks.fill_report = [](telemetry::Report& report) { report.version = "test"; };
     server = std::make_unique<Server>(std::move(options), std::move(hooks));
   }
+  std::vector<bool> listens;     // of the last job
   int started = 0, stopped = 0;  // by control threads, one at a time; read when all of them are done
   std::unique_ptr<Server> server;
 };
@@ -58,6 +65,20 @@ Error error_of(Call call) {
 
 bool says(const Error& error, const std::string& words) {
   return std::string(error.what()).find(words) != std::string::npos;
+}
+
+TEST(Control, AJobsGroupsAndWhoListens) {
+  TestServer test;
+  Client first({test.server->address(), "", ""}), second({test.server->address(), "", ""});
+  EXPECT_TRUE(first.hello(seconds(5)).groups.empty());
+  EXPECT_EQ(first.hello(seconds(5), "abc").groups, std::vector<Endpoint>{Endpoint{.port = 7003}});
+  session::JoinRequest listener = request(1, 2);
+  listener.listens = true;
+  std::jthread rank1([&] { static_cast<void>(second.join(listener, seconds(10))); });
+  static_cast<void>(first.join(request(0, 2), seconds(10)));
+  rank1.join();
+  test.server.reset();
+  EXPECT_EQ(test.listens, (std::vector<bool>{false, true}));
 }
 
 TEST(Control, JoinHeartbeatLeave) {
