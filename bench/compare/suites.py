@@ -11,6 +11,7 @@ MB = 250_000  # elements of float32
 
 SWITCHML = Netsum("SwitchML")
 BFLOAT16 = Netsum("SwitchML, bfloat16 on the wire", flags=("--wire", "bfloat16"))
+MULTICAST = Netsum("SwitchML, results by multicast", flags=("--multicast", "239.255.0.0/16:7180"))
 ATP = Netsum("ATP", "atp")
 NETREDUCE = Netsum("NetReduce", "netreduce")
 SHARDS = Netsum("SwitchML, shards on the workers' hosts", shards=True)
@@ -129,12 +130,14 @@ def loopback(workers):
     task = Task(workers, lengths, iterations=3)
     goal, then = {2: (1.3, "1.9"), 4: (1.5, "2.0 (prototype without loss recovery: 1.5-2.1)")}[workers]
     entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO)]
-    entrants += [Entrant(who.name, who, task, every=SELDOM) for who in (ATP, NETREDUCE, MPI)]
+    entrants += [Entrant(who.name, who, task, every=SELDOM) for who in (MULTICAST, ATP, NETREDUCE, MPI)]
     rows = [Row(f"loopback-{workers}-{elements // MB}", f"Gloo's TAT over SwitchML's, N = {workers}, {elements // MB} MB",
                 ("Gloo", elements), ("SwitchML", elements), goal, then=then) for elements in lengths]
     rows += [Row(f"loopback-{workers}-{elements // MB}-{who.name.lower().replace(' ', '-')}",
                  f"TAT of Gloo over {who.name}, N = {workers}, {elements // MB} MB", ("Gloo", elements), (who.name, elements))
              for elements in lengths for who in (ATP, NETREDUCE)]
+    rows += [Row(f"loopback-{workers}-{elements // MB}-multicast", f"SwitchML's TAT over that with results by multicast, N = {workers}, {elements // MB} MB",
+                 ("SwitchML", elements), (MULTICAST.name, elements)) for elements in lengths]
     return Group(f"loopback-{workers}", tuple(entrants), tuple(rows))
 
 
