@@ -408,7 +408,9 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
   const DefaultFloatingPoint environment;
   show_call(operation);
   post_small(operation);
-  constexpr std::uint32_t soon = 3000;
+  // Before the first sleep: while it is not under way for all to see, its deadline is nobody's.
+  const Patience patience = patience_of(config_.waiting, config_.world_size > 2 || crowded_);
+  const std::uint32_t soon = patience.looks + patience.yields;
   for (std::uint32_t turn = 0; turn < soon; ++turn) {
     if (finish_small()) {
       completed_.fetch_add(1, std::memory_order_relaxed);
