@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "netsum/error.h"
@@ -91,6 +92,27 @@ struct Statistics {
   std::uint64_t bytes_copied = 0;  // in shared memory, from and to tensors: none where tensors lie there
 };
 
+// Memory for tensors, from Communicator::allocate(). Copies refer to the same; with the last of them it is given back, when
+// the operations whose tensors lie there have ended. It may outlive its communicator.
+class TensorMemory {
+ public:
+  TensorMemory() = default;
+  TensorMemory(std::shared_ptr<std::byte> begin, std::size_t bytes) : begin_(std::move(begin)), bytes_(bytes) {}
+
+  [[nodiscard]] std::byte* data() const { return begin_.get(); }
+  [[nodiscard]] std::size_t size() const { return bytes_; }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {data(), size()}; }
+  // As many values of type T as fit.
+  template <class T>
+  [[nodiscard]] std::span<T> as() const {
+    return {reinterpret_cast<T*>(data()), size() / sizeof(T)};
+  }
+
+ private:
+  std::shared_ptr<std::byte> begin_;
+  std::size_t bytes_ = 0;
+};
+
 // One operation under way. The tensor is lent until wait() returns or throws, or the destructor has run.
 class Work {
  public:
@@ -127,6 +149,12 @@ class Communicator {
   void all_reduce(TensorView inout, ReduceOp op, const CallOptions& call = {});
   void broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
   void barrier(const CallOptions& call = {});
+
+  // Memory for tensors, zeroed, and aligned to pages. Where ranks share memory, the others see what lies there, and sums of
+  // such tensors, whole or parts of it, copy nothing in or out; elsewhere it is memory as any other. All ranks call it, as
+  // the operations above, in the same order among these; each asks for as much as it likes. What ranks let go of returns to
+  // the system when all have called it again, or at the end.
+  [[nodiscard]] TensorMemory allocate(std::size_t bytes, const CallOptions& call = {});
 
   [[nodiscard]] Work all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call = {});
   [[nodiscard]] Work broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "collective/local_messages.h"
+#include "runtime/arenas.h"
 #include "runtime/thread.h"
 #include "transport/local_socket.h"
 
@@ -21,9 +22,9 @@ namespace {
 using transport::Descriptor;
 using transport::LocalOutcome;
 
-constexpr std::size_t most_strangers = 1024;  // connections that belong to no job yet
-constexpr std::size_t most_queued = 4096;     // messages for one rank that does not take them
-constexpr std::size_t most_arenas = 4096;     // of one rank, over its life
+constexpr std::size_t most_strangers = 1024;                // connections that belong to no job yet
+constexpr std::size_t most_queued = 65536;                  // messages for one rank that does not take them
+constexpr std::size_t most_arenas = runtime::Arenas::most;  // of one rank
 constexpr int retry_ms = 20;
 
 std::uint64_t random_number() {
@@ -107,7 +108,8 @@ struct Broker::Impl {
         connection.out.emplace_back(answer, nullptr);
       } else if (message.type == LocalType::arena && attached && connection.in_job && ++connection.arenas <= most_arenas) {
         forward(connection, message, attached);
-      } else if (message.type == LocalType::arena_gone && connection.in_job) {
+      } else if (message.type == LocalType::arena_gone && connection.in_job && connection.arenas > 0) {
+        --connection.arenas;
         forward(connection, message, nullptr);
       } else {
         connection.closed = true;

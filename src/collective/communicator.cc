@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "collective/join.h"
@@ -52,6 +54,20 @@ Operation broadcast_of(std::span<std::byte> inout, std::uint32_t root, std::uint
   return operation;
 }
 
+Error failed_earlier(const Error& failure) {
+  return {ErrorCode::closed, std::string("the communicator failed earlier: ") + failure.what()};
+}
+
+// As what ranks share is: zeroed, in pages of its own.
+TensorMemory ordinary_memory(std::size_t bytes) {
+  constexpr std::size_t page = runtime::page_bytes;
+  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
+  void* const memory = whole < bytes ? nullptr : std::aligned_alloc(page, whole);
+  if (memory == nullptr) throw Error(ErrorCode::bad_argument, "allocate: cannot have " + std::to_string(bytes) + " bytes");
+  std::memset(memory, 0, whole);
+  return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* begin) { std::free(begin); }), bytes};
+}
+
 }  // namespace
 
 struct Communicator::Impl {
@@ -86,9 +102,11 @@ struct Communicator::Impl {
       config.threads = {options.pin_threads, options.busy_poll};
       config.own = &local->own();
       config.peers = local->segments();
-      auto shared = std::make_unique<runtime::SharedEngine>(std::move(config), on_failure);
+      config.arenas = local->arenas();
+      auto of_memory = std::make_unique<runtime::SharedEngine>(std::move(config), on_failure);
+      shared = of_memory.get();
       lanes = shared->lanes();
-      engine = std::move(shared);
+      engine = std::move(of_memory);
       monitor->start(*engine, nullptr);
       if (options.log) options.log(placement);
       return;
@@ -125,14 +143,15 @@ struct Communicator::Impl {
 
   [[nodiscard]] std::shared_ptr<PendingOperation> issue(Operation operation, const CallOptions& call) {
     check_process();
-    if (const auto failure = engine->failure()) {
-      throw Error(ErrorCode::closed, std::string("the communicator failed earlier: ") + failure->what());
-    }
+    if (const auto failure = engine->failure()) throw failed_earlier(*failure);
     operation.number = next_operation++;
     operation.tag = call.tag;
     const Time issued = runtime::now();
-    const Duration patience = call.deadline ? *call.deadline : runtime::bounded(options.operation_deadline);
-    return std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience));
+    return std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience_of(call)));
+  }
+
+  [[nodiscard]] Duration patience_of(const CallOptions& call) const {
+    return call.deadline ? *call.deadline : runtime::bounded(options.operation_deadline);
   }
 
   Work submit(const Operation& operation, const CallOptions& call) {
@@ -140,6 +159,23 @@ struct Communicator::Impl {
     engine->submit(pending);
     monitor->watch(pending->deadline);
     return Work(std::make_shared<Work::State>(std::move(pending), owner));
+  }
+
+  TensorMemory allocate(std::size_t bytes, const CallOptions& call) {
+    check_process();
+    if (!local) return ordinary_memory(bytes);
+    if (const auto failure = engine->failure()) throw failed_earlier(*failure);
+    const Duration patience = patience_of(call);
+    try {
+      Operation operation;
+      operation.collective = Collective::allocate;
+      return local->allocate(bytes, runtime::after(runtime::now(), patience), *shared, [&] { run(operation, call); });
+    } catch (const Error& error) {
+      // The others wait for what this rank does not have.
+      engine->fail(error);
+      monitor->engine_failed();
+      throw;
+    }
   }
 
   // What takes less than handing it to another thread and being woken by that.
@@ -162,6 +198,7 @@ struct Communicator::Impl {
   std::shared_ptr<collective::LocalGroup> local;  // outlives both of these: its end, without a goodbye, is a death
   std::unique_ptr<Monitor> monitor;               // outlives the engine, whose threads call it
   std::unique_ptr<runtime::Engine> engine;
+  runtime::SharedEngine* shared = nullptr;  // the same, of ranks that share memory
 };
 
 struct Work::State {
@@ -249,6 +286,10 @@ void Communicator::barrier(const CallOptions& call) {
   Operation operation;
   operation.collective = Collective::barrier;
   impl_->run(operation, call);
+}
+
+TensorMemory Communicator::allocate(std::size_t bytes, const CallOptions& call) {
+  return impl_->allocate(bytes, call);
 }
 
 Communicator Communicator::dup() {

@@ -24,6 +24,12 @@ std::uint32_t processors() {
   return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&allowed)));
 }
 
+constexpr int poll_ms = 20;  // then the engine is looked at, and the clock
+
+Error connection_lost() {
+  return {ErrorCode::aggregator_lost, "allocate: the aggregator ended its connection to this rank"};
+}
+
 // Waits for a message; false: the connection ended, or there was none in time.
 bool receive(const transport::Descriptor& socket, LocalMessage& message, std::shared_ptr<transport::Descriptor>& attached,
              Time deadline) {
@@ -89,7 +95,7 @@ void LocalGroup::gather(std::uint64_t job_epoch, Time deadline) {
                                           " ranks: one of them is gone again");
     }
     if (message.type != LocalType::member || message.job_epoch != job_epoch || message.rank >= config_.world_size ||
-        message.rank == config_.rank || peers_[message.rank] || !attached) {
+        message.rank == config_.rank || peers_[message.rank].segment || !attached) {
       throw Error(ErrorCode::internal, "the aggregator handed over shared memory that is not of this job");
     }
     auto memory = std::make_unique<transport::PeerMemory>(*attached, sizeof(SharedSegment));
@@ -100,16 +106,119 @@ void LocalGroup::gather(std::uint64_t job_epoch, Time deadline) {
                   "rank " + std::to_string(message.rank) +
                       "'s shared memory is not laid out as this rank's: install the same netsum for all");
     }
-    peers_[message.rank] = std::move(memory);
+    peers_[message.rank].segment = std::move(memory);
   }
 }
 
 std::vector<const SharedSegment*> LocalGroup::segments() const {
   std::vector<const SharedSegment*> segments;
-  for (const auto& peer : peers_) {
-    segments.push_back(peer ? reinterpret_cast<const SharedSegment*>(peer->bytes().data()) : own_);
+  for (const Peer& peer : peers_) {
+    segments.push_back(peer.segment ? reinterpret_cast<const SharedSegment*>(peer.segment->bytes().data()) : own_);
   }
   return segments;
+}
+
+// ---- memory for tensors
+
+// What a TensorMemory refers to.
+struct LocalGroup::Shown {
+  Shown(std::shared_ptr<runtime::Arenas> among, std::uint32_t rank, std::size_t bytes)
+      : arenas(std::move(among)), memory("netsum-tensors" + std::to_string(rank), bytes, true), arena(arenas->reserve()) {
+    if (arena != 0) return;
+    throw Error(ErrorCode::bad_argument, "rank " + std::to_string(rank) + " has " + std::to_string(runtime::Arenas::most) +
+                                             " pieces of memory from allocate(): let go of some");
+  }
+  ~Shown() {
+    if (arena != 0) arenas->hide(arena);
+  }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+
+  const std::shared_ptr<runtime::Arenas> arenas;
+  transport::OwnMemory memory;
+  const std::uint32_t arena;
+};
+
+TensorMemory LocalGroup::allocate(std::size_t bytes, Time deadline, runtime::SharedEngine& engine,
+                                  const std::function<void()>& meet) {
+  LocalMessage message;
+  message.type = LocalType::arena_gone;
+  for (const std::uint32_t hidden : arenas_->take_hidden()) {
+    message.arena = hidden;
+    send(message, nullptr, deadline);
+  }
+  const auto shown = std::make_shared<Shown>(arenas_, config_.rank, bytes);
+  message.type = LocalType::arena;
+  message.arena = shown->arena;
+  send(message, shown->memory.descriptor().get(), deadline);
+  shown->memory.close_descriptor();
+  // Then all have sent theirs, and what is missing is on its way through the broker.
+  meet();
+  ++allocations_;
+  take_arenas(deadline, engine);
+  arenas_->show(shown->arena, shown->memory.bytes(), shown);
+  return {std::shared_ptr<std::byte>(shown, shown->memory.bytes().data()), bytes};
+}
+
+void LocalGroup::send(const LocalMessage& message, const transport::Descriptor* attached, Time deadline) {
+  while (true) {
+    const LocalOutcome outcome = transport::send_local(*socket_, message.bytes(), attached);
+    if (outcome == LocalOutcome::done) return;
+    if (outcome == LocalOutcome::closed) throw connection_lost();
+    if (runtime::now() >= deadline) {
+      throw Error(ErrorCode::deadline, "allocate: the aggregator takes no more of this rank's memory");
+    }
+    pollfd descriptor{socket_->number(), POLLOUT, 0};
+    ::poll(&descriptor, 1, poll_ms);
+  }
+}
+
+void LocalGroup::take_arenas(Time deadline, runtime::SharedEngine& engine) {
+  while (true) {
+    RankSet missing;
+    for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
+      if (rank != config_.rank && peers_[rank].taken < allocations_) missing.insert(rank);
+    }
+    if (missing.empty()) return;
+    LocalMessage message;
+    std::shared_ptr<transport::Descriptor> attached;
+    switch (transport::receive_local(*socket_, message.writable(), attached)) {
+      case LocalOutcome::done:
+        take_arena(message, attached, engine);
+        continue;
+      case LocalOutcome::closed:
+        throw connection_lost();
+      case LocalOutcome::later:
+        break;
+    }
+    if (const auto failure = engine.failure()) throw Error(*failure);
+    if (runtime::now() >= deadline) {
+      throw Error(ErrorCode::deadline, "allocate: the aggregator did not hand over the memory of rank " +
+                                           std::to_string(missing.front()) + " in time");
+    }
+    pollfd descriptor{socket_->number(), POLLIN, 0};
+    ::poll(&descriptor, 1, poll_ms);
+  }
+}
+
+void LocalGroup::take_arena(const LocalMessage& message, const std::shared_ptr<transport::Descriptor>& attached,
+                            runtime::SharedEngine& engine) {
+  const bool comes = message.type == LocalType::arena && attached;
+  if (message.magic != LocalMessage::expected_magic || (!comes && message.type != LocalType::arena_gone) ||
+      message.rank >= config_.world_size || message.rank == config_.rank || message.arena == 0 ||
+      message.arena > runtime::Arenas::most) {
+    throw Error(ErrorCode::internal, "allocate: the aggregator handed over what is no memory of this job");
+  }
+  Peer& peer = peers_[message.rank];
+  const auto arena = static_cast<std::uint32_t>(message.arena);
+  if (peer.arenas.size() < arena) peer.arenas.resize(arena);
+  std::unique_ptr<transport::PeerMemory> memory;
+  if (comes) {
+    memory = std::make_unique<transport::PeerMemory>(*attached, 1);
+    ++peer.taken;
+  }
+  engine.set_arena(message.rank, arena, memory ? memory->bytes() : std::span<const std::byte>());
+  peer.arenas[arena - 1] = std::move(memory);  // nobody reads the one before any more
 }
 
 }  // namespace netsum::collective

@@ -2,12 +2,17 @@
 // the aggregator's broker, by whose end a death is noticed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/time.h"
+#include "collective/local_messages.h"
+#include "netsum/communicator.h"
+#include "runtime/arenas.h"
 #include "runtime/shared_engine.h"
 #include "transport/local_socket.h"
 #include "transport/shared_memory.h"
@@ -36,16 +41,35 @@ class LocalGroup {
   // Then, for the engine.
   [[nodiscard]] runtime::SharedSegment& own() const { return *own_; }
   [[nodiscard]] std::vector<const runtime::SharedSegment*> segments() const;
+  [[nodiscard]] const std::shared_ptr<runtime::Arenas>& arenas() const { return arenas_; }
+
+  // Memory for tensors that all ranks can read, when all have called this; `meet` is a barrier. Throws Error: what `meet`
+  // does, the engine's if that fails meanwhile, bad_argument, deadline, aggregator_lost, internal.
+  [[nodiscard]] TensorMemory allocate(std::size_t bytes, Time deadline, runtime::SharedEngine& engine,
+                                      const std::function<void()>& meet);
 
  private:
+  struct Shown;
+  struct Peer {
+    std::unique_ptr<transport::PeerMemory> segment;              // null: this rank
+    std::vector<std::unique_ptr<transport::PeerMemory>> arenas;  // by number - 1
+    std::uint64_t taken = 0;                                     // of these, so far
+  };
+
   LocalGroup(const Config& config, std::shared_ptr<transport::Descriptor> socket);
+  void send(const LocalMessage& message, const transport::Descriptor* attached, Time deadline);
+  void take_arenas(Time deadline, runtime::SharedEngine& engine);
+  void take_arena(const LocalMessage& message, const std::shared_ptr<transport::Descriptor>& attached,
+                  runtime::SharedEngine& engine);
 
   const Config config_;
   std::shared_ptr<transport::Descriptor> socket_;
   std::uint64_t ticket_ = 0;
   transport::OwnMemory memory_;
   runtime::SharedSegment* own_;
-  std::vector<std::unique_ptr<transport::PeerMemory>> peers_;  // by rank; null: this one
+  std::vector<Peer> peers_;  // by rank
+  std::shared_ptr<runtime::Arenas> arenas_ = std::make_shared<runtime::Arenas>();
+  std::uint64_t allocations_ = 0;
 };
 
 }  // namespace netsum::collective

@@ -14,7 +14,7 @@ enum class LocalType : std::uint32_t {
   ticket,      // broker to rank: to be shown on joining
   member,      // broker to rank, with another rank's segment: the job is admitted
   arena,       // rank to broker, with memory for tensors; then to the other ranks
-  arena_gone,  // likewise, without
+  arena_gone,  // likewise, without: nobody reads there any more
 };
 
 struct LocalMessage {

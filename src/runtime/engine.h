@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "netsum/error.h"
+#include "runtime/arenas.h"
 #include "runtime/worker_lane.h"
 #include "stream/operation.h"
 #include "transport/transport.h"
@@ -29,6 +30,8 @@ class PendingOperation {
   stream::Operation sent;
   bool called = true;  // false: a replay for other ranks alone
   std::atomic<std::uint32_t> lanes_remaining = 0;
+  // In shared memory: where the others see its tensor, if they do.
+  Arenas::Place place;
 
   [[nodiscard]] bool done() const;
   void wait();                                   // until it ends

@@ -66,6 +66,12 @@ class SharedEngine::Lane {
     post([this, operation = std::move(operation)]() mutable { small_.push_back(std::move(operation)); });
   }
 
+  void set_arena(std::uint32_t rank, std::uint32_t arena, std::span<const std::byte> memory) {
+    call([&] {
+      if (member_) member_->set_arena(rank, arena, memory);
+    });
+  }
+
   // Forgets every operation; on return this thread touches no caller's memory again.
   void abandon() {
     call([this] {
@@ -150,7 +156,7 @@ class SharedEngine::Lane {
   bool step() {
     while (!queue_.empty()) {
       const PendingOperation& next = *queue_.front();
-      if (!member_->submit({next.operation, 0, 0})) break;
+      if (!member_->submit({next.operation, next.place.arena, next.place.offset})) break;
       queue_.pop_front();
     }
     look();
@@ -318,6 +324,15 @@ void SharedEngine::check_failed() const {
   throw Error(*failure_);
 }
 
+void SharedEngine::set_arena(std::uint32_t rank, std::uint32_t arena, std::span<const std::byte> memory) {
+  for (const auto& lane : lanes_) lane->set_arena(rank, arena, memory);
+}
+
+Arenas::Place SharedEngine::place_of(const stream::Operation& operation) const {
+  const std::size_t width = operation.collective == stream::Collective::broadcast ? 1 : bytes_of(operation.dtype);
+  return config_.arenas->find(operation.data, operation.elements * width, width);
+}
+
 void SharedEngine::show_call(const stream::Operation& operation) {
   ShownCall& shown = config_.own->calls[operation.number % calls_shown];
   shown.number_and_one.store(0, std::memory_order_relaxed);
@@ -332,6 +347,7 @@ void SharedEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
     under_way_.emplace(operation->operation.number, operation);
     const bool small = shared::is_small(operation->operation);
     operation->lanes_remaining = small ? 1 : lanes_count_;
+    if (!small && config_.arenas) operation->place = place_of(operation->operation);
     if (small) small_queued_.fetch_add(1, std::memory_order_relaxed);
   }
   show_call(operation->operation);

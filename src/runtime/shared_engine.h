@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "protocol/shared/small_member.h"
+#include "runtime/arenas.h"
 #include "runtime/engine.h"
 #include "runtime/shared_segment.h"
 #include "runtime/thread.h"
@@ -28,6 +29,7 @@ struct SharedEngineConfig {
   ThreadOptions threads;
   SharedSegment* own = nullptr;
   std::vector<const SharedSegment*> peers;  // by rank, the own one too; all outlive the engine
+  std::shared_ptr<const Arenas> arenas;     // this rank's; null: none
 };
 
 class SharedEngine final : public Engine {
@@ -39,6 +41,9 @@ class SharedEngine final : public Engine {
   SharedEngine& operator=(const SharedEngine&) = delete;
 
   [[nodiscard]] std::uint32_t lanes() const { return lanes_count_; }
+
+  // Where another rank's tensors may lie from now on; empty: no longer. On return nobody here reads what was there before.
+  void set_arena(std::uint32_t rank, std::uint32_t arena, std::span<const std::byte> memory);
 
   void submit(const std::shared_ptr<PendingOperation>& operation) override;
   // A short operation that no other one stands before.
@@ -55,6 +60,7 @@ class SharedEngine final : public Engine {
  private:
   class Lane;
 
+  [[nodiscard]] Arenas::Place place_of(const stream::Operation& operation) const;
   void show_call(const stream::Operation& operation);
   void check_failed() const;
   void lane_done(std::uint64_t number);

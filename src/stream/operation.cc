@@ -35,6 +35,7 @@ std::uint32_t signature_of(const Operation& operation, std::uint32_t packet_elem
 std::string to_string(const Operation& operation) {
   const std::string tag = ", tag " + std::to_string(operation.tag);
   if (operation.collective == Collective::barrier) return "barrier" + tag;
+  if (operation.collective == Collective::allocate) return "allocate" + tag;
   if (operation.collective == Collective::broadcast) {
     return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) + tag;
   }

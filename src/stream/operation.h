@@ -9,7 +9,8 @@
 
 namespace netsum::stream {
 
-enum class Collective : std::uint8_t { all_reduce, broadcast, barrier };
+// allocate: a barrier, of ranks that give each other memory.
+enum class Collective : std::uint8_t { all_reduce, broadcast, barrier, allocate };
 
 struct Operation {
   std::uint64_t number = 0;  // position of the call in the communicator; the same on all ranks

@@ -13,14 +13,16 @@ namespace netsum::transport {
 // Of this process. Nobody else can ever map it to write, or change its length.
 class OwnMemory {
  public:
-  // Zeros. Throws Error: internal.
-  OwnMemory(const std::string& name, std::size_t bytes);
+  // Zeros. `reserved`: all of it is there at once, so that no later write finds none left. Throws Error: bad_argument
+  // (too many bytes), internal.
+  OwnMemory(const std::string& name, std::size_t bytes, bool reserved = false);
   ~OwnMemory();
   OwnMemory(const OwnMemory&) = delete;
   OwnMemory& operator=(const OwnMemory&) = delete;
 
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
   [[nodiscard]] const std::shared_ptr<Descriptor>& descriptor() const { return descriptor_; }
+  void close_descriptor() { descriptor_.reset(); }  // for memory that everybody has mapped
 
  private:
   std::span<std::byte> bytes_;

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <future>
 #include <numeric>
 
 #include "e2e/rank_threads.h"
@@ -43,15 +46,40 @@ std::vector<std::byte> noise(DType dtype, std::uint32_t rank, std::size_t elemen
 
 using Results = std::vector<std::vector<std::byte>>;
 
+// Tensors that are not given back before the end: in memory from allocate(), or in vectors.
+class Tensors {
+ public:
+  Tensors(Communicator& comm, bool allocate) {
+    if (allocate) memory_ = comm.allocate(std::size_t{40} << 20);
+  }
+  std::span<std::byte> hold(const std::vector<std::byte>& values) {
+    std::span<std::byte> tensor;
+    if (memory_.size() == 0) {
+      tensor = vectors_.emplace_back(values);
+    } else {
+      tensor = memory_.bytes().subspan(used_, values.size());
+      std::copy(values.begin(), values.end(), tensor.begin());
+      used_ += (values.size() + 7) / 4 * 4;  // not aligned to more than the widest element
+    }
+    return tensor;
+  }
+
+ private:
+  TensorMemory memory_;
+  std::size_t used_ = 0;
+  std::deque<std::vector<std::byte>> vectors_;
+};
+
 // All types, reductions and lengths, some at the same time; and broadcasts.
-Results results_of(Communicator& comm) {
+Results results_of(Communicator& comm, bool allocate = false) {
   Results results;
+  Tensors memory(comm, allocate);
   for (const DType dtype : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
-      std::vector<std::vector<std::byte>> tensors;
+      std::vector<std::span<std::byte>> tensors;
       std::vector<Work> works;
       for (const std::size_t elements : {1, 255, 256, 2048, 2049, 70'000, 300'001, 5}) {
-        auto& tensor = tensors.emplace_back(noise(dtype, comm.rank(), elements));
+        const auto tensor = tensors.emplace_back(memory.hold(noise(dtype, comm.rank(), elements)));
         const TensorView view{tensor.data(), elements, dtype};
         if (elements == 2048) {
           comm.all_reduce(view, op);
@@ -60,13 +88,13 @@ Results results_of(Communicator& comm) {
         }
       }
       for (Work& work : works) work.wait();
-      results.insert(results.end(), tensors.begin(), tensors.end());
+      for (const auto& tensor : tensors) results.emplace_back(tensor.begin(), tensor.end());
     }
   }
   for (const std::size_t bytes : {0, 3, 5000, 500'001}) {
-    auto& tensor = results.emplace_back(noise(DType::int32, comm.rank(), bytes / 4 + 1));
-    tensor.resize(bytes);
+    const auto tensor = memory.hold(noise(DType::int32, comm.rank(), bytes / 4 + 1)).first(bytes);
     comm.broadcast(tensor, comm.world_size() - 1);
+    results.emplace_back(tensor.begin(), tensor.end());
   }
   comm.barrier();
   return results;
@@ -169,6 +197,127 @@ TEST(SharedMemory, ShortAndLongCallsAsTheSameOperationAreAMismatch) {
     named |= outcome->code() == ErrorCode::mismatch && text.find("operation 1") != std::string::npos;
   }
   EXPECT_TRUE(named);
+}
+
+// ---- tensors in memory from allocate()
+
+TEST(Allocate, TensorsThatLieThereAreSummedToTheSameBitsWithoutCopies) {
+  for (const std::uint32_t size : {1U, 2U, 3U}) {
+    const Aggregator aggregator(small_aggregator());
+    std::vector<Results> expected(size), all(size), some(size), over_udp(size);
+    const auto run = [&](SharedMemory shared, std::uint32_t threads, auto allocates, std::vector<Results>& out) {
+      expect_success(on_ranks(size, [&](std::uint32_t rank) {
+        Options options = shared_options(aggregator.address(), rank, size, shared);
+        options.threads = threads;
+        auto comm = Communicator::connect(options);
+        // A rank that wants none of it is part of the call all the same.
+        if (!allocates(rank)) static_cast<void>(comm.allocate(0));
+        out[rank] = results_of(comm, allocates(rank));
+        const bool all_allocate = allocates(0) && (size == 1 || allocates(1));
+        const bool copies = shared == SharedMemory::required && !all_allocate;
+        EXPECT_EQ(comm.statistics().bytes_copied != 0, copies) << comm.statistics().bytes_copied;
+      }));
+    };
+    const auto nobody = [](std::uint32_t) { return false; };
+    const auto everybody = [](std::uint32_t) { return true; };
+    run(SharedMemory::required, 1, nobody, expected);
+    run(SharedMemory::required, 2, everybody, all);
+    run(
+        SharedMemory::required, 3, [](std::uint32_t rank) { return rank % 2 == 0; }, some);
+    run(SharedMemory::off, 1, everybody, over_udp);
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      EXPECT_TRUE(all[rank] == expected[rank]) << size << " ranks, rank " << rank;
+      EXPECT_TRUE(some[rank] == expected[rank]) << size << " ranks, rank " << rank;
+      EXPECT_TRUE(over_udp[rank] == expected[rank]) << size << " ranks, rank " << rank;
+    }
+  }
+}
+
+TEST(Allocate, MemoryComesAndGoes) {
+  const Aggregator aggregator(small_aggregator());
+  for (const SharedMemory shared : {SharedMemory::required, SharedMemory::off}) {
+    expect_success(on_ranks(2, [&](std::uint32_t rank) {
+      std::deque<TensorMemory> held;
+      std::optional<Communicator> communicator =
+          Communicator::connect(shared_options(aggregator.address(), rank, 2, shared));
+      Communicator& comm = *communicator;
+      for (std::int32_t i = 0; i < 60; ++i) {
+        const std::size_t elements = 5'000 + static_cast<std::size_t>(i % 7) * 3'000;
+        held.push_back(comm.allocate(elements * 4));
+        const auto tensor = held.back().as<std::int32_t>();
+        ASSERT_EQ(tensor.size(), elements);
+        ASSERT_EQ(std::count(tensor.begin(), tensor.end(), 0), static_cast<std::ptrdiff_t>(elements)) << "of one before";
+        std::fill(tensor.begin(), tensor.end(), i + static_cast<std::int32_t>(rank));
+        comm.all_reduce(tensor, ReduceOp::sum);
+        ASSERT_EQ(std::count(tensor.begin(), tensor.end(), 2 * i + 1), static_cast<std::ptrdiff_t>(elements)) << i;
+        if (held.size() > 3) held.erase(held.begin() + (i + rank) % 3);  // not all ranks the same
+      }
+      EXPECT_EQ(comm.statistics().bytes_copied, 0U);
+      // Let go of while it is lent.
+      TensorMemory lent = comm.allocate(400'000);
+      Work work = comm.all_reduce_async({lent.data(), 100'000, DType::int32}, ReduceOp::sum);
+      lent = {};
+      work.wait();
+      held.push_back(comm.allocate(10));
+      communicator.reset();  // the memory may be held for longer
+      for (const TensorMemory& memory : held) std::fill_n(memory.data(), memory.size(), std::byte{1});
+    }));
+  }
+}
+
+TEST(Allocate, IsACallThatAllRanksMake) {
+  const Aggregator aggregator(small_aggregator());
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(shared_options(aggregator.address(), rank, 2));
+    std::vector<float> values(100'000);
+    rank == 0 ? static_cast<void>(comm.allocate(1000)) : comm.all_reduce(std::span<float>(values), ReduceOp::sum);
+  });
+  bool named = false;
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome);
+    named |= outcome->code() == ErrorCode::mismatch && std::string(outcome->what()).find("allocate") != std::string::npos;
+  }
+  EXPECT_TRUE(named || outcomes[1]->code() == ErrorCode::mismatch) << outcomes[0]->what() << " / " << outcomes[1]->what();
+}
+
+TEST(Allocate, ARankThatDoesNotCallItIsNamed) {
+  const Aggregator aggregator(small_aggregator());
+  std::promise<void> over;
+  const auto outcomes = on_ranks(3, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(shared_options(aggregator.address(), rank, 3));
+    comm.barrier();
+    if (rank == 2) return over.get_future().wait();
+    const auto outcome = attempt([&] { static_cast<void>(comm.allocate(1000, {.deadline = 300ms})); });
+    const auto again = attempt([&] { static_cast<void>(comm.allocate(1000)); });
+    if (rank == 0) over.set_value();
+    expect_error(again, ErrorCode::closed, {"failed earlier"});
+    throw Error(*outcome);
+  });
+  bool named = false;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(outcomes[rank]);
+    named |= outcomes[rank]->code() == ErrorCode::deadline &&
+             std::string(outcomes[rank]->what()).find("rank 2") != std::string::npos;
+  }
+  EXPECT_TRUE(named) << outcomes[0]->what() << " / " << outcomes[1]->what();
+}
+
+TEST(Allocate, ARankThatLeavesEndsIt) {
+  const Aggregator aggregator(small_aggregator());
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(shared_options(aggregator.address(), rank, 2));
+    if (rank == 0) static_cast<void>(comm.allocate(1000));
+  });
+  expect_error(outcomes[0], ErrorCode::worker_lost, {"rank 1"});
+}
+
+TEST(Allocate, MoreThanThereIsIsAnError) {
+  const Aggregator aggregator(small_aggregator());
+  for (const SharedMemory shared : {SharedMemory::required, SharedMemory::off}) {
+    auto comm = Communicator::connect(shared_options(aggregator.address(), 0, 1, shared));
+    const auto outcome = attempt([&] { static_cast<void>(comm.allocate(std::size_t{1} << 62)); });
+    expect_error(outcome, ErrorCode::bad_argument, {"4611686018427387904 bytes"});
+  }
 }
 
 // What keeps ranks of one host apart, where they are not to be together.
