@@ -92,6 +92,8 @@ class BenchCommand final : public Command {
     s.add_flag("back-to-back", options_.back_to_back,
                "For latency: no barriers between the timed all-reduces; the time of each is the mean of the ranks'");
     s.add("transport", options_.transport, "HOW", "SwitchML: udp, or shm: shared memory, of ranks on the aggregator's host");
+    s.add_flag("allocate", options_.allocate,
+               "Tensors in memory from Communicator::allocate(): with --transport shm nothing is copied in or out");
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto local = "Everything on this machine";
     s.add("workers", options_.workers, "N", "Worker processes")->check(CLI::Range(1, 256))->group(local);

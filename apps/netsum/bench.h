@@ -27,6 +27,7 @@ struct BenchOptions {
   std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
   bool pin = false;
   std::string transport = "udp";
+  bool allocate = false;
   bool busy_poll = true;
   bool congestion_control = true;     // ATP
   bool local_checksums = false;       // SwitchML
@@ -63,6 +64,7 @@ struct RankReport {
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint64_t packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_down = 0;
   std::uint64_t packets_dropped_up = 0;  // of all ranks, by the aggregators' counters; rank 0 alone asks them
+  std::uint64_t bytes_copied = 0;        // in shared memory, from and to tensors
   std::uint32_t window = 0;              // packets that it may have under way, at the end
   std::string placement;
 
@@ -77,7 +79,8 @@ struct BenchReport {
   std::uint64_t result_hash = 0;
   double bytes_sent = 0, bytes_received = 0;  // of one worker and one all-reduce, like the packets
   double packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_up = 0, packets_dropped_down = 0;
-  double window = 0;  // packets that a worker may have under way, at the end
+  double bytes_copied = 0;  // likewise
+  double window = 0;        // packets that a worker may have under way, at the end
   std::string placement;
 
   BenchReport(const BenchOptions& options, const std::vector<RankReport>& ranks);

@@ -112,6 +112,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("transport", options.transport);
     add("connect-deadline", number(options.connect_deadline_seconds));
     add("deadline", number(options.deadline_seconds));
+    if (options.allocate) arguments.emplace_back("--allocate");
     if (options.back_to_back) arguments.emplace_back("--back-to-back");
     if (options.local_checksums) arguments.emplace_back("--local-checksums");
     if (options.pin) arguments.emplace_back("--pin");

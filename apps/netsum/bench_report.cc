@@ -32,6 +32,7 @@ std::string RankReport::text() const {
             {"packets_retransmitted", packets_retransmitted},
             {"packets_dropped_down", packets_dropped_down},
             {"packets_dropped_up", packets_dropped_up},
+            {"bytes_copied", bytes_copied},
             {"window", window},
             {"placement", placement}};
   json.update(Json(verdict));
@@ -53,6 +54,7 @@ RankReport RankReport::parse(std::string_view text) {
   json.at("packets_retransmitted").get_to(report.packets_retransmitted);
   json.at("packets_dropped_down").get_to(report.packets_dropped_down);
   json.at("packets_dropped_up").get_to(report.packets_dropped_up);
+  json.at("bytes_copied").get_to(report.bytes_copied);
   json.at("window").get_to(report.window);
   json.at("placement").get_to(report.placement);
   return report;
@@ -69,6 +71,7 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     packets_received += share * static_cast<double>(rank.packets_received);
     packets_retransmitted += share * static_cast<double>(rank.packets_retransmitted);
     packets_dropped_down += share * static_cast<double>(rank.packets_dropped_down);
+    bytes_copied += share * static_cast<double>(rank.bytes_copied);
     window += static_cast<double>(rank.window) / static_cast<double>(ranks.size());
     packets_dropped_up += share * static_cast<double>(rank.packets_dropped_up);
   }
@@ -101,6 +104,7 @@ std::string BenchReport::json(const BenchOptions& options) const {
       {"iterations", options.iterations},
       {"loss", options.loss},
       {"transport", options.transport},
+      {"allocate", options.allocate},
       {"placement", placement},
       {"tat_seconds",
        {{"min", quantile(seconds, 0)}, {"median", middle}, {"p99", quantile(seconds, 0.99)}, {"max", quantile(seconds, 1)}}},
@@ -113,6 +117,7 @@ std::string BenchReport::json(const BenchOptions& options) const {
         {"retransmitted", packets_retransmitted},
         {"dropped_up", packets_dropped_up},
         {"dropped_down", packets_dropped_down}}},
+      {"bytes_copied", bytes_copied},
       {"window", window},
       {"max_abs_error", verdict.max_abs_error},
       {"error_bound", verdict.error_bound},

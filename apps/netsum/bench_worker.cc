@@ -125,6 +125,7 @@ void add_difference(RankReport& report, const Statistics& before, const Statisti
   report.packets_sent += after.packets_sent - before.packets_sent;
   report.packets_received += after.packets_received - before.packets_received;
   report.packets_retransmitted += after.packets_retransmitted - before.packets_retransmitted;
+  report.bytes_copied += after.bytes_copied - before.bytes_copied;
   report.packets_dropped_down += after.packets_dropped_down - before.packets_dropped_down;
 }
 
@@ -136,16 +137,40 @@ void measure(Communicator& comm, TensorView view, ReduceOp op, RankReport& repor
   report.nanoseconds.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(end - begin).count()));
 }
 
+// As many tensors of the same length.
+class Tensors {
+ public:
+  Tensors(const BenchOptions& options, Communicator& comm, std::size_t count)
+      : bytes_(options.elements * bytes_of(options.dtype_value())) {
+    if (options.allocate) {
+      allocated_ = comm.allocate(count * stride());
+    } else {
+      own_.resize(count, std::vector<std::byte>(bytes_));
+    }
+  }
+  [[nodiscard]] std::span<std::byte> operator[](std::size_t i) {
+    return own_.empty() ? allocated_.bytes().subspan(i * stride(), bytes_) : own_[i];
+  }
+
+ private:
+  [[nodiscard]] std::size_t stride() const { return (bytes_ + 63) / 64 * 64; }
+
+  std::size_t bytes_;
+  std::vector<std::vector<std::byte>> own_;
+  TensorMemory allocated_;
+};
+
 // A tensor for each iteration, so that nothing need be filled or checked in between.
 void measure_back_to_back(const BenchOptions& options, const Oracle& oracle, Communicator& comm, RankReport& report,
                           const std::function<void(std::uint32_t)>& on_iteration) {
   const DType dtype = options.dtype_value();
-  std::vector<std::vector<std::byte>> tensors(options.iterations,
-                                              std::vector<std::byte>(options.elements * bytes_of(dtype)));
+  Tensors tensors(options, comm, options.iterations);
   for (std::uint32_t i = 0; i < options.iterations; ++i) oracle.fill(tensors[i], options.rank, i);
   comm.barrier();
   const Statistics before = comm.statistics();
-  for (auto& tensor : tensors) measure(comm, {tensor.data(), options.elements, dtype}, options.op_value(), report);
+  for (std::uint32_t i = 0; i < options.iterations; ++i) {
+    measure(comm, {tensors[i].data(), options.elements, dtype}, options.op_value(), report);
+  }
   add_difference(report, before, comm.statistics());
   for (std::uint32_t i = 0; i < options.iterations; ++i) {
     report.verdict.merge(oracle.check(tensors[i], i));
@@ -163,8 +188,13 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   const DType dtype = options.dtype_value();
   const ReduceOp op = options.op_value();
   const Oracle oracle(options.seed, options.world_size, dtype, op, numbers_of(options), static_cast<int>(options.magnitude));
-  std::vector<std::byte> tensor(options.elements * bytes_of(dtype));
+  // A process that succeeds another begins where that one was: one call a warm-up iteration, two a timed one.
+  const std::uint64_t calls = comm.next_operation();
+  Tensors tensors(options, comm, 1);
+  const std::span<std::byte> tensor = tensors[0];
   const TensorView view{tensor.data(), options.elements, dtype};
+  const std::uint64_t allocations = comm.next_operation() - calls;
+  const auto calls_so_far = [&] { return comm.next_operation() - allocations; };
 
   RankReport report;
   report.rank = options.rank;
@@ -172,12 +202,10 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   const bool asks = options.rank == 0 && options.loss > 0;
   std::uint64_t dropped_before = 0;
   // Warm-up iterations count backwards, so that the timed ones have the same inputs whatever their number.
-  // A process that succeeds another begins where that one was: one call a warm-up iteration, two a timed one.
-  const std::uint64_t calls = comm.next_operation();
   const std::uint64_t few =
       options.warmup_elements != 0 ? std::min(options.warmup_elements, options.elements) : options.elements;
   for (std::uint64_t i = calls; i < options.warmup; ++i) {
-    oracle.fill(std::span(tensor).first(few * bytes_of(dtype)), options.rank, ~i);
+    oracle.fill(tensor.first(few * bytes_of(dtype)), options.rank, ~i);
     comm.all_reduce(TensorView{tensor.data(), few, dtype}, op);
   }
   if (asks) dropped_before = dropped_at(connect);
@@ -186,7 +214,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   if (options.back_to_back) measure_back_to_back(options, oracle, comm, report, on_iteration);
   for (std::uint32_t i = report.first_iteration; !options.back_to_back && i < options.iterations; ++i) {
     oracle.fill(tensor, options.rank, i);
-    if (comm.next_operation() == options.warmup + std::uint64_t{2} * i) comm.barrier();
+    if (calls_so_far() == options.warmup + std::uint64_t{2} * i) comm.barrier();
     const Statistics before = comm.statistics();
     measure(comm, view, op, report);
     add_difference(report, before, comm.statistics());
@@ -198,7 +226,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   // Nobody measures any more.
   if (options.back_to_back) {
     comm.barrier();
-  } else if (comm.next_operation() == options.warmup + std::uint64_t{2} * options.iterations) {
+  } else if (calls_so_far() == options.warmup + std::uint64_t{2} * options.iterations) {
     comm.barrier();
   }
   if (asks) report.packets_dropped_up = dropped_at(connect) - dropped_before;

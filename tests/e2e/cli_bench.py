@@ -68,6 +68,19 @@ class Bench(unittest.TestCase):
                 report = cli.bench("--workers", 2, "--elements", elements, "--iterations", 3, "--warmup", 0)
                 self.assertEqual(report["wrong"], 0)
 
+    def test_tensors_from_allocate_have_the_same_sums(self):
+        for transport in ("udp", "shm"):
+            for flags in ((), ("--back-to-back",)):
+                with self.subTest(transport=transport, flags=flags):
+                    base = ["--workers", 3, "--elements", 300_001, "--iterations", 4, "--transport", transport, *flags]
+                    plain, allocated = cli.bench(*base), cli.bench(*base, "--allocate")
+                    self.assertEqual((plain["wrong"], allocated["wrong"]), (0, 0))
+                    self.assertEqual(plain["result_hash"], allocated["result_hash"])
+                    self.assertEqual((plain["allocate"], allocated["allocate"]), (False, True))
+                    copied = allocated["bytes_copied"]
+                    self.assertEqual(copied, 0)
+                    self.assertEqual(plain["bytes_copied"] > 0, transport == "shm")
+
     def test_16_bits_are_half_the_bytes(self):
         base = ["--workers", 2, "--elements", 1_000_000, "--iterations", 3, "--packet-elements", 1024]
 
