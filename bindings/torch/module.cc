@@ -2,6 +2,7 @@
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
 #include <cstdio>
@@ -11,8 +12,6 @@
 #include <vector>
 
 #include "process_group.h"
-
-PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
 
 namespace py = pybind11;
 
@@ -119,6 +118,8 @@ py::dict statistics(const TorchGroup& group) {
   result["packets_sent"] = wire.packets_sent;
   result["packets_received"] = wire.packets_received;
   result["packets_retransmitted"] = wire.packets_retransmitted;
+  result["shared_memory"] = wire.shared_memory;
+  result["bytes_copied"] = wire.bytes_copied;
   result["slots"] = wire.slots;
   result["packet_elements"] = wire.packet_elements;
   return result;
@@ -175,6 +176,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),
            py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"))
       .def("_netsum_shutdown", &TorchGroup::shutdown, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
 }
 

@@ -137,6 +137,12 @@ Base& Group<Base>::gloo(const char* operation) {
 }
 
 template <class Base>
+void Group<Base>::move_to_allocated(const at::Tensor& tensor) {
+  check_usable();
+  if (queue_ && switch_dtype(tensor)) queue_->move_to_allocated(tensor);
+}
+
+template <class Base>
 auto Group<Base>::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) -> WorkPtr {
   return reduce_all(tensors, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE);
 }

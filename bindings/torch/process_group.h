@@ -61,6 +61,8 @@ class Group final : public Base {
 
   [[nodiscard]] const Decision& decision() const { return decision_; }
   [[nodiscard]] const SwitchQueue* queue() const { return queue_.get(); }
+  // Where Gloo reduces, or nobody takes such tensors, they stay where they are.
+  void move_to_allocated(const at::Tensor& tensor);
   [[nodiscard]] const std::array<GlooCount, 16>& gloo_counts() const { return gloo_counts_; }
   [[nodiscard]] double seconds_in_all_reduce() const { return stopwatch_.seconds(); }
   [[nodiscard]] bool is_ours() const { return owner_ == getpid(); }

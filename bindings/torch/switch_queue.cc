@@ -1,5 +1,6 @@
 #include "switch_queue.h"
 
+#include <cstring>
 #include <utility>
 
 namespace netsum::torch_backend {
@@ -25,6 +26,14 @@ std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op) {
   if (op == c10d::ReduceOp::AVG) return ReduceOp::avg;
   return std::nullopt;
 }
+
+namespace {
+
+void let_go(void* memory) {
+  delete static_cast<TensorMemory*>(memory);
+}
+
+}  // namespace
 
 SwitchQueue::SwitchQueue(Communicator communicator, Stopwatch& stopwatch)
     : communicator_(std::move(communicator)), stopwatch_(stopwatch), thread_([this] { complete_in_order(); }) {}
@@ -70,6 +79,16 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tens
   }
   changed_.notify_all();
   return work;
+}
+
+void SwitchQueue::move_to_allocated(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  if (storage.data_ptr().get_deleter() == &let_go) return;
+  const std::lock_guard issuing(issue_);
+  auto memory = std::make_unique<TensorMemory>(communicator_.allocate(storage.nbytes()));
+  std::byte* const begin = memory->data();
+  if (storage.nbytes() != 0) std::memcpy(begin, storage.data(), storage.nbytes());
+  storage.set_data_ptr(at::DataPtr(begin, memory.release(), &let_go, at::kCPU));
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::last() const {

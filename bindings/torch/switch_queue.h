@@ -34,6 +34,10 @@ class SwitchQueue {
   c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
                                            std::optional<std::chrono::milliseconds> timeout, c10d::OpType type);
 
+  // Moves what the tensor is a view of, with all other views of it, to memory from Communicator::allocate(), and what lies
+  // there with it; once. A call that all ranks make, like all_reduce().
+  void move_to_allocated(const at::Tensor& tensor);
+
   // The last work that was issued; it ends after all others. Null if there was none.
   [[nodiscard]] c10::intrusive_ptr<GroupWork> last() const;
 

@@ -6,7 +6,8 @@ import torch_support
 from torch_support import ParameterServer, Switch, init, run
 
 
-def train(group, rank, size, steps=6, hook=None, unused=False, accumulate=False, dtype=None):
+def train(group, rank, size, steps=6, hook=None, unused=False, accumulate=False, views=False,
+          dtype=None):
     import contextlib
 
     import torch
@@ -32,7 +33,8 @@ def train(group, rank, size, steps=6, hook=None, unused=False, accumulate=False,
     if dtype:
         model = model.to(dtype)
     # Small first bucket: several buckets, whose sizes change after the first step.
-    parallel = DistributedDataParallel(model, process_group=group, bucket_cap_mb=1, find_unused_parameters=unused)
+    parallel = DistributedDataParallel(model, process_group=group, bucket_cap_mb=1, find_unused_parameters=unused,
+                                       gradient_as_bucket_view=views)
     if hook:
         parallel.register_comm_hook(group, hook)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05, momentum=0.9)
@@ -70,6 +72,35 @@ def case_equal_to_gloo(rank, size):
     assert counted["switch_operations"] > 50, counted
     dist.destroy_process_group()
     return counted["path"]
+
+
+def case_buckets_in_shared_memory(rank, size):
+    """DDP over netsum's hook: the same training as without it, and nothing copied where ranks share memory."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+    world = dist.distributed_c10d._get_default_group()
+    for options in ({}, {"views": True}, {"unused": True, "views": True}, {"accumulate": True, "views": True}):
+        plain = train(world, rank, size, **options)
+        before = netsum.torch.statistics()["bytes_copied"]
+        ours = train(world, rank, size, hook=netsum.torch.bucket_hook, **options)
+        counted = netsum.torch.statistics()
+        assert torch.allclose(ours, plain, atol=1e-5), (options, (ours - plain).abs().max())
+        if counted["shared_memory"]:
+            assert before > 0 and counted["bytes_copied"] == before, (options, before, counted)
+    for dtype in (torch.float32, torch.int32, torch.float64):
+        tensor = netsum.torch.empty(50, 1000, dtype=dtype).fill_(rank + 1)
+        part = tensor[20:]
+        dist.all_reduce(part)
+        assert (part == size * (size + 1) // 2).all() and (tensor[:20] == rank + 1).all(), dtype
+    copied = netsum.torch.statistics()["bytes_copied"]
+    assert copied == counted["bytes_copied"], (copied, counted)
+    dist.destroy_process_group()
+    tensor.fill_(5)  # the memory is still there
+    assert tensor.sum() == 5 * tensor.numel()
+    return [counted["path"], counted["shared_memory"]]
 
 
 def case_data_loader(rank, size):
@@ -142,6 +173,14 @@ class Training(unittest.TestCase):
     def test_equal_to_gloo_without_a_switch_running(self):
         ranks = run("equal_to_gloo", 3, seconds=120)
         self.assertEqual("switch", ranks[0].result)
+
+    def test_buckets_in_shared_memory(self):
+        for size, environment, expected in ((3, {"NETSUM_SHARED_MEMORY": "required"}, ["switch", True]),
+                                            (2, {"NETSUM_SHARED_MEMORY": "off"}, ["switch", False]),
+                                            (2, {"NETSUM_MODE": "off"}, ["gloo", False])):
+            with self.subTest(environment=environment):
+                ranks = run("buckets_in_shared_memory", size, seconds=120, environment=environment)
+                self.assertEqual(expected, ranks[0].result)
 
     def test_data_loader_workers(self):
         run("data_loader", 2)

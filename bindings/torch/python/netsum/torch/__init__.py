@@ -24,7 +24,7 @@ if _version != _C.torch_version:
 
 from . import agreement  # noqa: E402
 
-__all__ = ["Error", "statistics"]
+__all__ = ["Error", "bucket_hook", "empty", "statistics"]
 
 Error = _C.Error  # a RuntimeError with `code`, see docs/errors.md
 
@@ -41,21 +41,49 @@ def _create(store, rank, size, timeout):
     return group
 
 
+def _backend_of(group, caller):
+    if group is None:
+        group = torch.distributed.distributed_c10d._get_default_group()
+    if not isinstance(group, _C.ProcessGroup) and hasattr(group, "_get_backend"):  # 2.x wraps the backend
+        group = group._get_backend(torch.device("cpu"))
+    if not isinstance(group, _C.ProcessGroup):
+        raise TypeError(f"{caller}() wants a process group of the backend netsum, not {type(group).__name__}")
+    return group
+
+
+def empty(*size, dtype=None, group=None):
+    """torch.empty(), in memory that the group's ranks share if they are on one host: all-reduces of it copy nothing in or out.
+
+    All ranks call it, in the same order among the group's all-reduces. The memory is the tensor's, and outlives the group.
+    """
+    tensor = torch.empty(*size, dtype=dtype)
+    _backend_of(group, "empty")._netsum_move_to_allocated(tensor)
+    return tensor
+
+
+def bucket_hook(group, bucket):
+    """A communication hook of DistributedDataParallel that has its buckets in such memory, and averages them there.
+
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        model.register_comm_hook(None, netsum.torch.bucket_hook)   # or the process group in place of None
+
+    A bucket moves when it is first reduced; with gradient_as_bucket_view the gradients are views of it and move with it.
+    """
+    gradients = bucket.buffer()
+    _backend_of(group, "bucket_hook")._netsum_move_to_allocated(gradients)
+    work = torch.distributed.all_reduce(gradients, op=torch.distributed.ReduceOp.AVG, group=group, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
 def statistics(group=None):
     """What `group` (default: the world) did so far, as a dict.
 
     path ("switch" or "gloo"), reason, mode, job, switches, placement; switch_operations, switch_tensor_bytes,
     gloo_operations (by name); seconds_in_all_reduce (at least one was under way); wire_bytes_sent, wire_bytes_received,
     packets_sent, packets_received, packets_retransmitted (this rank and the switch, headers included; Gloo's are not known),
-    slots, packet_elements.
+    slots, packet_elements; shared_memory (there are no packets) and bytes_copied there, from and to tensors.
     """
-    if group is None:
-        group = torch.distributed.distributed_c10d._get_default_group()
-    if not isinstance(group, _C.ProcessGroup) and hasattr(group, "_get_backend"):  # 2.x wraps the backend
-        group = group._get_backend(torch.device("cpu"))
-    if not isinstance(group, _C.ProcessGroup):
-        raise TypeError(f"statistics() wants a process group of the backend netsum, not {type(group).__name__}")
-    return group._netsum_statistics()
+    return _backend_of(group, "statistics")._netsum_statistics()
 
 
 @atexit.register
