@@ -278,15 +278,15 @@ TEST_F(WorkerTest, AsksForTheExponentFirst) {
   EXPECT_EQ(worker.counters().exponent_rounds, 1U);
 }
 
-// Alg. 4, l. 20: the same bytes again, later and later.
 // The exponents of a stripe are scanned before its first chunk is sent: results overwrite it from then on.
 TEST_F(WorkerTest, AsksAgainForTheExponentsOfAStripeThatItHasBegun) {
   WorkerConfig narrow = config();
   narrow.packet_elements = 64;
   narrow.slots = 1;
   worker = Worker(narrow);
-  std::vector<float> ones(128, 1.0F);
-  ASSERT_TRUE(worker.submit({.number = 0, .elements = ones.size(), .data = ones.data()}, now, sink));
+  std::vector<float> floats(128, 1.0F);
+  std::fill_n(floats.begin(), 64, 8.0F);  // it is these that the exponent of both is of
+  ASSERT_TRUE(worker.submit({.number = 0, .elements = floats.size(), .data = floats.data()}, now, sink));
   const auto asked = take(wire::Type::exponent_contribution);
   const std::byte exponent = asked.exponents[0];
   wire::ChunkHeader header = asked.header;
@@ -305,6 +305,7 @@ TEST_F(WorkerTest, AsksAgainForTheExponentsOfAStripeThatItHasBegun) {
   EXPECT_EQ(again.exponents[0], exponent);
 }
 
+// Alg. 4, l. 20: the same bytes again, later and later.
 TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
   submit(0, 256);
   const auto first = sink.sent.front();
