@@ -86,6 +86,7 @@ class BenchCommand final : public Command {
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
+    s.add_flag("spin", options_.spin, "With --transport shm: threads never sleep in an all-reduce, but yield the CPU");
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
         ->check(CLI::Range(0.001, 1e6));
     s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
@@ -193,6 +194,9 @@ class BenchCommand final : public Command {
     if (!atp && options_.scaling != "fixed") throw UsageError("--scaling is of --protocol atp");
     if (options_.transport != "udp" && options_.transport != "shm") {
       throw UsageError("--transport is udp or shm, not '" + options_.transport + "'");
+    }
+    if (options_.spin && (options_.transport != "shm" || !options_.busy_poll)) {
+      throw UsageError("--spin is of --transport shm, and not with --busy-poll false");
     }
     if (options_.transport == "shm" &&
         (options_.protocol != "switchml" || options_.loss > 0 || options_.recovery_seconds > 0)) {

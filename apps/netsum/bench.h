@@ -29,6 +29,7 @@ struct BenchOptions {
   std::string transport = "udp";
   bool allocate = false;
   bool busy_poll = true;
+  bool spin = false;
   bool congestion_control = true;     // ATP
   bool local_checksums = false;       // SwitchML
   std::uint32_t message_packets = 0;  // NetReduce, like first_psn

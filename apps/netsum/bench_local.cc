@@ -116,6 +116,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     if (options.back_to_back) arguments.emplace_back("--back-to-back");
     if (options.local_checksums) arguments.emplace_back("--local-checksums");
     if (options.pin) arguments.emplace_back("--pin");
+    if (options.spin) arguments.emplace_back("--spin");
     workers.push_back({"worker rank " + std::to_string(rank), arguments});
   }
   return workers;

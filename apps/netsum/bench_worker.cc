@@ -84,6 +84,7 @@ Options communicator_options(const BenchOptions& options) {
   result.shared_memory = options.transport == "shm" ? SharedMemory::required : SharedMemory::off;
   result.pin_threads = options.pin;
   result.busy_poll = options.busy_poll;
+  result.spin = options.spin;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   result.operation_deadline = milliseconds(options.deadline_seconds);
   result.recovery = milliseconds(options.recovery_seconds);

@@ -56,6 +56,7 @@ struct Options {
   std::uint32_t threads = 1;               // I/O threads of this worker
   bool pin_threads = false;                // thread i to the i-th allowed CPU
   bool busy_poll = true;                   // threads look again for a moment before they sleep
+  bool spin = false;                       // in shared memory they never sleep in an operation, but yield the CPU
   // SwitchML without recovery (docs/shared-memory.md); decided for all ranks together as they join.
   SharedMemory shared_memory = SharedMemory::automatic;
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join

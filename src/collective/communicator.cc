@@ -100,6 +100,9 @@ struct Communicator::Impl {
       config.rank = options.rank;
       config.world_size = options.world_size;
       config.threads = {options.pin_threads, options.busy_poll};
+      config.waiting = options.spin        ? runtime::Waiting::spin
+                       : options.busy_poll ? runtime::Waiting::adaptive
+                                           : runtime::Waiting::futex;
       config.own = &local->own();
       config.peers = local->segments();
       config.arenas = local->arenas();

@@ -120,6 +120,9 @@ void check(const Options& options) {
                                                           options.loss > 0 || options.wire != WireFormat::native)) {
     throw bad("shared memory is of protocol switchml, without recovery, losses, and a format on the wire");
   }
+  if (options.spin && (!options.busy_poll || options.shared_memory == SharedMemory::off)) {
+    throw bad("who spins looks again for as long as it takes (busy_poll), and in shared memory");
+  }
   if (options.first_psn.value_or(0) > wire::roce::psn_mask) throw bad("packet sequence numbers have 24 bits");
 }
 

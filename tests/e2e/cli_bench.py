@@ -81,6 +81,16 @@ class Bench(unittest.TestCase):
                     self.assertEqual(copied, 0)
                     self.assertEqual(plain["bytes_copied"] > 0, transport == "shm")
 
+    def test_ranks_in_shared_memory_wait_as_they_are_told(self):
+        for elements in (10, 300_001):
+            hashes = set()
+            for flags in ((), ("--spin",), ("--busy-poll", "false")):
+                with self.subTest(elements=elements, flags=flags):
+                    report = cli.bench("--workers", 3, "--elements", elements, "--iterations", 4, "--transport", "shm", *flags)
+                    self.assertEqual(report["wrong"], 0)
+                    hashes.add(report["result_hash"])
+            self.assertEqual(len(hashes), 1)
+
     def test_16_bits_are_half_the_bytes(self):
         base = ["--workers", 2, "--elements", 1_000_000, "--iterations", 3, "--packet-elements", 1024]
 

@@ -24,6 +24,8 @@ class Usage(unittest.TestCase):
                       ["bench", "all-reduce", "--elements", "many"],
                       ["bench", "all-reduce", "--elements", "-1"],
                       ["bench", "all-reduce", "--packet-elements", "100"],
+                      ["bench", "all-reduce", "--spin"],
+                      ["bench", "all-reduce", "--spin", "--transport", "shm", "--busy-poll", "false"],
                       ["bench", "all-reduce", "--slots", "3"],
                       ["bench", "all-reduce", "--dtype", "float64"],
                       ["bench", "all-reduce", "--wire", "int8"],
