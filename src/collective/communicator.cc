@@ -1,10 +1,9 @@
 #include "netsum/communicator.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "collective/join.h"
@@ -58,14 +57,20 @@ Error failed_earlier(const Error& failure) {
   return {ErrorCode::closed, std::string("the communicator failed earlier: ") + failure.what()};
 }
 
-// As what ranks share is: zeroed, in pages of its own.
-TensorMemory ordinary_memory(std::size_t bytes) {
-  constexpr std::size_t page = runtime::page_bytes;
-  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
-  void* const memory = whole < bytes ? nullptr : std::aligned_alloc(page, whole);
-  if (memory == nullptr) throw Error(ErrorCode::bad_argument, "allocate: cannot have " + std::to_string(bytes) + " bytes");
-  std::memset(memory, 0, whole);
-  return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* begin) { std::free(begin); }), bytes};
+// As what ranks share is: zeroed, in pages of its own, and found by address while it is lent.
+TensorMemory ordinary_memory(const std::shared_ptr<runtime::Arenas>& arenas, std::uint32_t rank, std::size_t bytes) {
+  const std::size_t whole = std::max<std::size_t>(bytes, 1);
+  void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw Error(ErrorCode::bad_argument, "allocate: cannot have " + std::to_string(bytes) + " bytes");
+  }
+  std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory), [whole](std::byte* begin) { ::munmap(begin, whole); });
+  static_cast<void>(arenas->take_hidden());  // which no other rank has to hear of
+  const std::uint32_t arena = arenas->reserve();
+  if (arena == 0) throw collective::too_many_allocations(rank);
+  std::shared_ptr<std::byte> shown(owner.get(), [owner, arenas, arena](std::byte*) { arenas->hide(arena); });
+  arenas->show(arena, {shown.get(), whole}, shown);
+  return {std::move(shown), bytes};
 }
 
 }  // namespace
@@ -105,7 +110,7 @@ struct Communicator::Impl {
                                            : runtime::Waiting::futex;
       config.own = &local->own();
       config.peers = local->segments();
-      config.arenas = local->arenas();
+      config.arenas = arenas = local->arenas();
       auto of_memory = std::make_unique<runtime::SharedEngine>(std::move(config), on_failure);
       shared = of_memory.get();
       lanes = shared->lanes();
@@ -159,6 +164,7 @@ struct Communicator::Impl {
 
   Work submit(const Operation& operation, const CallOptions& call) {
     auto pending = issue(operation, call);
+    pending->memory = arenas->find(operation.data, 1, 1).memory;
     engine->submit(pending);
     monitor->watch(pending->deadline);
     return Work(std::make_shared<Work::State>(std::move(pending), owner));
@@ -166,7 +172,7 @@ struct Communicator::Impl {
 
   TensorMemory allocate(std::size_t bytes, const CallOptions& call) {
     check_process();
-    if (!local) return ordinary_memory(bytes);
+    if (!local) return ordinary_memory(arenas, options.rank, bytes);
     if (const auto failure = engine->failure()) throw failed_earlier(*failure);
     const Duration patience = patience_of(call);
     try {
@@ -199,7 +205,8 @@ struct Communicator::Impl {
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   std::string placement;
   std::shared_ptr<collective::LocalGroup> local;  // outlives both of these: its end, without a goodbye, is a death
-  std::unique_ptr<Monitor> monitor;               // outlives the engine, whose threads call it
+  std::shared_ptr<runtime::Arenas> arenas = std::make_shared<runtime::Arenas>();  // the group's own, if there is one
+  std::unique_ptr<Monitor> monitor;  // outlives the engine, whose threads call it
   std::unique_ptr<runtime::Engine> engine;
   runtime::SharedEngine* shared = nullptr;  // the same, of ranks that share memory
 };

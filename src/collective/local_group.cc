@@ -45,6 +45,11 @@ bool receive(const transport::Descriptor& socket, LocalMessage& message, std::sh
 
 }  // namespace
 
+Error too_many_allocations(std::uint32_t rank) {
+  return {ErrorCode::bad_argument, "rank " + std::to_string(rank) + " has " + std::to_string(runtime::Arenas::most) +
+                                       " pieces of memory from allocate(): let go of some"};
+}
+
 LocalGroup::LocalGroup(const Config& config, std::shared_ptr<transport::Descriptor> socket)
     : config_(config),
       socket_(std::move(socket)),
@@ -124,9 +129,7 @@ std::vector<const SharedSegment*> LocalGroup::segments() const {
 struct LocalGroup::Shown {
   Shown(std::shared_ptr<runtime::Arenas> among, std::uint32_t rank, std::size_t bytes)
       : arenas(std::move(among)), memory("netsum-tensors" + std::to_string(rank), bytes, true), arena(arenas->reserve()) {
-    if (arena != 0) return;
-    throw Error(ErrorCode::bad_argument, "rank " + std::to_string(rank) + " has " + std::to_string(runtime::Arenas::most) +
-                                             " pieces of memory from allocate(): let go of some");
+    if (arena == 0) throw too_many_allocations(rank);
   }
   ~Shown() {
     if (arena != 0) arenas->hide(arena);

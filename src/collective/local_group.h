@@ -19,6 +19,9 @@
 
 namespace netsum::collective {
 
+// Of a rank that has as many as there are numbers for.
+[[nodiscard]] Error too_many_allocations(std::uint32_t rank);
+
 class LocalGroup {
  public:
   struct Config {

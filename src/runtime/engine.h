@@ -30,6 +30,8 @@ class PendingOperation {
   stream::Operation sent;
   bool called = true;  // false: a replay for other ranks alone
   std::atomic<std::uint32_t> lanes_remaining = 0;
+  // Its tensor's, if that is from Communicator::allocate(): stays as long as it is lent.
+  std::shared_ptr<const void> memory;
   // In shared memory: where the others see its tensor, if they do.
   Arenas::Place place;
 

@@ -254,10 +254,12 @@ TEST(Allocate, MemoryComesAndGoes) {
       }
       EXPECT_EQ(comm.statistics().bytes_copied, 0U);
       // Let go of while it is lent.
-      TensorMemory lent = comm.allocate(400'000);
-      Work work = comm.all_reduce_async({lent.data(), 100'000, DType::int32}, ReduceOp::sum);
-      lent = {};
-      work.wait();
+      for (const std::size_t elements : {100'000U, 10U}) {
+        TensorMemory lent = comm.allocate(elements * 4);
+        Work work = comm.all_reduce_async({lent.data(), elements, DType::int32}, ReduceOp::sum);
+        lent = {};
+        work.wait();
+      }
       held.push_back(comm.allocate(10));
       communicator.reset();  // the memory may be held for longer
       for (const TensorMemory& memory : held) std::fill_n(memory.data(), memory.size(), std::byte{1});
