@@ -79,14 +79,15 @@ void all_reduce(Job& job) {
   const std::uint64_t words = stream::wire_elements(job.operation);
   const DType travels = stream::wire_dtype(job.operation);
   const bool narrow = travels != DType::int32;
-  const std::uint32_t packet_elements = job.packet_elements * (narrow ? 2 : 1);
-  const stream::Stripes stripes(words, 0, packet_elements, 0, 1, !narrow);
+  const auto packet_elements = static_cast<std::uint32_t>(job.packet_elements * 4 / bytes_of(travels));
+  const bool scanned = stream::uses_exponents(job.operation);
+  const stream::Stripes stripes(words, 0, packet_elements, 0, 1, scanned);
   std::vector<stream::ChunkCodec> codecs;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) codecs.emplace_back(rank, job.ranks, job.packet_elements);
   // The exponents of all ranks, before results overwrite what they are of.
-  std::vector<std::uint8_t> all(stripes.blocks());
+  std::vector<std::uint8_t> all(scanned ? stripes.blocks() : 0);
   std::vector<bool> nonfinite(stripes.count());
-  for (std::uint64_t stripe = 0; stripe < stripes.count() && stream::uses_exponents(job.operation); ++stripe) {
+  for (std::uint64_t stripe = 0; scanned && stripe < stripes.count(); ++stripe) {
     const std::size_t first = stripes.first_block_of(stripe), blocks = stripes.first_block_of(stripe + 1) - first;
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
       std::vector<std::uint8_t> own(blocks);
@@ -99,8 +100,11 @@ void all_reduce(Job& job) {
     const std::uint64_t offset = stripes.offset(chunk);
     const std::uint32_t count = stripes.elements(chunk);
     // As long as in a packet: beyond them nothing may be read.
-    const std::uint8_t* const first = all.data() + stripes.first_block(chunk);
-    const std::vector<std::uint8_t> exponents(first, first + (all.empty() ? 0 : stripes.blocks_of(chunk)));
+    std::vector<std::uint8_t> exponents;
+    if (scanned) {
+      const std::uint8_t* const first = all.data() + stripes.first_block(chunk);
+      exponents.assign(first, first + stripes.blocks_of(chunk));
+    }
     const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::mask_bytes(count) : 0;
     std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);
     std::vector<std::vector<std::byte>> gathered;
