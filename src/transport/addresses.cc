@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
+#include "base/numbers.h"
 #include "netsum/error.h"
 
 namespace netsum::transport {
@@ -41,9 +41,7 @@ Endpoint resolve(const std::string& address) {
   } else if (host.find(':') != std::string::npos) {
     throw bad();
   }
-  std::uint16_t number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (error != std::errc{} || end != port.data() + port.size()) throw bad();
+  if (!parse_number<std::uint16_t>(port)) throw bad();
 
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;

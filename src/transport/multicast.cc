@@ -6,13 +6,13 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/numbers.h"
 #include "netsum/error.h"
 #include "transport/addresses.h"
 #include "transport/socket.h"
@@ -20,12 +20,6 @@
 
 namespace netsum::transport {
 namespace {
-
-// All of `text` as a number from `least` to `most`; false if it is none.
-bool parse_number(std::string_view text, std::uint32_t least, std::uint32_t most, std::uint32_t& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size() && number >= least && number <= most;
-}
 
 int open_group_socket() {
   const int number = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -78,11 +72,14 @@ GroupRange::GroupRange(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   if (text.find(':') != colon || text.starts_with('[')) throw bad("groups of IPv6 are not supported");
   if (colon == std::string::npos) throw bad("it has no port");
-  std::uint32_t port = 0, bits = 32;
-  if (!parse_number(std::string_view(text).substr(colon + 1), 1, 65535, port)) throw bad("the port is not 1 to 65535");
+  const auto port = parse_number<std::uint16_t>(std::string_view(text).substr(colon + 1), 1);
+  if (!port) throw bad("the port is not 1 to 65535");
+  std::uint32_t bits = 32;
   std::string group = text.substr(0, colon);
   if (const std::size_t slash = group.find('/'); slash != std::string::npos) {
-    if (!parse_number(std::string_view(group).substr(slash + 1), 4, 32, bits)) throw bad("the bits are not 4 to 32");
+    const auto given = parse_number<std::uint32_t>(std::string_view(group).substr(slash + 1), 4, 32);
+    if (!given) throw bad("the bits are not 4 to 32");
+    bits = *given;
     group.resize(slash);
   }
   in_addr address{};
@@ -91,7 +88,7 @@ GroupRange::GroupRange(const std::string& text) {
   }
   mask_ = bits == 32 ? 0 : UINT32_MAX >> bits;
   first_ = ntohl(address.s_addr) & ~mask_;
-  port_ = static_cast<std::uint16_t>(port);
+  port_ = *port;
   if (!IN_MULTICAST(first_)) throw bad("groups are 224.0.0.0 to 239.255.255.255");
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/numbers.h"
 #include "netsum/error.h"
 
 namespace netsum::wire::netreduce {
@@ -40,12 +41,9 @@ std::uint64_t mix(std::uint64_t value) {
 }
 
 std::uint32_t number(const std::string& text, std::string_view part, std::uint32_t most) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-  if (error != std::errc() || end != part.data() + part.size() || value > most) {
-    refuse(text, "'" + std::string(part) + "' is no number up to " + std::to_string(most));
-  }
-  return value;
+  const auto value = parse_number<std::uint32_t>(part, 0, most);
+  if (!value) refuse(text, "'" + std::string(part) + "' is no number up to " + std::to_string(most));
+  return *value;
 }
 
 constexpr std::uint32_t longest_header = 128;  // of the smallest path MTU, half

@@ -1,11 +1,11 @@
 #include "protocol/netreduce/ring_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "base/numbers.h"
 #include "netsum/error.h"
 
 namespace netsum::netreduce {
@@ -16,12 +16,9 @@ namespace {
 }
 
 std::uint32_t number(const std::string& text, std::string_view key, std::string_view value) {
-  std::uint32_t parsed = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-  if (error != std::errc() || end != value.data() + value.size()) {
-    refuse(text, "'" + std::string(value) + "' is no number for " + std::string(key));
-  }
-  return parsed;
+  const auto parsed = parse_number<std::uint32_t>(value);
+  if (!parsed) refuse(text, "'" + std::string(value) + "' is no number for " + std::string(key));
+  return *parsed;
 }
 
 DType dtype(const std::string& text, std::string_view value) {
