@@ -113,10 +113,9 @@ class Session:
                 for (name, elements), each in exported.items()}
         made = {}
         for row in rows:
-            sides = [exported[side] for side in (row.over, row.under) if side in exported]
             made[row.id] = dict(facts, what=row.what, goal=row.goal, at_least=row.at_least, then=row.then,
                                 ratio=runs.ratio(row.over, row.under), over=" ".join(map(str, row.over)),
-                                under=" ".join(map(str, row.under)), aggregator=sides[-1]["aggregator"] if sides else "",
+                                under=" ".join(map(str, row.under)), aggregator=exported[row.under]["aggregator"] if row.under in exported else "",
                                 **{count: sum(getattr(runs, count)[name] for name in {row.over[0], row.under[0]})
                                    for count in ("discarded", "failed")})
         self.keep(made, kept)

@@ -62,15 +62,24 @@ def shaped(workers):
                 then=f"{then}, the bound"),
             Row(f"shaped-{workers}-bfloat16", f"Gloo's TAT over SwitchML's with bfloat16 on the wire, {at}", ("Gloo", elements), (BFLOAT16.name, elements),
                 goal_16)]
-    others = (ATP, NETREDUCE, SHARDS, MPI, MPI_RING, MPI_SLICES)
-    rows += [Row(f"shaped-{workers}-{short}", f"TAT of Gloo over {who.name}, {at}", ("Gloo", elements), (who.name, elements),
-                 then="1: a ring's bytes" if who is SHARDS else "")
-             for short, who in (("atp", ATP), ("netreduce", NETREDUCE), ("shards", SHARDS))]
+    others = (ATP, NETREDUCE, MPI, MPI_RING, MPI_SLICES)
+    rows += [Row(f"shaped-{workers}-{short}", f"TAT of Gloo over {who.name}, {at}", ("Gloo", elements), (who.name, elements))
+             for short, who in (("atp", ATP), ("netreduce", NETREDUCE))]
     rows += [Row(f"shaped-{workers}-{short}", f"TAT of {who.name} over SwitchML, {at}", (who.name, elements), ("SwitchML", elements))
              for short, who in (("mpi", MPI), ("mpi-ring", MPI_RING), ("mpi-slices", MPI_SLICES))]
     entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO, BFLOAT16)]
     entrants += [Entrant(who.name, who, task, every=SELDOM) for who in others]
     return Group(f"shaped-{workers}", tuple(entrants), tuple(rows), hosts=workers + 1, rate="200mbit" if workers < 8 else "")
+
+
+def shards(workers):
+    """Aggregators on the workers' hosts. All run on this machine's processors, at slower links so that some of those are left."""
+    elements = 12 * MB
+    task = Task(workers, (elements,), warmup_elements=2 * MB)
+    row = Row(f"shaped-{workers}-shards", f"TAT of Gloo over {SHARDS.name}, N = {workers}, 12 MB", ("Gloo", elements), (SHARDS.name, elements),
+              then="1: a ring's bytes")
+    return Group(f"shards-{workers}", tuple(Entrant(who.name, who, task) for who in (SHARDS, GLOO)), (row,), hosts=workers + 1,
+                 rate="100mbit" if workers < 8 else "50mbit", share=0.25)
 
 
 def loss(workers):
@@ -178,7 +187,7 @@ def latency_sizes(workers):
 
 
 SUITES = {
-    "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8)]),
+    "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8), shards(4), shards(8)]),
     "loss": ("the same with losses", lambda: [loss(4), loss(8)]),
     "scaling": ("2 to 16 workers over shaped links", lambda: [scaling()]),
     "sweep": ("plots over size and rate", lambda: [sizes(rate) for rate in ("200mbit", "100mbit", "50mbit")]),
