@@ -13,11 +13,16 @@
 //
 #include <hwy/highway.h>
 
+#include "kernels/nearest-inl.h"
+
 #ifndef NETSUM_FIXED_POINT_SCALES
 #define NETSUM_FIXED_POINT_SCALES
 namespace netsum::kernels {
 
 inline constexpr std::uint32_t exponent_mask = 0x7f800000;
+
+// That of 128 ranks. Up to so many, nothing that a block's exponent allows is clamped (docs/numerics.md).
+inline constexpr std::int32_t least_unreached_limit = std::numeric_limits<std::int32_t>::max() / 128;
 
 // 2^shift as one normal float, or two if it is out of a float's range: products with block elements stay exact, for the
 // elements of a block with such a shift are small (docs/numerics.md, "Scaling").
@@ -54,16 +59,21 @@ HWY_INLINE void for_vectors(std::size_t count, Body body, Tail tail) {
 std::uint32_t LargestExponentBits(const float* values, std::size_t count) {
   const F f;
   const U u;
-  auto largest = hn::Zero(u);
+  const std::size_t lanes = hn::Lanes(f);
   const auto mask = hn::Set(u, exponent_mask);
+  const auto exponents = [&](std::size_t i) { return hn::And(mask, hn::BitCast(u, hn::LoadU(f, values + i))); };
+  auto a = hn::Zero(u), b = a, c = a, d = a;
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    a = hn::Max(a, exponents(i));
+    b = hn::Max(b, exponents(i + lanes));
+    c = hn::Max(c, exponents(i + 2 * lanes));
+    d = hn::Max(d, exponents(i + 3 * lanes));
+  }
+  for (; i + lanes <= count; i += lanes) a = hn::Max(a, exponents(i));
   std::uint32_t rest = 0;
-  for_vectors(
-      count, [&](std::size_t i) { largest = hn::Max(largest, hn::And(mask, hn::BitCast(u, hn::LoadU(f, values + i)))); },
-      [&](std::size_t i, std::size_t n) {
-        for (std::size_t k = i; k < i + n; ++k)
-          rest = std::max(rest, std::bit_cast<std::uint32_t>(values[k]) & exponent_mask);
-      });
-  return std::max(rest, hn::GetLane(hn::MaxOfLanes(u, largest)));
+  for (; i < count; ++i) rest = std::max(rest, std::bit_cast<std::uint32_t>(values[i]) & exponent_mask);
+  return std::max(rest, hn::GetLane(hn::MaxOfLanes(u, hn::Max(hn::Max(a, b), hn::Max(c, d)))));
 }
 
 std::uint32_t LargestFiniteExponentBits(const float* values, std::size_t count) {
@@ -116,11 +126,13 @@ void QuantizeFinite(std::byte* payload, const float* values, std::size_t count, 
   const I i32;
   const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
   const auto first = hn::Set(f, scale.first), second = hn::Set(f, scale.second);
-  const auto clamp = [&](auto v) { return hn::Max(least, hn::Min(most, hn::NearestInt(v))); };
-  if (scale.second == 1.0F) {
+  const auto clamp = [&](auto v) { return hn::Max(least, hn::Min(most, nearest_in_range(v))); };
+  if (scale.second != 1.0F) {
+    to_words(payload, values, count, [&](auto v) { return clamp(hn::Mul(hn::Mul(v, first), second)); });
+  } else if (limit < least_unreached_limit) {
     to_words(payload, values, count, [&](auto v) { return clamp(hn::Mul(v, first)); });
   } else {
-    to_words(payload, values, count, [&](auto v) { return clamp(hn::Mul(hn::Mul(v, first), second)); });
+    to_words(payload, values, count, [&](auto v) { return nearest_in_range(hn::Mul(v, first)); });
   }
 }
 

@@ -13,6 +13,8 @@
 //
 #include <hwy/highway.h>
 
+#include "kernels/nearest-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
@@ -53,7 +55,7 @@ HWY_INLINE void SumBlock(float* out, float* copy, const float* const* sources, s
   const auto scale = hn::Set(f, there), inverse = hn::Set(f, back);
   [[maybe_unused]] const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
   const auto quantized = [&](auto v) {
-    const auto rounded = hn::NearestInt(hn::Mul(v, scale));
+    const auto rounded = nearest_in_range(hn::Mul(v, scale));
     if constexpr (clamped) {
       return hn::Max(least, hn::Min(most, rounded));
     } else {
