@@ -333,6 +333,10 @@ Arenas::Place SharedEngine::place_of(const stream::Operation& operation) const {
   return config_.arenas->find(operation.data, operation.elements * width, width);
 }
 
+bool SharedEngine::is_small(const stream::Operation& operation) const {
+  return shared::is_small(operation, config_.world_size);
+}
+
 void SharedEngine::show_call(const stream::Operation& operation) {
   ShownCall& shown = config_.own->calls[operation.number % calls_shown];
   shown.number_and_one.store(0, std::memory_order_relaxed);
@@ -345,13 +349,13 @@ void SharedEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(*failure_);
     under_way_.emplace(operation->operation.number, operation);
-    const bool small = shared::is_small(operation->operation);
+    const bool small = is_small(operation->operation);
     operation->lanes_remaining = small ? 1 : lanes_count_;
     if (!small && config_.arenas) operation->place = place_of(operation->operation);
     if (small) small_queued_.fetch_add(1, std::memory_order_relaxed);
   }
   show_call(operation->operation);
-  if (shared::is_small(operation->operation)) return lanes_.front()->submit_small(operation);
+  if (is_small(operation->operation)) return lanes_.front()->submit_small(operation);
   for (const auto& lane : lanes_) lane->submit(operation);
 }
 
@@ -419,7 +423,7 @@ void SharedEngine::wait_for_small(std::uint32_t turn) {
 
 bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
   const stream::Operation& operation = pending->operation;
-  if (!shared::is_small(operation) || small_queued_.load(std::memory_order_acquire) != 0) return false;
+  if (!is_small(operation) || small_queued_.load(std::memory_order_acquire) != 0) return false;
   check_failed();
   const DefaultFloatingPoint environment;
   show_call(operation);
@@ -540,7 +544,7 @@ std::optional<LaneStall> SharedEngine::oldest_stall() {
     if (under_way_.empty()) return std::nullopt;
     oldest = under_way_.begin()->second;
   }
-  if (shared::is_small(oldest->operation)) {
+  if (is_small(oldest->operation)) {
     return LaneStall{0, {oldest->operation.number, 0, small_missing(), now()}};
   }
   std::optional<LaneStall> found;

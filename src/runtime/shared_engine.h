@@ -61,6 +61,7 @@ class SharedEngine final : public Engine {
   class Lane;
 
   [[nodiscard]] Arenas::Place place_of(const stream::Operation& operation) const;
+  [[nodiscard]] bool is_small(const stream::Operation& operation) const;
   void show_call(const stream::Operation& operation);
   void check_failed() const;
   void lane_done(std::uint64_t number);

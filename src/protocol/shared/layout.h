@@ -34,7 +34,7 @@ using LaneMemory = BasicLaneMemory<std::byte, RowHeader>;
 using PeerMemory = BasicLaneMemory<const std::byte, const RowHeader>;
 
 // Short tensors, which every rank sums by itself: two of them, in turn.
-inline constexpr std::size_t small_bytes = 8192;
+inline constexpr std::size_t small_bytes = 65536;
 
 struct alignas(64) SmallSlot {
   std::uint64_t operation = 0;

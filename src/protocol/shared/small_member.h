@@ -14,8 +14,9 @@
 
 namespace netsum::shared {
 
-// Whether a call goes this way: by what must agree between ranks alone.
-[[nodiscard]] bool is_small(const stream::Operation& operation);
+// Whether a call goes this way: by what must agree between ranks alone. Each rank reads what all show, so that the more
+// there are, the shorter a tensor must be.
+[[nodiscard]] bool is_small(const stream::Operation& operation, std::uint32_t world_size);
 
 class SmallMember {
  public:
