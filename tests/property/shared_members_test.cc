@@ -333,7 +333,7 @@ RC_GTEST_PROP(SharedMembers, SumShortTensorsInAnyInterleaving, ()) {
   for (std::size_t i = 0; i < operations; ++i) {
     calls[i].number = i;
     calls[i].dtype = DType::int32;
-    calls[i].elements = random.below(small_bytes / (random.below(8) == 0 ? 8 : 256));
+    calls[i].elements = random.below(small_bytes / (random.below(8) == 0 ? 16 : 256));
     if (random.below(4) == 0) calls[i].collective = Collective::broadcast;
     calls[i].root = static_cast<std::uint32_t>(random.below(size));
     RC_ASSERT(is_small(calls[i], size));

@@ -13,8 +13,8 @@ namespace {
 
 using stream::Collective;
 
-// By one rank, of all: a quarter of an L2 cache. It takes about as long as to wake the lanes' threads.
-constexpr std::size_t most_read = 262144;
+// By one rank, of all: an eighth of an L2 cache. It takes about as long as to wake the lanes' threads.
+constexpr std::size_t most_read = 131072;
 
 [[nodiscard]] std::size_t bytes_in(const stream::Operation& operation) {
   if (operation.collective == Collective::barrier) return 0;
