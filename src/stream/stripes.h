@@ -2,7 +2,8 @@
 //
 // A stripe is the least number of packets that hold whole exponent blocks, which are 256 elements whatever the packet's
 // length: no block is in two stripes, and so in two lanes. If the values have no exponents it is a packet. Stripe u of
-// operation o belongs to lane (u + o) mod lanes: successive small operations use different lanes.
+// operation o belongs to lane (u + o / 16) mod lanes: small operations use all lanes in turn, and of those one after the
+// other the same, whose threads are awake.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,8 @@ namespace netsum::stream {
 
 class Stripes {
  public:
+  static constexpr std::uint64_t operations_in_turn = 16;
+
   Stripes() = default;
   Stripes(std::uint64_t wire_elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lane,
           std::uint32_t lanes, bool blocks = true)
@@ -24,7 +27,7 @@ class Stripes {
         stripe_elements_(blocks ? std::lcm(packet_elements, wire::block_elements) : packet_elements),
         chunks_log_(static_cast<std::uint32_t>(std::countr_zero(stripe_elements_ / packet_elements))),
         lanes_(lanes),
-        first_((lane + lanes - static_cast<std::uint32_t>(operation % lanes)) % lanes) {
+        first_((lane + lanes - static_cast<std::uint32_t>(operation / operations_in_turn % lanes)) % lanes) {
     const std::uint64_t stripes = std::max<std::uint64_t>(1, (elements_ + stripe_elements_ - 1) / stripe_elements_);
     count_ = first_ < stripes ? (stripes - 1 - first_) / lanes + 1 : 0;
     chunks_ = count_ << chunks_log_;

@@ -32,7 +32,8 @@ void expect_partition(const Cut& cut) {
       const std::uint32_t length = stripes.elements(index);
       ASSERT_LT(stripe, stripes.count());
       ASSERT_EQ(stripes.stripe_offset(stripe) % wire::block_elements, 0U);
-      ASSERT_EQ((stripes.stripe_offset(stripe) / stripe_elements + cut.operation) % cut.lanes, lane);
+      ASSERT_EQ((stripes.stripe_offset(stripe) / stripe_elements + cut.operation / Stripes::operations_in_turn) % cut.lanes,
+                lane);
       ASSERT_GE(begin, stripes.stripe_offset(stripe));
       ASSERT_LE(begin + length, stripes.stripe_offset(stripe) + stripes.stripe_length(stripe));
       ASSERT_LE(begin + length, cut.elements);
@@ -82,9 +83,9 @@ TEST(Stripes, AnEmptyOperationIsOneEmptyChunk) {
 }
 
 TEST(Stripes, SmallOperationsTakeTurnsOnTheLanes) {
-  for (std::uint64_t operation = 0; operation < 8; ++operation) {
+  for (std::uint64_t operation = 0; operation < 8 * 16; ++operation) {
     for (std::uint32_t lane = 0; lane < 4; ++lane) {
-      EXPECT_EQ(Stripes(10, operation, 256, lane, 4).count(), operation % 4 == lane ? 1U : 0U);
+      EXPECT_EQ(Stripes(10, operation, 256, lane, 4).count(), operation / 16 % 4 == lane ? 1U : 0U);
     }
   }
 }
