@@ -306,8 +306,9 @@ SharedEngine::SharedEngine(SharedEngineConfig config, OnFailure on_failure)
   member.world_size = config_.world_size;
   member.lanes = lanes_count_;
   member.rotate = !crowded_;
-  member.window = shared_window;
-  member.row_bytes = shared_row_bytes;
+  const Rows rows = rows_of(config_.world_size, crowded_);
+  member.window = rows.window;
+  member.row_bytes = rows.bytes;
   for (std::uint32_t lane = 0; lane < lanes_count_; ++lane) {
     member.lane = lane;
     lanes_.push_back(std::make_unique<Lane>(*this, lane, member));

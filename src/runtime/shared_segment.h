@@ -2,8 +2,10 @@
 // by that rank alone, and nothing in it is believed: protocol/shared copies what it decides by, and checks it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,10 +13,11 @@
 
 namespace netsum::runtime {
 
-inline constexpr std::uint64_t segment_magic = 0x31'6d65'6d75'736eULL;  // "nsumem1": what follows is laid out like this
+inline constexpr std::uint64_t segment_magic = 0x32'6d65'6d75'736eULL;  // "nsumem2": what follows is laid out like this
 inline constexpr std::uint32_t most_shared_lanes = 8;
-inline constexpr std::uint32_t shared_window = 4;  // rows
-inline constexpr std::size_t shared_row_bytes = 65536;
+inline constexpr std::size_t shared_ring_bytes = 524288;  // of a lane
+inline constexpr std::size_t least_row_bytes = 65536;
+inline constexpr std::uint32_t most_shared_rows = shared_ring_bytes / least_row_bytes;
 inline constexpr std::size_t calls_shown = 64;
 inline constexpr std::size_t page_bytes = 4096;
 
@@ -57,12 +60,26 @@ struct SharedSegment {
   alignas(64) std::array<ShownCall, calls_shown> calls;
   alignas(64) std::array<std::atomic<std::uint32_t>, shared::max_world_size> arenas_known{};  // of each rank
   std::array<LaneState, most_shared_lanes> lanes;
-  std::array<std::array<shared::RowHeader, std::size_t{2} * shared_window>, most_shared_lanes> headers;
+  std::array<std::array<shared::RowHeader, std::size_t{2} * most_shared_rows>, most_shared_lanes> headers;
   struct alignas(page_bytes) Ring {
-    std::array<std::byte, shared_window * shared_row_bytes> bytes;
+    std::array<std::byte, shared_ring_bytes> bytes;
   };
   std::array<Ring, most_shared_lanes> staged, results;
 };
+
+// How a lane's ring is used. The same for all ranks.
+struct Rows {
+  std::uint32_t window;  // rows
+  std::size_t bytes;     // of each
+};
+
+// Where the ranks of a lane share a processor, two rows each, which fit into a cache of 1 MiB for all ranks: the longer they
+// are, the less often threads change places. Else many short ones, so that as many owners sum at a time.
+inline Rows rows_of(std::uint32_t world_size, bool crowded) {
+  if (!crowded) return {most_shared_rows, least_row_bytes};
+  return {2, std::clamp(std::bit_floor(shared_ring_bytes / world_size), least_row_bytes, shared_ring_bytes / 2)};
+}
+
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,
               "atomics between processes must not need a lock of one process");
 
