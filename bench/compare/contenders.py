@@ -17,6 +17,7 @@ from network import NETSUM, ROOT
 PYTHON = "/usr/bin/python3"  # the one that has torch
 GLOO = os.path.join(ROOT, "bench/peers/all_reduce_gloo.py")
 MPI = os.path.join(ROOT, "build/release/bin/all_reduce_mpi")
+BARE_UDP = os.path.join(ROOT, "build/release/bin/bare_udp")
 ENTER_HOST = os.path.join(ROOT, "bench/compare/enter_host")
 LIMIT = 240  # seconds that one process may take
 SLICE = 512_000  # bytes
@@ -280,3 +281,21 @@ class OpenMpi:
             process = children.start([*command, MPI, task.iterations, task.warmup, task.warmup_elements, self.slice,
                                       int(task.back_to_back), *task.elements], env=environment)
             return parse(children.finish(process), aggregator)
+
+
+@dataclasses.dataclass(frozen=True)
+class BareUdp:
+    """What blocking sockets take by themselves: no all-reduce that could be used."""
+    name: str = "bare sockets"
+
+    def missing(self):
+        return None
+
+    def run(self, place, task):
+        assert not place.shaped and task.back_to_back, "one host, calls back to back"
+        results = {}
+        for elements in task.elements:
+            with Children() as children:
+                process = children.start([BARE_UDP, task.workers, task.iterations, task.warmup, elements])
+                results |= parse(children.finish(process), "a process that adds, on this host")
+        return results

@@ -4,7 +4,7 @@ A goal is what a row is to reach; `then` what is known to be possible beyond it.
 """
 import dataclasses
 
-from contenders import SLICE, Gloo, Netsum, OpenMpi, Task
+from contenders import SLICE, BareUdp, Gloo, Netsum, OpenMpi, Task
 from pairs import Entrant
 
 MB = 250_000  # elements of float32
@@ -19,6 +19,7 @@ SHM = Netsum("SwitchML, shared memory", flags=("--transport", "shm"))
 ALLOCATED = Netsum("SwitchML, shared memory, tensors from allocate", flags=("--transport", "shm", "--allocate"))
 GLOO = Gloo()
 MPI = OpenMpi()
+BARE = BareUdp()
 MPI_RING = OpenMpi("Open MPI, ring", 4)
 MPI_SLICES = OpenMpi("Open MPI, alg. 6 in slices of 512 kB", 6, SLICE)
 
@@ -175,8 +176,10 @@ def latency(workers):
     rows = [Row(f"latency-{workers}", f"Gloo's latency over netsum's by UDP, 8 bytes, N = {workers}", ("Gloo", 2), ("SwitchML", 2), goal,
                 then=then),
             Row(f"latency-{workers}-shm", f"Open MPI's latency over netsum's, shared memory, 8 bytes, N = {workers}", ("Open MPI", 2),
-                (SHM.name, 2), 1.0 if workers == 4 else None, then="3" if workers == 4 else "")]
-    return Group(f"latency-{workers}", tuple(Entrant(who.name, who, few) for who in (SWITCHML, SHM, GLOO, MPI)), tuple(rows))
+                (SHM.name, 2), 1.0 if workers == 4 else None, then="3" if workers == 4 else ""),
+            Row(f"latency-{workers}-bare", f"latency of {BARE.name}, through a process that adds, over netsum's by UDP, 8 bytes, N = {workers}",
+                (BARE.name, 2), ("SwitchML", 2), then="1, but for threads that do not sleep")]
+    return Group(f"latency-{workers}", tuple(Entrant(who.name, who, few) for who in (SWITCHML, SHM, GLOO, MPI, BARE)), tuple(rows))
 
 
 def latency_sizes(workers):
