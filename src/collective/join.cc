@@ -284,6 +284,25 @@ std::uint32_t most_slots(const Lane& lane, std::uint32_t packet_elements) {
   return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
 }
 
+// Each lane's window. Those that leave this host share its link, and so what keeps that busy. An aggregator here, beside
+// others elsewhere, is over a link for other ranks, and the ranks agree on the longest window: it is to be no longer for
+// being near.
+void measure_windows(std::vector<Site>& sites, std::uint32_t packet_elements, Time deadline) {
+  constexpr std::uint32_t least = 4;  // fewer, and losses are not noticed before a time-out (protocol/switchml/overtaken.h)
+  std::uint32_t over_links = 0, longest = 0;
+  for (Site& site : sites) {
+    Lane& lane = site.lanes.front();
+    site.slots_measured = std::min(measure(lane, site.membership.address, packet_elements, deadline).slots(),
+                                   most_slots(lane, packet_elements));
+    if (over_loopback(lane)) continue;
+    over_links += static_cast<std::uint32_t>(site.lanes.size());
+    longest = std::max(longest, site.slots_measured);
+  }
+  if (over_links == 0) return;
+  const std::uint32_t each = std::max(least, std::bit_ceil((longest + over_links - 1) / over_links));
+  for (Site& site : sites) site.slots_measured = each;
+}
+
 std::string describe(const Options& options, std::size_t lanes, std::uint32_t packet_elements, std::uint32_t slots) {
   const std::size_t aggregators = options.aggregators.size();
   std::string text =
@@ -562,12 +581,8 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
     if (options.log && !site.lanes.front().socket->buffer_warning().empty()) {
       options.log("warning: " + site.lanes.front().socket->buffer_warning());
     }
-    if (options.slots == 0) {
-      Lane& lane = site.lanes.front();
-      site.slots_measured = std::min(measure(lane, site.membership.address, joined.packet_elements, deadline).slots(),
-                                     most_slots(lane, joined.packet_elements));
-    }
   }
+  if (options.slots == 0) measure_windows(sites, joined.packet_elements, deadline);
 
   const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, attempt);
   if (admissions.front().local) return join_memory(options, sites, admissions, deadline);
