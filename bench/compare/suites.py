@@ -127,6 +127,15 @@ def scaling():
     return Group("scaling", tuple(entrants), tuple(rows), hosts=max(counts) + 1)
 
 
+def scaling_slowly():
+    """The same where links are so slow that this machine's processors, which are all workers and the switch, are not the limit."""
+    elements, counts, rate = 4 * MB, (2, 4, 8, 16), "50mbit"
+    entrants = [Entrant(f"SwitchML, N = {workers}, {rate}", SWITCHML, Task(workers, (elements,), warmup_elements=2 * MB)) for workers in counts]
+    rows = [Row(f"scaling-slowly-{workers}", f"SwitchML's ATE/s at N = {workers} over ATE/s at 2, 4 MB, links of {rate}",
+                (entrants[0].name, elements), (f"SwitchML, N = {workers}, {rate}", elements), then="1, flat") for workers in counts[1:]]
+    return Group("scaling-slowly", tuple(entrants), tuple(rows), hosts=max(counts) + 1, rate=rate, share=0.5)
+
+
 def sizes(rate):
     """For the plots over size and rate: few rounds."""
     lengths = (MB // 4, MB, 4 * MB, 16 * MB) if rate == "200mbit" else (4 * MB,)
@@ -192,7 +201,7 @@ def latency_sizes(workers):
 SUITES = {
     "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8), shards(4), shards(8)]),
     "loss": ("the same with losses", lambda: [loss(4), loss(8)]),
-    "scaling": ("2 to 16 workers over shaped links", lambda: [scaling()]),
+    "scaling": ("2 to 16 workers over shaped links", lambda: [scaling(), scaling_slowly()]),
     "sweep": ("plots over size and rate", lambda: [sizes(rate) for rate in ("200mbit", "100mbit", "50mbit")]),
     "loopback": ("UDP on one machine beside Gloo", lambda: [loopback(2), loopback(4)]),
     "shm": ("shared memory on one machine beside Open MPI", lambda: [shared_memory(2), shared_memory(4)]),

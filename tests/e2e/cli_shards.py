@@ -1,0 +1,68 @@
+#!/usr/bin/python3
+"""An aggregator on every worker's host, behind real links: what each rank thinks the links take.
+
+usage: cli_shards.py NETSUM TESTBED [unittest arguments]
+
+Ranks and aggregators run inside scripts/testbed, whose command is this file again (`cli_shards.py inside NETSUM`). Exit code 77:
+network namespaces are not permitted here.
+"""
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import cli_support as cli
+import netns_support as netns
+
+NETSUM = TESTBED = None
+LIMIT = 60  # seconds
+HOSTS = 3
+
+
+def inside(netsum):
+    """The report of an all-reduce."""
+    hosts = [f"H{i}" for i in range(HOSTS)]
+
+    def start(host, *words):
+        return cli.Process("netns", "exec", os.environ[host], netsum, *words, program="ip")
+
+    with contextlib.ExitStack() as stack:
+        switches = [stack.enter_context(start(host, "switch", "--listen", os.environ[host + "_IP4"] + ":0")) for host in hosts]
+        addresses = [switch.wait_line(switch.out, "listening ", LIMIT).split()[1] for switch in switches]
+        ranks = [stack.enter_context(start(host, "bench", "all-reduce", "--switch", ",".join(addresses), "--rank", rank, "--world-size", HOSTS,
+                                           "--elements", 500_000, "--iterations", 2, "--warmup", 1, "--json"))
+                 for rank, host in enumerate(hosts)]
+        for rank in ranks:
+            if rank.wait(LIMIT) != 0:
+                raise SystemExit("\n".join(rank.err))
+        return json.loads("\n".join(ranks[0].out))
+
+
+class Shards(unittest.TestCase):
+    def test_the_windows_of_all_lanes_fit_the_links(self):
+        """Each rank has one aggregator over its loopback device, which takes far more at once than a link."""
+        command = [TESTBED, "--rate", "50mbit", "--hosts", str(HOSTS), "--", "/usr/bin/python3", os.path.abspath(__file__), "inside", NETSUM]
+        result = cli.checked(subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT, env=cli.environment()))
+        report = json.loads(result.stdout)
+        self.assertEqual(report["wrong"], 0)
+        packets = report["packets"]
+        self.assertGreater(packets["sent"], 500_000 // 320 * 0.9)
+        self.assertLess(packets["retransmitted"], 0.1 * packets["sent"])
+
+
+def main():
+    global NETSUM, TESTBED
+    if len(sys.argv) == 3 and sys.argv[1] == "inside":
+        print(json.dumps(inside(sys.argv[2])))
+        return
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    NETSUM, TESTBED = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    netns.skip_if_not_permitted(lambda: os.close(os.open("/sys/module/sch_htb/parameters/htb_hysteresis", os.O_RDONLY)))
+    unittest.main(module="__main__", verbosity=2)
+
+
+if __name__ == "__main__":
+    main()
