@@ -16,6 +16,7 @@
 #include "session/netreduce_job.h"
 #include "session/supervisor.h"
 #include "transport/addresses.h"
+#include "transport/interfaces.h"
 #include "transport/lossy.h"
 #include "transport/multicast.h"
 #include "transport/udp.h"
@@ -276,6 +277,19 @@ bool over_loopback(const Lane& lane) {
   return lane.socket->mtu() >= loopback_mtu;
 }
 
+// What the packets of all ranks may be as long as. Of an aggregator on this host that is not the loopback device's MTU, by
+// which this rank gets there, unless the address is that device's: where others can reach it, they do over a link.
+std::uint32_t mtu_for_all(const Lane& lane) {
+  const std::uint32_t own = lane.socket->mtu();
+  if (!over_loopback(lane)) return own;
+  return std::min(own, transport::mtu_of_interface(lane.aggregator).value_or(own));
+}
+
+// Whether ranks on other hosts may be there, and so a link.
+bool is_reached_over_link(const Lane& lane) {
+  return mtu_for_all(lane) < lane.socket->mtu() || !over_loopback(lane);
+}
+
 // The most slots that are of use on the way there. To an aggregator on this host nothing is ever under way: a longer window
 // only waits its turn, and leaves the cache before it comes.
 std::uint32_t most_slots(const Lane& lane, std::uint32_t packet_elements) {
@@ -284,22 +298,21 @@ std::uint32_t most_slots(const Lane& lane, std::uint32_t packet_elements) {
   return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
 }
 
-// Each lane's window. Those that leave this host share its link, and so what keeps that busy. An aggregator here, beside
-// others elsewhere, is over a link for other ranks, and the ranks agree on the longest window: it is to be no longer for
-// being near.
+// Each lane's window. Lanes share the link to this host, and so what keeps that busy: that of other ranks, if this one gets
+// there over its loopback device. The ranks agree on the longest window: it is to be no longer for being near.
 void measure_windows(std::vector<Site>& sites, std::uint32_t packet_elements, Time deadline) {
   constexpr std::uint32_t least = 4;  // fewer, and losses are not noticed before a time-out (protocol/switchml/overtaken.h)
-  std::uint32_t over_links = 0, longest = 0;
+  std::uint32_t lanes = 0, far = 0, near = 0;
   for (Site& site : sites) {
     Lane& lane = site.lanes.front();
     site.slots_measured = std::min(measure(lane, site.membership.address, packet_elements, deadline).slots(),
                                    most_slots(lane, packet_elements));
-    if (over_loopback(lane)) continue;
-    over_links += static_cast<std::uint32_t>(site.lanes.size());
+    std::uint32_t& longest = over_loopback(lane) ? near : far;
     longest = std::max(longest, site.slots_measured);
+    if (is_reached_over_link(lane)) lanes += static_cast<std::uint32_t>(site.lanes.size());
   }
-  if (over_links == 0) return;
-  const std::uint32_t each = std::max(least, std::bit_ceil((longest + over_links - 1) / over_links));
+  if (lanes == 0) return;
+  const std::uint32_t each = std::max(least, std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes));
   for (Site& site : sites) site.slots_measured = each;
 }
 
@@ -572,7 +585,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
     std::uint32_t mtu = 65535;
     bool ipv6 = false;
     for (const Site& site : sites) {
-      mtu = std::min(mtu, site.lanes.front().socket->mtu());
+      mtu = std::min(mtu, mtu_for_all(site.lanes.front()));
       ipv6 |= !transport::is_ipv4(site.lanes.front().aggregator);
     }
     joined.packet_elements = packet_elements_for(mtu, ipv6);
@@ -663,7 +676,7 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
     joined.packet_elements = wire::roce::max_mtu / 4;
     for (const Site& site : sites) {
       const Lane& lane = site.lanes.front();
-      const std::uint32_t mtu = tree ? path_towards(hop.lanes.front()).mtu : lane.socket->mtu();
+      const std::uint32_t mtu = tree ? path_towards(hop.lanes.front()).mtu : mtu_for_all(lane);
       // Switches have addresses of IPv6 among themselves.
       joined.packet_elements =
           std::min(joined.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator)));
