@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "netsum/error.h"
+#include "transport/addresses.h"
+#include "transport/interfaces.h"
 #include "transport/udp.h"
 #include "unit/transport_fixture.h"
 
@@ -51,6 +53,14 @@ TEST(Udp, ConnectedSocketBoundToAnyAddressLearnsItsOwn) {
   for (std::size_t i = 0; i < 61; ++i) write(connected.sink(), peer.local(), pattern(1000, i));
   connected.sink().flush();
   EXPECT_EQ(collect(peer, 61).size(), 61u);
+}
+
+TEST(Interfaces, HaveAnMtuWhereTheAddressIsThisHosts) {
+  const auto loopback = mtu_of_interface(resolve("127.0.0.1:1"));
+  ASSERT_TRUE(loopback);
+  EXPECT_GE(*loopback, 1280U);
+  EXPECT_EQ(mtu_of_interface(resolve("127.0.0.1:2")), loopback);
+  EXPECT_FALSE(mtu_of_interface(resolve("192.0.2.1:1")));  // of documentation alone (RFC 5737)
 }
 
 TEST(Udp, ErrorOfAnEarlierDatagramCostsNoLaterOne) {
