@@ -107,11 +107,13 @@ def growth(found):
         return []
     points = {(point["workers"], point["jobs"]): point for point in found["growth"]["points"]}
     jobs = sorted({jobs for _, jobs in points})
-    lines = ["Nanoseconds per element of a contribution at the switch, over the in-memory network; and bytes of a job's memory per slot of "
-             "256 elements:", ""]
-    return lines + table(["workers", *(f"{each} job{'s' if each > 1 else ''}" for each in jobs), "bytes per slot"],
+    lines = ["Nanoseconds per element of a contribution at the switch, over the in-memory network; bytes of a job's memory per slot of "
+             "256 elements; and microseconds that the simulator takes for a packet, of whole clusters and with all its checks:", ""]
+    names = [f"{each} job{'s' if each > 1 else ''}" for each in jobs]
+    return lines + table(["workers", *names, "bytes per slot", *(f"simulator, {name}" for name in names)],
                          [[workers, *(f"{points[workers, each]['nanoseconds']:.3g}" for each in jobs),
-                           f"{points[workers, jobs[0]]['bytes_per_slot']:.0f}"]
+                           f"{points[workers, jobs[0]]['bytes_per_slot']:.0f}",
+                           *(f"{points[workers, each]['simulated_nanoseconds'] / 1e3:.3g}" for each in jobs)]
                           for workers in sorted({workers for workers, _ in points})]) + [""]
 
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import ratios
-from network import ROOT
+from network import NETSUM, ROOT
 
 BIN = os.path.join(ROOT, "build/release/bin")
 PROGRAMS = ("switch_bench", "kernel_bench", "growth_bench")
@@ -51,6 +51,15 @@ def rows(count, quick):
     return made
 
 
+def simulated(workers, jobs):
+    """Nanoseconds that the simulator takes for a packet, of all that it does: every host, the switch, the network and its checks."""
+    seeds = max(2, 320 // (workers * jobs))
+    command = [NETSUM, "simulate", "--json", "--faults", "none", "--threads", "1", "--workers", str(workers), "--jobs", str(jobs),
+               "--seeds", f"1..{seeds}"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return report["real_seconds"] / report["packets"] * 1e9
+
+
 def growth(count, quick):
     """Cost at the switch, by workers and jobs: rows over 2 workers and one job, and the points of a plot."""
     found = repetitions("growth_bench", ["at_the_switch/.*"], count, 0.02 if quick else 0.05)
@@ -62,6 +71,7 @@ def growth(count, quick):
         "ratio": ratios.summary(times[workers, jobs], times[2, 1]), "goal": None, "at_least": False, "then": "flat"}
         for workers, jobs in ((64, 1), (2, 8), (64, 8))}
     points = [{"workers": workers, "jobs": jobs, "nanoseconds": sorted(times[workers, jobs])[len(times[workers, jobs]) // 2],
+               "simulated_nanoseconds": simulated(workers, jobs),
                "bytes_per_slot": runs(workers, jobs)[0]["job_bytes"] / runs(workers, jobs)[0]["slots"]}
               for workers in WORKERS for jobs in JOBS]
     return made, points
