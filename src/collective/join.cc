@@ -271,23 +271,29 @@ switchml::Probe measure(Lane& lane, const std::string& address, std::uint32_t pa
   return probe;
 }
 
-// Whether the aggregator is on this host: no network's packets are as long as a loopback device's.
+// No network's packets are as long as a loopback device's.
+constexpr std::uint32_t loopback_mtu = 32768;
+
+// Whether the aggregator is on this host.
 bool over_loopback(const Lane& lane) {
-  constexpr std::uint32_t loopback_mtu = 32768;
   return lane.socket->mtu() >= loopback_mtu;
 }
 
-// What the packets of all ranks may be as long as. Of an aggregator on this host that is not the loopback device's MTU, by
-// which this rank gets there, unless the address is that device's: where others can reach it, they do over a link.
+// What the packets of all ranks to this address may be as long as, where `own` is the MTU of this rank's way there. On this
+// host that is the loopback device's, unless the address is another interface's: ranks elsewhere get there over its link.
+std::uint32_t mtu_for_all(const Endpoint& address, std::uint32_t own) {
+  return own < loopback_mtu ? own : std::min(own, transport::mtu_of_interface(address).value_or(own));
+}
 std::uint32_t mtu_for_all(const Lane& lane) {
-  const std::uint32_t own = lane.socket->mtu();
-  if (!over_loopback(lane)) return own;
-  return std::min(own, transport::mtu_of_interface(lane.aggregator).value_or(own));
+  return mtu_for_all(lane.aggregator, lane.socket->mtu());
+}
+std::uint32_t mtu_for_all(const Endpoint& address) {
+  return mtu_for_all(address, path_towards(address).mtu);
 }
 
 // Whether ranks on other hosts may be there, and so a link.
 bool is_reached_over_link(const Lane& lane) {
-  return mtu_for_all(lane) < lane.socket->mtu() || !over_loopback(lane);
+  return mtu_for_all(lane) < loopback_mtu;
 }
 
 // The most slots that are of use on the way there. To an aggregator on this host nothing is ever under way: a longer window
@@ -492,7 +498,7 @@ Joined join_atp(const Options& options, const Attempt& attempt) {
     for (const Site& site : sites) {
       for (std::size_t lane = 0; lane < site.lanes.size(); ++lane) {
         const Endpoint& next = hop.lanes.empty() ? site.lanes[lane].aggregator : hop.lanes[lane];
-        room = std::min(room, path_towards(next).mtu - (transport::is_ipv4(next) ? 28U : 48U));
+        room = std::min(room, mtu_for_all(next) - (transport::is_ipv4(next) ? 28U : 48U));
       }
     }
     const auto fill = static_cast<std::uint32_t>((room - wire::atp::gradient_header_bytes) / 4);
@@ -676,7 +682,7 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
     joined.packet_elements = wire::roce::max_mtu / 4;
     for (const Site& site : sites) {
       const Lane& lane = site.lanes.front();
-      const std::uint32_t mtu = tree ? path_towards(hop.lanes.front()).mtu : mtu_for_all(lane);
+      const std::uint32_t mtu = tree ? mtu_for_all(hop.lanes.front()) : mtu_for_all(lane);
       // Switches have addresses of IPv6 among themselves.
       joined.packet_elements =
           std::min(joined.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator)));

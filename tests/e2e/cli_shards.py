@@ -31,8 +31,11 @@ def inside(netsum, protocol, aggregators):
     with contextlib.ExitStack() as stack:
         switches = [stack.enter_context(start(host, "switch", "--listen", os.environ[host + "_IP4"] + ":0")) for host in hosts[:aggregators]]
         addresses = [switch.wait_line(switch.out, "listening ", LIMIT).split()[1] for switch in switches]
-        words = ("bench", "all-reduce", "--json", "--switch", ",".join(addresses), "--protocol", protocol, "--elements", 500_000, "--warmup", 1,
-                 "--iterations", 2, "--world-size", HOSTS)
+        words = ["bench", "all-reduce", "--json", "--switch", ",".join(addresses), "--protocol", protocol, "--elements", 500_000, "--warmup", 1,
+                 "--iterations", 2, "--world-size", HOSTS]
+        if protocol == "atp":
+            server = stack.enter_context(start(hosts[0], "ps", "--listen", os.environ[hosts[0] + "_IP4"] + ":0"))
+            words += ["--ps", server.wait_line(server.out, "listening ", LIMIT).split()[1]]
         ranks = [stack.enter_context(start(host, *words, "--rank", rank)) for rank, host in enumerate(hosts)]
         for rank in ranks:
             if rank.wait(LIMIT) != 0:
@@ -51,7 +54,7 @@ class Shards(unittest.TestCase):
 
     def test_ranks_near_and_far_agree_on_packets(self):
         """One rank reaches the aggregator over its loopback device, which takes packets of 60 KB."""
-        for protocol in ("switchml", "netreduce"):
+        for protocol in ("switchml", "atp", "netreduce"):
             with self.subTest(protocol=protocol):
                 self.run_inside(protocol, 1)
 
