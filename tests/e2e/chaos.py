@@ -173,7 +173,7 @@ class Processes(Chaos):
 
     def stopped_for_a_while(self, seed, rng):
         world_size = rng.choice([3, 4])
-        shape = shape_of(rng, iterations=12)
+        shape = shape_of(rng, iterations=40)
         with cli.Switch("--heartbeat-timeout-ms", 20_000) as switch, Proxy(switch, seed, 0.3) as proxy:
             truth = self.true_hashes(switch, world_size, shape)
             with Job(proxy.address, world_size, *shape) as job:
@@ -352,13 +352,22 @@ class Strangers(Chaos):
         self.rounds(self.stranger)
 
     def stranger(self, seed, rng):
-        iterations, world_size = 240, 3
+        iterations, world_size, victim = 300, 3, 1
         shape = shape_of(rng, iterations=iterations)
         metrics = free_address()
-        with cli.Switch("--threads", 2, "--metrics", metrics) as switch, Proxy(switch, seed, 0) as proxy:
+        with cli.Switch("--threads", 2, "--metrics", metrics, "--heartbeat-timeout-ms", 20_000) as switch, \
+                Proxy(switch, seed, 0) as proxy:
             truth = self.true_hashes(switch, world_size, shape)
             with Job(proxy.address, world_size, *shape) as job:
                 admitted = cli.until(lambda: len(proxy.admitted("job")) == world_size and proxy.admitted("job"), 20, "a job")
+
+                # A stopped rank holds the job back, however slow this process is, while something else is to happen.
+                def advance(until_iteration):
+                    job.ranks[victim].signal(signal.SIGCONT)
+                    cli.until(lambda: job.progress(0) >= until_iteration, 60, f"iteration {until_iteration}")
+                    job.ranks[victim].signal(signal.SIGSTOP)
+
+                job.ranks[victim].signal(signal.SIGSTOP)
                 ranks = sorted(admitted, key=lambda each: each["rank"])
                 knowledge = {"control": switch.address, "job": "job", "job_epoch": ranks[0]["job_epoch"],
                              "rank_epochs": [rank["rank_epoch"] for rank in ranks],
@@ -370,35 +379,36 @@ class Strangers(Chaos):
                     stranger.wait_line(stranger.out, "storming")
                     first = job.progress(0)
                     self.assertLess(first, iterations / 2, "the storm came too late")
-                    cli.until(lambda: job.progress(0) >= (first + iterations) // 2, 60, "half the job")
-                    half = switch.status()
+                    advance(first + iterations // 8)
+                    halfway = switch.status()
                     with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10) as reply:
                         text = reply.read().decode()
-                    cli.until(lambda: job.progress(0) >= (first + 3 * iterations) // 4, 60, "three quarters of the job")
+                    advance(first + iterations // 4)
                     stranger.signal(signal.SIGTERM)
                     self.assertEqual(stranger.wait(10), 0, stranger.err)
                     self.assertLess(job.progress(0), iterations, "the storm outlasted the job, whose epoch is then unknown")
+                    job.ranks[victim].signal(signal.SIGCONT)
                     self.check_right(job.reports(60), truth)
                 told = json.loads(stranger.out[-1])
                 print(json.dumps(told), garbage.connections, "connections", file=sys.stderr)
-            self.check_counted(told, half, text)
+            self.check_counted(told, halfway, text)
             self.check_entitled(told, switch.status()["counters"])
             self.check_all_free(switch)
             self.assertGreater(garbage.connections, 20)
             with Job(switch.address, world_size, *shape) as job:  # as if nothing had been
                 self.check_right(job.reports(60), truth)
 
-    def check_counted(self, told, half, text):
+    def check_counted(self, told, halfway, text):
         """Every kind of datagram was sent, and every reason to drop one was counted and is in the metrics."""
         for kind in ("noise", "noise_with_head", "truncated", "oversized", "checksum", "unknown_job", "rank_epoch", "source",
                      "rank", "type", "probe_short", "probe", "worker_noise", "worker_unknown_job", "worker_mismatch",
                      "worker_result"):
             self.assertGreater(told["sent"].get(kind, 0), 0, kind)
-        job = next(job for job in half["jobs"] if job["job"] == "job")
+        job = next(job for job in halfway["jobs"] if job["job"] == "job")
         self.assertEqual(job["state"], "running")
         reasons = ["dropped_malformed_" + each for each in ("truncated", "version", "type", "checksum", "field")]
         for name in reasons + ["dropped_unexpected_type", "dropped_unknown_job", "unknown_job_replies", "probes"]:
-            self.assertGreater(half["counters"][name], 0, name)
+            self.assertGreater(halfway["counters"][name], 0, name)
             self.assertRegex(text, rf"(?m)^netsum_{name}_total [1-9]")
         for name in ("dropped_rank", "dropped_rank_epoch", "dropped_source"):
             self.assertGreater(job["counters"][name], 0, name)
