@@ -39,8 +39,8 @@ struct FixedPoint {
 // Returns whether any element was NaN or infinite.
 [[nodiscard]] bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
 
-// The same where scan_block() has said that every value is finite, and none above the exponent of `format`: in a third of
-// the time.
+// The same where scan_block() has said that every value is finite, and none above the exponent of `format`: faster, as
+// nothing but what rounds to the limit is clamped.
 void quantize_finite(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
 
 // values[i] = payload[i] * 2^-shift / divisor, rounded to nearest even (an average as if in double and then to float, so
