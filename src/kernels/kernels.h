@@ -18,6 +18,10 @@ void add_int32(std::byte* payload_sum, const std::byte* payload, std::size_t cou
 // mask[i] |= other[i], bytes.
 void or_bytes(std::byte* mask, const std::byte* other, std::size_t count);
 
+// As memcpy(), for long memory that nobody reads soon: what it overwrites is not read into a cache first, and pushes nothing
+// out of it. Stores that follow are seen after it.
+void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes);
+
 // One pass over a block: its largest_exponent(), and whether it has an element that is not finite.
 struct BlockScan {
   std::uint8_t exponent;

@@ -306,7 +306,7 @@ SharedEngine::SharedEngine(SharedEngineConfig config, OnFailure on_failure)
   member.world_size = config_.world_size;
   member.lanes = lanes_count_;
   member.rotate = !crowded_;
-  const Rows rows = rows_of(config_.world_size, crowded_);
+  const Rows rows = rows_of(crowded_);
   member.window = rows.window;
   member.row_bytes = rows.bytes;
   for (std::uint32_t lane = 0; lane < lanes_count_; ++lane) {

@@ -73,11 +73,10 @@ struct Rows {
   std::size_t bytes;     // of each
 };
 
-// Where the ranks of a lane share a processor, two rows each, which fit into a cache of 1 MiB for all ranks: the longer they
-// are, the less often threads change places. Else many short ones, so that as many owners sum at a time.
-inline Rows rows_of(std::uint32_t world_size, bool crowded) {
-  if (!crowded) return {most_shared_rows, least_row_bytes};
-  return {2, std::clamp(std::bit_floor(shared_ring_bytes / world_size), least_row_bytes, shared_ring_bytes / 2)};
+// Where the ranks of a lane share a processor, two rows each: the longer they are, the less often threads change places.
+// Else many short ones, so that as many owners sum at a time.
+inline Rows rows_of(bool crowded) {
+  return crowded ? Rows{2, shared_ring_bytes / 2} : Rows{most_shared_rows, least_row_bytes};
 }
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,

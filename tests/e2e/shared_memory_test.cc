@@ -78,7 +78,7 @@ Results results_of(Communicator& comm, bool allocate = false) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
       std::vector<std::span<std::byte>> tensors;
       std::vector<Work> works;
-      for (const std::size_t elements : {1, 255, 256, 2048, 2049, 70'000, 300'001, 5}) {
+      for (const std::size_t elements : {1, 255, 256, 2048, 2049, 70'000, 1'100'001, 5}) {
         const auto tensor = tensors.emplace_back(memory.hold(noise(dtype, comm.rank(), elements)));
         const TensorView view{tensor.data(), elements, dtype};
         if (elements == 2048) {

@@ -86,6 +86,20 @@ TEST_P(KernelTest, OrBytes) {
   }
 }
 
+TEST_P(KernelTest, CopyPastCachesCopiesAllAndNothingElse) {
+  for (const std::size_t bytes : {0, 1, 63, 64, 65, 127, 128, 129, 1000, 4096, 70'001}) {
+    for (std::size_t misaligned = 0; misaligned < 5; ++misaligned) {
+      std::vector<std::byte> from(bytes + misaligned), to(bytes + 200), expected(to.size());
+      for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
+      const std::size_t at = 64 + misaligned * 13;
+      copy_past_caches(to.data() + at, from.data() + misaligned, bytes);
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(misaligned), bytes,
+                  expected.begin() + static_cast<std::ptrdiff_t>(at));
+      ASSERT_EQ(to, expected) << bytes << " bytes to +" << at;
+    }
+  }
+}
+
 TEST_P(KernelTest, ScanFindsTheLargestFiniteExponent) {
   Random random(2);
   const auto specials = special_values();

@@ -14,9 +14,16 @@ namespace {
 using stream::Collective;
 
 constexpr std::uint32_t most_arenas = 4096;
+// Of tensors from here on, what was read to be summed has left the caches, in part at least, when its sum comes: as long as
+// this, with those of the other ranks.
+constexpr std::uint64_t beyond_caches_from = 4U << 20U;
 
 [[nodiscard]] std::size_t width_of(const stream::Operation& operation) {
   return operation.collective == Collective::broadcast ? 1 : bytes_of(operation.dtype);
+}
+
+void copy_into_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
 }
 
 [[nodiscard]] std::uint64_t divided_up(std::uint64_t value, std::uint64_t by) {
@@ -46,6 +53,7 @@ bool Member::submit(const Call& call) {
   op.base = end_;
   op.width = width_of(call.operation);
   const std::uint64_t elements = call.operation.collective == Collective::barrier ? 0 : call.operation.elements;
+  op.beyond_caches = elements * op.width >= beyond_caches_from;
   // Rows that fill the ring's, or shorter ones, so that every lane and every owner has its part.
   const std::uint64_t blocks = divided_up(elements, block_elements);
   const std::uint64_t parts = std::uint64_t{config_.lanes} * (config_.rotate ? config_.world_size : 2);
@@ -197,7 +205,10 @@ bool Member::take(std::span<const Progress> others) {
     } else {
       bytes_copied_ += part.count * op.width;
     }
-    if (part.count != 0) std::memcpy(tensor_at(op, part.begin), from, part.count * op.width);
+    if (part.count != 0) {
+      const auto copy = op.beyond_caches ? kernels::copy_past_caches : copy_into_caches;
+      copy(tensor_at(op, part.begin), from, part.count * op.width);
+    }
   }
   step(progress_.taken, taking_);
   return true;

@@ -77,6 +77,7 @@ class Member {
     std::uint64_t base = 0, rows = 0;  // of this lane
     std::size_t width = 1;             // bytes of an element
     std::uint64_t row_elements = 0;    // of each, but for the last
+    bool beyond_caches = false;        // the tensor is so long
     std::uint64_t last_owned_end = 0;  // one past the last row that is this rank's; 0: none is
   };
   struct Row {
