@@ -119,6 +119,10 @@ Numbers numbers_of(const BenchOptions& options) {
   return options.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
 }
 
+// A barrier, so that all begin together; the all-reduce; and a barrier, so that nobody checks on a processor that others
+// still need.
+constexpr std::uint64_t calls_of_iteration = 3;
+
 // Counts what the timed all-reduces alone cost: barriers between them are not theirs.
 void add_difference(RankReport& report, const Statistics& before, const Statistics& after) {
   report.bytes_sent += after.wire_bytes_sent - before.wire_bytes_sent;
@@ -189,7 +193,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   const DType dtype = options.dtype_value();
   const ReduceOp op = options.op_value();
   const Oracle oracle(options.seed, options.world_size, dtype, op, numbers_of(options), static_cast<int>(options.magnitude));
-  // A process that succeeds another begins where that one was: one call a warm-up iteration, two a timed one.
+  // A process that succeeds another begins where that one was: one call a warm-up iteration, three a timed one.
   const std::uint64_t calls = comm.next_operation();
   Tensors tensors(options, comm, 1);
   const std::span<std::byte> tensor = tensors[0];
@@ -211,25 +215,24 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   }
   if (asks) dropped_before = dropped_at(connect);
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
-  report.first_iteration = static_cast<std::uint32_t>(std::min<std::uint64_t>(timed / 2, options.iterations));
+  // What the other process had summed already is not measured again.
+  report.first_iteration =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>((timed + 1) / calls_of_iteration, options.iterations));
   if (options.back_to_back) measure_back_to_back(options, oracle, comm, report, on_iteration);
+  if (!options.back_to_back && timed % calls_of_iteration == 2) comm.barrier();
   for (std::uint32_t i = report.first_iteration; !options.back_to_back && i < options.iterations; ++i) {
     oracle.fill(tensor, options.rank, i);
-    if (calls_so_far() == options.warmup + std::uint64_t{2} * i) comm.barrier();
+    if (calls_so_far() == options.warmup + calls_of_iteration * i) comm.barrier();
     const Statistics before = comm.statistics();
     measure(comm, view, op, report);
     add_difference(report, before, comm.statistics());
+    comm.barrier();
     report.verdict.merge(oracle.check(tensor, i));
     report.hashes.push_back(hash_of(tensor));
     on_iteration(i + 1);
   }
   report.window = comm.statistics().window;
-  // Nobody measures any more.
-  if (options.back_to_back) {
-    comm.barrier();
-  } else if (calls_so_far() == options.warmup + std::uint64_t{2} * options.iterations) {
-    comm.barrier();
-  }
+  if (options.back_to_back) comm.barrier();  // nobody measures any more
   if (asks) report.packets_dropped_up = dropped_at(connect) - dropped_before;
   if (!gather_all) return {report};
   std::vector<RankReport> reports;

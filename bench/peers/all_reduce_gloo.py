@@ -78,7 +78,7 @@ class Measurement:
             before = sent_bytes(self.device)  # before the barrier: nobody has begun
             dist.barrier()
             self.all_reduce(tensor, i)
-            dist.barrier()
+            dist.barrier()  # nobody checks on a processor that others still need
             self.sent += sent_bytes(self.device) - before
             self.check(tensor)
         dist.all_reduce(self.times, op=dist.ReduceOp.MAX)
