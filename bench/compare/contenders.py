@@ -18,6 +18,7 @@ PYTHON = "/usr/bin/python3"  # the one that has torch
 GLOO = os.path.join(ROOT, "bench/peers/all_reduce_gloo.py")
 MPI = os.path.join(ROOT, "build/release/bin/all_reduce_mpi")
 BARE_UDP = os.path.join(ROOT, "build/release/bin/bare_udp")
+BARE_SUM = os.path.join(ROOT, "build/release/bin/bare_sum")
 ENTER_HOST = os.path.join(ROOT, "bench/compare/enter_host")
 LIMIT = 240  # seconds that one process may take
 SLICE = 512_000  # bytes
@@ -42,6 +43,7 @@ class Result:
     wrong: int
     aggregator: str
     bytes_per_worker: float = None
+    packets_per_worker: float = None
 
 
 class Failed(Exception):
@@ -49,7 +51,8 @@ class Failed(Exception):
 
 
 class Children:
-    """Processes, each in a session of its own, none of which is left after a `with`."""
+    """Processes, each in a group of its own, none of which is left after a `with`. All are of this session: where the kernel groups
+    what it schedules by sessions (autogroup), ranks on one machine would else take turns as strangers do, and only some contenders' would."""
 
     def __enter__(self):
         self.all = []
@@ -60,7 +63,7 @@ class Children:
         prefix = ["ip", "netns", "exec", host.namespace] if host else []
         process = subprocess.Popen([*prefix, *map(str, command)], stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL if silent else subprocess.PIPE, stderr=error, text=True,
-                                   start_new_session=True, **how)
+                                   process_group=0, **how)
         process.errors = error
         self.all.append(process)
         return process
@@ -143,7 +146,8 @@ class Netsum:
         aggregator = self.where(task) if place.shaped else re.sub(r" ?\(?127\.0\.0\.1:\d+\)?", "", report["placement"].split(",")[0])
         if not place.shaped:
             aggregator += ", on this host, no link"
-        return Result(times["median"], times["p99"], report["wrong"], aggregator, report["wire_bytes_per_worker"]["sent"])
+        return Result(times["median"], times["p99"], report["wrong"], aggregator, report["wire_bytes_per_worker"]["sent"],
+                      report["packets"]["sent"])
 
     def where(self, task):
         if self.shards:
@@ -185,7 +189,7 @@ class GlooServer:
     def __init__(self):
         self.errors = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen([PYTHON, GLOO, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True, start_new_session=True)
+                                        text=True, process_group=0)
         self.answer([])  # the import
 
     def run(self, words):
@@ -298,4 +302,22 @@ class BareUdp:
             with Children() as children:
                 process = children.start([BARE_UDP, task.workers, task.iterations, task.warmup, elements])
                 results |= parse(children.finish(process), "a process that adds, on this host")
+        return results
+
+
+@dataclasses.dataclass(frozen=True)
+class BareSum:
+    """What memory takes by itself: tensors of all ranks, in one process, read once and written once."""
+    name: str = "bare sums"
+
+    def missing(self):
+        return None
+
+    def run(self, place, task):
+        assert not place.shaped and not task.back_to_back, "one host"
+        results = {}
+        for elements in task.elements:
+            with Children() as children:
+                process = children.start([BARE_SUM, task.workers, task.iterations, task.warmup, elements])
+                results |= parse(children.finish(process), "none: one process, a thread per processor")
         return results

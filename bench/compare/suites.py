@@ -4,7 +4,7 @@ A goal is what a row is to reach; `then` what is known to be possible beyond it.
 """
 import dataclasses
 
-from contenders import SLICE, BareUdp, Gloo, Netsum, OpenMpi, Task
+from contenders import SLICE, BareSum, BareUdp, Gloo, Netsum, OpenMpi, Task
 from pairs import Entrant
 
 MB = 250_000  # elements of float32
@@ -20,6 +20,7 @@ ALLOCATED = Netsum("SwitchML, shared memory, tensors from allocate", flags=("--t
 GLOO = Gloo()
 MPI = OpenMpi()
 BARE = BareUdp()
+BARE_SUM = BareSum()
 MPI_RING = OpenMpi("Open MPI, ring", 4)
 MPI_SLICES = OpenMpi("Open MPI, alg. 6 in slices of 512 kB", 6, SLICE)
 
@@ -166,6 +167,7 @@ def shared_memory(workers):
     allocated = {2: (2.0, "2.9"), 4: (3.5, "5.7")}[workers]
     entrants = [Entrant(who.name, who, Task(workers, lengths, iterations=5)) for who in (SHM, MPI_SLICES)]
     entrants.append(Entrant(ALLOCATED.name, ALLOCATED, Task(workers, lengths[1:], iterations=5)))
+    entrants.append(Entrant(BARE_SUM.name, BARE_SUM, Task(workers, lengths[1:], iterations=3), every=2))
     entrants += [Entrant(who.name, who, Task(workers, lengths, iterations=5), every=SELDOM) for who in (MPI, SWITCHML)]
     peer = MPI_SLICES.name
     rows = [Row(f"shm-{workers}-{elements // MB}", f"TAT of {peer} over netsum's, N = {workers}, {elements // MB} MB",
@@ -173,6 +175,8 @@ def shared_memory(workers):
             for elements in lengths]
     rows.append(Row(f"shm-{workers}-100-allocate", f"TAT of {peer} over netsum's, tensors from allocate, N = {workers}, 100 MB", (peer, lengths[1]),
                     (ALLOCATED.name, lengths[1]), allocated[0], then=allocated[1]))
+    rows.append(Row(f"shm-{workers}-100-bound", f"TAT of netsum, tensors from allocate, over that of {BARE_SUM.name}: memory's own time, N = {workers}, 100 MB",
+                    (ALLOCATED.name, lengths[1]), (BARE_SUM.name, lengths[1]), then="1: what memory allows"))
     rows += [Row(f"shm-{workers}-{elements // MB}-udp", f"TAT of {peer} over netsum's by UDP, N = {workers}, {elements // MB} MB",
                  (peer, elements), (SWITCHML.name, elements)) for elements in lengths]
     return Group(f"shm-{workers}", tuple(entrants), tuple(rows))
