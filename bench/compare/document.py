@@ -13,7 +13,7 @@ BEGIN = "<!-- generated from performance.json by scripts/bench --document; what 
 END = "<!-- end of what is generated -->"
 SUITES = {"shaped": "Shaped links", "loss": "Losses", "scaling": "Two to sixteen workers", "sweep": "Sizes and rates",
           "loopback": "One machine, UDP", "shm": "One machine, shared memory", "latency": "Small messages",
-          "micro": "Kernels and the switch's core", "growth": "Cost at the switch"}
+          "micro": "Kernels and the switch's core", "growth": "Cost at the switch", "profile": "Where the time goes"}
 
 
 def ratio_text(ratio):
@@ -53,6 +53,10 @@ def seconds(value):
     return f"{value * 1e6:.3g} µs"
 
 
+def percent(share):
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
 def size(elements):
     return f"{elements * 4} B" if elements < 250 else f"{elements * 4 / 1000:g} kB" if elements < 250_000 else f"{elements * 4 / 1e6:g} MB"
 
@@ -60,7 +64,7 @@ def size(elements):
 def measured_on(found):
     """Machines and commands, each once, with what they measured."""
     sources = {}
-    for each in (*found["rows"].values(), *found["runs"].values(), *filter(None, (found["timeline"], found["growth"]))):
+    for each in (*found["rows"].values(), *found["runs"].values(), *filter(None, (found["timeline"], found["growth"], found["profiles"]))):
         sources.setdefault((each["machine"], each["date"], each["command"], each["quick"]), set()).add(each["suite"])
     lines = []
     for (machine, date, command, quick), suites in sorted(sources.items()):
@@ -94,9 +98,9 @@ def runs(found, suite):
     for group, each in of_suite.items():
         each.sort(key=lambda run: (run["elements"], run["workers"], run["loss"], run["tat_seconds"]))
         lines += [f"<details><summary>All of {group}: {each[0]['on']}</summary>", ""]
-        lines += table(["", "N", "tensor", "loss", "TAT", "p99 of a run", "M elements/s", "runs", "discarded", "aggregator"],
+        lines += table(["", "N", "tensor", "loss", "TAT", "p99 of a run", "M elements/s", "idle", "runs", "discarded", "aggregator"],
                        [[run["entrant"], run["workers"], size(run["elements"]), f"{run['loss']:g} %", seconds(run["tat_seconds"]),
-                         seconds(run["p99_seconds"]), f"{run['elements'] / run['tat_seconds'] / 1e6:.3g}", run["runs"], run["discarded"],
+                         seconds(run["p99_seconds"]), f"{run['elements'] / run['tat_seconds'] / 1e6:.3g}", percent(run.get("idle")), run["runs"], run["discarded"],
                          run["aggregator"]] for run in each])
         lines += ["", "</details>", ""]
     return lines
@@ -117,6 +121,26 @@ def growth(found):
                           for workers in sorted({workers for workers, _ in points})]) + [""]
 
 
+def profiles(found):
+    """A table of parts of a benchmark's nanoseconds, and one of the layers of whole all-reduces."""
+    if not found["profiles"]:
+        return []
+    cases = found["profiles"]["cases"].values()
+    lines = ["Samples of processor time (`perf record`, cpu-clock). Nanoseconds of what is measured in one core's cache, and where they go:", ""]
+    lines += table(["what", "ns", "of these"],
+                   [[case["what"], f"{case['nanoseconds']:.3g}", ", ".join(f"{name} {case['nanoseconds'] * share:.2g}" for name, share in case["layers"])]
+                    for case in cases if "nanoseconds" in case])
+    wholes = [case for case in cases if "nanoseconds" not in case]
+    names = sorted({name for case in wholes for name, _ in case["layers"]}, key=lambda name: -sum(dict(case["layers"]).get(name, 0) for case in wholes))
+    lines += ["", "Shares of the processor time of netsum's threads, and of the kernel for them and their links, in whole all-reduces:", ""]
+    lines += table(["", *(case["what"] for case in wholes)],
+                   [[name, *(percent(dict(case["layers"]).get(name, 0)) for case in wholes)] for name in names]
+                   + [["TAT", *(seconds(case["tat_seconds"]) for case in wholes)],
+                      ["processor time of a packet of a rank", *(seconds(case["packet_seconds"]) if case["packet_seconds"] else "–" for case in wholes)],
+                      ["the machine was idle for", *(percent(case["idle"]) for case in wholes)]])
+    return lines + [""]
+
+
 def wins(found):
     rows = [row for _, row in sorted(found["rows"].items()) if peer_wins(row)]
     missed = [row for _, row in sorted(found["rows"].items()) if verdict_text(row) in ("not reached", "not shown")]
@@ -131,10 +155,10 @@ def generated(found, plots):
     """plots: names of the files in docs/images that there are."""
     lines = ["Medians over interleaved rounds of ratios within a round, with 95 % bootstrap intervals. A goal is reached if the whole "
              "interval is, of at least 20 pairs; runs during which less than 10 % of the machine was idle are discarded. Tensors are "
-             "float32. [benchmarks.md](benchmarks.md#scriptsbench) says how all of it is measured.", "", *measured_on(found), ""]
+             "float32. *Idle* is the share of the machine that was, while the first host's link was busy. [benchmarks.md](benchmarks.md#scriptsbench) says how all of it is measured.", "", *measured_on(found), ""]
     lines += wins(found)
     for suite, title in SUITES.items():
-        part = goals(found, suite) + (growth(found) if suite == "growth" else []) + runs(found, suite)
+        part = goals(found, suite) + (growth(found) if suite == "growth" else profiles(found) if suite == "profile" else []) + runs(found, suite)
         pictures = [f"![{title}](images/{name})\n" for name in plots if name.startswith(f"performance-{suite}")]
         if part or pictures:
             lines += [f"## {title}", "", *part, *pictures]

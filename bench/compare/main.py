@@ -18,6 +18,7 @@ import machine
 import micro
 import pairs
 import places
+import profiles
 import ratios
 import results
 import suites
@@ -26,9 +27,10 @@ from network import ROOT
 from output import table
 
 OTHER_SUITES = {"timeline": "packets of one worker every 10 ms, with and without losses", "micro": "kernels and the switch's core",
-                "growth": "what a contribution costs at the switch, by workers and jobs"}
+                "growth": "what a contribution costs at the switch, by workers and jobs",
+                "profile": "where processor time goes, sampled by perf"}
 NAMES = [*suites.SUITES, *OTHER_SUITES]
-ROOT_ONLY = {"shaped", "loss", "scaling", "sweep", "timeline"}
+ROOT_ONLY = {"shaped", "loss", "scaling", "sweep", "timeline", "profile"}
 
 
 def say(text):
@@ -154,6 +156,10 @@ class Session:
                 lines = timeline.measure(place, say)
                 self.wrong += sum(line["wrong"] for line in lines)
                 self.keep({}, {}, timeline=dict(facts, on=place.name, lines=lines))
+        elif suite == "profile":
+            cases = profiles.measure(self.rate_for(9), self.args.quick, say)
+            self.wrong += sum(case.get("wrong", 0) for case in cases.values())
+            self.keep({}, {}, profiles=dict(facts, on="this machine", cases=cases))
         else:
             for group in suites.SUITES[suite][1]():
                 if not self.args.only or group.id in self.args.only:

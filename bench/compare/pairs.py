@@ -28,13 +28,16 @@ class Runs:
         self.entrants = entrants
         self.tat = {(each.name, elements): [] for each in entrants for elements in each.task.elements}
         self.p99, self.facts = {key: [] for key in self.tat}, {}
+        self.idle = {each.name: [] for each in entrants}  # shares of the machine, where the place tells
         self.discarded = {each.name: 0 for each in entrants}
         self.failed = {each.name: 0 for each in entrants}
         self.wrong = 0
 
-    def add(self, entrant, results, disturbed):
+    def add(self, entrant, results, disturbed, idle=None):
         """results: by length, or None for a round without it."""
         self.discarded[entrant.name] += disturbed
+        if idle is not None and results is not None:
+            self.idle[entrant.name].append(idle)
         for elements in entrant.task.elements:
             key = entrant.name, elements
             counts = results is not None and not disturbed
@@ -65,6 +68,7 @@ class Runs:
                             "tat_of_rounds": [None if each is None else float(f"{each:.6g}") for each in self.tat[key]], "p99_seconds": statistics.median(tails),
                             "runs": len(times), "discarded": self.discarded[entrant.name],
                             "failed": self.failed[entrant.name], "aggregator": facts.aggregator,
+                            "idle": round(statistics.median(self.idle[entrant.name]), 3) if self.idle[entrant.name] else None,
                             "bytes_per_worker": facts.bytes_per_worker}
 
 
@@ -88,7 +92,7 @@ def race(place, entrants, pairs, keep_all, say):
                 runs.failed[entrant.name] += 1
                 runs.add(entrant, None, False)
                 continue
-            runs.add(entrant, results, not keep_all and place.disturbed(watched))
+            runs.add(entrant, results, not keep_all and place.disturbed(watched), place.idle(watched))
         # Who fails again and again is waited for no longer.
         done = min((runs.complete(each.name) for each in entrants if each.every == 1 and runs.failed[each.name] < MOST_FAILURES), default=pairs)
         say(f"round {number + 1}: {done} of {pairs} pairs")

@@ -3,14 +3,14 @@ import json
 import os
 import re
 
-EMPTY = {"rows": {}, "runs": {}, "timeline": None, "growth": None}
+EMPTY = {"rows": {}, "runs": {}, "timeline": None, "growth": None, "profiles": None}
 
 
 def read(path):
     if not path or not os.path.exists(path):
         return json.loads(json.dumps(EMPTY))
     with open(path, encoding="utf-8") as file:
-        return json.load(file)
+        return {**EMPTY, **json.load(file)}
 
 
 def write(path, results):
@@ -25,6 +25,6 @@ def write(path, results):
 def merge(old, new):
     """Rows and runs that were measured anew replace those of the same name."""
     merged = {"rows": {**old["rows"], **new["rows"]}, "runs": {**old["runs"], **new["runs"]}}
-    for key in ("timeline", "growth"):
+    for key in ("timeline", "growth", "profiles"):
         merged[key] = new.get(key) or old.get(key)
     return merged

@@ -3,6 +3,7 @@
 
 usage: bench_compare_test.py ROOT [unittest arguments]
 """
+import collections
 import os
 import re
 import sys
@@ -16,6 +17,8 @@ sys.path[:0] = [os.path.join(ROOT, "bench", folder) for folder in ("compare", "s
 import document  # noqa: E402
 import draw  # noqa: E402
 import pairs  # noqa: E402
+import places  # noqa: E402
+import profiles  # noqa: E402
 import ratios  # noqa: E402
 import results  # noqa: E402
 import suites  # noqa: E402
@@ -57,6 +60,9 @@ class FakePlace:
 
     def disturbed(self, _):
         return self.runs - 1 in self.busy
+
+    def idle(self, _):
+        return self.runs / 10
 
 
 def race(entrants, count, place=None, keep_all=False):
@@ -100,6 +106,41 @@ class Race(unittest.TestCase):
 
     def test_wrong_elements_are_counted(self):
         self.assertEqual(race([pairs.Entrant("one", Fake("one", [1] * 2, wrong=5), self.TASK)], 2).wrong, 20)
+
+
+    def test_how_idle_the_machine_was_is_the_median_run(self):
+        runs = race([pairs.Entrant("one", Fake("one", [1] * 3), self.TASK)], 3)
+        self.assertEqual(dict(runs.export())["one", 10]["idle"], 0.2)
+
+
+class Profiles(unittest.TestCase):
+    # As perf script -F comm,ip,sym prints samples: the innermost function first.
+    TEXT = """netsum-worker0
+        ffffffff81 _copy_to_iter
+        ffffffff82 udp_recvmsg
+            55d0 netsum::transport::TrainReceiver::receive
+
+netsum-switch1
+            55d1 netsum::kernels::N_AVX3::AddInt32
+            55d2 netsum::switchml::Switch::on_contribution
+
+swapper
+        ffffffff83 _raw_spin_unlock_irqrestore
+        ffffffff84 htb_dequeue
+        ffffffff85 handle_softirqs
+"""
+
+    def test_a_sample_is_of_the_innermost_layer_that_is_known(self):
+        samples = list(profiles.parsed(self.TEXT.splitlines(keepends=True)))
+        self.assertEqual([(thread, kernel) for thread, _, kernel in samples], [("netsum-worker0", True), ("netsum-switch1", False), ("swapper", True)])
+        layers = {True: profiles.KERNEL_LAYERS, False: profiles.OUR_LAYERS}
+        self.assertEqual([profiles.layer_of(chain, layers[kernel]) for _, chain, kernel in samples],
+                         ["copies between us and the kernel", "vector kernels", "links: queues, losses, switching"])
+        self.assertEqual(profiles.layer_of(["mas_walk"], profiles.KERNEL_LAYERS), "the rest of the kernel")
+
+    def test_shares_are_of_all(self):
+        self.assertEqual(profiles.shares(collections.Counter(a=1, b=3)), [["b", 0.75], ["a", 0.25]])
+        self.assertEqual(profiles.shares(collections.Counter()), [])
 
 
 class Ratios(unittest.TestCase):
@@ -157,6 +198,14 @@ class Document(unittest.TestCase):
                      "2 CPUs: `scripts/bench`", "1.1 s", "25 MB"):
             self.assertIn(word, text)
 
+    def test_parts_of_a_benchmark_and_layers_of_all_reduces_are_tables(self):
+        facts = dict(example()["runs"]["a"], suite="profile")
+        core = {"what": "core", "nanoseconds": 80, "layers": [["addition", 0.75], ["headers", 0.25]]}
+        whole = {"what": "loopback", "tat_seconds": 0.02, "packet_seconds": 2e-6, "idle": None, "layers": [["UDP and IP", 1]]}
+        text = document.generated(results.merge(example(), {"rows": {}, "runs": {}, "profiles": dict(facts, cases={"c": core, "w": whole})}), [])
+        for line in ("| core | 80 | addition 60, headers 20 |", "| UDP and IP | 100 % |", "| processor time of a packet of a rank | 2 µs |"):
+            self.assertIn(line, text)
+
     def test_replaces_only_what_is_between_its_marks(self):
         text = f"before\n{document.BEGIN}\nold\n{document.END}\nby hand\n"
         new = document.replaced(text, example(), [])
@@ -173,6 +222,12 @@ class Document(unittest.TestCase):
             self.assertEqual((merged["rows"]["shaped-4"]["suite"], set(merged["rows"]), set(merged["runs"])),
                              ("new", {"shaped-4", "shaped-8"}, {"a"}))
             self.assertEqual(os.listdir(folder), ["results.json"])
+
+
+class Rates(unittest.TestCase):
+    def test_the_least_idle_of_a_check_counts(self):
+        text = "".join(f"H{i} -> H0   99.00 Mbit/s of TCP, ratio to the link 0.9990, {idle} % of the machine idle\n" for i, idle in ((1, 62), (2, 48), (3, 70)))
+        self.assertEqual((places.least_idle(text), places.least_idle("")), (0.48, 0))
 
 
 class Bounds(unittest.TestCase):
