@@ -153,7 +153,9 @@ def layer_of(chain, layers):
 def shares(counts):
     """[layer, share of all] of those that there are, the largest first."""
     total = sum(counts.values())
-    return [[name, count / total] for name, count in counts.most_common()] if total else []
+    if total == 0:
+        raise SystemExit("bench: perf recorded nothing: may this user (kernel.perf_event_paranoid), and is there a cpu-clock event (perf list)?")
+    return [[name, count / total] for name, count in counts.most_common()]
 
 
 def micro_profile(each, quick):

@@ -140,7 +140,8 @@ swapper
 
     def test_shares_are_of_all(self):
         self.assertEqual(profiles.shares(collections.Counter(a=1, b=3)), [["b", 0.75], ["a", 0.25]])
-        self.assertEqual(profiles.shares(collections.Counter()), [])
+        with self.assertRaisesRegex(SystemExit, "perf recorded nothing"):
+            profiles.shares(collections.Counter())
 
 
 class Ratios(unittest.TestCase):
