@@ -103,14 +103,25 @@ class UdpGuest final : public Guest {
   bool ipv6_ = false;
 };
 
-std::string free_address(const std::string& host) {
-  const Descriptor socket(::socket(host == "[::1]" ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage address{};
-  socklen_t size = to_sockaddr(resolve(host + ":0"), host == "[::1]", address);
-  EXPECT_EQ(::bind(socket.number(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-  ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&address), &size);
-  return to_string(endpoint_of(address));
-}
+// Addresses of ports that were free just now. As long as this lives nobody gets one of them, also not from here a second
+// time.
+class FreeAddresses {
+ public:
+  explicit FreeAddresses(std::string host) : host_(std::move(host)) {}
+  std::string next() {
+    const bool ipv6 = host_ == "[::1]";
+    held_.emplace_back(::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage address{};
+    socklen_t size = to_sockaddr(resolve(host_ + ":0"), ipv6, address);
+    EXPECT_EQ(::bind(held_.back().number(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+    ::getsockname(held_.back().number(), reinterpret_cast<sockaddr*>(&address), &size);
+    return to_string(endpoint_of(address));
+  }
+
+ private:
+  std::string host_;
+  std::vector<Descriptor> held_;
+};
 
 struct Wire {
   std::string local, remote;
@@ -123,12 +134,12 @@ class QemuPorts : public testing::TestWithParam<const char*> {
     char pattern_of_name[] = "/tmp/netsum-ports-XXXXXX";
     folder_ = ::mkdtemp(pattern_of_name);
     const std::string kind = GetParam();
+    FreeAddresses addresses(kind == "udp" ? "127.0.0.1" : "[::1]");
     for (int i = 0; i < 3; ++i) {
       if (kind == "unix") {
         wires_.push_back({folder_ + "/wire" + std::to_string(i), folder_ + "/vm" + std::to_string(i)});
       } else {
-        const std::string host = kind == "udp" ? "127.0.0.1" : "[::1]";
-        wires_.push_back({free_address(host), free_address(host)});
+        wires_.push_back({addresses.next(), addresses.next()});
       }
     }
   }
