@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t most_workers = 64, row = 16384;  // elements: 64 KiB
+constexpr std::size_t most_workers = 64, row = 65536;  // elements: as long as netsum's rows
 
 struct Plan {
   std::size_t workers = 0, iterations = 0, warmup = 0, elements = 0;

@@ -120,7 +120,7 @@ class FreeAddresses {
 
  private:
   std::string host_;
-  std::vector<Descriptor> held_;
+  std::deque<Descriptor> held_;
 };
 
 struct Wire {
