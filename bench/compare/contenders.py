@@ -307,7 +307,7 @@ class BareUdp:
 
 @dataclasses.dataclass(frozen=True)
 class BareSum:
-    """What memory takes by itself: tensors of all ranks, in one process, read once and written once."""
+    """What a plain program takes: tensors of all ranks, in one process that waits for nobody, read once and written once."""
     name: str = "bare sums"
 
     def missing(self):
