@@ -17,6 +17,7 @@ namespace netsum::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void CopyPastCaches(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0) return;  // memcpy takes no null pointers, which then may be here
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t beyond = reinterpret_cast<std::uintptr_t>(to) % lanes;  // streams are of whole vectors
