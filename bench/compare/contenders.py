@@ -17,8 +17,6 @@ from network import NETSUM, ROOT
 PYTHON = "/usr/bin/python3"  # the one that has torch
 GLOO = os.path.join(ROOT, "bench/peers/all_reduce_gloo.py")
 MPI = os.path.join(ROOT, "build/release/bin/all_reduce_mpi")
-BARE_UDP = os.path.join(ROOT, "build/release/bin/bare_udp")
-BARE_SUM = os.path.join(ROOT, "build/release/bin/bare_sum")
 ENTER_HOST = os.path.join(ROOT, "bench/compare/enter_host")
 LIMIT = 240  # seconds that one process may take
 SLICE = 512_000  # bytes
@@ -288,36 +286,25 @@ class OpenMpi:
 
 
 @dataclasses.dataclass(frozen=True)
-class BareUdp:
-    """What blocking sockets take by themselves: no all-reduce that could be used."""
-    name: str = "bare sockets"
+class Bare:
+    """A program of bench/peers that does the least that there is to do, on one host: no all-reduce that could be used."""
+    name: str
+    program: str
+    aggregator: str
+    back_to_back: bool
 
     def missing(self):
         return None
 
     def run(self, place, task):
-        assert not place.shaped and task.back_to_back, "one host, calls back to back"
+        assert not place.shaped and task.back_to_back == self.back_to_back, "one host, and calls as the program makes them"
         results = {}
         for elements in task.elements:
             with Children() as children:
-                process = children.start([BARE_UDP, task.workers, task.iterations, task.warmup, elements])
-                results |= parse(children.finish(process), "a process that adds, on this host")
+                process = children.start([self.program, task.workers, task.iterations, task.warmup, elements])
+                results |= parse(children.finish(process), self.aggregator)
         return results
 
 
-@dataclasses.dataclass(frozen=True)
-class BareSum:
-    """What a plain program takes: tensors of all ranks, in one process that waits for nobody, read once and written once."""
-    name: str = "bare sums"
-
-    def missing(self):
-        return None
-
-    def run(self, place, task):
-        assert not place.shaped and not task.back_to_back, "one host"
-        results = {}
-        for elements in task.elements:
-            with Children() as children:
-                process = children.start([BARE_SUM, task.workers, task.iterations, task.warmup, elements])
-                results |= parse(children.finish(process), "none: one process, a thread per processor")
-        return results
+BARE_SOCKETS = Bare("bare sockets", os.path.join(ROOT, "build/release/bin/bare_udp"), "a process that adds, on this host", back_to_back=True)
+BARE_SUMS = Bare("bare sums", os.path.join(ROOT, "build/release/bin/bare_sum"), "none: one process, a thread per processor", back_to_back=False)

@@ -169,8 +169,7 @@ def micro_profile(each, quick):
         for _, chain, kernel in samples(file):
             if not kernel and not any(re.search(each.harness, function) for function in chain):
                 counts[layer_of(chain[:1], each.layers)] += 1
-    return {"what": each.what, "command": f"{each.program} --benchmark_filter='^{each.benchmark}$'",
-            "nanoseconds": 1e9 * each.items / report["items_per_second"], "layers": shares(counts)}
+    return {"what": each.what, "nanoseconds": 1e9 * each.items / report["items_per_second"], "layers": shares(counts)}
 
 
 def whole_profile(each, place, quick):

@@ -4,7 +4,7 @@ A goal is what a row is to reach; `then` what is known to be possible beyond it.
 """
 import dataclasses
 
-from contenders import SLICE, BareSum, BareUdp, Gloo, Netsum, OpenMpi, Task
+from contenders import BARE_SOCKETS, BARE_SUMS, SLICE, Gloo, Netsum, OpenMpi, Task
 from pairs import Entrant
 
 MB = 250_000  # elements of float32
@@ -19,8 +19,6 @@ SHM = Netsum("SwitchML, shared memory", flags=("--transport", "shm"))
 ALLOCATED = Netsum("SwitchML, shared memory, tensors from allocate", flags=("--transport", "shm", "--allocate"))
 GLOO = Gloo()
 MPI = OpenMpi()
-BARE = BareUdp()
-BARE_SUM = BareSum()
 MPI_RING = OpenMpi("Open MPI, ring", 4)
 MPI_SLICES = OpenMpi("Open MPI, alg. 6 in slices of 512 kB", 6, SLICE)
 
@@ -167,7 +165,7 @@ def shared_memory(workers):
     allocated = {2: (2.0, "2.9"), 4: (3.5, "5.7")}[workers]
     entrants = [Entrant(who.name, who, Task(workers, lengths, iterations=5)) for who in (SHM, MPI_SLICES)]
     entrants.append(Entrant(ALLOCATED.name, ALLOCATED, Task(workers, lengths[1:], iterations=5)))
-    entrants.append(Entrant(BARE_SUM.name, BARE_SUM, Task(workers, lengths[1:], iterations=3), every=2))
+    entrants.append(Entrant(BARE_SUMS.name, BARE_SUMS, Task(workers, lengths[1:], iterations=3), every=2))
     entrants += [Entrant(who.name, who, Task(workers, lengths, iterations=5), every=SELDOM) for who in (MPI, SWITCHML)]
     peer = MPI_SLICES.name
     rows = [Row(f"shm-{workers}-{elements // MB}", f"TAT of {peer} over netsum's, N = {workers}, {elements // MB} MB",
@@ -175,8 +173,8 @@ def shared_memory(workers):
             for elements in lengths]
     rows.append(Row(f"shm-{workers}-100-allocate", f"TAT of {peer} over netsum's, tensors from allocate, N = {workers}, 100 MB", (peer, lengths[1]),
                     (ALLOCATED.name, lengths[1]), allocated[0], then=allocated[1]))
-    rows.append(Row(f"shm-{workers}-100-bound", f"TAT of netsum, tensors from allocate, over that of {BARE_SUM.name}, N = {workers}, 100 MB",
-                    (ALLOCATED.name, lengths[1]), (BARE_SUM.name, lengths[1]), then="1: one process that waits for nobody"))
+    rows.append(Row(f"shm-{workers}-100-bound", f"TAT of netsum, tensors from allocate, over that of {BARE_SUMS.name}, N = {workers}, 100 MB",
+                    (ALLOCATED.name, lengths[1]), (BARE_SUMS.name, lengths[1]), then="1: one process that waits for nobody"))
     rows += [Row(f"shm-{workers}-{elements // MB}-udp", f"TAT of {peer} over netsum's by UDP, N = {workers}, {elements // MB} MB",
                  (peer, elements), (SWITCHML.name, elements)) for elements in lengths]
     return Group(f"shm-{workers}", tuple(entrants), tuple(rows))
@@ -190,9 +188,9 @@ def latency(workers):
                 then=then),
             Row(f"latency-{workers}-shm", f"Open MPI's latency over netsum's, shared memory, 8 bytes, N = {workers}", ("Open MPI", 2),
                 (SHM.name, 2), 1.0 if workers == 4 else None, then="3" if workers == 4 else ""),
-            Row(f"latency-{workers}-bare", f"latency of {BARE.name}, through a process that adds, over netsum's by UDP, 8 bytes, N = {workers}",
-                (BARE.name, 2), ("SwitchML", 2), then="1, but for threads that do not sleep")]
-    return Group(f"latency-{workers}", tuple(Entrant(who.name, who, few) for who in (SWITCHML, SHM, GLOO, MPI, BARE)), tuple(rows))
+            Row(f"latency-{workers}-bare", f"latency of {BARE_SOCKETS.name}, through a process that adds, over netsum's by UDP, 8 bytes, N = {workers}",
+                (BARE_SOCKETS.name, 2), ("SwitchML", 2), then="1, but for threads that do not sleep")]
+    return Group(f"latency-{workers}", tuple(Entrant(who.name, who, few) for who in (SWITCHML, SHM, GLOO, MPI, BARE_SOCKETS)), tuple(rows))
 
 
 def latency_sizes(workers):

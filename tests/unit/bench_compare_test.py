@@ -107,7 +107,6 @@ class Race(unittest.TestCase):
     def test_wrong_elements_are_counted(self):
         self.assertEqual(race([pairs.Entrant("one", Fake("one", [1] * 2, wrong=5), self.TASK)], 2).wrong, 20)
 
-
     def test_how_idle_the_machine_was_is_the_median_run(self):
         runs = race([pairs.Entrant("one", Fake("one", [1] * 3), self.TASK)], 3)
         self.assertEqual(dict(runs.export())["one", 10]["idle"], 0.2)
