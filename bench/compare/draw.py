@@ -65,7 +65,7 @@ def of_suite(found, suite):
 
 
 def scaling(found):
-    runs = labelled(of_suite(found, "scaling"))
+    runs = labelled(run for run in of_suite(found, "scaling") if run["group"] == "scaling")
     if not runs:
         return None
     rate, elements = runs[0]["rate"], runs[0]["elements"]

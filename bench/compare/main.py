@@ -89,19 +89,19 @@ class Session:
         if self.args.json:
             results.write(self.args.json, self.found)
 
-    def rate_for(self, hosts):
+    def rate_for(self, hosts, idle):
         if self.args.rate:
             return self.args.rate
-        if hosts not in self.rates:
-            self.rates[hosts] = "200mbit" if self.args.quick else places.highest_rate(hosts, suites.RATES)
-        return self.rates[hosts]
+        if (hosts, idle) not in self.rates:
+            self.rates[hosts, idle] = "200mbit" if self.args.quick else places.highest_rate(hosts, suites.RATES, idle)
+        return self.rates[hosts, idle]
 
     def measure(self, suite, group):
         entrants, rows = known(group)
         if not entrants:
             return
         count = max(2, round(self.args.pairs * group.share))
-        rate = group.rate or (self.rate_for(group.hosts) if group.hosts else "")
+        rate = group.rate or (self.rate_for(group.hosts, group.idle) if group.hosts else "")
         place = places.Shaped(group.hosts, rate) if group.hosts else places.Loopback()
         say(f"{group.id}: {len(entrants)} entrants, {place.name}")
         began = time.monotonic()
@@ -157,7 +157,7 @@ class Session:
                 self.wrong += sum(line["wrong"] for line in lines)
                 self.keep({}, {}, timeline=dict(facts, on=place.name, lines=lines))
         elif suite == "profile":
-            cases = profiles.measure(self.rate_for(9), self.args.quick, say)
+            cases = profiles.measure(self.rate_for(9, suites.IDLE_FOR_LOSSES), self.args.quick, say)
             self.wrong += sum(case.get("wrong", 0) for case in cases.values())
             self.keep({}, {}, profiles=dict(facts, on="this machine", cases=cases))
         else:

@@ -9,7 +9,6 @@ from network import ROOT, Star
 TESTBED = os.path.join(ROOT, "scripts/testbed")
 LEAST_IDLE = 0.10  # of the machine, or a run on shaped links counts for nothing
 CHANCES = 3
-LEFT_BY_PAIRS = 0.7
 MOST_BY_OTHERS = 0.10  # of the machine, where the ranks are to use all of it
 
 
@@ -90,23 +89,22 @@ def bits(rate):
     return int(rate[:-len(unit)]) * {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}[unit]
 
 
-def highest_rate(hosts, rates):
-    """The first of `rates` that exact() holds of; the last if none. What else the machine does may keep links from being exact, and
+def highest_rate(hosts, rates, idle):
+    """The first of `rates` that exact() holds of, with that share of the machine idle; the last if none. What else the machine does may keep links from being exact, and
     nothing can make them so: each rate has several chances."""
     for rate in rates[:-1]:
         for _ in range(CHANCES):
             print(f"  {hosts} hosts: are links of {rate} exact?", flush=True)
-            if exact(hosts, rate):
+            if exact(hosts, rate, idle):
                 return rate
     return rates[-1]
 
 
-def exact(hosts, rate):
-    """Whether pairs of hosts reach 99 % of each link at once, and leave enough of the machine: they send one way at a time, all-reduces
-    both, in packets that a switch handles one by one."""
+def exact(hosts, rate, idle):
+    """Whether pairs of hosts reach 99 % of each link at once, and leave that share of the machine idle."""
     check = subprocess.run([TESTBED, "--rate", rate, "--hosts", str(hosts), "--check"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     print(check.stdout, end="", flush=True)
-    return check.returncode == 0 and least_idle(check.stdout) >= LEFT_BY_PAIRS
+    return check.returncode == 0 and least_idle(check.stdout) >= idle
 
 
 def least_idle(report):
