@@ -560,6 +560,46 @@ TEST_F(AtpWorkerTest, OnlyAnswersToFirstTransmissionsAreRoundTrips) {
   EXPECT_EQ(now_ + 6ms, worker_.next_timeout());  // 2 ms + 4 * 1 ms
 }
 
+TEST_F(AtpWorkerTest, AnAnswerThatIsTooSoonForARepeatIsOfTheFirst) {
+  submit(0, 4);
+  AnyPacket sent = one();
+  now_ += 10ms;
+  receive(result(sent));  // from now on 10 ms + 4 * 5 ms
+  submit(1, 4);
+  sent = one();
+  wait();
+  static_cast<void>(take());
+  now_ += 9ms;
+  receive(result(sent));  // 39 ms, of which the time-out's 30 count: 12.5 ms + 4 * 8.75 ms
+  submit(2, 4);
+  EXPECT_EQ(now_ + 47'500us, worker_.next_timeout());
+}
+
+TEST_F(AtpWorkerTest, BehindAResultWhatWasSentLaterIsUnderWay) {
+  submit(0, 16);
+  const auto sent = take();
+  now_ += 19ms;
+  receive(result(sent[0]));
+  const Duration timeout = 19ms + 4 * 9'500us;
+  worker_.on_timer(now_ += 2ms, sink_);  // after 20 ms all would have been repeated
+  EXPECT_TRUE(silent());
+  now_ += timeout - 3ms;
+  receive(result(sent[1]));
+  worker_.on_timer(now_ += 2ms, sink_);
+  EXPECT_TRUE(silent());
+  wait();  // nothing more comes
+  EXPECT_EQ((Sequences{2, 3}), sequences(take()));
+}
+
+TEST_F(AtpWorkerTest, AGapBehindTheNewestResultIsALoss) {
+  submit(0, 16);
+  const auto sent = take();
+  now_ += 19ms;
+  receive(result(sent[2]));
+  worker_.on_timer(now_ += 1ms, sink_);
+  EXPECT_EQ((Sequences{0, 1}), sequences(take()));
+}
+
 // ---- the way past the switches
 
 TEST_F(AtpWorkerTest, ASwitchThatIsSilentIsLeftOut) {
@@ -670,7 +710,7 @@ TEST_F(AtpWorkerTest, ASwitchThatForgotTheJobIsLeftOutLongerEachTime) {
   receive(unknown_job());
   EXPECT_EQ(3U, counters().bypasses);
   now_ += 200ms;  // as long as at first
-  worker_.on_timer(now_, sink_);
+  wait();
   const auto repeats = take();
   EXPECT_FALSE(repeats.empty());
   for (const AnyPacket& packet : repeats) EXPECT_EQ(first_hop, packet.to);

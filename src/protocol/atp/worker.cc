@@ -49,8 +49,8 @@ struct Chunk {
   bool floats = false;        // the original values were asked for (§3.8): direct, too
   std::uint32_t index = 0;
   std::uint32_t transmissions = 0;
-  std::uint32_t unanswered = 0;  // of them, the last ones that nobody said anything to
-  Time sent{}, deadline = never;
+  std::uint32_t unanswered = 0;               // of them, the last ones that nobody said anything to
+  Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   Ranks missing;
   Time told{};  // when they were named
 };
@@ -96,6 +96,8 @@ struct Worker::Impl {
   std::uint64_t resent_base = none_asked;     // the expected one that was resent for them
   std::vector<ActiveOperation> operations;    // ring by operation number
   std::uint64_t front = 0, back = 0;          // numbers under way: [front, back)
+  std::uint64_t newest = 0;                   // all that was sent before it is behind a result
+  Time answered{};                            // when the last result came
   Time next_timeout = never;                  // no deadline is earlier; the scan in on_timer makes it exact
   std::uint32_t held = 0;
   Duration bypass;      // how long the next one lasts
@@ -191,6 +193,7 @@ struct Worker::Impl {
     wire::atp::write_gradient_header(packet, common, config.path);
     wire::atp::seal(packet);
     if (chunk.transmissions == 0) chunk.sent = now;
+    chunk.repeated = now;
     ++chunk.transmissions;
     ++chunk.unanswered;
     arm(chunk, now + patience(chunk));
@@ -209,6 +212,13 @@ struct Worker::Impl {
     if (chunk.transmissions == 1) return timeout;
     constexpr std::int64_t phases = 32, step = 13;
     return timeout + timeout * (static_cast<std::int64_t>(chunk.sequence % phases) * step % phases) / (2 * phases);
+  }
+
+  // Results come in the order in which chunks were sent. Ahead of the newest one a chunk is under way for as long as results
+  // come, however long a queue it is in: round trips of shorter ones say nothing of that. A gap behind it is a loss.
+  [[nodiscard]] Time due(const Chunk& chunk) const {
+    if (chunk.sequence < newest || chunk.deadline == never) return chunk.deadline;
+    return std::max(chunk.deadline, answered + timer.timeout(chunk.transmissions));
   }
 
   void arm(Chunk& chunk, Time deadline) {
@@ -319,7 +329,9 @@ struct Worker::Impl {
     ++counters.parameters;
     const bool ecn = common.ecn || congested;
     if (ecn) ++counters.marked;
-    if (chunk->transmissions == 1) timer.sample(now - chunk->sent);
+    timer.answered(now - chunk->sent, now - chunk->repeated);
+    newest = std::max(newest, common.sequence);
+    answered = now;
     if (!from_server) bypass = config.bypass;  // the switches work
     if (parameter.next_index != chunk->index) ++counters.remapped;
     indices.learn(common.sequence, parameter.next_index);
@@ -482,8 +494,8 @@ void Worker::on_timer(Time now, Sink& sink) {
   for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
     Chunk& chunk = w.chunk_at(sequence);
     if (!chunk.in_flight) continue;
-    if (chunk.deadline > now) {
-      w.next_timeout = std::min(w.next_timeout, chunk.deadline);
+    if (const Time due = w.due(chunk); due > now) {
+      w.next_timeout = std::min(w.next_timeout, due);
     } else {
       w.on_deadline(chunk, now, sink);
     }
