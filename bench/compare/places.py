@@ -90,8 +90,8 @@ def bits(rate):
 
 
 def highest_rate(hosts, rates, idle):
-    """The first of `rates` that exact() holds of, with that share of the machine idle; the last if none. What else the machine does may keep links from being exact, and
-    nothing can make them so: each rate has several chances."""
+    """The first of `rates` that exact() holds of, with that share of the machine idle; the last if none. What else the machine does may
+    keep links from being exact, and nothing can make them so: each rate has several chances."""
     for rate in rates[:-1]:
         for _ in range(CHANCES):
             print(f"  {hosts} hosts: are links of {rate} exact?", flush=True)

@@ -23,8 +23,8 @@ MPI_RING = OpenMpi("Open MPI, ring", 4)
 MPI_SLICES = OpenMpi("Open MPI, alg. 6 in slices of 512 kB", 6, SLICE)
 
 RATES = ("200mbit", "150mbit", "100mbit", "50mbit", "20mbit")
-# What iperf3 is to leave of the machine at a group's rate. It sends one way at a time, an all-reduce both, and losses cost more: of
-# 16 workers half of the runs were discarded where it left half, of 8 with losses all.
+# What iperf3 is to leave of the machine at a group's rate: less, and runs are discarded in place of compared. It sends one way at a
+# time, an all-reduce both, and losses cost more.
 IDLE, IDLE_FOR_LOSSES = 0.6, 0.7
 SELDOM = 10  # rounds between two runs of what no goal names
 
