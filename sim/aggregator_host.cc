@@ -16,6 +16,7 @@ session::RegistryConfig registry_config(const Scenario& scenario, const Protocol
   }
   config.lanes = scenario.lanes;
   config.slots = scenario.switch_slots;
+  config.quotas[std::string(intruder)] = {.jobs = 2, .joins = 4};
   config.random = [random = Random(derive(derive(scenario.seed, 0xe90c), std::uint64_t{id} << 32 | life))]() mutable {
     return random.next();
   };
@@ -61,13 +62,20 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
 }
 
 void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
-  const auto& installed = std::get<Installed>(reply.what);
-  const std::string name = std::to_string(installed.a_switch);
-  if (installed.lost) {
-    registry_.fail(installed.job_epoch, "switch " + name + " has lost its sums", now);
+  if (const auto* greeted = std::get_if<Greeted>(&reply.what)) {
+    installations_.on_greeted(std::to_string(greeted->a_switch), greeted->lanes, greeted->instance, now);
+  } else if (const auto* removed = std::get_if<Removed>(&reply.what)) {
+    installations_.on_uninstalled(std::to_string(removed->a_switch));
   } else {
-    installations_.on_installed(installed.job_epoch, name, now);
-    if (const auto job = jobs_.find(installed.job_epoch); job != jobs_.end()) job->second.views[name] = installed.view;
+    const auto& installed = std::get<Installed>(reply.what);
+    const std::string name = std::to_string(installed.a_switch);
+    if (installed.lost) {
+      installations_.on_refused(installed.job_epoch, name, now);
+      registry_.fail(installed.job_epoch, "switch " + name + " has lost its sums", now);
+    } else {
+      installations_.on_installed(installed.job_epoch, name, installed.instance, now);
+      if (const auto job = jobs_.find(installed.job_epoch); job != jobs_.end()) job->second.views[name] = installed.view;
+    }
   }
   settle(now);
 }
@@ -99,6 +107,9 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
     static_cast<void>(registry_.cancel_join(found->first, now));
     joins_.erase(found);
   } else if (const auto* beat = std::get_if<BeatCall>(&call.what)) {
+    if (!registry_.belongs(beat->job_epoch, call.tenant)) {
+      return surroundings_.reply(id(), call.from, {call.number, id(), session::HeartbeatReply()});
+    }
     const session::JobView view = look(beat->job_epoch);
     if (!view.mismatch.empty()) {
       registry_.fail_mismatch(beat->job_epoch, view.mismatch, now);
@@ -108,27 +119,19 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
     reply.missing = view.missing;
     surroundings_.reply(id(), call.from, {call.number, id(), reply});
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {
-    registry_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, now);
+    if (registry_.belongs(leave->job_epoch, call.tenant)) {
+      registry_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, now);
+    }
   }
   settle(now);
   check();
 }
 
 void AggregatorHost::settle(Time now) {
-  for (const auto& silent : installations_.silent(now)) {
+  for (const auto& silent : installations_.take_silent(now)) {
     registry_.fail(silent.job_epoch, "switch " + silent.a_switch + " has not answered", now);
   }
-  for (const session::StartJob& start : registry_.take_starts()) {
-    surroundings_.say(id(), "starts " + start.job);
-    const auto plan = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(),
-                                   [&](const JobPlan& job) { return job.name == start.job; });
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      lanes_[i].lane->start_job(
-          {start, scenario_, *plan, i, endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + i))});
-    }
-    jobs_[start.admission.job_epoch] = {start, static_cast<std::uint32_t>(plan - scenario_.jobs.begin()), {}};
-    installations_.add(start.admission.job_epoch, start.admission.placement.switches, now, start.switches_needed);
-  }
+  for (const session::StartJob& each : registry_.take_starts()) start(each, now);
   for (auto join = joins_.begin(); join != joins_.end();) {
     const auto outcome = registry_.join_outcome(join->first);
     if (!outcome) {
@@ -142,24 +145,71 @@ void AggregatorHost::settle(Time now) {
   for (const session::StopJob& stop : registry_.take_stops()) {
     surroundings_.say(id(), "ends a job");
     for (Lane& lane : lanes_) lane.lane->stop_job(stop.job_epoch);
-    for (const std::string& name : jobs_.at(stop.job_epoch).start.admission.placement.switches) {
-      surroundings_.call(id(), switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(name))),
-                         {next_call_++, id(), RemoveCall{stop.job_epoch}});
-    }
     installations_.remove(stop.job_epoch);
     jobs_.erase(stop.job_epoch);
   }
   install(now);
 }
 
-void AggregatorHost::install(Time now) {
-  for (const auto& due : installations_.take_due(now)) {
-    const Running& job = jobs_.at(due.job_epoch);
-    const auto& names = job.start.admission.placement.switches;
-    const auto index = static_cast<std::uint32_t>(std::find(names.begin(), names.end(), due.a_switch) - names.begin());
-    surroundings_.call(id(), switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(due.a_switch))),
-                       {next_call_++, id(), InstallCall{job.start, job.plan, index, due.again}});
+// What Server::Impl::begin and the daemons' start_job do in the binaries.
+void AggregatorHost::start(const session::StartJob& start, Time now) {
+  surroundings_.say(id(), "starts " + start.job);
+  const auto plan =
+      std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(), [&](const JobPlan& job) { return job.name == start.job; });
+  const std::uint64_t epoch = start.admission.job_epoch;
+  const std::size_t without = now < no_memory_until_ ? epoch % lanes_.size() : lanes_.size();
+  for (std::size_t i = 0; i < without; ++i) lanes_[i].lane->start_job(lane_start(start, *plan, i));
+  if (without < lanes_.size()) {
+    for (std::size_t i = 0; i < without; ++i) lanes_[i].lane->stop_job(epoch);
+    return registry_.start_failed(epoch, "there is no memory left", now);
   }
+  jobs_[epoch] = {start, static_cast<std::uint32_t>(plan - scenario_.jobs.begin()), {}};
+  if (!installations_.add(epoch, start.admission.placement, now, start.switches_needed)) {
+    throw Violation("there are more switches than a process tells of jobs");
+  }
+}
+
+std::vector<LeaveCall> AggregatorHost::memberships() const {
+  std::vector<LeaveCall> all;
+  for (const auto& [epoch, job] : jobs_) {
+    const std::vector<std::uint32_t>& rank_epochs = job.start.admission.rank_epochs;
+    for (std::uint32_t rank = 0; rank < rank_epochs.size(); ++rank) all.push_back({epoch, rank, rank_epochs[rank]});
+  }
+  return all;
+}
+
+LaneStart AggregatorHost::lane_start(const session::StartJob& start, const JobPlan& plan, std::size_t lane) const {
+  return {start, scenario_, plan, lane, endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + lane))};
+}
+
+// What control/switch_teller.cc does in the binaries.
+void AggregatorHost::install(Time now) {
+  for (const std::uint64_t epoch : installations_.take_moved()) {
+    const Running& job = jobs_.at(epoch);
+    const session::SwitchEndpoint endpoints = session::spread_switch_endpoints(installations_.lanes_of(epoch), epoch);
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      lanes_[i].lane->place(lane_start(job.start, scenario_.jobs[job.plan], i), endpoints);
+    }
+  }
+  for (const auto& due : installations_.take_due(now)) {
+    const HostId to = switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(due.a_switch)));
+    ControlCall call{next_call_++, id(), {}};
+    switch (due.what) {
+      case session::Installations::Ask::greet:
+        call.what = GreetCall{};
+        break;
+      case session::Installations::Ask::uninstall:
+        call.what = RemoveCall{due.job_epoch};
+        break;
+      case session::Installations::Ask::install: {
+        const Running& job = jobs_.at(due.job_epoch);
+        call.what = InstallCall{job.start, job.plan, due.index, due.again, installations_.lanes_of(due.job_epoch)};
+        break;
+      }
+    }
+    surroundings_.call(id(), to, std::move(call));
+  }
+  static_cast<void>(installations_.take_ready(now));  // answers wait, and ask
   std::erase_if(answers_, [&](const Answer& answer) {
     if (!installations_.ready(answer.job_epoch, now)) return false;
     registry_.admission_told(answer.job_epoch, now);

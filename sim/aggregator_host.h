@@ -1,8 +1,10 @@
 // A host that runs one aggregator: the registry behind its control plane, and its data lanes.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "session/installations.h"
@@ -13,7 +15,8 @@
 
 namespace netsum::sim {
 
-inline constexpr std::uint16_t aggregator_port = 7170;  // of lane 0; a switch below has the same
+inline constexpr std::uint16_t aggregator_port = 7170;    // of lane 0; a switch below has the same
+inline constexpr std::string_view intruder = "intruder";  // a tenant of every aggregator; the jobs are of none
 
 [[nodiscard]] inline HostId switch_host(const Scenario& scenario, std::uint32_t a_switch) {
   return scenario.aggregators + a_switch;
@@ -37,6 +40,10 @@ class AggregatorHost final : public Host {
     for (Lane& lane : lanes_) lane.lane->bypass(on);
   }
 
+  // A job that begins before then finds no memory on one of the lanes.
+  void lack_memory(Time until) { no_memory_until_ = std::max(no_memory_until_, until); }
+  [[nodiscard]] std::vector<LeaveCall> memberships() const;  // of all that runs here
+
   void check() const;       // at every step
   void check_idle() const;  // when all jobs have ended
   void count_events(Tally& tally) const;
@@ -54,6 +61,8 @@ class AggregatorHost final : public Host {
   [[nodiscard]] session::JobView look(std::uint64_t epoch) const;
   void settle(Time now);  // carries out what the registry decided
   void install(Time now);
+  void start(const session::StartJob& start, Time now);
+  [[nodiscard]] LaneStart lane_start(const session::StartJob& start, const JobPlan& plan, std::size_t lane) const;
 
   const Scenario& scenario_;
   session::Registry registry_;
@@ -73,7 +82,7 @@ class AggregatorHost final : public Host {
   };
   std::vector<Answer> answers_;  // admissions that wait until the switches know the job
   std::uint64_t next_call_ = 1;
-  Time wake_ = never;
+  Time wake_ = never, no_memory_until_{};
 };
 
 }  // namespace netsum::sim

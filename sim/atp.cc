@@ -11,6 +11,7 @@
 #include "protocol/atp/switch.h"
 #include "protocol/atp/worker.h"
 #include "session/atp_job.h"
+#include "session/installations.h"
 #include "sim/aggregator_host.h"
 #include "wire/atp.h"
 
@@ -64,8 +65,7 @@ class ServerLane final : public AggregatorLane {
   void start_job(const LaneStart& lane_start) override {
     const session::StartJob& start = lane_start.start;
     const atp::ServerJobConfig config =
-        session::server_job(start, lane_start.lane, settings_of(lane_start.plan),
-                            switch_endpoints(lane_start.scenario, start.admission.placement));
+        session::server_job(start, lane_start.lane, settings_of(lane_start.plan), session::switch_endpoints({}));
     Memory& memory = memory_[config.epoch];
     memory.lines.resize(atp::Server::memory_bytes(config.packet_elements, config.window, config.topology.world_size()) /
                         sizeof(CacheLine));
@@ -74,6 +74,11 @@ class ServerLane final : public AggregatorLane {
     if (!server_.add_job(config, std::as_writable_bytes(std::span(memory.lines)))) {
       throw Violation("a job epoch was issued twice");
     }
+  }
+
+  void place(const LaneStart& start, const session::SwitchEndpoint& endpoints) override {
+    server_.move_roots(start.start.admission.job_epoch,
+                       session::server_job(start.start, start.lane, settings_of(start.plan), endpoints).roots);
   }
 
   void stop_job(std::uint64_t epoch) override {
@@ -178,16 +183,17 @@ class AtpSwitchLane final : public SwitchLane {
         slots_(scenario.pool_slots),
         switch_(switch_config(scenario), std::as_writable_bytes(std::span(memory_))) {}
 
-  [[nodiscard]] bool install(const LaneStart& start, std::uint32_t a_switch, bool) override {
-    if (switch_.job_counters(start.start.admission.job_epoch) != nullptr) return true;
+  [[nodiscard]] bool install(const LaneStart& start, const InstallCall& call) override {
     std::vector<Endpoint> server(start.lane + 1);
     server.back() = start.aggregator;
     const auto installation =
-        session::installation_for(start.start, a_switch, settings_of(start.plan),
-                                  switch_endpoints(start.scenario, start.start.admission.placement), server);
+        session::installation_for(start.start, call.a_switch, settings_of(start.plan),
+                                  session::spread_switch_endpoints(call.lanes, start.start.admission.job_epoch), server);
     const atp::SwitchJobConfig config = session::switch_job(installation, start.lane);
-    if (!switch_.add_job(config)) throw Violation("a switch cannot take a job that it should");
-    epochs_.push_back(config.epoch);
+    const bool known = switch_.job_counters(config.epoch) != nullptr;
+    if (!(known ? switch_.move_job(config) : switch_.add_job(config)))
+      throw Violation("a switch cannot take a job that it should");
+    if (!known) epochs_.push_back(config.epoch);
     return true;
   }
 
@@ -346,7 +352,8 @@ class AtpWorker final : public WorkerLane {
 // Repeats say the same: a rank's values as the first time, the result as everybody's.
 class AtpTap final : public Tap {
  public:
-  explicit AtpTap(HostId first_worker) : first_worker_(first_worker) {}
+  AtpTap(HostId first_switch, HostId first_worker, std::uint32_t lanes)
+      : first_switch_(first_switch), first_worker_(first_worker), lanes_(lanes) {}
 
   void on_send(const Endpoint& from, const Endpoint&, std::span<const std::byte> bytes) override {
     Common common;
@@ -370,7 +377,7 @@ class AtpTap final : public Tap {
     const bool gradient = common.type == Type::gradient;
     const std::uint64_t key =
         mix(common.job_epoch ^ mix(common.sequence ^ mix(gradient ? mix(host_of(from)) ^ from.port : 0) ^
-                                   mix(std::uint64_t{gradient && common.floats} + 2 * lane_of(from, gradient))));
+                                   mix(std::uint64_t{gradient && common.floats} + 2 * lane_of(from, common))));
     const std::uint64_t content =
         mix(common.exponent) ^ crc32c(values) ^ std::uint64_t{common.signature} << 32 ^ values.size();
     if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
@@ -383,9 +390,18 @@ class AtpTap final : public Tap {
 
  private:
   // Lanes have sequence numbers of their own; a parameter packet is the same from all hosts that pass it on.
-  [[nodiscard]] static std::uint64_t lane_of(const Endpoint& from, bool gradient) { return gradient ? 0 : from.port; }
+  // A switch has a job's lanes at others of its own.
+  [[nodiscard]] std::uint64_t lane_of(const Endpoint& from, const Common& common) const {
+    if (common.type == Type::gradient) return 0;
+    const std::size_t at = from.port - aggregator_port;
+    if (host_of(from) < first_switch_) return at;
+    std::size_t lane = 0;
+    while (lane + 1 < lanes_ && session::switch_lane(common.job_epoch, lane, lanes_) != at) ++lane;
+    return lane;
+  }
 
-  HostId first_worker_;
+  HostId first_switch_, first_worker_;
+  std::uint32_t lanes_;
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
   std::uint64_t wide_ = 0;
 };
@@ -398,7 +414,9 @@ class Atp final : public Protocol {
     return std::make_unique<AtpSwitchLane>(scenario);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
-    return std::make_unique<AtpTap>(switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())));
+    return std::make_unique<AtpTap>(switch_host(scenario, 0),
+                                    switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())),
+                                    scenario.lanes);
   }
   // Nothing is measured: the congestion window finds out.
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
@@ -408,7 +426,9 @@ class Atp final : public Protocol {
     const std::uint32_t at = placement.switch_of_rank[plan.rank];
     const Endpoint first_hop = at == session::Placement::at_server
                                    ? plan.aggregator
-                                   : switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes);
+                                   : switch_endpoints(*plan.scenario, placement)(
+                                         at, session::switch_lane(plan.admission.job_epoch, plan.lane % plan.scenario->lanes,
+                                                                  plan.scenario->lanes));
     atp::WorkerConfig config =
         session::worker_config(plan.admission, plan.rank, settings_of(*plan.plan), plan.aggregator, first_hop);
     config.lane = plan.lane;

@@ -25,7 +25,7 @@ using std::chrono::seconds;
 constexpr std::size_t socket_buffer = 512;              // datagrams that a host holds that does not run
 constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended, everything must be free again
 constexpr Duration notice_bound = seconds(5);           // for a dead worker
-constexpr std::uint16_t first_worker_port = 20000;
+constexpr std::uint16_t first_worker_port = 20000, stranger_port = 6666;
 
 // A clock that runs fast or slow from an arbitrary start.
 class Clock {
@@ -175,6 +175,8 @@ class Cluster final : public Surroundings, public Witness {
     std::uint32_t life = 0;
     Time ran_since = never;  // a worker: when its attempt began
     Time paused_until{};
+    Time silent_until{};   // it answers no call
+    Duration slow_by{};    // its answers to calls are late
     Time turn_at = never;  // the earliest turn that is queued
     std::vector<Datagram> inbox;
     std::vector<std::variant<ControlCall, ControlReply>> mail;  // while paused
@@ -184,7 +186,7 @@ class Cluster final : public Surroundings, public Witness {
     return std::make_unique<AggregatorHost>(*this, id, scenario_, protocol_, nodes_[id].life);
   }
   [[nodiscard]] std::unique_ptr<Host> make_switch(HostId id) {
-    return std::make_unique<SwitchHost>(*this, id, scenario_, protocol_);
+    return std::make_unique<SwitchHost>(*this, id, scenario_, protocol_, nodes_[id].life);
   }
   [[nodiscard]] std::unique_ptr<Host> make_worker(HostId id, Time start) {
     return std::make_unique<WorkerHost>(*this, id, scenario_, protocol_, *this, tally_, nodes_[id].place,
@@ -268,7 +270,7 @@ class Cluster final : public Surroundings, public Witness {
 
   void handle(CallDue& due) {
     Node& node = nodes_[due.to];
-    if (!node.host) return;
+    if (!node.host || now_ < node.silent_until) return;
     if (now_ < node.paused_until) return void(node.mail.emplace_back(std::move(due.call)));
     node.host->on_call(due.call, node.clock.local(now_));
     settle(due.to);
@@ -315,9 +317,8 @@ class Cluster final : public Surroundings, public Witness {
     Node& node = nodes_[victim];
     if (!node.host) return;
     tally_.count(fault.kind);
-    trace_.line(now_, who(victim) + (fault.kind == Fault::pause    ? " stops for a while"
-                                     : fault.kind == Fault::bypass ? " lets packets pass"
-                                                                   : " dies"));
+    trace_.line(now_, who(victim) + what_happens(fault.kind));
+    if (fault.kind == Fault::intrude) return intrude(victim, fault);
     if (fault.below && !protocol_.rules().switches_needed) {
       // Soft state: no error is excused by it.
     } else if (fault.aggregator) {
@@ -330,6 +331,15 @@ class Cluster final : public Surroundings, public Witness {
       push({now_ + fault.lasts, 0, BypassEnds{victim, node.life}});
       return;
     }
+    if (fault.kind == Fault::silent_switch) {
+      node.silent_until = now_ + fault.lasts;
+      return;
+    }
+    if (fault.kind == Fault::slow_switch) {
+      node.slow_by = fault.lasts;
+      return;
+    }
+    if (fault.kind == Fault::no_memory) return aggregator(victim).lack_memory(node.clock.local(now_ + fault.lasts));
     if (fault.kind == Fault::pause) {
       node.paused_until = std::max(node.paused_until, now_ + fault.lasts);
       push({node.paused_until, 0, ResumeDue{victim}});
@@ -354,6 +364,57 @@ class Cluster final : public Surroundings, public Witness {
     node.turn_at = never;
     ++restarting_;
     push({now_ + fault.lasts, 0, RestartDue{victim, fault.same_ports}});
+  }
+
+  static const char* what_happens(Fault kind) {
+    switch (kind) {
+      case Fault::pause:
+        return " stops for a while";
+      case Fault::bypass:
+        return " lets packets pass";
+      case Fault::silent_switch:
+        return " answers no calls";
+      case Fault::slow_switch:
+        return " answers calls late";
+      case Fault::no_memory:
+        return " has no memory for jobs that begin";
+      case Fault::intrude:
+        return " hears from an intruder";
+      default:
+        return " dies";
+    }
+  }
+
+  // Another tenant, who knows all that there is to know of the jobs. It excuses no error of theirs.
+  void intrude(HostId to, const NodeFault& fault) {
+    const JobPlan& plan = scenario_.jobs[fault.job];
+    const auto say = [&](auto what) {
+      const std::uint64_t number = ++intrusions_;
+      call(stranger_, to, {number, stranger_, std::move(what), std::string(intruder)});
+      return number;
+    };
+    for (std::uint32_t rank = 0; rank <= plan.workers; ++rank) {
+      session::JoinRequest request;
+      request.protocol_version = protocol_.rules().version;
+      request.protocol = scenario_.settings.protocol;
+      request.job = plan.name;
+      request.tenant = intruder;
+      request.rank = rank;
+      request.world_size = plan.workers + 2;  // it is never complete
+      request.packet_elements = plan.packet_elements;
+      request.slots_fixed = plan.slots;
+      request.pool_slots = scenario_.pool_slots;
+      for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
+        request.endpoints.push_back(endpoint_of(stranger_, static_cast<std::uint16_t>(stranger_port + lane)));
+      }
+      protocol_.complete(request, plan, 0);
+      const std::uint64_t join = say(JoinCall{std::move(request)});
+      push({now_ + fault.lasts, 0, CallDue{to, {++intrusions_, stranger_, CancelCall{join}, std::string(intruder)}}});
+    }
+    for (const LeaveCall& member : aggregator(to).memberships()) {
+      say(BeatCall{member.job_epoch, member.rank, member.rank_epoch});
+      say(member);
+    }
   }
 
   void handle(BypassEnds& due) {
@@ -404,7 +465,7 @@ class Cluster final : public Surroundings, public Witness {
       const Forgery forgery = protocol_.forge(bytes, random);
       tally_.count(Fault::forge);
       if (alive) ++tally_.live_faults;
-      const Endpoint stranger = endpoint_of(stranger_, 6666);
+      const Endpoint stranger = endpoint_of(stranger_, stranger_port);
       transfer(stranger_, to, forgery.spoofed ? source : stranger, destination, forgery.bytes, false);
     }
   }
@@ -430,14 +491,16 @@ class Cluster final : public Surroundings, public Witness {
       last = std::max(last, now_ + fate.delay);
       return push({last, 0, CallDue{to, std::move(call)}});
     }
-    if (fate.lost) return from < first_worker_ ? void() : disturbed(from);
+    if (fate.lost) return from < first_worker_ || from == stranger_ ? void() : disturbed(from);
     if (fate.repeated) push({now_ + 2 * fate.delay, 0, CallDue{to, call}});
     push({now_ + fate.delay, 0, CallDue{to, std::move(call)}});
   }
 
   void reply(HostId from, HostId to, ControlReply reply) override {
-    const auto fate = network_->control(now_, from, to);
-    if (fate.lost && std::holds_alternative<Installed>(reply.what)) return;
+    if (to == stranger_) return;
+    auto fate = network_->control(now_, from, to);
+    fate.delay += nodes_[from].slow_by;
+    if (fate.lost && from < first_worker_ && to < first_worker_) return;  // it is asked again
     if (fate.lost && std::holds_alternative<session::HeartbeatReply>(reply.what)) return disturbed(to);
     push({now_ + fate.delay, 0, ReplyDue{to, std::move(reply)}});
   }
@@ -510,8 +573,9 @@ class Cluster final : public Surroundings, public Witness {
   HostId first_worker_ = 0;
   HostId stranger_ = 0;
   std::uint32_t restarting_ = 0;
-  std::vector<Death> died_;   // workers of running jobs
-  std::vector<Event> queue_;  // a heap
+  std::uint64_t intrusions_ = 0;  // calls
+  std::vector<Death> died_;       // workers of running jobs
+  std::vector<Event> queue_;      // a heap
   std::uint64_t next_order_ = 0;
   Time now_{};
 };

@@ -35,8 +35,13 @@ enum class Fault : std::uint8_t {
   skew,      // a clock that runs fast or slow
   mismatch,  // a rank issues another call
   bypass,    // packets go past the aggregator's sums (NetReduce)
+  // of the control plane
+  silent_switch,  // a switch below answers nobody from the start on
+  slow_switch,    // or late
+  no_memory,      // an aggregator's lane finds no memory for a job that begins
+  intrude,        // another tenant joins a job's name, and beats and leaves in its ranks' place
 };
-inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::bypass) + 1;
+inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::intrude) + 1;
 
 [[nodiscard]] constexpr const char* to_string(Fault fault) {
   constexpr const char* names[fault_kinds] = {"loss",
@@ -60,7 +65,11 @@ inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::bypas
                                               "control_repeat",
                                               "skew",
                                               "mismatch",
-                                              "bypass"};
+                                              "bypass",
+                                              "silent_switch",
+                                              "slow_switch",
+                                              "no_memory",
+                                              "intrude"};
   return names[static_cast<std::size_t>(fault)];
 }
 

@@ -29,12 +29,15 @@ struct LeaveCall {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank = 0, rank_epoch = 0;
 };
-// An aggregator to a switch below it: serve this job, as that switch of its placement.
+// An aggregator to a switch below it: where does it receive?
+struct GreetCall {};
+// Serve this job, as that switch of its placement.
 struct InstallCall {
   session::StartJob start;
   std::uint32_t job = 0;  // of the scenario
   std::uint32_t a_switch = 0;
   bool again = false;
+  std::vector<std::vector<Endpoint>> lanes{};  // of the placement's switches, as far as they are known
 };
 struct RemoveCall {
   std::uint64_t job_epoch = 0;
@@ -42,18 +45,28 @@ struct RemoveCall {
 struct ControlCall {
   std::uint64_t number = 0;  // of the caller
   HostId from = 0;
-  std::variant<JoinCall, CancelCall, BeatCall, LeaveCall, InstallCall, RemoveCall> what;
+  std::variant<JoinCall, CancelCall, BeatCall, LeaveCall, GreetCall, InstallCall, RemoveCall> what;
+  std::string tenant{};  // that the caller is
+};
+struct Greeted {
+  std::uint32_t a_switch = 0;  // of the scenario, as below
+  std::vector<Endpoint> lanes;
+  std::uint64_t instance = 0;
 };
 struct Installed {
   std::uint64_t job_epoch = 0;
   std::uint32_t a_switch = 0;
   bool lost = false;  // what the job cannot do without
   session::JobView view;
+  std::uint64_t instance = 0;
+};
+struct Removed {
+  std::uint32_t a_switch = 0;
 };
 struct ControlReply {
   std::uint64_t number = 0;
   HostId from = 0;
-  std::variant<session::JoinOutcome, session::HeartbeatReply, Installed> what;
+  std::variant<session::JoinOutcome, session::HeartbeatReply, Greeted, Installed, Removed> what;
 };
 
 // What hosts ask of the cluster that they live in. Times are the host's own.

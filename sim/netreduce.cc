@@ -193,10 +193,10 @@ class RootLane final : public AggregatorLane {
 
 class RackLane final : public SwitchLane {
  public:
-  [[nodiscard]] bool install(const LaneStart& start, std::uint32_t a_switch, bool again) override {
+  [[nodiscard]] bool install(const LaneStart& start, const InstallCall& call) override {
     if (rings_.has(start.start.admission.job_epoch)) return true;
-    if (again) return false;
-    rings_.add(start, a_switch);
+    if (call.again) return false;
+    rings_.add(start, call.a_switch);
     return true;
   }
   void remove(std::uint64_t epoch) override {

@@ -8,7 +8,9 @@ namespace netsum::sim {
 namespace {
 
 constexpr std::uint64_t network_label = 7;
-constexpr std::size_t header_bytes = 42;  // Ethernet, IPv4, UDP
+constexpr std::size_t header_bytes = 42;   // Ethernet, IPv4, UDP
+constexpr std::uint64_t kinds_apart = 22;  // draws of one packet's faults lie so far apart; another number is another trace
+static_assert(static_cast<std::size_t>(Fault::forge) < kinds_apart, "of links' faults");
 
 double unit(std::uint64_t draw) {
   return static_cast<double>(draw >> 11) * 0x1p-53;
@@ -29,7 +31,7 @@ Network::Network(const Scenario& scenario, std::size_t hosts, Tally& tally)
 }
 
 std::uint64_t Network::draw(const Link& link, Fault fault, std::uint64_t purpose) const {
-  return mix(link.seed ^ mix(link.packets * fault_kinds * 4 + static_cast<std::uint64_t>(fault) * 4 + purpose));
+  return mix(link.seed ^ mix(link.packets * kinds_apart * 4 + static_cast<std::uint64_t>(fault) * 4 + purpose));
 }
 
 bool Network::chance(const Link& link, Fault fault, double probability) {

@@ -16,6 +16,7 @@
 #include "session/registry.h"
 #include "session/supervisor.h"
 #include "sim/faults.h"
+#include "sim/host.h"
 #include "sim/random.h"
 #include "sim/scenario.h"
 #include "stream/operation.h"
@@ -39,6 +40,8 @@ class AggregatorLane {
   virtual ~AggregatorLane() = default;
   virtual void start_job(const LaneStart& start) = 0;
   virtual void stop_job(std::uint64_t epoch) = 0;
+  // The job's switches receive elsewhere than they did, or are known only now.
+  virtual void place(const LaneStart&, const session::SwitchEndpoint&) {}
   virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
   virtual void on_timer(Time now, Sink& sink) = 0;
   [[nodiscard]] virtual Time next_timeout() const = 0;
@@ -55,8 +58,8 @@ class AggregatorLane {
 class SwitchLane {
  public:
   virtual ~SwitchLane() = default;
-  // Idempotent. `again`: it has been told before. False: then it has lost what the job cannot do without.
-  [[nodiscard]] virtual bool install(const LaneStart& start, std::uint32_t a_switch, bool again) = 0;
+  // Idempotent. False: it has been told before, and has lost what the job cannot do without.
+  [[nodiscard]] virtual bool install(const LaneStart& start, const InstallCall& call) = 0;
   virtual void remove(std::uint64_t epoch) = 0;
   virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
   virtual void check() const = 0;       // as AggregatorLane's

@@ -31,7 +31,8 @@ enum Label : std::uint64_t {
   of_scaling = 4000,
   of_ring = 5000,
   of_bypass = 6000,
-  of_wire = 7000
+  of_wire = 7000,
+  of_control = 8000
 };
 
 struct LimitField {
@@ -350,6 +351,32 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
   return faults;
 }
 
+// What goes wrong where jobs begin, and what another tenant does. Beside the faults above, which stay as they are.
+void draw_control_faults(Scenario& scenario) {
+  const Limits& limits = scenario.settings.limits;
+  if (scenario.settings.profile != Profile::chaos) return;
+  Random random(derive(scenario.seed, Label::of_control));
+  const auto add = [&](Fault kind, double often, Duration latest, Duration longest) {
+    NodeFault fault;
+    fault.kind = kind;
+    fault.aggregator = true;
+    fault.below = kind == Fault::silent_switch || kind == Fault::slow_switch;
+    const bool happens = random.chance(often);
+    const std::uint64_t job = random.next(), site = random.next();
+    fault.at = Time(latest == Duration::zero() ? latest : log_uniform(random, microseconds(500), latest));
+    fault.lasts = log_uniform(random, milliseconds(1), longest);
+    const std::size_t sites = fault.below ? scenario.parent_of_switch.size() : scenario.aggregators;
+    if (!happens || sites == 0 || !limits.kinds.contains(kind) || scenario.node_faults.size() >= limits.node_faults) return;
+    fault.job = static_cast<std::uint32_t>(job % scenario.jobs.size());
+    fault.site = static_cast<std::uint32_t>(site % sites);
+    scenario.node_faults.push_back(fault);
+  };
+  add(Fault::silent_switch, 0.15, Duration::zero(), seconds(6));
+  add(Fault::slow_switch, 0.15, Duration::zero(), seconds(1));
+  add(Fault::no_memory, 0.1, milliseconds(20), seconds(1));
+  add(Fault::intrude, 0.2, seconds(1), seconds(6));
+}
+
 }  // namespace
 
 const char* to_string(Profile profile) {
@@ -450,6 +477,7 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   if (settings.protocol == "atp") draw_switches(scenario);
   if (settings.protocol == "switchml") draw_wires(scenario);
   scenario.node_faults = draw_node_faults(scenario);
+  draw_control_faults(scenario);
   return scenario;
 }
 

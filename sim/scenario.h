@@ -65,7 +65,7 @@ struct NodeFault {
   std::uint32_t site = 0;           // the aggregator, or the switch below; for a partition, between both
   bool below = false;               // a switch below the aggregators
   Time at{};
-  Duration lasts{};        // of a pause, of a partition, or until the restart
+  Duration lasts{};  // of a pause, a partition, silence or want of memory, or until the restart; how late a slow switch is
   bool same_ports = true;  // after a restart
   bool outward = true;     // partition: away from the worker
 };

@@ -7,8 +7,9 @@
 
 namespace netsum::sim {
 
-SwitchHost::SwitchHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol)
-    : Host(surroundings, id), scenario_(scenario) {
+SwitchHost::SwitchHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
+                       std::uint32_t life)
+    : Host(surroundings, id), scenario_(scenario), instance_(life + 1) {
   for (std::uint32_t i = 0; i < scenario.lanes; ++i) {
     const Endpoint self = endpoint_of(id, static_cast<std::uint16_t>(aggregator_port + i));
     lanes_.push_back({protocol.switch_lane(scenario), std::make_unique<HostSink>(surroundings, id, self)});
@@ -35,22 +36,31 @@ void SwitchHost::turn(std::span<const Datagram> datagrams, Time now) {
 }
 
 void SwitchHost::on_call(const ControlCall& call, Time now) {
-  if (const auto* install = std::get_if<InstallCall>(&call.what)) {
+  const std::uint32_t a_switch = id() - scenario_.aggregators;
+  if (std::holds_alternative<GreetCall>(call.what)) {
+    Greeted greeted{a_switch, {}, instance_};
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      greeted.lanes.push_back(endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + i)));
+    }
+    surroundings_.reply(id(), call.from, {call.number, id(), greeted});
+  } else if (const auto* install = std::get_if<InstallCall>(&call.what)) {
     const std::uint64_t epoch = install->start.admission.job_epoch;
-    Installed installed{epoch, 0, false, {}};
+    Installed installed{epoch, a_switch, false, {}, instance_};
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       const Endpoint aggregator = endpoint_of(call.from, static_cast<std::uint16_t>(aggregator_port + i));
       const LaneStart start{install->start, scenario_, scenario_.jobs[install->job], i, aggregator};
-      if (!lanes_[i].lane->install(start, install->a_switch, install->again)) installed.lost = true;
-      installed.view.merge(lanes_[i].lane->look(epoch));
+      // NetReduce's rings are where their numbers say.
+      SwitchLane& lane = *lanes_[install->start.switches_needed ? i : session::switch_lane(epoch, i, lanes_.size())].lane;
+      if (!lane.install(start, *install)) installed.lost = true;
+      installed.view.merge(lane.look(epoch));
     }
     if (!installed.lost) leases_[epoch] = now + session::installation_lease;
-    installed.a_switch =
-        static_cast<std::uint32_t>(std::stoul(install->start.admission.placement.switches[install->a_switch]));
     surroundings_.reply(id(), call.from, {call.number, id(), installed});
   } else if (const auto* remove = std::get_if<RemoveCall>(&call.what)) {
-    if (leases_.erase(remove->job_epoch) == 0) return;
-    for (Lane& lane : lanes_) lane.lane->remove(remove->job_epoch);
+    if (leases_.erase(remove->job_epoch) != 0) {
+      for (Lane& lane : lanes_) lane.lane->remove(remove->job_epoch);
+    }
+    surroundings_.reply(id(), call.from, {call.number, id(), Removed{a_switch}});
   }
 }
 

@@ -13,7 +13,8 @@ namespace netsum::sim {
 
 class SwitchHost final : public Host {
  public:
-  SwitchHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol);
+  // `life`: counts restarts.
+  SwitchHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol, std::uint32_t life);
 
   void turn(std::span<const Datagram> datagrams, Time now) override;
   void on_call(const ControlCall& call, Time now) override;
@@ -33,6 +34,7 @@ class SwitchHost final : public Host {
   };
 
   const Scenario& scenario_;
+  const std::uint64_t instance_;
   std::vector<Lane> lanes_;
   std::map<std::uint64_t, Time> leases_;  // by job epoch: when it is forgotten
 };

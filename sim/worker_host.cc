@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "sim/oracle.h"
+#include "wire/switchml.h"
 
 namespace netsum::sim {
 namespace {
@@ -37,6 +38,11 @@ WorkerHost::WorkerHost(Surroundings& surroundings, HostId id, const Scenario& sc
 
 // ---- joining
 
+// Every other rank's path takes longer packets than the first one's.
+std::uint32_t WorkerHost::measured_elements() const {
+  return place_.rank % 2 == 0 ? plan().packet_elements : std::max(plan().packet_elements, wire::most_sharing_blocks);
+}
+
 void WorkerHost::begin(Time now) {
   ++attempt_;
   next_beat_ = never;
@@ -49,7 +55,7 @@ void WorkerHost::begin(Time now) {
   for (std::uint32_t i = 0; i < scenario_.aggregators; ++i) {
     Site& site = sites_[i];
     const std::uint32_t lane = i * scenario_.lanes;
-    site.probe = protocol_.path_probe(aggregator_endpoint(lane), plan().packet_elements);
+    site.probe = protocol_.path_probe(aggregator_endpoint(lane), measured_elements());
     site.probe_sink = std::make_unique<HostSink>(surroundings_, id(), own_endpoint(lane));
     site.probe->start(now, *site.probe_sink);
     site.probe_sink->flush();
@@ -83,6 +89,8 @@ void WorkerHost::join() {
     request.world_size = plan().workers;
     request.packet_elements = plan().packet_elements;
     if (plan().measured) {
+      request.packet_elements = measured_elements();
+      request.packet_elements_measured = true;
       request.slots_measured = *sites_[i].probe->slots();
     } else {
       request.slots_fixed = plan().slots;

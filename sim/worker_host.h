@@ -97,6 +97,7 @@ class WorkerHost final : public Host {
   [[nodiscard]] std::uint32_t process() const { return place_.life * 64 + restarts_; }
   [[nodiscard]] bool recovering() const { return log_.has_value(); }
   [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
+  [[nodiscard]] std::uint32_t measured_elements() const;
   void begin(Time now);
   void probe(std::span<const Datagram> datagrams, Time now);
   void join();

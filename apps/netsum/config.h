@@ -83,6 +83,9 @@ class Settings {
 };
 
 [[nodiscard]] std::vector<std::string> split_list(const std::string& comma_separated);
-[[nodiscard]] std::string read_token(const std::string& path);  // a secret from a file, without the newline at its end
+[[nodiscard]] std::string read_whole(const std::string& path);  // throws UsageError
+[[nodiscard]] std::string read_token(
+    const std::string& path,
+    const char* flag = "--token-file");  // a secret from a file, without the newline at its end
 
 }  // namespace netsum::app

@@ -1,5 +1,7 @@
 #include "daemon.h"
 
+#include <sys/resource.h>
+
 #include <cstring>
 
 namespace netsum::app {
@@ -9,14 +11,22 @@ sigset_t block_stop_signals() {
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
   sigaddset(&stop, SIGINT);
+  sigaddset(&stop, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   return stop;
 }
 
-void wait_for_stop(const sigset_t& signals) {
+void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload) {
   int signal = 0;
-  sigwait(&signals, &signal);
+  while (sigwait(&signals, &signal), signal == SIGHUP) reload();
   spdlog::info("{}: stopping", sigabbrev_np(signal));
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::map<std::string, std::string> parse_switch_parents(const std::string& text) {

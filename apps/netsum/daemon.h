@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -14,19 +15,24 @@
 
 namespace netsum::app {
 
-// Blocks SIGTERM and SIGINT for this thread and those that it starts, so that only wait_for_stop() takes them.
+// Blocks SIGTERM, SIGINT and SIGHUP for this thread and those that it starts, so that only wait_for_stop() takes them.
 [[nodiscard]] sigset_t block_stop_signals();
-void wait_for_stop(const sigset_t& signals);
+// `reload` is called for each SIGHUP.
+void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload);
+
+// As many descriptors as the system allows: the control plane's own limits on connections are then the ones that count.
+void raise_descriptor_limit();
 
 // SWITCH=PARENT[,...]; throws UsageError.
 [[nodiscard]] std::map<std::string, std::string> parse_switch_parents(const std::string& text);
 
-// Runs until SIGTERM or SIGINT. `start` makes the daemon; `ready` logs a line about it, and `ended` what became of it. One
-// without an address does not listen.
-template <class Start, class Ready, class Ended>
-int run_daemon(Start start, Ready ready, Ended ended) {
+// Runs until SIGTERM or SIGINT. `start` makes the daemon, `reload` reads its files again on SIGHUP; `ready` logs a line
+// about it, and `ended` what became of it. One without an address does not listen.
+template <class Start, class Reload, class Ready, class Ended>
+int run_daemon(Start start, Reload reload, Ready ready, Ended ended) {
   const sigset_t stop = block_stop_signals();
-  const auto daemon = [&] {
+  raise_descriptor_limit();
+  auto daemon = [&] {
     try {
       return start();
     } catch (const Error& error) {
@@ -39,13 +45,13 @@ int run_daemon(Start start, Ready ready, Ended ended) {
   std::printf(address.empty() ? "ready\n" : "listening %s\n", address.c_str());
   std::fflush(stdout);
   ready(address);
-  wait_for_stop(stop);
+  wait_for_stop(stop, [&] { reload(daemon); });
   ended(daemon);
   return exit_done;
 }
-template <class Start, class Ready>
-int run_daemon(Start start, Ready ready) {
-  return run_daemon(start, ready, [](const auto&) {});
+template <class Start, class Reload, class Ready>
+int run_daemon(Start start, Reload reload, Ready ready) {
+  return run_daemon(start, reload, ready, [](const auto&) {});
 }
 
 }  // namespace netsum::app

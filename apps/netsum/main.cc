@@ -3,9 +3,12 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "command.h"
 #include "netsum/error.h"
@@ -23,10 +26,21 @@ int fail(int code, std::string text) {
   return code;
 }
 
+// CLI11's own words for these are in an order of their own, or only miss a command in their place.
+void refuse_unknown(const CLI::App& root, bool has_command) {
+  const std::vector<std::string> unknown = root.remaining(true);
+  if (unknown.empty()) return;
+  const auto flag = std::find_if(unknown.begin(), unknown.end(), [](const auto& word) { return word.starts_with('-'); });
+  const std::string& word = has_command && flag != unknown.end() ? *flag : unknown.front();
+  const std::string what = word.starts_with('-') ? "flag" : has_command ? "argument" : "command";
+  throw UsageError("unknown " + what + " '" + word + "' (see netsum --help)");
+}
+
 int run(int argc, char** argv) {
   CLI::App root{"Sums the gradients of distributed training inside the network.", "netsum"};
   root.set_version_flag("--version", "netsum " NETSUM_VERSION);
   root.require_subcommand(1);
+  root.allow_extras();  // refuse_unknown() names them
   root.footer(
       "Examples:\n"
       "  netsum switch --listen 0.0.0.0:7170                      run an aggregator\n"
@@ -45,9 +59,11 @@ int run(int argc, char** argv) {
                             make_parallel_command(root, sections), make_simulate_command(root, sections)};
   try {
     root.parse(argc, argv);
+    refuse_unknown(root, true);
   } catch (const CLI::Success& success) {  // --help, --version
     return root.exit(success);
   } catch (const CLI::ParseError& error) {
+    if (error.get_name() == "RequiredError") refuse_unknown(root, false);
     return fail(exit_usage, std::string(error.what()) + " (see netsum --help)");
   }
   for (const auto& command : commands) {

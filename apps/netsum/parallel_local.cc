@@ -90,9 +90,6 @@ std::vector<MemberReport> run_members(const ParallelBenchOptions& options, int& 
   exit_code = LocalJob().run(
       daemons_of(options), std::chrono::duration<double>(options.connect_deadline_seconds),
       [&](const auto& daemons) { return workers_of(options, job, peers, daemons); }, on_line);
-  for (std::uint32_t machine = 0; machine < options.machines; ++machine) {
-    collective::ParallelAllReduce::remove_left_behind(job, machine);
-  }
   if (exit_code == exit_done && reports.size() != options.ranks()) {
     std::fprintf(stderr, "netsum: every process ended, but not with a report\n");
     exit_code = exit_failed;

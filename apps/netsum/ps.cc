@@ -1,6 +1,7 @@
 // `netsum ps`: the parameter server daemon of ATP.
 #include <vector>
 
+#include "admittance.h"
 #include "daemon.h"
 #include "netsum/parameter_server.h"
 
@@ -23,13 +24,15 @@ class PsCommand final : public Command {
           "How chunks find slots: rehash, hash (for ever the first), or linear (sequence number modulo slots)");
     s.add("parts", options_.parts, "N",
           "For comparison: each of at most N jobs has a part of the slots for itself; 0: all share all");
+    s.add("first-part", options_.first_part, "N",
+          "The first of --parts, from 0, that this server gives to jobs: servers that share switches need different ones");
+    s.add("own-parts", options_.own_parts, "N", "How many of --parts this server gives to jobs; 0: all from --first-part");
     s.add("overflow", options_.overflow, "HOW",
           "exact, or saturating as in the paper: then results may depend on the order of arrival");
     s.add("scaling", options_.scaling, "HOW",
           "fixed: floats travel times 10^8; dynamic: times less where their packet's largest value would not fit");
-    s.add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");
-    s.add("token-file", token_file_, "FILE",
-          "Workers must show the secret in the first line of this file, switches are shown it");
+    s.add("metrics", options_.metrics, "[HOST:]PORT",
+          "Serve Prometheus metrics at http://HOST:PORT/metrics; no HOST: that of --listen");
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the switches' control channels are TLS");
@@ -46,23 +49,26 @@ class PsCommand final : public Command {
         "finds no slot there, and sends the results. Runs until SIGTERM or SIGINT. The first line on stdout is\n"
         "`listening HOST:PORT`, with the real port.\n"
         "Examples:\n"
-        "  netsum switch --listen 10.0.0.1:7170 &  netsum ps --listen 10.0.0.2:7270\n"
-        "  netsum ps --listen 10.0.9.2:7270 --switch-parent 10.0.1.1:7170=10.0.9.1:7170,10.0.2.1:7170=10.0.9.1:7170");
+        "  netsum switch --listen 10.0.0.1:7170 --token-file token &  netsum ps --listen 10.0.0.2:7270 --token-file token\n"
+        "  netsum ps --listen 10.0.9.2:7270 --token-file token --switch-parent "
+        "10.0.1.1:7170=10.0.9.1:7170,10.0.2.1:7170=10.0.9.1:7170");
   }
 
   int run() override {
-    options_.token = read_token(token_file_);
+    admittance_.resolve(options_.listen);
+    admittance_.apply(options_);
     if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = [](const std::string& line) { spdlog::info("{}", line); };
     return run_daemon(
-        [&] { return ParameterServer(options_); },
+        [&] { return ParameterServer(options_); }, [&](ParameterServer& daemon) { admittance_.reload(daemon); },
         [&](const std::string& address) { spdlog::info("ready: listening {}, {} threads", address, options_.threads); });
   }
 
  private:
   ParameterServerOptions options_;
-  std::string token_file_, parents_;
+  Admittance admittance_{settings()};
+  std::string parents_;
 };
 
 }  // namespace

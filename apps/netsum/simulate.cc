@@ -215,6 +215,8 @@ class SimulateCommand final : public Command {
     for (std::size_t i = 0; i < sim::fault_kinds; ++i) {
       const auto fault = static_cast<sim::Fault>(i);
       if (fault == sim::Fault::bypass && protocol_ != "netreduce") continue;  // of accelerators alone
+      const bool below = fault == sim::Fault::silent_switch || fault == sim::Fault::slow_switch;
+      if (below && protocol_ == "switchml") continue;  // it has none below its aggregators
       require(to_string(fault), tally_.faults[i]);
     }
     for (const auto& [name, count] : tally_.events) require(name, count);

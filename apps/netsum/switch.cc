@@ -1,4 +1,5 @@
 // `netsum switch`: the aggregator daemon.
+#include "admittance.h"
 #include "collective/bump_daemon.h"
 #include "daemon.h"
 #include "netsum/aggregator.h"
@@ -24,11 +25,13 @@ class SwitchCommand final : public Command {
                    "NetReduce: of switches below this one, but not next to it, the next one on the way");
     settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT",
                    "SwitchML: send results to an IP multicast group of the job, among those with the first BITS in common");
-    settings().add("metrics", options_.metrics, "HOST:PORT", "Serve Prometheus metrics at http://HOST:PORT/metrics");
-    settings().add("token-file", token_file_, "FILE", "Workers must show the secret in the first line of this file");
+    settings().add("metrics", options_.metrics, "[HOST:]PORT",
+                   "Serve Prometheus metrics at http://HOST:PORT/metrics; no HOST: that of --listen");
     settings().add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     settings().add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     settings().add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of switches below are TLS");
+    settings().add_list("local-user", options_.local_users, "USER",
+                        "Whose ranks may share memory, by name or number, once for each; its own user's and root's may");
     settings()
         .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead")
         ->check(CLI::PositiveNumber);
@@ -41,6 +44,7 @@ class SwitchCommand final : public Command {
     settings().add("protocol", protocol_, "netreduce", "Be a bump in the wire (see below); else workers join at --listen");
     settings().add_list("port", bump_.ports, "PORT", "The bump's, once for each: eth:IFNAME or qemu:LOCAL,REMOTE");
     settings().add_list("ring", bump_.rings, "RING", "Whose gradients the bump sums, once for each ring (see below)");
+    settings().add_list("hosts", bump_.hosts, "ADDRESS[,...]", "Between whom the bump learns the rings' connections");
     settings().add("state", bump_.state, "FILE", "Where the bump keeps what it must know after a restart");
     app.footer(
         "Runs until SIGTERM or SIGINT, then tells its jobs and ends with 0. The first line on stdout is\n"
@@ -59,14 +63,16 @@ class SwitchCommand final : public Command {
         "It listens only if --listen is given, for `netsum status` and for ranks with RDMA hardware of their own (bench\n"
         "--verbs), whose rings it is told of; its first line on stdout is `ready` otherwise.\n"
         "Examples:\n"
-        "  netsum switch --listen 0.0.0.0:7170 --threads 4 --pin --metrics 127.0.0.1:9170\n"
-        "  netsum switch --listen '[::]:7170' --token-file /etc/netsum/token --tls-cert cert.pem --tls-key key.pem\n"
+        "  netsum switch --listen 0.0.0.0:7170 --token-file /etc/netsum/token --threads 4 --pin --metrics 127.0.0.1:9170\n"
+        "  netsum switch --listen '[::]:7170' --tenants /etc/netsum/tenants.toml --tls-cert cert.pem --tls-key key.pem\n"
         "  netsum switch --protocol netreduce --port eth:enp1s0f0 --port eth:enp1s0f1 --state /var/lib/netsum/rings \\\n"
-        "      --ring id=0,ranks=2,packets=170,window=2,mtu=1024,dtype=float32,layout=netsum");
+        "      --hosts 10.0.0.1,10.0.0.2 --ring id=0,ranks=2,packets=170,window=2,mtu=1024,dtype=float32,layout=netsum");
   }
 
   int run() override {
-    options_.token = read_token(token_file_);
+    const bool listens = protocol_ != "netreduce" || !settings().origin("listen").empty();
+    admittance_.resolve(listens ? options_.listen : "");
+    admittance_.apply(options_);
     if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = [](const std::string& line) { spdlog::info("{}", line); };
@@ -75,7 +81,7 @@ class SwitchCommand final : public Command {
       throw UsageError("--protocol is netreduce or nothing, not '" + protocol_ +
                        "': workers of any protocol join at --listen");
     }
-    for (const char* const flag : {"port", "ring", "state"}) {
+    for (const char* const flag : {"port", "ring", "hosts", "state"}) {
       // From the environment it may be somebody else's: Kubernetes sets NETSUM_PORT where a service is called netsum.
       const std::string& origin = settings().origin(flag);
       if (!origin.empty() && !origin.starts_with("NETSUM_")) {
@@ -83,7 +89,7 @@ class SwitchCommand final : public Command {
       }
     }
 
-    return run_daemon([&] { return Aggregator(options_); },
+    return run_daemon([&] { return Aggregator(options_); }, [&](Aggregator& daemon) { admittance_.reload(daemon); },
                       [&](const std::string& address) {
                         spdlog::info("ready: listening {}, {} threads, {} slots", address, options_.threads, options_.slots);
                       });
@@ -91,7 +97,8 @@ class SwitchCommand final : public Command {
 
  private:
   int run_bump() {
-    for (const char* const flag : {"threads", "pool-slots", "pool-elements", "switch-parent", "tls-ca", "loss", "seed"}) {
+    for (const char* const flag :
+         {"threads", "pool-slots", "pool-elements", "switch-parent", "tls-ca", "local-user", "loss", "seed"}) {
       const std::string& origin = settings().origin(flag);
       if (!origin.empty()) throw UsageError(origin + ": a bump in the wire (--protocol netreduce) has no " + flag);
     }
@@ -105,14 +112,15 @@ class SwitchCommand final : public Command {
     bump_.pin_thread = options_.pin_threads;
     bump_.log = options_.log;
     return run_daemon(
-        [&] { return collective::BumpDaemon(bump_); },
+        [&] { return collective::BumpDaemon(bump_); }, [](const collective::BumpDaemon&) {},
         [&](const std::string&) { spdlog::info("ready: a bump in the wire with {} ports", bump_.ports.size()); },
         [&](const collective::BumpDaemon& bump) { spdlog::info("{}", bump.summary()); });
   }
 
   AggregatorOptions options_;
   collective::BumpOptions bump_;
-  std::string token_file_, parents_, protocol_;
+  Admittance admittance_{settings()};
+  std::string parents_, protocol_;
 };
 
 }  // namespace

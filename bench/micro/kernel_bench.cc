@@ -2,6 +2,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -62,14 +63,65 @@ void quantize(benchmark::State& state) {
   finish(state, b);
 }
 
+// The second argument is the divisor, here and below: 1 for a sum.
 void dequantize(benchmark::State& state) {
   Buffers b(state);
   const auto format = kernels::fixed_point(127, 4);
+  const auto divisor = static_cast<std::uint32_t>(state.range(1));
   for (auto _ : state) {
-    kernels::dequantize(b.values.data(), b.payload.data() + payload_at, b.count, format, 1);
+    kernels::dequantize(b.values.data(), b.payload.data() + payload_at, b.count, format, divisor);
     benchmark::ClobberMemory();
   }
   finish(state, b);
+}
+
+void divide_int32(benchmark::State& state) {
+  std::vector<std::int32_t> values(static_cast<std::size_t>(state.range(0)));
+  const auto divisor = static_cast<std::uint32_t>(state.range(1));
+  for (auto _ : state) {
+    std::fill(values.begin(), values.end(), 2'000'000'000);
+    kernels::divide_int32(values.data(), values.size(), divisor);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0) * 4);
+}
+
+// 4096 elements of each rank, as in shared memory: the first argument is how many ranks there are.
+template <DType dtype, DType travels>
+void sum_all(benchmark::State& state) {
+  constexpr std::size_t elements = 4096;
+  const auto ranks = static_cast<std::size_t>(state.range(0));
+  std::vector<std::vector<std::uint32_t>> tensors;
+  std::vector<const std::byte*> sources;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    tensors.emplace_back(elements, dtype == DType::float32 ? 0x3fc00000U : 0x3c003e00U);
+  }
+  for (const auto& tensor : tensors) sources.push_back(reinterpret_cast<const std::byte*>(tensor.data()));
+  std::vector<std::uint32_t> out(elements);
+  for (auto _ : state) {
+    kernels::sum_all(dtype, reinterpret_cast<std::byte*>(out.data()), nullptr, sources, elements,
+                     static_cast<std::uint32_t>(state.range(1)), travels);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(elements));
+}
+
+// As at NetReduce's accelerator.
+template <DType dtype>
+void sum_in_order(benchmark::State& state) {
+  constexpr std::size_t elements = 256;
+  const auto ranks = static_cast<std::size_t>(state.range(0));
+  const std::vector<std::vector<std::uint32_t>> tensors(
+      ranks, std::vector<std::uint32_t>(elements, dtype == DType::float32 ? 0x3fc00000U : 0x3c003e00U));
+  std::vector<const std::byte*> sources;
+  for (const auto& tensor : tensors) sources.push_back(reinterpret_cast<const std::byte*>(tensor.data()));
+  std::vector<std::uint32_t> out(elements);
+  for (auto _ : state) {
+    kernels::sum_in_order(dtype, reinterpret_cast<std::byte*>(out.data()), sources, elements,
+                          static_cast<std::uint32_t>(state.range(1)));
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(elements));
 }
 
 // A tensor in L2, block by block, as a worker turns it into packets: each block is quantized, and the largest exponent of
@@ -134,7 +186,16 @@ BENCHMARK(add_int32)->Arg(62)->Arg(64)->Arg(256)->Arg(4096);
 BENCHMARK(add_int32_checked)->Arg(62)->Arg(64)->Arg(256)->Arg(4096);
 BENCHMARK(scan_block)->Arg(256);
 BENCHMARK(quantize)->Arg(256);
-BENCHMARK(dequantize)->Arg(256);
+BENCHMARK(dequantize)->Args({256, 1})->Args({256, 3})->Args({256, 4})->Args({62, 3});
+BENCHMARK(divide_int32)->Args({256, 1})->Args({256, 3});
+BENCHMARK(sum_all<DType::float32, DType::int32>)->Args({3, 1})->Args({3, 3})->Args({4, 1})->Args({4, 4});
+BENCHMARK(sum_all<DType::bfloat16, DType::int32>)->Args({3, 1})->Args({3, 3})->Args({4, 4});
+BENCHMARK(sum_all<DType::bfloat16, DType::bfloat16>)->Args({3, 1})->Args({3, 3})->Args({4, 4});
+BENCHMARK(sum_all<DType::float16, DType::float16>)->Args({3, 1})->Args({3, 3})->Args({4, 4});
+BENCHMARK(sum_all<DType::int32, DType::int32>)->Args({3, 1})->Args({3, 3})->Args({4, 4});
+BENCHMARK(sum_in_order<DType::float32>)->Args({3, 1})->Args({3, 3});
+BENCHMARK(sum_in_order<DType::float16>)->Args({3, 1})->Args({3, 3});
+BENCHMARK(sum_in_order<DType::int32>)->Args({3, 1})->Args({3, 3});
 BENCHMARK(quantize_with_largest_exponent);
 BENCHMARK(convert_alone);
 BENCHMARK(quantize_scaled)->Arg(62)->Arg(256)->Arg(4096);

@@ -75,14 +75,13 @@ void divide(at::Tensor& tensor, int by) {
   }
 }
 
-c10::intrusive_ptr<c10d::Work> after(const c10::intrusive_ptr<c10d::Work>& inner, int rank, c10d::OpType type,
-                                     std::string what, std::vector<at::Tensor> outputs, std::function<void()> then,
-                                     std::function<void()> finally) {
+c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const c10::intrusive_ptr<c10d::Work>& inner, int rank,
+                                     c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
+                                     std::function<void()> then, std::function<void()> finally) {
   auto work = c10::make_intrusive<GroupWork>(rank, type, std::move(what), std::move(outputs));
-  inner->getFuture()->addCallback([work, then = std::move(then), finally = std::move(finally)](c10::ivalue::Future& ended) {
-    std::exception_ptr error;
+  auto end = [work, then = std::move(then), finally = std::move(finally)](std::exception_ptr error) {
     try {
-      if (ended.hasError()) std::rethrow_exception(ended.exception_ptr());
+      if (error) std::rethrow_exception(error);
       if (then) then();
     } catch (...) {
       error = std::current_exception();
@@ -93,6 +92,9 @@ c10::intrusive_ptr<c10d::Work> after(const c10::intrusive_ptr<c10d::Work>& inner
     } else {
       work->complete();
     }
+  };
+  inner->getFuture()->addCallback([&threads, end = std::move(end)](c10::ivalue::Future& ended) {
+    threads.post([end, error = ended.hasError() ? ended.exception_ptr() : nullptr] { end(error); });
   });
   return work;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "callback_threads.h"
 #include "work.h"
 
 namespace netsum::torch_backend {
@@ -28,9 +29,9 @@ namespace netsum::torch_backend {
 // Divides in place; integers round toward zero, as they do on the switch.
 void divide(at::Tensor& tensor, int by);
 
-// A work that ends after `inner`, and after `then` has run on the thread that ended it. `outputs` are its result.
-c10::intrusive_ptr<c10d::Work> after(const c10::intrusive_ptr<c10d::Work>& inner, int rank, c10d::OpType type,
-                                     std::string what, std::vector<at::Tensor> outputs, std::function<void()> then,
-                                     std::function<void()> finally = {});
+// A work that ends after `inner`, and after `then`; both on `threads`, as Gloo's own are few. `outputs` are its result.
+c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const c10::intrusive_ptr<c10d::Work>& inner, int rank,
+                                     c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
+                                     std::function<void()> then, std::function<void()> finally = {});
 
 }  // namespace netsum::torch_backend

@@ -84,7 +84,7 @@ Group<Base>::Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> 
                     {"barrier"},
                     {"monitored_barrier"},
                     {"sequence_number"}}} {
-  if (communicator) queue_ = std::make_unique<SwitchQueue>(std::move(*communicator), stopwatch_);
+  if (communicator) queue_ = std::make_unique<SwitchQueue>(std::move(*communicator), stopwatch_, *threads_);
 }
 
 template <class Base>
@@ -93,6 +93,7 @@ Group<Base>::~Group() {
     // In a child of fork() there are no threads to join: what the parent built is left to the exit.
     static_cast<void>(queue_.release());
     static_cast<void>(gloo_.release());
+    static_cast<void>(threads_.release());
     static_cast<void>(store_.release());
     static_cast<void>(new std::shared_ptr<Aggregator>(std::move(shard_)));
     return;
@@ -115,6 +116,7 @@ void Group<Base>::shutdown() {
   if (decision_.path == "switch" && !failed) say_goodbye(store_, shard_ ? this->getSize() : 0);
   shard_.reset();
   gloo_.reset();
+  threads_.reset();
   store_.reset();
 }
 
@@ -201,9 +203,9 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
       }
     };
   }
-  // The group outlives the work: Gloo's destructor, which the group's runs, waits for its own threads.
-  return after(inner, this->getRank(), type, "all_reduce" + describe(tensors) + " over Gloo", tensors, std::move(then),
-               [this] { stopwatch_.end(); });
+  // The group outlives the work: Gloo's destructor, which the group's runs, waits for its own threads, and so do these.
+  return after(*threads_, inner, this->getRank(), type, "all_reduce" + describe(tensors) + " over Gloo", tensors,
+               std::move(then), [this] { stopwatch_.end(); });
 }
 
 template <class Base>
@@ -225,7 +227,7 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
   if (average) gloo_options.reduceOp = c10d::ReduceOp::SUM;
   const WorkPtr inner = gloo("reduce").reduce(summable, gloo_options);
   if (this->getRank() != options.rootRank || (!average && !converted)) return inner;
-  return after(inner, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors) + " over Gloo", tensors,
+  return after(*threads_, inner, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors) + " over Gloo", tensors,
                [tensors, summable, average, size = this->getSize()]() mutable {
                  for (std::size_t i = 0; i < tensors.size(); ++i) {
                    if (average) divide(summable[i], size);
@@ -240,7 +242,7 @@ auto Group<Base>::meet(const char* operation, c10d::OpType type, Tensors outputs
     -> WorkPtr {
   c10d::BarrierOptions options;
   options.timeout = timeout;
-  return after(gloo(operation).barrier(options), this->getRank(), type, operation, std::move(outputs), {});
+  return after(*threads_, gloo(operation).barrier(options), this->getRank(), type, operation, std::move(outputs), {});
 }
 
 template <class Base>
@@ -266,7 +268,8 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
   std::vector<Tensors> parts{as_movable(output.detach()).view({this->getSize(), from.numel()}).unbind(0)};
   Tensors inputs{from};
   const WorkPtr inner = gloo("all_gather_into_tensor").allgather(parts, inputs, options);
-  return after(inner, this->getRank(), c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor over Gloo", {output}, {});
+  return after(*threads_, inner, this->getRank(), c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor over Gloo",
+               {output}, {});
 }
 
 template <class Base>
@@ -300,7 +303,7 @@ auto Group<Base>::scatter_of_sum(at::Tensor flat, at::Tensor output, std::int64_
                                  const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
   Tensors summed{flat};
   const WorkPtr inner = reduce_all(summed, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE);
-  return after(inner, this->getRank(), type, "reduce_scatter", {output}, [flat, output, offset] {
+  return after(*threads_, inner, this->getRank(), type, "reduce_scatter", {output}, [flat, output, offset] {
     output.detach().copy_(flat.narrow(0, offset, output.numel()).view(output.sizes()));
   });
 }
@@ -360,7 +363,7 @@ auto Group<Base>::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToA
   at::Tensor received = at::empty({total}, sent.options());
   auto splits = output_splits;  // Gloo moves from its arguments
   const WorkPtr inner = gloo("all_to_all").alltoall_base(received, sent, splits, input_splits, options);
-  return after(inner, this->getRank(), c10d::OpType::ALLTOALL, "all_to_all over Gloo", outputs,
+  return after(*threads_, inner, this->getRank(), c10d::OpType::ALLTOALL, "all_to_all over Gloo", outputs,
                [sent, received, output_splits, outputs] {
                  std::int64_t offset = 0;
                  for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -397,7 +400,7 @@ auto Group<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr {
   if (queue_) last = queue_->last();
   const WorkPtr inner = gloo("barrier").barrier(options);
   if (!last) return inner;
-  return after(inner, this->getRank(), c10d::OpType::BARRIER, "barrier", {}, [last] { last->wait(); });
+  return after(*threads_, inner, this->getRank(), c10d::OpType::BARRIER, "barrier", {}, [last] { last->wait(); });
 }
 
 template <class Base>

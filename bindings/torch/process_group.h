@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "callback_threads.h"
 #include "netsum/aggregator.h"
 #include "stopwatch.h"
 #include "switch_queue.h"
@@ -114,6 +115,7 @@ class Group final : public Base {
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<Aggregator> shard_;  // outlives the queue, whose communicator is a member of it
   Stopwatch stopwatch_;
+  std::unique_ptr<CallbackThreads> threads_ = std::make_unique<CallbackThreads>();  // outlive the queue, and Gloo's
   std::unique_ptr<SwitchQueue> queue_;
   std::array<GlooCount, 16> gloo_counts_;
   std::atomic<bool> closed_{false};

@@ -35,17 +35,13 @@ void let_go(void* memory) {
 
 }  // namespace
 
-SwitchQueue::SwitchQueue(Communicator communicator, Stopwatch& stopwatch)
-    : communicator_(std::move(communicator)), stopwatch_(stopwatch), thread_([this] { complete_in_order(); }) {}
+SwitchQueue::SwitchQueue(Communicator communicator, Stopwatch& stopwatch, CallbackThreads& threads)
+    : communicator_(std::move(communicator)), stopwatch_(stopwatch), threads_(threads) {}
 
 SwitchQueue::~SwitchQueue() {
   communicator_.abort("the process group was destroyed");
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  std::unique_lock lock(mutex_);
+  all_ended_.wait(lock, [this] { return pending_.empty() && !completing_; });
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
@@ -76,8 +72,8 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tens
     const std::lock_guard lock(mutex_);
     last_ = work;
     pending_.push_back(std::move(pending));
+    if (!std::exchange(completing_, true)) threads_.post([this] { complete_next(); });
   }
-  changed_.notify_all();
   return work;
 }
 
@@ -96,36 +92,41 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::last() const {
   return last_;
 }
 
-void SwitchQueue::complete_in_order() {
-  while (true) {
-    Pending next;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !pending_.empty(); });
-      if (pending_.empty()) return;
-      next = std::move(pending_.front());
-      pending_.pop_front();
-    }
-    std::exception_ptr error;
-    for (Part& part : next.parts) {
-      try {
-        part.lent.wait();
-        if (!part.contiguous.is_same(part.tensor) && part.contiguous.data_ptr() != part.tensor.data_ptr()) {
-          part.tensor.copy_(part.contiguous);
-        }
-      } catch (...) {
-        if (!error) error = std::current_exception();
-      }
-    }
-    stopwatch_.end();
-    if (error) {
-      failed_ = true;
-      next.work->fail(error);
-    } else {
-      next.work->complete();
-    }
+// One thread after the other: once a work has ended, and before anybody's callbacks run, the next one's turn begins.
+void SwitchQueue::complete_next() {
+  Pending next;
+  {
     const std::lock_guard lock(mutex_);
-    if (last_ == next.work) last_.reset();  // it keeps tensors alive
+    next = std::move(pending_.front());
+    pending_.pop_front();
+  }
+  std::exception_ptr error;
+  for (Part& part : next.parts) {
+    try {
+      part.lent.wait();
+      if (!part.contiguous.is_same(part.tensor) && part.contiguous.data_ptr() != part.tensor.data_ptr()) {
+        part.tensor.copy_(part.contiguous);
+      }
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  stopwatch_.end();
+  if (error) failed_ = true;
+  const auto hand_over = [this, work = next.work] {
+    const std::lock_guard lock(mutex_);
+    if (last_ == work) last_.reset();  // it keeps tensors alive
+    if (!pending_.empty()) {
+      threads_.post([this] { complete_next(); });
+    } else {
+      completing_ = false;
+      all_ended_.notify_all();
+    }
+  };
+  if (error) {
+    next.work->fail(error, hand_over);
+  } else {
+    next.work->complete(hand_over);
   }
 }
 

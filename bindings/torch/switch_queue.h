@@ -1,4 +1,4 @@
-// All-reduces through the switch, for one process group: issued in call order, completed by a thread of its own.
+// All-reduces through the switch, for one process group: issued in call order, and completed in it.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -10,9 +10,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "callback_threads.h"
 #include "netsum/communicator.h"
 #include "stopwatch.h"
 #include "work.h"
@@ -25,7 +25,8 @@ namespace netsum::torch_backend {
 
 class SwitchQueue {
  public:
-  SwitchQueue(Communicator communicator, Stopwatch& stopwatch);
+  // Works end, and their futures' callbacks run, on `threads`, which outlive the queue and run callbacks after its end.
+  SwitchQueue(Communicator communicator, Stopwatch& stopwatch, CallbackThreads& threads);
   ~SwitchQueue();  // fails what is under way, then leaves the job
   SwitchQueue(const SwitchQueue&) = delete;
   SwitchQueue& operator=(const SwitchQueue&) = delete;
@@ -57,21 +58,20 @@ class SwitchQueue {
     c10::intrusive_ptr<GroupWork> work;
   };
 
-  void complete_in_order();
+  void complete_next();
 
   Communicator communicator_;
   Stopwatch& stopwatch_;
+  CallbackThreads& threads_;
   std::atomic<std::uint64_t> operations_{0}, bytes_{0};
   std::atomic<bool> failed_{false};
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
   mutable std::mutex mutex_;  // of the four below
-  std::condition_variable changed_;
+  std::condition_variable all_ended_;
   std::deque<Pending> pending_;
   c10::intrusive_ptr<GroupWork> last_;
-  bool stopping_ = false;
-
-  std::thread thread_;
+  bool completing_ = false;  // there is a thread in complete_next() whose work has not ended
 };
 
 }  // namespace netsum::torch_backend

@@ -11,9 +11,28 @@ GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<
     : Work(rank, type),
       what_(std::move(what)),
       outputs_(std::move(outputs)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+  // The first of its callbacks. Only complete() and fail() run them.
+  future_->addCallback([this](c10::ivalue::Future&) {
+    finish(error_);
+    if (then_) std::exchange(then_, nullptr)();
+  });
+}
+
+// In a child of fork() nobody ends it, and what another thread had locked stays locked.
+void GroupWork::check_process() const {
+  if (getpid() == owner_) return;
+  throw std::runtime_error("netsum: " + what_ + " was inherited through fork() from process " + std::to_string(owner_) +
+                           ": wait for it there");
+}
+
+bool GroupWork::isCompleted() {
+  check_process();
+  return Work::isCompleted();
+}
 
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
+  check_process();
   std::unique_lock lock(mutex_);
   if (timeout == kNoTimeout) {
     cv_.wait(lock, [this] { return completed_; });  // bounded: the operation has a deadline of its own
@@ -33,15 +52,15 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
   return future_;
 }
 
-// Callbacks of the future run before a waiter wakes, as in ProcessGroupGloo: a waiter sees what they did.
-void GroupWork::complete() {
+void GroupWork::complete(std::function<void()> then) {
+  then_ = std::move(then);
   future_->markCompleted(c10::IValue(outputs_));
-  finish();
 }
 
-void GroupWork::fail(std::exception_ptr error) {
+void GroupWork::fail(std::exception_ptr error, std::function<void()> then) {
+  error_ = error;
+  then_ = std::move(then);
   future_->setError(error);
-  finish(error);
 }
 
 }  // namespace netsum::torch_backend

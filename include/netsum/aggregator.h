@@ -9,8 +9,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "netsum/error.h"
+#include "netsum/tenant.h"
 
 namespace netsum {
 
@@ -27,11 +29,16 @@ struct AggregatorOptions {
   // not hear it. "GROUP:PORT", or "GROUP/BITS:PORT" for a group of its own for each job; thread i has PORT + i. Needs an
   // IPv4 address to listen at. Empty: to each rank by itself.
   std::string multicast;
-  bool busy_poll = true;                      // threads look again for a moment before they sleep
-  std::string metrics;                        // "host:port" of a Prometheus endpoint; empty: none
-  std::string token;                          // shared secret that every worker must show; empty: none
-  std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
-  std::string tls_ca;                         // PEM file: the control channels of the switches below are TLS
+  bool busy_poll = true;          // threads look again for a moment before they sleep
+  std::string metrics;            // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
+  std::string token;              // shared secret that every worker must show; empty: none
+  std::string daemon_token;       // shared secret of daemons: only who has it tells this one of jobs; empty: none
+  std::string tls_cert, tls_key;  // PEM files: switches the control channel to TLS
+  std::string tls_ca;             // PEM file: the control channels of the switches below are TLS
+  std::vector<std::string>
+      local_users;              // by name or number: whose ranks may share memory, besides its own user's and root's
+  std::vector<Tenant> tenants;  // in place of `token`: each has a token, jobs and limits of its own
+  std::uint64_t memory_bytes = 1ULL << 30;    // that all jobs together may have
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
@@ -44,6 +51,9 @@ class Aggregator {
   Aggregator(Aggregator&&) noexcept;
   Aggregator& operator=(Aggregator&&) noexcept;
   ~Aggregator();  // tells every job that it stops, then stops
+
+  // From now on; jobs of tenants that are gone run on. Any thread. Throws Error: bad_argument; the former tenants then stay.
+  void set_tenants(std::vector<Tenant> tenants);
 
   [[nodiscard]] std::string address() const;  // "host:port" to give to workers; the real port if 0 was asked for
 

@@ -4,7 +4,19 @@
 //   4}); comm.all_reduce(std::span<float>(gradients), netsum::ReduceOp::sum);
 //
 // Every rank issues the same calls in the same order; calls are matched by their number and checked by a signature of
-// collective, operation, dtype, length and tag. A communicator is used from one thread at a time.
+// collective, operation, dtype, length and tag.
+//
+// Threads. Calls of a communicator are made by one thread at a time: collective ones (blocking, asynchronous, allocate(),
+// dup()), next_operation(), and moving it. Threads may take turns; a call that begins while another thread is inside one
+// throws `bad_argument`, and nothing of it is done, here or at other ranks. For as many threads as you like, dup() it for
+// each. A tag is no exception: it says which call is meant, so that ranks which disagree hear of it, and gives no order of
+// its own.
+//   Any number of asynchronous operations may be under way; each Work is one thread's at a time, and any thread's. abort(),
+// statistics(), placement(), rank() and world_size() are any thread's at any time.
+//   A communicator that is destroyed while another thread is inside a call fails that call with `closed`, and waits for its
+//   end.
+// One that was moved from throws `closed`, whatever is called; so do those that a child of fork() inherits, with their
+// Works.
 #pragma once
 
 #include <chrono>
@@ -39,7 +51,7 @@ struct Options {
   std::uint32_t world_size = 1;  // 1 ... 256
   // SwitchML: a multiple of 64 up to 1024, or of 256 up to 15360, of 32 bits: packets of 16-bit floats have twice as many.
   // ATP: 1 to 10880, and no more than a slot of its switch holds. NetReduce: 64 to 1024, a power of two: RoCE's path MTU in
-  // elements of 4 bytes. 0: the most that the path's MTU takes.
+  // elements of 4 bytes. 0: the most that all ranks' paths take.
   std::uint32_t packet_elements = 0;
   // Window per lane, a power of two, in packets, and for NetReduce in messages; 0: from the measured bandwidth-delay
   // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.
@@ -73,7 +85,8 @@ struct Options {
   std::string tls_ca;  // PEM file: switches the control channel to TLS
   double loss = 0;     // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
-  std::function<void(const std::string&)> log;  // one line per call, from any thread; empty: silent
+  // One line per call, from any thread, which must not wait there for an operation; empty: silent.
+  std::function<void(const std::string&)> log;
 };
 
 struct CallOptions {
@@ -94,7 +107,7 @@ struct Statistics {
 };
 
 // Memory for tensors, from Communicator::allocate(). Copies refer to the same; with the last of them it is given back, when
-// the operations whose tensors lie there have ended. It may outlive its communicator.
+// the operations whose tensors lie there have ended. It may outlive its communicator. A child of fork() has a copy of it.
 class TensorMemory {
  public:
   TensorMemory() = default;
@@ -123,7 +136,7 @@ class Work {
   Work& operator=(Work&&) noexcept;
   ~Work();  // waits for the loan to end; swallows the error
 
-  [[nodiscard]] bool done() const;  // ended, in a result or in an error
+  [[nodiscard]] bool done() const;  // ended, in a result or in an error; never waits
   void wait();                      // throws Error if the operation failed; the buffer is then unspecified
 
  private:
@@ -137,7 +150,7 @@ class Communicator {
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  ~Communicator();  // leaves the job
+  ~Communicator();  // leaves the job; ends a call that another thread is inside
 
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t world_size() const;
@@ -163,7 +176,7 @@ class Communicator {
   // A second communicator of the same ranks, with its own slots; all ranks call it, in the same order.
   [[nodiscard]] Communicator dup();
 
-  // Fails every pending and later operation on this rank with `closed` and this reason. Any thread may call it.
+  // Fails every pending and later operation on this rank with `closed` and this reason.
   void abort(const std::string& reason);
 
   [[nodiscard]] Statistics statistics() const;
@@ -171,7 +184,9 @@ class Communicator {
 
  private:
   struct Impl;
+  class Call;
   explicit Communicator(std::shared_ptr<Impl> impl);
+  [[nodiscard]] Impl& impl() const;  // throws where there is none
   std::shared_ptr<Impl> impl_;
 };
 

@@ -8,7 +8,7 @@
 namespace netsum {
 
 enum class ErrorCode : std::uint8_t {
-  bad_argument,          // the caller's own values
+  bad_argument,          // the caller's own values, or two threads inside calls of one communicator
   unreachable,           // no aggregator answered within the connect deadline
   refused,               // the aggregator answered and said no: parameters, rank, token, version, slots
   mismatch,              // ranks issued different calls as the same operation

@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "netsum/error.h"
+#include "netsum/tenant.h"
 
 namespace netsum {
 
@@ -23,15 +25,19 @@ struct ParameterServerOptions {
   // Comparison: not 0 divides the slots of each switch among so many jobs, one part each, in place of sharing them one by
   // one.
   std::uint32_t parts = 0;
+  std::uint32_t first_part = 0, own_parts = 0;  // of these, this server's: others' are to be others; own_parts 0: the rest
   std::string overflow = "exact";  // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
   std::string scaling = "fixed";   // or dynamic: smaller scales where 10^8 would overflow (ATP §B.3)
-  std::string token;  // shared secret that every worker must show, and that is shown to the switches; empty: none
+  std::string token;         // shared secret that every worker must show, and that is shown to the switches; empty: none
+  std::string daemon_token;  // shared secret of daemons, proved to the switches; empty: none
   std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
   std::string tls_ca;                         // PEM file: the switches' control channels are TLS
+  std::vector<Tenant> tenants;                // in place of `token`: each has a token, jobs and limits of its own
+  std::uint64_t memory_bytes = 1ULL << 30;    // that all jobs together may have
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
-  std::string metrics;  // "host:port" of a Prometheus endpoint; empty: none
+  std::string metrics;  // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
   std::function<void(const std::string&)> log;
 };
 
@@ -40,6 +46,9 @@ class ParameterServer {
   explicit ParameterServer(const ParameterServerOptions& options);  // throws Error: bad_argument, refused (address in use)
   ParameterServer(ParameterServer&&) noexcept;
   ~ParameterServer();  // tells every job that it stops, then stops
+
+  // From now on; jobs of tenants that are gone run on. Any thread. Throws Error: bad_argument; the former tenants then stay.
+  void set_tenants(std::vector<Tenant> tenants);
 
   [[nodiscard]] std::string address() const;  // "host:port" to give to workers; the real port if 0 was asked for
 

@@ -1,4 +1,4 @@
-// Assertions on a protocol's own state, in the presets debug, asan, tsan, fuzz and sim: what must hold whatever arrives. One
+// Assertions on a protocol's own state, in the presets debug, asan, tsan and sim: what must hold whatever arrives. One
 // that fails throws, so that a simulation can name the seed; in release it costs nothing.
 #pragma once
 

@@ -15,11 +15,14 @@
 #include "collective/broker.h"
 #include "collective/counters.h"
 #include "collective/data_sockets.h"
+#include "collective/proved_endpoints.h"
 #include "collective/switches.h"
 #include "control/server.h"
 #include "runtime/switch_lane.h"
 #include "session/atp_job.h"
+#include "session/installations.h"
 #include "session/netreduce_job.h"
+#include "session/parts.h"
 #include "telemetry/metrics_server.h"
 #include "transport/addresses.h"
 #include "transport/multicast.h"
@@ -28,7 +31,6 @@
 namespace netsum {
 namespace {
 
-using collective::add;
 using runtime::SwitchLane;
 using telemetry::Counters;
 
@@ -110,13 +112,12 @@ Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch
     pool_in_use = atp->slots_in_use();
   }
   Counters counters = collective::counters_of(t);
-  const Counters more = {{"probes", s.probes},
-                         {"dropped_unknown_job", s.unknown_job},
-                         {"unknown_job_replies", s.unknown_job_replies},
-                         {"dropped_unexpected_type", s.unexpected_type},
-                         {"pool_slots_in_use", pool_in_use},
-                         {"pool_slots_reclaimed", reclaimed}};
-  counters.insert(counters.end(), more.begin(), more.end());
+  counters.add({{"probes", s.probes},
+                {"dropped_unknown_job", s.unknown_job},
+                {"unknown_job_replies", s.unknown_job_replies},
+                {"dropped_unexpected_type", s.unexpected_type},
+                {"pool_slots_in_use", pool_in_use},
+                {"pool_slots_reclaimed", reclaimed}});
   collective::append_malformed(counters, s.malformed);
   return counters;
 }
@@ -127,15 +128,13 @@ struct Aggregator::Impl {
   AggregatorOptions options;
   std::optional<transport::GroupRange> groups;
   std::vector<std::unique_ptr<SwitchLane>> lanes;
+  std::uint64_t receive_bytes = 0;  // of each one's buffer
+  EndpointCookies cookies;
   std::map<std::uint64_t, session::JobStatus> installed;  // ATP jobs, by epoch
+  std::optional<session::Parts> parts;                    // of these
   std::mutex installed_mutex;
-  struct Rings {
-    std::uint64_t bytes = 0;  // of those that were installed from elsewhere
-    std::size_t lanes = 0;
-  };
-  std::map<std::uint64_t, Rings> rings;  // NetReduce jobs, by epoch
+  std::map<std::uint64_t, std::size_t> rings;  // NetReduce jobs, by epoch: lanes, from the first on, that serve them
   std::mutex rings_mutex;
-  std::unique_ptr<collective::Switches> switches;
   std::unique_ptr<collective::Broker> broker;  // outlives the server, whose jobs it is told of
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
@@ -154,18 +153,38 @@ struct Aggregator::Impl {
     const collective::DataSocketsConfig sockets{options.listen,    options.threads, options.loss,
                                                 options.loss_seed, options.log,     groups.has_value()};
     for (auto& socket : collective::open_data_sockets(sockets)) {
-      lanes.push_back(std::make_unique<SwitchLane>(std::move(socket), pool, collective::mark_bytes, index++,
-                                                   runtime::ThreadOptions{options.pin_threads, options.busy_poll}));
+      const std::uint64_t mark_bytes = collective::mark_bytes(*socket);
+      receive_bytes = socket->receive_buffer_bytes();
+      lanes.push_back(std::make_unique<SwitchLane>(std::move(socket), pool, mark_bytes, index++,
+                                                   runtime::ThreadOptions{options.pin_threads, options.busy_poll}, cookies));
     }
   }
 
-  void install(const session::Installation& installation) {
+  // Of all lanes, for ATP.
+  [[nodiscard]] std::uint64_t pool_bytes() const {
+    return lanes.size() * atp::Switch::memory_bytes({.slots = options.pool_slots, .packet_elements = options.pool_elements});
+  }
+
+  void install(const session::Installation& installation, const control::Caller& caller) {
     if (installation.lanes.size() > lanes.size()) {
-      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, the job needs " +
-                                          std::to_string(installation.lanes.size()) + ": start it with more --threads");
+      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, and the job needs " +
+                                          std::to_string(installation.lanes.size()) + ": raise the switch's --threads");
     }
-    for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-      lanes[lane]->install(session::switch_job(installation, lane));
+    collective::check_endpoints(installation, caller, cookies);
+    const bool known = is_installed(installation.job_epoch);
+    {
+      const std::lock_guard lock(installed_mutex);
+      const std::string why = parts->take(installation.job_epoch, installation.job, installation.part);
+      if (!why.empty()) throw Error(ErrorCode::refused, why);
+    }
+    try {
+      for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
+        lanes[session::switch_lane(installation.job_epoch, lane, lanes.size())]->install(
+            session::switch_job(installation, lane));
+      }
+    } catch (...) {
+      if (!known) uninstall(installation.job_epoch);
+      throw;
     }
     session::JobStatus status;
     status.job = installation.job;
@@ -184,7 +203,7 @@ struct Aggregator::Impl {
   }
 
   // Part of a tree of switches: a ring of a job whose ranks join elsewhere.
-  session::JobView install_ring(const session::RingInstallation& installation) {
+  session::JobView install_ring(const session::RingInstallation& installation, const control::Caller& caller) {
     const session::Admission& admission = installation.start.admission;
     const std::uint64_t epoch = admission.job_epoch;
     if (is_ring(epoch)) return look(epoch);
@@ -193,25 +212,20 @@ struct Aggregator::Impl {
     }
     const std::size_t used = installation.root.size();
     if (used > lanes.size()) {
-      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, the job needs " +
-                                          std::to_string(used) + ": start it with more --threads");
+      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, and the job needs " +
+                                          std::to_string(used) + ": raise the switch's --threads");
     }
     std::vector<netreduce::TunnelRing> made;
-    std::uint64_t bytes = 0;
     for (std::size_t lane = 0; lane < used; ++lane) {
       made.push_back(session::tunnel_ring(installation, lane));
-      bytes += netreduce::Accelerator::memory_bytes(made.back().ring);
+      collective::check_endpoints(made.back(), installation, lane, caller, cookies);
     }
-    constexpr std::uint64_t slot_bytes = 2 * 256 * 4;  // two versions of 256 elements
-    const std::lock_guard lock(rings_mutex);
-    for (const auto& [other, ring] : rings) bytes += ring.bytes;
-    if (bytes > options.slots * slot_bytes) {
-      throw Error(ErrorCode::refused, "all its rings together would need " + std::to_string(bytes / slot_bytes + 1) +
-                                          " slots of 256 elements, and it has " + std::to_string(options.slots) +
-                                          ": start it with more --slots, or ask for a smaller window");
+    try {
+      add_rings(epoch, used, [&](std::size_t lane) { return made[lane]; });
+    } catch (...) {
+      remove_ring(epoch);
+      throw;
     }
-    rings[epoch] = {bytes, used};
-    for (std::size_t lane = 0; lane < used; ++lane) lanes[lane]->add_ring(made[lane]);
     session::JobStatus status;
     status.job = installation.start.job;
     status.job_epoch = epoch;
@@ -235,23 +249,33 @@ struct Aggregator::Impl {
     }
     const std::lock_guard lock(installed_mutex);
     installed.erase(epoch);
+    parts->release(epoch);
+  }
+
+  // ring_of(lane) on each of so many lanes. If that fails, rings[epoch] says which have theirs.
+  template <class RingOf>
+  void add_rings(std::uint64_t epoch, std::size_t used, const RingOf& ring_of) {
+    const std::lock_guard lock(rings_mutex);
+    std::size_t& done = rings[epoch];
+    for (; done < used; ++done) lanes[done]->add_ring(ring_of(done));
   }
 
   void remove_ring(std::uint64_t epoch) {
     const std::lock_guard lock(rings_mutex);
     const auto ring = rings.extract(epoch);
-    for (std::size_t lane = 0; lane < ring.mapped().lanes; ++lane) {
+    for (std::size_t lane = 0; lane < ring.mapped(); ++lane) {
       lanes[lane]->remove_ring(session::incarnation_of(epoch, lane));
     }
   }
 
-  session::JobView tell_switch(const session::StartJob& start, std::uint32_t a_switch, bool again) {
-    const std::string& address = start.admission.placement.switches[a_switch];
-    return switches->ask(address, [&](control::Client& client) {
-      return client.install(session::RingInstallation{start, a_switch, again, switches->lanes_of(start.admission.placement),
-                                                      switches->own_endpoints(own_lanes(), address)},
-                            collective::switch_deadline);
-    });
+  [[nodiscard]] bool is_installed(std::uint64_t epoch) {
+    const std::lock_guard lock(installed_mutex);
+    return installed.contains(epoch);
+  }
+
+  [[nodiscard]] session::RingInstallation describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                                   const control::SwitchLanes& switches) const {
+    return {start, a_switch, again, switches, collective::own_endpoints(own_lanes(), switches[a_switch].front())};
   }
 
   [[nodiscard]] std::vector<Endpoint> own_lanes() const {
@@ -260,14 +284,20 @@ struct Aggregator::Impl {
     return endpoints;
   }
 
+  // Of a job that cannot be put on all lanes, none keeps anything.
   void start_job(const session::StartJob& start) {
+    try {
+      put_on_lanes(start);
+    } catch (...) {
+      stop_job(start.admission.job_epoch);
+      throw;
+    }
+  }
+
+  void put_on_lanes(const session::StartJob& start) {
     if (!start.admission.members.empty()) {
-      const session::SwitchEndpoint endpoints = switches->endpoints(start.admission.placement);
-      const std::lock_guard lock(rings_mutex);
-      rings[start.admission.job_epoch] = {0, lanes.size()};  // charged by the registry
-      for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-        lanes[lane]->add_ring(session::tunnel_ring(start, lane, netreduce::at_root, endpoints));
-      }
+      add_rings(start.admission.job_epoch, 0, [](std::size_t) { return netreduce::TunnelRing(); });
+      if (start.admission.placement.switches.empty()) place(start, {});
       return;
     }
     if (start.admission.local) {
@@ -286,6 +316,19 @@ struct Aggregator::Impl {
       if (groups) config.group = groups->group_of(start.job, lane);
       lanes[lane]->add_job(config);
     }
+  }
+
+  // Rings whose switches, if there are any, are all known. None of the job's ranks has been told that it is admitted before
+  // these know it too, so no packet comes earlier; and none is placed twice, as what a switch holds is lost with it.
+  void place(const session::StartJob& start, const control::SwitchLanes& switches) {
+    {
+      const std::lock_guard lock(rings_mutex);
+      const auto ring = rings.find(start.admission.job_epoch);
+      if (ring == rings.end() || ring->second != 0) return;
+    }
+    add_rings(start.admission.job_epoch, lanes.size(), [&](std::size_t lane) {
+      return session::tunnel_ring(start, lane, netreduce::at_root, session::switch_endpoints(switches));
+    });
   }
 
   void log_group(const session::StartJob& start) const {
@@ -345,36 +388,40 @@ struct Aggregator::Impl {
       const std::lock_guard lock(installed_mutex);
       for (const auto& [epoch, status] : installed) report.jobs.push_back({status, {}, {}});
     }
+    // Of one kind each on all lanes, whatever starts and ends meanwhile; and a lane waits for no lock.
+    enum class Kind : std::uint8_t { switchml, atp, ring };
+    std::vector<Kind> kinds;
+    for (const telemetry::JobReport& job : report.jobs) {
+      kinds.push_back(is_ring(job.job.job_epoch) ? Kind::ring : kinds.size() < own ? Kind::switchml : Kind::atp);
+    }
     std::size_t number = 0;
     for (const auto& lane : lanes) {
       const std::size_t lane_number = number++;
       lane->inspect([&](const switchml::Switch& s, const atp::Switch* atp, const netreduce::Tunnel& tunnel,
                         const transport::Counters& t) {
-        Counters of_lane = counters_of(s.counters(), atp, t);
-        const Counters more = counters_of(tunnel);
-        of_lane.insert(of_lane.end(), more.begin(), more.end());
-        add(report.counters, of_lane);
-        for (telemetry::JobReport& job : report.jobs) {
-          if (!is_ring(job.job.job_epoch)) continue;
-          const std::uint64_t incarnation = session::incarnation_of(job.job.job_epoch, lane_number);
-          const auto* ring = tunnel.accelerator().ring_counters(incarnation);
-          add(job.counters, collective::counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
-        }
-        for (telemetry::JobReport& job : std::span(report.jobs).subspan(own)) {
-          if (is_ring(job.job.job_epoch)) continue;
-          const auto* counters = atp == nullptr ? nullptr : atp->job_counters(job.job.job_epoch);
-          add(job.counters, counters == nullptr ? counters_of(atp::SwitchJobCounters{}, 0)
-                                                : counters_of(*counters, atp->slots_in_use(job.job.job_epoch)));
-        }
-        for (telemetry::JobReport& job : std::span(report.jobs).first(own)) {
-          if (is_ring(job.job.job_epoch)) continue;
-          const switchml::JobCounters* counters = s.job_counters(job.job.job_epoch);
-          if (counters == nullptr) {
-            add(job.counters, counters_of(switchml::JobCounters{}, 0));
+        report.counters.add(counters_of(s.counters(), atp, t));
+        report.counters.add(counters_of(tunnel));
+        for (std::size_t i = 0; i < report.jobs.size(); ++i) {
+          telemetry::JobReport& job = report.jobs[i];
+          const std::uint64_t epoch = job.job.job_epoch;
+          if (kinds[i] == Kind::ring) {
+            const auto* ring = tunnel.accelerator().ring_counters(session::incarnation_of(epoch, lane_number));
+            job.counters.add(collective::counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
             continue;
           }
-          add(job.counters, counters_of(*counters, s.slots_in_use(job.job.job_epoch)));
-          for (const auto& chunk : s.stalled(job.job.job_epoch, stalled_shown)) {
+          if (kinds[i] == Kind::atp) {
+            const auto* counters = atp == nullptr ? nullptr : atp->job_counters(epoch);
+            job.counters.add(counters == nullptr ? counters_of(atp::SwitchJobCounters{}, 0)
+                                                 : counters_of(*counters, atp->slots_in_use(epoch)));
+            continue;
+          }
+          const switchml::JobCounters* counters = s.job_counters(epoch);
+          if (counters == nullptr) {
+            job.counters.add(counters_of(switchml::JobCounters{}, 0));
+            continue;
+          }
+          job.counters.add(counters_of(*counters, s.slots_in_use(epoch)));
+          for (const auto& chunk : s.stalled(epoch, stalled_shown)) {
             telemetry::JobReport::Stalled stalled{chunk.operation, chunk.chunk, chunk.slot, {}};
             for (std::uint32_t rank = 0; rank < job.job.world_size; ++rank) {
               if (chunk.missing.contains(rank)) stalled.missing.push_back(rank);
@@ -412,23 +459,32 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
     }
   }
   impl_->options = options;
-  impl_->switches = std::make_unique<collective::Switches>(
-      collective::Switches::Options{options.token, options.tls_ca, "aggregator", options.threads});
+  impl_->cookies = collective::cookies_of(options.listen, options.daemon_token);
+  impl_->parts.emplace(options.pool_slots);
   impl_->open_lanes();
 
   control::ServerOptions server;
   server.listen = options.listen;
   server.token = options.token;
+  server.tenants = options.tenants;
+  server.registry.memory_bytes = options.memory_bytes;
   server.tls_cert = options.tls_cert;
   server.tls_key = options.tls_key;
+  server.daemon_token = options.daemon_token;
   server.registry.lanes = options.threads;
   server.registry.switch_parents = options.switch_parents;
   server.registry.slots = options.slots;
+  server.registry.receive_bytes = impl_->receive_bytes;
+  server.registry.check_endpoints = [cookies = impl_->cookies](const session::JoinRequest& request) {
+    return collective::check_endpoints(request, cookies);
+  };
   server.registry.protocols = {session::switchml_rules(), session::netreduce_rules()};
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
+  server.switches = collective::switch_teller_options(options, "aggregator", server.registry);
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
   hooks.lanes = [impl] { return impl->own_lanes(); };
+  hooks.same_host = collective::is_of_this_host;
   hooks.groups = [impl](const std::string& job) { return impl->groups_of(job); };
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
@@ -437,24 +493,33 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   };
   hooks.look = [impl](std::uint64_t epoch) { return impl->look(epoch); };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
+  hooks.pool_bytes = impl->pool_bytes();
   hooks.pool = [impl] { return std::pair(impl->options.pool_slots, impl->options.pool_elements); };
-  hooks.install = [impl](const session::Installation& installation) { impl->install(installation); };
-  hooks.install_ring = [impl](const session::RingInstallation& installation) { return impl->install_ring(installation); };
-  hooks.tell_switch = [impl](const session::StartJob& start, std::uint32_t a_switch, bool again) {
-    return impl->tell_switch(start, a_switch, again);
+  hooks.install = [impl](const session::Installation& installation, const control::Caller& caller) {
+    impl->install(installation, caller);
   };
-  hooks.untell_switch = [impl](const std::string& a_switch, std::uint64_t epoch) {
-    impl->switches->uninstall(a_switch, epoch);
+  hooks.install_ring = [impl](const session::RingInstallation& installation, const control::Caller& caller) {
+    return impl->install_ring(installation, caller);
+  };
+  hooks.switches.complete = &collective::complete_lanes;
+  hooks.switches.place = [impl](const session::StartJob& start, const control::SwitchLanes& switches) {
+    impl->place(start, switches);
+  };
+  hooks.switches.describe = [impl](const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                   const control::SwitchLanes& switches) {
+    return impl->describe(start, a_switch, again, switches);
   };
   hooks.uninstall = [impl](std::uint64_t epoch) { impl->uninstall(epoch); };
   hooks.log = options.log;
-  impl->broker = std::make_unique<collective::Broker>([impl](std::uint64_t job_epoch, std::uint32_t rank) {
-    if (impl->server) impl->server->lose(job_epoch, rank, "its connection to the aggregator has ended");
-  });
+  impl->broker =
+      std::make_unique<collective::Broker>(options.local_users, [impl](std::uint64_t job_epoch, std::uint32_t rank) {
+        if (impl->server) impl->server->lose(job_epoch, rank, "its connection to the aggregator has ended");
+      });
   hooks.local_socket = impl->broker->name();
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {
-    impl_->metrics = std::make_unique<telemetry::MetricsServer>(options.metrics, [impl] { return impl->server->report(); });
+    impl_->metrics = std::make_unique<telemetry::MetricsServer>(telemetry::metrics_address(options.metrics, options.listen),
+                                                                [impl] { return impl->server->report(); });
   }
 }
 
@@ -479,6 +544,10 @@ Aggregator::~Aggregator() {
   impl_->broker->silence();
   impl_->server.reset();
   if (impl_->jobs_stopped) std::this_thread::sleep_for(farewell);
+}
+
+void Aggregator::set_tenants(std::vector<Tenant> tenants) {
+  impl_->server->set_tenants(std::move(tenants));
 }
 
 std::string Aggregator::address() const {

@@ -1,36 +1,23 @@
 #include "collective/broker.h"
 
 #include <poll.h>
+#include <pwd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
-#include <deque>
-#include <list>
-#include <map>
+#include <array>
+#include <charconv>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <utility>
 
-#include "collective/local_messages.h"
-#include "runtime/arenas.h"
+#include "collective/local_peers.h"
+#include "netsum/error.h"
 #include "runtime/thread.h"
 #include "transport/local_socket.h"
 
 namespace netsum::collective {
 namespace {
-
-using transport::Descriptor;
-using transport::LocalOutcome;
-
-constexpr std::size_t most_strangers = 1024;                // connections that belong to no job yet
-constexpr std::size_t most_queued = 65536;                  // messages for one rank that does not take them
-constexpr std::size_t most_arenas = runtime::Arenas::most;  // of one rank
-constexpr int retry_ms = 20;
-
-std::uint64_t random_number() {
-  std::random_device source;
-  return std::uint64_t{source()} << 32 | source();
-}
 
 std::string random_name() {
   constexpr char digits[] = "0123456789abcdef";
@@ -42,144 +29,70 @@ std::string random_name() {
   return name;
 }
 
-struct Connection {
-  std::shared_ptr<Descriptor> socket;
-  std::shared_ptr<Descriptor> segment;  // null: has not said hello
-  std::uint64_t ticket = 0, job_epoch = 0;
-  std::uint32_t rank = 0;
-  bool in_job = false, closed = false;
-  std::size_t arenas = 0;
-  std::deque<std::pair<LocalMessage, std::shared_ptr<Descriptor>>> out;
-};
+// Connections that belong to no job yet: with their memory, half of the descriptors that this process may have.
+std::size_t most_pending() {
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return 256;
+  return static_cast<std::size_t>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 16, 1024));
+}
+
+uid_t user_called(const std::string& name) {
+  uid_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (!name.empty() && error == std::errc() && end == name.data() + name.size()) return number;
+  passwd entry{};
+  passwd* found = nullptr;
+  std::array<char, 4096> text;
+  if (::getpwnam_r(name.c_str(), &entry, text.data(), text.size(), &found) == 0 && found != nullptr) return found->pw_uid;
+  throw Error(ErrorCode::bad_argument, "local users: there is no user '" + name + "' on this host");
+}
+
+std::vector<uid_t> users_called(const std::vector<std::string>& names) {
+  std::vector<uid_t> users;
+  for (const std::string& name : names) users.push_back(user_called(name));
+  return users;
+}
+
+// The shorter of two waits, of which -1 is for ever.
+int shorter(int a, int b) {
+  return a < 0 ? b : b < 0 ? a : std::min(a, b);
+}
 
 }  // namespace
 
 struct Broker::Impl {
+  explicit Impl(const std::vector<std::string>& users) : listener(name, true, users_called(users)) {}
+
   std::string name = random_name();
-  std::shared_ptr<Descriptor> listener = transport::listen_local(name);
+  transport::LocalListener listener;
   runtime::Mailbox mailbox;
   bool stopping = false;
-  std::list<Connection> connections;
+  LocalPeers peers{most_pending(), [this](std::uint64_t job_epoch, std::uint32_t rank) {
+                     const std::lock_guard lock(lost_mutex);
+                     if (on_lost) on_lost(job_epoch, rank);
+                   }};
   std::mutex lost_mutex;
   OnLost on_lost;
   std::thread thread;
 
   void loop() {
+    std::vector<pollfd> descriptors;
     while (!stopping) {
-      std::vector<pollfd> descriptors = {{mailbox.descriptor(), POLLIN, 0}, {listener->number(), POLLIN, 0}};
-      bool waiting = false;
-      for (const Connection& connection : connections) {
-        descriptors.push_back({connection.socket->number(), POLLIN, 0});
-        waiting |= !connection.out.empty();
-      }
-      ::poll(descriptors.data(), descriptors.size(), waiting ? retry_ms : -1);
+      descriptors = {{mailbox.descriptor(), POLLIN, 0}, listener.poll_for()};
+      peers.poll_for(descriptors);
+      ::poll(descriptors.data(), descriptors.size(), shorter(listener.most_wait_ms(), peers.most_wait_ms(runtime::now())));
       if (descriptors[0].revents != 0) mailbox.run_all();
-      auto connection = connections.begin();
-      for (std::size_t i = 2; i < descriptors.size(); ++i, ++connection) {
-        if (descriptors[i].revents != 0) receive(*connection);
-      }
-      if (descriptors[1].revents != 0) accept();
-      for (Connection& each : connections) flush(each);
-      remove_closed();
-    }
-  }
-
-  void accept() {
-    while (auto socket = transport::accept_local(*listener)) {
-      const auto strangers = std::count_if(connections.begin(), connections.end(), [](const auto& c) { return !c.in_job; });
-      if (static_cast<std::size_t>(strangers) < most_strangers) connections.emplace_back().socket = std::move(socket);
-    }
-  }
-
-  void receive(Connection& connection) {
-    while (!connection.closed) {
-      LocalMessage message;
-      std::shared_ptr<Descriptor> attached;
-      const LocalOutcome outcome = transport::receive_local(*connection.socket, message.writable(), attached);
-      if (outcome == LocalOutcome::later) return;
-      if (outcome == LocalOutcome::closed || message.magic != LocalMessage::expected_magic) {
-        connection.closed = true;
-      } else if (message.type == LocalType::hello && attached && !connection.segment) {
-        connection.segment = std::move(attached);
-        connection.ticket = random_number() | 1;
-        LocalMessage answer;
-        answer.type = LocalType::ticket;
-        answer.ticket = connection.ticket;
-        connection.out.emplace_back(answer, nullptr);
-      } else if (message.type == LocalType::arena && attached && connection.in_job && ++connection.arenas <= most_arenas) {
-        forward(connection, message, attached);
-      } else if (message.type == LocalType::arena_gone && connection.in_job && connection.arenas > 0) {
-        --connection.arenas;
-        forward(connection, message, nullptr);
-      } else {
-        connection.closed = true;
-      }
-    }
-  }
-
-  void forward(const Connection& from, LocalMessage message, const std::shared_ptr<Descriptor>& attached) {
-    message.rank = from.rank;
-    message.job_epoch = from.job_epoch;
-    for (Connection& other : connections) {
-      if (&other != &from && other.in_job && other.job_epoch == from.job_epoch) other.out.emplace_back(message, attached);
-    }
-  }
-
-  static void flush(Connection& connection) {
-    while (!connection.closed && !connection.out.empty()) {
-      const auto& [message, attached] = connection.out.front();
-      const LocalOutcome outcome = transport::send_local(*connection.socket, message.bytes(), attached.get());
-      if (outcome == LocalOutcome::closed) connection.closed = true;
-      if (outcome != LocalOutcome::done) break;
-      connection.out.pop_front();
-    }
-    if (connection.out.size() > most_queued) connection.closed = true;
-  }
-
-  void remove_closed() {
-    for (auto connection = connections.begin(); connection != connections.end();) {
-      if (!connection->closed) {
-        ++connection;
+      peers.serve(std::span(descriptors).subspan(2), runtime::now());
+      if (!peers.has_room()) {
+        listener.rest();
         continue;
       }
-      const bool in_job = connection->in_job;
-      const std::uint64_t job_epoch = connection->job_epoch;
-      const std::uint32_t rank = connection->rank;
-      connection = connections.erase(connection);
-      const std::lock_guard lock(lost_mutex);
-      if (in_job && on_lost) on_lost(job_epoch, rank);
-    }
-  }
-
-  void start_job(std::uint64_t job_epoch, const std::vector<std::uint64_t>& tickets) {
-    std::vector<Connection*> members;
-    for (const std::uint64_t ticket : tickets) {
-      const auto found = std::find_if(connections.begin(), connections.end(),
-                                      [&](const Connection& c) { return !c.in_job && c.segment && c.ticket == ticket; });
-      members.push_back(found == connections.end() ? nullptr : &*found);
-      if (found == connections.end()) continue;
-      found->in_job = true;
-      found->job_epoch = job_epoch;
-      found->rank = static_cast<std::uint32_t>(members.size() - 1);
-    }
-    // A rank that is gone, or two that showed the same ticket: nobody waits for a job that cannot come together.
-    const bool complete = std::find(members.begin(), members.end(), nullptr) == members.end();
-    for (Connection* const to : members) {
-      if (to == nullptr) continue;
-      to->closed |= !complete;
-      for (const Connection* const from : members) {
-        if (!complete || from == to) continue;
-        LocalMessage message;
-        message.type = LocalType::member;
-        message.rank = from->rank;
-        message.job_epoch = job_epoch;
-        to->out.emplace_back(message, from->segment);
-      }
+      for (transport::LocalPeer& peer : listener.accept()) peers.add(std::move(peer), runtime::now());
     }
   }
 };
 
-Broker::Broker(OnLost on_lost) : impl_(std::make_unique<Impl>()) {
+Broker::Broker(const std::vector<std::string>& users, OnLost on_lost) : impl_(std::make_unique<Impl>(users)) {
   impl_->on_lost = std::move(on_lost);
   const runtime::SignalsBlocked blocked;
   impl_->thread = std::thread([impl = impl_.get()] {
@@ -199,17 +112,11 @@ const std::string& Broker::name() const {
 }
 
 void Broker::start_job(std::uint64_t job_epoch, const std::vector<std::uint64_t>& tickets) {
-  impl_->mailbox.post([impl = impl_.get(), job_epoch, tickets] { impl->start_job(job_epoch, tickets); });
+  impl_->mailbox.post([impl = impl_.get(), job_epoch, tickets] { impl->peers.start_job(job_epoch, tickets); });
 }
 
 void Broker::stop_job(std::uint64_t job_epoch) {
-  impl_->mailbox.post([impl = impl_.get(), job_epoch] {
-    for (Connection& connection : impl->connections) {
-      if (!connection.in_job || connection.job_epoch != job_epoch) continue;
-      connection.in_job = false;  // nobody is lost
-      connection.closed = true;
-    }
-  });
+  impl_->mailbox.post([impl = impl_.get(), job_epoch] { impl->peers.stop_job(job_epoch); });
 }
 
 void Broker::silence() {

@@ -14,13 +14,14 @@ class Broker {
  public:
   using OnLost = std::function<void(std::uint64_t job_epoch, std::uint32_t rank)>;
 
-  // `on_lost`, from the broker's thread: a rank's connection ended, while its job runs. Throws Error: internal.
-  explicit Broker(OnLost on_lost);
+  // For ranks of this process's user, of root, and of `users`, by name or number. `on_lost`, from the broker's thread: a
+  // rank's connection ended, while its job runs. Throws Error: bad_argument (no such user), internal.
+  Broker(const std::vector<std::string>& users, OnLost on_lost);
   ~Broker();
   Broker(const Broker&) = delete;
   Broker& operator=(const Broker&) = delete;
 
-  // Of the abstract socket: random, so that only whom the aggregator tells it finds it.
+  // Of the abstract socket: random, so that no two are the same. Users of the host can see it in /proc/net/unix.
   [[nodiscard]] const std::string& name() const;
 
   void start_job(std::uint64_t job_epoch, const std::vector<std::uint64_t>& tickets);  // by rank

@@ -1,9 +1,13 @@
 #include "collective/bump_daemon.h"
 
-#include <atomic>
+#include <poll.h>
+
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "collective/connection_file.h"
@@ -24,12 +28,114 @@ namespace netsum::collective {
 namespace {
 
 using netreduce::Bump;
+using netreduce::Connection;
+using netreduce::ConnectionChange;
+using netreduce::HostAddress;
+using netreduce::Misfit;
 using netreduce::RingConfig;
 using telemetry::Counters;
 
 // A connection without a ring that was silent for so long has no packet left on its way: hosts give up, or repeat, sooner.
 constexpr Duration forgotten_after = std::chrono::minutes(10);
 constexpr Duration forget_every = std::chrono::minutes(1);
+constexpr Duration look_every = std::chrono::seconds(1);
+constexpr Duration stalled_after = std::chrono::seconds(5);
+constexpr Duration said_again_after = std::chrono::minutes(1);  // what is still so
+
+// What waits for the disk, and what is done now and then: not on the thread that forwards frames.
+class Background {
+ public:
+  // `after`: when what was posted has run; `tick`: every look_every.
+  Background(std::function<void()> after, std::function<void()> tick) : after_(std::move(after)), tick_(std::move(tick)) {
+    const runtime::SignalsBlocked blocked;
+    thread_ = std::thread([this] {
+      runtime::enter_thread("netsum-bump", -1);
+      run();
+    });
+  }
+  ~Background() {
+    mailbox_.post([this] { stopping_ = true; });
+    thread_.join();
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  void post(std::function<void()> command) { mailbox_.post(std::move(command)); }
+  void call(const std::function<void()>& command) { mailbox_.call(command); }
+
+ private:
+  void run() {
+    pollfd posted{mailbox_.descriptor(), POLLIN, 0};
+    Time next = runtime::now() + look_every;
+    while (!stopping_) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - runtime::now());
+      poll(&posted, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
+      if (mailbox_.waiting()) {
+        mailbox_.run_all();
+        after_();
+      }
+      if (runtime::now() < next) continue;
+      next = runtime::now() + look_every;
+      tick_();
+    }
+  }
+
+  runtime::Mailbox mailbox_;
+  std::function<void()> after_, tick_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+std::vector<HostAddress> parse_hosts(const std::vector<std::string>& texts) {
+  std::vector<HostAddress> hosts;
+  for (const std::string& text : texts) {
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t comma = std::min(text.find(',', at), text.size());
+      const std::string each = text.substr(at, comma - at);
+      const auto address = parse_address(each);
+      if (!address) throw Error(ErrorCode::bad_argument, "'" + each + "' of --hosts is no address of IPv4 or IPv6");
+      hosts.push_back(*address);
+      at = comma + 1;
+    }
+  }
+  return hosts;
+}
+
+std::string words_of(const Connection& connection) {
+  return "from " + to_string(connection.source) + " to " + to_string(connection.destination) + ", queue pair " +
+         std::to_string(connection.destination_qp);
+}
+
+// Why gradients are dropped, and what to do.
+std::string words_of(Misfit misfit, const netreduce::MisfitExample& example) {
+  const std::string ring = std::to_string(example.header.ring);
+  const auto because = [&]() -> std::string {
+    switch (misfit) {
+      case Misfit::service:
+        return "their connection is unreliable (UC), and no ring can repeat what it loses: use RC";
+      case Misfit::host:
+        return "--hosts does not name both";
+      case Misfit::layout:
+        return "they have the mark of a layout that no --ring has";
+      case Misfit::header:
+        return "their header is cut off or impossible in the layout of --ring";
+      case Misfit::ring:
+        return "they say ring " + ring + ", and no --ring has that id";
+      case Misfit::rank:
+        return "they say rank " + std::to_string(example.header.rank) + " of ring " + ring +
+               ", whose --ring has fewer ranks";
+      case Misfit::beginning:
+        return "they begin with message " + std::to_string(example.header.message) + " of ring " + ring +
+               ", whose message 0 was not seen on this connection: start its hosts again";
+      case Misfit::open:
+        return "with them all ranks of ring " + ring +
+               " are there, and their connections do not lead around it: see ranks= of "
+               "--ring";
+    }
+    return "";
+  };
+  return "gradients " + words_of(example.connection) + " are dropped: " + because();
+}
 
 std::uint64_t system_random() {
   std::random_device device;
@@ -39,8 +145,9 @@ std::uint64_t system_random() {
 Counters counters_of(const Bump& bump) {
   const netreduce::BridgeCounters& bridge = bump.bridge().counters();
   const netreduce::AcceleratorCounters& accelerator = bump.accelerator().counters();
-  std::uint64_t unreadable = 0;
+  std::uint64_t unreadable = 0, misfits = 0;
   for (const std::uint64_t count : bump.counters().unreadable) unreadable += count;
+  for (const std::uint64_t count : accelerator.dropped_misfit) misfits += count;
   return {{"frames_forwarded", bridge.forwarded},
           {"frames_flooded", bridge.flooded},
           {"frames_filtered", bridge.filtered},
@@ -51,8 +158,15 @@ Counters counters_of(const Bump& bump) {
           {"roce_trains", bump.counters().trains},
           {"roce_unreadable", unreadable},
           {"roce_passed", accelerator.passed},
+          {"roce_passed_on_rings", accelerator.passed_other},
+          {"roce_unmarked", accelerator.unmarked},
           {"dropped_roce_known", accelerator.dropped_known},
-          {"dropped_roce_nowhere", accelerator.dropped_nowhere}};
+          {"dropped_roce_nowhere", accelerator.dropped_nowhere},
+          {"dropped_roce_unmatched", misfits},
+          {"dropped_roce_restart", accelerator.dropped_restart},
+          {"dropped_roce_damaged", accelerator.dropped_damaged},
+          {"dropped_roce_trains", bump.counters().dropped_trains},
+          {"dropped_roce_unreadable", bump.counters().dropped_unreadable}};
 }
 
 Counters counters_of(std::size_t number, const transport::PortCounters& port) {
@@ -82,13 +196,30 @@ std::vector<std::uint32_t> members(const RankSet& set, std::uint32_t count) {
 
 struct BumpDaemon::Impl {
   BumpOptions options;
-  const transport::PortSet* ports = nullptr;  // the loop's
+  transport::PortSet* ports = nullptr;  // the loop's
   std::vector<RingConfig> rings;
-  std::map<std::uint64_t, runtime::PacketMemory> memory;  // of each ring, and of each job's, by incarnation
+  std::vector<HostAddress> hosts;
+  runtime::JobMemory memory;  // of each ring, and of each job's, by incarnation
   std::unique_ptr<Bump> bump;
-  Time next_forget{};
   const Time started = runtime::now();
   std::unique_ptr<runtime::PacketLoop> loop;  // its thread uses all above
+
+  // Of the background's thread.
+  struct Said {
+    std::uint64_t count = 0;
+    Time again{};
+  };
+  struct Watched {
+    bool complete = false, said = false;
+    std::optional<std::pair<std::uint64_t, std::uint32_t>> stalled_at;  // message and packet
+    Time since{};
+  };
+  std::unique_ptr<ConnectionFile> file;
+  std::vector<Connection> learned;  // since the last commit
+  Time next_forget{};
+  std::map<std::string, Said> said;
+  std::vector<Watched> watched;  // by ring
+  std::unique_ptr<Background> background;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
 
@@ -97,6 +228,13 @@ struct BumpDaemon::Impl {
   }
 
   void parse_rings() {
+    hosts = parse_hosts(options.hosts);
+    if (!options.rings.empty() && hosts.empty()) {
+      throw Error(
+          ErrorCode::bad_argument,
+          "--ring without --hosts: name the addresses of the ring's hosts (--hosts 10.0.0.1,10.0.0.2), as anybody could "
+          "end it otherwise");
+    }
     std::map<std::pair<std::uint32_t, std::vector<std::byte>>, std::string>
         seen;  // ID and magic: how packets tell them apart
     for (const std::string& text : options.rings) {
@@ -114,37 +252,46 @@ struct BumpDaemon::Impl {
 
   void add_rings() {
     for (const RingConfig& ring : rings) {
-      if (!add_ring(ring)) throw Error(ErrorCode::internal, "a random number was issued twice");
+      const std::size_t needed = netreduce::Accelerator::memory_bytes(ring);
+      memory.add(ring.incarnation, needed, [&](std::span<std::byte> bytes) {
+        if (!bump->accelerator().add_ring(ring, bytes)) throw Error(ErrorCode::internal, "a random number was issued twice");
+      });
       log("ring " + std::to_string(ring.ring) + ": " + std::to_string(ring.members) + " ranks, " +
-          std::to_string(memory.at(ring.incarnation).bytes().size() >> 10) + " KiB of packet buffers");
+          std::to_string(needed >> 10) + " KiB of packet buffers");
     }
     if (rings.empty() && options.listen.empty()) log("warning: no --ring: this only bridges");
   }
 
-  [[nodiscard]] bool add_ring(const RingConfig& ring) {
-    const auto [place, is_new] = memory.try_emplace(ring.incarnation, netreduce::Accelerator::memory_bytes(ring));
-    if (is_new && bump->accelerator().add_ring(ring, place->second.bytes())) return true;
-    if (is_new) memory.erase(place);
-    return false;
-  }
-
   void start_job(const session::StartJob& start) {
     const RingConfig ring = session::tunnel_ring(start, 0).ring;
-    bool added = false;
-    loop->call([&] {
-      added = add_ring(ring);
-      if (added && !options.state.empty()) save();
+    std::vector<Connection> connections = ring.connections;
+    for (const netreduce::Line& line : ring.lines) connections.push_back(line.connection);
+    for (const Connection& connection : connections) {
+      if (hosts.empty() || std::find(hosts.begin(), hosts.end(), connection.source) != hosts.end()) continue;
+      throw Error(ErrorCode::refused,
+                  "a rank's address is " + to_string(connection.source) + ", which the bump's --hosts do not name");
+    }
+    memory.add(ring.incarnation, netreduce::Accelerator::memory_bytes(ring), [&](std::span<std::byte> bytes) {
+      netreduce::Accelerator::RingState state = netreduce::Accelerator::make_ring(ring, bytes);
+      bool added = false;
+      loop->call([&] { added = bump->accelerator().add_ring(std::move(state)); });
+      if (!added) throw Error(ErrorCode::internal, "a queue pair of the ring belongs to another rank already");
     });
-    if (!added) throw Error(ErrorCode::internal, "two ranks, of this job or others, have the same queue pair");
+    // Ranks send when they are told that the job has begun, and that waits until their connections are on the disk.
+    background->call([&] {
+      if (!file) return;
+      for (const Connection& connection : connections) file->learned({connection, {}});
+      commit();
+    });
   }
 
   // Its connections stay known: what still comes of them does not pass.
   void stop_job(std::uint64_t epoch) {
     const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
-    loop->call([&] {
-      bump->accelerator().remove_ring(incarnation);
-      memory.erase(incarnation);
-    });
+    netreduce::Accelerator::RingState ring;
+    loop->call([&] { ring = bump->accelerator().remove_ring(incarnation); });
+    ring.reset();
+    memory.remove(incarnation);
   }
 
   [[nodiscard]] session::JobView look(std::uint64_t epoch) const {
@@ -163,33 +310,161 @@ struct BumpDaemon::Impl {
 
   // What a former life knew, so that packets of its connections do not pass as they are.
   void restore() {
+    netreduce::Accelerator& accelerator = bump->accelerator();
+    accelerator.learn({hosts, !options.state.empty()});
+    accelerator.on_change([this](const ConnectionChange& change) { background->post([this, change] { note(change); }); });
     if (options.state.empty()) {
       log("warning: no --state FILE: after a restart, gradients of connections that this life knew pass unsummed");
       return;
     }
-    const std::vector<netreduce::Connection> known = read_connections(options.state);
-    write_connections(options.state, known);  // or it could not be done when it matters
-    for (const netreduce::Connection& connection : known) bump->accelerator().know(connection, started);
+    file = std::make_unique<ConnectionFile>(options.state);
+    const std::vector<netreduce::KnownConnection> known = file->known();
+    for (const netreduce::KnownConnection& connection : known) accelerator.know(connection, started);
     if (!known.empty()) log(std::to_string(known.size()) + " gradient connections are known from '" + options.state + "'");
-    bump->accelerator().on_learned([this](const netreduce::Connection&) { save(); });
   }
 
-  // On the loop's thread, which waits for the disk: once for each connection, in its whole life.
-  void save() {
-    try {
-      write_connections(options.state, bump->accelerator().known());
-    } catch (const std::exception& error) {
-      log("error: " + std::string(error.what()) + ": do not restart before the hosts have");
+  // ---- on the background's thread
+
+  void note(const ConnectionChange& change) {
+    if (change.kind == ConnectionChange::Kind::forgotten) {
+      if (file) file->forgotten(change.known.connection);
+      return;
+    }
+    if (file) {
+      file->learned(change.known);
+      learned.push_back(change.known.connection);
+    }
+    const auto ring = std::find_if(rings.begin(), rings.end(),
+                                   [&](const RingConfig& each) { return each.incarnation == change.incarnation; });
+    if (ring == rings.end()) return;
+    const std::string name = "ring " + std::to_string(ring->ring), rank = "rank " + std::to_string(change.rank);
+    if (change.kind == ConnectionChange::Kind::restarted) {
+      log(name + " begins anew: " + rank + " has another connection, " + words_of(change.known.connection));
+    } else {
+      log(name + ": " + rank + " sends " + words_of(change.known.connection));
     }
   }
 
-  void forget(Time now) {
-    next_forget = now + forget_every;
-    netreduce::Accelerator& accelerator = bump->accelerator();
-    const std::size_t before = accelerator.known().size();
-    accelerator.forget(now - forgotten_after);
-    if (!options.state.empty() && accelerator.known().size() != before) save();
+  // What waits for the disk: the first sums on connections that were learned (LearningConfig::record), and ranks that join.
+  void commit() {
+    if (!file) return;
+    try {
+      file->commit();
+    } catch (const std::exception& error) {
+      complain("state", said["state"].count + 1,
+               "error: " + std::string(error.what()) + ": do not restart before the hosts have");
+    }
+    if (learned.empty()) return;
+    loop->call([&] {
+      for (const Connection& connection : learned) bump->accelerator().recorded(connection, ports->sink());
+      ports->sink().flush();
+    });
+    learned.clear();
   }
+
+  // `count`: how often it was so; said if that has grown, but not too often.
+  void complain(const std::string& key, std::uint64_t count, const std::string& words) {
+    Said& last = said[key];
+    if (count == last.count || runtime::now() < last.again) return;
+    last = {count, runtime::now() + said_again_after};
+    log(words);
+  }
+
+  void look_after() {
+    struct Look {
+      RankSet bound;
+      netreduce::RingCounters counters;
+      std::optional<netreduce::RingStall> stall;
+      std::vector<Connection> connections;
+    };
+    std::vector<Look> looks(rings.size());
+    std::vector<std::string> of_ports;
+    netreduce::AcceleratorCounters counters;
+    netreduce::BumpCounters frames;
+    std::array<netreduce::MisfitExample, netreduce::misfits> examples;
+    const Time now = runtime::now();
+    loop->call([&] {
+      of_ports = ports->look_after();
+      netreduce::Accelerator& accelerator = bump->accelerator();
+      if (now >= next_forget) {
+        next_forget = now + forget_every;
+        accelerator.forget(now - forgotten_after);
+      }
+      counters = accelerator.counters();
+      frames = bump->counters();
+      for (std::size_t i = 0; i < examples.size(); ++i) examples[i] = accelerator.example(static_cast<Misfit>(i));
+      for (std::size_t i = 0; i < rings.size(); ++i) {
+        const std::uint64_t incarnation = rings[i].incarnation;
+        looks[i] = {
+            accelerator.bound(incarnation), *accelerator.ring_counters(incarnation), accelerator.stall(incarnation), {}};
+        for (std::uint32_t rank = 0; looks[i].stall && rank < rings[i].members; ++rank) {
+          looks[i].connections.push_back(accelerator.connection_of(incarnation, rank));
+        }
+      }
+    });
+    for (const std::string& words : of_ports) log(words);
+    for (std::size_t i = 0; i < examples.size(); ++i) {
+      complain("misfit " + std::to_string(i), counters.dropped_misfit[i], words_of(static_cast<Misfit>(i), examples[i]));
+    }
+    complain("restart", counters.dropped_restart,
+             "a message 0 begins no ring as long as the rank's other connection is heard (dropped_roce_restart)");
+    complain("trains", frames.dropped_trains,
+             "merged RoCE packets of gradient connections are dropped: ethtool -K IFNAME lro off rx-udp-gro-forwarding off "
+             "rx-gro-list off (dropped_roce_trains)");
+    complain("unreadable", frames.dropped_unreadable,
+             "RoCE packets of gradient connections that cannot be read are dropped (dropped_roce_unreadable)");
+    const bool all_complete = std::all_of(watched.begin(), watched.end(), [](const Watched& each) { return each.complete; });
+    if (!all_complete) {
+      complain(
+          "unmarked", counters.unmarked,
+          "RoCE messages between --hosts pass, as they have no ring's mark: see layout= of --ring if they are gradients");
+    }
+    for (std::size_t i = 0; i < rings.size(); ++i) {
+      look_after(rings[i], watched[i], looks[i].bound, looks[i].counters, looks[i].stall, looks[i].connections);
+    }
+  }
+
+  void look_after(const RingConfig& ring, Watched& last, const RankSet& bound, const netreduce::RingCounters& counters,
+                  const std::optional<netreduce::RingStall>& stall, const std::vector<Connection>& connections) {
+    const std::string name = "ring " + std::to_string(ring.ring);
+    const bool complete = bound == RankSet::first(ring.members);
+    if (complete && !last.complete) log(name + ": all " + std::to_string(ring.members) + " ranks are there");
+    last.complete = complete;
+    const auto dropped = [&](const char* counter, std::uint64_t count, const std::string& why) {
+      complain(name + counter, count, name + ": gradients are dropped (" + counter + "): " + why);
+    };
+    dropped("dropped_early", counters.dropped_early,
+            "a host has more messages under way than window=" + std::to_string(ring.window));
+    dropped("dropped_shape", counters.dropped_shape,
+            "a payload is longer than mtu=" + std::to_string(ring.mtu) +
+                ", is not whole elements (dtype=" + std::string(to_string(ring.dtype)) +
+                " where headers do not say), or has another length than the other ranks'");
+    dropped("dropped_header", counters.dropped_header,
+            "a message has another ring or rank than its connection, or more packets than packets=" +
+                std::to_string(ring.message_packets));
+    dropped("dropped_mismatch", counters.dropped_mismatch, "ranks issued different calls as the same message");
+
+    const auto place = stall ? std::optional(std::pair(stall->message, stall->packet)) : std::nullopt;
+    const Time now = runtime::now();
+    if (place != last.stalled_at) {
+      if (last.said) log(name + " goes on");
+      last.stalled_at = place;
+      last.since = now;
+      last.said = false;
+    }
+    if (!place || last.said || now - last.since < stalled_after) return;
+    last.said = true;
+    std::string missing;
+    for (const std::uint32_t rank : members(stall->missing, ring.members)) {
+      const Connection& connection = connections[rank];
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank) + " (" +
+                 (connection == Connection{} ? "not heard of" : to_string(connection.source)) + ")";
+    }
+    log(name + " stalls: packet " + std::to_string(place->second) + " of message " + std::to_string(place->first) +
+        (missing.empty() ? " waits for those before it" : " lacks that of ranks " + missing));
+  }
+
+  // ----
 
   void bridge() {
     if (options.ports.size() < 2) {
@@ -207,12 +482,14 @@ struct BumpDaemon::Impl {
     add_rings();
     restore();
     next_forget = started + forget_every;
+    watched.resize(rings.size());
     loop = std::make_unique<runtime::PacketLoop>(
         std::move(owned), 0, runtime::ThreadOptions{.pin = options.pin_thread},
         [this](std::span<const RxView> frames, Time now, transport::Transport& transport) {
           bump->on_packets(frames, now, transport.sink());
-          if (now >= next_forget) forget(now);
+          return std::uint64_t{0};  // a bridge forwards all frames
         });
+    background = std::make_unique<Background>([this] { commit(); }, [this] { look_after(); });
   }
 
   void listen() {
@@ -235,12 +512,13 @@ struct BumpDaemon::Impl {
       server = std::make_unique<control::Server>(std::move(control), std::move(hooks));
     }
     if (!options.metrics.empty()) {
-      metrics = std::make_unique<telemetry::MetricsServer>(options.metrics, [this] {
-        if (server) return server->report();
-        telemetry::Report report;
-        fill(report);
-        return report;
-      });
+      metrics =
+          std::make_unique<telemetry::MetricsServer>(telemetry::metrics_address(options.metrics, options.listen), [this] {
+            if (server) return server->report();
+            telemetry::Report report;
+            fill(report);
+            return report;
+          });
     }
   }
 
@@ -250,12 +528,9 @@ struct BumpDaemon::Impl {
     report.uptime_seconds = std::chrono::duration<double>(runtime::now() - started).count();
     loop->call([&] {
       report.counters = collective::counters_of(ports->counters());
-      const auto append = [&](const Counters& more) {
-        report.counters.insert(report.counters.end(), more.begin(), more.end());
-      };
-      append(counters_of(*bump));
+      report.counters.add(counters_of(*bump));
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
-        append(counters_of(number, ports->port(number).counters()));
+        report.counters.add(counters_of(number, ports->port(number).counters()));
       }
       for (telemetry::JobReport& job : report.jobs) describe(job, session::incarnation_of(job.job.job_epoch, 0));
       for (const RingConfig& ring : rings) report.jobs.push_back(report_of(ring));
@@ -301,6 +576,7 @@ BumpDaemon::~BumpDaemon() {
   if (!impl_) return;
   impl_->metrics.reset();
   impl_->server.reset();
+  impl_->background.reset();
   impl_->loop.reset();
 }
 

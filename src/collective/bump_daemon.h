@@ -13,7 +13,9 @@ namespace netsum::collective {
 struct BumpOptions {
   std::vector<std::string> ports;  // transport::open_port
   std::vector<std::string> rings;  // netreduce::parse_ring
-  std::string state;               // file of known connections (connection_file.h); empty: they are forgotten at the end
+  // Addresses, some separated by commas: whose connections are learned, and alone may join. Needed with rings.
+  std::vector<std::string> hosts;
+  std::string state;    // file of known connections (connection_file.h); empty: they are forgotten at the end
   std::string listen;   // "host:port" of the control channel: for `netsum status`, and where ranks with RDMA hardware join;
                         // empty: none
   std::string metrics;  // as AggregatorOptions', as is the rest

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "collective/join.h"
@@ -72,6 +75,46 @@ TensorMemory ordinary_memory(const std::shared_ptr<runtime::Arenas>& arenas, std
   arenas->show(arena, {shown.get(), whole}, shown);
   return {std::move(shown), bytes};
 }
+
+// Who is inside calls of a communicator. One atomic operation to enter and one to leave.
+class Visitors {
+ public:
+  enum class Entry : std::uint8_t { entered, occupied, closed };
+
+  // alone: there is one such visitor at a time.
+  [[nodiscard]] Entry enter(bool alone) {
+    std::uint32_t seen = state_.load(std::memory_order_relaxed);
+    do {
+      if ((seen & closing) != 0) return Entry::closed;
+      if (alone && (seen & occupied) != 0) return Entry::occupied;
+    } while (!state_.compare_exchange_weak(seen, seen + entry(alone), std::memory_order_acq_rel));
+    return Entry::entered;
+  }
+  void leave(bool alone) {
+    std::uint32_t seen = state_.load(std::memory_order_relaxed);
+    while ((seen & closing) == 0) {
+      if (state_.compare_exchange_weak(seen, seen - entry(alone), std::memory_order_acq_rel)) return;
+    }
+    const std::lock_guard lock(mutex_);  // until it is unlocked, wait_until_left() does not return
+    state_.fetch_sub(entry(alone), std::memory_order_acq_rel);
+    left_.notify_all();
+  }
+
+  void close() { state_.fetch_or(closing, std::memory_order_acq_rel); }  // nobody enters any more
+  void wait_until_left() {
+    std::unique_lock lock(mutex_);
+    left_.wait(lock, [this] { return !any(); });
+  }
+  [[nodiscard]] bool any() const { return state_.load(std::memory_order_acquire) >= visitor; }
+
+ private:
+  static constexpr std::uint32_t closing = 1, occupied = 2, visitor = 4;
+  [[nodiscard]] static std::uint32_t entry(bool alone) { return visitor + (alone ? occupied : 0); }
+
+  std::atomic<std::uint32_t> state_{0};
+  std::mutex mutex_;  // of those that leave after close()
+  std::condition_variable left_;
+};
 
 }  // namespace
 
@@ -150,7 +193,6 @@ struct Communicator::Impl {
   }
 
   [[nodiscard]] std::shared_ptr<PendingOperation> issue(Operation operation, const CallOptions& call) {
-    check_process();
     if (const auto failure = engine->failure()) throw failed_earlier(*failure);
     operation.number = next_operation++;
     operation.tag = call.tag;
@@ -171,7 +213,6 @@ struct Communicator::Impl {
   }
 
   TensorMemory allocate(std::size_t bytes, const CallOptions& call) {
-    check_process();
     if (!local) return ordinary_memory(arenas, options.rank, bytes);
     if (const auto failure = engine->failure()) throw failed_earlier(*failure);
     const Duration patience = patience_of(call);
@@ -198,8 +239,20 @@ struct Communicator::Impl {
     if (const auto error = pending->error()) throw *error;
   }
 
+  // Nobody may enter; who is inside hears of it, and leaves.
+  void close() {
+    visitors.close();
+    if (!visitors.any()) return;
+    engine->fail(Error(ErrorCode::closed,
+                       "the communicator of job '" + options.job + "', rank " + std::to_string(options.rank) +
+                           ", was destroyed during a call on another thread: destroy it after all calls have returned"));
+    monitor->engine_failed();
+    visitors.wait_until_left();
+  }
+
   const Options options;
   const pid_t owner = getpid();
+  Visitors visitors;
   std::uint64_t next_operation = 0;
   std::uint32_t copies = 0;
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
@@ -213,6 +266,12 @@ struct Communicator::Impl {
 
 struct Work::State {
   State(std::shared_ptr<PendingOperation> p, pid_t o) : pending(std::move(p)), owner(o) {}
+
+  // In a child of fork() it never ends.
+  void check_process() const {
+    if (getpid() == owner) return;
+    throw Error(ErrorCode::closed, "this operation was inherited through fork(): wait for it in the process that issued it");
+  }
 
   std::shared_ptr<PendingOperation> pending;
   pid_t owner;
@@ -230,16 +289,24 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  if (state_ && getpid() == state_->owner) state_->pending->wait();
+  if (!state_) return;
+  if (getpid() == state_->owner) {
+    state_->pending->wait();
+  } else {
+    // What another thread had locked as the process was forked stays locked: left to the exit.
+    static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
+  }
 }
 
 bool Work::done() const {
-  return !state_ || state_->pending->done();
+  if (!state_) return true;
+  state_->check_process();
+  return state_->pending->done();
 }
 
 void Work::wait() {
   if (!state_) return;
-  if (getpid() != state_->owner) throw Error(ErrorCode::closed, "this operation was inherited through fork()");
+  state_->check_process();
   state_->pending->wait();
   if (const auto error = state_->pending->error()) throw *error;
 }
@@ -256,9 +323,49 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 }
 
 Communicator::~Communicator() {
-  // In a child of fork() there are no threads to join and no connections of ours to close: left to the exit.
-  if (impl_ && getpid() != impl_->owner) static_cast<void>(new std::shared_ptr<Impl>(std::move(impl_)));
+  if (!impl_) return;
+  if (getpid() == impl_->owner) {
+    impl_->close();
+  } else {
+    // In a child of fork() there are no threads to join and no connections of ours to close: left to the exit.
+    static_cast<void>(new std::shared_ptr<Impl>(std::move(impl_)));
+  }
 }
+
+Communicator::Impl& Communicator::impl() const {
+  if (impl_) return *impl_;
+  throw Error(ErrorCode::closed, "this communicator was moved from: use the communicator that it was moved to");
+}
+
+// A call under way, in the process that may make it.
+class Communicator::Call {
+ public:
+  enum Threads : bool { any, one };
+
+  explicit Call(Impl& impl, Threads threads = one) : impl_(impl), alone_(threads == one) {
+    impl_.check_process();
+    const auto who = [&] { return "job '" + impl_.options.job + "', rank " + std::to_string(impl_.options.rank) + ": "; };
+    switch (impl_.visitors.enter(alone_)) {
+      case Visitors::Entry::entered:
+        return;
+      case Visitors::Entry::occupied:
+        throw Error(ErrorCode::bad_argument, who() +
+                                                 "another thread is inside a call of this communicator: let one thread at a "
+                                                 "time call it, or give each a dup()");
+      case Visitors::Entry::closed:
+        throw Error(ErrorCode::closed, who() + "this communicator is being destroyed by another thread");
+    }
+  }
+  ~Call() { impl_.visitors.leave(alone_); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  Impl* operator->() const { return &impl_; }
+
+ private:
+  Impl& impl_;
+  const bool alone_;
+};
 
 Communicator Communicator::connect(const Options& options) {
   auto impl = std::make_shared<Impl>(options);
@@ -267,58 +374,62 @@ Communicator Communicator::connect(const Options& options) {
 }
 
 std::uint32_t Communicator::rank() const {
-  return impl_->options.rank;
+  return impl().options.rank;
 }
 std::uint32_t Communicator::world_size() const {
-  return impl_->options.world_size;
+  return impl().options.world_size;
 }
 std::uint64_t Communicator::next_operation() const {
-  return impl_->next_operation;
+  return Call(impl())->next_operation;
 }
 
 void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& call) {
-  impl_->run(all_reduce_of(inout, op, impl_->options.wire), call);
+  const Call here(impl());
+  here->run(all_reduce_of(inout, op, here->options.wire), call);
 }
 
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
-  return impl_->submit(all_reduce_of(inout, op, impl_->options.wire), call);
+  const Call here(impl());
+  return here->submit(all_reduce_of(inout, op, here->options.wire), call);
 }
 
 void Communicator::broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
-  impl_->run(broadcast_of(inout, root, world_size()), call);
+  const Call here(impl());
+  here->run(broadcast_of(inout, root, here->options.world_size), call);
 }
 
 Work Communicator::broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
-  return impl_->submit(broadcast_of(inout, root, world_size()), call);
+  const Call here(impl());
+  return here->submit(broadcast_of(inout, root, here->options.world_size), call);
 }
 
 void Communicator::barrier(const CallOptions& call) {
   Operation operation;
   operation.collective = Collective::barrier;
-  impl_->run(operation, call);
+  Call(impl())->run(operation, call);
 }
 
 TensorMemory Communicator::allocate(std::size_t bytes, const CallOptions& call) {
-  return impl_->allocate(bytes, call);
+  return Call(impl())->allocate(bytes, call);
 }
 
 Communicator Communicator::dup() {
-  impl_->check_process();
-  Options options = impl_->options;
-  options.job += "/dup" + std::to_string(impl_->copies++);
+  const Call here(impl());
+  Options options = here->options;
+  options.job += "/dup" + std::to_string(here->copies++);
   options.first_operation.reset();
   return connect(options);
 }
 
 void Communicator::abort(const std::string& reason) {
-  impl_->check_process();
-  impl_->engine->fail(Error(ErrorCode::closed, reason));
-  impl_->monitor->engine_failed();
+  const Call here(impl(), Call::any);
+  here->engine->fail(Error(ErrorCode::closed, reason));
+  here->monitor->engine_failed();
 }
 
 Statistics Communicator::statistics() const {
-  impl_->check_process();
-  const runtime::Engine::Totals totals = impl_->engine->totals();
+  const Call here(impl(), Call::any);
+  const runtime::Engine::Totals totals = here->engine->totals();
   Statistics statistics;
   statistics.packets_sent = totals.transport.packets_sent;
   statistics.packets_received = totals.transport.packets_received;
@@ -326,18 +437,18 @@ Statistics Communicator::statistics() const {
   statistics.packets_dropped_down = totals.transport.dropped_injected;
   statistics.wire_bytes_sent = totals.transport.wire_bytes_sent;
   statistics.wire_bytes_received = totals.transport.wire_bytes_received;
-  statistics.operations = impl_->engine->operations_completed();
-  statistics.lanes = impl_->lanes;
-  statistics.slots = impl_->slots;
-  statistics.packet_elements = impl_->packet_elements;
+  statistics.operations = here->engine->operations_completed();
+  statistics.lanes = here->lanes;
+  statistics.slots = here->slots;
+  statistics.packet_elements = here->packet_elements;
   statistics.window = totals.protocol.window;
-  statistics.shared_memory = impl_->local != nullptr;
+  statistics.shared_memory = here->local != nullptr;
   statistics.bytes_copied = totals.bytes_copied;
   return statistics;
 }
 
 std::string Communicator::placement() const {
-  return impl_->placement;
+  return impl().placement;
 }
 
 }  // namespace netsum

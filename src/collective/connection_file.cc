@@ -5,93 +5,187 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
+#include "base/numbers.h"
 #include "netsum/error.h"
 #include "wire/roce.h"
 
 namespace netsum::collective {
 namespace {
 
-using Address = std::array<std::uint8_t, 16>;
+using netreduce::Connection;
+using netreduce::HostAddress;
+using netreduce::KnownConnection;
 
-constexpr Address mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // an IPv4 address as an IPv6 one
+constexpr HostAddress mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // an IPv4 address as an IPv6 one
 constexpr std::size_t mapped_bytes = 12;
 
-std::string to_text(const Address& address) {
+constexpr std::string_view first_line =
+    "# netsum switch --state: gradient connections, as source, destination, queue pair of the destination, first PSN.\n";
+constexpr std::size_t lines_of_the_past = 1000;  // beside as many as there are of the present
+
+[[noreturn]] void fail(const std::string& what, const std::string& path) {
+  throw std::runtime_error("cannot " + what + " '" + path + "' (--state): " + std::strerror(errno));
+}
+
+std::string line_of(const Connection& connection, const std::optional<std::uint32_t>& first_psn) {
+  return to_string(connection.source) + ' ' + to_string(connection.destination) + ' ' +
+         std::to_string(connection.destination_qp) + (first_psn ? ' ' + std::to_string(*first_psn) : "") + '\n';
+}
+
+// Of a line without its end; none: it is none.
+std::optional<KnownConnection> parse_line(std::string_view line) {
+  std::array<std::string, 5> words;
+  std::istringstream stream{std::string(line)};
+  std::size_t count = 0;
+  while (count < words.size() && stream >> words[count]) ++count;
+  if (count != 3 && count != 4) return std::nullopt;
+  const auto source = parse_address(words[0]), destination = parse_address(words[1]);
+  const auto qp = parse_number<std::uint32_t>(words[2], 0, wire::roce::qp_mask);
+  if (!source || !destination || !qp) return std::nullopt;
+  KnownConnection known{{*source, *destination, *qp}, {}};
+  if (count == 4) {
+    known.first_psn = parse_number<std::uint32_t>(words[3], 0, wire::roce::psn_mask);
+    if (!known.first_psn) return std::nullopt;
+  }
+  return known;
+}
+
+bool write_all(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+// A folder: which names are in it is on the disk. Some file systems cannot do that; they keep the order of what is renamed
+// by themselves.
+void synchronize_folder(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const int opened = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0) return;
+  static_cast<void>(::fsync(opened));
+  ::close(opened);
+}
+
+}  // namespace
+
+std::string to_string(const HostAddress& address) {
   char text[INET6_ADDRSTRLEN];
   const bool v4 = std::equal(mapped.begin(), mapped.begin() + mapped_bytes, address.begin());
   inet_ntop(v4 ? AF_INET : AF_INET6, address.data() + (v4 ? mapped_bytes : 0), text, sizeof text);
   return text;
 }
 
-bool from_text(const std::string& text, Address& address) {
-  address = mapped;
-  return inet_pton(AF_INET, text.c_str(), address.data() + mapped_bytes) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), address.data()) == 1;
-}
-
-[[noreturn]] void fail(const std::string& what, const std::string& path) {
-  throw std::runtime_error("cannot " + what + " '" + path + "' (--state): " + std::strerror(errno));
-}
-
-// Of a file or a folder: what was written to it is on the disk.
-bool synchronize(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const bool done = ::fsync(file) == 0;
-  ::close(file);
-  return done;
-}
-
-}  // namespace
-
-std::vector<netreduce::Connection> read_connections(const std::string& path) {
-  std::vector<netreduce::Connection> connections;
-  std::ifstream file(path);
-  if (!file) {
-    if (errno == ENOENT) return connections;
-    fail("read", path);
+std::optional<HostAddress> parse_address(const std::string& text) {
+  HostAddress address = mapped;
+  if (inet_pton(AF_INET, text.c_str(), address.data() + mapped_bytes) == 1 ||
+      inet_pton(AF_INET6, text.c_str(), address.data()) == 1) {
+    return address;
   }
-  std::string line;
-  for (std::size_t number = 1; std::getline(file, line); ++number) {
+  return std::nullopt;
+}
+
+std::vector<KnownConnection> parse_connections(std::string_view content, const std::string& name) {
+  std::map<Connection, std::optional<std::uint32_t>> known;
+  for (std::size_t number = 1; !content.empty(); ++number) {
+    const std::size_t end = content.find('\n');
+    if (end == std::string_view::npos) break;
+    std::string_view line = content.substr(0, end);
+    content.remove_prefix(end + 1);
     if (line.empty() || line.front() == '#') continue;
-    netreduce::Connection connection;
-    std::istringstream words(line);
-    std::string source, destination, more;
-    if (!(words >> source >> destination >> connection.destination_qp) || words >> more ||
-        !from_text(source, connection.source) || !from_text(destination, connection.destination) ||
-        connection.destination_qp > wire::roce::qp_mask) {
-      throw Error(ErrorCode::bad_argument, path + " (--state), line " + std::to_string(number) +
-                                               ": not a source address, a destination address and a queue pair");
+    const bool forgotten = line.front() == '-';
+    const auto read = parse_line(forgotten ? line.substr(1) : line);
+    if (!read) {
+      throw Error(ErrorCode::bad_argument,
+                  name + " (--state), line " + std::to_string(number) +
+                      ": not a source address, a destination address, a queue pair and a first PSN");
     }
-    connections.push_back(connection);
+    if (forgotten) {
+      known.erase(read->connection);
+    } else {
+      known[read->connection] = read->first_psn;
+    }
   }
-  return connections;
+  std::vector<KnownConnection> list;
+  for (const auto& [connection, first_psn] : known) list.push_back({connection, first_psn});
+  return list;
 }
 
-void write_connections(const std::string& path, const std::vector<netreduce::Connection>& connections) {
-  const std::string fresh = path + ".new";
-  std::ofstream file(fresh, std::ios::trunc);
-  file << "# netsum switch --state: gradient connections, as source, destination, queue pair of the destination.\n";
-  for (const netreduce::Connection& connection : connections) {
-    file << to_text(connection.source) << ' ' << to_text(connection.destination) << ' ' << connection.destination_qp << '\n';
+ConnectionFile::ConnectionFile(std::string path) : path_(std::move(path)) {
+  std::ifstream file(path_);
+  if (!file && errno != ENOENT) fail("read", path_);
+  const std::string content{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) fail("read", path_);
+  for (const KnownConnection& each : parse_connections(content, path_)) known_[each.connection] = each.first_psn;
+  rewrite();  // or it could not be done when it matters
+}
+
+ConnectionFile::~ConnectionFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+std::vector<KnownConnection> ConnectionFile::known() const {
+  std::vector<KnownConnection> list;
+  for (const auto& [connection, first_psn] : known_) list.push_back({connection, first_psn});
+  return list;
+}
+
+void ConnectionFile::learned(const KnownConnection& connection) {
+  known_[connection.connection] = connection.first_psn;
+  pending_ += line_of(connection.connection, connection.first_psn);
+  ++lines_;
+}
+
+void ConnectionFile::forgotten(const Connection& connection) {
+  if (known_.erase(connection) == 0) return;
+  pending_ += "- " + line_of(connection, {});
+  ++lines_;
+}
+
+void ConnectionFile::commit() {
+  if (pending_.empty() && whole_) return;
+  if (!whole_ || lines_ > 2 * known_.size() + lines_of_the_past) return rewrite();
+  if (!write_all(file_, pending_) || ::fdatasync(file_) != 0) {
+    whole_ = false;  // who knows how much of it was written
+    fail("write", path_);
   }
-  file.close();
-  if (!file || !synchronize(fresh)) fail("write", fresh);
-  if (::rename(fresh.c_str(), path.c_str()) != 0) {
+  pending_.clear();
+}
+
+void ConnectionFile::rewrite() {
+  whole_ = false;
+  const std::string fresh = path_ + ".new";
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) fail("write", fresh);
+  std::string content(first_line);
+  for (const auto& [connection, first_psn] : known_) content += line_of(connection, first_psn);
+  const bool done = write_all(file, content) && ::fsync(file) == 0;
+  if (!done || ::rename(fresh.c_str(), path_.c_str()) != 0) {
     const int error = errno;
+    ::close(file);
     ::unlink(fresh.c_str());
     errno = error;
-    fail("replace", path);
+    fail(done ? "replace" : "write", done ? path_ : fresh);
   }
-  const std::size_t slash = path.rfind('/');
-  // Some file systems cannot do that; they keep the order of what is renamed by themselves.
-  static_cast<void>(synchronize(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash)));
+  if (file_ >= 0) ::close(file_);
+  file_ = file;
+  synchronize_folder(path_);
+  pending_.clear();
+  lines_ = known_.size();
+  whole_ = true;
 }
 
 }  // namespace netsum::collective

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "protocol/netreduce/accelerator.h"
 #include "telemetry/report.h"
@@ -20,7 +19,8 @@ namespace netsum::collective {
           {"wire_bytes_sent", t.wire_bytes_sent},
           {"dropped_injected", t.dropped_injected},
           {"send_failures", t.send_failures},
-          {"truncated", t.truncated}};
+          {"truncated", t.truncated},
+          {"dropped_kernel", t.dropped_kernel}};
 }
 
 [[nodiscard]] inline telemetry::Counters counters_of(const netreduce::RingCounters& c) {
@@ -52,18 +52,8 @@ namespace netsum::collective {
 // `malformed`: by wire::ParseError.
 inline void append_malformed(telemetry::Counters& counters, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
   for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
-    counters.emplace_back(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)),
-                          malformed[i]);
+    counters.add(std::string("dropped_malformed_") + wire::to_string(static_cast<wire::ParseError>(i)), malformed[i]);
   }
-}
-
-// Over lanes: the same counters in the same order.
-inline void add(telemetry::Counters& sum, const telemetry::Counters& more) {
-  if (sum.empty()) {
-    sum = more;
-    return;
-  }
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i].second += more[i].second;
 }
 
 }  // namespace netsum::collective

@@ -3,11 +3,21 @@
 #include <array>
 #include <utility>
 
+#include "netsum/error.h"
 #include "transport/addresses.h"
+#include "transport/interfaces.h"
 #include "transport/lossy.h"
 #include "transport/udp.h"
 
 namespace netsum::collective {
+
+bool is_of_this_host(const std::string& address) {
+  try {
+    return transport::is_of_this_host(transport::resolve(address));
+  } catch (const Error&) {
+    return false;  // nobody has it
+  }
+}
 
 Path path_towards(const Endpoint& peer) {
   transport::UdpOptions options;

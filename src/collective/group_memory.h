@@ -1,6 +1,7 @@
 // Memory that the processes of one machine share, as its GPUs do: a slot for each member to say where it is, and a tensor
-// for each. Named memory tells which members live, whatever ended them: each holds a lock on a byte of it, which the kernel
-// gives back with the member's last descriptor. (A child that a member forks keeps it: then deadlines must do.)
+// for each. Member 0 makes it, and hands it over a local socket to processes of its own user alone; nothing of it outlives
+// them. Members tell which of them live, whatever ended the others: each holds a lock on a byte of it, which the kernel
+// gives back with the member's process.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "base/time.h"
+#include "transport/shared_memory.h"
 
 namespace netsum::collective {
 
@@ -29,21 +31,18 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std
               "atomics between processes must not need a lock of one process");
 
 struct GroupMemoryOptions {
-  std::string name;  // letters, digits, '-', '_' and '.': the group's, on this machine
+  std::string name;  // letters, digits, '-', '_' and '.', 80 at most: the group's, among this user's on this machine
   std::uint32_t rank = 0, size = 1;
   std::size_t elements = 0;  // of each tensor, float32
 };
 
 class GroupMemory {
  public:
-  // Member 0 makes it, and takes over what a job of this name left behind when it died; the others wait for it. Throws
-  // Error: bad_argument, refused (the name or the rank is in use), mismatch, deadline, internal (no memory).
+  // Member 0 makes it; the others wait for it. Throws Error: bad_argument, refused (the name or the rank is in use),
+  // mismatch, deadline, internal (no memory).
   [[nodiscard]] static std::shared_ptr<GroupMemory> join(const GroupMemoryOptions& options, Time deadline);
   // For members that are threads of this process: all of them use this one object.
   [[nodiscard]] static std::shared_ptr<GroupMemory> of_threads(std::uint32_t size, std::size_t elements);
-
-  // Its name, if whoever made it is dead.
-  static void remove_left_behind(const std::string& name);
 
   ~GroupMemory();
   GroupMemory(const GroupMemory&) = delete;
@@ -53,21 +52,24 @@ class GroupMemory {
   [[nodiscard]] MemberSlot& slot(std::uint32_t rank) const { return slots_[rank]; }
   [[nodiscard]] std::span<float> tensor(std::uint32_t rank) const { return {tensors_ + rank * stride_, elements_}; }
   [[nodiscard]] bool alive(std::uint32_t rank) const;  // of a member that is `here`
-  void remove_name();                                  // once all are here nobody needs it; for member 0, which made it
+  void close_door();                                   // nobody else comes; for member 0, which made it
 
  private:
+  class Door;
+
   GroupMemory(std::uint32_t size, std::size_t elements);
-  void map(int descriptor);
-  void create(const GroupMemoryOptions& options, Time deadline);
-  [[nodiscard]] bool attach(const GroupMemoryOptions& options);  // false: not there yet
+  void use(std::unique_ptr<transport::CommonMemory> memory);
+  void make(const std::string& name);
+  [[nodiscard]] bool attach(const GroupMemoryOptions& options, Time deadline);  // false: not there yet
+  [[nodiscard]] bool lock(std::uint32_t rank);
 
   std::uint32_t size_;
   std::size_t elements_, stride_, bytes_;  // stride: floats from tensor to tensor
-  int descriptor_ = -1;
-  std::string name_to_remove_;
-  std::byte* memory_ = nullptr;
+  std::unique_ptr<transport::CommonMemory> memory_;
+  std::shared_ptr<transport::Descriptor> locks_;  // null: of threads
   MemberSlot* slots_ = nullptr;
   float* tensors_ = nullptr;
+  std::unique_ptr<Door> door_;
 };
 
 }  // namespace netsum::collective

@@ -37,13 +37,10 @@ constexpr milliseconds parting_deadline{1000};
 // For an aggregator to show that it is there, where others may do without it.
 constexpr milliseconds reach_again{1000};
 
-// ATP: what congestion control may use when nobody says, and the packets that fill a slot of a switch with default settings,
-// where the MTU takes longer ones (on loopback).
+// ATP: what congestion control may use when nobody says, where buffers take it, and the packets that fill a slot of a switch
+// with default settings, where the MTU takes longer ones (on loopback).
 constexpr std::uint32_t atp_window = 256;
 constexpr std::uint32_t longest_default_packet = 2048;
-
-// NetReduce: messages of this length where nobody says.
-constexpr std::uint32_t message_bytes = 65536;
 
 // On RDMA hardware, which has no packets to measure the path with: 25 Gbit/s for 160 us, with messages of that length.
 constexpr std::uint32_t verbs_window = 8;
@@ -53,12 +50,14 @@ struct Lane {
   std::unique_ptr<transport::Udp> socket;
   std::unique_ptr<transport::VerbsRing> ring{};     // in its place
   std::unique_ptr<transport::GroupSocket> group{};  // results come here too
+  std::uint64_t cookie = 0, switch_cookie = 0;      // as the aggregator's lane answered a probe, and the switch's
   [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
 };
 
 struct Site {
   Membership membership;
   std::vector<Lane> lanes;
+  bool near = false;  // the aggregator is on this host
   std::uint32_t slots_measured = 0;
   std::string local_socket{};
   std::shared_ptr<LocalGroup> local{};
@@ -167,6 +166,7 @@ Reached reach_control(const Options& options, const std::string& address, Time d
 struct FirstHop {
   std::vector<Endpoint> lanes;  // empty: none
   std::uint32_t pool_slots = 0, pool_elements = wire::atp::max_packet_elements;
+  std::uint64_t receive_bytes = 0;
 };
 
 FirstHop reach_switch(const Options& options, Time deadline) {
@@ -179,6 +179,7 @@ FirstHop reach_switch(const Options& options, Time deadline) {
   hop.lanes = std::move(hello.lanes);
   hop.pool_slots = hello.pool_slots;
   hop.pool_elements = hello.pool_elements;
+  hop.receive_bytes = hello.receive_bytes;
   return hop;
 }
 
@@ -242,47 +243,66 @@ Site reach(const Options& options, const std::string& address, Time deadline) {
         ErrorCode::refused,
         "aggregator " + address + " has no data sockets: it is a bump in the wire, where ranks with RDMA hardware join");
   }
+  // Both ends must say so: where addresses are translated on the way, one end alone takes the other for local.
+  site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
   if (options.protocol == "switchml" && options.multicast) join_groups(options, reached.hello.groups, site);
   return site;
 }
 
+switchml::Probe probe(transport::Udp& socket, const std::string& address, const switchml::ProbeConfig& config,
+                      Time deadline) {
+  switchml::Probe path(config);
+  Sink& sink = socket.sink();
+  path.start(now(), sink);
+  sink.flush();
+  while (!path.done() && now() < deadline) {
+    pollfd descriptor{socket.descriptor(), POLLIN, 0};
+    const auto wait =
+        std::clamp(std::chrono::ceil<milliseconds>(path.next_timeout() - now()), milliseconds(0), milliseconds(1000));
+    poll(&descriptor, 1, static_cast<int>(wait.count()));
+    path.on_packets(socket.receive(), now(), sink);
+    path.on_timer(now(), sink);
+    sink.flush();
+  }
+  if (!path.answered()) {
+    throw Error(ErrorCode::unreachable, "aggregator " + address + " answers on TCP, but not on UDP " +
+                                            transport::to_string(config.aggregator) + ": does a firewall drop UDP?");
+  }
+  return path;
+}
+
 // Round trip and bandwidth, of which the window comes.
-switchml::Probe measure(Lane& lane, const std::string& address, std::uint32_t packet_elements, Time deadline) {
+switchml::Probe measure(const Lane& lane, const std::string& address, std::uint32_t packet_elements, Time deadline) {
   switchml::ProbeConfig config;
   config.aggregator = lane.aggregator;
   config.packet_bytes = static_cast<std::uint32_t>(wire::chunk_header_bytes + 4 + packet_elements * 4);
-  switchml::Probe probe(config);
-  Sink& sink = lane.socket->sink();
-  probe.start(now(), sink);
-  sink.flush();
-  while (!probe.done() && now() < deadline) {
-    pollfd descriptor{lane.socket->descriptor(), POLLIN, 0};
-    const auto wait =
-        std::clamp(std::chrono::ceil<milliseconds>(probe.next_timeout() - now()), milliseconds(0), milliseconds(1000));
-    poll(&descriptor, 1, static_cast<int>(wait.count()));
-    probe.on_packets(lane.socket->receive(), now(), sink);
-    probe.on_timer(now(), sink);
-    sink.flush();
-  }
-  if (!probe.answered()) {
-    throw Error(ErrorCode::unreachable, "aggregator " + address + " answers on TCP, but not on UDP " +
-                                            transport::to_string(lane.aggregator) + ": does a firewall drop UDP?");
-  }
-  return probe;
+  return probe(*lane.socket, address, config, deadline);
 }
 
-// No network's packets are as long as a loopback device's.
-constexpr std::uint32_t loopback_mtu = 32768;
-
-// Whether the aggregator is on this host.
-bool over_loopback(const Lane& lane) {
-  return lane.socket->mtu() >= loopback_mtu;
+// Shows all that will send to the lanes that these receive it.
+void prove_endpoints(const Options& options, std::vector<Site>& sites, const FirstHop& hop, Time deadline) {
+  switchml::ProbeConfig config;
+  config.packet_bytes = wire::probe_reply_bytes;
+  config.singles = 1;
+  config.train = 0;
+  for (Site& site : sites) {
+    for (std::size_t l = 0; l < site.lanes.size(); ++l) {
+      Lane& lane = site.lanes[l];
+      config.aggregator = lane.aggregator;
+      lane.cookie = probe(*lane.socket, site.membership.address, config, deadline).cookie();
+      if (hop.lanes.empty()) continue;
+      config.aggregator = hop.lanes[l];
+      lane.switch_cookie = probe(*lane.socket, options.switch_address, config, deadline).cookie();
+    }
+  }
 }
 
 // What the packets of all ranks to this address may be as long as, where `own` is the MTU of this rank's way there. On this
 // host that is the loopback device's, unless the address is another interface's: ranks elsewhere get there over its link.
 std::uint32_t mtu_for_all(const Endpoint& address, std::uint32_t own) {
-  return own < loopback_mtu ? own : std::min(own, transport::mtu_of_interface(address).value_or(own));
+  if (!transport::is_of_this_host(address)) return own;
+  const auto interface = transport::interface_of(address);
+  return interface ? std::min(own, interface->mtu) : own;
 }
 std::uint32_t mtu_for_all(const Lane& lane) {
   return mtu_for_all(lane.aggregator, lane.socket->mtu());
@@ -292,15 +312,17 @@ std::uint32_t mtu_for_all(const Endpoint& address) {
 }
 
 // Whether ranks on other hosts may be there, and so a link.
-bool is_reached_over_link(const Lane& lane) {
-  return mtu_for_all(lane) < loopback_mtu;
+bool is_reached_over_link(const Site& site) {
+  if (!site.near) return true;
+  const auto interface = transport::interface_of(site.lanes.front().aggregator);
+  return interface && !interface->loopback;
 }
 
 // The most slots that are of use on the way there. To an aggregator on this host nothing is ever under way: a longer window
 // only waits its turn, and leaves the cache before it comes.
-std::uint32_t most_slots(const Lane& lane, std::uint32_t packet_elements) {
+std::uint32_t most_slots(const Site& site, std::uint32_t packet_elements) {
   constexpr std::uint32_t window_bytes = 128 << 10;
-  if (!over_loopback(lane)) return UINT32_MAX;
+  if (!site.near) return UINT32_MAX;
   return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
 }
 
@@ -310,12 +332,11 @@ void measure_windows(std::vector<Site>& sites, std::uint32_t packet_elements, Ti
   constexpr std::uint32_t least = 4;  // fewer, and losses are not noticed before a time-out (protocol/switchml/overtaken.h)
   std::uint32_t lanes = 0, far = 0, near = 0;
   for (Site& site : sites) {
-    Lane& lane = site.lanes.front();
-    site.slots_measured = std::min(measure(lane, site.membership.address, packet_elements, deadline).slots(),
-                                   most_slots(lane, packet_elements));
-    std::uint32_t& longest = over_loopback(lane) ? near : far;
+    const std::uint32_t measured = measure(site.lanes.front(), site.membership.address, packet_elements, deadline).slots();
+    site.slots_measured = std::min(measured, most_slots(site, packet_elements));
+    std::uint32_t& longest = site.near ? near : far;
     longest = std::max(longest, site.slots_measured);
-    if (is_reached_over_link(lane)) lanes += static_cast<std::uint32_t>(site.lanes.size());
+    if (is_reached_over_link(site)) lanes += static_cast<std::uint32_t>(site.lanes.size());
   }
   if (lanes == 0) return;
   const std::uint32_t each = std::max(least, std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes));
@@ -371,12 +392,11 @@ struct Attempt {
 }
 
 [[nodiscard]] std::uint32_t window_of(const Options& options) {
-  if (options.slots != 0) return options.slots;
-  return is_atp(options) ? atp_window : options.verbs.empty() ? 0 : verbs_window;
+  return options.slots != 0 || options.verbs.empty() ? options.slots : verbs_window;
 }
 
 [[nodiscard]] std::uint32_t message_packets_of(const Options& options, std::uint32_t packet_elements) {
-  return options.message_packets != 0 ? options.message_packets : message_bytes / (packet_elements * 4);
+  return options.message_packets != 0 ? options.message_packets : session::default_message_packets(packet_elements);
 }
 
 session::Admission join_at(const Options& options, const Site& site, const FirstHop& hop, std::uint32_t packet_elements,
@@ -386,15 +406,22 @@ session::Admission join_at(const Options& options, const Site& site, const First
   request.protocol = options.protocol;
   request.switch_address = options.switch_address;
   request.pool_slots = hop.pool_slots;
+  request.switch_receive_bytes = hop.receive_bytes;
   request.job = options.job;
   request.rank = options.rank;
   request.world_size = options.world_size;
   request.packet_elements = packet_elements;
+  request.packet_elements_measured = options.packet_elements == 0 && options.verbs.empty();
   request.slots_fixed = window_of(options);
   request.slots_measured = site.slots_measured;
-  for (const Lane& lane : site.lanes) request.endpoints.push_back(lane.local());
+  for (const Lane& lane : site.lanes) {
+    request.endpoints.push_back(lane.local());
+    request.cookies.push_back(lane.cookie);
+    if (!hop.lanes.empty()) request.switch_cookies.push_back(lane.switch_cookie);
+  }
   if (is_netreduce(options)) {
-    request.message_packets = message_packets_of(options, packet_elements);
+    // What is registered with RDMA hardware before, has its length already.
+    request.message_packets = options.verbs.empty() ? options.message_packets : message_packets_of(options, packet_elements);
     for (const Lane& lane : site.lanes) {
       request.members.push_back(lane.ring ? member_of(lane.ring->own()) : member_at(options, lane.local()));
     }
@@ -441,8 +468,12 @@ std::vector<session::Admission> join_all(const Options& options, const std::vect
       }
     }
     for (const auto& admission : admitted) {
-      if (waiting || error || admission->resumption == admitted.front()->resumption) continue;
-      error = Error(ErrorCode::refused, "the aggregators of job '" + options.job + "' do not agree where it goes on");
+      if (waiting || error) continue;
+      const session::Admission& first = *admitted.front();
+      const bool agree = admission->resumption == first.resumption;
+      if (agree && admission->packet_elements == first.packet_elements) continue;
+      error = Error(ErrorCode::refused, "the aggregators of job '" + options.job + "' do not agree " +
+                                            (agree ? "how long its packets are" : "where it goes on"));
     }
     for (std::size_t i = 0; i < sites.size(); ++i) {
       if (!admitted[i] || (!waiting && !error)) continue;
@@ -514,8 +545,11 @@ Joined join_atp(const Options& options, const Attempt& attempt) {
     if (!warning.empty()) options.log("warning: " + warning);
   }
 
+  for (Site& site : sites) site.slots_measured = atp_window;
+  prove_endpoints(options, sites, hop, deadline);
   const std::vector<session::Admission> admissions = join_all(options, sites, hop, joined.packet_elements, attempt);
   joined.resumption = admissions.front().resumption;
+  joined.packet_elements = admissions.front().packet_elements;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
   std::uint32_t lane_number = 0;
@@ -529,8 +563,9 @@ Joined join_atp(const Options& options, const Attempt& attempt) {
     settings.scaling = static_cast<atp::Scaling>(admission.placement.scaling);
     for (std::size_t l = 0; l < site.lanes.size(); ++l) {
       Lane& lane = site.lanes[l];
-      atp::WorkerConfig config = session::worker_config(admission, options.rank, settings, lane.aggregator,
-                                                        hop.lanes.empty() ? lane.aggregator : hop.lanes[l]);
+      atp::WorkerConfig config = session::worker_config(
+          admission, options.rank, settings, lane.aggregator,
+          hop.lanes.empty() ? lane.aggregator : hop.lanes[session::switch_lane(admission.job_epoch, l, hop.lanes.size())]);
       config.lane = lane_number;
       config.lanes = lanes;
       config.congestion_control = options.congestion_control;
@@ -602,6 +637,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
     }
   }
   if (options.slots == 0) measure_windows(sites, joined.packet_elements, deadline);
+  prove_endpoints(options, sites, {}, deadline);
 
   const std::vector<session::Admission> admissions = join_all(options, sites, {}, joined.packet_elements, attempt);
   if (admissions.front().local) return join_memory(options, sites, admissions, deadline);
@@ -609,6 +645,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
     options.log("no shared memory: " + admissions.front().why_not_local);
   }
   joined.resumption = admissions.front().resumption;
+  joined.packet_elements = admissions.front().packet_elements;
   bool by_group = options.world_size > 1;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
@@ -630,7 +667,7 @@ Joined join_switchml(const Options& options, const Attempt& attempt) {
       config.lane = lane_number;
       config.lanes = lanes;
       config.aggregator = lane.aggregator;
-      config.checksums = options.local_checksums || !over_loopback(lane);
+      config.checksums = options.local_checksums || !site.near;
       auto transport = transport::with_group(std::move(lane.socket), std::move(lane.group));
       joined.lanes.push_back({with_loss(options, std::move(transport), lane_number), runtime::make_worker_lane(config)});
       joined.aggregator_of_lane.push_back(i);
@@ -688,7 +725,6 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
           std::min(joined.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator)));
     }
   }
-  const std::uint32_t message_packets = message_packets_of(options, joined.packet_elements);
   for (Site& site : sites) {
     if (options.log && !site.lanes.front().socket->buffer_warning().empty()) {
       options.log("warning: " + site.lanes.front().socket->buffer_warning());
@@ -696,13 +732,16 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
     if (options.slots != 0) continue;
     // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when all of its message is there. No
     // more: where the links' queues are shorter than all ranks' windows, a loss makes a connection go back by one.
+    const std::uint32_t message_packets = message_packets_of(options, joined.packet_elements);
     const std::uint32_t packets =
         measure(site.lanes.front(), site.membership.address, joined.packet_elements, attempt.deadline).packets();
     site.slots_measured = std::bit_ceil((packets + message_packets - 1) / message_packets + 1);
   }
 
+  prove_endpoints(options, sites, hop, attempt.deadline);
   const std::vector<session::Admission> admissions = join_all(options, sites, hop, joined.packet_elements, attempt);
   joined.resumption = admissions.front().resumption;
+  joined.packet_elements = admissions.front().packet_elements;
   std::uint32_t lanes = 0;
   for (const Site& site : sites) lanes += static_cast<std::uint32_t>(site.lanes.size());
   std::uint32_t lane_number = 0;
@@ -727,8 +766,8 @@ Joined join_netreduce(const Options& options, const Attempt& attempt) {
     }
     joined.memberships.push_back(std::move(site.membership));
   }
-  joined.placement =
-      describe_netreduce(options, joined.lanes.size(), joined.packet_elements, message_packets, admissions.front().slots);
+  joined.placement = describe_netreduce(options, joined.lanes.size(), joined.packet_elements,
+                                        admissions.front().message_packets, admissions.front().slots);
   return joined;
 }
 

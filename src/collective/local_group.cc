@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <new>
@@ -25,6 +26,16 @@ std::uint32_t processors() {
 }
 
 constexpr int poll_ms = 20;  // then the engine is looked at, and the clock
+constexpr int retry_ms = 2;
+constexpr Duration most_patience = std::chrono::seconds(5);  // to be let in: without, there is still the network
+
+// What a rank is told whom the aggregator lets go.
+std::string not_let_in(const transport::Descriptor& socket) {
+  const auto user = transport::user_of(socket);
+  if (!user || *user == ::geteuid() || ::geteuid() == 0) return "the aggregator does not take this rank's shared memory";
+  return "the aggregator runs as user " + std::to_string(*user) + ", and this rank as user " + std::to_string(::geteuid()) +
+         ", which it does not let into shared memory (--local-user)";
+}
 
 Error connection_lost() {
   return {ErrorCode::aggregator_lost, "allocate: the aggregator ended its connection to this rank"};
@@ -69,11 +80,26 @@ std::shared_ptr<LocalGroup> LocalGroup::reach(const Config& config, Time deadlin
     why_not = "the aggregator has no shared memory";
     return nullptr;
   }
-  auto socket = transport::connect_local(config.broker);
+  std::shared_ptr<transport::Descriptor> socket;
+  LocalOutcome outcome = LocalOutcome::later;
+  // Others may crowd there; they are soon let in, or sent away.
+  const Time patience = std::min(deadline, runtime::now() + most_patience);
+  while ((outcome = transport::connect_local(config.broker, socket)) == LocalOutcome::later && runtime::now() < patience) {
+    ::poll(nullptr, 0, retry_ms);
+  }
+  if (outcome == LocalOutcome::later) {
+    why_not = "too many wait at the aggregator's local socket";
+    return nullptr;
+  }
   if (!socket) {
     why_not = "the aggregator is on another host, or in another network namespace";
     return nullptr;
   }
+  return over(std::move(socket), config, patience, why_not);
+}
+
+std::shared_ptr<LocalGroup> LocalGroup::over(std::shared_ptr<transport::Descriptor> socket, const Config& config,
+                                             Time deadline, std::string& why_not) {
   try {
     std::shared_ptr<LocalGroup> group(new LocalGroup(config, std::move(socket)));
     LocalMessage answer;
@@ -84,7 +110,7 @@ std::shared_ptr<LocalGroup> LocalGroup::reach(const Config& config, Time deadlin
       group->ticket_ = answer.ticket;
       return group;
     }
-    why_not = "the aggregator does not take this rank's shared memory";
+    why_not = not_let_in(*group->socket_);
   } catch (const Error& error) {
     why_not = error.what();
   }
@@ -132,11 +158,13 @@ struct LocalGroup::Shown {
     if (arena == 0) throw too_many_allocations(rank);
   }
   ~Shown() {
-    if (arena != 0) arenas->hide(arena);
+    // In a child of fork() nobody hears of it, and another thread may have had the lock.
+    if (arena != 0 && ::getpid() == owner) arenas->hide(arena);
   }
   Shown(const Shown&) = delete;
   Shown& operator=(const Shown&) = delete;
 
+  const pid_t owner = ::getpid();
   const std::shared_ptr<runtime::Arenas> arenas;
   transport::OwnMemory memory;
   const std::uint32_t arena;

@@ -32,6 +32,10 @@ class LocalGroup {
   // Null, with the reason: the broker is not on this host, or in another network namespace.
   [[nodiscard]] static std::shared_ptr<LocalGroup> reach(const Config& config, Time deadline, std::string& why_not);
 
+  // The same, of a socket that is connected to one.
+  [[nodiscard]] static std::shared_ptr<LocalGroup> over(std::shared_ptr<transport::Descriptor> socket, const Config& config,
+                                                        Time deadline, std::string& why_not);
+
   ~LocalGroup();
   LocalGroup(const LocalGroup&) = delete;
   LocalGroup& operator=(const LocalGroup&) = delete;

@@ -36,7 +36,7 @@ Piece piece_of(std::size_t elements, std::uint32_t index, std::uint32_t pieces) 
 MachineGroup::MachineGroup(std::string name, std::shared_ptr<GroupMemory> memory, std::uint32_t rank, Time deadline)
     : name_(std::move(name)), memory_(std::move(memory)), rank_(rank) {
   meet(Step::join, tensor().size(), deadline);
-  if (rank == 0) memory_->remove_name();  // the others may be threads that use the same object
+  if (rank == 0) memory_->close_door();  // the others may be threads that use the same object
 }
 
 MachineGroup::~MachineGroup() {
@@ -96,7 +96,9 @@ void MachineGroup::check_members(Step step, bool look, bool too_late) {
     const bool dead = look && state() == MemberState::here && !memory_->alive(member) && state() == MemberState::here;
     const std::string who = "member " + std::to_string(member);
     if (state() == MemberState::failed) {  // even if it has come: somebody else has not, and it no longer waits
-      fail(ErrorCode::worker_lost, who + " failed: " + std::string(memory_->slot(member).reason.data()));
+      // The member writes there, and may have written no end.
+      const auto& reason = memory_->slot(member).reason;
+      fail(ErrorCode::worker_lost, who + " failed: " + std::string(reason.data(), ::strnlen(reason.data(), reason.size())));
     }
     if (has_come(member)) continue;
     if (state() == MemberState::left) fail(ErrorCode::worker_lost, who + " left before the others");

@@ -168,10 +168,6 @@ LinkTraffic ParallelAllReduce::traffic() const {
   return sum;
 }
 
-void ParallelAllReduce::remove_left_behind(const std::string& job, std::uint32_t machine) {
-  GroupMemory::remove_left_behind(group_name(job, machine));
-}
-
 std::string ParallelAllReduce::placement() const {
   if (communicator_) return communicator_->placement();
   return ring_ ? "a ring over TCP" : "inside one machine";

@@ -23,7 +23,7 @@ using netreduce::Pattern;
 
 struct ParallelOptions {
   Pattern pattern = Pattern::parallel_netreduce;
-  std::string job = "default";  // on each machine, no other live job has this name
+  std::string job = "default";  // on each machine, no other live job of this user has this name
   std::uint32_t machines = 1, gpus = 1;
   std::uint32_t machine = 0, gpu = 0;  // this process; its rank is machine * gpus + gpu
   std::size_t elements = 0;            // of the longest tensor
@@ -54,9 +54,6 @@ class ParallelAllReduce {
 
   [[nodiscard]] LinkTraffic traffic() const;  // of this process between machines, so far
   [[nodiscard]] std::string placement() const;
-
-  // The name of a machine's memory, if its processes died before all of them had it. For who started them.
-  static void remove_left_behind(const std::string& job, std::uint32_t machine);
 
  private:
   void connect_ring(const std::vector<std::string>& peers, std::uint32_t rank, std::uint32_t size, Time deadline);

@@ -10,17 +10,18 @@
 
 #include "collective/counters.h"
 #include "collective/data_sockets.h"
+#include "collective/proved_endpoints.h"
 #include "collective/switches.h"
 #include "control/server.h"
 #include "runtime/server_lane.h"
 #include "session/atp_job.h"
+#include "session/installations.h"
 #include "telemetry/metrics_server.h"
 #include "version.h"
 
 namespace netsum {
 namespace {
 
-using collective::add;
 using telemetry::Counters;
 
 constexpr std::chrono::milliseconds farewell{300};  // as Aggregator's
@@ -52,10 +53,9 @@ Counters counters_of(const atp::ServerJobCounters& c, std::uint32_t incomplete) 
 
 Counters counters_of(const atp::ServerCounters& s, const transport::Counters& t) {
   Counters counters = collective::counters_of(t);
-  const Counters more = {{"dropped_unknown_job", s.unknown_job},
-                         {"unknown_job_replies", s.unknown_job_replies},
-                         {"dropped_unexpected_type", s.unexpected_type}};
-  counters.insert(counters.end(), more.begin(), more.end());
+  counters.add({{"dropped_unknown_job", s.unknown_job},
+                {"unknown_job_replies", s.unknown_job_replies},
+                {"dropped_unexpected_type", s.unexpected_type}});
   collective::append_malformed(counters, s.malformed);
   return counters;
 }
@@ -88,26 +88,41 @@ struct ParameterServer::Impl {
   ParameterServerOptions options;
   session::AtpSettings settings;
   std::vector<std::unique_ptr<runtime::ServerLane>> lanes;
-  std::unique_ptr<collective::Switches> switches;
+  std::uint64_t receive_bytes = 0;  // of each one's buffer
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
   std::atomic<bool> closing = false, jobs_stopped = false;
 
+  // Where its switches are comes later. Of a job that cannot be put on all lanes, none keeps anything.
   void start_job(const session::StartJob& start) {
-    const session::SwitchEndpoint endpoints = switches->endpoints(start.admission.placement);
+    try {
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        lanes[lane]->add_job(session::server_job(start, lane, settings, session::switch_endpoints({})));
+      }
+    } catch (...) {
+      stop_job(start.admission.job_epoch);
+      throw;
+    }
+  }
+  void stop_job(std::uint64_t epoch) {
+    for (const auto& lane : lanes) lane->remove_job(epoch);
+  }
+
+  void place(const session::StartJob& start, const control::SwitchLanes& switches) {
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      lanes[lane]->add_job(session::server_job(start, lane, settings, endpoints));
+      lanes[lane]->move_roots(
+          start.admission.job_epoch,
+          session::server_job(start, lane, settings, session::spread_switch_endpoints(switches, start.admission.job_epoch))
+              .roots);
     }
   }
 
-  void tell_switch(const session::StartJob& start, std::uint32_t a_switch) {
-    const std::string& address = start.admission.placement.switches[a_switch];
-    switches->ask(address, [&](control::Client& client) {
-      client.install(session::installation_for(start, a_switch, settings, switches->endpoints(start.admission.placement),
-                                               switches->own_endpoints(own_lanes(), address)),
-                     collective::switch_deadline);
-    });
+  [[nodiscard]] session::Installation describe(const session::StartJob& start, std::uint32_t a_switch,
+                                               const control::SwitchLanes& switches) const {
+    return session::installation_for(start, a_switch, settings,
+                                     session::spread_switch_endpoints(switches, start.admission.job_epoch),
+                                     collective::own_endpoints(own_lanes(), switches[a_switch].front()));
   }
 
   [[nodiscard]] std::vector<Endpoint> own_lanes() const {
@@ -120,11 +135,11 @@ struct ParameterServer::Impl {
     report.version = NETSUM_VERSION;
     for (const auto& lane : lanes) {
       lane->inspect([&](const atp::Server& s, const transport::Counters& t) {
-        add(report.counters, counters_of(s.counters(), t));
+        report.counters.add(counters_of(s.counters(), t));
         for (telemetry::JobReport& job : report.jobs) {
           const auto* counters = s.job_counters(job.job.job_epoch);
-          add(job.counters, counters == nullptr ? counters_of(atp::ServerJobCounters{}, 0)
-                                                : counters_of(*counters, s.incomplete(job.job.job_epoch)));
+          job.counters.add(counters == nullptr ? counters_of(atp::ServerJobCounters{}, 0)
+                                               : counters_of(*counters, s.incomplete(job.job.job_epoch)));
         }
       });
     }
@@ -133,50 +148,69 @@ struct ParameterServer::Impl {
 
 ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(std::make_unique<Impl>()) {
   if (options.threads == 0 || options.threads > 64) throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
+  if (options.parts != 0 &&
+      (options.first_part >= options.parts || options.own_parts > options.parts - options.first_part)) {
+    throw Error(ErrorCode::bad_argument, "slot parts out of range: first " + std::to_string(options.first_part) +
+                                             ", count " + std::to_string(options.own_parts) + "; parts are numbered 0 to " +
+                                             std::to_string(options.parts - 1));
+  }
   impl_->options = options;
   impl_->settings = settings_of(options);
-  impl_->switches = std::make_unique<collective::Switches>(
-      collective::Switches::Options{options.token, options.tls_ca, "parameter server", options.threads});
+  const EndpointCookies cookies = collective::cookies_of(options.listen, options.daemon_token);
   std::uint32_t index = 0;
   for (auto& socket :
        collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
+    const std::uint64_t mark_bytes = collective::mark_bytes(*socket);
+    impl_->receive_bytes = socket->receive_buffer_bytes();
     impl_->lanes.push_back(std::make_unique<runtime::ServerLane>(
-        std::move(socket), collective::mark_bytes, index++, runtime::ThreadOptions{options.pin_threads, options.busy_poll}));
+        std::move(socket), mark_bytes, index++, runtime::ThreadOptions{options.pin_threads, options.busy_poll}, cookies));
   }
 
   control::ServerOptions server;
   server.listen = options.listen;
   server.token = options.token;
+  server.tenants = options.tenants;
+  server.registry.memory_bytes = options.memory_bytes;
   server.tls_cert = options.tls_cert;
   server.tls_key = options.tls_key;
   server.registry.protocols = {session::atp_rules()};
   server.registry.switch_parents = options.switch_parents;
   server.registry.parts = options.parts;
+  server.registry.first_part = options.first_part;
+  server.registry.own_parts = options.own_parts;
   server.registry.indexing = static_cast<std::uint32_t>(impl_->settings.indexing);
   server.registry.scaling = static_cast<std::uint32_t>(impl_->settings.scaling);
   server.registry.lanes = options.threads;
   server.registry.slots = options.slots;
+  server.registry.receive_bytes = impl_->receive_bytes;
+  server.registry.check_endpoints = [cookies](const session::JoinRequest& request) {
+    return collective::check_endpoints(request, cookies);
+  };
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
+  server.switches = collective::switch_teller_options(options, "parameter server", server.registry);
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
   hooks.lanes = [impl] { return impl->own_lanes(); };
+  hooks.same_host = collective::is_of_this_host;
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
     if (impl->closing) impl->jobs_stopped = true;
-    for (const auto& lane : impl->lanes) lane->remove_job(stop.job_epoch);
+    impl->stop_job(stop.job_epoch);
   };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
-  hooks.tell_switch = [impl](const session::StartJob& start, std::uint32_t a_switch, bool) {
-    impl->tell_switch(start, a_switch);
-    return session::JobView{};
+  hooks.switches.complete = &collective::complete_lanes;
+  hooks.switches.place = [impl](const session::StartJob& start, const control::SwitchLanes& switches) {
+    impl->place(start, switches);
   };
-  hooks.untell_switch = [impl](const std::string& a_switch, std::uint64_t epoch) {
-    impl->switches->uninstall(a_switch, epoch);
+  hooks.switches.describe = [impl](const session::StartJob& start, std::uint32_t a_switch, bool,
+                                   const control::SwitchLanes& switches) {
+    return impl->describe(start, a_switch, switches);
   };
   hooks.log = options.log;
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {
-    impl_->metrics = std::make_unique<telemetry::MetricsServer>(options.metrics, [impl] { return impl->server->report(); });
+    impl_->metrics = std::make_unique<telemetry::MetricsServer>(telemetry::metrics_address(options.metrics, options.listen),
+                                                                [impl] { return impl->server->report(); });
   }
 }
 
@@ -192,6 +226,10 @@ ParameterServer::~ParameterServer() {
   impl_->closing = true;
   impl_->server.reset();
   if (impl_->jobs_stopped) std::this_thread::sleep_for(farewell);
+}
+
+void ParameterServer::set_tenants(std::vector<Tenant> tenants) {
+  impl_->server->set_tenants(std::move(tenants));
 }
 
 std::string ParameterServer::address() const {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.h"
 #include "runtime/thread.h"
@@ -218,26 +219,44 @@ class TcpRing::Transfer {
   Position sending_, receiving_;
 };
 
-TcpRing::TcpRing(TcpSocket listener, const TcpRingOptions& options, Time deadline)
+TcpRing::TcpRing(const TcpRingOptions& options)
     : name_(options.name), rank_(options.rank), size_(options.size), scratch_(scratch_bytes) {
   if (size_ == 0 || rank_ >= size_) {
     throw Error(ErrorCode::bad_argument, "rank " + std::to_string(rank_) + " is none of a ring of " + std::to_string(size_));
   }
-  if (size_ == 1) return;
-  listener.listen();
-  connect(options.next, deadline);
-  accept(listener, deadline);
-  if (!hears(next_, {hash_of(name_), rank_after(), size_}, deadline)) {
-    const std::string who = options.next + " is not rank " + std::to_string(rank_after());
-    if (runtime::now() >= deadline)
-      fail(ErrorCode::deadline, "rank " + std::to_string(rank_after()) + " has not answered in time");
-    fail(ErrorCode::refused, who + ", or is so of another ring");
-  }
 }
 
-void TcpRing::connect(const std::string& next, Time deadline) {
-  next_ = TcpSocket::connected_to(next, deadline);
-  static_cast<void>(next_.send_all(Hello{hash_of(name_), rank_, size_}.bytes(), deadline));
+TcpRing::TcpRing(TcpSocket listener, const TcpRingOptions& options, Time deadline) : TcpRing(options) {
+  if (size_ == 1) return;
+  listener.listen();
+  next_ = TcpSocket::connected_to(options.next, deadline);
+  say_hello(next_, deadline);
+  accept(listener, deadline);
+  hear_next(options.next, deadline);
+}
+
+TcpRing::TcpRing(TcpSocket next, TcpSocket previous, const TcpRingOptions& options, Time deadline) : TcpRing(options) {
+  if (size_ == 1) return;
+  next_ = std::move(next);
+  previous_ = std::move(previous);
+  say_hello(next_, deadline);
+  say_hello(previous_, deadline);
+  if (!hears(previous_, {hash_of(name_), rank_before(), size_}, deadline)) {
+    fail(ErrorCode::refused, "who is before it is not rank " + std::to_string(rank_before()) + ", or is so of another ring");
+  }
+  hear_next(options.next, deadline);
+}
+
+void TcpRing::say_hello(TcpSocket& to, Time deadline) const {
+  static_cast<void>(to.send_all(Hello{hash_of(name_), rank_, size_}.bytes(), deadline));
+}
+
+void TcpRing::hear_next(const std::string& address, Time deadline) {
+  if (hears(next_, {hash_of(name_), rank_after(), size_}, deadline)) return;
+  if (runtime::now() >= deadline)
+    fail(ErrorCode::deadline, "rank " + std::to_string(rank_after()) + " did not answer before the deadline");
+  fail(ErrorCode::refused, address + " is not rank " + std::to_string(rank_after()) +
+                               " of this ring: is the address right, and the job's name?");
 }
 
 void TcpRing::accept(TcpSocket& listener, Time deadline) {
@@ -245,7 +264,7 @@ void TcpRing::accept(TcpSocket& listener, Time deadline) {
     const Time patience = std::min(deadline, runtime::now() + stranger_patience);
     if (!hears(*accepted, {hash_of(name_), rank_before(), size_}, patience)) continue;
     previous_ = std::move(*accepted);
-    static_cast<void>(previous_.send_all(Hello{hash_of(name_), rank_, size_}.bytes(), deadline));
+    say_hello(previous_, deadline);
     return;
   }
   fail(ErrorCode::deadline, "rank " + std::to_string(rank_before()) + " has not come in time");

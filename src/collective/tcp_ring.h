@@ -30,6 +30,9 @@ class TcpRing {
   // `listener`: bound. Returns when both neighbours are there. Throws Error: deadline, refused (somebody else answers).
   TcpRing(TcpSocket listener, const TcpRingOptions& options, Time deadline);
 
+  // Over connections that there are already, of any stream sockets that do not block. Likewise.
+  TcpRing(TcpSocket next, TcpSocket previous, const TcpRingOptions& options, Time deadline);
+
   // In place, on all ranks, in the same order: the same bits everywhere. Piece k is added from rank k on around the ring.
   // Throws Error: deadline, worker_lost (a neighbour closed its connection), mismatch; then the ring is closed, which its
   // neighbours notice.
@@ -43,8 +46,10 @@ class TcpRing {
  private:
   class Transfer;
 
-  void connect(const std::string& next, Time deadline);
+  explicit TcpRing(const TcpRingOptions& options);
   void accept(TcpSocket& listener, Time deadline);
+  void say_hello(TcpSocket& to, Time deadline) const;
+  void hear_next(const std::string& address, Time deadline);
   [[nodiscard]] std::uint32_t rank_after() const { return (rank_ + 1) % size_; }
   [[nodiscard]] std::uint32_t rank_before() const { return (rank_ + size_ - 1) % size_; }
   [[noreturn]] void fail(ErrorCode code, const std::string& what);

@@ -22,12 +22,15 @@ struct Hello {
   std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane, for ATP; 0: it is no switch
   std::string local_socket;                         // for ranks on its host; empty: it has none
   std::vector<Endpoint> groups;                     // of the job, one a lane: results by IP multicast; empty: none
+  bool same_host = false;                           // the aggregator sees this process at an address of its own host
+  std::uint64_t receive_bytes = 0;  // of each lane's receive buffer, with what the kernel keeps around packets; 0: unknown
 };
 
 struct ClientOptions {
   std::string address;  // host:port
   std::string token;
   std::string tls_ca;
+  std::string daemon_token{};  // of a daemon, for others
 };
 
 class Client {
@@ -36,7 +39,8 @@ class Client {
   ~Client();
   Client(Client&&) noexcept;
 
-  // Each throws Error: unreachable (with the address), refused (with the aggregator's words), deadline.
+  // Each throws Error: unreachable (with the address), refused (with the aggregator's words), deadline, internal (an answer
+  // that makes no sense).
   [[nodiscard]] Hello hello(std::chrono::milliseconds deadline, const std::string& job = {});
   // `stop` ends the wait, with `closed`.
   [[nodiscard]] session::Admission join(const session::JoinRequest& request, std::chrono::milliseconds deadline,
@@ -44,9 +48,6 @@ class Client {
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                                   std::chrono::milliseconds deadline);
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);
-  void install(const session::Installation& installation, std::chrono::milliseconds deadline);
-  [[nodiscard]] session::JobView install(const session::RingInstallation& installation, std::chrono::milliseconds deadline);
-  void uninstall(std::uint64_t job_epoch, std::chrono::milliseconds deadline);
   [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
 
  private:

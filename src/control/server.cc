@@ -1,30 +1,52 @@
 #include "control/server.h"
 
 #include <grpcpp/grpcpp.h>
-#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/rand.h>
+#include <openssl/x509.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <exception>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 
-#include "control/convert.h"
+#include "base/waiting.h"
+#include "control/border.h"
+#include "control/credentials.h"
 #include "control/netsum.grpc.pb.h"
-#include "session/installations.h"
 #include "session/words.h"
 
 namespace netsum::control {
 namespace {
 
-constexpr auto tick = std::chrono::milliseconds(100);
-constexpr auto longest_join = std::chrono::minutes(30);
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+using grpc::StatusCode;
+
+constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at what the data plane knows of rings
+constexpr Duration longest_join = std::chrono::minutes(30);
+constexpr std::size_t most_leases = 1024;
+constexpr std::size_t most_commands = 1024;  // that wait for the control plane's thread
+
+// What gRPC does for a peer that opens a connection and does not say, or no longer says, anything.
+constexpr int handshake_ms = 5'000, idle_connection_ms = 60'000;
+constexpr int calls_of_one_connection = 256;
 
 Time now() {
   return Time(std::chrono::steady_clock::now().time_since_epoch());
@@ -33,7 +55,7 @@ Time now() {
 std::uint64_t system_random() {
   std::uint64_t value = 0;
   unsigned char bytes[sizeof value];
-  if (RAND_bytes(bytes, sizeof bytes) != 1) throw Error(ErrorCode::internal, "the system has no random numbers");
+  if (RAND_bytes(bytes, sizeof bytes) != 1) throw Error(ErrorCode::internal, "the system's random number generator failed");
   std::memcpy(&value, bytes, sizeof value);
   return value;
 }
@@ -46,6 +68,23 @@ std::string read_file(const std::string& path, const char* flag) {
   return text.str();
 }
 
+// gRPC would find out only when somebody connects.
+void check_pair(const std::string& certificate, const std::string& key, const std::string& listen) {
+  const auto memory = [](const std::string& text) {
+    return std::unique_ptr<BIO, decltype(&BIO_free)>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
+  };
+  const auto from_certificate = memory(certificate), from_key = memory(key);
+  const std::unique_ptr<X509, decltype(&X509_free)> x509(
+      PEM_read_bio_X509(from_certificate.get(), nullptr, nullptr, nullptr), &X509_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pkey(
+      PEM_read_bio_PrivateKey(from_key.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free);
+  if (x509 && pkey && X509_check_private_key(x509.get(), pkey.get()) == 1) return;
+  ERR_clear_error();
+  throw Error(ErrorCode::bad_argument, "cannot serve " + listen +
+                                           " over TLS: --tls-cert is no PEM certificate, --tls-key no "
+                                           "PEM key, or they do not belong together");
+}
+
 std::string list(const RankSet& set) {
   std::string text;
   for (std::uint32_t rank = 0; rank < max_world_size; ++rank) {
@@ -54,222 +93,604 @@ std::string list(const RankSet& set) {
   return text;
 }
 
+// HOST:PORT of a peer as gRPC names it: ipv4:127.0.0.1:80, ipv6:%5B::1%5D:80.
+std::string address_of(const CallbackServerContext& context) {
+  const std::string peer = context.peer();
+  std::string address;
+  for (std::size_t i = peer.find(':') + 1; i < peer.size(); ++i) {
+    const std::string_view code = std::string_view(peer).substr(i, 3);
+    if (code == "%5B" || code == "%5D") {
+      address += code == "%5B" ? '[' : ']';
+      i += 2;
+    } else {
+      address += peer[i];
+    }
+  }
+  return address;
+}
+std::string host_of(const CallbackServerContext& context) {
+  const std::string address = address_of(context);
+  return address.substr(0, address.rfind(':'));
+}
+
+grpc::Status senseless(const std::string& why) {
+  return {StatusCode::INVALID_ARGUMENT, why};
+}
 grpc::Status refused(const session::JoinOutcome& outcome) {
-  return {grpc::StatusCode::FAILED_PRECONDITION, outcome.reason + " (" + session::to_string(outcome.refusal) + ")"};
+  return {StatusCode::FAILED_PRECONDITION, outcome.reason + " (" + session::to_string(outcome.refusal) + ")"};
+}
+grpc::Status overloaded(const std::string& what) {
+  return {StatusCode::RESOURCE_EXHAUSTED, what};
+}
+
+ServerUnaryReactor* finish(CallbackServerContext* context, const grpc::Status& status) {
+  ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+// In one line, what came of it where memory ran out or the data plane refused.
+template <class Action>
+[[nodiscard]] std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const std::bad_alloc&) {
+    return "there is no memory left for it at this daemon: ask for fewer slots, or give the daemon more memory";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Anybody can make the control plane work, so it gets the processor that lanes and ranks of this host leave. A thread
+// inherits its priority: so do gRPC's, which `start` starts.
+void with_low_priority(const std::function<void()>& start) {
+  constexpr int nicer = 10;
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      const auto thread = static_cast<id_t>(gettid());
+      static_cast<void>(setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + nicer));
+      start();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+session::Quota quota_of(const Tenant& tenant) {
+  return {tenant.memory_bytes, tenant.jobs, tenant.joins};
 }
 
 }  // namespace
 
-struct Server::Impl final : proto::Aggregator::Service {
+// Two kinds of thread: gRPC's, which change the state below under its lock and never wait, and one of its own, which carries
+// out what that leads to. Joins wait without a thread.
+struct Server::Impl final : proto::Aggregator::CallbackService {
   Impl(ServerOptions o, ServerHooks h) : options(std::move(o)), hooks(std::move(h)), registry(options.registry) {}
+
+  // Everything below is one state, and every rank of every job needs it: whoever holds it does not wait.
+  class Lock {
+   public:
+    explicit Lock(Impl& impl) : lock_(impl.mutex) {}
+    void wait_until(std::condition_variable& signal, Time deadline) {
+      signal.wait_until(lock_, std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
+    }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+    NoWaiting no_waiting_;
+  };
 
   // ---- the service
 
-  grpc::Status Hello(grpc::ServerContext* context, const proto::HelloRequest* message, proto::HelloReply* reply) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    for (const Endpoint& lane : hooks.lanes()) to_proto(lane, *reply->add_lanes());
-    reply->set_instance(instance);
-    reply->set_local_socket(hooks.local_socket);
-    if (hooks.groups && !message->job().empty()) to_proto(hooks.groups(message->job()), *reply->mutable_groups());
-    if (hooks.pool) {
-      const auto [slots, elements] = hooks.pool();
-      reply->set_pool_slots(slots);
-      reply->set_pool_elements(elements);
-    }
-    return grpc::Status::OK;
-  }
+  // Who calls. Tenant "": of a daemon without tenants.
+  struct Principal {
+    std::string tenant;
+    bool sees_all = true;
+  };
 
-  grpc::Status Install(grpc::ServerContext* context, const proto::Installation* message, proto::InstallReply*) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    if (!hooks.install) return {grpc::StatusCode::FAILED_PRECONDITION, "this is no switch, but a parameter server"};
-    const auto installation = from_proto(*message);
-    if (!installation) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint"};
-    return install_with_lease(installation->job_epoch, [&] { hooks.install(*installation); });
-  }
-
-  grpc::Status InstallRing(grpc::ServerContext* context, const proto::RingInstallation* message,
-                           proto::RingView* reply) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    if (!hooks.install_ring) return {grpc::StatusCode::FAILED_PRECONDITION, "this is no switch, but a parameter server"};
-    const auto installation = from_proto(*message);
-    if (!installation) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint or queue pair"};
-    return install_with_lease(installation->start.admission.job_epoch, [&] {
-      const session::JobView view = hooks.install_ring(*installation);
-      reply->set_mismatch(view.mismatch);
-      to_proto(view.missing, *reply->mutable_missing());
+  ServerUnaryReactor* Hello(CallbackServerContext* context, const proto::HelloRequest* message,
+                            proto::HelloReply* reply) override {
+    return answer(context, "Hello", *message, [&](const Principal&, const std::string& job) {
+      control::Hello hello;
+      hello.lanes = hooks.lanes();
+      hello.instance = instance;
+      hello.local_socket = hooks.local_socket;
+      if (hooks.groups && !job.empty()) hello.groups = hooks.groups(job);
+      if (hooks.pool) std::tie(hello.pool_slots, hello.pool_elements) = hooks.pool();
+      hello.same_host = hooks.same_host && hooks.same_host(address_of(*context));
+      hello.receive_bytes = options.registry.receive_bytes;
+      write(hello, *reply);
+      return grpc::Status::OK;
     });
   }
 
-  grpc::Status Uninstall(grpc::ServerContext* context, const proto::Membership* message, proto::LeaveReply*) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    const std::lock_guard lock(mutex);
-    if (leases.erase(message->job_epoch()) != 0) hooks.uninstall(message->job_epoch());
-    return grpc::Status::OK;
-  }
-
-  grpc::Status Join(grpc::ServerContext* context, const proto::JoinRequest* message, proto::JoinReply* reply) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    const auto parsed = from_proto(*message);
-    if (!parsed) return {grpc::StatusCode::INVALID_ARGUMENT, "malformed data endpoint"};
-    const session::JoinRequest& request = *parsed;
-    const auto wait = std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(message->wait_ms()), longest_join);
-    const Time deadline = now() + wait;
-
-    std::unique_lock lock(mutex);
-    const std::uint64_t ticket = registry.join(request, now());
-    carry_out();
-    while (true) {
-      if (auto outcome = registry.join_outcome(ticket)) {
-        if (outcome->refusal != session::Refusal::none) return refused(*outcome);
-        const session::Admission& admission = *outcome->admission;
-        // Its switches first: without them the job would start on a detour, or cannot start. A job that needs one which does
-        // not answer fails meanwhile.
-        while (!stopping && !installations.ready(admission.job_epoch, now())) changed.wait_for(lock, tick);
-        registry.admission_told(admission.job_epoch, now());
-        reply->set_job_epoch(admission.job_epoch);
-        reply->set_rank_epoch(admission.rank_epoch);
-        to_proto(admission.placement, *reply->mutable_placement());
-        to_proto(admission.resumption, *reply->mutable_resumption());
-        reply->mutable_rank_epochs()->Add(admission.rank_epochs.begin(), admission.rank_epochs.end());
-        reply->set_packet_elements(admission.packet_elements);
-        reply->set_slots(admission.slots);
-        reply->set_message_packets(admission.message_packets);
-        reply->set_local(admission.local);
-        reply->set_why_not_local(admission.why_not_local);
-        for (const auto& rank : admission.members) {
-          proto::Members& lanes = *reply->add_members();
-          for (const auto& member : rank) to_proto(member, *lanes.add_lanes());
+  ServerUnaryReactor* Heartbeat(CallbackServerContext* context, const proto::Membership* message,
+                                proto::HeartbeatReply* reply) override {
+    return answer(context, "Heartbeat", *message, [&](const Principal& caller, const Life& life) {
+      session::HeartbeatReply beat;
+      {
+        const Lock lock(*this);
+        if (registry.belongs(life.job_epoch, caller.tenant)) {
+          beat = registry.heartbeat(life.job_epoch, life.rank, life.rank_epoch, now());
+          beat.missing = view_of(life.job_epoch).missing;
         }
-        return grpc::Status::OK;
       }
-      if (now() >= deadline || context->IsCancelled()) {
-        const RankSet missing = registry.cancel_join(ticket, now());
-        carry_out();
-        if (missing.empty()) {
-          return {grpc::StatusCode::DEADLINE_EXCEEDED, "job '" + request.job + "': rank " + std::to_string(request.rank) +
-                                                           "'s former process has not ended in time"};
-        }
-        return {grpc::StatusCode::DEADLINE_EXCEEDED, "job '" + request.job + "': ranks " + list(missing) + " of " +
-                                                         std::to_string(request.world_size) + " have not joined in time"};
-      }
-      changed.wait_for(lock, tick);
-    }
-  }
-
-  grpc::Status Heartbeat(grpc::ServerContext* context, const proto::Membership* message,
-                         proto::HeartbeatReply* reply) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    const std::lock_guard lock(mutex);
-    const session::JobView view = look(message->job_epoch());
-    if (!view.mismatch.empty()) {
-      registry.fail_mismatch(message->job_epoch(), view.mismatch, now());
-      carry_out();
-    }
-    const auto answer = registry.heartbeat(message->job_epoch(), message->rank(), message->rank_epoch(), now());
-    using State = session::HeartbeatReply::State;
-    reply->set_state(answer.state == State::running  ? proto::HeartbeatReply::RUNNING
-                     : answer.state == State::failed ? proto::HeartbeatReply::FAILED
-                                                     : proto::HeartbeatReply::UNKNOWN);
-    reply->set_reason(answer.reason);
-    if (answer.lost) reply->set_lost(*answer.lost);
-    reply->set_mismatch(answer.mismatch);
-    to_proto(answer.left, *reply->mutable_left());
-    to_proto(view.missing, *reply->mutable_missing());
-    return grpc::Status::OK;
-  }
-
-  grpc::Status Leave(grpc::ServerContext* context, const proto::Membership* message, proto::LeaveReply*) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    const std::lock_guard lock(mutex);
-    registry.leave(message->job_epoch(), message->rank(), message->rank_epoch(), now());
-    carry_out();
-    return grpc::Status::OK;
-  }
-
-  grpc::Status Status(grpc::ServerContext* context, const proto::StatusRequest*, proto::StatusReply* reply) override {
-    if (grpc::Status status = authenticate(*context); !status.ok()) return status;
-    reply->set_report_json(telemetry::to_json(report()));
-    return grpc::Status::OK;
-  }
-
-  // ---- behind it
-
-  template <class Install>
-  grpc::Status install_with_lease(std::uint64_t job_epoch, const Install& install) {
-    const std::lock_guard lock(mutex);
-    if (leases.size() >= most_leases && !leases.contains(job_epoch)) {
-      return {grpc::StatusCode::RESOURCE_EXHAUSTED, "this switch serves " + std::to_string(most_leases) + " jobs already"};
-    }
-    try {
-      install();
-    } catch (const Error& error) {
-      return {grpc::StatusCode::FAILED_PRECONDITION, error.what()};
-    }
-    leases[job_epoch] = now() + session::installation_lease;
-    return grpc::Status::OK;
-  }
-
-  // What is known here, and what the switches below have said.
-  [[nodiscard]] session::JobView look(std::uint64_t job_epoch) const {
-    session::JobView view = hooks.look ? hooks.look(job_epoch) : session::JobView{};
-    const auto job = running.find(job_epoch);
-    if (job == running.end()) return view;
-    for (const auto& [name, of_switch] : job->second.views) {
-      if (!of_switch.mismatch.empty()) view.mismatch = of_switch.mismatch;
-      view.missing = session::refined(view.missing, job->second.start.admission.placement, name, of_switch.missing);
-    }
-    return view;
-  }
-
-  [[nodiscard]] grpc::Status authenticate(const grpc::ServerContext& context) const {
-    if (options.token.empty()) return grpc::Status::OK;
-    const auto found = context.client_metadata().find(token_key);
-    if (found != context.client_metadata().end() && found->second.size() == options.token.size() &&
-        CRYPTO_memcmp(found->second.data(), options.token.data(), options.token.size()) == 0) {
+      write(beat, *reply);
       return grpc::Status::OK;
-    }
-    return {grpc::StatusCode::UNAUTHENTICATED, found == context.client_metadata().end()
-                                                   ? "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"
-                                                   : "wrong token"};
+    });
   }
 
-  // With the mutex held, so that a job is on the lanes before any rank hears of its admission.
-  void carry_out() {
-    for (const auto& stop : registry.take_stops()) {
-      hooks.stop_job(stop);
-      installations.remove(stop.job_epoch);
-      if (auto ended = running.extract(stop.job_epoch); !ended.empty()) {
-        for (const auto& a_switch : ended.mapped().start.admission.placement.switches) {
-          parting.emplace_back(a_switch, stop.job_epoch);
+  ServerUnaryReactor* Leave(CallbackServerContext* context, const proto::Membership* message, proto::LeaveReply*) override {
+    return answer(context, "Leave", *message, [&](const Principal& caller, const Life& life) {
+      {
+        const Lock lock(*this);
+        if (registry.belongs(life.job_epoch, caller.tenant)) {
+          registry.leave(life.job_epoch, life.rank, life.rank_epoch, now());
         }
       }
-    }
-    for (const auto& start : registry.take_starts()) {
-      hooks.start_job(start);
-      if (hooks.tell_switch) {
-        running[start.admission.job_epoch] = {start, {}};
-        installations.add(start.admission.job_epoch, start.admission.placement.switches, now(), start.switches_needed);
-      }
-      if (hooks.log) {
-        hooks.log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
-                  std::to_string(start.admission.packet_elements) + " elements per packet, " +
-                  std::to_string(start.admission.slots) + " slots per lane" +
-                  (start.admission.local ? ", in shared memory" : ""));
-      }
-    }
-    for (const auto& job : registry.jobs()) {
-      if (!job.failure.empty() && told.insert(job.job_epoch).second && hooks.log)
-        hooks.log("job '" + job.job + "' failed: " + job.failure);
-    }
-    changed.notify_all();
+      wake();
+      return grpc::Status::OK;
+    });
   }
 
-  [[nodiscard]] telemetry::Report report() {
-    telemetry::Report out;
+  ServerUnaryReactor* Join(CallbackServerContext* context, const proto::JoinRequest* message,
+                           proto::JoinReply* reply) override {
+    const auto caller = authenticate(context, "Join", *message);
+    if (!caller) return finish(context, unauthenticated(context));
+    const auto join = parse(*message);
+    if (!join) return finish(context, senseless(join.why()));
+    session::JoinRequest request = join->request;
+    request.tenant = caller->tenant;
+    auto call = std::make_unique<JoinCall>(*this, host_of(*context), request, reply);
+    {
+      const Lock lock(*this);
+      if (stopping) return finish(context, overloaded("the aggregator is shutting down"));
+      std::uint32_t& of_peer = joins_of_peer[call->peer];
+      if (of_peer >= options.joins_of_one_peer) {
+        return finish(context, overloaded("this host has " + std::to_string(options.joins_of_one_peer) +
+                                          " ranks that wait for the rest of their jobs already"));
+      }
+      ++of_peer;
+      call->ticket = registry.join(request, now());
+      call->deadline = now() + std::min<Duration>(join->wait, longest_join);
+      joins[call->ticket] = call.get();
+      deadlines.emplace(call->deadline, call->ticket);
+    }
+    wake();
+    return call.release();  // its own, until OnDone()
+  }
+
+  ServerUnaryReactor* Status(CallbackServerContext* context, const proto::StatusRequest* message,
+                             proto::StatusReply* reply) override {
+    const auto caller = authenticate(context, "Status", *message);
+    if (!caller) return finish(context, unauthenticated(context));
+    return command(context, [this, caller = *caller, reply] {
+      telemetry::Report visible = shared_report();
+      std::erase_if(visible.jobs,
+                    [&](const telemetry::JobReport& job) { return !caller.sees_all && job.job.tenant != caller.tenant; });
+      write(visible, *reply);
+      return grpc::Status::OK;
+    });
+  }
+
+  ServerUnaryReactor* Install(CallbackServerContext* context, const proto::Installation* message,
+                              proto::InstallReply* reply) override {
+    return install(context, "Install", *message, static_cast<bool>(hooks.install), reply,
+                   [this](const session::Installation& installation, const Caller& from, proto::InstallReply&) {
+                     hooks.install(installation, from);
+                   });
+  }
+
+  ServerUnaryReactor* InstallRing(CallbackServerContext* context, const proto::RingInstallation* message,
+                                  proto::RingView* reply) override {
+    return install(context, "InstallRing", *message, static_cast<bool>(hooks.install_ring), reply,
+                   [this](const session::RingInstallation& installation, const Caller& from, proto::RingView& to) {
+                     write(hooks.install_ring(installation, from), to);
+                   });
+  }
+
+  ServerUnaryReactor* Uninstall(CallbackServerContext* context, const proto::Membership* message,
+                                proto::LeaveReply*) override {
+    const auto caller = authenticate_daemon(context, "Uninstall", *message);
+    if (!caller) return finish(context, unauthenticated(context, true));
+    const auto epoch = parse_uninstall(*message);
+    if (!epoch) return finish(context, senseless(epoch.why()));
+    return command(context, [this, caller = *caller, epoch = *epoch] {
+      bool mine = false;
+      {
+        const Lock lock(*this);
+        const auto lease = leases.find(epoch);
+        mine = lease != leases.end() && lease->second.tenant == caller.tenant;
+      }
+      if (mine) uninstall(epoch);
+      return grpc::Status::OK;
+    });
+  }
+
+  // ---- who calls, and answers that need no wait
+
+  template <class Message>
+  [[nodiscard]] std::optional<Principal> authenticate(CallbackServerContext* context, const char* call,
+                                                      const Message& message) {
+    return prove(context, *tenants_now(), proof_key, call, message);
+  }
+  // Of what only daemons say to each other. Without a token of theirs it is as any call.
+  template <class Message>
+  [[nodiscard]] std::optional<Principal> authenticate_daemon(CallbackServerContext* context, const char* call,
+                                                             const Message& message) {
+    if (daemons.empty()) return authenticate(context, call, message);
+    return prove(context, daemons, daemon_proof_key, call, message);
+  }
+  template <class Message>
+  [[nodiscard]] std::optional<Principal> prove(CallbackServerContext* context, const Tenants& known, const char* key,
+                                               const char* call, const Message& message) const {
+    if (known.empty()) return Principal{};
+    const auto proof = context->client_metadata().find(key);
+    if (proof == context->client_metadata().end()) return std::nullopt;
+    const Tenant* const tenant =
+        known.prove({proof->second.data(), proof->second.size()}, challenge, call, message.SerializeAsString());
+    if (tenant == nullptr) return std::nullopt;
+    return Principal{tenant->name, tenant->sees_all};
+  }
+  [[nodiscard]] grpc::Status unauthenticated(CallbackServerContext* context, bool of_daemons = false) const {
+    context->AddTrailingMetadata(challenge_key, challenge);
+    if (of_daemons && !daemons.empty()) {
+      return {StatusCode::UNAUTHENTICATED,
+              "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file"};
+    }
+    return {StatusCode::UNAUTHENTICATED, context->client_metadata().contains(proof_key)
+                                             ? "wrong token"
+                                             : "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"};
+  }
+
+  // Calls what(caller, value) with what the message says.
+  template <class Message, class What>
+  ServerUnaryReactor* answer(CallbackServerContext* context, const char* call, const Message& message, const What& what) {
+    const auto caller = authenticate(context, call, message);
+    if (!caller) return finish(context, unauthenticated(context));
+    const auto value = parse(message);
+    if (!value) return finish(context, senseless(value.why()));
+    return finish(context, what(*caller, *value));
+  }
+
+  // ---- what waits for the control plane's own thread
+
+  struct JoinCall final : ServerUnaryReactor {
+    JoinCall(Impl& i, std::string p, const session::JoinRequest& request, proto::JoinReply* r)
+        : impl(i), peer(std::move(p)), job(request.job), rank(request.rank), world_size(request.world_size), reply(r) {}
+    void OnCancel() override { impl.give_up(*this); }
+    void OnDone() override { delete this; }
+
+    Impl& impl;
+    const std::string peer, job;
+    const std::uint32_t rank, world_size;
+    proto::JoinReply* const reply;
+    std::uint64_t ticket = 0;
+    Time deadline{};
+  };
+
+  // Under the lock: this call is answered next, or has gone away.
+  void forget(JoinCall& call) {
+    joins.erase(call.ticket);
+    deadlines.erase({call.deadline, call.ticket});
+    if (const auto of_peer = joins_of_peer.find(call.peer); --of_peer->second == 0) joins_of_peer.erase(of_peer);
+  }
+
+  void give_up(JoinCall& call) {
+    {
+      const Lock lock(*this);
+      if (!joins.contains(call.ticket)) return;  // answered just now
+      static_cast<void>(registry.cancel_join(call.ticket, now()));
+      forget(call);
+    }
+    wake();
+    call.Finish({StatusCode::CANCELLED, "the rank gave up"});
+  }
+
+  struct Command {
+    ServerUnaryReactor* reactor = nullptr;
+    std::function<grpc::Status()> carry_out;
+  };
+  ServerUnaryReactor* command(CallbackServerContext* context, std::function<grpc::Status()> what) {
+    ServerUnaryReactor* const reactor = context->DefaultReactor();
+    bool taken = false;
+    {
+      const Lock lock(*this);
+      taken = !stopping && commands.size() < most_commands;
+      if (taken) commands.push_back({reactor, std::move(what)});
+    }
+    if (taken) {
+      wake();
+    } else {
+      reactor->Finish(overloaded("this daemon is busy, or shutting down: try again later"));
+    }
+    return reactor;
+  }
+
+  template <class Message, class Reply, class How>
+  ServerUnaryReactor* install(CallbackServerContext* context, const char* call, const Message& message, bool is_switch,
+                              Reply* reply, const How& how) {
+    const auto caller = authenticate_daemon(context, call, message);
+    if (!caller) return finish(context, unauthenticated(context, true));
+    if (!is_switch) return finish(context, {StatusCode::FAILED_PRECONDITION, "this is no switch, but a parameter server"});
+    auto installation = parse(message);
+    if (!installation) return finish(context, senseless(installation.why()));
+    reply->set_instance(instance);
+    const Caller from{address_of(*context), !daemons.empty()};
+    return command(context, [this, caller = *caller, from, installation = std::move(*installation), how, reply] {
+      return install_with_lease(caller, installation, [&] { how(installation, from, *reply); });
+    });
+  }
+
+  [[nodiscard]] static std::uint64_t epoch_of(const session::Installation& installation) { return installation.job_epoch; }
+  [[nodiscard]] static std::uint64_t epoch_of(const session::RingInstallation& installation) {
+    return installation.start.admission.job_epoch;
+  }
+
+  // What an installation takes here, under a number of its own in the account.
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::Installation&) const {
+    return {0, hooks.pool_bytes};  // the pool, which all such jobs share
+  }
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::RingInstallation& installation) const {
+    return {epoch_of(installation), session::memory_bytes(installation)};
+  }
+
+  template <class Installation, class How>
+  grpc::Status install_with_lease(const Principal& caller, const Installation& installation, const How& how) {
+    const std::uint64_t epoch = epoch_of(installation);
+    const auto [holder, bytes] = cost_of(installation);
+    bool charged = false;
+    {
+      const Lock lock(*this);
+      const auto lease = leases.find(epoch);
+      if (lease != leases.end() && lease->second.tenant != caller.tenant)
+        return refused_installation("the job is another's");
+      if (lease == leases.end() && leases.size() >= most_leases) {
+        return overloaded("this switch serves " + std::to_string(most_leases) + " jobs already");
+      }
+      if (bytes != 0 && registry.memory().of(holder) == 0) {
+        const std::uint64_t quota = holder == 0 ? UINT64_MAX : registry.quota_of(caller.tenant).memory_bytes;
+        const std::string owner = holder == 0 ? std::string() : caller.tenant;
+        if (const std::string error = registry.memory().check(owner, bytes, quota); !error.empty()) {
+          return refused_installation(error);
+        }
+        registry.memory().charge(holder, owner, bytes);
+        charged = true;
+      }
+    }
+    const std::string error = error_of(how);
+    const Lock lock(*this);
+    if (!error.empty()) {
+      if (charged) registry.memory().release(holder);
+      return refused_installation(error);
+    }
+    leases[epoch] = {now() + session::installation_lease, caller.tenant};
+    return grpc::Status::OK;
+  }
+  [[nodiscard]] static grpc::Status refused_installation(const std::string& why) {
+    return {StatusCode::FAILED_PRECONDITION, why};
+  }
+
+  void uninstall(std::uint64_t epoch) {
+    report_errors([&] { hooks.uninstall(epoch); });
+    const Lock lock(*this);
+    leases.erase(epoch);
+    registry.memory().release(epoch);
+  }
+
+  // ---- the control plane's own thread
+
+  // All that changed while the lock was held, to be carried out without it.
+  struct Due {
+    std::vector<session::StopJob> stops;
+    std::vector<session::StartJob> starts;
+    std::vector<session::JobFailure> failures;
+    std::vector<std::uint64_t> leases;  // that have run out
+    std::deque<Command> commands;
+    std::vector<std::pair<JoinCall*, grpc::Status>> answers;
+    std::vector<std::uint64_t> rings;  // to look at
+    [[nodiscard]] bool empty() const {
+      return stops.empty() && starts.empty() && failures.empty() && leases.empty() && commands.empty() && answers.empty() &&
+             rings.empty();
+    }
+  };
+
+  void run() {
+    while (true) {
+      Due due;
+      {
+        Lock lock(*this);
+        collect(due);
+        if (due.empty()) {
+          if (stopping) return;
+          if (!woken) lock.wait_until(changed, next_wake());
+          woken = false;
+          continue;
+        }
+      }
+      carry_out(due);
+    }
+  }
+
+  void collect(Due& due) {
+    const Time at = now();
+    if (at >= registry.next_timeout()) registry.on_timer(at);
+    while (!deadlines.empty() && deadlines.begin()->first <= at) {
+      JoinCall& call = *joins.at(deadlines.begin()->second);
+      if (registry.look_at_outcome(call.ticket) != nullptr) {
+        // Admitted or refused meanwhile, or about to be: that answer is on its way.
+        deadlines.erase(deadlines.begin());
+        continue;
+      }
+      due.answers.emplace_back(&call, too_late(call, registry.cancel_join(call.ticket, at)));
+      forget(call);
+    }
+    due.stops = registry.take_stops();
+    due.starts = registry.take_starts();
+    // What began and ended between two looks was never on the lanes.
+    std::erase_if(due.starts, [&](const session::StartJob& start) {
+      return std::erase_if(due.stops,
+                           [&](const session::StopJob& stop) { return stop.job_epoch == start.admission.job_epoch; }) != 0;
+    });
+    due.failures = registry.take_failures();
+    for (const auto& [epoch, lease] : leases) {
+      if (lease.until <= at || stopping) due.leases.push_back(epoch);
+    }
+    due.commands.swap(commands);
+    for (const std::uint64_t ticket : registry.decided()) {
+      const auto call = joins.find(ticket);
+      if (call != joins.end()) answer_join(*call->second, due);
+    }
+    if (at < next_look || stopping) return;
+    next_look = at + tick;
+    for (const auto& [epoch, job] : running) {
+      if (job.is_ring) due.rings.push_back(epoch);
+    }
+  }
+
+  [[nodiscard]] static grpc::Status too_late(const JoinCall& call, const RankSet& missing) {
+    if (missing.empty()) {
+      return {StatusCode::DEADLINE_EXCEEDED,
+              "job '" + call.job + "': rank " + std::to_string(call.rank) + "'s former process has not ended in time"};
+    }
+    return {StatusCode::DEADLINE_EXCEEDED, "job '" + call.job + "': ranks " + list(missing) + " of " +
+                                               std::to_string(call.world_size) + " have not joined in time"};
+  }
+
+  // A rank hears of its admission when every lane serves the job, and its switches know it: without them the job would start
+  // on a detour, or cannot start. A job that needs one which does not answer fails meanwhile.
+  void answer_join(JoinCall& call, Due& due) {
+    const session::JoinOutcome* const decided = registry.look_at_outcome(call.ticket);
+    if (decided->admission && !stopping) {
+      const std::uint64_t epoch = decided->admission->job_epoch;
+      // Of a job that has ended meanwhile the rank learns from its first heartbeat.
+      if (registry.is_running(epoch) && (!running.contains(epoch) || (teller && !teller->ready(epoch)))) return;
+    }
+    const auto outcome = registry.join_outcome(call.ticket);
+    if (outcome->refusal != session::Refusal::none) {
+      due.answers.emplace_back(&call, refused(*outcome));
+    } else {
+      registry.admission_told(outcome->admission->job_epoch, now());
+      write(*outcome->admission, *call.reply);
+      due.answers.emplace_back(&call, grpc::Status::OK);
+    }
+    forget(call);
+  }
+
+  [[nodiscard]] Time next_wake() const {
+    Time next = registry.next_timeout();
+    if (!deadlines.empty()) next = std::min(next, deadlines.begin()->first);
+    for (const auto& [epoch, lease] : leases) next = std::min(next, lease.until);
+    const bool rings = std::any_of(running.begin(), running.end(), [](const auto& job) { return job.second.is_ring; });
+    if (rings) next = std::min(next, next_look);
+    return std::min(next, now() + std::chrono::hours(1));  // a condition variable cannot wait for ever
+  }
+
+  // In the order in which it happened: what a job frees is free before the next one takes it.
+  void carry_out(Due& due) {
+    for (const session::StopJob& stop : due.stops) {
+      report_errors([&] { hooks.stop_job(stop); });
+      if (teller) teller->remove(stop.job_epoch);
+      const Lock lock(*this);
+      running.erase(stop.job_epoch);
+    }
+    for (const session::StartJob& start : due.starts) begin(start);
+    for (const session::JobFailure& failure : due.failures) log("job '" + failure.job + "' failed: " + failure.reason);
+    for (const std::uint64_t epoch : due.leases) uninstall(epoch);
+    latest.reset();
+    for (Command& command : due.commands) {
+      grpc::Status status;
+      const std::string error = error_of([&] { status = command.carry_out(); });
+      command.reactor->Finish(error.empty() ? status : grpc::Status(StatusCode::INTERNAL, error));
+    }
+    for (const auto& [call, status] : due.answers) call->Finish(status);
+    for (const std::uint64_t epoch : due.rings) look_at(epoch);
+  }
+
+  void begin(const session::StartJob& start) {
+    const std::uint64_t epoch = start.admission.job_epoch;
+    const std::string error = error_of([&] { hooks.start_job(start); });
+    {
+      const Lock lock(*this);
+      if (!error.empty()) {
+        registry.start_failed(epoch, error, now());
+        return;
+      }
+      running[epoch] = {!start.admission.members.empty(), {}};
+    }
+    if (teller) teller->add(start);
+    log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
+        std::to_string(start.admission.packet_elements) + " elements per packet, " + std::to_string(start.admission.slots) +
+        " slots per lane" + (start.admission.local ? ", in shared memory" : ""));
+    if (!start.warning.empty()) log("warning: job '" + start.job + "': " + start.warning);
+  }
+
+  void look_at(std::uint64_t epoch) {
+    session::JobView view;
+    report_errors([&] {
+      if (hooks.look) view = hooks.look(epoch);
+    });
+    if (teller) view = teller->refined(epoch, std::move(view));
+    const Lock lock(*this);
+    if (!view.mismatch.empty()) registry.fail_mismatch(epoch, view.mismatch, now());
+    if (const auto job = running.find(epoch); job != running.end()) job->second.view = std::move(view);
+  }
+
+  // What is known of the job here, and what the switches below have said, not long ago.
+  [[nodiscard]] session::JobView view_of(std::uint64_t epoch) const {
+    const auto job = running.find(epoch);
+    return job == running.end() ? session::JobView{} : job->second.view;
+  }
+
+  template <class Action>
+  void report_errors(const Action& action) const {
+    if (const std::string error = error_of(action); !error.empty()) log("warning: " + error);
+  }
+  void log(const std::string& line) const {
+    check_may_wait("the log");
+    const std::lock_guard lock(log_mutex);
+    if (hooks.log) hooks.log(line);
+  }
+  void wake() {
     {
       const std::lock_guard lock(mutex);
+      woken = true;
+    }
+    changed.notify_one();
+  }
+
+  void start_telling() {
+    SwitchTellerEvents events;
+    events.ready = [this](std::uint64_t) { wake(); };
+    events.failed = [this](std::uint64_t job_epoch, const std::string& why) {
+      {
+        const Lock lock(*this);
+        registry.fail(job_epoch, why, now());
+      }
+      wake();
+    };
+    events.pool = [this](const std::string& a_switch, std::uint32_t slots) {
+      const Lock lock(*this);
+      registry.on_pool(a_switch, slots);
+    };
+    events.log = [this](const std::string& line) { log(line); };
+    teller = std::make_unique<SwitchTeller>(options.switches, hooks.switches, std::move(events));
+  }
+
+  // ---- reports
+
+  [[nodiscard]] telemetry::Report report() {
+    check_may_wait("the data plane's counters");
+    telemetry::Report out;
+    {
+      const Lock lock(*this);
       out.slots = options.registry.slots;
       out.slots_free = registry.slots_free();
+      out.memory_bytes = registry.memory().limit();
+      out.memory_used = registry.memory().used();
       for (auto& job : registry.jobs()) out.jobs.push_back({std::move(job), {}, {}});
     }
     out.lanes = options.registry.lanes;
@@ -277,98 +698,69 @@ struct Server::Impl final : proto::Aggregator::Service {
     hooks.fill_report(out);
     return out;
   }
+  // On the control plane's own thread: one for all that have asked meanwhile, however many they are.
+  [[nodiscard]] const telemetry::Report& shared_report() {
+    if (!latest) latest = report();
+    return *latest;
+  }
 
-  void keep_time() {
-    std::unique_lock lock(mutex);
-    while (!stopping) {
-      changed.wait_for(lock, tick);
-      std::erase_if(leases, [&](const auto& lease) {
-        if (now() < lease.second) return false;
-        hooks.uninstall(lease.first);
-        return true;
-      });
-      for (const auto& silent : installations.silent(now())) {
-        fail_without(silent, "it has not answered for " + session::in_seconds(session::installation_lease));
-      }
-      if (now() < registry.next_timeout()) continue;
-      registry.on_timer(now());
-      carry_out();
+  // ---- tenants
+
+  [[nodiscard]] std::shared_ptr<const Tenants> tenants_now() {
+    const std::lock_guard lock(tenants_mutex);
+    return tenants;
+  }
+  void set_tenants(std::vector<Tenant> list) {
+    std::map<std::string, session::Quota> quotas;
+    for (const Tenant& tenant : list) quotas[tenant.name] = quota_of(tenant);
+    std::shared_ptr<const Tenants> known = std::make_shared<const Tenants>(std::move(list));
+    {
+      const Lock lock(*this);
+      registry.set_quotas(std::move(quotas));
     }
+    const std::lock_guard lock(tenants_mutex);
+    tenants = std::move(known);
   }
-
-  void fail_without(const session::Installations::Due& a_switch, const std::string& why) {
-    registry.fail(a_switch.job_epoch, "it cannot do without switch " + a_switch.a_switch + ": " + why, now());
-    carry_out();
-  }
-
-  // The thread that tells switches of jobs: whatever answers slowly, or not at all, delays nothing else.
-  void tell_switches() {
-    std::unique_lock lock(mutex);
-    while (!stopping || !parting.empty()) {
-      for (const auto& [a_switch, epoch] : std::exchange(parting, {})) {
-        lock.unlock();
-        try {
-          hooks.untell_switch(a_switch, epoch);
-        } catch (const Error&) {
-          // Its lease ends by itself.
-        }
-        lock.lock();
-      }
-      for (const auto& due : installations.take_due(now())) {
-        const auto found = running.find(due.job_epoch);
-        if (stopping || found == running.end()) continue;
-        const session::StartJob start = found->second.start;
-        lock.unlock();
-        std::string complaint;
-        bool refused = false;
-        session::JobView view;
-        try {
-          const auto& names = start.admission.placement.switches;
-          const auto index = std::find(names.begin(), names.end(), due.a_switch) - names.begin();
-          view = hooks.tell_switch(start, static_cast<std::uint32_t>(index), due.again);
-        } catch (const Error& error) {
-          complaint = error.what();
-          refused = error.code() == ErrorCode::refused;
-        }
-        lock.lock();
-        if (complaint.empty()) {
-          installations.on_installed(due.job_epoch, due.a_switch, now());
-          if (const auto job = running.find(due.job_epoch); job != running.end()) job->second.views[due.a_switch] = view;
-          changed.notify_all();
-        } else if (refused && start.switches_needed) {
-          fail_without(due, complaint);
-        } else if (complained.insert(due.a_switch + complaint).second && hooks.log) {
-          hooks.log("warning: switch " + due.a_switch + " does not take part in job '" + start.job + "': " + complaint);
-        }
-      }
-      changed.wait_for(lock, tick);
-    }
-  }
-
-  static constexpr std::size_t most_leases = 1024;
 
   ServerOptions options;
   ServerHooks hooks;
-  std::mutex mutex;  // of all below
+  std::mutex mutex;  // of all up to `stopping`
   std::condition_variable changed;
+  bool woken = false;
   session::Registry registry;
-  std::set<std::uint64_t> told;
-  session::Installations installations;
+  std::map<std::uint64_t, JoinCall*> joins;  // by ticket
+  std::set<std::pair<Time, std::uint64_t>> deadlines;
+  std::map<std::string, std::uint32_t> joins_of_peer;
   struct Running {
-    session::StartJob start;
-    std::map<std::string, session::JobView> views;  // of the switches
+    bool is_ring = false;
+    session::JobView view;
   };
-  std::map<std::uint64_t, Running> running;                    // by epoch, with switches to tell
-  std::vector<std::pair<std::string, std::uint64_t>> parting;  // switches to tell that a job has ended
-  std::set<std::string> complained;
-  std::map<std::uint64_t, Time> leases;  // of jobs installed here
+  std::map<std::uint64_t, Running> running;  // by epoch: every lane serves them
+  struct Lease {
+    Time until{};
+    std::string tenant;
+  };
+  std::map<std::uint64_t, Lease> leases;  // of jobs installed here
+  std::deque<Command> commands;
+  Time next_look{};
   bool stopping = false;
+
+  std::mutex tenants_mutex;
+  std::shared_ptr<const Tenants> tenants = std::make_shared<const Tenants>();
+  Tenants daemons;  // that may tell this one of jobs; none: whoever may join
+  std::string challenge = new_challenge();
+
+  mutable std::mutex log_mutex;
+  std::optional<telemetry::Report> latest;  // of the control plane's own thread
 
   std::uint64_t instance = system_random();
   Time started = now();
   std::string address;
   std::unique_ptr<grpc::Server> server;
-  std::thread timer, teller;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<Listener> listener;
+  std::unique_ptr<SwitchTeller> teller;  // null: there are no switches below
+  std::thread thread;
 };
 
 Server::Server(ServerOptions options, ServerHooks hooks) {
@@ -380,35 +772,51 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   if (!options.tls_cert.empty()) {
     grpc::SslServerCredentialsOptions tls;
     tls.pem_key_cert_pairs.push_back({read_file(options.tls_key, "--tls-key"), read_file(options.tls_cert, "--tls-cert")});
+    check_pair(tls.pem_key_cert_pairs[0].cert_chain, tls.pem_key_cert_pairs[0].private_key, options.listen);
     credentials = grpc::SslServerCredentials(tls);
   }
-  impl_ = std::make_unique<Impl>(std::move(options), std::move(hooks));
-  const std::string& listen = impl_->options.listen;
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddListeningPort(listen, credentials, &port);
-  builder.RegisterService(impl_.get());
-  impl_->server = builder.BuildAndStart();
-  if (!impl_->server || port == 0) {
-    throw Error(ErrorCode::refused,
-                "cannot listen on " + listen + ": the address is in use, not of this host, or the certificate is bad");
+  if (!options.token.empty() && !options.tenants.empty()) {
+    throw Error(ErrorCode::bad_argument, "a daemon has either a token or tenants with tokens of their own, not both");
   }
-  impl_->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(port);
-  impl_->timer = std::thread([impl = impl_.get()] { impl->keep_time(); });
-  if (impl_->hooks.tell_switch) impl_->teller = std::thread([impl = impl_.get()] { impl->tell_switches(); });
+  impl_ = std::make_unique<Impl>(std::move(options), std::move(hooks));
+  Impl* const impl = impl_.get();
+  if (!impl->options.token.empty()) impl->tenants = std::make_shared<const Tenants>(Tenants::one(impl->options.token));
+  if (!impl->options.daemon_token.empty()) impl->daemons = Tenants::one(impl->options.daemon_token);
+  if (!impl->options.tenants.empty()) impl->set_tenants(impl->options.tenants);
+  const std::string& listen = impl->options.listen;
+  impl->listener =
+      std::make_unique<Listener>(listen, impl->options.connections, [impl](const std::string& line) { impl->log(line); });
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, handshake_ms);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, idle_connection_ms);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, calls_of_one_connection);
+  impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  builder.RegisterService(impl);
+  with_low_priority([&] {
+    impl->server = builder.BuildAndStart();
+    if (!impl->server) throw Error(ErrorCode::internal, "gRPC cannot serve " + listen);
+    impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->listener->port());
+    if (impl->hooks.switches.describe) impl->start_telling();
+    impl->thread = std::thread([impl] { impl->run(); });
+    impl->listener->start([impl](int socket) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = socket;
+      impl->acceptor->HandleNewConnection(&connection);
+    });
+  });
 }
 
 Server::~Server() {
+  impl_->listener.reset();
   {
-    const std::lock_guard lock(impl_->mutex);
+    const Impl::Lock lock(*impl_);
     impl_->stopping = true;
     impl_->registry.shut_down(now());
-    impl_->carry_out();
   }
-  impl_->changed.notify_all();
-  impl_->timer.join();
-  if (impl_->teller.joinable()) impl_->teller.join();
+  impl_->wake();
+  impl_->thread.join();
+  if (impl_->teller) impl_->teller->stop();
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   impl_->server->Wait();
 }
@@ -417,12 +825,17 @@ std::string Server::address() const {
   return impl_->address;
 }
 void Server::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how) {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->registry.lose(job_epoch, rank, how, now());
-  impl_->carry_out();
+  {
+    const Impl::Lock lock(*impl_);
+    impl_->registry.lose(job_epoch, rank, how, now());
+  }
+  impl_->wake();
 }
 telemetry::Report Server::report() {
   return impl_->report();
+}
+void Server::set_tenants(std::vector<Tenant> tenants) {
+  impl_->set_tenants(std::move(tenants));
 }
 
 }  // namespace netsum::control

@@ -158,8 +158,6 @@ void DequantizeNormal(float* values, const std::byte* payload, std::size_t count
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "base/bytes.h"
-
 namespace netsum::kernels {
 namespace {
 
@@ -205,14 +203,12 @@ void quantize_finite(std::byte* payload, const float* values, std::size_t count,
 }
 
 void dequantize(float* values, const std::byte* payload, std::size_t count, FixedPoint format, std::uint32_t divisor) {
-  if (divisor == 1 && format.shift <= 126) {
-    HWY_DYNAMIC_DISPATCH(DequantizeNormal)(values, payload, count, scale_of(-format.shift).first);
-    return;
-  }
-  const double scale = std::ldexp(1.0, -format.shift);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto integer = static_cast<std::int32_t>(load_le<std::uint32_t>(payload + i * 4));
-    values[i] = static_cast<float>(integer * scale / divisor);
+  // Dividing by a power of two is part of the scale, and rounds as little.
+  const int shift = format.shift + (std::has_single_bit(divisor) ? std::countr_zero(divisor) : 0);
+  if (std::has_single_bit(divisor) && shift <= 126) {
+    HWY_DYNAMIC_DISPATCH(DequantizeNormal)(values, payload, count, scale_of(-shift).first);
+  } else {
+    dequantize_scaled(values, payload, count, std::ldexp(1.0, format.shift), divisor);
   }
 }
 

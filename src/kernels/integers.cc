@@ -59,9 +59,5 @@ void or_bytes(std::byte* mask, const std::byte* other, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(OrBytes)(mask, other, count);
 }
 
-void divide_int32(std::int32_t* values, std::size_t count, std::uint32_t divisor) {
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::int32_t>(std::int64_t{values[i]} / divisor);
-}
-
 }  // namespace netsum::kernels
 #endif

@@ -56,7 +56,7 @@ void dequantize(float* values, const std::byte* payload, std::size_t count, Fixe
 void nonfinite_masks(std::byte* up, std::byte* down, const float* values, std::size_t count);
 void apply_nonfinite_masks(float* values, const std::byte* up, const std::byte* down, std::size_t count);
 
-// values[i] /= divisor, rounded toward zero.
+// values[i] /= divisor, rounded toward zero. Of any alignment.
 void divide_int32(std::int32_t* values, std::size_t count, std::uint32_t divisor);
 
 // 16-bit float conversions; to 16 bits rounds to nearest even, NaN stays NaN, overflow becomes infinity.

@@ -324,11 +324,7 @@ void sum_in_order(DType dtype, std::byte* out, Sources sources, std::size_t coun
           from_bfloat16, to_bfloat16);
     case DType::int32:
       HWY_DYNAMIC_DISPATCH(SumInt32)(out, sources, count);
-      if (divisor == 1) return;
-      for (std::size_t i = 0; i < count; ++i) {
-        const auto sum = static_cast<std::int32_t>(load_le<std::uint32_t>(out + i * 4));
-        store_le(out + i * 4, static_cast<std::uint32_t>(static_cast<std::int32_t>(std::int64_t{sum} / divisor)));
-      }
+      if (divisor != 1) divide_int32(reinterpret_cast<std::int32_t*>(out), count, divisor);
   }
 }
 

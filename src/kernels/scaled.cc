@@ -12,22 +12,7 @@
 //
 #include <hwy/highway.h>
 
-#ifndef NETSUM_SCALED_RECIPROCALS
-#define NETSUM_SCALED_RECIPROCALS
-namespace netsum::kernels {
-
-// Whether integer * first + (integer * second), fused, is the quotient by `divisor` rounded once, for every int32; first is
-// the reciprocal, second what that is short of. The sum is off by less than 2^-104 of it before it is rounded, and no
-// quotient lies that near to where rounding turns: integer / (m * 2^k) is no midpoint T * 2^j of two doubles, as the odd T
-// has 54 bits and the integer 32, so it is off by 1 / (m * T) > 2^-94 of it if m < 2^40. For ATP, m is 5^8 * divisor: 19
-// bits and the divisor's own.
-inline bool reciprocal_is_exact(double divisor) {
-  constexpr std::uint64_t low_bits = (std::uint64_t{1} << (53 - 40)) - 1;
-  return divisor > 0x1p-900 && divisor < 0x1p900 && (std::bit_cast<std::uint64_t>(divisor) & low_bits) == 0;
-}
-
-}  // namespace netsum::kernels
-#endif
+#include "kernels/quotient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
@@ -59,17 +44,6 @@ HWY_INLINE void store(hn::Vec<Tag> vector, Tag tag, void* to) {
     HWY_ALIGN T lanes[hn::MaxLanes(Tag())];
     hn::Store(vector, tag, lanes);
     std::memcpy(to, lanes, sizeof lanes);
-  }
-}
-
-// The nearest floats, infinity beyond the largest. Highway's conversion of single lanes would stop at the largest float.
-template <class Tag>
-HWY_INLINE auto to_floats(hn::Vec<Tag> doubles, Tag) {
-  const hn::Rebind<float, Tag> f;
-  if constexpr (hn::MaxLanes(Tag()) == 1) {
-    return hn::Set(f, static_cast<float>(hn::GetLane(doubles)));
-  } else {
-    return hn::DemoteTo(f, doubles);
   }
 }
 
@@ -158,31 +132,23 @@ bool QuantizeScaled(std::byte* payload, const float* values, std::size_t count, 
   return !any_beyond;
 }
 
-void DequantizeByDivision(float* values, const std::byte* payload, std::size_t count, double divisor) {
-  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
-    const hn::Rebind<float, decltype(d)> f;
-    const hn::Rebind<std::int32_t, decltype(d)> i32;
-    const auto integer = hn::PromoteTo(d, load(i32, payload + i * 4));
-    store(to_floats(hn::Div(integer, hn::Set(d, divisor)), d), f, values + i);
+void DequantizeScaled(float* values, const std::byte* payload, std::size_t count, double divisor) {
+  with_quotient(divisor, [=](auto quotient) HWY_ATTR {
+    for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+      const hn::Rebind<float, decltype(d)> f;
+      const hn::Rebind<std::int32_t, decltype(d)> i32;
+      store(to_floats(quotient(d, hn::PromoteTo(d, load(i32, payload + i * 4))), d), f, values + i);
+    });
   });
 }
 
-void DequantizeScaled(float* values, const std::byte* payload, std::size_t count, double divisor) {
-  if (!HWY_NATIVE_FMA || !reciprocal_is_exact(divisor)) {
-    DequantizeByDivision(values, payload, count, divisor);
-    return;
-  }
-  const hn::CappedTag<double, 1> one;
-  const auto by = hn::Set(one, divisor);
-  const auto first_part = hn::Div(hn::Set(one, 1), by);
-  const double first = hn::GetLane(first_part);
-  const double second = hn::GetLane(hn::Mul(hn::NegMulAdd(first_part, by, hn::Set(one, 1)), first_part));
-  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
-    const hn::Rebind<float, decltype(d)> f;
-    const hn::Rebind<std::int32_t, decltype(d)> i32;
-    const auto integer = hn::PromoteTo(d, load(i32, payload + i * 4));
-    const auto quotient = hn::MulAdd(integer, hn::Set(d, first), hn::Mul(integer, hn::Set(d, second)));
-    store(to_floats(quotient, d), f, values + i);
+// Toward zero: no quotient rounds to an integer that it is not, as it is 1 / divisor off at least.
+void DivideInt32(std::int32_t* values, std::size_t count, double divisor) {
+  with_quotient(divisor, [=](auto quotient) HWY_ATTR {
+    for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+      const hn::Rebind<std::int32_t, decltype(d)> i32;
+      store(hn::DemoteTo(i32, quotient(d, hn::PromoteTo(d, load(i32, values + i)))), i32, values + i);
+    });
   });
 }
 
@@ -255,6 +221,7 @@ namespace netsum::kernels {
 
 HWY_EXPORT(QuantizeScaled);
 HWY_EXPORT(DequantizeScaled);
+HWY_EXPORT(DivideInt32);
 HWY_EXPORT(AddInt32Checked);
 HWY_EXPORT(CarryInt32);
 HWY_EXPORT(AddInt16);
@@ -269,6 +236,10 @@ bool quantize_scaled(std::byte* payload, const float* values, std::size_t count,
 
 void dequantize_scaled(float* values, const std::byte* payload, std::size_t count, double scale, std::uint32_t divisor) {
   HWY_DYNAMIC_DISPATCH(DequantizeScaled)(values, payload, count, scale * divisor);
+}
+
+void divide_int32(std::int32_t* values, std::size_t count, std::uint32_t divisor) {
+  HWY_DYNAMIC_DISPATCH(DivideInt32)(values, count, divisor);
 }
 
 bool add_int32_checked(std::byte* sum, const std::byte* payload, std::size_t count) {

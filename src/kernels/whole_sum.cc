@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/kernels.h"
@@ -14,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/nearest-inl.h"
+#include "kernels/quotient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
@@ -45,14 +47,14 @@ std::uint32_t LargestExponentBitsOfAll(const float* const* sources, std::size_t 
   return std::max(rest, hn::GetLane(hn::MaxOfLanes(u, hn::Max(largest, more))));
 }
 
-// Sums of up to 128 ranks need no clamp: nothing is ever at the limit (docs/numerics.md).
-template <bool clamped>
+// Sums of up to 128 ranks need no clamp: nothing is ever at the limit (docs/numerics.md). back(sum): as floats.
+template <bool clamped, class Back>
 HWY_INLINE void SumBlock(float* out, float* copy, const float* const* sources, std::size_t ranks, std::size_t begin,
-                         std::size_t count, float there, float back, std::int32_t limit) {
+                         std::size_t count, float there, std::int32_t limit, const Back& back) {
   const F f;
   const I i32;
   const std::size_t lanes = hn::Lanes(f);
-  const auto scale = hn::Set(f, there), inverse = hn::Set(f, back);
+  const auto scale = hn::Set(f, there);
   [[maybe_unused]] const auto most = hn::Set(i32, limit), least = hn::Set(i32, -limit);
   const auto quantized = [&](auto v) {
     const auto rounded = nearest_in_range(hn::Mul(v, scale));
@@ -63,7 +65,7 @@ HWY_INLINE void SumBlock(float* out, float* copy, const float* const* sources, s
     }
   };
   const auto put = [&](auto sum, std::size_t at) {
-    const auto value = hn::Mul(hn::ConvertTo(f, sum), inverse);
+    const auto value = back(sum);
     hn::StoreU(value, f, out + at);
     if (copy != nullptr) hn::StoreU(value, f, copy + at);
   };
@@ -90,19 +92,37 @@ HWY_INLINE void SumBlock(float* out, float* copy, const float* const* sources, s
       std::memcpy(padded, sources[rank] + begin + i, n * 4);
       sum = hn::Add(sum, quantized(hn::Load(f, padded)));
     }
-    hn::Store(hn::Mul(hn::ConvertTo(f, sum), inverse), f, padded);
+    hn::Store(back(sum), f, padded);
     std::memcpy(out + begin + i, padded, n * 4);
     if (copy != nullptr) std::memcpy(copy + begin + i, padded, n * 4);
   }
 }
 
+template <class Back>
+HWY_INLINE void SumBlockOf(float* out, float* copy, const float* const* sources, std::size_t ranks, std::size_t begin,
+                           std::size_t count, float there, std::int32_t limit, const Back& back) {
+  if (ranks <= 128) {
+    SumBlock<false>(out, copy, sources, ranks, begin, count, there, limit, back);
+  } else {
+    SumBlock<true>(out, copy, sources, ranks, begin, count, there, limit, back);
+  }
+}
+
+// `back` is a power of two, that a sum is multiplied by.
 void SumFixedPoint(float* out, float* copy, const float* const* sources, std::size_t ranks, std::size_t begin,
                    std::size_t count, float there, float back, std::int32_t limit) {
-  if (ranks <= 128) {
-    SumBlock<false>(out, copy, sources, ranks, begin, count, there, back, limit);
-  } else {
-    SumBlock<true>(out, copy, sources, ranks, begin, count, there, back, limit);
-  }
+  const F f;
+  const auto inverse = hn::Set(f, back);
+  SumBlockOf(out, copy, sources, ranks, begin, count, there, limit,
+             [=](auto sum) HWY_ATTR { return hn::Mul(hn::ConvertTo(f, sum), inverse); });
+}
+
+void AverageFixedPoint(float* out, float* copy, const float* const* sources, std::size_t ranks, std::size_t begin,
+                       std::size_t count, float there, std::int32_t limit, double divisor) {
+  with_quotient(divisor, [=](auto quotient) HWY_ATTR {
+    SumBlockOf(out, copy, sources, ranks, begin, count, there, limit,
+               [=](auto sum) HWY_ATTR { return divided_to_floats(sum, quotient); });
+  });
 }
 
 void SumIntegers(std::int32_t* out, std::int32_t* copy, const std::int32_t* const* sources, std::size_t ranks,
@@ -135,6 +155,7 @@ namespace {
 
 HWY_EXPORT(LargestExponentBitsOfAll);
 HWY_EXPORT(SumFixedPoint);
+HWY_EXPORT(AverageFixedPoint);
 HWY_EXPORT(SumIntegers);
 
 constexpr std::size_t block = 256;
@@ -197,18 +218,25 @@ void sum_floats(std::byte* out, std::byte* copy, Sources sources, std::size_t co
   std::array<const float*, most_ranks> values;
   for (std::size_t rank = 0; rank < ranks; ++rank) values[rank] = reinterpret_cast<const float*>(sources[rank]);
   // Where the divisor is a power of two, dividing is part of the scale, and rounds as little.
-  const int divided = std::has_single_bit(divisor) ? std::countr_zero(divisor) : 0;
+  const bool scaled = std::has_single_bit(divisor);
+  const int divided = scaled ? std::countr_zero(divisor) : 0;
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t n = std::min(block, count - begin);
     const std::uint32_t bits = HWY_DYNAMIC_DISPATCH(LargestExponentBitsOfAll)(values.data(), ranks, begin, n);
     const FixedPoint format = fixed_point(static_cast<std::uint8_t>(bits >> 23), ranks);
-    if (bits == nonfinite_bits || format.shift + divided > 126 || !std::has_single_bit(divisor)) {
+    auto* const result = reinterpret_cast<float*>(out);
+    auto* const again = reinterpret_cast<float*>(copy);
+    if (bits == nonfinite_bits || format.shift + divided > 126) {
       sum_block_in_steps(DType::float32, out, copy, sources, begin, n, divisor);
-      continue;
+    } else if (scaled) {
+      HWY_DYNAMIC_DISPATCH(SumFixedPoint)
+      (result, again, values.data(), ranks, begin, n, power_of_two(format.shift), power_of_two(-format.shift - divided),
+       format.limit);
+    } else {
+      HWY_DYNAMIC_DISPATCH(AverageFixedPoint)
+      (result, again, values.data(), ranks, begin, n, power_of_two(format.shift), format.limit,
+       std::ldexp(static_cast<double>(divisor), format.shift));
     }
-    HWY_DYNAMIC_DISPATCH(SumFixedPoint)
-    (reinterpret_cast<float*>(out), reinterpret_cast<float*>(copy), values.data(), ranks, begin, n,
-     power_of_two(format.shift), power_of_two(-format.shift - divided), format.limit);
   }
 }
 

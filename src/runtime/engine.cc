@@ -4,20 +4,15 @@
 
 namespace netsum::runtime {
 
-bool PendingOperation::done() const {
-  const std::lock_guard lock(mutex_);
-  return done_;
-}
-
 void PendingOperation::wait() {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return done_; });
+  ended_.wait(lock, [this] { return done(); });
 }
 
 void PendingOperation::end(std::shared_ptr<const Error> error) {
   const std::lock_guard lock(mutex_);
-  done_ = true;
   error_ = std::move(error);
+  done_.store(true, std::memory_order_release);
   ended_.notify_all();
 }
 

@@ -35,7 +35,7 @@ class PendingOperation {
   // In shared memory: where the others see its tensor, if they do.
   Arenas::Place place;
 
-  [[nodiscard]] bool done() const;
+  [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
   void wait();                                   // until it ends
   void end(std::shared_ptr<const Error> error);  // null: in a result
   [[nodiscard]] std::shared_ptr<const Error> error() const;
@@ -43,7 +43,7 @@ class PendingOperation {
  private:
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  bool done_ = false;
+  std::atomic<bool> done_ = false;
   std::shared_ptr<const Error> error_;
 };
 

@@ -5,14 +5,11 @@
 
 #include <array>
 #include <utility>
+#include <vector>
+
+#include "runtime/memory.h"
 
 namespace netsum::runtime {
-namespace {
-
-// Batches between two looks at the mailbox while packets keep coming.
-constexpr int batches_per_turn = 256;
-
-}  // namespace
 
 PacketLoop::PacketLoop(std::unique_ptr<transport::Transport> transport, std::uint32_t index, const ThreadOptions& threads,
                        OnPackets on_packets)
@@ -23,6 +20,7 @@ PacketLoop::PacketLoop(std::unique_ptr<transport::Transport> transport, std::uin
   const SignalsBlocked blocked;
   thread_ = std::thread([this, index, pin = threads.pin] {
     enter_thread("netsum-switch" + std::to_string(index), pin ? static_cast<int>(index) : -1);
+    serves_packets = true;
     loop();
   });
 }
@@ -36,21 +34,56 @@ void PacketLoop::loop() {
   Sink& sink = transport_->sink();
   std::array<pollfd, 2> descriptors = {pollfd{transport_->descriptor(), POLLIN, 0},
                                        pollfd{mailbox_.descriptor(), POLLIN, 0}};
-  while (!stopping_) {
-    if (!mailbox_.waiting() && busy_poll_.look_again(now())) {
+  while (true) {
+    if (mailbox_.waiting()) mailbox_.run_all();  // however many packets come: a load per batch
+    if (stopping_) return;
+    const std::span<const RxView> packets = transport_->receive();
+    if (!packets.empty()) {
+      busy_poll_.found();
+      const Time received = now();
+      const std::uint64_t strangers = on_packets_(packets, received, *transport_);
+      sink.flush();
+      if (gate_.received(strangers - strangers_, received)) filter();
+      strangers_ = strangers;
+      if (gate_.is_due(received)) look_at_flood(received);
+    } else if (!mailbox_.waiting() && busy_poll_.look_again(now())) {
       sched_yield();
     } else {
-      poll(descriptors.data(), descriptors.size(), -1);
-      if (descriptors[1].revents != 0) mailbox_.run_all();
-    }
-    for (int batch = 0; batch < batches_per_turn; ++batch) {
-      const std::span<const RxView> packets = transport_->receive();
-      if (packets.empty()) break;
-      busy_poll_.found();
-      on_packets_(packets, now(), *transport_);
-      sink.flush();
+      using std::chrono::milliseconds;
+      const int patience =
+          gate_.is_shut() ? static_cast<int>(std::chrono::ceil<milliseconds>(FloodGate::look_again).count()) : -1;
+      poll(descriptors.data(), descriptors.size(), patience);
+      if (gate_.is_shut() && gate_.is_due(now())) look_at_flood(now());
     }
   }
+}
+
+void PacketLoop::expect(std::uint64_t epoch) {
+  guests_.epochs.push_back(epoch);
+  filter();
+}
+
+void PacketLoop::expect_no_more(std::uint64_t epoch) {
+  if (std::erase(guests_.epochs, epoch) != 0) filter();
+}
+
+void PacketLoop::expect_ring() {
+  ++guests_.rings;
+  filter();
+}
+
+void PacketLoop::expect_ring_no_more() {
+  --guests_.rings;
+  filter();
+}
+
+// A kernel that takes no filter leaves the lane to receive the flood.
+void PacketLoop::filter() {
+  if (gate_.is_shut()) static_cast<void>(transport_->set_filter(filter_of(guests_)));
+}
+
+void PacketLoop::look_at_flood(Time now) {
+  if (gate_.looked(transport_->counters().dropped_kernel, now)) static_cast<void>(transport_->set_filter({}));
 }
 
 }  // namespace netsum::runtime

@@ -11,6 +11,7 @@
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "runtime/busy_poll.h"
+#include "runtime/flood_gate.h"
 #include "runtime/thread.h"
 #include "transport/transport.h"
 
@@ -18,8 +19,9 @@ namespace netsum::runtime {
 
 class PacketLoop {
  public:
-  // Called on the loop's thread with each batch; the transport's sink is flushed after it.
-  using OnPackets = std::function<void(std::span<const RxView> packets, Time now, transport::Transport& transport)>;
+  // Called on the loop's thread with each batch; the transport's sink is flushed after it. Returns how many of all packets
+  // so far were nobody's: malformed, or of no job here. Where they come in floods, the kernel drops them (flood_gate.h).
+  using OnPackets = std::function<std::uint64_t(std::span<const RxView> packets, Time now, transport::Transport& transport)>;
 
   PacketLoop(std::unique_ptr<transport::Transport> transport, std::uint32_t index, const ThreadOptions& threads,
              OnPackets on_packets);
@@ -30,16 +32,27 @@ class PacketLoop {
   [[nodiscard]] Endpoint local() const { return local_; }
   // Runs `command` on the loop's thread, between batches, and waits for it.
   void call(const std::function<void()>& command) { mailbox_.call(command); }
-  [[nodiscard]] const transport::Transport& transport() const { return *transport_; }  // on the loop's thread
+  // On the loop's thread:
+  [[nodiscard]] const transport::Transport& transport() const { return *transport_; }
+  // Whose packets are expected from now on: jobs', by their epochs, and rings'.
+  void expect(std::uint64_t epoch);
+  void expect_no_more(std::uint64_t epoch);
+  void expect_ring();
+  void expect_ring_no_more();
 
  private:
   void loop();
+  void filter();  // if it is shut: what passes has changed
+  void look_at_flood(Time now);
 
   std::unique_ptr<transport::Transport> transport_;
   Endpoint local_;
   OnPackets on_packets_;
   Mailbox mailbox_;
   BusyPoll busy_poll_;
+  FloodGate gate_;
+  Guests guests_;
+  std::uint64_t strangers_ = 0;  // nobody's packets so far
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -4,30 +4,37 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <unordered_map>
+#include <vector>
 
 #include "protocol/atp/server.h"
+#include "protocol/switchml/probe_answers.h"
 #include "runtime/memory.h"
 #include "runtime/packet_loop.h"
 
 namespace netsum::runtime {
 
+// add_job and remove_job are called by one thread at a time. Theirs is all that takes long: what is made and freed is large.
 class ServerLane {
  public:
   ServerLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes, std::uint32_t index,
-             const ThreadOptions& threads);
+             const ThreadOptions& threads, const EndpointCookies& cookies = EndpointCookies());
 
   [[nodiscard]] Endpoint local() const { return loop_->local(); }
-  void add_job(const atp::ServerJobConfig& config);  // returns once the lane serves it
+  // Returns once the lane serves it. Throws Error, std::bad_alloc: the lane is as it was.
+  void add_job(const atp::ServerJobConfig& config);
   void remove_job(std::uint64_t epoch);
+  void move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots);  // as Server's
   // `look` sees the lane's state on its own thread, between batches.
   void inspect(const std::function<void(const atp::Server&, const transport::Counters&)>& look);
 
  private:
+  std::uint64_t on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport);
+
   const std::uint64_t mark_bytes_;
+  const switchml::ProbeAnswers probe_answers_;
   atp::Server server_;
-  std::unordered_map<std::uint64_t, PacketMemory> memory_;  // of each job
-  std::unique_ptr<PacketLoop> loop_;                        // last: its thread uses all above
+  JobMemory memory_;
+  std::unique_ptr<PacketLoop> loop_;  // last: its thread uses all above
 };
 
 }  // namespace netsum::runtime

@@ -9,42 +9,53 @@
 namespace netsum::runtime {
 
 SwitchLane::SwitchLane(std::unique_ptr<transport::Transport> transport, const atp::SwitchConfig& pool,
-                       std::uint64_t mark_bytes, std::uint32_t index, const ThreadOptions& threads)
-    : pool_(pool), mark_bytes_(mark_bytes) {
-  loop_ = std::make_unique<PacketLoop>(
-      std::move(transport), index, threads,
-      [this](std::span<const RxView> packets, Time now, transport::Transport& from) { on_packets(packets, now, from); });
+                       std::uint64_t mark_bytes, std::uint32_t index, const ThreadOptions& threads,
+                       const EndpointCookies& cookies)
+    : pool_(pool), mark_bytes_(mark_bytes), switch_(cookies) {
+  loop_ = std::make_unique<PacketLoop>(std::move(transport), index, threads,
+                                       [this](std::span<const RxView> packets, Time now, transport::Transport& from) {
+                                         return on_packets(packets, now, from);
+                                       });
 }
 
 void SwitchLane::add_job(const switchml::SwitchJobConfig& config) {
-  // Allocated by the caller's thread: the lane goes on with other jobs meanwhile.
-  PacketMemory memory(switchml::Switch::memory_bytes(config.packet_elements, config.slots, config.members.size()));
-  bool added = false;
-  loop_->call([&] {
-    auto& place = memory_[config.epoch] = std::move(memory);
-    added = switch_.add_job(config, place.bytes());
+  const std::size_t bytes = switchml::Switch::memory_bytes(config.packet_elements, config.slots, config.members.size());
+  memory_.add(config.epoch, bytes, [&](std::span<std::byte> memory) {
+    switchml::Switch::JobState job = switchml::Switch::make_job(config, memory);
+    bool added = false;
+    loop_->call([&] {
+      added = switch_.add_job(std::move(job));
+      if (added) loop_->expect(config.epoch);
+    });
+    if (!added) throw Error(ErrorCode::internal, "a job epoch was issued twice");
   });
-  if (!added) throw Error(ErrorCode::internal, "a job epoch was issued twice");
 }
 
 void SwitchLane::remove_job(std::uint64_t epoch) {
+  switchml::Switch::JobState job;
   loop_->call([&] {
-    switch_.remove_job(epoch);
-    memory_.erase(epoch);
+    job = switch_.remove_job(epoch);
+    loop_->expect_no_more(epoch);
   });
+  job.reset();
+  memory_.remove(epoch);
 }
 
 void SwitchLane::install(const atp::SwitchJobConfig& config) {
-  bool first = false, fits = true;
-  loop_->call([&] { first = !atp_; });
-  PacketMemory memory(first ? atp::Switch::memory_bytes(pool_) : 0);
+  if (!has_pool_) {
+    PacketMemory memory(atp::Switch::memory_bytes(pool_), Pages::now);
+    atp::Switch made(pool_, memory.bytes());
+    loop_->call([&] { atp_.emplace(std::move(made)); });
+    pool_memory_ = std::move(memory);
+    has_pool_ = true;
+  }
+  bool known = false, fits = true;
   loop_->call([&] {
-    if (!atp_) {
-      pool_memory_ = std::move(memory);
-      atp_.emplace(pool_, pool_memory_.bytes());
-    }
-    if (atp_->job_counters(config.epoch) == nullptr) fits = atp_->add_job(config);
+    known = atp_->job_counters(config.epoch) != nullptr;
+    fits = known ? atp_->move_job(config) : atp_->add_job(config);
+    if (fits && !known) loop_->expect(config.epoch);
   });
+  if (!fits && known) throw Error(ErrorCode::refused, "an installation that is not of the job as it was installed before");
   if (!fits) {
     throw Error(ErrorCode::refused, "this switch's slots hold " + std::to_string(pool_.packet_elements) +
                                         " elements, and the job's packets have " + std::to_string(config.packet_elements));
@@ -54,24 +65,31 @@ void SwitchLane::install(const atp::SwitchJobConfig& config) {
 void SwitchLane::uninstall(std::uint64_t epoch) {
   loop_->call([&] {
     if (atp_) atp_->remove_job(epoch);
+    loop_->expect_no_more(epoch);
   });
 }
 
 void SwitchLane::add_ring(const netreduce::TunnelRing& ring) {
-  PacketMemory memory(netreduce::Accelerator::memory_bytes(ring.ring));
-  bool added = false;
-  loop_->call([&] {
-    auto& place = ring_memory_[ring.ring.incarnation] = std::move(memory);
-    added = tunnel_.add_ring(ring, place.bytes());
+  ring_memory_.add(ring.ring.incarnation, netreduce::Accelerator::memory_bytes(ring.ring), [&](std::span<std::byte> memory) {
+    netreduce::Accelerator::RingState state = netreduce::Accelerator::make_ring(ring.ring, memory);
+    bool added = false;
+    loop_->call([&] {
+      added = tunnel_.add_ring(std::move(state), ring);
+      if (added) loop_->expect_ring();
+    });
+    if (!added)
+      throw Error(ErrorCode::internal, "the ring is installed already, or one of its queue pairs belongs to another rank");
   });
-  if (!added) throw Error(ErrorCode::internal, "a ring was made twice, or two ranks have the same queue pair");
 }
 
 void SwitchLane::remove_ring(std::uint64_t incarnation) {
+  netreduce::Accelerator::RingState state;
   loop_->call([&] {
-    tunnel_.remove_ring(incarnation);
-    ring_memory_.erase(incarnation);
+    state = tunnel_.remove_ring(incarnation);
+    if (state) loop_->expect_ring_no_more();
   });
+  state.reset();
+  ring_memory_.remove(incarnation);
 }
 
 void SwitchLane::inspect(const Look& look) {
@@ -79,7 +97,7 @@ void SwitchLane::inspect(const Look& look) {
 }
 
 // Runs of one format each: packets of one job come in trains.
-void SwitchLane::on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport) {
+std::uint64_t SwitchLane::on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport) {
   enum class Format : std::uint8_t { switchml, atp, netreduce };
   const auto format_of = [&](const RxView& packet) {
     if (wire::roce::is_roce(packet.bytes)) return Format::netreduce;
@@ -102,6 +120,7 @@ void SwitchLane::on_packets(std::span<const RxView> packets, Time now, transport
     }
     packets = packets.subspan(run);
   }
+  return switch_.counters().strangers() + (atp_ ? atp_->counters().strangers() : 0) + tunnel_.counters().strangers();
 }
 
 }  // namespace netsum::runtime

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 #include "protocol/atp/switch.h"
 #include "protocol/netreduce/tunnel.h"
@@ -17,16 +16,19 @@
 
 namespace netsum::runtime {
 
+// What changes its jobs is called by one thread at a time. Theirs is all that takes long: what is made and freed is large.
+// What throws (Error, std::bad_alloc) leaves the lane as it was.
 class SwitchLane {
  public:
   // The pool is made when the first ATP job comes.
   SwitchLane(std::unique_ptr<transport::Transport> transport, const atp::SwitchConfig& pool, std::uint64_t mark_bytes,
-             std::uint32_t index, const ThreadOptions& threads);
+             std::uint32_t index, const ThreadOptions& threads, const EndpointCookies& cookies = EndpointCookies());
 
   [[nodiscard]] Endpoint local() const { return loop_->local(); }
   void add_job(const switchml::SwitchJobConfig& config);  // returns once the lane serves it
   void remove_job(std::uint64_t epoch);
-  void install(const atp::SwitchJobConfig& config);  // idempotent; throws Error if its chunks are longer than a slot
+  // Again: its neighbours may be elsewhere now. Throws Error if its chunks are longer than a slot, or it is another job.
+  void install(const atp::SwitchJobConfig& config);
   void uninstall(std::uint64_t epoch);
   void add_ring(const netreduce::TunnelRing& ring);  // returns once the lane serves it
   void remove_ring(std::uint64_t incarnation);
@@ -37,16 +39,17 @@ class SwitchLane {
   void inspect(const Look& look);
 
  private:
-  void on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport);
+  std::uint64_t on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport);
 
   const atp::SwitchConfig pool_;
   const std::uint64_t mark_bytes_;
   switchml::Switch switch_;
-  std::unordered_map<std::uint64_t, PacketMemory> memory_;  // of each job; nothing of a former owner is in it
+  JobMemory memory_;  // nothing of a former owner is in it
   PacketMemory pool_memory_;
+  bool has_pool_ = false;  // as its callers know
   std::optional<atp::Switch> atp_;
   netreduce::Tunnel tunnel_;
-  std::unordered_map<std::uint64_t, PacketMemory> ring_memory_;
+  JobMemory ring_memory_;
   std::unique_ptr<PacketLoop> loop_;  // last: its thread uses all above
 };
 

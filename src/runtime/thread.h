@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "base/waiting.h"
 #include "netsum/error.h"
 
 namespace netsum::runtime {
@@ -75,14 +76,12 @@ class Mailbox {
     wakeup_.notify();
   }
 
-  // Runs `command` on the owner's thread and waits for it.
+  // Runs `command` on the owner's thread and waits for it. What it throws is thrown here: the owner's loop goes on.
   void call(const std::function<void()>& command) {
-    std::promise<void> done;
-    auto finished = done.get_future();
-    post([&] {
-      command();
-      done.set_value();
-    });
+    check_may_wait("a command on another thread");
+    std::packaged_task<void()> task(command);
+    auto finished = task.get_future();
+    post([&task] { task(); });
     finished.get();
   }
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "netsum/error.h"
 #include "wire/atp.h"
 #include "wire/switchml.h"
 
@@ -11,6 +10,11 @@ namespace {
 
 atp::TopologyConfig config_of(const Placement& placement) {
   return {placement.parent_of_switch, placement.switch_of_rank};
+}
+
+std::uint64_t cookie_of(const StartJob& start, std::size_t rank, std::size_t lane) {
+  const bool known = rank < start.switch_cookies.size() && lane < start.switch_cookies[rank].size();
+  return known ? start.switch_cookies[rank][lane] : 0;
 }
 
 }  // namespace
@@ -29,6 +33,9 @@ ProtocolRules atp_rules() {
   rules.check_placement = [](const Placement& placement) { return atp::check(config_of(placement)); };
   rules.check_request = check_no_ring;
   rules.units = units_of_packet;
+  rules.memory_bytes = [](const JoinRequest& request, const Placement&) -> std::uint64_t {
+    return atp::Server::total_bytes(request.packet_elements, request.slots_fixed, request.world_size);
+  };
   return rules;
 }
 
@@ -70,6 +77,7 @@ Installation installation_for(const StartJob& start, std::uint32_t a_switch, con
   installation.window = admission.slots;
   installation.level = topology.level(a_switch);
   installation.next_level = parent == atp::at_server ? topology.server_level() : topology.level(parent);
+  installation.part = part_of(admission.placement);
   installation.saturating = settings.overflow == atp::Overflow::saturating;
   for (std::size_t lane = 0; lane < server.size(); ++lane) {
     Installation::Lane& to = installation.lanes.emplace_back();
@@ -78,7 +86,10 @@ Installation installation_for(const StartJob& start, std::uint32_t a_switch, con
       Installation::Child& c = to.children.emplace_back();
       c.is_switch = child.is_switch;
       c.endpoint = child.is_switch ? endpoint(child.index, lane) : start.endpoints[child.index][lane];
-      if (!child.is_switch) c.rank_epoch = admission.rank_epochs[child.index];
+      if (!child.is_switch) {
+        c.rank_epoch = admission.rank_epochs[child.index];
+        c.cookie = cookie_of(start, child.index, lane);
+      }
       topology.below(child).for_each([&](std::uint32_t rank) { c.ranks.push_back(rank); });
     }
   }
@@ -86,15 +97,6 @@ Installation installation_for(const StartJob& start, std::uint32_t a_switch, con
 }
 
 atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t lane) {
-  const auto refuse = [](const std::string& what) { return Error(ErrorCode::refused, "an installation with " + what); };
-  if (installation.level >= wire::atp::max_levels || installation.next_level >= wire::atp::max_levels ||
-      installation.level >= installation.next_level) {
-    throw refuse("levels that make no sense");
-  }
-  if (installation.packet_elements == 0 || installation.packet_elements > wire::atp::max_packet_elements) {
-    throw refuse("packets of " + std::to_string(installation.packet_elements) + " elements");
-  }
-  if (installation.window == 0) throw refuse("no window");
   atp::SwitchJobConfig config;
   config.epoch = installation.job_epoch;
   config.folded_epochs = installation.folded_epochs;
@@ -103,19 +105,14 @@ atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t la
   config.level = static_cast<std::uint8_t>(installation.level);
   config.next_level = static_cast<std::uint8_t>(installation.next_level);
   config.overflow = installation.saturating ? atp::Overflow::saturating : atp::Overflow::exact;
-  const Installation::Lane& from = installation.lanes.at(lane);
+  const Installation::Lane& from = installation.lanes[lane];
   config.parent = from.parent;
-  if (from.children.empty() || from.children.size() > wire::atp::max_fan_in) throw refuse("no children, or too many");
   for (const auto& child : from.children) {
-    atp::SwitchChild c;
+    atp::SwitchChild& c = config.children.emplace_back();
     c.endpoint = child.endpoint;
     c.is_switch = child.is_switch;
     c.rank_epoch = child.rank_epoch;
-    for (const std::uint32_t rank : child.ranks) {
-      if (rank >= wire::atp::max_workers) throw refuse("rank " + std::to_string(rank));
-      c.ranks.insert(rank);
-    }
-    config.children.push_back(c);
+    for (const std::uint32_t rank : child.ranks) c.ranks.insert(rank);
   }
   return config;
 }
@@ -138,8 +135,8 @@ atp::WorkerConfig worker_config(const Admission& admission, std::uint32_t rank, 
   config.switch_slots = std::max(1U, admission.placement.pool_slots);
   if (const Placement& placement = admission.placement; placement.parts != 0) {
     config.indexing = atp::Indexing::partition;
-    config.partition_count = std::max(1U, placement.pool_slots / placement.parts);
-    config.partition_first = placement.part * config.partition_count;
+    config.partition_count = part_of(placement).count;
+    config.partition_first = part_of(placement).first;
   }
   return config;
 }

@@ -31,7 +31,7 @@ struct AtpSettings {
 // For a switch of the placement; `server`: the parameter server's lanes.
 [[nodiscard]] Installation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
                                             const SwitchEndpoint& endpoint, std::span<const Endpoint> server);
-// What a lane of that switch makes of it. Throws Error: refused, if it makes no sense.
+// What a lane of that switch makes of it, of what check() has nothing against.
 [[nodiscard]] atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t lane);
 
 // One lane of a rank: everything but `lane`, `lanes`, and choices of its own.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "netsum/error.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -11,6 +10,7 @@ namespace netsum::session {
 namespace {
 
 constexpr std::uint32_t least_mtu = 256;
+constexpr std::uint32_t message_bytes = 65536;  // where nobody says
 
 // A path MTU in elements of 4 bytes.
 constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
@@ -39,14 +39,29 @@ ProtocolRules netreduce_rules() {
     netreduce::RingConfig ring;
     ring.members = request.world_size;
     ring.window = std::max(1U, request.slots_fixed);
-    ring.message_packets = request.message_packets;
+    ring.message_packets =
+        request.message_packets != 0 ? request.message_packets : default_message_packets(request.packet_elements);
     ring.mtu = mtu_of(request.packet_elements);
     return netreduce::check(ring);
   };
+  rules.message_packets = default_message_packets;
   rules.units = [](const JoinRequest& request) {
     return units_of_packet(request) * request.message_packets * request.world_size;
   };
+  rules.memory_bytes = [](const JoinRequest& request, const Placement& placement) -> std::uint64_t {
+    netreduce::RingConfig ring;
+    // A line for each rank's connection, and one for each switch that is next to the aggregator.
+    ring.members = request.world_size + static_cast<std::uint32_t>(placement.switches.size());
+    ring.window = request.slots_fixed;
+    ring.message_packets = request.message_packets;
+    ring.mtu = mtu_of(request.packet_elements);
+    return netreduce::Accelerator::memory_bytes(ring);
+  };
   return rules;
+}
+
+std::uint32_t default_message_packets(std::uint32_t packet_elements) {
+  return message_bytes / mtu_of(packet_elements);
 }
 
 std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane) {
@@ -84,28 +99,17 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netre
 }
 
 netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane) {
-  const auto refuse = [](const std::string& what) { return Error(ErrorCode::refused, "an installation with " + what); };
-  const StartJob& start = installation.start;
-  const Admission& admission = start.admission;
-  const Placement& placement = admission.placement;
-  const std::size_t ranks = admission.members.size(), switches = placement.switches.size();
-  const auto has_lane = [&](const auto& lanes) { return lanes.size() > lane; };
-  if (ranks == 0 || ranks > wire::netreduce::max_workers) throw refuse(std::to_string(ranks) + " ranks");
-  if (start.endpoints.size() != ranks || placement.switch_of_rank.size() != ranks ||
-      placement.parent_of_switch.size() != switches || installation.switches.size() != switches ||
-      installation.a_switch >= switches || !has_lane(installation.root) ||
-      !std::all_of(admission.members.begin(), admission.members.end(), has_lane) ||
-      !std::all_of(start.endpoints.begin(), start.endpoints.end(), has_lane) ||
-      !std::all_of(installation.switches.begin(), installation.switches.end(), has_lane)) {
-    throw refuse("lists that do not fit each other");
+  return tunnel_ring(installation.start, lane, installation.a_switch, [&](std::uint32_t a_switch, std::size_t l) {
+    return a_switch == netreduce::at_root ? installation.root[l] : installation.switches[a_switch][l];
+  });
+}
+
+std::uint64_t memory_bytes(const RingInstallation& installation) {
+  std::uint64_t bytes = 0;
+  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
+    bytes += netreduce::Accelerator::memory_bytes(tunnel_ring(installation, lane).ring);
   }
-  if (const std::string error = netreduce::check(tree_of(placement, ranks)); !error.empty()) throw refuse(error);
-  const netreduce::TunnelRing ring =
-      tunnel_ring(start, lane, installation.a_switch, [&](std::uint32_t a_switch, std::size_t l) {
-        return a_switch == netreduce::at_root ? installation.root[l] : installation.switches[a_switch][l];
-      });
-  if (const std::string error = netreduce::check(ring.ring); !error.empty()) throw refuse(error);
-  return ring;
+  return bytes;
 }
 
 netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane) {

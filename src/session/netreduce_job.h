@@ -12,6 +12,8 @@
 namespace netsum::session {
 
 [[nodiscard]] ProtocolRules netreduce_rules();
+// Of a message where nobody says.
+[[nodiscard]] std::uint32_t default_message_packets(std::uint32_t packet_elements);
 
 // The ring's RingID is its lane: rings of different jobs have different connections, and incarnations. An incarnation is a
 // job's epoch and a lane.
@@ -35,8 +37,10 @@ struct RingInstallation {
   std::vector<std::vector<Endpoint>> switches;  // [switch][lane]
   std::vector<Endpoint> root;                   // [lane]
 };
-// One lane of that switch. Throws Error: refused, if it makes no sense.
+// One lane of that switch, of what check() has nothing against.
 [[nodiscard]] netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane);
+// What all lanes of that switch take.
+[[nodiscard]] std::uint64_t memory_bytes(const RingInstallation& installation);
 
 [[nodiscard]] constexpr std::uint32_t successor_of(std::uint32_t rank, std::uint32_t world_size) {
   return (rank + 1) % world_size;

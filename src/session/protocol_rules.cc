@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "protocol/switchml/switch.h"
 #include "session/registry.h"
 #include "wire/switchml.h"
 
@@ -30,6 +31,9 @@ ProtocolRules switchml_rules() {
   rules.check_placement = [](const Placement&) { return std::string(); };
   rules.check_request = check_no_ring;
   rules.units = units_of_packet;
+  rules.memory_bytes = [](const JoinRequest& request, const Placement&) -> std::uint64_t {
+    return switchml::Switch::total_bytes(request.packet_elements, request.slots_fixed, request.world_size);
+  };
   return rules;
 }
 

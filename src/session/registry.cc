@@ -7,28 +7,37 @@
 #include <utility>
 
 #include "base/check.h"
+#include "session/check.h"
 #include "session/words.h"
 
 namespace netsum::session {
 namespace {
 
-constexpr std::uint32_t least_slots = 2;    // a measured window is halved down to this before a job is refused
-constexpr std::uint32_t most_slots = 4096;  // per lane
+constexpr std::uint32_t least_slots = 2;  // a measured window is halved down to this before a job is refused
 constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time in which a death is noticed
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 
-// What a stranger sends goes into one-line errors and logs: neither lines of its own making nor megabytes.
-constexpr std::size_t longest_name = 255;
-constexpr std::size_t most_aggregators = 256;
-
-[[nodiscard]] std::string list(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
+[[nodiscard]] std::uint64_t elements_of_slot(const JoinRequest& request) {
+  return std::uint64_t{request.packet_elements} * std::max(1U, request.message_packets);
 }
 
-[[nodiscard]] bool printable(const std::string& text) {
-  return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+// What a packet takes of a receive buffer. The kernel charges what holds it: a network card's driver gives each frame a
+// page, or half of one, and beside it there are the kernel's own structures, of less than a kilobyte. Packets that fill
+// their frames take less than twice their length so; on a host's own loopback hardly more than it.
+[[nodiscard]] std::uint64_t charged_bytes(std::uint32_t packet_elements) {
+  constexpr std::uint64_t structures = 1024;
+  return std::uint64_t{packet_elements} * 4 * 2 + structures;
+}
+
+// As many as one line holds.
+[[nodiscard]] std::string list(const std::vector<std::string>& names) {
+  constexpr std::size_t enough = 500;
+  std::string text;
+  for (const std::string& name : names) {
+    if (text.size() > enough) return text + ", ... (" + std::to_string(names.size()) + " in all)";
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
 }
 
 struct Rank {
@@ -41,6 +50,7 @@ struct Rank {
 enum class Phase : std::uint8_t { joining, running, failed };
 
 struct Job {
+  std::string name, tenant;
   Phase phase = Phase::joining;
   std::map<std::uint32_t, Rank> ranks;
   std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0, part = 0;
@@ -54,35 +64,89 @@ struct Job {
   std::map<std::uint32_t, Rank> successors;  // of a job that recovers: new processes for ranks that are not known to be dead
 };
 
+// Two tenants' jobs of one name are two jobs. Neither a tenant's nor a job's name has a line break.
+[[nodiscard]] std::string key_of(const JoinRequest& request) {
+  return request.tenant.empty() ? request.job : request.tenant + '\n' + request.job;
+}
+
 }  // namespace
 
 const char* to_string(Refusal refusal) {
   constexpr const char* names[] = {
-      "none",           "protocol_version", "protocol",    "bad_parameters",    "parameters_differ",
-      "duplicate_rank", "no_slots",         "job_running", "results_forgotten", "shutting_down"};
+      "none",     "protocol_version", "protocol", "bad_parameters", "parameters_differ", "duplicate_rank",
+      "no_slots", "no_memory",        "quota",    "job_running",    "results_forgotten", "shutting_down"};
   return names[static_cast<std::size_t>(refusal)];
 }
 
 struct Registry::Impl {
   RegistryConfig config;
-  std::map<std::string, Job> jobs;             // joining or running, by name
-  std::map<std::uint64_t, Job> failed;         // by epoch
-  std::map<std::uint64_t, std::string> names;  // of running and failed jobs
+  MemoryAccount memory;
+  std::map<std::string, Job> jobs;            // joining or running, by key
+  std::map<std::uint64_t, Job> failed;        // by epoch
+  std::map<std::uint64_t, std::string> keys;  // of running and failed jobs
   std::map<std::uint64_t, JoinOutcome> outcomes;
-  std::map<std::uint64_t, std::pair<std::string, std::uint32_t>> waiting;  // ticket -> (job, rank)
+  std::map<std::uint64_t, std::pair<std::string, std::uint32_t>> waiting;  // ticket -> (key, rank)
+  std::map<std::string, std::uint32_t> joins;                              // of them, by tenant
   std::vector<StartJob> starts;
   std::vector<StopJob> stops;
-  std::set<std::uint64_t> job_epochs;   // issued in this life; random ones of former lives do not come again
-  std::set<std::uint32_t> rank_epochs;  // likewise
+  std::vector<JobFailure> failures;
+  std::set<std::uint32_t> rank_epochs;         // of running and failed jobs
+  std::map<std::string, std::uint32_t> pools;  // of switches that are parents of others
   std::uint64_t next_ticket = 1;
   std::uint32_t slots_free = 0;
   bool closing = false;
 
-  template <class Epoch>
-  [[nodiscard]] Epoch new_epoch(std::set<Epoch>& issued) const {
-    Epoch epoch = 0;
-    while (epoch == 0 || !issued.insert(epoch).second) epoch = static_cast<Epoch>(config.random());
+  // 64 random bits do not come again, in this life or another.
+  [[nodiscard]] std::uint64_t new_job_epoch() const {
+    std::uint64_t epoch = 0;
+    while (epoch == 0 || keys.contains(epoch)) epoch = config.random();
     return epoch;
+  }
+  // Goes with the job's epoch in all that is compared; among live jobs, none has another's rank's.
+  [[nodiscard]] std::uint32_t new_rank_epoch() {
+    std::uint32_t epoch = 0;
+    while (epoch == 0 || !rank_epochs.insert(epoch).second) epoch = static_cast<std::uint32_t>(config.random());
+    return epoch;
+  }
+
+  void wait(std::uint64_t ticket, const std::string& key, const JoinRequest& request) {
+    waiting[ticket] = {key, request.rank};
+    ++joins[request.tenant];
+  }
+  void wait_no_more(std::uint64_t ticket, const std::string& tenant) {
+    if (waiting.erase(ticket) == 0) return;
+    const auto of_tenant = joins.find(tenant);
+    if (--of_tenant->second == 0) joins.erase(of_tenant);
+  }
+
+  // Whatever a job was given is free again.
+  void release(const Job& job) {
+    slots_free += job.charged;
+    memory.release(job.epoch);
+  }
+  // Nothing of the job will be asked for again.
+  void forget(const Job& job) {
+    keys.erase(job.epoch);
+    for (const auto& [rank, member] : job.ranks) rank_epochs.erase(member.epoch);
+  }
+
+  // Empty, or why the tenant cannot have another join, or another job.
+  [[nodiscard]] std::string over_quota(const JoinRequest& request, bool new_job) const {
+    const Quota& quota = quota_of(request.tenant);
+    if (const auto found = joins.find(request.tenant); found != joins.end() && found->second >= quota.joins) {
+      return "tenant '" + request.tenant + "' has " + std::to_string(quota.joins) +
+             " ranks that wait for their jobs already: let these jobs become complete, or end";
+    }
+    if (!new_job || quota.jobs == UINT32_MAX) return "";
+    const auto of_tenant =
+        std::count_if(jobs.begin(), jobs.end(), [&](const auto& entry) { return entry.second.tenant == request.tenant; });
+    if (of_tenant < quota.jobs) return "";
+    return "tenant '" + request.tenant + "' has " + std::to_string(quota.jobs) + " jobs already: end one";
+  }
+  [[nodiscard]] const Quota& quota_of(const std::string& tenant) const {
+    static const Quota none;
+    const auto found = config.quotas.find(tenant);
+    return found == config.quotas.end() ? none : found->second;
   }
 
   [[nodiscard]] const ProtocolRules* rules_of(const std::string& protocol) const {
@@ -102,61 +166,61 @@ struct Registry::Impl {
     if (closing) return refuse(Refusal::shutting_down, "the aggregator is shutting down");
     const ProtocolRules* const rules = rules_of(request.protocol);
     if (rules == nullptr) {
-      const bool shown = request.protocol.size() <= longest_name && printable(request.protocol);
-      return refuse(Refusal::protocol, "this aggregator does not serve " +
-                                           (shown ? "protocol '" + request.protocol + "'" : "that protocol") + ", only " +
-                                           protocols_served());
+      return refuse(Refusal::protocol,
+                    "this aggregator does not serve " +
+                        (is_name(request.protocol) ? "protocol '" + request.protocol + "'" : "that protocol") + ", only " +
+                        protocols_served());
     }
     if (request.protocol_version != rules->version) {
       return refuse(Refusal::protocol_version, "the worker speaks wire version " + std::to_string(request.protocol_version) +
                                                    ", this aggregator " + std::to_string(rules->version) +
                                                    ": install the same netsum on both");
     }
-    if (request.job.empty()) return refuse(Refusal::bad_parameters, "the job has no name");
-    if (request.job.size() > longest_name || !printable(request.job)) {
-      return refuse(Refusal::bad_parameters, "a job's name has at most " + std::to_string(longest_name) +
-                                                 " bytes, and no line breaks or other control characters");
-    }
     if (request.world_size == 0 || request.world_size > rules->max_world_size) {
       return refuse(Refusal::bad_parameters, "world size " + std::to_string(request.world_size) + " is not between 1 and " +
                                                  std::to_string(rules->max_world_size));
     }
-    if (request.rank >= request.world_size) {
-      return refuse(Refusal::bad_parameters, "rank " + std::to_string(request.rank) + " is not below the world size " +
-                                                 std::to_string(request.world_size));
-    }
+    if (std::string error = session::check(request); !error.empty())
+      return refuse(Refusal::bad_parameters, std::move(error));
     if (std::string error = rules->check_packet(request.packet_elements); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
     if (!rules->switches && !request.switch_address.empty()) {
       return refuse(Refusal::bad_parameters, rules->name + " has no switches of its own");
     }
-    if (request.switch_address.size() > longest_name || !printable(request.switch_address)) {
-      return refuse(Refusal::bad_parameters, "the address of the rank's switch is none");
-    }
-    if (request.aggregators.size() > most_aggregators ||
-        !std::all_of(request.aggregators.begin(), request.aggregators.end(),
-                     [](const std::string& name) { return name.size() <= longest_name && printable(name); })) {
-      return refuse(Refusal::bad_parameters, "the addresses of the aggregators are none");
-    }
-    if (!request.progress.sound()) {
-      return refuse(Refusal::bad_parameters, "what the rank says of its operations cannot be");
-    }
-    if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
-      return refuse(Refusal::bad_parameters, std::to_string(request.slots_fixed) +
-                                                 " slots per lane are not a power of two up to " +
-                                                 std::to_string(most_slots));
-    }
     if (request.endpoints.size() != config.lanes) {
       return refuse(Refusal::bad_parameters, "the worker names " + std::to_string(request.endpoints.size()) +
                                                  " data endpoints for this aggregator's " + std::to_string(config.lanes) +
                                                  " lanes");
     }
-    if (request.why_not_local.size() > longest_name || !printable(request.why_not_local)) {
-      return refuse(Refusal::bad_parameters, "what the rank says of its shared memory cannot be");
+    if (std::string error = config.check_endpoints ? config.check_endpoints(request) : ""; !error.empty()) {
+      return refuse(Refusal::bad_parameters, std::move(error));
     }
     if (std::string error = rules->check_request(request); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
+    }
+    return {};
+  }
+
+  // Whoever asks for a length has it, if the paths of all take it. Without anybody who does, the least is agreed on.
+  [[nodiscard]] static JoinOutcome compare_packets(const Job& job, const JoinRequest& request) {
+    const auto differ = [&](std::string reason) { return JoinOutcome{Refusal::parameters_differ, std::move(reason), {}}; };
+    const auto elements = [](const JoinRequest& of) { return std::to_string(of.packet_elements); };
+    for (const auto& [rank, member] : job.ranks) {
+      const JoinRequest& other = member.request;
+      if (other.packet_elements_measured && request.packet_elements_measured) continue;
+      if (!other.packet_elements_measured && !request.packet_elements_measured) {
+        if (other.packet_elements == request.packet_elements) continue;
+        return differ("rank " + std::to_string(request.rank) + " joined job '" + request.job +
+                      "' with elements per packet " + elements(request) + ", rank " + std::to_string(rank) + " with " +
+                      elements(other) + ": all ranks must give the same");
+      }
+      const JoinRequest& asking = other.packet_elements_measured ? request : other;
+      const JoinRequest& measuring = other.packet_elements_measured ? other : request;
+      if (asking.packet_elements <= measuring.packet_elements) continue;
+      return differ("rank " + std::to_string(asking.rank) + " of job '" + request.job + "' asks for packets of " +
+                    elements(asking) + " elements, and the path of rank " + std::to_string(measuring.rank) +
+                    " takes no more than " + elements(measuring) + ": ask for fewer, or for none");
     }
     return {};
   }
@@ -171,9 +235,6 @@ struct Registry::Impl {
                          {}};
     };
     if (first.world_size != request.world_size) return differ("world size", first.world_size, request.world_size);
-    if (first.packet_elements != request.packet_elements) {
-      return differ("elements per packet", first.packet_elements, request.packet_elements);
-    }
     if (first.protocol != request.protocol) {
       return JoinOutcome{Refusal::parameters_differ,
                          "rank " + std::to_string(request.rank) + " joined job '" + request.job + "' for " +
@@ -184,6 +245,7 @@ struct Registry::Impl {
     if (first.message_packets != request.message_packets) {
       return differ("packets per message", first.message_packets, request.message_packets);
     }
+    if (JoinOutcome outcome = compare_packets(job, request); outcome.refusal != Refusal::none) return outcome;
     if (first.slots_fixed != request.slots_fixed) return differ("slots", first.slots_fixed, request.slots_fixed);
     if (first.recovers != request.recovers) return differ("recovery", first.recovers, request.recovers);
     if (first.aggregators != request.aggregators) {
@@ -223,6 +285,10 @@ struct Registry::Impl {
       placement.pool_slots =
           placement.pool_slots == 0 ? request.pool_slots : std::min(placement.pool_slots, request.pool_slots);
     }
+    for (const std::string& a_switch : placement.switches) {
+      const auto pool = pools.find(a_switch);
+      if (pool != pools.end()) placement.pool_slots = std::min(placement.pool_slots, pool->second);
+    }
     return placement;
   }
 
@@ -258,25 +324,77 @@ struct Registry::Impl {
     return error;
   }
 
+  // The slots that hold the longest of the windows that the ranks measured, each with packets of its own length.
+  [[nodiscard]] std::uint32_t longest_window(const Job& job, const JoinRequest& agreed) const {
+    const ProtocolRules& rules = *rules_of(agreed.protocol);
+    std::uint64_t elements = 0;
+    for (const auto& [rank, member] : job.ranks) {
+      JoinRequest own = member.request;
+      if (own.message_packets == 0 && rules.message_packets)
+        own.message_packets = rules.message_packets(own.packet_elements);
+      elements = std::max(elements, own.slots_measured * elements_of_slot(own));
+    }
+    const std::uint64_t slots = (elements + elements_of_slot(agreed) - 1) / elements_of_slot(agreed);
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, UINT32_MAX));
+  }
+
+  // How many slots of each rank fit into the receive buffers on the way, if all arrive at once. At a switch those are of the
+  // ranks next to it, and here of those that are at no switch: switches merge what passes them.
+  [[nodiscard]] std::uint32_t most_in_flight(const Job& job, const JoinRequest& agreed, const Placement& placement) const {
+    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> at;  // by switch: its buffer, the ranks
+    at[Placement::at_server].first = config.receive_bytes;
+    std::size_t number = 0;
+    for (const auto& [rank, member] : job.ranks) {
+      auto& [bytes, ranks] = at[placement.switch_of_rank[number++]];
+      const std::uint64_t own = member.request.switch_receive_bytes;
+      if (!member.request.switch_address.empty() && own != 0) bytes = bytes == 0 ? own : std::min(bytes, own);
+      ++ranks;
+    }
+    const std::uint64_t of_slot = charged_bytes(agreed.packet_elements) * std::max(1U, agreed.message_packets);
+    std::uint64_t most = UINT32_MAX;
+    for (const auto& [a_switch, node] : at) {
+      if (node.first != 0 && node.second != 0) most = std::min(most, node.first / (of_slot * node.second));
+    }
+    return static_cast<std::uint32_t>(most);
+  }
+
   // All ranks are there: slots, epochs, answers.
-  void admit(const std::string& name, Job& job, Time now) {
+  void admit(const std::string& key, Job& job, Time now) {
+    const std::string& name = job.name;
     const JoinRequest& first = job.ranks.begin()->second.request;
-    std::uint32_t slots = first.slots_fixed;
-    if (slots == 0) {
-      for (const auto& [rank, member] : job.ranks) slots = std::max(slots, member.request.slots_measured);
-      slots = std::bit_ceil(std::clamp(slots, least_slots, most_slots));
+    const ProtocolRules& rules = *rules_of(first.protocol);
+    JoinRequest agreed = first;
+    for (const auto& [rank, member] : job.ranks) {
+      agreed.packet_elements = std::min(agreed.packet_elements, member.request.packet_elements);
+    }
+    if (agreed.message_packets == 0 && rules.message_packets) {
+      agreed.message_packets = rules.message_packets(agreed.packet_elements);
     }
     Placement placement = place(job);
+    const std::uint32_t most = most_in_flight(job, agreed, placement);
+    std::uint32_t slots = first.slots_fixed;
+    if (slots == 0) {
+      slots = std::bit_ceil(std::clamp(longest_window(job, agreed), least_slots, most_slots));
+      while (slots > most && slots > least_slots) slots /= 2;
+    }
     if (config.parts != 0) {
       std::set<std::uint32_t> taken;
       for (const auto& [other, each] : jobs) {
         if (each.phase == Phase::running) taken.insert(each.part);
       }
+      const std::uint32_t own = config.own_parts != 0 ? config.own_parts : config.parts - config.first_part;
+      placement.part = config.first_part;
       while (taken.contains(placement.part)) ++placement.part;
-      if (placement.part >= config.parts) {
+      if (placement.part >= config.first_part + own) {
         return refuse_all(
-            name, Refusal::no_slots,
-            "job '" + name + "': all " + std::to_string(config.parts) + " parts of the switches' slots are other jobs'");
+            key, Refusal::no_slots,
+            "job '" + name + "': all " + std::to_string(own) + " parts of the switches' slots are other jobs'");
+      }
+      if (placement.pool_slots != 0 && placement.pool_slots < config.parts) {
+        return refuse_all(key, Refusal::no_slots,
+                          "job '" + name + "': " + std::to_string(placement.pool_slots) + " slots of a switch make no " +
+                              std::to_string(config.parts) +
+                              " parts: start it with more --pool-slots, or the server with fewer --parts");
       }
       job.part = placement.part;
     }
@@ -284,13 +402,13 @@ struct Registry::Impl {
     for (const auto& [rank, member] : job.ranks) progress.push_back(member.request.progress);
     stream::Resumption resumption;
     if (const std::string error = stream::agree(progress, resumption); !error.empty()) {
-      return refuse_all(name, Refusal::results_forgotten, "job '" + name + "': " + error);
+      return refuse_all(key, Refusal::results_forgotten, "job '" + name + "': " + error);
     }
-    if (const std::string error = rules_of(first.protocol)->check_placement(placement); !error.empty()) {
-      return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
+    if (const std::string error = rules.check_placement(placement); !error.empty()) {
+      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error);
     }
     if (const std::string error = clash(job); !error.empty()) {
-      return refuse_all(name, Refusal::bad_parameters, "job '" + name + "': " + error);
+      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error);
     }
     std::string why_not_local;
     std::vector<std::uint64_t> local_tickets;
@@ -303,34 +421,50 @@ struct Registry::Impl {
     }
     if (needy && !why_not_local.empty()) {
       return refuse_all(
-          name, Refusal::bad_parameters,
+          key, Refusal::bad_parameters,
           "job '" + name + "': rank " + std::to_string(*needy) + " requires shared memory, but " + why_not_local);
     }
-    const std::uint64_t unit = std::uint64_t{rules_of(first.protocol)->units(first)} * config.lanes;
-    JoinRequest agreed = first;
+    const std::uint64_t unit = std::uint64_t{rules.units(agreed)} * config.lanes;
+    std::uint64_t bytes = 0;
+    std::string no_memory;
     const auto fits = [&] {
       agreed.slots_fixed = slots;
-      return slots * unit <= slots_free && rules_of(first.protocol)->check_request(agreed).empty();
+      bytes = rules.memory_bytes(agreed, placement) * config.lanes;
+      no_memory = memory.check(job.tenant, bytes, quota_of(job.tenant).memory_bytes);
+      return slots * unit <= slots_free && no_memory.empty() && rules.check_request(agreed).empty();
     };
-    while (first.slots_fixed == 0 && slots > least_slots && !fits()) slots /= 2;
+    while (!fits() && first.slots_fixed == 0 && slots > least_slots) slots /= 2;
     if (slots * unit > slots_free) {
-      refuse_all(name, Refusal::no_slots,
+      refuse_all(key, Refusal::no_slots,
                  "job '" + name + "' needs " + std::to_string(slots * unit) + " slots of 256 elements (" +
                      std::to_string(slots) + " per lane), " + std::to_string(slots_free) + " of " +
                      std::to_string(config.slots) + " are free: start the switch with a larger --slots, or ask for fewer");
       return;
     }
+    if (!no_memory.empty()) {
+      return refuse_all(key, Refusal::no_memory,
+                        "job '" + name + "' with " + std::to_string(slots) + " slots per lane: " + no_memory);
+    }
     job.phase = Phase::running;
-    job.epoch = new_epoch(job_epochs);
+    job.epoch = new_job_epoch();
+    job.packet_elements = agreed.packet_elements;
     job.slots = slots;
     job.charged = static_cast<std::uint32_t>(slots * unit);
     NETSUM_CHECK(job.joined == RankSet::first(job.world_size) && job.ranks.size() == job.world_size);
     slots_free -= job.charged;
-    names[job.epoch] = name;
+    memory.charge(job.epoch, job.tenant, bytes);
+    keys[job.epoch] = key;
 
     StartJob start;
     start.job = name;
-    start.switches_needed = rules_of(first.protocol)->switches_needed && !placement.switches.empty();
+    start.switches_needed = rules.switches_needed && !placement.switches.empty();
+    if (first.slots_fixed > most) {
+      start.warning =
+          "the job asked for " + std::to_string(slots) + " slots per lane, but the aggregator's receive buffer holds only " +
+          std::to_string(most) +
+          " packets of each rank, and bursts will be lost: ask for fewer slots, or raise net.core.rmem_max on the "
+          "aggregator's host";
+    }
     job.told = !start.switches_needed;
     start.admission = {job.epoch,
                        0,
@@ -339,85 +473,103 @@ struct Registry::Impl {
                        slots,
                        std::move(placement),
                        std::move(resumption),
-                       first.message_packets,
+                       agreed.message_packets,
                        {},
                        why_not_local.empty(),
                        why_not_local};
     if (start.admission.local) start.local_tickets = std::move(local_tickets);
     for (auto& [rank, member] : job.ranks) {
       if (!member.request.members.empty()) start.admission.members.push_back(member.request.members);
-      member.epoch = new_epoch(rank_epochs);
+      member.epoch = new_rank_epoch();
       member.heard = now;
       start.admission.rank_epochs.push_back(member.epoch);
       start.endpoints.push_back(member.request.endpoints);
       start.listens.push_back(member.request.listens);
+      start.switch_cookies.push_back(member.request.switch_cookies);
     }
     for (auto& [rank, member] : job.ranks) {
       Admission admission = start.admission;
       admission.rank_epoch = member.epoch;
       outcomes[member.ticket] = {Refusal::none, {}, std::move(admission)};
-      waiting.erase(member.ticket);
+      wait_no_more(member.ticket, job.tenant);
     }
     starts.push_back(std::move(start));
   }
 
-  void refuse_all(const std::string& name, Refusal refusal, const std::string& reason) {
-    for (auto& [rank, member] : jobs.at(name).ranks) {
+  void refuse_all(const std::string& key, Refusal refusal, const std::string& reason) {
+    const auto job = jobs.extract(key);
+    for (const auto& [rank, member] : job.mapped().ranks) {
       outcomes[member.ticket] = {refusal, reason, {}};
-      waiting.erase(member.ticket);
+      wait_no_more(member.ticket, job.mapped().tenant);
     }
-    jobs.erase(name);
   }
 
-  // Takes a running job off the lanes; its name is free at once.
-  void end(const std::string& name, std::string failure, std::optional<std::uint32_t> lost, Time now) {
-    auto node = jobs.extract(name);
-    Job& job = node.mapped();
-    slots_free += job.charged;
-    NETSUM_CHECK(job.phase == Phase::running && slots_free <= config.slots);
-    stops.push_back({job.epoch});
-    for (auto& [rank, successor] : std::exchange(job.successors, {})) {
-      waiting.erase(successor.ticket);
+  // Processes that waited for a rank's old one to end take its place, or are told why not.
+  void succeed(Job& ended, Time now) {
+    for (auto& [rank, successor] : std::exchange(ended.successors, {})) {
+      wait_no_more(successor.ticket, ended.tenant);
       if (closing) {
         outcomes[successor.ticket] = {Refusal::shutting_down, "the aggregator is shutting down", {}};
         continue;
       }
       register_rank(std::move(successor.request), successor.ticket, now);
     }
-    if (failure.empty()) {
-      names.erase(job.epoch);
-      return;
-    }
+  }
+
+  // Takes a running job off the lanes; its name is free at once.
+  void end(const std::string& key, std::string failure, std::optional<std::uint32_t> lost, Time now) {
+    auto node = jobs.extract(key);
+    Job& job = node.mapped();
+    release(job);
+    NETSUM_CHECK(job.phase == Phase::running && slots_free <= config.slots);
+    stops.push_back({job.epoch});
+    succeed(job, now);
+    if (failure.empty()) return forget(job);
     job.phase = Phase::failed;
     job.failure = std::move(failure);
     job.lost = lost;
     job.since = now;
+    failures.push_back({job.name, job.failure});
     failed.emplace(job.epoch, std::move(job));
+    if (failed.size() <= config.max_jobs) return;
+    const auto oldest = std::min_element(failed.begin(), failed.end(),
+                                         [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
+    forget(oldest->second);
+    failed.erase(oldest);
   }
 
   // Whether a new process may wait for the end of the rank's old one: that died, and nobody knows yet.
   [[nodiscard]] static bool may_succeed(const Job& job, const JoinRequest& request) {
-    return request.recovers && job.ranks.at(request.rank).request.recovers && request.world_size == job.world_size &&
+    return request.recovers && request.world_size == job.world_size && job.ranks.at(request.rank).request.recovers &&
            !job.successors.contains(request.rank);
   }
 
   void register_rank(JoinRequest request, std::uint64_t ticket, Time now) {
     const auto refuse = [&](JoinOutcome outcome) { outcomes[ticket] = std::move(outcome); };
-    auto found = jobs.find(request.job);
+    const std::string key = key_of(request);
+    auto found = jobs.find(key);
     if (found != jobs.end() && found->second.phase == Phase::running && request.former_epoch != 0 &&
         request.world_size == found->second.world_size &&
         found->second.ranks.at(request.rank).epoch == request.former_epoch) {
       // Its other aggregators know of a death, or have died; this one need not find out by itself.
-      end(request.job, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew", std::nullopt,
-          now);
-      found = jobs.find(request.job);
+      end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew", std::nullopt, now);
+      found = jobs.find(key);
+    }
+    if (std::string error = over_quota(request, found == jobs.end()); !error.empty()) {
+      return refuse({Refusal::quota, std::move(error), {}});
+    }
+    if (waiting.size() >= config.max_joins) {
+      return refuse(
+          {Refusal::no_slots,
+           std::to_string(config.max_joins) + " ranks wait for the rest of their jobs here already: try again later",
+           {}});
     }
     if (found == jobs.end() && jobs.size() >= config.max_jobs) {
       return refuse({Refusal::no_slots, "this aggregator serves " + std::to_string(config.max_jobs) + " jobs already", {}});
     }
-    Job& job = found == jobs.end() ? jobs[request.job] : found->second;
+    Job& job = found == jobs.end() ? jobs[key] : found->second;
     if (job.phase == Phase::running && may_succeed(job, request)) {
-      waiting[ticket] = {request.job, request.rank};
+      wait(ticket, key, request);
       const std::uint32_t rank = request.rank;
       job.successors[rank] = {std::move(request), ticket, 0, now};
       return;
@@ -437,26 +589,27 @@ struct Registry::Impl {
       }
       if (JoinOutcome outcome = compare(job, request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
     } else {
+      job.name = request.job;
+      job.tenant = request.tenant;
       job.world_size = request.world_size;
       job.packet_elements = request.packet_elements;
       job.since = now;
     }
-    const std::string name = request.job;
     job.joined.insert(request.rank);
-    waiting[ticket] = {name, request.rank};
+    wait(ticket, key, request);
     const std::uint32_t rank = request.rank;
     job.ranks[rank] = {std::move(request), ticket, 0, now};
-    if (job.ranks.size() == job.world_size) admit(name, job, now);
+    if (job.ranks.size() == job.world_size) admit(key, job, now);
   }
 
   // A new process whose old one lives after all.
-  void refuse_successors(const std::string& name, Job& job, Time now) {
+  void refuse_successors(Job& job, Time now) {
     std::erase_if(job.successors, [&](auto& entry) {
       auto& [rank, successor] = entry;
       if (job.left.contains(rank) || now - successor.heard < config.heartbeat_timeout + succession_slack) return false;
-      waiting.erase(successor.ticket);
+      wait_no_more(successor.ticket, job.tenant);
       outcomes[successor.ticket] = {Refusal::duplicate_rank,
-                                    "rank " + std::to_string(rank) + " of job '" + name +
+                                    "rank " + std::to_string(rank) + " of job '" + job.name +
                                         "' is alive: two processes use the same rank, or two jobs the same name",
                                     {}};
       return true;
@@ -464,15 +617,16 @@ struct Registry::Impl {
   }
 
   [[nodiscard]] Job* running(std::uint64_t epoch) {
-    const auto name = names.find(epoch);
-    if (name == names.end() || failed.contains(epoch)) return nullptr;
-    return &jobs.at(name->second);
+    const auto key = keys.find(epoch);
+    if (key == keys.end() || failed.contains(epoch)) return nullptr;
+    return &jobs.at(key->second);
   }
 };
 
 Registry::Registry(RegistryConfig config) : impl_(std::make_unique<Impl>()) {
   impl_->config = std::move(config);
   impl_->slots_free = impl_->config.slots;
+  impl_->memory = MemoryAccount(impl_->config.memory_bytes);
 }
 Registry::~Registry() = default;
 Registry::Registry(Registry&&) noexcept = default;
@@ -505,18 +659,18 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
         const auto& epochs = admission.rank_epochs;
         const auto rank =
             static_cast<std::uint32_t>(std::find(epochs.begin(), epochs.end(), admission.rank_epoch) - epochs.begin());
-        const std::string name = job->ranks.at(rank).request.job;
-        r.end(name, "rank " + std::to_string(rank) + " of job '" + name + "' gave up while joining", rank, now);
+        r.end(r.keys.at(admission.job_epoch),
+              "rank " + std::to_string(rank) + " of job '" + job->name + "' gave up while joining", rank, now);
       }
     }
     return {};
   }
   const auto found = r.waiting.find(ticket);
   if (found == r.waiting.end()) return {};
-  const auto [name, rank] = found->second;
-  Job& job = r.jobs.at(name);
+  const auto [key, rank] = found->second;
+  Job& job = r.jobs.at(key);
   const RankSet missing = RankSet::first(job.world_size).minus(job.joined);
-  r.waiting.erase(found);
+  r.wait_no_more(ticket, job.tenant);
   if (const auto successor = job.successors.find(rank);
       successor != job.successors.end() && successor->second.ticket == ticket) {
     job.successors.erase(successor);
@@ -526,8 +680,22 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
   RankSet still;
   for (const auto& [other, member] : job.ranks) still.insert(other);
   job.joined = still;
-  if (job.ranks.empty()) r.jobs.erase(name);
+  if (job.ranks.empty()) r.jobs.erase(key);
   return missing;
+}
+
+void Registry::start_failed(std::uint64_t job_epoch, const std::string& reason, Time now) {
+  Impl& r = *impl_;
+  if (r.running(job_epoch) == nullptr) return;  // it ended meanwhile
+  auto node = r.jobs.extract(r.keys.at(job_epoch));
+  Job& job = node.mapped();
+  for (const auto& [rank, member] : job.ranks) {
+    r.outcomes[member.ticket] = {Refusal::no_memory, "job '" + job.name + "': " + reason, {}};
+  }
+  r.release(job);
+  r.failures.push_back({job.name, reason});
+  r.succeed(job, now);
+  r.forget(job);
 }
 
 void Registry::admission_told(std::uint64_t job_epoch, Time now) {
@@ -537,13 +705,19 @@ void Registry::admission_told(std::uint64_t job_epoch, Time now) {
   for (auto& [rank, member] : job->ranks) member.heard = now;
 }
 
+void Registry::on_pool(const std::string& a_switch, std::uint32_t slots) {
+  const bool parent = std::any_of(impl_->config.switch_parents.begin(), impl_->config.switch_parents.end(),
+                                  [&](const auto& entry) { return entry.second == a_switch; });
+  if (parent && slots != 0) impl_->pools[a_switch] = slots;
+}
+
 void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
   Job* job = impl_->running(job_epoch);
   if (job == nullptr) return;
   const auto found = job->ranks.find(rank);
   if (found == job->ranks.end() || found->second.epoch != rank_epoch) return;
   job->left.insert(rank);
-  if (job->left.size() == job->world_size) impl_->end(impl_->names.at(job_epoch), {}, std::nullopt, now);
+  if (job->left.size() == job->world_size) impl_->end(impl_->keys.at(job_epoch), {}, std::nullopt, now);
 }
 
 HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
@@ -566,16 +740,16 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
 }
 
 void Registry::fail(std::uint64_t job_epoch, const std::string& reason, Time now) {
-  if (impl_->running(job_epoch) == nullptr) return;
-  const std::string name = impl_->names.at(job_epoch);
-  impl_->end(name, "job '" + name + "': " + reason, std::nullopt, now);
+  const Job* const job = impl_->running(job_epoch);
+  if (job == nullptr) return;
+  impl_->end(impl_->keys.at(job_epoch), "job '" + job->name + "': " + reason, std::nullopt, now);
 }
 
 void Registry::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how, Time now) {
   const Job* const job = impl_->running(job_epoch);
   if (job == nullptr || !job->ranks.contains(rank) || job->left.contains(rank)) return;
-  const std::string name = impl_->names.at(job_epoch);
-  impl_->end(name, "rank " + std::to_string(rank) + " of job '" + name + "' died: " + how, rank, now);
+  impl_->end(impl_->keys.at(job_epoch), "rank " + std::to_string(rank) + " of job '" + job->name + "' died: " + how, rank,
+             now);
 }
 
 void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now) {
@@ -586,41 +760,41 @@ void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason,
 void Registry::on_timer(Time now) {
   Impl& r = *impl_;
   std::erase_if(r.failed, [&](const auto& entry) {
-    const bool forget = now - entry.second.since >= remember_failed;
-    if (forget) r.names.erase(entry.first);
-    return forget;
+    const bool old = now - entry.second.since >= remember_failed;
+    if (old) r.forget(entry.second);
+    return old;
   });
   std::vector<std::pair<std::string, std::uint32_t>> dead;
   std::vector<std::string> late;
-  for (auto& [name, job] : r.jobs) {
-    r.refuse_successors(name, job, now);
-    if (job.phase == Phase::joining && now - job.since >= r.config.join_timeout) late.push_back(name);
+  for (auto& [key, job] : r.jobs) {
+    r.refuse_successors(job, now);
+    if (job.phase == Phase::joining && now - job.since >= r.config.join_timeout) late.push_back(key);
     if (job.phase != Phase::running || !job.told) continue;
     for (const auto& [rank, member] : job.ranks) {
       if (!job.left.contains(rank) && now - member.heard >= r.config.heartbeat_timeout) {
-        dead.emplace_back(name, rank);
+        dead.emplace_back(key, rank);
         break;
       }
     }
   }
-  for (const auto& [name, rank] : dead) {
-    r.end(name,
-          "rank " + std::to_string(rank) + " of job '" + name + "' has not been heard from for " +
+  for (const auto& [key, rank] : dead) {
+    r.end(key,
+          "rank " + std::to_string(rank) + " of job '" + r.jobs.at(key).name + "' has not been heard from for " +
               in_seconds(r.config.heartbeat_timeout) + ": it died, or its host is unreachable",
           rank, now);
   }
-  for (const std::string& name : late) {
-    const Job& job = r.jobs.at(name);
+  for (const std::string& key : late) {
+    const Job& job = r.jobs.at(key);
     const RankSet missing = RankSet::first(job.world_size).minus(job.joined);
-    r.refuse_all(name, Refusal::bad_parameters,
-                 "job '" + name + "' did not become complete within " + in_seconds(r.config.join_timeout) + ": " +
+    r.refuse_all(key, Refusal::bad_parameters,
+                 "job '" + job.name + "' did not become complete within " + in_seconds(r.config.join_timeout) + ": " +
                      name_ranks(missing) + (missing.size() == 1 ? " is" : " are") + " missing");
   }
 }
 
 Time Registry::next_timeout() const {
   Time next = never;
-  for (const auto& [name, job] : impl_->jobs) {
+  for (const auto& [key, job] : impl_->jobs) {
     if (job.phase == Phase::joining) next = std::min(next, job.since + impl_->config.join_timeout);
     if (job.phase != Phase::running) continue;
     for (const auto& [rank, successor] : job.successors) {
@@ -640,12 +814,12 @@ void Registry::shut_down(Time now) {
   Impl& r = *impl_;
   r.closing = true;
   std::vector<std::pair<std::string, Phase>> all;
-  for (const auto& [name, job] : r.jobs) all.emplace_back(name, job.phase);
-  for (const auto& [name, phase] : all) {
+  for (const auto& [key, job] : r.jobs) all.emplace_back(key, job.phase);
+  for (const auto& [key, phase] : all) {
     if (phase == Phase::running)
-      r.end(name, "the aggregator is shutting down", std::nullopt, now);
+      r.end(key, "the aggregator is shutting down", std::nullopt, now);
     else
-      r.refuse_all(name, Refusal::shutting_down, "the aggregator is shutting down");
+      r.refuse_all(key, Refusal::shutting_down, "the aggregator is shutting down");
   }
 }
 
@@ -655,18 +829,54 @@ std::vector<StartJob> Registry::take_starts() {
 std::vector<StopJob> Registry::take_stops() {
   return std::exchange(impl_->stops, {});
 }
+std::vector<JobFailure> Registry::take_failures() {
+  return std::exchange(impl_->failures, {});
+}
+
+bool Registry::belongs(std::uint64_t job_epoch, const std::string& tenant) const {
+  if (const auto failed = impl_->failed.find(job_epoch); failed != impl_->failed.end()) {
+    return failed->second.tenant == tenant;
+  }
+  const Job* const job = impl_->running(job_epoch);
+  return job != nullptr && job->tenant == tenant;
+}
+const Quota& Registry::quota_of(const std::string& tenant) const {
+  return impl_->quota_of(tenant);
+}
+void Registry::set_quotas(std::map<std::string, Quota> quotas) {
+  impl_->config.quotas = std::move(quotas);
+}
+std::vector<std::uint64_t> Registry::decided() const {
+  std::vector<std::uint64_t> tickets;
+  for (const auto& [ticket, outcome] : impl_->outcomes) tickets.push_back(ticket);
+  return tickets;
+}
+const JoinOutcome* Registry::look_at_outcome(std::uint64_t ticket) const {
+  const auto found = impl_->outcomes.find(ticket);
+  return found == impl_->outcomes.end() ? nullptr : &found->second;
+}
+bool Registry::is_running(std::uint64_t job_epoch) const {
+  return impl_->running(job_epoch) != nullptr;
+}
+MemoryAccount& Registry::memory() {
+  return impl_->memory;
+}
+const MemoryAccount& Registry::memory() const {
+  return impl_->memory;
+}
+
 std::uint32_t Registry::slots_free() const {
   return impl_->slots_free;
 }
 
 std::vector<JobStatus> Registry::jobs() const {
   std::vector<JobStatus> list;
-  const auto add = [&](const std::string& name, const Job& job) {
-    list.push_back({name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
-                    job.phase == Phase::running, job.failure, job.charged});
+  const auto add = [&](const Job& job) {
+    list.push_back({job.name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
+                    job.phase == Phase::running, job.failure, job.charged, job.tenant, impl_->memory.of(job.epoch)});
   };
-  for (const auto& [name, job] : impl_->jobs) add(name, job);
-  for (const auto& [epoch, job] : impl_->failed) add(impl_->names.at(epoch), job);
+  for (const auto& [key, job] : impl_->jobs) add(job);
+  for (const auto& [epoch, job] : impl_->failed) add(job);
   return list;
 }
 

@@ -14,6 +14,7 @@
 #include "base/endpoint.h"
 #include "base/time.h"
 #include "protocol/netreduce/member.h"
+#include "session/memory_account.h"
 #include "session/protocol_rules.h"
 #include "stream/operation_log.h"
 
@@ -27,6 +28,8 @@ enum class Refusal : std::uint8_t {
   parameters_differ,  // from the rest of the job
   duplicate_rank,
   no_slots,
+  no_memory,
+  quota,              // of the tenant: jobs, joins or memory
   job_running,        // the job is complete and running: a rank cannot join it a second time
   results_forgotten,  // a job that recovers: nobody keeps what a rank still needs
   shutting_down,
@@ -39,8 +42,8 @@ struct JoinRequest {
   std::string job;
   std::uint32_t rank = 0, world_size = 0;
   std::uint32_t packet_elements = 0;
-  std::uint32_t slots_fixed = 0;     // per lane; 0: agree on the largest of slots_measured
-  std::uint32_t slots_measured = 0;  // per lane, a power of two
+  std::uint32_t slots_fixed = 0;     // per lane; 0: agree on what holds the largest of the measured windows
+  std::uint32_t slots_measured = 0;  // per lane, of this rank's own packets
   std::vector<Endpoint> endpoints;   // one a lane: where results go, and where contributions come from
   std::uint32_t pool_slots = 0;      // of the switch below
   std::string switch_address;        // that the rank is at; empty: none, or the aggregator itself
@@ -52,7 +55,7 @@ struct JoinRequest {
   std::uint32_t former_epoch = 0;        // of this rank, in a life of the job that it has given up; 0: none
 
   // NetReduce: rings of queue pairs.
-  std::uint32_t message_packets = 0;
+  std::uint32_t message_packets = 0;       // 0: as many as ProtocolRules say
   std::vector<netreduce::Member> members;  // this rank's, one a lane
 
   // Shared memory, of ranks that are all on the aggregator's host.
@@ -61,6 +64,21 @@ struct JoinRequest {
   bool needs_local = false;  // rather no job than one without
 
   bool listens = false;  // to the job's multicast groups
+
+  std::string tenant;  // whose token the rank showed; empty: of a daemon without tenants
+
+  bool packet_elements_measured = false;   // the path takes so many, and fewer will do: agree on the least
+  std::uint64_t switch_receive_bytes = 0;  // of that switch, as RegistryConfig::receive_bytes
+
+  // Show that the endpoints receive what the aggregator's lanes send there, and what the switch's do: one an endpoint.
+  std::vector<std::uint64_t> cookies, switch_cookies;
+};
+
+// What one tenant may have at this aggregator.
+struct Quota {
+  std::uint64_t memory_bytes = UINT64_MAX;
+  std::uint32_t jobs = UINT32_MAX;   // joining and running
+  std::uint32_t joins = UINT32_MAX;  // ranks that wait for the rest of their job
 };
 
 struct Admission {
@@ -88,10 +106,18 @@ struct RegistryConfig {
   std::vector<ProtocolRules> protocols{switchml_rules()};  // that are served here
   std::uint32_t indexing = 0, scaling = 0;                 // for Placement
   std::uint32_t parts = 0;                            // jobs that share the pools by parts of their own; 0: slot by slot
+  std::uint32_t first_part = 0, own_parts = 0;        // that this server gives away; own_parts 0: all from the first
   std::map<std::string, std::string> switch_parents;  // the next switch, for those that are not next to this aggregator
   std::uint32_t lanes = 1;
-  std::uint32_t slots = 16384;  // of 256 elements, over all lanes
+  std::uint32_t slots = 16384;              // of 256 elements, over all lanes
+  std::uint64_t memory_bytes = UINT64_MAX;  // of all jobs
   std::uint32_t max_jobs = 1024;
+  std::uint32_t max_joins = 16384;      // ranks that wait for the rest of their jobs
+  std::map<std::string, Quota> quotas;  // of tenants; without one, the aggregator's own limits are all there is
+  // Empty, or why nothing may be sent to a request's endpoints, which are one a lane. None: it may.
+  std::function<std::string(const JoinRequest&)> check_endpoints;
+  // What a lane's receive buffer holds, with what the kernel keeps around packets; 0: windows are not bounded by it.
+  std::uint64_t receive_bytes = 0;
   Duration heartbeat_timeout = std::chrono::seconds(3);
   // For a job that never becomes complete. A worker's own connect deadline is to come first, however patient it is.
   Duration join_timeout = std::chrono::minutes(30);
@@ -102,13 +128,19 @@ struct RegistryConfig {
 struct StartJob {
   Admission admission;
   std::string job;
-  std::vector<std::vector<Endpoint>> endpoints;  // [rank][lane]
-  bool switches_needed = false;                  // it cannot do without any switch of its placement
-  std::vector<std::uint64_t> local_tickets;      // by rank, if it is local
-  std::vector<bool> listens;                     // by rank: to the job's multicast groups
+  std::vector<std::vector<Endpoint>> endpoints;            // [rank][lane]
+  bool switches_needed = false;                            // it cannot do without any switch of its placement
+  std::vector<std::uint64_t> local_tickets;                // by rank, if it is local
+  std::vector<bool> listens;                               // by rank: to the job's multicast groups
+  std::vector<std::vector<std::uint64_t>> switch_cookies;  // [rank][lane]: for the switch that the rank is at
+  std::string warning;                                     // of what was asked for, and may go badly; empty: nothing
 };
 struct StopJob {
   std::uint64_t job_epoch;
+};
+// For the log, once for each job that fails.
+struct JobFailure {
+  std::string job, reason;
 };
 
 struct HeartbeatReply {
@@ -128,6 +160,8 @@ struct JobStatus {
   bool running = false;
   std::string failure;
   std::uint32_t charged = 0;  // of the aggregator's slots
+  std::string tenant;
+  std::uint64_t memory_bytes = 0;  // charged
 };
 
 class Registry {
@@ -143,9 +177,15 @@ class Registry {
   // Returns who is missing, for the error's text.
   RankSet cancel_join(std::uint64_t ticket, Time now);
 
+  // The data plane could not take a job that was handed out as a start: its ranks are refused, and what it was charged is
+  // free. No stop follows.
+  void start_failed(std::uint64_t job_epoch, const std::string& reason, Time now);
+
   // The ranks of a job were told of their admission only now (its switches had to be told first): from here on they can be
   // heard. To be called for each job that needs switches.
   void admission_told(std::uint64_t job_epoch, Time now);
+  // A switch that is a parent of others, and that no rank speaks of, has so many slots; for jobs that begin from now on.
+  void on_pool(const std::string& a_switch, std::uint32_t slots);
 
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
@@ -161,6 +201,19 @@ class Registry {
 
   [[nodiscard]] std::vector<StartJob> take_starts();  // since the last call; on the lanes before any outcome is sent
   [[nodiscard]] std::vector<StopJob> take_stops();
+  [[nodiscard]] std::vector<JobFailure> take_failures();
+
+  // Whether a running or failed job is the tenant's. Nobody may see, or touch, another tenant's.
+  [[nodiscard]] bool belongs(std::uint64_t job_epoch, const std::string& tenant) const;
+  [[nodiscard]] const Quota& quota_of(const std::string& tenant) const;
+  void set_quotas(std::map<std::string, Quota> quotas);  // for what is asked from now on
+  // Joins that have an outcome which nobody has taken yet, and what it is.
+  [[nodiscard]] std::vector<std::uint64_t> decided() const;
+  [[nodiscard]] const JoinOutcome* look_at_outcome(std::uint64_t ticket) const;  // null: there is none
+  [[nodiscard]] bool is_running(std::uint64_t job_epoch) const;
+  // What jobs take here; whatever else the daemon gives to jobs is charged there too.
+  [[nodiscard]] MemoryAccount& memory();
+  [[nodiscard]] const MemoryAccount& memory() const;
 
   [[nodiscard]] std::uint32_t slots_free() const;  // of 256 elements
   [[nodiscard]] std::vector<JobStatus> jobs() const;

@@ -21,8 +21,8 @@ void copy(void* to, const void* from, std::size_t bytes) {
 
 bool Progress::sound() const {
   if (next == anywhere) return kept == anywhere && finished.empty();
-  return kept <= next && next - kept <= OperationLog::most_results && finished.size() <= OperationLog::most_results &&
-         std::is_sorted(finished.begin(), finished.end()) &&
+  return kept <= next && next <= furthest && next - kept <= OperationLog::most_results &&
+         finished.size() <= OperationLog::most_results && std::is_sorted(finished.begin(), finished.end()) &&
          (finished.empty() || (finished.front() > next && finished.back() - next <= 2 * OperationLog::most_results));
 }
 
@@ -53,6 +53,28 @@ std::string agree(std::span<const Progress> ranks, Resumption& out) {
     }
   }
   return {};
+}
+
+std::string check(const Resumption& resumption, const Progress& own, std::uint32_t ranks) {
+  const std::uint64_t first = resumption.first;
+  const auto& replays = resumption.replays;
+  const auto nonsense = [](std::uint64_t number) {
+    return "operation " + std::to_string(number) + " cannot be gone on with";
+  };
+  if (first > Progress::furthest) return nonsense(first);
+  // A rank has results of so many operations from there on, and so many beyond its next one.
+  constexpr std::uint64_t reach = 3 * OperationLog::most_results;
+  for (const auto& [number, rank] : replays) {
+    if (number < first || number - first > reach || rank >= ranks) return nonsense(number);
+  }
+  if (own.next == Progress::anywhere) return "";
+  if (first > own.next || first < own.kept) return nonsense(first);
+  for (std::uint64_t number = first; number < own.next; ++number) {
+    if (!replays.contains(number)) return nonsense(number);
+  }
+  const auto lost =
+      std::find_if(own.finished.begin(), own.finished.end(), [&](std::uint64_t n) { return !replays.contains(n); });
+  return lost == own.finished.end() ? "" : nonsense(*lost);
 }
 
 Progress OperationLog::progress() const {

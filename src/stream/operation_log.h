@@ -20,6 +20,7 @@ namespace netsum::stream {
 // How far a rank is, as it joins.
 struct Progress {
   static constexpr std::uint64_t anywhere = UINT64_MAX;
+  static constexpr std::uint64_t furthest = UINT64_MAX / 2;  // no job gets there, and none is to begin where numbers wrap
 
   std::uint64_t next = anywhere;        // the first operation that it has no result of; anywhere: a new process that goes
                                         // on where the others are
@@ -39,6 +40,9 @@ struct Resumption {
 
 // Empty, or why these ranks cannot go on together: one needs a result that another does not keep any more.
 [[nodiscard]] std::string agree(std::span<const Progress> ranks, Resumption& out);
+// Empty, or why this cannot be what `ranks` of them have agreed on, of which one is `own`: what it is to send again it must
+// have, and what it has a result of it must not send anew.
+[[nodiscard]] std::string check(const Resumption& resumption, const Progress& own, std::uint32_t ranks);
 
 class OperationLog {
  public:

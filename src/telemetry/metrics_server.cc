@@ -1,11 +1,15 @@
 #include "telemetry/metrics_server.h"
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "base/numbers.h"
 #include "netsum/error.h"
 
 namespace netsum::telemetry {
@@ -15,77 +19,72 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-class Collector final : public prometheus::Collectable {
- public:
-  explicit Collector(std::function<Report()> collect) : collect_(std::move(collect)) {}
+ClientMetric sample(MetricType type, std::vector<ClientMetric::Label> labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  (type == MetricType::Gauge ? metric.gauge.value : metric.counter.value) = value;
+  return metric;
+}
 
-  std::vector<MetricFamily> Collect() const override {
-    const Report report = collect_();
-    std::vector<MetricFamily> families;
-    const auto gauge = [&](const char* name, const char* help, double value) {
-      families.push_back({name, help, MetricType::Gauge, {gauge_of({}, value)}});
-    };
-    gauge("netsum_slots", "Slots of 256 elements.", report.slots);
-    gauge("netsum_slots_free", "Slots that no job owns.", report.slots_free);
-    gauge("netsum_jobs", "Jobs that are joining, running or failed lately.", static_cast<double>(report.jobs.size()));
-    for (const auto& [name, value] : report.counters) {
-      families.push_back(
-          {"netsum_" + name + "_total", "Of the whole aggregator.", MetricType::Counter, {counter_of({}, value)}});
-    }
-    if (report.jobs.empty()) return families;
-    for (std::size_t i = 0; i < report.jobs.front().counters.size(); ++i) {
-      const std::string& name = report.jobs.front().counters[i].first;
+// Of all jobs, by the counters' names: jobs of several protocols count different things.
+std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
+  std::vector<MetricFamily> families;
+  std::map<std::string, std::size_t> numbers;
+  std::map<std::tuple<std::size_t, std::string, std::string>, std::size_t> samples;  // family, tenant, job
+  for (const JobReport& job : jobs) {
+    // A failed job is no longer on the lanes, and its name may be that of the next.
+    if (!job.job.failure.empty()) continue;
+    std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};
+    if (!job.job.tenant.empty()) labels.push_back({"tenant", job.job.tenant});
+    for (const auto& [name, value] : job.counters) {
       const bool is_gauge = name == "slots_in_use";
-      MetricFamily family{"netsum_job_" + name + (is_gauge ? "" : "_total"),
-                          "Of one job, over all lanes.",
-                          is_gauge ? MetricType::Gauge : MetricType::Counter,
-                          {}};
-      for (const JobReport& job : report.jobs) {
-        // A failed job is no longer on the lanes, and its name may be that of the next: one sample a name.
-        if (i >= job.counters.size() || !job.job.failure.empty()) continue;
-        const std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};
-        const auto value = job.counters[i].second;
-        family.metric.push_back(is_gauge ? gauge_of(labels, static_cast<double>(value)) : counter_of(labels, value));
+      const auto type = is_gauge ? MetricType::Gauge : MetricType::Counter;
+      const auto [number, is_new] = numbers.emplace(name, families.size());
+      if (is_new) {
+        families.push_back({"netsum_job_" + name + (is_gauge ? "" : "_total"), "Of one job, over all lanes.", type, {}});
       }
-      families.push_back(std::move(family));
+      MetricFamily& family = families[number->second];
+      // Jobs of several protocols, or from several parameter servers, may have one name: Prometheus drops a scrape that has
+      // a sample twice.
+      const auto [place, is_first] =
+          samples.emplace(std::tuple(number->second, job.job.tenant, job.job.job), family.metric.size());
+      if (is_first) {
+        family.metric.push_back(sample(type, labels, static_cast<double>(value)));
+      } else {
+        ClientMetric& metric = family.metric[place->second];
+        (is_gauge ? metric.gauge.value : metric.counter.value) += static_cast<double>(value);
+      }
     }
-    return families;
   }
+  return families;
+}
 
- private:
-  static ClientMetric gauge_of(std::vector<ClientMetric::Label> labels, double value) {
-    ClientMetric metric;
-    metric.label = std::move(labels);
-    metric.gauge.value = value;
-    return metric;
+std::string page(const Report& report) {
+  std::vector<MetricFamily> families;
+  const auto add = [&](MetricType type, const std::string& name, const char* help, double value) {
+    families.push_back({"netsum_" + name, help, type, {sample(type, {}, value)}});
+  };
+  add(MetricType::Gauge, "slots", "Slots of 256 elements.", report.slots);
+  add(MetricType::Gauge, "slots_free", "Slots that no job owns.", report.slots_free);
+  add(MetricType::Gauge, "memory_bytes", "Memory that jobs may have.", static_cast<double>(report.memory_bytes));
+  add(MetricType::Gauge, "memory_used_bytes", "Memory that jobs have.", static_cast<double>(report.memory_used));
+  add(MetricType::Gauge, "jobs", "Jobs that are joining, running or failed lately.",
+      static_cast<double>(report.jobs.size()));
+  for (const auto& [name, value] : report.counters) {
+    add(MetricType::Counter, name + "_total", "Of the whole aggregator.", static_cast<double>(value));
   }
-  static ClientMetric counter_of(std::vector<ClientMetric::Label> labels, std::uint64_t value) {
-    ClientMetric metric;
-    metric.label = std::move(labels);
-    metric.counter.value = static_cast<double>(value);
-    return metric;
-  }
-
-  std::function<Report()> collect_;
-};
+  for (MetricFamily& family : families_of(report.jobs)) families.push_back(std::move(family));
+  return prometheus::TextSerializer().Serialize(families);
+}
 
 }  // namespace
 
-struct MetricsServer::Impl {
-  std::shared_ptr<Collector> collector;
-  std::unique_ptr<prometheus::Exposer> exposer;
-};
-
-MetricsServer::MetricsServer(const std::string& listen, std::function<Report()> collect) : impl_(std::make_unique<Impl>()) {
-  impl_->collector = std::make_shared<Collector>(std::move(collect));
-  try {
-    impl_->exposer = std::make_unique<prometheus::Exposer>(listen, 1);
-  } catch (const std::exception& e) {
-    throw Error(ErrorCode::refused, "cannot serve metrics on " + listen + ": " + e.what());
-  }
-  impl_->exposer->RegisterCollectable(impl_->collector);
+std::string metrics_address(const std::string& metrics, const std::string& listen) {
+  if (!parse_number<std::uint16_t>(metrics)) return metrics;
+  return listen.empty() ? "127.0.0.1:" + metrics : listen.substr(0, listen.rfind(':') + 1) + metrics;
 }
 
-MetricsServer::~MetricsServer() = default;
+MetricsServer::MetricsServer(const std::string& listen, std::function<Report()> collect)
+    : server_(listen, "/metrics", [collect = std::move(collect)] { return page(collect()); }) {}
 
 }  // namespace netsum::telemetry

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "netsum/error.h"
+#include "session/check.h"
+#include "session/words.h"
 
 namespace netsum::telemetry {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr std::size_t longest_report = 16 << 20;
 
 std::vector<std::uint32_t> members(const RankSet& set, std::uint32_t world_size) {
   std::vector<std::uint32_t> ranks;
@@ -25,15 +30,41 @@ ordered_json counters_json(const Counters& counters) {
   return json;
 }
 
+// Values that an aggregator of anyone's wrote: a number that fits, a text that is one line.
+template <class Number>
+Number number_of(const ordered_json& json) {
+  const auto value = json.is_number_unsigned() ? json.get<std::uint64_t>() : UINT64_MAX;
+  const bool fits = json.is_number_unsigned() && value <= std::numeric_limits<Number>::max();
+  if (!fits) throw Error(ErrorCode::internal, "a number is none");
+  return static_cast<Number>(value);
+}
+
+std::string text_of(const ordered_json& json) {
+  auto text = json.get<std::string>();
+  if (text.size() > session::longest_text || !session::printable(text)) throw Error(ErrorCode::internal, "a text is none");
+  return text;
+}
+
 Counters counters_of(const ordered_json& json) {
+  if (!json.is_object()) throw Error(ErrorCode::internal, "counters have no names");
   Counters counters;
-  for (const auto& [name, value] : json.items()) counters.emplace_back(name, value.get<std::uint64_t>());
+  for (const auto& [name, value] : json.items()) counters.add(text_of(name), number_of<std::uint64_t>(value));
   return counters;
+}
+
+std::vector<std::uint32_t> ranks_of(const ordered_json& json) {
+  if (!json.is_array() || json.size() > max_world_size) throw Error(ErrorCode::internal, "ranks are no list");
+  std::vector<std::uint32_t> ranks;
+  for (const auto& rank : json) {
+    ranks.push_back(number_of<std::uint32_t>(rank));
+    if (ranks.back() >= max_world_size) throw Error(ErrorCode::internal, "a rank is none");
+  }
+  return ranks;
 }
 
 RankSet set_of(const ordered_json& json) {
   RankSet set;
-  for (const auto& rank : json) set.insert(std::min(rank.get<std::uint32_t>(), max_world_size - 1));
+  for (const std::uint32_t rank : ranks_of(json)) set.insert(rank);
   return set;
 }
 
@@ -43,9 +74,20 @@ std::string list(const std::vector<std::uint32_t>& ranks) {
   return text.empty() ? "-" : text;
 }
 
-std::uint64_t value_of(const Counters& counters, const std::string& name) {
-  const auto found = std::find_if(counters.begin(), counters.end(), [&](const auto& c) { return c.first == name; });
-  return found == counters.end() ? 0 : found->second;
+// Those that have counted anything, on as many lines as they need.
+std::string counters_text(const std::string& indent, const Counters& counters) {
+  constexpr std::size_t width = 118;
+  std::string text, line;
+  for (const auto& [name, value] : counters) {
+    if (value == 0) continue;
+    const std::string word = " " + name + "=" + std::to_string(value);
+    if (!line.empty() && indent.size() + line.size() + word.size() > width) {
+      text += indent + line.substr(1) + "\n";
+      line.clear();
+    }
+    line += word;
+  }
+  return line.empty() ? text : text + indent + line.substr(1) + "\n";
 }
 
 template <class... Args>
@@ -73,79 +115,103 @@ std::string to_json(const Report& report) {
                     {"state", job.running           ? "running"
                               : job.failure.empty() ? "joining"
                                                     : "failed"},
-                    {"failure", job.failure},
+                    {"failure", session::one_line(job.failure)},
                     {"world_size", job.world_size},
                     {"packet_elements", job.packet_elements},
                     {"slots", job.slots},
+                    {"tenant", job.tenant},
+                    {"memory_bytes", job.memory_bytes},
                     {"joined", members(job.joined, job.world_size)},
                     {"left", members(job.left, job.world_size)},
                     {"counters", counters_json(entry.counters)},
                     {"stalled", std::move(stalled)}});
   }
-  const ordered_json json = {{"version", report.version},       {"uptime_seconds", report.uptime_seconds},
-                             {"lanes", report.lanes},           {"slots", report.slots},
-                             {"slots_free", report.slots_free}, {"counters", counters_json(report.counters)},
+  const ordered_json json = {{"version", report.version},
+                             {"uptime_seconds", report.uptime_seconds},
+                             {"lanes", report.lanes},
+                             {"slots", report.slots},
+                             {"slots_free", report.slots_free},
+                             {"memory_bytes", report.memory_bytes},
+                             {"memory_used", report.memory_used},
+                             {"counters", counters_json(report.counters)},
                              {"jobs", std::move(jobs)}};
   return json.dump(2);
 }
 
 Report from_json(const std::string& text) {
+  const auto nonsense = [](const std::string& why) {
+    return Error(ErrorCode::internal, "invalid report from the aggregator: " + why);
+  };
+  if (text.size() > longest_report) throw nonsense("it has " + std::to_string(text.size()) + " bytes");
   try {
     const auto json = ordered_json::parse(text);
     Report report;
-    report.version = json.at("version");
+    report.version = text_of(json.at("version"));
     report.uptime_seconds = json.at("uptime_seconds");
-    report.lanes = json.at("lanes");
-    report.slots = json.at("slots");
-    report.slots_free = json.at("slots_free");
+    report.lanes = number_of<std::uint32_t>(json.at("lanes"));
+    report.slots = number_of<std::uint32_t>(json.at("slots"));
+    report.slots_free = number_of<std::uint32_t>(json.at("slots_free"));
+    report.memory_bytes = number_of<std::uint64_t>(json.at("memory_bytes"));
+    report.memory_used = number_of<std::uint64_t>(json.at("memory_used"));
     report.counters = counters_of(json.at("counters"));
     for (const auto& job : json.at("jobs")) {
       JobReport entry;
-      entry.job.job = job.at("job");
-      entry.job.job_epoch = job.at("job_epoch");
+      entry.job.job = text_of(job.at("job"));
+      entry.job.job_epoch = number_of<std::uint64_t>(job.at("job_epoch"));
       entry.job.running = job.at("state") == "running";
-      entry.job.failure = job.at("failure");
-      entry.job.world_size = job.at("world_size");
-      entry.job.packet_elements = job.at("packet_elements");
-      entry.job.slots = job.at("slots");
+      entry.job.failure = text_of(job.at("failure"));
+      entry.job.world_size = number_of<std::uint32_t>(job.at("world_size"));
+      if (entry.job.world_size > max_world_size) throw Error(ErrorCode::internal, "a job's world size is none");
+      entry.job.packet_elements = number_of<std::uint32_t>(job.at("packet_elements"));
+      entry.job.slots = number_of<std::uint32_t>(job.at("slots"));
+      entry.job.tenant = text_of(job.at("tenant"));
+      entry.job.memory_bytes = number_of<std::uint64_t>(job.at("memory_bytes"));
       entry.job.joined = set_of(job.at("joined"));
       entry.job.left = set_of(job.at("left"));
       entry.counters = counters_of(job.at("counters"));
       for (const auto& stall : job.at("stalled")) {
-        entry.stalled.push_back({stall.at("operation"), stall.at("chunk"), stall.at("slot"), stall.at("missing")});
+        entry.stalled.push_back({number_of<std::uint64_t>(stall.at("operation")),
+                                 number_of<std::uint32_t>(stall.at("chunk")), number_of<std::uint32_t>(stall.at("slot")),
+                                 ranks_of(stall.at("missing"))});
       }
       report.jobs.push_back(std::move(entry));
     }
     return report;
   } catch (const nlohmann::json::exception& e) {
-    throw Error(ErrorCode::internal, std::string("the aggregator's report cannot be read: ") + e.what());
+    throw nonsense(session::one_line(e.what()));
+  } catch (const Error& e) {
+    throw nonsense(e.what());
   }
 }
 
 std::string to_table(const Report& report) {
-  std::string text = format("netsum %s, up %.0f s, %u lanes, %u of %u slots free\n", report.version.c_str(),
+  std::string text = format("netsum %s, up %.0f s, %u lanes, %u of %u slots free", report.version.c_str(),
                             report.uptime_seconds, report.lanes, report.slots_free, report.slots);
-  if (report.jobs.empty()) return text + "no jobs\n";
+  const bool limited = report.memory_bytes != UINT64_MAX;
+  text += ", jobs have " + session::in_bytes(report.memory_used) +
+          (limited ? " of " + session::in_bytes(report.memory_bytes) : "") + " of memory\n";
+  if (report.jobs.empty()) return text + "no jobs\n" + counters_text("", report.counters);
   text += format("\n%-20s %-8s %9s %7s %14s %12s %12s %10s %9s\n", "job", "state", "ranks", "slots", "packets", "chunks",
                  "MB in", "repeats", "in use");
   for (const JobReport& entry : report.jobs) {
     const session::JobStatus& job = entry.job;
     const std::string ranks = std::to_string(job.joined.size()) + "/" + std::to_string(job.world_size);
     const char* state = job.running ? "running" : job.failure.empty() ? "joining" : "failed";
-    const std::uint64_t repeats = value_of(entry.counters, "repeats_answered") +
-                                  value_of(entry.counters, "repeats_waiting") + value_of(entry.counters, "repeats_silent");
+    const std::uint64_t repeats = entry.counters.value("repeats_answered") + entry.counters.value("repeats_waiting") +
+                                  entry.counters.value("repeats_silent");
     text += format("%-20s %-8s %9s %7u %14llu %12llu %12.1f %10llu %9llu\n", job.job.c_str(), state, ranks.c_str(),
-                   job.slots, static_cast<unsigned long long>(value_of(entry.counters, "packets")),
-                   static_cast<unsigned long long>(value_of(entry.counters, "chunks")),
-                   static_cast<double>(value_of(entry.counters, "bytes")) / 1e6, static_cast<unsigned long long>(repeats),
-                   static_cast<unsigned long long>(value_of(entry.counters, "slots_in_use")));
+                   job.slots, static_cast<unsigned long long>(entry.counters.value("packets")),
+                   static_cast<unsigned long long>(entry.counters.value("chunks")),
+                   static_cast<double>(entry.counters.value("bytes")) / 1e6, static_cast<unsigned long long>(repeats),
+                   static_cast<unsigned long long>(entry.counters.value("slots_in_use")));
     if (!job.failure.empty()) text += "  failed: " + job.failure + "\n";
     for (const auto& stall : entry.stalled) {
       text += format("  operation %llu, chunk %u (slot %u) waits for ranks %s\n",
                      static_cast<unsigned long long>(stall.operation), stall.chunk, stall.slot, list(stall.missing).c_str());
     }
+    text += counters_text("  ", entry.counters);
   }
-  return text;
+  return text + "\n" + counters_text("", report.counters);
 }
 
 }  // namespace netsum::telemetry

@@ -3,15 +3,12 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "session/registry.h"
+#include "telemetry/counters.h"
 
 namespace netsum::telemetry {
-
-using Counters =
-    std::vector<std::pair<std::string, std::uint64_t>>;  // in a fixed order; names as in the Prometheus endpoint
 
 struct JobReport {
   session::JobStatus job;
@@ -28,7 +25,8 @@ struct Report {
   std::string version;
   double uptime_seconds = 0;
   std::uint32_t lanes = 0, slots = 0, slots_free = 0;
-  Counters counters;  // of the whole aggregator
+  std::uint64_t memory_bytes = 0, memory_used = 0;  // that jobs may have, and have
+  Counters counters;                                // of the whole aggregator
   std::vector<JobReport> jobs;
 };
 

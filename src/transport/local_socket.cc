@@ -2,12 +2,16 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "netsum/error.h"
+#include "transport/fork.h"
 
 namespace netsum::transport {
 namespace {
@@ -17,45 +21,108 @@ struct Address {
   socklen_t length = 0;
 };
 
+constexpr int longest_queue = 1024;  // who has connected and was not accepted yet
+constexpr int most_at_once = 16;     // of those, between two looks at what else there is to do
+constexpr std::size_t longest_name = sizeof(sockaddr_un::sun_path) - 1;
+
 Address address_of(const std::string& name) {
   Address address;
   address.at.sun_family = AF_UNIX;
-  const std::size_t bytes = std::min(name.size(), sizeof address.at.sun_path - 1);
-  std::memcpy(address.at.sun_path + 1, name.data(), bytes);  // after a zero: abstract
-  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
+  std::memcpy(address.at.sun_path + 1, name.data(), name.size());  // after a zero: abstract
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
 
-std::shared_ptr<Descriptor> make_socket() {
-  return std::make_shared<Descriptor>(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+class OwnDescriptor final : public Descriptor, NotForChildren {
+ public:
+  explicit OwnDescriptor(int number) : Descriptor(number) { enlist(); }
+  ~OwnDescriptor() { delist(); }
+  OwnDescriptor(const OwnDescriptor&) = delete;
+  OwnDescriptor& operator=(const OwnDescriptor&) = delete;
+
+ private:
+  void in_child() noexcept override { close(); }
+};
+
+int make_socket() {
+  return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+// All that came with a message, each of which is closed but for one that is wanted.
+std::vector<std::shared_ptr<Descriptor>> descriptors_of(msghdr& header) {
+  std::vector<std::shared_ptr<Descriptor>> descriptors;
+  for (const cmsghdr* each = CMSG_FIRSTHDR(&header); each != nullptr;
+       each = CMSG_NXTHDR(&header, const_cast<cmsghdr*>(each))) {
+    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= each->cmsg_len; at += sizeof(int)) {
+      int number = -1;
+      std::memcpy(&number, reinterpret_cast<const std::byte*>(each) + at, sizeof number);
+      descriptors.push_back(std::make_shared<Descriptor>(number));
+    }
+  }
+  return descriptors;
 }
 
 }  // namespace
 
-std::shared_ptr<Descriptor> listen_local(const std::string& name) {
-  auto socket = make_socket();
-  const Address address = address_of(name);
-  if (socket->number() < 0 ||
-      ::bind(socket->number(), reinterpret_cast<const sockaddr*>(&address.at), address.length) != 0 ||
-      ::listen(socket->number(), 1024) != 0) {
-    throw Error(ErrorCode::internal, "cannot listen on a local socket: " + errno_text());
-  }
-  return socket;
+std::shared_ptr<Descriptor> not_for_children(int number) {
+  return std::make_shared<OwnDescriptor>(number);
 }
 
-std::shared_ptr<Descriptor> accept_local(const Descriptor& listener) {
-  const int number = ::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  return number < 0 ? nullptr : std::make_shared<Descriptor>(number);
+LocalListener::LocalListener(const std::string& name, bool root_too, std::vector<uid_t> users)
+    : socket_(not_for_children(make_socket())), users_(std::move(users)) {
+  users_.push_back(::geteuid());
+  if (root_too) users_.push_back(0);
+  if (name.size() > longest_name)
+    throw Error(ErrorCode::internal,
+                "the name of local socket '" + name + "' is longer than " + std::to_string(longest_name) + " bytes");
+  const Address address = address_of(name);
+  if (socket_->number() < 0 ||
+      ::bind(socket_->number(), reinterpret_cast<const sockaddr*>(&address.at), address.length) != 0 ||
+      ::listen(socket_->number(), longest_queue) != 0) {
+    const ErrorCode code = errno == EADDRINUSE ? ErrorCode::refused : ErrorCode::internal;
+    throw Error(code, "cannot listen on a local socket: " + errno_text());
+  }
 }
 
-std::shared_ptr<Descriptor> connect_local(const std::string& name) {
-  auto socket = make_socket();
-  const Address address = address_of(name);
-  if (socket->number() < 0 ||
-      ::connect(socket->number(), reinterpret_cast<const sockaddr*>(&address.at), address.length) != 0) {
-    return nullptr;
+std::vector<LocalPeer> LocalListener::accept() {
+  std::vector<LocalPeer> peers;
+  resting_ = false;
+  for (int i = 0; i < most_at_once; ++i) {
+    const int number = ::accept4(socket_->number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (number < 0) {
+      resting_ |= errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      break;
+    }
+    auto socket = not_for_children(number);
+    const auto user = user_of(*socket);
+    if (user && std::find(users_.begin(), users_.end(), *user) != users_.end()) {
+      peers.push_back({std::move(socket), *user});
+    } else {
+      resting_ = true;
+    }
   }
-  return socket;
+  return peers;
+}
+
+LocalOutcome connect_local(const std::string& name, std::shared_ptr<Descriptor>& socket) {
+  socket.reset();
+  if (name.size() > longest_name) return LocalOutcome::closed;
+  auto made = not_for_children(make_socket());
+  const Address address = address_of(name);
+  if (made->number() < 0) return LocalOutcome::closed;
+  if (::connect(made->number(), reinterpret_cast<const sockaddr*>(&address.at), address.length) != 0) {
+    return errno == EAGAIN || errno == EINTR ? LocalOutcome::later : LocalOutcome::closed;
+  }
+  socket = std::move(made);
+  return LocalOutcome::done;
+}
+
+std::optional<uid_t> user_of(const Descriptor& socket) {
+  ucred found{};
+  socklen_t bytes = sizeof found;
+  if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &found, &bytes) != 0) return std::nullopt;
+  return found.uid;
 }
 
 LocalOutcome send_local(const Descriptor& socket, std::span<const std::byte> message, const Descriptor* attached) {
@@ -90,18 +157,13 @@ LocalOutcome receive_local(const Descriptor& socket, std::span<std::byte> messag
   header.msg_controllen = sizeof room;
   const ssize_t bytes = ::recvmsg(socket.number(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return LocalOutcome::later;
-  if (bytes > 0) {
-    const cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-    if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
-        rights->cmsg_len == CMSG_LEN(sizeof(int))) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(rights), sizeof number);
-      attached = std::make_shared<Descriptor>(number);
-    }
+  if (bytes >= 0) {
+    auto came = descriptors_of(header);
+    if (came.size() == 1) attached = std::move(came.front());
   }
-  // More descriptors than one do not fit, and the kernel closes them.
-  return bytes == static_cast<ssize_t>(message.size()) && (header.msg_flags & MSG_TRUNC) == 0 ? LocalOutcome::done
-                                                                                              : LocalOutcome::closed;
+  if (bytes == static_cast<ssize_t>(message.size()) && (header.msg_flags & MSG_TRUNC) == 0) return LocalOutcome::done;
+  attached.reset();
+  return LocalOutcome::closed;
 }
 
 }  // namespace netsum::transport

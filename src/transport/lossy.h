@@ -45,6 +45,8 @@ class Lossy final : public Transport {
     return counters;
   }
   std::uint64_t queued_bytes() const override { return inner_->queued_bytes(); }
+  std::uint64_t receive_buffer_bytes() const override { return inner_->receive_buffer_bytes(); }
+  bool set_filter(std::span<const sock_filter> program) override { return inner_->set_filter(program); }
 
  private:
   // splitmix64's finalizer: a counter-based generator

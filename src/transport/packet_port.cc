@@ -88,25 +88,50 @@ std::byte* restore_tag(std::byte* frame, const tpacket_auxdata& notes) {
 }  // namespace
 
 PacketPort::PacketPort(const std::string& interface, const PortOptions& options)
-    : socket_(open_socket(interface)),
+    : interface_(interface),
+      socket_(open_socket(interface)),
       receiver_(tag_bytes, virtio_net_header_bytes + max_frame_bytes, CMSG_SPACE(sizeof(tpacket_auxdata))) {
   const int socket = socket_.number();
   const int index = index_of(socket, interface);
+  const bool done = set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1) &&
+                    set_option(socket, SOL_PACKET, PACKET_AUXDATA, 1) &&
+                    set_option(socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
+  if (!done) throw refused(interface, "cannot set up the packet socket: " + errno_text());
+  warning_ = size_buffers(socket, "the packet socket of " + interface + " a", options.buffer_bytes);
+  attach(index);
+}
+
+void PacketPort::attach(int index) {
   packet_mreq all{};
   all.mr_ifindex = index;
   all.mr_type = PACKET_MR_PROMISC;
+  if (::setsockopt(socket_.number(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) != 0) {
+    throw refused(interface_, "cannot make the interface promiscuous: " + errno_text());
+  }
   sockaddr_ll address{};
   address.sll_family = AF_PACKET;
   address.sll_protocol = htons(ETH_P_ALL);
   address.sll_ifindex = index;
-  const bool done = set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1) &&
-                    set_option(socket, SOL_PACKET, PACKET_AUXDATA, 1) &&
-                    set_option(socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) &&
-                    ::setsockopt(socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) == 0;
-  if (!done) throw refused(interface, "cannot set up the packet socket: " + errno_text());
-  warning_ = size_buffers(socket, "the packet socket of " + interface + " a", options.buffer_bytes);
-  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    throw refused(interface, "cannot bind the packet socket: " + errno_text());
+  if (::bind(socket_.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    throw refused(interface_, "cannot bind the packet socket: " + errno_text());
+  }
+  index_ = index;
+}
+
+std::string PacketPort::look_after() {
+  ifreq request{};
+  interface_.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  const bool is_there = ::ioctl(socket_.number(), SIOCGIFINDEX, &request) == 0;
+  if (is_there ? request.ifr_ifindex == index_ : index_ == 0) return {};
+  if (!is_there) {
+    index_ = 0;
+    return "port eth:" + interface_ + ": the interface has gone: nothing passes until there is one of that name again";
+  }
+  try {
+    attach(index_of(socket_.number(), interface_));
+    return "port eth:" + interface_ + ": the interface was made again, and is open again";
+  } catch (const Error&) {
+    return {};  // not up yet: the next time
   }
 }
 

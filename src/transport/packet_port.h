@@ -25,8 +25,15 @@ class PacketPort final : public Port {
   PortCounters counters() const override;
   std::uint64_t queued_bytes() const override { return receive_memory(socket_.number()); }
   std::string warning() const override { return warning_; }
+  // An interface that was made again under the same name is another one to the kernel, and the socket deaf until it is bound
+  // to that.
+  std::string look_after() override;
 
  private:
+  void attach(int index);
+
+  std::string interface_;
+  int index_ = 0;  // of the interface that the socket is bound to; 0: it has gone
   Descriptor socket_;
   std::string warning_;
   FrameReceiver receiver_;

@@ -51,6 +51,10 @@ class Port {
   // First what waits from before, then these, in order and without waiting. The frames may change when it returns.
   virtual void send(std::span<iovec> frames) = 0;
 
+  // Looks whether what the port stands on has gone, or has come again, and takes it up then. In words what has happened
+  // since the last call; empty: nothing. To be called now and then.
+  [[nodiscard]] virtual std::string look_after() { return {}; }
+
   [[nodiscard]] virtual int descriptor() const = 0;  // readable: there is something to receive
   // Whether frames wait for room: send() again when room_descriptor() is writable.
   [[nodiscard]] virtual bool waiting() const { return false; }

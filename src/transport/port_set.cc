@@ -118,6 +118,14 @@ void PortSet::send(std::size_t number, std::span<iovec> frames) {
   ::epoll_ctl(poll_.number(), port.waiting() ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, port.room_descriptor(), &event);
 }
 
+std::vector<std::string> PortSet::look_after() {
+  std::vector<std::string> said;
+  for (const auto& port : ports_) {
+    if (std::string words = port->look_after(); !words.empty()) said.push_back(std::move(words));
+  }
+  return said;
+}
+
 Sink& PortSet::sink() {
   return *outbox_;
 }

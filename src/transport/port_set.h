@@ -35,6 +35,7 @@ class PortSet final : public Transport {
   std::uint64_t queued_bytes() const override;
 
   [[nodiscard]] std::span<const Endpoint> endpoints() const { return endpoints_; }  // by number
+  [[nodiscard]] std::vector<std::string> look_after();  // of all ports, what has happened (Port::look_after)
   [[nodiscard]] const Port& port(std::size_t number) const { return *ports_.at(number); }
 
  private:

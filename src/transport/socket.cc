@@ -22,10 +22,22 @@ std::string size_buffer(int socket, const std::string& what, int forced, int pla
          " were asked for, so bursts will be lost; raise it with: sysctl -w " + sysctl + "=" + std::to_string(wanted);
 }
 
+std::array<std::uint32_t, SK_MEMINFO_VARS> memory_info(int socket) {
+  std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
+  socklen_t size = sizeof memory;
+  ::getsockopt(socket, SOL_SOCKET, SO_MEMINFO, memory.data(), &size);
+  return memory;
+}
+
 }  // namespace
 
 Descriptor::~Descriptor() {
+  close();
+}
+
+void Descriptor::close() noexcept {
   if (number_ >= 0) ::close(number_);
+  number_ = -1;
 }
 
 std::string errno_text() {
@@ -50,10 +62,11 @@ std::string size_buffers(int socket, const std::string& what, std::size_t bytes)
 }
 
 std::size_t receive_memory(int socket) {
-  std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
-  socklen_t size = sizeof memory;
-  ::getsockopt(socket, SOL_SOCKET, SO_MEMINFO, memory.data(), &size);
-  return memory[SK_MEMINFO_RMEM_ALLOC];
+  return memory_info(socket)[SK_MEMINFO_RMEM_ALLOC];
+}
+
+std::size_t dropped_datagrams(int socket) {
+  return memory_info(socket)[SK_MEMINFO_DROPS];
 }
 
 }  // namespace netsum::transport

@@ -16,6 +16,9 @@ class Descriptor {
 
   [[nodiscard]] int number() const { return number_; }
 
+ protected:
+  void close() noexcept;
+
  private:
   int number_;
 };
@@ -30,5 +33,7 @@ bool set_option(int socket, int level, int name, int value);
 
 // Bytes that wait to be received, with the memory around them.
 [[nodiscard]] std::size_t receive_memory(int socket);
+// What the kernel has dropped of what came: there was no room, or the socket's filter refused it.
+[[nodiscard]] std::size_t dropped_datagrams(int socket);
 
 }  // namespace netsum::transport

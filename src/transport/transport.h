@@ -7,6 +7,8 @@
 // ends use ECN), and how long the own queue is (queued_bytes()).
 #pragma once
 
+#include <linux/filter.h>
+
 #include <cstdint>
 #include <span>
 
@@ -19,8 +21,9 @@ struct Counters {
   std::uint64_t packets_sent = 0, packets_received = 0;
   std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;  // Ethernet (14) + IP + UDP + datagram
   std::uint64_t dropped_injected = 0;                          // by lossy.h; counted as received too
-  std::uint64_t send_failures = 0;  // datagrams that the kernel refused (full buffer, unreachable)
-  std::uint64_t truncated = 0;      // longer than any receive buffer
+  std::uint64_t send_failures = 0;   // datagrams that the kernel refused (full buffer, unreachable)
+  std::uint64_t truncated = 0;       // longer than any receive buffer
+  std::uint64_t dropped_kernel = 0;  // by the kernel: its buffer was full, or the filter refused it; a train counts once
 };
 
 class Transport {
@@ -43,6 +46,12 @@ class Transport {
   // of the buffers that hold them, which are more. A kernel may count what was received lately until its queue is empty, up
   // to a quarter of the whole buffer. A system call, so for once a batch and not once a datagram.
   [[nodiscard]] virtual std::uint64_t queued_bytes() const = 0;
+  // How much can wait, in the same bytes; 0: there is no bound to speak of.
+  [[nodiscard]] virtual std::uint64_t receive_buffer_bytes() const { return 0; }
+
+  // Has the kernel drop what `program`, of classic BPF, refuses, in place of the former program; empty: nothing. False: it
+  // does not; what it dropped before, it still drops. The program sees a datagram from its UDP header on.
+  [[nodiscard]] virtual bool set_filter(std::span<const sock_filter> /*program*/) { return false; }
 };
 
 }  // namespace netsum::transport

@@ -5,6 +5,8 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "netsum/error.h"
@@ -100,10 +102,22 @@ int Udp::descriptor() const {
   return impl_->socket.number();
 }
 Counters Udp::counters() const {
-  return impl_->counters;
+  Counters counters = impl_->counters;
+  counters.dropped_kernel = dropped_datagrams(impl_->socket.number());
+  return counters;
 }
 std::uint64_t Udp::queued_bytes() const {
   return receive_memory(impl_->socket.number());
+}
+std::uint64_t Udp::receive_buffer_bytes() const {
+  return static_cast<std::uint64_t>(std::max(0, get_option(impl_->socket.number(), SOL_SOCKET, SO_RCVBUF)));
+}
+bool Udp::set_filter(std::span<const sock_filter> program) {
+  const int socket = impl_->socket.number();
+  if (program.empty()) return set_option(socket, SOL_SOCKET, SO_DETACH_FILTER, 0) || errno == ENOENT;
+  // The kernel copies it.
+  sock_fprog filter{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
+  return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0;
 }
 std::string Udp::buffer_warning() const {
   return impl_->warning;

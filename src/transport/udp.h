@@ -40,6 +40,8 @@ class Udp final : public Transport {
   Endpoint local() const override;
   Counters counters() const override;
   std::uint64_t queued_bytes() const override;
+  std::uint64_t receive_buffer_bytes() const override;
+  bool set_filter(std::span<const sock_filter> program) override;
 
   [[nodiscard]] std::uint32_t mtu() const;           // of the path to the peer, IP headers included; 1500 without a peer
   [[nodiscard]] std::string buffer_warning() const;  // empty, or what the kernel gave less and the sysctl that raises it

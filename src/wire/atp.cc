@@ -9,9 +9,8 @@ namespace netsum::wire::atp {
 namespace {
 
 // Offsets of docs/protocol-atp.md.
-constexpr std::size_t at_version = 0, at_type = 1, at_flags = 2, at_checksum = 4, at_job_epoch = 8, at_sequence = 16,
-                      at_rank_epoch = 24, at_signature = 28, at_index = 32, at_elements = 36, at_level = 38,
-                      at_exponent = 39;
+constexpr std::size_t at_flags = 2, at_checksum = 4, at_sequence = 16, at_rank_epoch = 24, at_signature = 28, at_index = 32,
+                      at_elements = 36, at_level = 38, at_exponent = 39;
 constexpr std::size_t at_fan_in = 40, at_bitmap = 44;
 constexpr std::size_t at_next_index = 40;
 constexpr std::size_t at_missing = 40;

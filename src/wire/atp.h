@@ -14,6 +14,8 @@ namespace netsum::wire::atp {
 // Not a version of SwitchML's format: one socket may take both.
 inline constexpr std::uint8_t version = 0xa1;
 inline constexpr std::size_t common_bytes = 40;
+// Where a packet says of what kind and of which job it is, for a filter before any parser.
+inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
 inline constexpr std::uint32_t max_levels = 4;   // of aggregation, the parameter server included
 inline constexpr std::uint32_t max_fan_in = 32;  // of one level: the bits of a bitmap
 inline constexpr std::uint32_t max_workers = max_world_size;

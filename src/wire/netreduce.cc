@@ -128,9 +128,13 @@ Layout parse_layout(const std::string& text) {
   return parse_fields(text);
 }
 
+bool has_mark(const Layout& layout, std::span<const std::byte> payload) {
+  return payload.size() >= std::size_t{layout.magic_offset} + layout.magic_bytes &&
+         std::memcmp(payload.data() + layout.magic_offset, layout.magic.data(), layout.magic_bytes) == 0;
+}
+
 std::optional<InaHeader> read_header(const Layout& layout, std::span<const std::byte> payload) {
-  if (payload.size() < layout.header_bytes) return std::nullopt;
-  if (std::memcmp(payload.data() + layout.magic_offset, layout.magic.data(), layout.magic_bytes) != 0) return std::nullopt;
+  if (payload.size() < layout.header_bytes || !has_mark(layout, payload)) return std::nullopt;
   const std::byte* const p = payload.data();
   InaHeader header;
   const std::uint64_t ring = read_field(layout, layout.ring, p), rank = read_field(layout, layout.rank, p);

@@ -76,6 +76,8 @@ inline constexpr Layout nrtv_layout = {
 // bad_argument.
 [[nodiscard]] Layout parse_layout(const std::string& text);
 
+// Whether the payload of a message's first packet has the layout's magic where that belongs.
+[[nodiscard]] bool has_mark(const Layout& layout, std::span<const std::byte> payload);
 // None: the payload of a message's first packet does not begin with such a header.
 [[nodiscard]] std::optional<InaHeader> read_header(const Layout& layout, std::span<const std::byte> payload);
 void write_header(const Layout& layout, std::span<std::byte> payload, const InaHeader& header);

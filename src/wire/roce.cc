@@ -19,7 +19,7 @@ constexpr std::size_t at_flags = 1, at_partition_key = 2, at_destination_qp = 4,
 constexpr std::size_t at_key = 8, at_length = 12;                                             // in the RETH
 
 constexpr std::byte protocol_udp{17};
-constexpr std::uint16_t fragmented = 0x3fff;  // "more fragments" and the offset
+constexpr std::uint16_t fragment_offset = 0x1fff, fragmented = 0x3fff;  // that, and "more fragments" too
 constexpr std::size_t addresses_v4 = 8, addresses_v6 = 32;
 constexpr std::array<std::uint8_t, 12> mapped_prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
@@ -81,6 +81,38 @@ std::uint16_t udp_checksum_of(std::span<const std::byte> ip_packet, std::span<co
   return checksum == 0 ? 0xffff : checksum;  // 0 says that there is none (RFC 768)
 }
 
+using Address = std::array<std::uint8_t, 16>;
+
+void read_ipv4_addresses(const std::byte* ip, Address& source, Address& destination) {
+  for (const auto& [address, at] : {std::pair(&source, at_ipv4_source), std::pair(&destination, at_ipv4_destination)}) {
+    std::memcpy(address->data(), mapped_prefix.data(), mapped_prefix.size());
+    std::memcpy(address->data() + mapped_prefix.size(), ip + at, 4);
+  }
+}
+
+// Where the UDP header of a packet to RoCE's port is. `not_fragmented`: bits of IPv4's fragment field that must not be set.
+std::optional<std::size_t> find_udp(std::span<const std::byte> ip_packet, std::uint16_t not_fragmented) {
+  std::size_t udp = 0;
+  switch (ip_version(ip_packet)) {
+    case 4:
+      if (ip_packet.size() < ipv4_bytes || ip_packet[at_protocol] != protocol_udp) return std::nullopt;
+      if ((load_be<std::uint16_t>(ip_packet.data() + at_fragment) & not_fragmented) != 0) return std::nullopt;
+      udp = std::size_t{4} * (byte_at(ip_packet.data()) & 0xf);
+      break;
+    case 6:
+      if (ip_packet.size() < ipv6_bytes || ip_packet[at_next_header] != protocol_udp) return std::nullopt;
+      udp = ipv6_bytes;
+      break;
+    default:
+      return std::nullopt;
+  }
+  if (udp < ipv4_bytes || ip_packet.size() < udp + udp_bytes ||
+      load_be<std::uint16_t>(ip_packet.data() + udp + at_destination_port) != udp_port) {
+    return std::nullopt;
+  }
+  return udp;
+}
+
 ParseError parse_ipv4(std::span<const std::byte> packet, Ip& ip, std::size_t& bytes) {
   if (packet.size() < ipv4_bytes) return ParseError::truncated;
   const std::byte* p = packet.data();
@@ -96,11 +128,7 @@ ParseError parse_ipv4(std::span<const std::byte> packet, Ip& ip, std::size_t& by
   ip.flow_label = 0;
   ip.identification = load_be<std::uint16_t>(p + at_identification);
   ip.hop_limit = byte_at(p + at_time_to_live);
-  for (const auto& [address, at] :
-       {std::pair(&ip.source, at_ipv4_source), std::pair(&ip.destination, at_ipv4_destination)}) {
-    std::memcpy(address->data(), mapped_prefix.data(), mapped_prefix.size());
-    std::memcpy(address->data() + mapped_prefix.size(), p + at, 4);
-  }
+  read_ipv4_addresses(p, ip.source, ip.destination);
   return ParseError::none;
 }
 
@@ -196,6 +224,7 @@ constexpr auto shapes = [] {
       for (unsigned kind = 0; kind < 6; ++kind) {  // FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate
         Shape& shape = table[base + kind];
         shape.known = shape.request = shape.payload = true;
+        shape.reliable = service.reliable;
         shape.write = write;
         shape.first = kind == 0 || kind >= 4;
         shape.last = kind >= 2;
@@ -270,22 +299,26 @@ Shape shape_of(Opcode opcode) {
 }
 
 bool is_roce(std::span<const std::byte> ip_packet) {
-  std::size_t udp = 0;
-  switch (ip_version(ip_packet)) {
-    case 4:
-      if (ip_packet.size() < ipv4_bytes || ip_packet[at_protocol] != protocol_udp) return false;
-      if ((load_be<std::uint16_t>(ip_packet.data() + at_fragment) & fragmented) != 0) return false;
-      udp = std::size_t{4} * (byte_at(ip_packet.data()) & 0xf);
-      break;
-    case 6:
-      if (ip_packet.size() < ipv6_bytes || ip_packet[at_next_header] != protocol_udp) return false;
-      udp = ipv6_bytes;
-      break;
-    default:
-      return false;
+  return find_udp(ip_packet, fragmented).has_value();
+}
+
+std::optional<Glance> glance(std::span<const std::byte> ip_packet, std::size_t payload_at) {
+  const std::optional<std::size_t> udp = find_udp(ip_packet, fragment_offset);
+  if (!udp) return std::nullopt;
+  const std::size_t bth = *udp + udp_bytes + payload_at;
+  if (ip_packet.size() < bth + bth_bytes) return std::nullopt;
+  Glance seen;
+  if (ip_version(ip_packet) == 4) {
+    read_ipv4_addresses(ip_packet.data(), seen.source, seen.destination);
+  } else {
+    std::memcpy(seen.source.data(), ip_packet.data() + at_ipv6_source, seen.source.size());
+    std::memcpy(seen.destination.data(), ip_packet.data() + at_ipv6_destination, seen.destination.size());
   }
-  return udp >= ipv4_bytes && ip_packet.size() >= udp + udp_bytes &&
-         load_be<std::uint16_t>(ip_packet.data() + udp + at_destination_port) == udp_port;
+  seen.destination_qp = load_24(ip_packet.data() + bth + at_destination_qp);
+  const Shape& shape = shapes[byte_at(ip_packet.data() + bth)];
+  const std::size_t payload = bth + bth_bytes + extension_bytes(shape);
+  if (shape.request && shape.first && ip_packet.size() > payload) seen.beginning = ip_packet.subspan(payload);
+  return seen;
 }
 
 ParseError parse(std::span<const std::byte> ip_packet, Packet& out) {

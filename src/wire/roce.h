@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/crc32.h"
@@ -65,6 +66,7 @@ enum class Opcode : std::uint8_t {
 // What packets of an opcode are, and what they carry between BTH and payload, in this order.
 struct Shape {
   bool known = false;                // of the opcodes above
+  bool reliable = false;             // RC
   bool request = false;              // SEND or WRITE
   bool write = false;                // of a WRITE
   bool first = false, last = false;  // of a message; ONLY is both
@@ -125,6 +127,15 @@ struct Packet {
 
 // Whether bytes from the IP header on are UDP to port 4791 and no fragment: everything else is none of our business.
 [[nodiscard]] bool is_roce(std::span<const std::byte> ip_packet);
+
+// Which connection's a packet is that begins with these bytes, or a train of such, or a fragment, however little else of it
+// can be read. `payload_at`: where in the UDP payload the packet's BTH begins; in a train each has one.
+struct Glance {
+  std::array<std::uint8_t, 16> source{}, destination{};
+  std::uint32_t destination_qp = 0;
+  std::span<const std::byte> beginning;  // if its opcode says that it begins a message: of that, and what is behind
+};
+[[nodiscard]] std::optional<Glance> glance(std::span<const std::byte> ip_packet, std::size_t payload_at = 0);
 
 // Reads a packet whose bytes begin with the IP header; what is behind the length that the IP header says (Ethernet pads
 // short frames) is not looked at. Checks lengths, versions, the IPv4 header's checksum and the pad count; neither the UDP

@@ -11,8 +11,7 @@ namespace netsum::wire {
 namespace {
 
 // Offsets of docs/protocol-switchml.md, "Common header" and below.
-constexpr std::size_t at_version = 0, at_type = 1, at_rank = 2, at_unchecked = 3, at_checksum = 4, at_job_epoch = 8,
-                      at_rank_epoch = 16;
+constexpr std::size_t at_rank = 2, at_unchecked = 3, at_checksum = 4, at_rank_epoch = 16;
 constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
 constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_slot = 42, at_elements = 44,
                       at_exponents = 46, at_flags = 47;
@@ -20,6 +19,7 @@ constexpr std::size_t at_waiting_slot = 32, at_waiting_round = 34, at_waiting_re
 constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_first_rank = 40, at_second_rank = 41,
                       at_mismatch_reserved = 42;
 constexpr std::size_t at_sequence = 20;
+constexpr std::size_t at_cookie = at_sequence + 4;
 
 constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_average = 16, dtype_bits = 12,
                        known_flags = flag_version | flag_masks | flag_average | dtype_bits;
@@ -148,11 +148,11 @@ ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common
 ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, ProbePacket& out) {
   if (bytes.size() < probe_reply_bytes) return ParseError::truncated;
   if (common.type == Type::probe_reply && bytes.size() != probe_reply_bytes) return ParseError::length;
-  const auto padding = bytes.subspan(probe_reply_bytes);
+  const auto padding = bytes.subspan(common.type == Type::probe ? at_cookie : probe_reply_bytes);
   if (std::any_of(padding.begin(), padding.end(), [](std::byte byte) { return byte != std::byte{0}; })) {
     return ParseError::field;
   }
-  out = {common, load_le<std::uint32_t>(bytes.data() + at_sequence)};
+  out = {common, load_le<std::uint32_t>(bytes.data() + at_sequence), load_le<std::uint64_t>(bytes.data() + at_cookie)};
   return ParseError::none;
 }
 
@@ -213,6 +213,7 @@ void write_unknown_job(std::span<std::byte> packet, const Common& asked) {
 void write_probe(std::span<std::byte> packet, const ProbePacket& probe) {
   write_common(packet, probe.common);
   store_le(packet.data() + at_sequence, probe.sequence);
+  store_le(packet.data() + at_cookie, probe.cookie);
   std::fill(packet.begin() + probe_reply_bytes, packet.end(), std::byte{0});
   seal(packet);
 }

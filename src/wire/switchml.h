@@ -18,6 +18,8 @@ inline constexpr std::uint8_t switchml_version = 1;
 inline constexpr std::uint32_t switchml_max_workers = 256;
 using SwitchmlRanks = BasicRankSet<switchml_max_workers>;
 inline constexpr std::size_t common_bytes = 20;
+// Where a packet says of what kind and of which job it is, for a filter before any parser.
+inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
 inline constexpr std::size_t chunk_header_bytes = 48;  // with the common part
 inline constexpr std::uint32_t block_elements = 256;   // elements that share one exponent (the same for every packet length)
 inline constexpr std::uint32_t max_packet_elements =
@@ -114,9 +116,10 @@ inline constexpr std::size_t mismatch_bytes = common_bytes + 24;
 
 struct ProbePacket {
   Common common;
-  std::uint32_t sequence;
+  std::uint32_t sequence = 0;
+  std::uint64_t cookie = 0;  // reply: of the endpoint that it goes to (base/endpoint_cookies.h); probe: 0
 };
-inline constexpr std::size_t probe_reply_bytes = common_bytes + 4;  // a probe is at least as long, and may be padded
+inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe is at least as long, and may be padded
 
 // Version, type, length and checksum are checked here once; the typed parsers check the fields and lengths of their own.
 [[nodiscard]] ParseError parse_common(std::span<const std::byte> bytes, Common& out);

@@ -48,6 +48,7 @@ void run(const std::vector<std::string>& names) {
                                const auto ethernet = frame.bytes.subspan(virtio_net_header_bytes);
                                transport.sink().multicast(frame.bytes, bridge.route(ethernet, frame.source, now));
                              }
+                             return std::uint64_t{0};  // none is a stranger's
                            });
   std::cout << "ready" << std::endl;
   int number = 0;

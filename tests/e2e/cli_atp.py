@@ -2,7 +2,10 @@
 """ATP over real sockets: sums with slots and without, several jobs on one switch, switches that die, servers that die."""
 import argparse
 import json
+import os
 import signal
+import tempfile
+import time
 import unittest
 
 import cli_support as cli
@@ -11,13 +14,7 @@ SMALL = ["--elements", 300_000, "--packet-elements", 353]
 QUICK = [*SMALL, "--iterations", 3]
 
 
-class Server(cli.Process):
-    """A running parameter server; `address` once it listens."""
-
-    def __init__(self, *arguments, listen="127.0.0.1:0"):
-        super().__init__("ps", "--listen", listen, *arguments)
-        self.address = self.wait_line(self.out, "listening ").split()[1]
-
+class Server(cli.ParameterServer):
     def counters(self):
         report = json.loads(cli.checked(cli.run("status", "--switch", self.address, "--json")).stdout)
         return [job["counters"] for job in report["jobs"]]
@@ -160,7 +157,64 @@ class Sharing(unittest.TestCase):
             self.assertGreater(jobs[0]["counters"]["completed"], 0)
 
 
+    def test_parts_of_two_servers_do_not_overlap(self):
+        with cli.Switch("--pool-slots", 64) as switch, Server("--parts", 2, "--own-parts", 1) as first:
+            with Server("--parts", 2, "--first-part", 1) as second, Server("--parts", 2) as careless:
+                long = [*SMALL, "--iterations", 1_000_000]
+                ranks = [rank(server, switch, 0, 1, "--job", name, *long) for server, name in ((first, "a"), (second, "b"))]
+                try:
+                    for process in ranks:
+                        process.wait_line(process.out, "iteration 3")
+                    cli.until(lambda: len(switch.status()["jobs"]) == 2, 10, "both have a part")
+                    ended_well(self, [rank(careless, switch, 0, 1, "--job", "c", *QUICK)])
+                    self.assertTrue(any("overlap with 0 to 31, which job 'a'" in line for line in careless.err), careless.err)
+                finally:
+                    for process in ranks:
+                        process.__exit__()
+
+
 class Failures(unittest.TestCase):
+    def test_a_switch_that_is_reachable_only_later_takes_part_within_a_second(self):
+        with cli.Switch() as any_port:
+            address = any_port.address
+        with cli.Switch() as leaf, Server("--switch-parent", f"{leaf.address}={address}") as server:
+            ranks = [rank(server, leaf, number, 2, *SMALL, "--iterations", 1_000_000) for number in range(2)]
+            try:
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 3")  # past both
+                with cli.Switch(listen=address) as top:
+                    begin = time.monotonic()
+                    cli.until(lambda: any(job["counters"]["completed"] > 0 for job in top.status()["jobs"]), 10, "the top sums")
+                    self.assertLess(time.monotonic() - begin, 2)  # and the time to ask it
+            finally:
+                for process in ranks:
+                    process.__exit__()
+
+    def test_a_switch_takes_jobs_from_daemons_with_its_token_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def token(name, text):
+                path = os.path.join(folder, name)
+                with open(path, "w") as file:
+                    file.write(text + "\n")
+                return ["--daemon-token-file", path]
+
+            right, wrong = token("right", "of the daemons"), token("wrong", "of others")
+            for of_server, aggregates in ((right, True), (wrong, False), ([], False)):
+                with self.subTest(server=of_server), cli.Switch(*right) as switch, Server(*of_server) as server:
+                    ranks = [rank(server, switch, number, 2, *SMALL, "--iterations", 1_000_000) for number in range(2)]
+                    try:
+                        for process in ranks:
+                            process.wait_line(process.out, "iteration 3")  # whoever adds them
+                        if aggregates:
+                            cli.until(lambda: any(job["counters"]["completed"] > 0 for job in switch.status()["jobs"]), 10, "a sum")
+                        else:
+                            why = f"switch {switch.address} does not take part in job 'bench': "
+                            cli.until(lambda: any(why in line and "--daemon-token-file" in line for line in server.err), 10, why)
+                            self.assertEqual(switch.status()["jobs"], [])
+                    finally:
+                        for process in ranks:
+                            process.__exit__()
+
     def test_a_switch_that_dies_costs_nothing_but_time(self):
         with cli.Switch() as switch, Server() as server:
             ranks = [rank(server, switch, number, 2, *SMALL, "--iterations", 60) for number in range(2)]

@@ -27,6 +27,7 @@ RECORDINGS = None
 LIMIT = 20  # seconds, for what takes a fraction of one
 WORKERS = 3
 RING = f"id=0,ranks={WORKERS},packets=8,window=4,mtu=1024,dtype=int32,layout=nrtv,order=arrival"
+HOSTS = "10.0.0.1,10.0.0.2,10.0.0.3"
 BROADCAST = b"\xff" * 6
 ACKNOWLEDGE = 0x11
 
@@ -142,7 +143,7 @@ class RecordedHosts(unittest.TestCase):
         sent.sort()
         firsts = [next(frame for _, link, frame in sent if link == worker) for worker in range(WORKERS)]
 
-        bump = self.start("--ring", RING)
+        bump = self.start("--ring", RING, "--hosts", HOSTS)
         self.introduce(firsts)
         for _, link, frame in sent:
             self.guests[link].send(frame)
@@ -160,14 +161,15 @@ class RecordedHosts(unittest.TestCase):
         self.assertEqual({name: count for counters in (status["counters"], ring["counters"])
                           for name, count in counters.items() if "dropped" in name and count != 0}, {})
         with open(self.state) as file:
-            known = [line.split() for line in file if not line.startswith("#")]
+            known = sorted(line.split() for line in file if not line.startswith("#"))
         self.assertEqual([words[:2] for words in known],
                          [["10.0.0.1", "10.0.0.2"], ["10.0.0.2", "10.0.0.3"], ["10.0.0.3", "10.0.0.1"]])
 
         bump.signal(signal.SIGKILL)
         bump.wait(LIMIT)
-        bump = self.start("--ring", RING)
+        bump = self.start("--ring", RING, "--hosts", HOSTS)
         self.assertTrue(any("3 gradient connections are known" in line for line in bump.err), bump.err)
+        self.assertEqual(len(known), WORKERS)
         self.introduce(firsts)
         late = [(link, frame) for _, link, frame in sent if frame[42] in (0x07, 0x09)]  # MIDDLE and LAST
         for link, frame in late:
@@ -180,8 +182,50 @@ class RecordedHosts(unittest.TestCase):
         self.assertIn(f"{WORKERS + len(late)} frames received, {WORKERS * (WORKERS - 1)} sent, 0 packets summed, "
                       f"{len(late)} frames dropped", bump.err[-1])
 
+    def test_a_ring_that_does_not_fit_its_hosts_is_not_summed_and_says_why(self):
+        frames = sorted((time, link, frame) for link in range(WORKERS) for time, frame in frames_of(f"ring3_sum.link{link}")
+                        if source(frame) == link)
+        firsts = [next(frame for _, link, frame in frames if link == worker) for worker in range(WORKERS)]
+        # The first packets of gradients, and no more: what follows them is told by nothing.
+        begins = [(link, frame) for _, link, frame in frames if is_gradient(frame) and frame[42] == 0x06]
+        for changes, hosts, said in (({"ranks": 2}, HOSTS, "whose --ring has fewer ranks"),
+                                     ({"id": 1}, HOSTS, "they say ring 0, and no --ring has that id"),
+                                     ({"layout": "netsum"}, HOSTS, "they have the mark of a layout that no --ring has"),
+                                     ({}, "10.0.0.1,10.0.0.2", "--hosts does not name both"),
+                                     ({"window": 1}, HOSTS, "more messages under way than window=1")):
+            with self.subTest(changes=changes, hosts=hosts):
+                fields = dict(field.split("=") for field in RING.split(",")) | changes
+                words = ",".join(f"{key}={value}" for key, value in fields.items())
+                bump = self.start("--ring", words, "--hosts", hosts)
+                self.introduce(firsts)
+                for link, frame in begins:
+                    self.guests[link].send(frame)
+                cli.until(lambda: bump.received() == WORKERS + len(begins), LIMIT, "all are received")
+                cli.until(lambda: any(said in line for line in bump.err), LIMIT, said)
+                if "window" not in changes:
+                    self.assertEqual([frame for guest in self.guests for frame in guest.frames], [])
+                table = cli.checked(cli.run("status", "--switch", bump.address)).stdout
+                self.assertRegex(table, "dropped_early=" if "window" in changes else "dropped_roce_unmatched=")
+                bump.signal(signal.SIGTERM)
+                self.assertEqual(bump.wait(LIMIT), 0)
+                os.unlink(self.state)
+
+    def test_a_stall_says_who_is_missing(self):
+        frames = sorted((time, link, frame) for link in range(WORKERS) for time, frame in frames_of(f"ring3_sum.link{link}")
+                        if source(frame) == link)
+        firsts = [next(frame for _, link, frame in frames if link == worker) for worker in range(WORKERS)]
+        bump = self.start("--ring", RING, "--hosts", HOSTS)
+        self.introduce(firsts)
+        for _, link, frame in frames:
+            if link != 2:
+                self.guests[link].send(frame)
+        cli.until(lambda: any("ring 0 stalls: packet 0 of message 0 lacks that of ranks 2 (not heard of)" in line
+                              for line in bump.err), LIMIT, "the stall is said")
+        for rank in range(2):
+            self.assertTrue(any(f"ring 0: rank {rank} sends from 10.0.0.{rank + 1}" in line for line in bump.err), bump.err)
+
     def test_what_are_no_gradients_leaves_as_it_came(self):
-        bump = self.start("--ring", RING)
+        bump = self.start("--ring", RING, "--hosts", HOSTS)
         exchanges = {name: [frame for _, frame in frames_of(name)]
                      for name in ("rc_write", "rc_write_imm_wrap", "rc_write_imm_pad", "rc_send_imm", "rc_read", "uc_write_imm")}
         ends = [next(frame for frame in exchanges["rc_write"] if source(frame) == end) for end in range(2)]
@@ -205,16 +249,19 @@ class RecordedHosts(unittest.TestCase):
         os.mkdir(folder)
         for path, code, words in ((self.state, 2, "line 3"), ("/nonexistent/state", 1, "No such file"), (folder, 1, "directory")):
             with self.subTest(path=path):
-                result = cli.run("switch", "--protocol", "netreduce", "--state", path, "--ring", "ranks=2",
+                result = cli.run("switch", "--protocol", "netreduce", "--state", path, "--ring", "ranks=2", "--hosts", HOSTS,
                                  *[word for guest in self.guests for word in ("--port", guest.port)])
                 self.assertEqual(result.returncode, code, result.stderr)
                 self.assertRegex(result.stderr, r"(?m)^netsum: [^\n]*" + words)
 
     def test_bad_usage_is_one_line_and_2(self):
-        two = ["--port", self.guests[0].port, "--port", self.guests[1].port]
+        two = ["--port", self.guests[0].port, "--port", self.guests[1].port, "--hosts", HOSTS]
         for words, said in (([], "two ports"),
                             (two[:2], "two ports"),
                             (two[:2] * 2, "twice"),
+                            ([*two[:4], "--ring", "ranks=2"], "--ring without --hosts"),
+                            ([*two[:4], "--hosts", "10.0.0.1,somebody"], "'somebody' of --hosts"),
+                            ([*two, "--ring", "ranks=2,mtu=1000"], "MTU 1000 is no path MTU"),
                             (["--port", "nothing:x", *two], "'nothing:x' is no port"),
                             (["--port", "qemu:x", *two], "'qemu:x' is no port"),
                             ([*two, "--ring", "ranks=2,layout=x"], "no layout 'x'"),
@@ -229,7 +276,7 @@ class RecordedHosts(unittest.TestCase):
                 lines = [line for line in result.stderr.splitlines() if line.startswith("netsum: ")]
                 self.assertEqual(len(lines), 1, result.stderr)
                 self.assertIn(said, lines[0])
-        for words in (["--protocol", "bogus"], two, ["--ring", "ranks=2"], ["--state", self.state]):
+        for words in (["--protocol", "bogus"], two, ["--ring", "ranks=2"], ["--hosts", HOSTS], ["--state", self.state]):
             self.assertEqual(cli.run("switch", *words).returncode, 2)
 
     def test_settings_may_be_lists(self):
@@ -267,7 +314,7 @@ class Cable(unittest.TestCase):
     """To living hosts it is to be a cable."""
 
     def setUp(self):
-        self.bump = Bump([f"eth:{port}" for port in wire.PORTS.values()], "--ring", RING, namespace=wire.MIDDLE)
+        self.bump = Bump([f"eth:{port}" for port in wire.PORTS.values()], "--ring", RING, "--hosts", HOSTS, namespace=wire.MIDDLE)
         self.addCleanup(lambda: self.bump.__exit__())
 
     def expect_no_loss(self):

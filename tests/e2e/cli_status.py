@@ -2,6 +2,7 @@
 """`netsum switch` seen from outside: ready line, status, metrics, tokens, clean end."""
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -16,6 +17,13 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def listeners(port):
+    """Local IPv4 addresses, as /proc has them, that TCP connections to this port are taken at."""
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    return [row[1].split(":")[0] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port]
 
 
 class Status(unittest.TestCase):
@@ -61,18 +69,86 @@ class Status(unittest.TestCase):
                 seen = len(ranks[0].out)
                 cli.until(lambda: len(ranks[0].out) > seen + 2, 20, "the job goes on")
 
+    def test_a_job_whose_memory_cannot_be_had_is_refused(self):
+        with cli.Switch("--slots", 1_000_000, "--memory-mib", 100_000) as switch:
+            def start(job, *flags):
+                return [cli.rank_process(switch.address, rank, 2, "--job", job, *flags) for rank in range(2)]
+
+            small = start("small", "--elements", 100_000, "--iterations", 1_000_000)
+            with small[0], small[1]:
+                small[0].wait_line(small[0].out, "iteration 3")
+                with open(f"/proc/{switch.pid}/statm") as sizes:
+                    size = int(sizes.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+                if size > 1 << 40:
+                    return  # a sanitizer's shadow: its allocator does not outlive a limit
+                resource.prlimit(switch.pid, resource.RLIMIT_AS, (size + (200 << 20),) * 2)
+                large = start("large", "--elements", 1_000_000, "--packet-elements", 15360, "--slots", 4096)
+                with large[0], large[1]:
+                    for rank in large:
+                        self.assertEqual(rank.wait(30), 3, rank.err)
+                        self.assertIn("job 'large': there is no memory left for it", rank.error_lines()[0])
+                seen = len(small[0].out)
+                cli.until(lambda: len(small[0].out) > seen + 2, 20, "the other job goes on")
+
+    def test_other_hosts_need_a_token(self):
+        result = cli.run("switch", "--listen", "0.0.0.0:0", env={"NETSUM_ANYONE_MAY_JOIN": "false"})
+        self.assertEqual(result.returncode, 2)
+        for way in ("--token-file", "--tenants", "127.0.0.1", "--anyone-may-join"):
+            self.assertIn(way, result.stderr)
+
+    def test_tenants(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def write(name, text):
+                path = os.path.join(folder, name)
+                with open(path, "w") as out:
+                    out.write(text)
+                return path
+
+            def tenants(*names):
+                return write("tenants", "".join(f'[[tenant]]\nname = "{name}"\ntoken = "the secret of tenant {name}"\n' for name in names))
+
+            token = {name: write(name, f"the secret of tenant {name}\n") for name in ("a", "b")}
+
+            def status(switch, name):
+                return cli.run("status", "--switch", switch.address, "--token-file", token[name]).returncode
+
+            with cli.Switch("--tenants", tenants("a")) as switch:
+                self.assertEqual((status(switch, "a"), status(switch, "b")), (0, 3))
+                tenants("b")
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: status(switch, "b") == 0, 10, "the other tenant is known")
+                self.assertEqual(status(switch, "a"), 3)
+                write("tenants", "[[tenant]]\nname = 7\n")
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: any("the previous ones stay in effect" in line for line in switch.err), 10, "a line about the file")
+                self.assertEqual(status(switch, "b"), 0)
+            for text in ("", "[tenant]\n", '[[tenant]]\nname = "a"\ntoken = "short"\n', '[[tenant]]\nname = "a"\nquota = 1\n'):
+                result = cli.run("switch", "--tenants", write("bad", text))
+                self.assertEqual(result.returncode, 2, result.stderr)
+
     def test_metrics(self):
+        """A bare port is of the switch's own address. Jobs of two protocols at one switch count different things."""
         port = free_port()
-        with cli.Switch("--metrics", f"127.0.0.1:{port}") as switch:
-            ranks = [cli.rank_process(switch.address, rank, 2, "--job", "m", "--elements", 100_000, "--iterations", 1_000_000)
-                     for rank in range(2)]
-            with ranks[0], ranks[1]:
-                ranks[0].wait_line(ranks[0].out, "iteration 3")
+        with cli.Switch("--metrics", port) as switch, cli.ParameterServer() as server:
+            self.assertEqual(listeners(port), ["0100007F"])
+            ranks = [cli.rank_process(switch.address, rank, 2, "--job", job, "--elements", 100_000, "--iterations", 1_000_000, *more)
+                     for job, more in (("s", []), ("a", ["--protocol", "atp", "--ps", server.address])) for rank in range(2)]
+            with ranks[0], ranks[1], ranks[2], ranks[3]:
+                for rank in ranks:
+                    rank.wait_line(rank.out, "iteration 3")
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
                     text = reply.read().decode()
+                status = switch.status()
             self.assertRegex(text, r"(?m)^netsum_\w*packets_received\w*(\{[^}]*\})? [1-9]")
-            self.assertRegex(text, r'(?m)^netsum_\w+\{[^}]*job="m"[^}]*\} [1-9]')
-            self.assertTrue(re.search(r"(?m)^# TYPE netsum_\w+ (counter|gauge)", text))
+            self.assertRegex(text, r"(?m)^# TYPE netsum_\w+ (counter|gauge)")
+            own = {"s": "dropped_rank", "a": "parameters"}
+            for job, name in own.items():
+                counters = next(each for each in status["jobs"] if each["job"] == job)["counters"]
+                exported = {found[1] for found in re.finditer(rf'(?m)^netsum_job_(\w+?)(?:_total)?\{{job="{job}"\}}', text)}
+                self.assertEqual(exported, set(counters))
+                self.assertIn(name, exported)
+            self.assertRegex(text, r'(?m)^netsum_job_dropped_rank_total\{job="s"\} 0$')
+            self.assertRegex(text, r'(?m)^netsum_job_added_total\{job="a"\} [1-9]')
 
 
 class Secrets(unittest.TestCase):

@@ -25,8 +25,9 @@ def main():
 
 
 def environment(extra=None):
-    """Nothing that a developer has set reaches the binary."""
+    """Nothing that a developer has set reaches the binary. Networks of tests have nobody else in them."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_")}
+    clean["NETSUM_ANYONE_MAY_JOIN"] = "true"
     clean.update(extra or {})
     return clean
 
@@ -108,6 +109,14 @@ class Switch(Process):
 
     def status(self):
         return json.loads(checked(run("status", "--switch", self.address, "--json")).stdout)
+
+
+class ParameterServer(Process):
+    """A running parameter server; `address` once it listens."""
+
+    def __init__(self, *arguments, listen="127.0.0.1:0"):
+        super().__init__("ps", "--listen", listen, *arguments)
+        self.address = self.wait_line(self.out, "listening ").split()[1]
 
 
 def checked(result):

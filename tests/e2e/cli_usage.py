@@ -45,6 +45,16 @@ class Usage(unittest.TestCase):
                 self.assertRegex(result.stderr, r"\Anetsum: [^\n]+\n\Z")
 
 
+    def test_words_that_are_not_known_are_named(self):
+        for words, complaint in ((["swich"], "unknown command 'swich'"),
+                                 (["bench", "all-reduse", "--workers", "2"], "unknown command 'all-reduse'"),
+                                 (["--foo"], "unknown flag '--foo'"),
+                                 (["bench", "all-reduce", "--wokers", "2"], "unknown flag '--wokers'"),
+                                 (["switch", "now"], "unknown argument 'now'")):
+            with self.subTest(words=words):
+                self.assertEqual(cli.run(*words).stderr, f"netsum: {complaint} (see netsum --help)\n")
+
+
 class Configuration(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

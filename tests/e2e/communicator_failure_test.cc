@@ -1,7 +1,9 @@
 // Everything that can go wrong for a communicator ends in an error that says what, where and who, in bounded time.
 #include <fcntl.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,8 +14,14 @@
 #include <future>
 #include <latch>
 
+#include "control/border.h"
 #include "control/client.h"
+#include "control/netsum.grpc.pb.h"
 #include "e2e/rank_threads.h"
+#include "protocol/switchml/probe.h"
+#include "runtime/thread.h"
+#include "session/netreduce_job.h"
+#include "transport/udp.h"
 #include "wire/switchml.h"
 
 namespace netsum {
@@ -215,6 +223,133 @@ TEST(Work, OutlivesItsCommunicator) {
   expect_error(outcomes[0], ErrorCode::closed, {"closed"});
 }
 
+// ---- threads
+
+// Everything that one thread at a time may do.
+const std::vector<Call> calls_of_one_thread = {
+    {"sum", [](Communicator& comm) { sum(comm, *std::make_unique<std::vector<float>>(10)); }},
+    {"sum_async",
+     [](Communicator& comm) {
+       static_cast<void>(comm.all_reduce_async({nullptr, 0, DType::float32}, ReduceOp::sum));
+     }},
+    {"broadcast", [](Communicator& comm) { comm.broadcast({}, 0); }},
+    {"broadcast_async", [](Communicator& comm) { static_cast<void>(comm.broadcast_async({}, 0)); }},
+    {"barrier", [](Communicator& comm) { comm.barrier(); }},
+    {"allocate", [](Communicator& comm) { static_cast<void>(comm.allocate(1)); }},
+    {"dup", [](Communicator& comm) { static_cast<void>(comm.dup()); }},
+    {"next_operation", [](Communicator& comm) { static_cast<void>(comm.next_operation()); }},
+};
+const std::vector<Call> calls_of_any_thread = {
+    {"abort", [](Communicator& comm) { comm.abort("no more"); }},
+    {"statistics", [](Communicator& comm) { static_cast<void>(comm.statistics()); }},
+    {"placement", [](Communicator& comm) { static_cast<void>(comm.placement()); }},
+    {"rank", [](Communicator& comm) { static_cast<void>(comm.rank()); }},
+    {"world_size", [](Communicator& comm) { static_cast<void>(comm.world_size()); }},
+};
+
+// On a thread of its own, which this one may have stood in the way of.
+std::optional<Error> barrier_in_turn(Communicator& comm) {
+  while (true) {
+    const auto outcome = attempt([&] { comm.barrier(); });
+    if (!outcome || outcome->code() != ErrorCode::bad_argument) return outcome;
+  }
+}
+
+[[nodiscard]] bool comes_to_be_inside_a_call(Communicator& comm) {
+  for (const auto until = Clock::now() + patience; Clock::now() < until; std::this_thread::yield()) {
+    if (attempt([&] { static_cast<void>(comm.next_operation()); })) return true;
+  }
+  return false;
+}
+
+TEST(Threads, ACallInsideAnotherOneIsRefusedAndDoesNothing) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch tried(2);
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    if (rank == 0) {
+      std::optional<Error> of_other;
+      std::thread other([&] { of_other = barrier_in_turn(comm); });
+      EXPECT_TRUE(comes_to_be_inside_a_call(comm));
+      for (const Call& call : calls_of_one_thread) {
+        SCOPED_TRACE(call.what);
+        expect_error(attempt([&] { call.issue(comm); }), ErrorCode::bad_argument,
+                     {"'test'", "rank 0", "another thread", "dup()"});
+      }
+      EXPECT_EQ(comm.rank(), 0);
+      EXPECT_EQ(comm.statistics().operations, 0);
+      tried.arrive_and_wait();
+      other.join();
+      if (of_other) throw Error(*of_other);
+    } else {
+      tried.arrive_and_wait();
+      comm.barrier();
+    }
+    EXPECT_EQ(comm.next_operation(), 1);
+    auto values = ones(1000);
+    sum(comm, values);
+    EXPECT_EQ(values, std::vector<float>(1000, 2));
+  }));
+}
+
+TEST(Threads, FourOnOneCommunicatorGetSumsOrThatError) {
+  const Aggregator aggregator(small_aggregator());
+  auto comm = Communicator::connect(rank_options({aggregator.address()}, 0, 1));
+  std::atomic<std::uint64_t> sums{0};
+  expect_success(on_ranks(4, [&](std::uint32_t thread) {
+    for (int call = 0; call < 1000; ++call) {
+      std::vector<float> values(100, static_cast<float>(thread));
+      const auto refused = attempt([&] {
+        if (call % 2 == 0) {
+          sum(comm, values);
+        } else {
+          comm.all_reduce_async({values.data(), values.size(), DType::float32}, ReduceOp::sum).wait();
+        }
+      });
+      if (refused) {
+        expect_error(refused, ErrorCode::bad_argument, {"another thread"});
+      } else {
+        sums.fetch_add(1, std::memory_order_relaxed);
+        EXPECT_EQ(values, std::vector<float>(100, static_cast<float>(thread)));
+      }
+    }
+  }));
+  EXPECT_GE(sums, 1);
+  EXPECT_EQ(comm.next_operation(), sums);
+}
+
+TEST(Threads, ACommunicatorThatIsDestroyedFailsTheCallInsideIt) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch ended(2);
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    std::optional comm(Communicator::connect(rank_options({aggregator.address()}, rank, 2)));
+    if (rank == 0) {
+      std::optional<Error> of_other;
+      std::thread other([&, &inside = *comm] { of_other = barrier_in_turn(inside); });
+      EXPECT_TRUE(comes_to_be_inside_a_call(*comm));
+      comm.reset();
+      other.join();
+      expect_error(of_other, ErrorCode::closed, {"'test'", "rank 0", "was destroyed during a call on another thread"});
+    }
+    ended.arrive_and_wait();
+  }));
+}
+
+TEST(Threads, OneThatWasMovedFromSaysSo) {
+  const Aggregator aggregator(small_aggregator());
+  auto comm = Communicator::connect(rank_options({aggregator.address()}, 0, 1));
+  Communicator other = std::move(comm);
+  for (const auto& calls : {calls_of_one_thread, calls_of_any_thread}) {
+    for (const Call& call : calls) {
+      SCOPED_TRACE(call.what);
+      expect_error(attempt([&] { call.issue(comm); }), ErrorCode::closed, {"moved from"});
+    }
+  }
+  other.barrier();
+  comm = std::move(other);
+  comm.barrier();
+}
+
 // ---- deaths
 
 TEST(Death, OfTheAggregatorInGoodOrder) {
@@ -345,8 +480,11 @@ TEST(Fork, ChildsCopyIsDeadAndTheParentsLives) {
   std::optional<Work> work = comm->all_reduce_async(TensorView{values.data(), 10, DType::float32}, ReduceOp::sum);
   const int said = in_child([&] {
     int refused = 0;
-    const std::function<void()> calls[] = {[&] { comm->barrier(); }, [&] { work->wait(); },
-                                           [&] { static_cast<void>(comm->statistics()); }, [&] { comm->abort("child"); },
+    const std::function<void()> calls[] = {[&] { comm->barrier(); },
+                                           [&] { work->wait(); },
+                                           [&] { static_cast<void>(work->done()); },
+                                           [&] { static_cast<void>(comm->statistics()); },
+                                           [&] { comm->abort("child"); },
                                            [&] { static_cast<void>(comm->dup()); }};
     for (const auto& call : calls) {
       const auto outcome = attempt(call);
@@ -358,7 +496,7 @@ TEST(Fork, ChildsCopyIsDeadAndTheParentsLives) {
     aggregator.reset();
     return refused;
   });
-  EXPECT_EQ(said, 5);
+  EXPECT_EQ(said, 6);
   work->wait();
   comm->barrier();
 }
@@ -430,6 +568,30 @@ TEST(Connect, RefusalsSayWhy) {
   expect_error(attempt_to_connect(options), ErrorCode::refused, {"'huge'", "slots"});
 }
 
+// A rank's data endpoint that has shown a lane that it receives.
+struct Proved {
+  Endpoint endpoint;
+  std::uint64_t cookie = 0;
+};
+Proved prove_to(const Endpoint& lane) {
+  transport::Udp socket({.peer = lane});
+  switchml::ProbeConfig config;
+  config.aggregator = lane;
+  config.singles = 1;
+  config.train = 0;
+  switchml::Probe probe(config);
+  probe.start(runtime::now(), socket.sink());
+  while (!probe.done()) {
+    socket.sink().flush();
+    pollfd ready{socket.descriptor(), POLLIN, 0};
+    poll(&ready, 1, 10);
+    probe.on_packets(socket.receive(), runtime::now(), socket.sink());
+    probe.on_timer(runtime::now(), socket.sink());
+  }
+  EXPECT_TRUE(probe.answered());
+  return {socket.local(), probe.cookie()};
+}
+
 // Rank 1, spoken for by hand at each of two aggregators.
 class TwoAggregators : public ::testing::Test {
  protected:
@@ -448,7 +610,11 @@ class TwoAggregators : public ::testing::Test {
     request.world_size = 2;
     request.packet_elements = packet_elements;
     request.slots_fixed = 2;
-    request.endpoints = hello.lanes;  // it sends and receives nothing
+    for (const Endpoint& lane : hello.lanes) {
+      const Proved own = prove_to(lane);
+      request.endpoints.push_back(own.endpoint);
+      request.cookies.push_back(own.cookie);
+    }
     return request;
   }
   static session::Admission join(control::Client& client) {
@@ -500,6 +666,174 @@ TEST_F(TwoAggregators, ARankThatOneRefusesLeavesTheOther) {
     ASSERT_EQ(session::HeartbeatReply::State::running, reply.state) << reply.reason;
   }
   EXPECT_TRUE(reply.left.contains(0));
+}
+
+// ---- nothing is sent to who has not shown that he receives it
+
+class Installing : public ::testing::Test {
+ protected:
+  explicit Installing(const AggregatorOptions& options) : aggregator_(options) {
+    for (const Endpoint& lane : lanes_) own_.push_back(prove_to(lane));
+  }
+
+  // What the switch says against an installation; nothing: it is done.
+  template <class Message, class Reply, class Installation>
+  std::string install(grpc::Status (control::proto::Aggregator::Stub::*call)(grpc::ClientContext*, const Message&, Reply*),
+                      const Installation& installation) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + patience);
+    Message message;
+    Reply reply;
+    control::write(installation, message);
+    return ((*stub_).*call)(&context, message, &reply).error_message();
+  }
+  std::string install(const session::Installation& installation) {
+    return install(&control::proto::Aggregator::Stub::Install, installation);
+  }
+  std::string install(const session::RingInstallation& installation) {
+    return install(&control::proto::Aggregator::Stub::InstallRing, installation);
+  }
+  template <class Installation>
+  void expect_refused(const Installation& installation, const std::vector<std::string>& words) {
+    const std::string reason = install(installation);
+    for (const std::string& word : words)
+      EXPECT_NE(reason.find(word), std::string::npos) << "no '" << word << "': " << reason;
+  }
+
+  // A ring of two ranks at a leaf, on all of its lanes: their queue pairs' numbers from first_qps[lane] on.
+  [[nodiscard]] session::RingInstallation ring_of(std::uint64_t epoch, const std::vector<std::uint32_t>& first_qps) const {
+    session::RingInstallation ring;
+    ring.start.job = "test";
+    session::Admission& admission = ring.start.admission;
+    admission.job_epoch = epoch;
+    admission.packet_elements = 64;
+    admission.slots = admission.message_packets = 1;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      admission.members.emplace_back();
+      ring.start.endpoints.emplace_back();
+      ring.start.switch_cookies.emplace_back();
+      for (std::size_t lane = 0; lane < own_.size(); ++lane) {
+        const std::uint32_t qp = first_qps[lane] + 2 * rank;
+        admission.members.back().push_back({own_[lane].endpoint.address, qp, 0, qp + 1, 0, 0});
+        ring.start.endpoints.back().push_back(own_[lane].endpoint);
+        ring.start.switch_cookies.back().push_back(own_[lane].cookie);
+      }
+    }
+    admission.placement.switches = {"leaf"};
+    admission.placement.parent_of_switch = {session::Placement::at_server};
+    admission.placement.switch_of_rank = {0, 0};
+    ring.switches = {lanes_};
+    for (const Proved& each : own_) ring.root.push_back(each.endpoint);
+    return ring;
+  }
+
+  const Aggregator aggregator_;
+  control::Client client_{{aggregator_.address(), "", ""}};
+  const std::unique_ptr<control::proto::Aggregator::Stub> stub_ =
+      control::proto::Aggregator::NewStub(grpc::CreateChannel(aggregator_.address(), grpc::InsecureChannelCredentials()));
+  const std::vector<Endpoint> lanes_ = client_.hello(patience).lanes;
+  std::vector<Proved> own_;  // at each lane
+};
+
+class Strangers : public Installing {
+ protected:
+  Strangers() : Installing(small_aggregator("127.0.0.1:0", 1)) {}
+
+  static constexpr Endpoint victim{
+      {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}, 7, 0};  // of documentation alone
+};
+
+TEST_F(Strangers, JoinForNobodyElse) {
+  session::JoinRequest request;
+  request.protocol_version = wire::switchml_version;
+  request.protocol = "switchml";
+  request.job = "test";
+  request.rank = 0;
+  request.world_size = 1;
+  request.packet_elements = 256;
+  request.slots_fixed = 2;
+  request.endpoints = {victim};
+  const auto join = [&] { static_cast<void>(client_.join(request, patience)); };
+  expect_error(attempt(join), ErrorCode::refused, {"rank 0's data endpoint 192.0.2.1:7", "has not been probed"});
+  request.cookies = {own_[0].cookie};
+  expect_error(attempt(join), ErrorCode::refused, {"rank 0's data endpoint 192.0.2.1:7"});
+  request.endpoints = {own_[0].endpoint};
+  EXPECT_NO_THROW(join());
+}
+
+// One parameter packet from the parent was 32 packets to the victim.
+TEST_F(Strangers, InstallNoJobThatSendsToOthers) {
+  session::Installation good;
+  good.job = "test";
+  good.job_epoch = 5;
+  good.packet_elements = 62;
+  good.window = good.next_level = 1;
+  auto& lane = good.lanes.emplace_back();
+  lane.parent = own_[0].endpoint;
+  lane.children.push_back({own_[0].endpoint, false, 1, {0}, own_[0].cookie});
+  for (const bool is_switch : {false, true}) {
+    session::Installation forged = good;
+    for (std::uint32_t rank = 1; rank < 32; ++rank) {
+      forged.lanes[0].children.push_back({victim, is_switch, is_switch ? 0U : 1U, {rank}, own_[0].cookie});
+    }
+    expect_refused(forged, {"192.0.2.1:7"});
+  }
+  session::Installation forged = good;
+  forged.lanes[0].parent = victim;
+  expect_refused(forged, {"192.0.2.1:7", "--daemon-token-file"});
+  EXPECT_EQ("", install(good));
+}
+
+TEST_F(Strangers, InstallNoRingThatSendsToOthers) {
+  session::RingInstallation ring = ring_of(6, {100});
+  ring.start.endpoints[1] = {victim};
+  expect_refused(ring, {"rank 1's data endpoint 192.0.2.1:7"});
+  ring = ring_of(6, {100});
+  ring.root = {victim};
+  expect_refused(ring, {"192.0.2.1:7"});
+}
+
+// ---- rings at a leaf of a tree of switches
+
+class LeafRings : public Installing {
+ protected:
+  static constexpr std::uint64_t most = 3;  // rings that have room
+
+  LeafRings() : Installing(options()) {}
+
+  static AggregatorOptions options() {
+    AggregatorOptions options = small_aggregator("127.0.0.1:0", 2);
+    netreduce::RingConfig of_lane;
+    of_lane.members = 2;
+    of_lane.window = of_lane.message_packets = 1;
+    of_lane.mtu = 256;
+    options.memory_bytes = (most + 1) * 2 * netreduce::Accelerator::memory_bytes(of_lane) - 1;
+    return options;
+  }
+};
+
+// It was charged twice.
+TEST_F(LeafRings, AreChargedOnce) {
+  const std::uint64_t bytes = session::memory_bytes(ring_of(1, {100, 100}));
+  ASSERT_EQ(options().memory_bytes, (most + 1) * bytes - 1);
+  for (std::uint32_t number = 1; number <= most; ++number) {
+    const session::RingInstallation ring = ring_of(number, {100 * number, 100 * number});
+    EXPECT_EQ("", install(ring));
+    EXPECT_EQ("", install(ring)) << "again";
+    EXPECT_EQ(number * bytes, client_.report(patience).memory_used);
+  }
+  expect_refused(ring_of(9, {900, 900}), {"memory"});
+  EXPECT_EQ(most * bytes, client_.report(patience).memory_used);
+}
+
+// What the first lane had was left there.
+TEST_F(LeafRings, ThatOneLaneRefusesAreOnNone) {
+  ASSERT_EQ("", install(ring_of(1, {100, 100})));
+  const std::uint64_t used = client_.report(patience).memory_used;
+  for (int i = 0; i < 20; ++i) expect_refused(ring_of(2, {200, 100}), {"one of its queue pairs belongs to another rank"});
+  EXPECT_EQ(used, client_.report(patience).memory_used);
+  EXPECT_EQ("", install(ring_of(2, {200, 200})));
+  EXPECT_EQ(2 * used, client_.report(patience).memory_used);
 }
 
 TEST(Calls, WithBadArguments) {

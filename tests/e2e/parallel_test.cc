@@ -61,7 +61,7 @@ TEST(ParallelAllReduce, SumsInEveryPatternAndLength) {
   for (const Pattern pattern : patterns) {
     Cluster cluster(pattern, 2, 3, 20'000);
     const auto outcomes = cluster.run([&](ParallelAllReduce& job, std::uint32_t rank) {
-      for (const std::size_t elements : {0, 1, 255, 3'000, 20'000}) {
+      for (const std::size_t elements : {0U, 1U, 255U, 3'000U, 20'000U}) {
         const auto tensor = job.tensor().first(elements);
         for (std::size_t i = 0; i < elements; ++i) tensor[i] = value(rank, i);
         job.barrier(patience);

@@ -2,6 +2,8 @@
 // communicator_test and communicator_failure_test run over it too.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -78,7 +80,7 @@ Results results_of(Communicator& comm, bool allocate = false) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
       std::vector<std::span<std::byte>> tensors;
       std::vector<Work> works;
-      for (const std::size_t elements : {1, 255, 256, 2048, 2049, 70'000, 1'100'001, 5}) {
+      for (const std::size_t elements : {1U, 255U, 256U, 2048U, 2049U, 70'000U, 1'100'001U, 5U}) {
         const auto tensor = tensors.emplace_back(memory.hold(noise(dtype, comm.rank(), elements)));
         const TensorView view{tensor.data(), elements, dtype};
         if (elements == 2048) {
@@ -91,7 +93,7 @@ Results results_of(Communicator& comm, bool allocate = false) {
       for (const auto& tensor : tensors) results.emplace_back(tensor.begin(), tensor.end());
     }
   }
-  for (const std::size_t bytes : {0, 3, 5000, 500'001}) {
+  for (const std::size_t bytes : {0U, 3U, 5000U, 500'001U}) {
     const auto tensor = memory.hold(noise(DType::int32, comm.rank(), bytes / 4 + 1)).first(bytes);
     comm.broadcast(tensor, comm.world_size() - 1);
     results.emplace_back(tensor.begin(), tensor.end());
@@ -250,7 +252,8 @@ TEST(Allocate, MemoryComesAndGoes) {
         std::fill(tensor.begin(), tensor.end(), i + static_cast<std::int32_t>(rank));
         comm.all_reduce(tensor, ReduceOp::sum);
         ASSERT_EQ(std::count(tensor.begin(), tensor.end(), 2 * i + 1), static_cast<std::ptrdiff_t>(elements)) << i;
-        if (held.size() > 3) held.erase(held.begin() + (i + rank) % 3);  // not all ranks the same
+        if (held.size() > 3)
+          held.erase(held.begin() + (static_cast<std::uint32_t>(i) + rank) % 3);  // not all ranks the same
       }
       EXPECT_EQ(comm.statistics().bytes_copied, 0U);
       // Let go of while it is lent.
@@ -265,6 +268,28 @@ TEST(Allocate, MemoryComesAndGoes) {
       for (const TensorMemory& memory : held) std::fill_n(memory.data(), memory.size(), std::byte{1});
     }));
   }
+}
+
+TEST(Allocate, AChildOfForkHasACopy) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(shared_options(aggregator.address(), rank, 2));
+    TensorMemory memory = comm.allocate(400'000);
+    const auto tensor = memory.as<std::int32_t>();
+    std::fill(tensor.begin(), tensor.end(), 1 + static_cast<std::int32_t>(rank));
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool as_it_was = std::count(tensor.begin(), tensor.end(), 1 + static_cast<std::int32_t>(rank)) == 100'000;
+      std::fill(tensor.begin(), tensor.end(), 1000);
+      memory = {};
+      _exit(as_it_was ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    comm.all_reduce(tensor, ReduceOp::sum);
+    EXPECT_EQ(std::count(tensor.begin(), tensor.end(), 3), 100'000);
+  }));
 }
 
 TEST(Allocate, IsACallThatAllRanksMake) {
@@ -324,15 +349,18 @@ TEST(Allocate, MoreThanThereIsIsAnError) {
 
 // What keeps ranks of one host apart, where they are not to be together.
 TEST(SharedMemory, IsNotReachedFromAnotherNetworkNamespace) {
-  const auto listener = transport::listen_local("netsum-test-" + std::to_string(getpid()));
-  EXPECT_TRUE(transport::connect_local("netsum-test-" + std::to_string(getpid())));
-  bool moved = false, reached = true;
+  const std::string name = "netsum-test-" + std::to_string(getpid());
+  const transport::LocalListener listener(name, false);
+  std::shared_ptr<transport::Descriptor> socket;
+  EXPECT_EQ(transport::connect_local(name, socket), transport::LocalOutcome::done);
+  bool moved = false;
+  transport::LocalOutcome outcome = transport::LocalOutcome::done;
   std::thread([&] {
     moved = unshare(CLONE_NEWNET) == 0;
-    reached = transport::connect_local("netsum-test-" + std::to_string(getpid())) != nullptr;
+    outcome = transport::connect_local(name, socket);
   }).join();
   if (!moved) GTEST_SKIP() << "no right to make a network namespace";
-  EXPECT_FALSE(reached);
+  EXPECT_EQ(outcome, transport::LocalOutcome::closed);
 }
 
 }  // namespace

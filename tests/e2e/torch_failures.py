@@ -1,5 +1,6 @@
 """Ranks that die, hang or differ, and a switch that dies: every other rank gets an error in time that says which and why."""
 
+import datetime
 import time
 import unittest
 
@@ -85,8 +86,6 @@ def case_absent(rank, size):
 
 def case_impatient(rank, size):
     """wait(timeout) gives up earlier than the group; the operation itself goes on."""
-    import datetime
-
     import torch
     import torch.distributed as dist
     init(seconds=30)
@@ -118,19 +117,29 @@ def case_differ(rank, size):
 
 
 def case_codes(rank, size):
+    """The code of an error, and a deadline that ends the wait of a future's callback."""
     import torch
     import torch.distributed as dist
 
     import netsum.torch
     init(seconds=5)
+    store = dist.distributed_c10d._get_default_store()
     if rank == 1:
+        store.wait(["chained"], datetime.timedelta(seconds=20))
+        dist.all_reduce(torch.ones(1))
         time.sleep(8)
         return None
-    try:
-        dist.all_reduce(torch.ones(10))
-    except netsum.torch.Error as error:
-        return error.code
-    raise AssertionError("no error came")
+
+    def code_of_error(_):
+        try:
+            dist.all_reduce(torch.ones(10))
+        except netsum.torch.Error as error:
+            return error.code
+        return "no error came"
+
+    chained = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(code_of_error)
+    store.set("chained", "yes")
+    return chained.wait()
 
 
 def case_switch_dies(rank, size):

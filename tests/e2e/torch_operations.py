@@ -138,6 +138,21 @@ def case_work(rank, size):
         assert (tensors[i] == i * size).all()
         assert (chained[i].wait() == i * size + 1).all()
     assert sorted(called) == list(range(50)), called
+
+    # Callbacks may wait for operations that end later, themselves and in their callbacks: each is on a thread of its own.
+    later = [torch.full((10,), float(i)) for i in range(4)]
+    first = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    issued = [dist.all_reduce(t, async_op=True) for t in later]
+
+    def nested(depth):
+        future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+        return future.wait()[0] if depth == 0 else future.then(lambda f: nested(depth - 1) + f.value()[0]).wait()
+
+    waits = first.then(lambda f: [w.wait() for w in issued] and nested(3))
+    futures = [w.get_future().then(lambda f, w=w: w.wait() and f.value()[0]) for w in issued]  # for what has ended just now
+    for i, future in enumerate(futures):
+        assert (future.wait() == i * size).all()
+    assert waits.wait().item() == 4 * size
     barrier = dist.barrier(async_op=True)
     barrier.wait()
     dist.destroy_process_group()

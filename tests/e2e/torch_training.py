@@ -50,6 +50,27 @@ def train(group, rank, size, steps=6, hook=None, unused=False, accumulate=False,
     return torch.cat([p.detach().reshape(-1).float() for p in parallel.parameters()])
 
 
+def train_by_power_sgd(group, rank):
+    """A hook whose callbacks wait for all-reduces. One bucket, as ranks must issue these in the same order."""
+    import torch
+    from torch import nn
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(7)
+    parallel = DistributedDataParallel(nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 10)), process_group=group)
+    parallel.register_comm_hook(powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2),
+                                powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05)
+    data = torch.Generator().manual_seed(rank)
+    for _ in range(5):
+        optimizer.zero_grad()
+        labels = torch.randint(0, 10, (8,), generator=data)
+        nn.functional.cross_entropy(parallel(torch.randn(8, 40, generator=data)), labels).backward()
+        optimizer.step()
+    return torch.cat([p.detach().reshape(-1) for p in parallel.parameters()])
+
+
 def case_equal_to_gloo(rank, size):
     import torch
     import torch.distributed as dist
@@ -67,6 +88,8 @@ def case_equal_to_gloo(rank, size):
         everyone = [torch.empty_like(ours) for _ in range(size)]
         dist.all_gather(everyone, ours, group=gloo)
         assert all(torch.equal(everyone[0], other) for other in everyone), options
+    ours, theirs = train_by_power_sgd(world, rank), train_by_power_sgd(gloo, rank)
+    assert torch.allclose(ours, theirs, atol=1e-4), (ours - theirs).abs().max()
     train(world, rank, size, dtype=torch.bfloat16)  # Gloo alone cannot
     counted = netsum.torch.statistics()
     assert counted["switch_operations"] > 50, counted

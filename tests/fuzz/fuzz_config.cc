@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "apps/netsum/config.h"
+#include "apps/netsum/tenants.h"
 #include "fuzz/harness.h"
 #include "sim/scenario.h"
 
@@ -127,11 +128,28 @@ void limit(FuzzedDataProvider& input) {
   }
 }
 
+// A tenants file makes tenants with names, tokens and limits, or one line of what is wrong.
+void tenants(FuzzedDataProvider& input) {
+  try {
+    for (const Tenant& tenant : app::parse_tenants(input.ConsumeRemainingBytesAsString(), "tenants")) {
+      fuzz::check(tenant.memory_bytes != 0 && tenant.jobs != 0 && tenant.joins != 0, "a limit of nothing is none");
+    }
+  } catch (const app::UsageError& error) {
+    fuzz::check(std::string_view(error.what()).starts_with("tenants"), "an error names its file");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   FuzzedDataProvider input(data + 1, size - 1);
-  data[0] % 8 == 0 ? limit(input) : configure(input);
+  if (data[0] % 8 == 0) {
+    limit(input);
+  } else if (data[0] % 8 == 1) {
+    tenants(input);
+  } else {
+    configure(input);
+  }
   return 0;
 }

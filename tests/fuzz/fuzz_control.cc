@@ -1,30 +1,113 @@
-// Control messages as bytes of protocol buffers, through what the control server makes of them, at a registry.
-#include <fuzzer/FuzzedDataProvider.h>
+// Every control message that an aggregator or a switch receives, as bytes, through the border and at what serves it: the
+// registry, and what a switch makes of the jobs that it is told of.
+#include <optional>
 
-#include "control/convert.h"
+#include "control/border.h"
 #include "fuzz/registry_model.h"
+#include "fuzz/spoiled.h"
+#include "protocol/atp/switch.h"
+#include "protocol/netreduce/tunnel.h"
 
 namespace {
 
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
-constexpr int message_bytes = 512;
-
-template <class Message>
-std::optional<Message> read(FuzzedDataProvider& input) {
-  const std::string bytes = input.ConsumeRandomLengthString(message_bytes);
-  Message message;
-  if (!message.ParseFromString(bytes)) return std::nullopt;
-  return message;
+// What passes is written as it was read, and in few words refused.
+template <class Message, class Value>
+bool passes(const Message& /*read*/, const control::Parsed<Value>& value) {
+  if (!value) {
+    fuzz::check(!value.why().empty() && value.why().size() < 2048 && session::printable(value.why()),
+                "a refusal in one line");
+    return false;
+  }
+  Message again;
+  control::write(*value, again);
+  const auto same = control::parse(again);
+  fuzz::check(bool{same}, "what was accepted is accepted again");
+  Message third;
+  control::write(*same, third);
+  fuzz::check(third.SerializeAsString() == again.SerializeAsString(), "a message is read as it is written");
+  return true;
 }
 
-void check_endpoint(const control::proto::Endpoint& message) {
-  const auto endpoint = control::from_proto(message);
-  if (!endpoint) return;
-  control::proto::Endpoint again;
-  control::to_proto(*endpoint, again);
-  fuzz::check(again.address() == message.address() && again.port() == message.port() && again.scope() == message.scope(),
-              "an endpoint is written as it was read");
+class Switch {
+ public:
+  void install(const session::Installation& installation) {
+    for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
+      const atp::SwitchJobConfig config = session::switch_job(installation, lane);
+      atp::Switch& pool = pools_[lane % fuzz::CheckedRegistry::lanes];
+      const bool known = pool.job_counters(config.epoch) != nullptr;
+      fuzz::check(pool.add_job(config) == (!known && config.packet_elements <= shape.packet_elements),
+                  "a job is added once");
+    }
+    uninstall(installation.job_epoch);
+  }
+
+  static void install(const session::RingInstallation& installation) {
+    for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
+      const netreduce::TunnelRing ring = session::tunnel_ring(installation, lane);
+      fuzz::check(netreduce::check(ring.ring).empty(), "a ring can be made");
+      const std::size_t bytes = netreduce::Accelerator::memory_bytes(ring.ring);
+      if (bytes > most_bytes) continue;
+      std::vector<fuzz::CacheLine> memory(bytes / sizeof(fuzz::CacheLine) + 1);
+      netreduce::Tunnel tunnel;
+      fuzz::check(tunnel.add_ring(ring, std::as_writable_bytes(std::span(memory)).first(bytes)), "a ring is added");
+      static_cast<void>(tunnel.accelerator().stall(ring.ring.incarnation));
+      tunnel.remove_ring(ring.ring.incarnation);
+    }
+  }
+
+  void uninstall(std::uint64_t epoch) {
+    for (atp::Switch& pool : pools_) pool.remove_job(epoch);
+  }
+
+ private:
+  static constexpr std::size_t most_bytes = 1 << 20;
+  static constexpr atp::SwitchConfig shape{4, 256};
+
+  std::vector<fuzz::CacheLine> memory_{atp::Switch::memory_bytes(shape) / sizeof(fuzz::CacheLine)};
+  atp::Switch pools_[fuzz::CheckedRegistry::lanes] = {{shape, std::as_writable_bytes(std::span(memory_))},
+                                                      {shape, std::as_writable_bytes(std::span(memory_))}};
+};
+
+std::uint32_t a_switch_of(const session::StartJob& start, FuzzedDataProvider& input) {
+  return static_cast<std::uint32_t>(input.ConsumeIntegral<std::uint8_t>() % start.admission.placement.switches.size());
+}
+
+void on_join(fuzz::CheckedRegistry& registry, FuzzedDataProvider& input) {
+  control::proto::JoinRequest message;
+  control::write(control::Join{fuzz::request_of(input, registry), std::chrono::milliseconds(1)}, message);
+  if (!fuzz::arrive(message, input)) return;
+  if (const auto join = control::parse(message); passes(message, join)) registry.join(join->request);
+}
+
+void on_life(fuzz::CheckedRegistry& registry, bool leaves, FuzzedDataProvider& input) {
+  control::Life life;
+  if (!registry.lives.empty()) {
+    const auto& known = registry.lives[input.ConsumeIntegral<std::uint8_t>() % registry.lives.size()];
+    life = {known.job_epoch, known.rank, known.rank_epoch};
+  }
+  control::proto::Membership message;
+  control::write(life, message);
+  if (!fuzz::arrive(message, input)) return;
+  const auto parsed = control::parse(message);
+  if (!passes(message, parsed)) return;
+  const fuzz::CheckedRegistry::Life at{parsed->job_epoch, parsed->rank, parsed->rank_epoch, {}, {}};
+  leaves ? registry.leave(at) : registry.heartbeat(at);
+}
+
+void on_install(const session::StartJob* start, Switch& a_switch, FuzzedDataProvider& input) {
+  control::proto::Installation message;
+  if (start != nullptr) control::write(fuzz::CheckedRegistry::installation_for(*start, a_switch_of(*start, input)), message);
+  if (!fuzz::arrive(message, input)) return;
+  if (const auto installation = control::parse(message); passes(message, installation)) a_switch.install(*installation);
+}
+
+void on_install_ring(const session::StartJob* start, FuzzedDataProvider& input) {
+  control::proto::RingInstallation message;
+  if (start != nullptr) control::write(fuzz::CheckedRegistry::ring_for(*start, a_switch_of(*start, input)), message);
+  if (!fuzz::arrive(message, input)) return;
+  if (const auto installation = control::parse(message); passes(message, installation)) Switch::install(*installation);
 }
 
 }  // namespace
@@ -37,21 +120,50 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   FuzzedDataProvider input(data, size);
   fuzz::CheckedRegistry registry;
+  Switch a_switch;
   while (input.remaining_bytes() > 0) {
-    const int action = input.ConsumeIntegralInRange<int>(0, 7);
-    if (action < 4) {
-      if (const auto message = read<control::proto::JoinRequest>(input)) {
-        for (const auto& endpoint : message->endpoints()) check_endpoint(endpoint);
-        if (const auto request = control::from_proto(*message)) registry.join(*request);
+    const auto latest = [&](bool rings) -> const session::StartJob* {
+      for (auto start = registry.starts.rbegin(); start != registry.starts.rend(); ++start) {
+        if (!start->admission.placement.switches.empty() && start->admission.members.empty() != rings) return &*start;
       }
-    } else if (action < 6) {
-      const auto message = read<control::proto::Membership>(input);
-      if (!message) continue;
-      const fuzz::CheckedRegistry::Life life{message->job_epoch(), message->rank(), message->rank_epoch()};
-      action == 4 ? registry.heartbeat(life) : registry.leave(life);
-    } else if (!registry.tickets.empty()) {
-      const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % registry.tickets.size();
-      action == 6 ? registry.poll(index) : registry.cancel(index);
+      return nullptr;
+    };
+    switch (input.ConsumeIntegralInRange<int>(0, 11)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        on_join(registry, input);
+        break;
+      case 4:
+        on_life(registry, false, input);
+        break;
+      case 5:
+        on_life(registry, true, input);
+        break;
+      case 6:
+        on_install(latest(false), a_switch, input);
+        break;
+      case 7:
+        on_install_ring(latest(true), input);
+        break;
+      case 8: {
+        control::proto::Membership message;
+        control::write_uninstall(1, message);
+        if (!fuzz::arrive(message, input)) break;
+        if (const auto epoch = control::parse_uninstall(message)) a_switch.uninstall(*epoch);
+        break;
+      }
+      case 9: {
+        control::proto::HelloRequest message;
+        control::write(std::string("train"), message);
+        if (fuzz::arrive(message, input)) static_cast<void>(passes(message, control::parse(message)));
+        break;
+      }
+      default:
+        if (registry.tickets.empty()) break;
+        const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % registry.tickets.size();
+        input.ConsumeIntegralInRange<int>(0, 3) != 0 ? registry.poll(index) : registry.cancel(index);
     }
   }
   registry.end();

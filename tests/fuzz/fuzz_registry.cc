@@ -1,4 +1,5 @@
-// Any sequence of joins, polls, cancelled joins, heartbeats, departures, silence and shutting down at a registry.
+// Any sequence of joins (of all protocols, with switches, and again after a death), polls, cancelled joins, heartbeats,
+// departures, silence and shutting down at a registry.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include "fuzz/registry_model.h"
@@ -7,17 +8,8 @@ namespace {
 
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
-session::JoinRequest request_of(FuzzedDataProvider& input) {
-  session::JoinRequest request;
-  request.protocol_version = 1;
-  request.protocol = "switchml";
-  request.job = std::string(1, static_cast<char>('a' + input.ConsumeIntegralInRange<int>(0, 4)));
-  request.world_size = input.PickValueInArray<std::uint32_t>({1, 2, 2, 2, 3, 3, 256});
-  request.rank = input.ConsumeIntegralInRange<std::uint32_t>(0, 3);
-  request.packet_elements = input.PickValueInArray<std::uint32_t>({256, 256, 256, 64, 15360});
-  request.slots_fixed = input.PickValueInArray<std::uint32_t>({0, 0, 0, 16, 2048});
-  request.slots_measured = input.PickValueInArray<std::uint32_t>({0, 64, 512, 4096, 0xffffffff});
-  request.endpoints.resize(fuzz::CheckedRegistry::lanes);
+session::JoinRequest any_request(FuzzedDataProvider& input, const fuzz::CheckedRegistry& registry) {
+  session::JoinRequest request = fuzz::request_of(input, registry);
   if (input.ConsumeIntegralInRange<int>(0, 7) != 0) return request;
   switch (input.ConsumeIntegralInRange<int>(0, 7)) {  // one that is refused, or looks as if
     case 0:
@@ -42,7 +34,7 @@ session::JoinRequest request_of(FuzzedDataProvider& input) {
       request.slots_fixed = input.ConsumeIntegral<std::uint32_t>();
       break;
     default:
-      request.endpoints.resize(input.ConsumeIntegral<std::uint8_t>());
+      request.endpoints.resize(input.ConsumeIntegral<std::uint8_t>(), request.endpoints.front());
       break;
   }
   return request;
@@ -71,11 +63,12 @@ fuzz::CheckedRegistry::Life life_of(FuzzedDataProvider& input, const fuzz::Check
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   FuzzedDataProvider input(data, size);
-  fuzz::CheckedRegistry registry;
+  fuzz::CheckedRegistry registry(input.PickValueInArray<std::uint32_t>({0, 0, 0, 2}));
   while (input.remaining_bytes() > 0) {
     const int action = input.ConsumeIntegralInRange<int>(0, 15);
+    registry.fail_starts(input.ConsumeIntegralInRange<int>(0, 15) == 0);
     if (action < 6 || registry.tickets.empty()) {
-      registry.join(request_of(input));
+      registry.join(any_request(input, registry));
     } else if (action < 9) {
       registry.poll(input.ConsumeIntegral<std::uint8_t>() % registry.tickets.size());
     } else if (action < 10) {

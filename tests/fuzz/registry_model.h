@@ -1,5 +1,8 @@
-// A registry beside a book of what it said: what must hold after every call, whatever the calls are.
+// A registry beside a book of what it said: what must hold after every call, whatever the calls are. Also of what follows at
+// the other ends: each rank can work with its admission, and each switch with its installation.
 #pragma once
+
+#include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
 #include <map>
@@ -9,31 +12,60 @@
 #include <vector>
 
 #include "fuzz/harness.h"
+#include "session/atp_job.h"
+#include "session/check.h"
+#include "session/netreduce_job.h"
 #include "session/registry.h"
 #include "session/supervisor.h"
+#include "wire/netreduce.h"
 
 namespace netsum::fuzz {
 
 class CheckedRegistry {
  public:
-  static constexpr std::uint32_t lanes = 2, slots = 4096, max_jobs = 3;
+  static constexpr std::uint32_t lanes = 2, slots = 4096, max_jobs = 3, max_joins = 16;
+  static constexpr std::uint64_t memory_bytes = 64 << 20;
 
   struct Ticket {
     std::uint64_t number = 0;
+    session::JoinRequest request;
     bool answered = false, cancelled = false;
   };
   struct Life {  // of a rank, as its admission told it
     std::uint64_t job_epoch = 0;
     std::uint32_t rank = 0, rank_epoch = 0;
+    session::JoinRequest request;
+    session::Admission admission;
   };
+
+  explicit CheckedRegistry(std::uint32_t parts = 0) : registry_(config(parts)) {}
 
   std::vector<Ticket> tickets;
   std::vector<Life> lives;
+  std::vector<session::StartJob> starts;  // the latest few
+
+  // Where a job's switches are: next to each other, and told of themselves.
+  [[nodiscard]] static Endpoint endpoint_of_switch(std::uint32_t a_switch, std::size_t lane) {
+    return {.address = {0xfd, 9, static_cast<std::uint8_t>(a_switch)}, .port = static_cast<std::uint16_t>(1 + lane)};
+  }
+  [[nodiscard]] static std::vector<Endpoint> own_lanes() {
+    return {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
+  }
+  [[nodiscard]] static session::RingInstallation ring_for(const session::StartJob& start, std::uint32_t a_switch) {
+    session::RingInstallation ring{start, a_switch, false, {}, own_lanes()};
+    for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
+      ring.switches.push_back({endpoint_of_switch(i, 0), endpoint_of_switch(i, 1)});
+    }
+    return ring;
+  }
+  [[nodiscard]] static session::Installation installation_for(const session::StartJob& start, std::uint32_t a_switch) {
+    return session::installation_for(start, a_switch, {}, endpoint_of_switch, own_lanes());
+  }
 
   void join(const session::JoinRequest& request) {
     const std::uint64_t ticket = registry_.join(request, now_);
     check(std::none_of(tickets.begin(), tickets.end(), [&](const Ticket& t) { return t.number == ticket; }), "a new ticket");
-    tickets.push_back({ticket});
+    tickets.push_back({ticket, request});
     carry_out();
   }
 
@@ -52,7 +84,12 @@ class CheckedRegistry {
     const session::Admission& a = *outcome->admission;
     const auto at = std::find(a.rank_epochs.begin(), a.rank_epochs.end(), a.rank_epoch);
     check(at != a.rank_epochs.end() && started_.contains(a.job_epoch), "the job was started before its ranks hear of it");
-    lives.push_back({a.job_epoch, static_cast<std::uint32_t>(at - a.rank_epochs.begin()), a.rank_epoch});
+    const std::string error = session::check(a, ticket.request);
+    check(error.empty(), ("a rank can work with its admission: " + error).c_str());
+    lives.push_back({a.job_epoch, static_cast<std::uint32_t>(at - a.rank_epochs.begin()), a.rank_epoch, ticket.request, a});
+    registry_.admission_told(a.job_epoch, now_);
+    if (!told_.insert(a.job_epoch).second) return;
+    for (std::uint32_t rank = 0; rank < a.rank_epochs.size(); ++rank) heard_[{a.job_epoch, rank}] = now_;
   }
 
   void cancel(std::size_t index) {
@@ -88,10 +125,13 @@ class CheckedRegistry {
     carry_out();
     check(registry_.next_timeout() > now_, "a timer that was served is not due");
     for (const auto& [rank, heard] : heard_) {
-      if (!running_.contains(rank.first) || left_.contains(rank)) continue;
+      if (!running_.contains(rank.first) || !told_.contains(rank.first) || left_.contains(rank)) continue;
       check(now_ - heard < heartbeat_timeout, "a rank that fell silent ends its job");
     }
   }
+
+  // As a data plane does that has no memory: before any rank hears of its admission. Stops and starts may follow.
+  void fail_starts(bool fail) { starts_fail_ = fail; }
 
   void shut_down() {
     registry_.shut_down(now_);
@@ -101,11 +141,11 @@ class CheckedRegistry {
 
   // In the end every ticket is answered: nobody waits for ever.
   void end() {
-    tick(join_timeout);
-    for (std::size_t i = 0; i < tickets.size(); ++i) {
-      poll(i);
-      check(tickets[i].answered || tickets[i].cancelled, "every join is answered");
+    for (int life = 0; life < 3; ++life) {  // new processes that waited for the end of old ones wait for each other then
+      tick(join_timeout);
+      for (std::size_t i = 0; i < tickets.size(); ++i) poll(i);
     }
+    for (const Ticket& ticket : tickets) check(ticket.answered || ticket.cancelled, "every join is answered");
     tick(heartbeat_timeout);
     check(running_.empty() && registry_.slots_free() == slots, "jobs whose ranks fell silent give their slots back");
     tick(std::chrono::minutes(1));
@@ -118,7 +158,6 @@ class CheckedRegistry {
   struct Started {
     std::string job;
     std::vector<std::uint32_t> rank_epochs;
-    std::uint32_t charged = 0;
   };
 
   [[nodiscard]] bool is_member(const Life& life) const {
@@ -129,10 +168,18 @@ class CheckedRegistry {
 
   // What a server does after each call.
   void carry_out() {
-    for (const session::StopJob& stop : registry_.take_stops()) {
-      check(running_.erase(stop.job_epoch) == 1, "what is stopped ran");
+    while (take_actions()) {
     }
-    for (const session::StartJob& start : registry_.take_starts()) {
+    check_book();
+  }
+
+  // Whether there were any: what fails to start may let others begin.
+  bool take_actions() {
+    const auto stops = registry_.take_stops();
+    const auto began = registry_.take_starts();
+    static_cast<void>(registry_.take_failures());
+    for (const session::StopJob& stop : stops) check(running_.erase(stop.job_epoch) == 1, "what is stopped ran");
+    for (const session::StartJob& start : began) {
       const session::Admission& a = start.admission;
       check(a.job_epoch != 0 && !started_.contains(a.job_epoch), "a job epoch is issued once");
       check(a.rank_epochs.size() == start.endpoints.size() && !a.rank_epochs.empty(),
@@ -142,44 +189,155 @@ class CheckedRegistry {
         check(epoch != 0 && rank_epochs_.insert(epoch).second, "a rank epoch is issued once");
       }
       check(a.slots >= 1 && (a.slots & (a.slots - 1)) == 0, "a power of two slots");
-      const std::uint32_t unit = std::max(1U, (a.packet_elements + 255) / 256) * lanes;
-      started_[a.job_epoch] = {start.job, a.rank_epochs, a.slots * unit};
+      started_[a.job_epoch] = {start.job, a.rank_epochs};
       running_.insert(a.job_epoch);
+      if (!start.switches_needed) told_.insert(a.job_epoch);
       for (std::uint32_t rank = 0; rank < a.rank_epochs.size(); ++rank) heard_[{a.job_epoch, rank}] = now_;
+      check_switches(start);
+      if (starts_fail_) {
+        running_.erase(a.job_epoch);
+        registry_.start_failed(a.job_epoch, "there is no memory", now_);
+        continue;
+      }
+      starts.push_back(start);
+      if (starts.size() > 4) starts.erase(starts.begin());
     }
-    std::uint32_t charged = 0;
-    for (const std::uint64_t epoch : running_) charged += started_[epoch].charged;
+    return !stops.empty() || !began.empty();
+  }
+
+  void check_book() {
+    std::uint64_t charged = 0, bytes = 0;
+    for (const session::JobStatus& job : registry_.jobs()) {
+      if (job.running) charged += job.charged;
+      check((job.memory_bytes != 0) == job.running, "a job that runs has memory, and no other");
+      check(job.memory_bytes <= registry_.quota_of(job.tenant).memory_bytes, "within its tenant's quota");
+      bytes += job.memory_bytes;
+    }
+    check(bytes == registry_.memory().used() && bytes <= memory_bytes, "and is all that is charged");
     check(registry_.slots_free() + charged == slots, "slots are free or charged to a job that runs");
     std::set<std::string> names;
     std::size_t runs = 0;
     for (const session::JobStatus& job : registry_.jobs()) {
       if (job.running) ++runs;
-      if (job.running || job.failure.empty()) check(names.insert(job.job).second, "a name is one job's");
+      if (job.running || job.failure.empty()) check(names.insert(job.tenant + '/' + job.job).second, "a name is one job's");
       check(!job.running || (running_.contains(job.job_epoch) && started_[job.job_epoch].job == job.job), "its own epoch");
       check(job.joined.minus(RankSet::first(job.world_size)).empty() && job.left.minus(job.joined).empty(),
             "ranks of the job");
     }
     check(runs == running_.size() && names.size() <= max_jobs, "what runs is listed");
-    check(registry_.next_timeout() != never || registry_.jobs().empty(), "whatever there is has an end");
+    const bool waits = std::any_of(running_.begin(), running_.end(), [&](auto epoch) { return !told_.contains(epoch); });
+    check(registry_.next_timeout() != never || registry_.jobs().empty() || waits, "whatever there is has an end");
   }
 
-  std::uint64_t random_ = 0;
-  session::Registry registry_{[this] {
+  // What the switches are told of the job is what they accept.
+  static void check_switches(const session::StartJob& start) {
+    const auto switches = static_cast<std::uint32_t>(start.admission.placement.switches.size());
+    for (std::uint32_t i = 0; i < switches; ++i) {
+      const std::string error =
+          start.admission.members.empty() ? session::check(installation_for(start, i)) : session::check(ring_for(start, i));
+      check(error.empty(), ("a switch accepts its installation: " + error).c_str());
+    }
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      if (start.admission.members.empty()) {
+        static_cast<void>(session::server_job(start, lane, {}, endpoint_of_switch));
+      } else {
+        const auto ring = session::tunnel_ring(start, lane, netreduce::at_root, endpoint_of_switch);
+        check(netreduce::check(ring.ring).empty(), "a ring can be made");
+      }
+    }
+  }
+
+  session::RegistryConfig config(std::uint32_t parts) {
     session::RegistryConfig config;
+    config.protocols = {session::switchml_rules(), session::atp_rules(), session::netreduce_rules()};
+    config.parts = parts;
+    config.switch_parents = {{"a:1", "top:1"}, {"b:1", "top:1"}, {"x:1", "y:1"}, {"y:1", "x:1"}};
     config.lanes = lanes;
     config.slots = slots;
+    config.receive_bytes = 1 << 20;
     config.max_jobs = max_jobs;
     config.heartbeat_timeout = heartbeat_timeout;
     config.join_timeout = join_timeout;
-    config.random = [this] { return ++random_ / 3 * 0x9e3779b97f4a7c15; };  // often the same: none must come again
+    config.memory_bytes = memory_bytes;
+    config.max_joins = max_joins;
+    config.quotas = {{"small", {memory_bytes / 4, 1, 4}}};
+    config.random = [this] { return ++random_ / 2 * 0x9e3779b97f4a7c15; };  // the same twice: no two ranks must have one
     return config;
-  }()};
+  }
+
+  std::uint64_t random_ = 0;
+  session::Registry registry_;
   Time now_{};
+  bool starts_fail_ = false;
   std::map<std::uint64_t, Started> started_;
-  std::set<std::uint64_t> running_;
+  std::set<std::uint64_t> running_, told_;
   std::set<std::uint32_t> rank_epochs_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, Time> heard_;
   std::set<std::pair<std::uint64_t, std::uint32_t>> left_;
 };
+
+// A join that is right, most often: of one of a few jobs, which are of any protocol.
+[[nodiscard]] inline session::JoinRequest request_of(FuzzedDataProvider& input, const CheckedRegistry& registry) {
+  session::JoinRequest request;
+  const int kind = input.ConsumeIntegralInRange<int>(0, 7);
+  const bool atp = kind == 4 || kind == 5, rings = kind > 5;
+  const session::ProtocolRules rules = rings ? session::netreduce_rules()
+                                       : atp ? session::atp_rules()
+                                             : session::switchml_rules();
+  request.protocol = rules.name;
+  request.protocol_version = rules.version;
+  const int job = input.ConsumeIntegralInRange<int>(0, 4);
+  request.job = std::string(1, static_cast<char>('a' + job));
+  request.world_size = input.PickValueInArray<std::uint32_t>({1, 2, 2, 2, 3, 3, 256});
+  request.rank = input.ConsumeIntegralInRange<std::uint32_t>(0, 3);
+  request.packet_elements = input.PickValueInArray<std::uint32_t>({256, 256, 256, 64, 1024, 10880});
+  request.packet_elements_measured = input.ConsumeBool();
+  request.slots_fixed = input.PickValueInArray<std::uint32_t>({0, 0, 0, 16, 2048});
+  request.slots_measured = input.PickValueInArray<std::uint32_t>({0, 64, 512, 4096, 0xffffffff});
+  for (std::uint32_t lane = 0; lane < CheckedRegistry::lanes; ++lane) {
+    request.endpoints.push_back(
+        {.address = {0xfd, 1, static_cast<std::uint8_t>(request.rank)}, .port = static_cast<std::uint16_t>(1000 + lane)});
+  }
+  if (rings) {
+    request.message_packets = input.PickValueInArray<std::uint32_t>({0, 1, 2, 4, 4096});
+    for (std::uint32_t lane = 0; lane < CheckedRegistry::lanes; ++lane) {
+      request.members.push_back({request.endpoints[lane].address, static_cast<std::uint32_t>(100 * job), 0x123,
+                                 static_cast<std::uint32_t>(100 * job + 1), 0x1000, request.rank});
+    }
+    if (input.ConsumeIntegralInRange<int>(0, 7) == 0) request.members[0].receive_qp = request.members[0].send_qp;
+  }
+  if (rules.switches && input.ConsumeBool()) {
+    request.switch_address = input.PickValueInArray({"a:1", "a:1", "b:1", "c:1", "top:1", "x:1"});
+    request.pool_slots = input.PickValueInArray<std::uint32_t>({0, 1, 1024});
+  }
+  if (input.ConsumeBool()) {
+    request.recovers = true;
+    request.aggregators.assign(input.PickValueInArray<std::size_t>({1, 1, 1, 2, 256}), "aggregator:1");
+    if (input.ConsumeBool()) {
+      request.progress.next = input.PickValueInArray<std::uint64_t>({0, 5, 6, 7, 5000, UINT64_MAX / 2});
+      request.progress.kept =
+          request.progress.next - std::min<std::uint64_t>(request.progress.next, input.ConsumeBool() ? 2 : 0);
+      if (input.ConsumeBool()) request.progress.finished = {request.progress.next + 2};
+    }
+    if (!registry.lives.empty() && input.ConsumeBool()) {
+      const auto& life = registry.lives[input.ConsumeIntegral<std::uint8_t>() % registry.lives.size()];
+      request.former_epoch = life.rank_epoch;
+      request.rank = life.rank;
+      if (input.ConsumeBool())
+        request = [&] {
+          session::JoinRequest again = life.request;
+          again.former_epoch = life.rank_epoch;
+          return again;
+        }();
+    }
+  }
+  if (input.ConsumeIntegralInRange<int>(0, 3) == 0) request.tenant = input.ConsumeBool() ? "small" : "large";
+  if (input.ConsumeIntegralInRange<int>(0, 3) == 0) {
+    request.local_ticket = input.ConsumeBool() ? 1 : 0;
+    request.needs_local = input.ConsumeBool();
+    request.listens = input.ConsumeBool();
+  }
+  return request;
+}
 
 }  // namespace netsum::fuzz

@@ -232,6 +232,8 @@ class Bump {
   }
 
   netreduce::Accelerator accelerator;
+  void recorded(const netreduce::Connection& connection) { accelerator.recorded(connection, sink_); }
+
   Time now{};
 
  private:

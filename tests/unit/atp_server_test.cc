@@ -459,6 +459,27 @@ TEST_F(AtpServerTest, ResultsLeaveBeforeTheirReceiversChange) {
   EXPECT_EQ(host(2), sent[2].to);
 }
 
+TEST_F(AtpServerTest, ASwitchIsBelievedFromWhereItIsKnownToBe) {
+  ServerJobConfig config = job();
+  config.roots = {Endpoint{}};  // nothing is known of it yet
+  start(config);
+  sum(7, 0, {6});
+  EXPECT_EQ(1U, counters().dropped_source);
+  for (const std::uint32_t rank : {0U, 1U, 2U}) direct(rank, 0, {2});
+  EXPECT_EQ(3U, sink_.take().size()) << "to the ranks alone";
+  server_.move_roots(epoch, {rack});
+  sum(7, 1, {6});
+  EXPECT_EQ(1U, counters().added_complete);
+  EXPECT_EQ(rack, sink_.take().front().to);
+  server_.move_roots(epoch, {port(91)});
+  sum(7, 2, {6});
+  EXPECT_EQ(2U, counters().dropped_source);
+  server_.move_roots(epoch, {rack, port(91)});  // not of this job
+  server_.move_roots(epoch + 1, {rack});
+  sum(7, 2, {6});
+  EXPECT_EQ(3U, counters().dropped_source);
+}
+
 TEST_F(AtpServerTest, WithoutSwitchesRanksAreTheRoots) {
   start(job({{}, {at_server, at_server}}));
   direct(0, 0, {1});

@@ -610,12 +610,13 @@ TEST_F(AtpSwitchTest, WhatIsAddedShowsThatASlotIsNotAbandoned) {
 
 class AtpSecondLevelTest : public AtpSwitchTest {
  protected:
-  void SetUp() override {
+  void SetUp() override { ASSERT_TRUE(at().add_job(second_level())); }
+  [[nodiscard]] static SwitchJobConfig second_level() {
     SwitchJobConfig c = job();
     c.level = 1;
     c.next_level = 2;
     c.children = {{port(20), true, 0, ranks_of({0, 1})}, {port(12), false, 102, ranks_of({2})}};
-    ASSERT_TRUE(at().add_job(c));
+    return c;
   }
   static Directions rack(std::uint32_t bits) { return {1, {2, 2, 1, 0}, {bits, 1, 1, 0}}; }
   static Directions own() { return {1, {0, 2, 1, 0}, {0, 2, 1, 0}}; }
@@ -683,6 +684,61 @@ TEST_F(AtpSecondLevelTest, DoneGoesToSwitchesAlone) {
   EXPECT_EQ(port(20), one().to);
   receive(parameter_bytes_of(answer(Type::ask, 0)), parent);
   EXPECT_EQ(2U, sink_.take().size());
+}
+
+TEST_F(AtpSecondLevelTest, NeighboursMoveAndNothingIsAddedTwice) {
+  receive_rack({3});  // from the switch that will have moved
+  SwitchJobConfig moved = second_level();
+  moved.parent = port(98);
+  moved.children[0].endpoint = port(21);
+  ASSERT_TRUE(at().move_job(moved));
+  receive_rack({3});
+  EXPECT_EQ(1U, counters().dropped_source) << "the old place";
+  receive(gradient_bytes_of(
+              [] {
+                Common c = of(0, 0);
+                c.rank_epoch = folded;
+                return c;
+              }(),
+              rack(3), {3}),
+          port(21));
+  EXPECT_EQ(1U, counters().repeats_silent) << "its values are in the sum";
+  receive(gradient_bytes_of(of(2, 0), own(), {4}), port(12));
+  const AnyPacket sum = one();
+  EXPECT_EQ((Values{7}), sum.values);
+  EXPECT_EQ(port(98), sum.to);
+  receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
+  EXPECT_EQ(1U, at().slots_in_use()) << "the old parent";
+  receive(parameter_bytes_of(answer(Type::parameter, 0)), port(98));
+  EXPECT_EQ(0U, at().slots_in_use());
+  const auto down = sink_.take();
+  ASSERT_EQ(2U, down.size());
+  EXPECT_EQ(port(21), down[0].to);
+  EXPECT_EQ(port(12), down[1].to);
+}
+
+TEST_F(AtpSecondLevelTest, AChildWithoutAPlaceGetsNothing) {
+  SwitchJobConfig moved = second_level();
+  moved.children[0].endpoint = Endpoint{};
+  ASSERT_TRUE(at().move_job(moved));
+  receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
+  EXPECT_EQ(port(12), one().to);
+}
+
+TEST_F(AtpSecondLevelTest, AnotherJobUnderTheSameEpochIsRefused) {
+  for (const auto& change : std::vector<void (*)(SwitchJobConfig&)>{
+           [](SwitchJobConfig& c) { c.epoch = 1; }, [](SwitchJobConfig& c) { c.folded_epochs = 1; },
+           [](SwitchJobConfig& c) { c.packet_elements = 1; }, [](SwitchJobConfig& c) { c.window = 1; },
+           [](SwitchJobConfig& c) { c.level = 0; }, [](SwitchJobConfig& c) { c.next_level = 3; },
+           [](SwitchJobConfig& c) { c.overflow = Overflow::saturating; }, [](SwitchJobConfig& c) { c.children.pop_back(); },
+           [](SwitchJobConfig& c) { c.children[0].is_switch = false; },
+           [](SwitchJobConfig& c) { c.children[1].rank_epoch = 1; },
+           [](SwitchJobConfig& c) { c.children[0].ranks = ranks_of({0}); }}) {
+    SwitchJobConfig other = second_level();
+    change(other);
+    EXPECT_FALSE(at().move_job(other));
+  }
+  EXPECT_TRUE(at().move_job(second_level()));
 }
 
 // ---- who is believed

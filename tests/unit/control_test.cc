@@ -2,15 +2,31 @@
 
 #include "control/client.h"
 
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
 #include <stop_token>
 #include <thread>
 
+#include "base/waiting.h"
+#include "control/border.h"
+#include "control/credentials.h"
+#include "control/netsum.grpc.pb.h"
 #include "control/server.h"
+#include "session/atp_job.h"
 #include "telemetry/report.h"
+#include "wire/atp.h"
 
 namespace netsum::control {
 namespace {
@@ -18,24 +34,39 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+Endpoint at(std::uint16_t port) {
+  return {.address = {0xfd, 1}, .port = port};
+}
+Endpoint group(std::size_t port) {
+  return {.address = {0xff, 2}, .port = static_cast<std::uint16_t>(port)};
+}
+
 struct TestServer {
   explicit TestServer(ServerOptions options = {}) {
     options.listen = "127.0.0.1:0";
     ServerHooks hooks;
-    hooks.lanes = [] { return std::vector<Endpoint>(1); };
+    hooks.lanes = [] { return std::vector<Endpoint>{at(7170)}; };
+    // The control lock is not held where the data plane is asked for anything, which may wait.
     hooks.start_job = [this](const session::StartJob& start) {
+      check_may_wait("a lane");
       ++started;
       listens = start.listens;
+      if (fail) fail(start.job);
     };
-    hooks.groups = [](const std::string& job) {
-      return std::vector<Endpoint>(1, Endpoint{.port = static_cast<std::uint16_t>(7000 + job.size())});
+    hooks.groups = [](const std::string& job) { return std::vector<Endpoint>{group(7000 + job.size())}; };
+    hooks.stop_job = [this](const session::StopJob&) {
+      check_may_wait("a lane");
+      ++stopped;
     };
-    hooks.stop_job = [this](const session::StopJob&) { ++stopped; };
-    hooks.fill_report = [](telemetry::Report& report) { report.version = "test"; };
+    hooks.fill_report = [](telemetry::Report& report) {
+      check_may_wait("a lane");
+      report.version = "test";
+    };
     server = std::make_unique<Server>(std::move(options), std::move(hooks));
   }
-  std::vector<bool> listens;     // of the last job
-  int started = 0, stopped = 0;  // by control threads, one at a time; read when all of them are done
+  std::function<void(const std::string& job)> fail;  // what the data plane throws where a job starts
+  std::vector<bool> listens;                         // of the last job
+  int started = 0, stopped = 0;                      // by control threads, one at a time; read when all of them are done
   std::unique_ptr<Server> server;
 };
 
@@ -48,9 +79,46 @@ session::JoinRequest request(std::uint32_t rank, std::uint32_t world_size) {
   request.world_size = world_size;
   request.packet_elements = 256;
   request.slots_measured = 16;
-  request.endpoints.resize(1);
+  request.endpoints = {at(static_cast<std::uint16_t>(1000 + rank))};
   return request;
 }
+
+// Ranks that join without a thread each.
+struct JoinCaller {
+  explicit JoinCaller(const std::string& address, const std::string& secret = "")
+      : token(secret), stub(v1::Aggregator::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+    if (token.empty()) return;
+    grpc::ClientContext context;
+    v1::HelloReply reply;
+    EXPECT_FALSE(stub->Hello(&context, {}, &reply).ok());
+    const auto found = context.GetServerTrailingMetadata().find(challenge_key);
+    challenge.assign(found->second.data(), found->second.size());
+  }
+  std::string token, challenge;
+  std::unique_ptr<v1::Aggregator::Stub> stub;
+};
+class JoiningRank {
+ public:
+  JoiningRank(const JoinCaller& caller, const session::JoinRequest& asked) {
+    write(Join{asked, std::chrono::minutes(1)}, message_);
+    if (!caller.token.empty()) {
+      context_.AddMetadata(proof_key, proof_of(caller.token, caller.challenge, "Join", message_.SerializeAsString()));
+    }
+    caller.stub->async()->Join(&context_, &message_, &reply_, [this](const grpc::Status&) { done_.count_down(); });
+  }
+  ~JoiningRank() {
+    context_.TryCancel();
+    done_.wait();
+  }
+  JoiningRank(const JoiningRank&) = delete;
+  JoiningRank& operator=(const JoiningRank&) = delete;
+
+ private:
+  grpc::ClientContext context_;
+  v1::JoinRequest message_;
+  v1::JoinReply reply_;
+  std::latch done_{1};
+};
 
 template <class Call>
 Error error_of(Call call) {
@@ -71,7 +139,7 @@ TEST(Control, AJobsGroupsAndWhoListens) {
   TestServer test;
   Client first({test.server->address(), "", ""}), second({test.server->address(), "", ""});
   EXPECT_TRUE(first.hello(seconds(5)).groups.empty());
-  EXPECT_EQ(first.hello(seconds(5), "abc").groups, std::vector<Endpoint>{Endpoint{.port = 7003}});
+  EXPECT_EQ(first.hello(seconds(5), "abc").groups, std::vector<Endpoint>{group(7003)});
   session::JoinRequest listener = request(1, 2);
   listener.listens = true;
   std::jthread rank1([&] { static_cast<void>(second.join(listener, seconds(10))); });
@@ -187,6 +255,280 @@ TEST(Control, ASilentRankIsNamedToTheOthers) {
   EXPECT_EQ(16384U, first.report(seconds(5)).slots_free);
 }
 
+TEST(Control, AJobThatTheDataPlaneCannotTakeIsRefusedAndOthersGoOn) {
+  TestServer test;
+  test.fail = [](const std::string& job) {
+    if (job == "large") throw std::bad_alloc();
+  };
+  Client first({test.server->address(), "", ""}), second({test.server->address(), "", ""});
+  session::JoinRequest large0 = request(0, 2), large1 = request(1, 2);
+  large0.job = large1.job = "large";
+  std::optional<Error> other;
+  std::jthread rank1([&] { other = error_of([&] { static_cast<void>(second.join(large1, seconds(10))); }); });
+  const Error error = error_of([&] { static_cast<void>(first.join(large0, seconds(10))); });
+  rank1.join();
+  for (const Error& each : {error, *other}) {
+    EXPECT_EQ(ErrorCode::refused, each.code());
+    EXPECT_TRUE(says(each, "job 'large': there is no memory left for it")) << each.what();
+  }
+  const telemetry::Report report = first.report(seconds(5));
+  EXPECT_TRUE(report.jobs.empty());
+  EXPECT_EQ(report.slots, report.slots_free);
+  EXPECT_EQ(0U, report.memory_used);
+  static_cast<void>(first.join(request(0, 1), seconds(10)));
+}
+
+TEST(Control, JoinsWaitWithoutThreads) {
+  TestServer test;
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  constexpr std::uint32_t ranks = 200;
+  std::vector<std::unique_ptr<JoiningRank>> joining;
+  const JoinCaller caller(test.server->address());
+  joining.push_back(std::make_unique<JoiningRank>(caller, request(0, ranks + 1)));
+  while (test.server->report().jobs.empty() || test.server->report().jobs[0].job.joined.size() < 1) {
+  }
+  const auto before = threads();
+  for (std::uint32_t rank = 1; rank < ranks; ++rank) {
+    joining.push_back(std::make_unique<JoiningRank>(caller, request(rank, ranks + 1)));
+  }
+  while (test.server->report().jobs[0].job.joined.size() < ranks) {
+  }
+  EXPECT_LT(threads(), before + 8);
+}
+
+TEST(Control, OneHostMayHaveSoManyRanksWait) {
+  ServerOptions options;
+  options.joins_of_one_peer = 2;
+  TestServer test(std::move(options));
+  const JoinCaller caller(test.server->address());
+  const JoiningRank first(caller, request(0, 4)), second(caller, request(1, 4));
+  while (test.server->report().jobs.empty() || test.server->report().jobs[0].job.joined.size() < 2) {
+  }
+  Client third({test.server->address(), "", ""});
+  const Error error = error_of([&] { static_cast<void>(third.join(request(2, 4), seconds(5))); });
+  EXPECT_EQ(ErrorCode::refused, error.code());
+  EXPECT_TRUE(says(error, "this host has 2 ranks that wait")) << error.what();
+}
+
+// Connections from one address of this host, which say nothing unless they are told to.
+class Connections {
+ public:
+  Connections(const TestServer& test, std::string from)
+      : port_(static_cast<std::uint16_t>(std::stoi(test.server->address().substr(10)))), from_(std::move(from)) {}
+  ~Connections() {
+    for (const int number : open_) close(number);
+  }
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
+
+  void add(bool speaks = false) {
+    const int number = open_.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in from{}, to{};
+    from.sin_family = to.sin_family = AF_INET;
+    inet_pton(AF_INET, from_.c_str(), &from.sin_addr);
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    to.sin_port = htons(port_);
+    EXPECT_EQ(0, bind(number, reinterpret_cast<sockaddr*>(&from), sizeof from));
+    EXPECT_EQ(0, connect(number, reinterpret_cast<sockaddr*>(&to), sizeof to));
+    constexpr std::string_view preface = "PRI * HTTP/2.0";  // the beginning of it
+    if (!speaks) return;
+    EXPECT_EQ(static_cast<ssize_t>(preface.size()), send(number, preface.data(), preface.size(), MSG_NOSIGNAL));
+  }
+  void remove_first() {
+    close(open_.front());
+    open_.erase(open_.begin());
+  }
+  // With what HTTP/2 begins with. False: it was ended.
+  [[nodiscard]] bool first_is_answered() const {
+    char byte = 0;
+    return recv(open_.front(), &byte, 1, 0) > 0;
+  }
+  // Those that the daemon has ended, once there are so many or time is up.
+  [[nodiscard]] std::vector<std::size_t> ended(std::size_t count, seconds patience = seconds(4)) const {
+    std::vector<std::size_t> all;
+    for (const auto end = std::chrono::steady_clock::now() + patience;
+         all.size() < count && std::chrono::steady_clock::now() < end;) {
+      all.clear();
+      for (std::size_t i = 0; i < open_.size(); ++i) {
+        char byte = 0;
+        const ssize_t got = recv(open_[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno == ECONNRESET)) all.push_back(i);
+      }
+    }
+    return all;
+  }
+
+ private:
+  std::uint16_t port_;
+  std::string from_;
+  std::vector<int> open_;
+};
+
+TEST(Control, OnePeersConnectionsKeepNoOtherPeerOut) {
+  ServerOptions options;
+  options.connections.of_one_peer = 3;
+  TestServer test(std::move(options));
+  Connections connections(test, "127.0.0.2");
+  for (int i = 0; i < 4; ++i) connections.add();
+  EXPECT_EQ(std::vector<std::size_t>({0}), connections.ended(1)) << "the one that was silent for longest";
+  Client other({test.server->address(), "", ""});
+  EXPECT_EQ(1U, other.hello(seconds(5)).lanes.size());
+}
+
+// gRPC has these, and does not say when they end.
+TEST(Control, ConnectionsThatHaveSpokenAreCountedWhileTheyAreOpen) {
+  ServerOptions options;
+  options.connections.of_one_peer = 2;
+  TestServer test(std::move(options));
+  Connections connections(test, "127.0.0.2");
+  connections.add(true);
+  connections.add(true);
+  connections.add();
+  EXPECT_EQ(std::vector<std::size_t>({2}), connections.ended(1));
+  connections.remove_first();
+  const auto end = std::chrono::steady_clock::now() + seconds(4);
+  bool admitted = false;
+  while (!admitted && std::chrono::steady_clock::now() < end) {  // until gRPC has noticed
+    Connections once(test, "127.0.0.2");
+    once.add(true);
+    admitted = once.first_is_answered();
+  }
+  EXPECT_TRUE(admitted);
+}
+
+TEST(Control, WhoSaysNothingIsNotWaitedFor) {
+  ServerOptions options;
+  options.connections.silence = std::chrono::milliseconds(50);
+  TestServer test(std::move(options));
+  Connections connections(test, "127.0.0.2");
+  connections.add();
+  connections.add(true);
+  EXPECT_EQ(std::vector<std::size_t>({0}), connections.ended(1));
+}
+
+// ---- tenants
+
+Tenant tenant(const std::string& name) {
+  Tenant t;
+  t.name = name;
+  t.token = name + "'s token, which is long enough";
+  return t;
+}
+
+TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
+  ServerOptions options;
+  options.tenants = {tenant("a"), tenant("b")};
+  options.tenants.push_back(tenant("operator"));
+  options.tenants.back().sees_all = true;
+  TestServer test(std::move(options));
+  const auto client = [&](const std::string& name) { return Client({test.server->address(), tenant(name).token, ""}); };
+  Client a = client("a"), b = client("b"), all = client("operator");
+  const session::Admission of_a = a.join(request(0, 1), seconds(5)), of_b = b.join(request(0, 1), seconds(5));
+  EXPECT_NE(of_a.job_epoch, of_b.job_epoch) << "two tenants' jobs of one name are two jobs";
+
+  using State = session::HeartbeatReply::State;
+  EXPECT_EQ(State::unknown, b.heartbeat(of_a.job_epoch, 0, of_a.rank_epoch, seconds(5)).state);
+  b.leave(of_a.job_epoch, 0, of_a.rank_epoch, seconds(5));
+  EXPECT_EQ(State::running, a.heartbeat(of_a.job_epoch, 0, of_a.rank_epoch, seconds(5)).state);
+
+  const auto jobs = [](Client& c) { return c.report(seconds(5)).jobs; };
+  ASSERT_EQ(1U, jobs(b).size());
+  EXPECT_EQ(of_b.job_epoch, jobs(b)[0].job.job_epoch);
+  EXPECT_EQ(2U, jobs(all).size());
+
+  // An incomplete job of a's is not completed by a rank of b's.
+  session::JoinRequest half0 = request(0, 2), half1 = request(1, 2);
+  half0.job = half1.job = "half";
+  const JoinCaller caller(test.server->address(), tenant("a").token);
+  const JoiningRank waiting(caller, half0);
+  while (jobs(a).size() < 2) {
+  }
+  EXPECT_EQ(ErrorCode::deadline, error_of([&] { static_cast<void>(b.join(half1, milliseconds(100))); }).code());
+  Client stranger({test.server->address(), "a token of nobody's, long enough", ""});
+  EXPECT_EQ(ErrorCode::refused, error_of([&] { static_cast<void>(stranger.report(seconds(5))); }).code());
+}
+
+TEST(Control, QuotasHoldForAllJobsOfATenant) {
+  ServerOptions options;
+  options.tenants = {tenant("a"), tenant("b")};
+  options.tenants[0].jobs = 2;
+  options.tenants[0].memory_bytes = 128 << 10;
+  TestServer test(std::move(options));
+  Client a({test.server->address(), tenant("a").token, ""}), b({test.server->address(), tenant("b").token, ""});
+  session::JoinRequest large = request(0, 1);
+  large.slots_fixed = 256;
+  const Error memory = error_of([&] { static_cast<void>(a.join(large, seconds(5))); });
+  EXPECT_TRUE(says(memory, "tenant 'a' has 0 bytes of its 128.0 KiB in use")) << memory.what();
+  static_cast<void>(b.join(large, seconds(5)));
+  session::JoinRequest first = request(0, 1), second = request(0, 1), third = request(0, 1);
+  first.job = "1";
+  second.job = "2";
+  third.job = "3";
+  static_cast<void>(a.join(first, seconds(5)));
+  static_cast<void>(a.join(second, seconds(5)));
+  const Error jobs = error_of([&] { static_cast<void>(a.join(third, seconds(5))); });
+  EXPECT_TRUE(says(jobs, "tenant 'a' has 2 jobs already")) << jobs.what();
+}
+
+TEST(Control, TenantsCanBeReplacedWhileJobsRun) {
+  ServerOptions options;
+  options.tenants = {tenant("a")};
+  TestServer test(std::move(options));
+  Client a({test.server->address(), tenant("a").token, ""}), b({test.server->address(), tenant("b").token, ""});
+  const session::Admission job = a.join(request(0, 1), seconds(5));
+  EXPECT_EQ(ErrorCode::bad_argument, error_of([&] { test.server->set_tenants({tenant("b"), tenant("b")}); }).code());
+  test.server->set_tenants({tenant("b")});
+  EXPECT_EQ(ErrorCode::refused,
+            error_of([&] { static_cast<void>(a.heartbeat(job.job_epoch, 0, job.rank_epoch, seconds(5))); }).code());
+  EXPECT_TRUE(b.report(seconds(5)).jobs.empty());
+  test.server->set_tenants({tenant("a"), tenant("b")});
+  EXPECT_EQ(session::HeartbeatReply::State::running, a.heartbeat(job.job_epoch, 0, job.rank_epoch, seconds(5)).state);
+}
+
+// What a client sends to whoever listens there.
+std::string overheard(const std::string& token) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof at;
+  EXPECT_EQ(0, bind(listener, reinterpret_cast<sockaddr*>(&at), sizeof at));
+  EXPECT_EQ(0, listen(listener, 1));
+  EXPECT_EQ(0, getsockname(listener, reinterpret_cast<sockaddr*>(&at), &length));
+  std::jthread caller([&] {
+    Client client({"127.0.0.1:" + std::to_string(ntohs(at.sin_port)), token, ""});
+    EXPECT_THROW(static_cast<void>(client.hello(milliseconds(500))), Error);
+  });
+  const int connection = accept(listener, nullptr, nullptr);
+  std::string heard;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(connection, buffer, sizeof buffer)) > 0;) heard.append(buffer, static_cast<std::size_t>(n));
+  close(connection);
+  close(listener);
+  return heard;
+}
+
+TEST(Control, TokensAreNeverSent) {
+  const std::string token = "a secret of sixteen characters or more";
+  const std::string heard = overheard(token);
+  EXPECT_FALSE(heard.empty());
+  EXPECT_EQ(std::string::npos, heard.find(token.substr(0, 8)));
+  // A proof is of one challenge, one call and one request.
+  const Tenants known({{"a", token}});
+  const std::string proof = proof_of(token, "1", "Leave", "x");
+  EXPECT_EQ(std::string::npos, proof.find(token.substr(0, 8)));
+  EXPECT_NE(nullptr, known.prove(proof, "1", "Leave", "x"));
+  EXPECT_EQ(nullptr, known.prove(proof, "2", "Leave", "x"));
+  EXPECT_EQ(nullptr, known.prove(proof, "1", "Status", "x"));
+  EXPECT_EQ(nullptr, known.prove(proof, "1", "Leave", "y"));
+  EXPECT_EQ(nullptr, known.prove(proof_of(token + "!", "1", "Leave", "x"), "1", "Leave", "x"));
+  for (const char* bad : {"", ":", "0123456789abcdef:", "0123456789abcdef"})
+    EXPECT_EQ(nullptr, known.prove(bad, "1", "Leave", "x"));
+}
+
 TEST(Control, TheTokenIsAskedFor) {
   ServerOptions options;
   options.token = "secret";
@@ -277,6 +619,153 @@ TEST(Control, TlsFilesThatCannotServeAreRefused) {
   swapped.tls_key = own.certificate();
   EXPECT_TRUE(says(error_of([&] { TestServer test(std::move(swapped)); }), "certificate"));
   EXPECT_EQ(ErrorCode::bad_argument, error_of([&] { Client client({"127.0.0.1:1", "", own.key() + "s"}); }).code());
+}
+
+// ---- switches below
+
+// A UDP port that never answers: the name server of all who ask it.
+class SilentNameServer {
+ public:
+  SilentNameServer() : socket_(::socket(AF_INET, SOCK_DGRAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(0, bind(socket_, reinterpret_cast<const sockaddr*>(&address), length));
+    EXPECT_EQ(0, getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length));
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentNameServer() { close(socket_); }
+  [[nodiscard]] std::string target(const std::string& address) const {
+    return address.front() == 'd' ? "dns://127.0.0.1:" + std::to_string(port_) + "/" + address : address;
+  }
+  [[nodiscard]] bool was_asked() const {
+    char byte = 0;
+    return recv(socket_, &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0;
+  }
+
+ private:
+  int socket_;
+  std::uint16_t port_ = 0;
+};
+
+// Whose jobs have switches, and tell these nothing but their names.
+struct Teller {
+  explicit Teller(ServerOptions options = {}) {
+    options.listen = "127.0.0.1:0";
+    options.registry.protocols = {session::atp_rules()};
+    ServerHooks hooks;
+    hooks.lanes = [] { return std::vector<Endpoint>(1); };
+    hooks.start_job = [](const session::StartJob&) {};
+    hooks.stop_job = [](const session::StopJob&) {};
+    hooks.fill_report = [](telemetry::Report&) {};
+    hooks.switches.complete = [](std::vector<Endpoint>&, const std::string&) {};
+    hooks.switches.place = [this](const session::StartJob&, const SwitchLanes& lanes) {
+      const std::lock_guard lock(mutex);
+      placed = lanes;
+      changed.notify_all();
+    };
+    hooks.switches.describe = [](const session::StartJob& start, std::uint32_t a_switch, bool, const SwitchLanes& lanes) {
+      const std::vector<Endpoint> own = start.endpoints[0];
+      return session::installation_for(start, a_switch, {}, session::switch_endpoints(lanes), own);
+    };
+    server = std::make_unique<Server>(std::move(options), std::move(hooks));
+  }
+  [[nodiscard]] bool is_placed(std::uint16_t port) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, seconds(20),
+                            [&] { return placed.size() == 1 && !placed[0].empty() && placed[0][0].port == port; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  SwitchLanes placed;
+  std::unique_ptr<Server> server;
+};
+
+struct Below {
+  explicit Below(const std::string& listen, std::uint16_t lane) {
+    ServerOptions options;
+    options.listen = listen;
+    ServerHooks hooks;
+    hooks.lanes = [lane] { return std::vector<Endpoint>{Endpoint{.port = lane}}; };
+    hooks.stop_job = [](const session::StopJob&) {};
+    hooks.fill_report = [](telemetry::Report&) {};
+    hooks.install = [this](const session::Installation& installation, const Caller&) {
+      const std::lock_guard lock(mutex);
+      told = installation.job_epoch;
+      changed.notify_all();
+    };
+    hooks.uninstall = [](std::uint64_t) {};
+    server = std::make_unique<Server>(std::move(options), std::move(hooks));
+  }
+  [[nodiscard]] bool is_told(std::uint64_t epoch) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, seconds(20), [&] { return told == epoch; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t told = 0;
+  std::unique_ptr<Server> server;
+};
+
+session::JoinRequest request_at(const std::string& job, const std::string& a_switch) {
+  session::JoinRequest alone = request(0, 1);
+  alone.protocol = "atp";
+  alone.protocol_version = wire::atp::version;
+  alone.job = job;
+  alone.switch_address = a_switch;
+  alone.pool_slots = 1024;
+  return alone;
+}
+
+using Clock = std::chrono::steady_clock;
+
+TEST(Control, DeadSwitchesAndASilentNameServerDelayNoOtherJob) {
+  const SilentNameServer names;
+  Below live("127.0.0.1:0", 7);
+  ServerOptions options;
+  options.switches.target = [&](const std::string& address) { return names.target(address); };
+  const auto dead = [](int i) {
+    return (i % 2 == 0 ? "dead" : "127.0.0.1:") + std::to_string(i + 1) + (i % 2 == 0 ? ".test:7170" : "");
+  };
+  Teller test(options);
+  const JoinCaller caller(test.server->address());
+  std::vector<std::unique_ptr<JoiningRank>> slow;
+  for (int i = 0; i < 64; ++i) {
+    slow.push_back(std::make_unique<JoiningRank>(caller, request_at("slow" + std::to_string(i), dead(i))));
+  }
+  Client client({test.server->address(), "", ""});
+  while (test.server->report().jobs.size() < slow.size()) std::this_thread::yield();
+  Clock::duration longest{};
+  for (int i = 0; i < 10; ++i) {
+    const auto begin = Clock::now();
+    const auto mine = client.join(request_at("quick", live.server->address()), seconds(30));
+    EXPECT_TRUE(live.is_told(mine.job_epoch));
+    static_cast<void>(client.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(30)));
+    client.leave(mine.job_epoch, 0, mine.rank_epoch, seconds(30));
+    longest = std::max(longest, Clock::now() - begin);
+  }
+  EXPECT_LT(longest, seconds(1)) << "of a join, a heartbeat and a goodbye";
+  EXPECT_TRUE(names.was_asked());
+}
+
+TEST(Control, ASwitchIsToldOfRunningJobsWithinASecondOfBeingReachable) {
+  const std::string address = Below("127.0.0.1:0", 1).server->address();
+  Teller test;
+  Client client({test.server->address(), "", ""});
+  const auto mine = client.join(request_at("j", address), seconds(30));  // without it
+  auto begin = Clock::now();
+  {
+    Below late(address, 8);
+    EXPECT_TRUE(late.is_told(mine.job_epoch));
+    EXPECT_LT(Clock::now() - begin, seconds(1));
+    EXPECT_TRUE(test.is_placed(8));
+  }
+  begin = Clock::now();
+  Below again(address, 9);  // restarted, and its data sockets are elsewhere
+  EXPECT_TRUE(again.is_told(mine.job_epoch));
+  EXPECT_TRUE(test.is_placed(9));
+  EXPECT_LT(Clock::now() - begin, seconds(1));
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ TEST_P(KernelTest, OrBytes) {
 }
 
 TEST_P(KernelTest, CopyPastCachesCopiesAllAndNothingElse) {
-  for (const std::size_t bytes : {0, 1, 63, 64, 65, 127, 128, 129, 1000, 4096, 70'001}) {
+  for (const std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 129U, 1000U, 4096U, 70'001U}) {
     for (std::size_t misaligned = 0; misaligned < 5; ++misaligned) {
       std::vector<std::byte> from(bytes + misaligned), to(bytes + 200), expected(to.size());
       for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
@@ -157,10 +157,16 @@ TEST_P(KernelTest, QuantizeRoundsAndClampsLikeTheDefinition) {
 
 TEST_P(KernelTest, DequantizeRoundsOnce) {
   Random random(3);
-  for (const std::uint32_t ranks : {1U, 2U, 8U, 256U}) {
+  for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U, 12U, 49U, 127U, 192U, 255U, 256U}) {
     for (int exponent = 0; exponent < 255; ++exponent) {
       const auto format = fixed_point(static_cast<std::uint8_t>(exponent), ranks);
       std::vector<std::int32_t> integers = {0, 1, -1, 2147483647, -2147483647, 16777217, -33554435, 255, format.limit};
+      // Averages half way between two floats, which take 25 bits, and beside that.
+      const std::int64_t odd = ranks >> std::countr_zero(ranks);
+      for (std::int64_t middle = (1 << 24) + 1; middle < 1 << 25 && odd * middle < 2147483647; middle += (1 << 21) + 2) {
+        for (const std::int64_t off : {-1, 0, 1}) integers.push_back(static_cast<std::int32_t>(odd * middle + off));
+        integers.push_back(static_cast<std::int32_t>(-odd * middle));
+      }
       for (int i = 0; i < 24; ++i) integers.push_back(static_cast<std::int32_t>(random.next()) >> random.below(31));
       for (const std::uint32_t divisor : {1U, ranks}) {
         std::vector<float> values(integers.size());
@@ -171,6 +177,24 @@ TEST_P(KernelTest, DequantizeRoundsOnce) {
               << integers[i] << " exponent " << exponent << " divisor " << divisor;
         }
       }
+    }
+  }
+}
+
+TEST_P(KernelTest, DivideRoundsTowardZero) {
+  constexpr std::int32_t least = std::numeric_limits<std::int32_t>::min(), most = std::numeric_limits<std::int32_t>::max();
+  Random random(5);
+  for (std::uint32_t divisor = 1; divisor <= 1024; ++divisor) {
+    const auto by = static_cast<std::int32_t>(divisor);
+    std::vector<std::int32_t> values = {0, 1, -1, by - 1, by, by + 1, -by, most, least, least + 1};
+    for (const std::int32_t multiple : {most / by * by, least / by * by}) {
+      for (const std::int32_t off : {-1, 0, 1}) values.push_back(static_cast<std::int32_t>(std::int64_t{multiple} + off));
+    }
+    while (values.size() < 37) values.push_back(static_cast<std::int32_t>(random.next()));
+    auto quotients = values;
+    divide_int32(quotients.data(), quotients.size(), divisor);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(std::int64_t{values[i]} / divisor, quotients[i]) << values[i] << " / " << divisor;
     }
   }
 }
@@ -282,12 +306,6 @@ TEST(Halves, Bfloat16RoundsToNearestEven) {
     if (low > 0x8000 || (low == 0x8000 && (expected & 1) != 0)) ++expected;
     ASSERT_EQ(expected, brain);
   }
-}
-
-TEST(Integers, DivideRoundsTowardZero) {
-  std::int32_t values[] = {7, -7, 6, -6, 2147483647, std::numeric_limits<std::int32_t>::min()};
-  divide_int32(values, 6, 3);
-  EXPECT_EQ((std::vector<std::int32_t>{2, -2, 2, -2, 715827882, -715827882}), std::vector<std::int32_t>(values, values + 6));
 }
 
 }  // namespace

@@ -113,8 +113,8 @@ void compare(Random& random, DType dtype, std::size_t ranks, std::size_t count, 
 
 TEST_P(WholeSum, HasTheBitsOfPackets) {
   Random random(7);
-  for (const std::size_t ranks : {1, 2, 3, 4, 5, 8, 64}) {
-    for (const std::size_t count : {1, 3, 31, 255, 256, 257, 700}) {
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U, 5U, 8U, 192U}) {
+    for (const std::size_t count : {1U, 3U, 31U, 255U, 256U, 257U, 700U}) {
       for (const Kind kind : {Kind::ordinary, Kind::small, Kind::large, Kind::special}) {
         compare(random, DType::float32, ranks, count, kind);
       }
@@ -130,8 +130,8 @@ TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
   Random random(9);
   for (const DType travels : {DType::float16, DType::bfloat16}) {
     for (const DType dtype : {travels, DType::float32}) {
-      for (const std::size_t ranks : {1, 2, 5, 64, 256}) {
-        for (const std::size_t count : {1, 63, 64, 65, 300}) {
+      for (const std::size_t ranks : {1U, 2U, 5U, 64U, 256U}) {
+        for (const std::size_t count : {1U, 63U, 64U, 65U, 300U}) {
           std::vector<Bytes> tensors;
           std::vector<const std::byte*> sources;
           std::vector<std::vector<std::uint16_t>> halves(ranks, std::vector<std::uint16_t>(count));
@@ -175,7 +175,7 @@ TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
 
 TEST_P(WholeSum, HasThemOnBothSidesOfTheClamp) {
   Random random(8);
-  for (const std::size_t ranks : {127, 128, 129, 255, 256}) {
+  for (const std::size_t ranks : {127U, 128U, 129U, 255U, 256U}) {
     for (const Kind kind : {Kind::ordinary, Kind::small, Kind::large, Kind::special}) {
       compare(random, DType::float32, ranks, 300, kind);
     }

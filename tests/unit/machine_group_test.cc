@@ -1,20 +1,22 @@
-// Collectives among members that share memory: as threads of one object, and as processes of named memory that come and die.
+// Collectives among members that share memory: as threads of one object, and as processes that come and die.
 #include "collective/machine_group.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <thread>
 
 #include "runtime/thread.h"
+#include "transport/local_socket.h"
 
 namespace netsum::collective {
 namespace {
@@ -89,7 +91,7 @@ void expect_error(const std::optional<Error>& outcome, ErrorCode code, const std
 }
 
 TEST(Pieces, CoverATensorInWholeBlocks) {
-  for (const std::size_t elements : {0, 1, 255, 256, 257, 1000, 4096, 100'003}) {
+  for (const std::size_t elements : {0U, 1U, 255U, 256U, 257U, 1000U, 4096U, 100'003U}) {
     for (const std::uint32_t pieces : {1u, 2u, 3u, 7u, 8u, 16u}) {
       std::size_t end = 0, longest = 0, shortest = elements;
       for (std::uint32_t i = 0; i < pieces; ++i) {
@@ -249,10 +251,13 @@ std::string unique_name(const char* of) {
   return std::string(of) + "-" + std::to_string(getpid());
 }
 
+std::string address_of(const std::string& name) {
+  return "netsum-group-" + std::to_string(geteuid()) + "-" + name;
+}
+
 bool name_exists(const std::string& name) {
-  const int found = shm_open(("/netsum-" + name).c_str(), O_RDWR, 0);
-  if (found >= 0) close(found);
-  return found >= 0;
+  std::shared_ptr<transport::Descriptor> socket;
+  return transport::connect_local(address_of(name), socket) == transport::LocalOutcome::done;
 }
 
 TEST(GroupMemory, ProcessesSumInIt) {
@@ -311,7 +316,7 @@ TEST(GroupMemory, AStoppedMemberEndsInTheDeadline) {
                "barrier did not end in time: it waits for member 1");
 }
 
-TEST(GroupMemory, WhatADeadJobLeftBehindIsTakenOver) {
+TEST(GroupMemory, ADeadJobLeavesNothingBehind) {
   const std::string name = unique_name("stale");
   Child victim([&] {
     const auto memory = GroupMemory::join({name, 0, 2, 100}, in(ample));
@@ -319,7 +324,7 @@ TEST(GroupMemory, WhatADeadJobLeftBehindIsTakenOver) {
     return 0;
   });
   EXPECT_EQ(victim.exit_code(), -1);
-  ASSERT_TRUE(name_exists(name));
+  EXPECT_FALSE(name_exists(name));
   expect_error(attempt([&] {
                  static_cast<void>(GroupMemory::join({name, 1, 2, 50}, in(50ms)));
                }),
@@ -331,6 +336,115 @@ TEST(GroupMemory, WhatADeadJobLeftBehindIsTakenOver) {
   const MachineGroup group(name, GroupMemory::join({name, 0, 2, 50}, in(ample)), 0, in(ample));
   EXPECT_EQ(other.exit_code(), 0);
   EXPECT_FALSE(name_exists(name));
+}
+
+TEST(GroupMemory, OfTwoThatWouldMakeItOneDoes) {
+  const std::string name = unique_name("race");
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<int> ready{0}, made{0}, refused{0};
+    const auto make = [&] {
+      ready.fetch_add(1);
+      while (ready.load() < 2) std::this_thread::yield();
+      std::shared_ptr<GroupMemory> memory;
+      const auto outcome = attempt([&] { memory = GroupMemory::join({name, 0, 2, 1}, in(ample)); });
+      (outcome ? refused : made).fetch_add(1);
+      while (made.load() + refused.load() < 2) std::this_thread::yield();
+    };
+    std::thread other(make);
+    make();
+    other.join();
+    ASSERT_EQ(made.load(), 1) << "round " << round;
+  }
+}
+
+// A child that a member forked lives on, and has nothing of it.
+TEST(GroupMemory, AMembersChildIsNoMember) {
+  const std::string name = unique_name("orphan");
+  int orphans[2];
+  ASSERT_EQ(pipe(orphans), 0);
+  Child victim([&] {
+    MachineGroup group(name, GroupMemory::join({name, 1, 2, 100}, in(ample)), 1, in(ample));
+    group.barrier(in(ample));
+    const pid_t orphan = fork();
+    if (orphan == 0) {
+      while (true) pause();
+    }
+    if (write(orphans[1], &orphan, sizeof orphan) != sizeof orphan) return 1;
+    raise(SIGKILL);
+    return 0;
+  });
+  MachineGroup group(name, GroupMemory::join({name, 0, 2, 100}, in(ample)), 0, in(ample));
+  group.barrier(in(ample));
+  expect_error(attempt([&] { group.all_gather(100, in(5s)); }), ErrorCode::worker_lost, "member 1 died");
+  pid_t orphan = 0;
+  ASSERT_EQ(read(orphans[0], &orphan, sizeof orphan), static_cast<ssize_t>(sizeof orphan));
+  kill(orphan, SIGKILL);
+  close(orphans[0]);
+  close(orphans[1]);
+}
+
+// Hands over `memory` with what a group of 2 members and 100 elements has, to whoever attaches next.
+std::optional<Error> attach_to(const transport::Descriptor& memory) {
+  const std::string name = unique_name("impostor");
+  transport::LocalListener listener(address_of(name), false);
+  std::optional<Error> outcome;
+  std::thread thread([&] {
+    outcome = attempt([&] {
+      const auto attached = GroupMemory::join({name, 1, 2, 100}, in(ample));
+      attached->tensor(1)[99] = 1;
+    });
+  });
+  const struct { std::uint64_t magic = 0x32'7075'6f72'676eULL, elements = 100, members = 2; } message;
+  std::vector<transport::LocalPeer> peers;
+  while (peers.empty()) peers = listener.accept();
+  EXPECT_EQ(transport::send_local(*peers.front().socket, std::as_bytes(std::span(&message, 1)), &memory),
+            transport::LocalOutcome::done);
+  thread.join();
+  return outcome;
+}
+
+TEST(GroupMemory, MemoryThatCouldBecomeShorterIsRefused) {
+  const transport::CommonMemory right("test", 4096 * 3);
+  EXPECT_FALSE(attach_to(*right.descriptor()));
+  const transport::CommonMemory short_of_it("test", 4096 * 2);
+  expect_error(attach_to(*short_of_it.descriptor()), ErrorCode::refused, "not sealed, or not of 12288 bytes");
+  const transport::Descriptor loose(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(loose.number(), 4096 * 3), 0);
+  expect_error(attach_to(loose), ErrorCode::refused, "not sealed");
+}
+
+TEST(GroupMemory, IsNotTakenFromAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "no right to be another user";
+  const std::string name = unique_name("squatter");
+  int listening[2];
+  ASSERT_EQ(pipe(listening), 0);
+  Child squatter([&] {
+    const std::string address = address_of(name);  // root's
+    if (setresuid(4711, 4711, 4711) != 0) return 1;
+    const transport::LocalListener listener(address, false);
+    if (write(listening[1], "x", 1) != 1) return 1;
+    while (true) pause();
+  });
+  char ready = 0;
+  ASSERT_EQ(read(listening[0], &ready, 1), 1);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    expect_error(attempt([&] {
+                   static_cast<void>(GroupMemory::join({name, rank, 2, 1}, in(ample)));
+                 }),
+                 ErrorCode::refused, rank == 0 ? "'s name is in use" : "another user's on this machine (user 4711)");
+  }
+  close(listening[0]);
+  close(listening[1]);
+}
+
+TEST(MachineGroup, AReasonWithoutAnEndIsCutOff) {
+  const auto memory = GroupMemory::of_threads(2, 0);
+  memory->slot(1).reason.fill('x');
+  memory->slot(1).calls[1] = 0xffff;  // and what follows the text
+  memory->slot(1).word = static_cast<std::uint32_t>(MemberState::failed);
+  const auto outcome = attempt([&] { const MachineGroup group("loud", memory, 0, in(ample)); });
+  expect_error(outcome, ErrorCode::worker_lost, "member 1 failed: xxx");
+  EXPECT_EQ(std::count(outcome->what(), outcome->what() + std::strlen(outcome->what()), 'x'), 256);
 }
 
 TEST(GroupMemory, RefusesSecondsAndStrangers) {
@@ -369,7 +483,7 @@ TEST(GroupMemory, MoreThanThereIsIsAnErrorAndNoSignal) {
   expect_error(attempt([&] {
                  static_cast<void>(GroupMemory::join({name, 0, 2, std::size_t{1} << 44}, in(ample)));
                }),
-               ErrorCode::internal, "/dev/shm");
+               ErrorCode::internal, "bytes of shared memory");
   EXPECT_FALSE(name_exists(name));
 }
 

@@ -88,6 +88,9 @@ Outcome replay(const std::string& name, Order order, std::optional<std::pair<std
   };
   std::vector<Line> memory(netreduce::Accelerator::memory_bytes(config) / sizeof(Line));
   EXPECT_TRUE(bump.accelerator.add_ring(config, std::as_writable_bytes(std::span(memory))));
+  netreduce::LearningConfig learning;
+  for (std::uint8_t host = 1; host <= workers; ++host) learning.hosts.push_back(endpoint_of(host, 0).address);
+  bump.accelerator.learn(learning);
 
   std::map<std::pair<Connection, std::uint32_t>, std::vector<const Frame*>> passed;
   for (const auto& link : recording.passed) {

@@ -1,115 +1,273 @@
-// Which switch is told of which job, and when.
+// Which switch is greeted and told of which job, and when.
 #include "session/installations.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
 
 namespace netsum::session {
 namespace {
 
 using namespace std::chrono_literals;
-
-using Told = std::vector<std::pair<std::uint64_t, std::string>>;
-
-Told take_due(Installations& installations, Time now) {
-  Told list;
-  for (const auto& due : installations.take_due(now)) list.emplace_back(due.job_epoch, due.a_switch);
-  return list;
-}
+using Ask = Installations::Ask;
 
 constexpr Time start{10s};
+constexpr std::uint32_t at_server = Placement::at_server;
 
-TEST(Installations, EverySwitchIsToldAtOnceAndAgainAfterAnInterval) {
-  Installations installations;
-  EXPECT_EQ(never, installations.next_timeout(start));
-  installations.add(1, {"b", "a"}, start);
-  EXPECT_EQ(start, installations.next_timeout(start));
-  EXPECT_EQ((Told{{1, "a"}, {1, "b"}}), take_due(installations, start));
-  installations.on_installed(1, "a", start);  // it may restart: it is told on and on
-  EXPECT_EQ(Told{}, take_due(installations, start + installation_retry - 1ns));
-  EXPECT_EQ(start + installation_retry, installations.next_timeout(start));
-  EXPECT_EQ((Told{{1, "b"}}), take_due(installations, start + installation_retry)) << "which has not answered";
-  installations.on_installed(1, "b", start);
-  EXPECT_EQ(Told{}, take_due(installations, start + installation_interval - 1ns));
-  EXPECT_EQ(start + installation_interval, installations.next_timeout(start + installation_patience));
-  EXPECT_EQ((Told{{1, "a"}, {1, "b"}}), take_due(installations, start + installation_interval));
+Placement placement(std::vector<std::string> switches, std::vector<std::uint32_t> parents = {}) {
+  Placement placement;
+  placement.switches = std::move(switches);
+  placement.parent_of_switch = std::move(parents);
+  placement.parent_of_switch.resize(placement.switches.size(), at_server);
+  return placement;
+}
+
+std::vector<Endpoint> lanes(std::uint16_t port) {
+  return {Endpoint{.port = port}, Endpoint{.port = static_cast<std::uint16_t>(port + 1)}};
+}
+
+// "greet a", "1 a": job 1 to switch a; "1 a again"; "end 1 a".
+using Words = std::vector<std::string>;
+
+struct Telling : Installations {
+  Words due(Time now) {
+    Words words;
+    for (const Due& due : take_due(now)) {
+      const std::string job = std::to_string(due.job_epoch) + " " + due.a_switch;
+      words.push_back(due.what == Ask::greet       ? "greet " + due.a_switch
+                      : due.what == Ask::uninstall ? "end " + job
+                      : due.again                  ? job + " again"
+                                                   : job);
+    }
+    return words;
+  }
+  void begin(std::uint64_t epoch, const Placement& placement, Time now = start, bool needed = false) {
+    EXPECT_TRUE(add(epoch, placement, now, needed));
+  }
+  void reach(const std::string& name, Time now = start, std::uint16_t port = 100, std::uint64_t instance = 1) {
+    on_greeted(name, lanes(port), instance, now);
+  }
+  void install(std::uint64_t epoch, const std::string& name, Time now = start, std::uint64_t instance = 1) {
+    on_installed(epoch, name, instance, now);
+  }
+};
+
+TEST(Installations, ASwitchIsGreetedAndThenToldAgainAndAgain) {
+  Telling telling;
+  EXPECT_EQ(never, telling.next_timeout(start));
+  telling.begin(1, placement({"a"}));
+  EXPECT_EQ(start, telling.next_timeout(start));
+  EXPECT_EQ(Words{"greet a"}, telling.due(start));
+  EXPECT_EQ(Words{}, telling.due(start)) << "one message at a time";
+  telling.reach("a");
+  EXPECT_EQ(Words{"1 a"}, telling.due(start));
+  telling.install(1, "a");
+  static_cast<void>(telling.take_ready(start));
+  EXPECT_EQ(start + installation_interval, telling.next_timeout(start));
+  EXPECT_EQ(Words{}, telling.due(start + installation_interval - 1ns));
+  EXPECT_EQ(Words{"1 a again"}, telling.due(start + installation_interval)) << "it may have restarted";
+}
+
+TEST(Installations, ASilentSwitchIsGreetedAgainAndDelaysNoOther) {
+  Telling telling;
+  telling.begin(1, placement({"dead", "quick"}));
+  EXPECT_EQ((Words{"greet dead", "greet quick"}), telling.due(start));
+  telling.reach("quick");
+  EXPECT_EQ(Words{"1 quick"}, telling.due(start));
+  telling.install(1, "quick");
+  telling.begin(2, placement({"quick", "dead"}));
+  EXPECT_EQ(Words{"2 quick"}, telling.due(start));
+  telling.install(2, "quick");
+  // Not answered in time, or found out to be unreachable: the same. It rests for longer each time, up to a bound.
+  Time now = start + installation_deadline;
+  Duration rest = installation_retry;
+  for (int i = 0; i < 4; ++i) {
+    if (i % 2 == 0) telling.on_failure("dead", now);
+    const Words then = telling.due(now + rest - 1ns);
+    EXPECT_EQ(0, std::count(then.begin(), then.end(), "greet dead"));
+    EXPECT_EQ(1, std::ranges::count(telling.due(now + rest), "greet dead"));
+    now += rest + installation_deadline;
+    if (i % 2 == 0) static_cast<void>(telling.due(now));
+    rest = std::min(rest * 2, installation_rest);
+  }
+  telling.reach("dead", now);
+  EXPECT_EQ(1, std::ranges::count(telling.due(now), "1 dead")) << "at once";
+}
+
+TEST(Installations, FromReachableToToldTakesLessThanASecond) {
+  EXPECT_LT(2 * installation_rest, 1s);
+}
+
+TEST(Installations, AParentIsToldBeforeItsChildren) {
+  Telling telling;
+  telling.begin(1, placement({"leaf", "top"}, {1, at_server}));
+  static_cast<void>(telling.due(start));
+  telling.reach("leaf");
+  EXPECT_EQ(Words{}, telling.due(start)) << "it would pass on what nobody takes";
+  telling.reach("top", start + 2s, 200);
+  EXPECT_EQ(Words{"1 top"}, telling.due(start + 2s));
+  telling.install(1, "top", start + 2s);
+  EXPECT_EQ(Words{"1 leaf"}, telling.due(start + 2s));
+}
+
+TEST(Installations, WhoIsNextToASwitchThatMovesIsToldAtOnce) {
+  Telling telling;
+  telling.begin(1, placement({"leaf", "top", "beside"}, {1, at_server, at_server}));
+  static_cast<void>(telling.due(start));
+  telling.reach("leaf");
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_moved());
+  EXPECT_EQ((std::vector<std::vector<Endpoint>>{lanes(100), {}, {}}), telling.lanes_of(1));
+  telling.reach("top", start, 200);
+  telling.reach("beside", start, 300);
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_moved());
+  EXPECT_TRUE(telling.take_moved().empty());
+  EXPECT_EQ((Words{"1 beside", "1 top"}), telling.due(start));
+  telling.install(1, "top");
+  telling.install(1, "beside");
+  EXPECT_EQ(Words{"1 leaf"}, telling.due(start));
+  telling.install(1, "leaf");
+
+  const Time later = start + installation_interval;
+  EXPECT_EQ((Words{"1 beside again", "1 leaf again", "1 top again"}), telling.due(later));
+  telling.install(1, "leaf", later);
+  telling.install(1, "beside", later);
+  telling.install(1, "top", later, 2);  // another process has answered
+  EXPECT_EQ(Words{"greet top"}, telling.due(later));
+  telling.reach("top", later, 400, 2);
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_moved());
+  EXPECT_EQ(lanes(400), telling.lanes_of(1)[1]);
+  EXPECT_EQ((Words{"1 leaf again", "1 top again"}), telling.due(later)) << "which are next to it";
+
+  telling.on_failure("leaf", later);
+  EXPECT_EQ(lanes(100), telling.lanes_of(1)[0]) << "until it says otherwise";
+  static_cast<void>(telling.due(later + 1s));
+  telling.reach("leaf", later + 1s);
+  EXPECT_TRUE(telling.take_moved().empty()) << "it is where it was";
 }
 
 TEST(Installations, AJobIsReadyWhenAllItsSwitchesHaveAnswered) {
-  Installations installations;
-  installations.add(1, {"a", "b"}, start);
-  EXPECT_FALSE(installations.ready(1, start));
-  installations.on_installed(1, "a", start);
-  installations.on_installed(1, "elsewhere", start);
-  installations.on_installed(2, "b", start);
-  EXPECT_FALSE(installations.ready(1, start));
-  installations.on_installed(1, "b", start);
-  EXPECT_TRUE(installations.ready(1, start));
-  EXPECT_TRUE(installations.ready(2, start));  // nothing is known of it
-  installations.add(3, {}, start);
-  EXPECT_TRUE(installations.ready(3, start));
+  Telling telling;
+  telling.begin(1, placement({"a", "b"}));
+  EXPECT_FALSE(telling.ready(1, start));
+  telling.install(1, "a");
+  telling.install(1, "elsewhere");
+  telling.install(2, "b");
+  EXPECT_FALSE(telling.ready(1, start));
+  EXPECT_TRUE(telling.take_ready(start).empty());
+  telling.install(1, "b");
+  EXPECT_TRUE(telling.ready(1, start));
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_ready(start));
+  EXPECT_TRUE(telling.take_ready(start).empty()) << "it was said";
+  EXPECT_TRUE(telling.ready(2, start));  // nothing is known of it
 }
 
 TEST(Installations, AJobDoesNotWaitForASwitchForEver) {
-  Installations installations;
-  installations.add(1, {"a"}, start);
-  const Time last_told = start + installation_patience - installation_retry / 2;
-  static_cast<void>(installations.take_due(last_told));
-  EXPECT_FALSE(installations.ready(1, start + installation_patience - 1ns));
-  EXPECT_EQ(start + installation_patience, installations.next_timeout(start));  // before it is told again
-  EXPECT_TRUE(installations.ready(1, start + installation_patience));
-  EXPECT_EQ(last_told + installation_retry, installations.next_timeout(start + installation_patience));
+  Telling telling;
+  telling.begin(1, placement({"a"}));
+  static_cast<void>(telling.due(start));
+  EXPECT_FALSE(telling.ready(1, start + installation_patience - 1ns));
+  EXPECT_EQ(start + installation_patience, telling.next_timeout(start));  // before the greeting's deadline
+  EXPECT_TRUE(telling.ready(1, start + installation_patience));
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_ready(start + installation_patience));
+  EXPECT_EQ(start + installation_deadline, telling.next_timeout(start + installation_patience));
 }
 
-TEST(Installations, ASwitchThatAJobNeedsMayNotFallSilent) {
-  Installations installations;
-  installations.add(1, {"a", "b"}, start, true);
-  installations.add(2, {"a"}, start);
-  installations.on_installed(1, "a", start + 1s);
-  EXPECT_TRUE(installations.silent(start + installation_lease - 1ns).empty());
-  const auto silent = installations.silent(start + installation_lease);
+TEST(Installations, AJobWaitsForSwitchesThatItNeedsUntilOneFallsSilent) {
+  Telling telling;
+  telling.begin(1, placement({"a", "b"}), start, true);
+  telling.begin(2, placement({"a"}));
+  static_cast<void>(telling.due(start));
+  telling.reach("a");
+  EXPECT_EQ(std::vector<std::uint64_t>{2}, telling.take_moved()) << "job 1 is placed when all is known";
+  EXPECT_EQ(Words{"2 a"}, telling.due(start));
+  telling.install(2, "a");
+  telling.reach("b", start, 300);
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_moved());
+  EXPECT_EQ((Words{"1 a", "1 b"}), telling.due(start));
+  telling.install(1, "a", start + 1s);
+  EXPECT_FALSE(telling.ready(1, start + 1h)) << "b may have been told, and have restarted since";
+  EXPECT_TRUE(telling.take_silent(start + installation_lease - 1ns).empty());
+  const auto silent = telling.take_silent(start + installation_lease);
   ASSERT_EQ(1U, silent.size());
   EXPECT_EQ(1U, silent[0].job_epoch);
   EXPECT_EQ("b", silent[0].a_switch);
-  EXPECT_FALSE(silent[0].again) << "it has never answered";
-  EXPECT_EQ(2U, installations.silent(start + 1s + installation_lease).size());
-  installations.remove(1);
-  EXPECT_TRUE(installations.silent(start + 1h).empty());
+  EXPECT_TRUE(telling.take_silent(start + installation_lease).empty()) << "it was said";
+  EXPECT_EQ(1U, telling.take_silent(start + 1s + installation_lease).size()) << "and a";
+  telling.remove(1);
+  EXPECT_TRUE(telling.ready(1, start)) << "it has failed: its ranks are to hear of it";
+  EXPECT_TRUE(telling.take_silent(start + 1h).empty());
 }
 
-TEST(Installations, WhoHasAnsweredIsToldThatItShouldKnow) {
-  Installations installations;
-  installations.add(1, {"a", "b"}, start);
-  for (const auto& due : installations.take_due(start)) EXPECT_FALSE(due.again);
-  installations.on_installed(1, "a", start);
-  for (const auto& due : installations.take_due(start + installation_interval)) {
-    EXPECT_EQ(due.a_switch == "a", due.again);
+TEST(Installations, OfAJobThatEndedNobodyIsToldButThatItHas) {
+  Telling telling;
+  telling.begin(1, placement({"a"}));
+  telling.begin(2, placement({"a", "dead"}));
+  static_cast<void>(telling.due(start));
+  telling.reach("a");
+  telling.remove(1);
+  EXPECT_EQ(Words{"end 1 a"}, telling.due(start));
+  telling.on_uninstalled("a");
+  EXPECT_EQ(Words{"2 a"}, telling.due(start));
+  telling.install(2, "a");
+  telling.remove(2);
+  EXPECT_EQ(Words{"end 2 a"}, telling.due(start));
+  telling.on_uninstalled("a");
+  EXPECT_TRUE(telling.knows("dead")) << "a message is under way to it";
+  telling.on_failure("dead", start);
+  EXPECT_EQ(Words{}, telling.due(start + 1s));
+  EXPECT_FALSE(telling.knows("a") || telling.knows("dead")) << "nothing is kept of them";
+  EXPECT_EQ(never, telling.next_timeout(start));
+}
+
+TEST(Installations, AKeptSwitchIsGreetedBeforeAnyJobAndAfterTheLast) {
+  Telling telling;
+  telling.keep("top", start);
+  EXPECT_EQ(Words{"greet top"}, telling.due(start));
+  telling.reach("top");
+  EXPECT_EQ(Words{}, telling.due(start + 1h));
+  telling.begin(1, placement({"top"}), start + 1h);
+  EXPECT_EQ(Words{"1 top"}, telling.due(start + 1h)) << "it is known";
+  telling.remove(1);
+  telling.install(1, "top", start + 1h);
+  EXPECT_EQ(Words{"end 1 top"}, telling.due(start + 1h));
+  telling.on_uninstalled("top");
+  EXPECT_EQ(Words{}, telling.due(start + 2h));
+  EXPECT_TRUE(telling.knows("top"));
+}
+
+TEST(Installations, ThereAreOnlySoManySwitches) {
+  Telling telling;
+  for (std::size_t i = 0; i < Installations::most_switches; ++i) {
+    telling.begin(i + 1, placement({std::to_string(i)}));
   }
+  EXPECT_FALSE(telling.add(5000, placement({"0", "one more"}), start));
+  EXPECT_TRUE(telling.ready(5000, start));
+  telling.begin(5001, placement({"0", "1"}));
+  telling.remove(3);
+  EXPECT_EQ(Installations::most_switches - 1, telling.due(start).size());
+  telling.begin(5000, placement({"0", "one more"}));
 }
 
-TEST(Installations, AJobWaitsForSwitchesThatItNeeds) {
-  Installations installations;
-  installations.add(1, {"a", "b"}, start, true);
-  installations.on_installed(1, "a", start);
-  EXPECT_FALSE(installations.ready(1, start + 1h)) << "b may have been told, and have restarted since";
-  installations.on_installed(1, "b", start);
-  EXPECT_TRUE(installations.ready(1, start));
-  installations.remove(1);
-  EXPECT_TRUE(installations.ready(1, start)) << "it has failed: its ranks are to hear of it";
-}
-
-TEST(Installations, OfAJobThatEndedNobodyIsTold) {
-  Installations installations;
-  installations.add(1, {"a"}, start);
-  installations.add(2, {"a"}, start);
-  installations.remove(1);
-  EXPECT_EQ((Told{{2, "a"}}), take_due(installations, start));
-  installations.remove(2);
-  EXPECT_EQ(never, installations.next_timeout(start));
+TEST(Installations, JobsAreSpreadOverASwitchsLanes) {
+  std::vector<Endpoint> four = lanes(1);
+  four.push_back(lanes(3)[0]);
+  four.push_back(lanes(3)[1]);
+  std::set<std::uint16_t> first, of_job;
+  for (std::uint64_t epoch = 1000; epoch < 1008; ++epoch) {
+    first.insert(spread_switch_endpoints({four}, epoch)(0, 0).port);
+  }
+  EXPECT_EQ(4U, first.size()) << "a server of one lane gives all of them work";
+  for (std::size_t lane = 0; lane < 4; ++lane) of_job.insert(spread_switch_endpoints({four}, UINT64_MAX)(0, lane).port);
+  EXPECT_EQ(4U, of_job.size()) << "a job's lanes have one each: their numbers are not told apart";
+  EXPECT_EQ(Endpoint{}, spread_switch_endpoints({{}}, 7)(0, 0));
+  EXPECT_EQ(Endpoint{}, spread_switch_endpoints({}, 7)(0, 0));
 }
 
 // Else a switch would forget a job between two tellings.
 TEST(Installations, ALeaseIsLongerThanSeveralIntervals) {
   EXPECT_GE(installation_lease, 3 * installation_interval);
+  EXPECT_GE(installation_lease, 2 * installation_deadline);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "netsum/error.h"
+#include "session/check.h"
 #include "session/job_view.h"
 #include "support/virtual_network.h"
 #include "wire/netreduce.h"
@@ -83,7 +83,7 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
   };
   EXPECT_EQ("the rank does not name its queue pairs", refused([](JoinRequest& r) { r.members.clear(); }));
   EXPECT_EQ("the rank does not name its queue pairs", refused([](JoinRequest& r) { r.members.pop_back(); }));
-  EXPECT_EQ("message length 0 is not between 1 and 4096", refused([](JoinRequest& r) { r.message_packets = 0; }));
+  EXPECT_EQ("", refused([](JoinRequest& r) { r.message_packets = 0; })) << "then it follows from the packets";
   EXPECT_EQ("message length 4097 is not between 1 and 4096", refused([](JoinRequest& r) { r.message_packets = 4097; }));
   EXPECT_EQ("window 2048 is not between 1 and 1024", refused([](JoinRequest& r) { r.slots_fixed = 2048; }));
   EXPECT_NE("", refused([](JoinRequest& r) { r.message_packets = 4096, r.slots_fixed = 1024; })) << "24-bit packet numbers";
@@ -110,6 +110,7 @@ StartJob start_of(std::uint32_t ranks) {
   start.admission.packet_elements = 512;
   start.admission.slots = 8;
   start.admission.message_packets = 20;
+  start.job = "train";
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     start.admission.members.push_back(request(rank, ranks).members);
     start.endpoints.push_back(request(rank, ranks).endpoints);
@@ -172,6 +173,7 @@ RingInstallation installation_of(std::uint32_t a_switch) {
 TEST(NetreduceJob, ALeafLearnsItsPartOfTheTree) {
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     const RingInstallation installation = installation_of(1);
+    EXPECT_EQ("", check(installation));
     const netreduce::TunnelRing leaf = tunnel_ring(installation, lane);
     EXPECT_EQ("", netreduce::check(leaf.ring));
     EXPECT_EQ(4U, leaf.ring.members) << "all ranks, whose number is in the seals";
@@ -205,6 +207,20 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
       [](auto& i) { i.switches[0].clear(); },
       [](auto& i) { i.switches.clear(); },
       [](auto& i) { i.root.clear(); },
+      [](auto& i) { i.root[1] = {}; },
+      [](auto& i) { i.root.resize(65, i.root[0]); },
+      [](auto& i) { i.start.job.clear(); },
+      [](auto& i) { i.start.admission.job_epoch = 0; },
+      [](auto& i) { i.start.endpoints[1][1].port = 0; },
+      [](auto& i) { i.start.endpoints[1].push_back(i.start.endpoints[1][0]); },
+      [](auto& i) { i.start.admission.members[2].pop_back(); },
+      [](auto& i) { i.start.admission.members[2][1] = i.start.admission.members[1][1] = i.start.admission.members[3][1]; },
+      [](auto& i) { i.start.admission.members.resize(1025, i.start.admission.members[0]); },
+      [](auto& i) {
+        i.switches[1][0].address = {0xff, 1};
+      },
+      [](auto& i) { i.start.admission.packet_elements = (1U << 30) + 256; },
+      [](auto& i) { i.start.admission.message_packets = 0; },
       [](auto& i) { i.start.admission.slots = 0; },
       [](auto& i) { i.start.admission.slots = 1U << 30; },
       [](auto& i) { i.start.admission.packet_elements = 1U << 20; },
@@ -215,7 +231,41 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
   for (const Break& spoil : breaks) {
     RingInstallation installation = installation_of(1);
     spoil(installation);
-    EXPECT_THROW(static_cast<void>(tunnel_ring(installation, 0)), Error) << &spoil - breaks;
+    EXPECT_NE("", check(installation)) << &spoil - breaks;
+  }
+  RingInstallation early = installation_of(1);
+  early.switches[0].assign(lanes, {});
+  EXPECT_EQ("", check(early)) << "a switch that was not reached yet";
+}
+
+TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
+  Admission good = start_of(4).admission;
+  JoinRequest asked = request(2, 4);
+  good.rank_epochs = {10, 11, 12, 13};
+  good.rank_epoch = 12;
+  good.placement.switch_of_rank.resize(4, Placement::at_server);
+  asked.slots_fixed = good.slots;
+  asked.packet_elements = good.packet_elements;
+  asked.message_packets = good.message_packets;
+  EXPECT_EQ("", check(good, asked));
+  const std::function<void(Admission&)> breaks[] = {
+      [](auto& a) { a.members.clear(); },
+      [](auto& a) { a.members.pop_back(); },
+      [](auto& a) { a.members.push_back(a.members[0]); },
+      [](auto& a) { a.members[0].pop_back(); },
+      [](auto& a) { a.members[2][1] = a.members[1][1]; },
+      [](auto& a) { a.members[3][0] = a.members[1][0] = a.members[0][0]; },
+      [](auto& a) { a.slots = 0; },
+      [](auto& a) { a.placement.switch_of_rank[1] = 0; },
+      [](auto& a) {
+        a.placement.switches = {"a:1"};
+        a.placement.parent_of_switch = {0};
+      },
+  };
+  for (const auto& spoil : breaks) {
+    Admission admission = good;
+    spoil(admission);
+    EXPECT_NE("", check(admission, asked)) << &spoil - breaks;
   }
 }
 
@@ -457,6 +507,22 @@ TEST_F(NetreduceRegistry, WhatAJobNeedsDoesNotWrap) {
   const JoinOutcome outcome = join(requests);
   EXPECT_EQ(Refusal::no_slots, outcome.refusal);
   EXPECT_NE(std::string::npos, outcome.reason.find("needs 4294967296 slots")) << outcome.reason;
+}
+
+// A message has a length in bytes where nobody asks for packets.
+TEST_F(NetreduceRegistry, MessagesKeepTheirLengthWhateverPacketsAreAgreedOn) {
+  std::vector<JoinRequest> requests = {request(0, 2), request(1, 2)};
+  for (JoinRequest& r : requests) {
+    r.packet_elements = 1024 >> r.rank;
+    r.packet_elements_measured = true;
+    r.message_packets = r.slots_fixed = 0;
+    r.slots_measured = 2;
+  }
+  const JoinOutcome outcome = join(requests);
+  ASSERT_TRUE(outcome.admission) << outcome.reason;
+  EXPECT_EQ(512U, outcome.admission->packet_elements);
+  EXPECT_EQ(32U, outcome.admission->message_packets);
+  EXPECT_EQ(2U, outcome.admission->slots);
 }
 
 // Whatever the ranks measured, the ring can be made.

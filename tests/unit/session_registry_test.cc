@@ -2,6 +2,7 @@
 #include "session/registry.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "wire/switchml.h"
@@ -39,8 +41,7 @@ JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::str
   r.world_size = world_size;
   r.packet_elements = 256;
   r.slots_measured = 64;
-  r.endpoints.resize(1);
-  r.endpoints[0].port = static_cast<std::uint16_t>(1000 + rank);
+  r.endpoints = {{.address = {0xfd, 1}, .port = static_cast<std::uint16_t>(1000 + rank)}};
   return r;
 }
 
@@ -139,6 +140,97 @@ TEST_F(RegistryTest, FixedSlotsAreNotChanged) {
   EXPECT_EQ(admit({fixed})[0].slots, 16U);
 }
 
+TEST_F(RegistryTest, AgreesOnThePacketsThatAllPathsTake) {
+  auto near = request(0, 3), far = request(1, 3), between = request(2, 3);
+  near.packet_elements = 15360;
+  far.packet_elements = 320;
+  between.packet_elements = 2048;
+  near.slots_measured = far.slots_measured = between.slots_measured = 2;
+  for (JoinRequest* r : {&near, &far, &between}) r->packet_elements_measured = true;
+  for (const Admission& admission : admit({near, far, between})) {
+    EXPECT_EQ(admission.packet_elements, 320U);
+    EXPECT_EQ(admission.slots, 128U) << "the longest window holds 2 x 15360 elements";
+  }
+  EXPECT_EQ(registry.slots_free(), all_slots - 128 * 2);
+  EXPECT_EQ(registry.jobs()[0].packet_elements, 320U);
+}
+
+TEST_F(RegistryTest, WhoAsksForALengthHasItIfAllPathsTakeIt) {
+  auto asking = request(0, 2), measuring = request(1, 2);
+  asking.packet_elements = 128;
+  measuring.packet_elements_measured = true;
+  for (const Admission& admission : admit({asking, measuring})) EXPECT_EQ(admission.packet_elements, 128U);
+
+  asking.job = measuring.job = "longer";
+  asking.packet_elements = 512;
+  std::ignore = registry.join(measuring, now);
+  expect_refused(asking, Refusal::parameters_differ,
+                 {"rank 0 of job 'longer' asks for packets of 512 elements", "path of rank 1", "no more than 256"});
+}
+
+// ---- where packets may go
+
+TEST(RegistryEndpoints, AreCheckedBeforeARankIsTaken) {
+  RegistryConfig c = config();
+  c.check_endpoints = [](const JoinRequest& r) { return r.cookies == std::vector<std::uint64_t>{7} ? "" : "not there"; };
+  Registry registry(std::move(c));
+  auto r = request(0, 1);
+  r.switch_cookies = {8};
+  const auto join = [&] { return registry.join_outcome(registry.join(r, Time{1s})).value_or(JoinOutcome{}); };
+  EXPECT_EQ("not there", join().reason);
+  EXPECT_TRUE(registry.jobs().empty());
+  r.cookies = {7};
+  EXPECT_TRUE(join().admission);
+  const auto starts = registry.take_starts();
+  ASSERT_EQ(1U, starts.size());
+  EXPECT_EQ((std::vector<std::vector<std::uint64_t>>{{8}}), starts[0].switch_cookies);
+}
+
+// ---- windows
+
+// A lane's buffer is for the windows of all ranks.
+TEST(RegistryBuffers, BoundMeasuredWindows) {
+  RegistryConfig c = config();
+  c.receive_bytes = 4 * 16 * (2 * 1024 + 1024);  // of 4 ranks, 16 packets each, as the kernel charges them
+  Registry registry(std::move(c));
+  const auto start = [&](std::uint32_t ranks, const std::function<void(JoinRequest&)>& change) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      auto r = request(rank, ranks, "of " + std::to_string(ranks));
+      change(r);
+      std::ignore = registry.join(r, Time{1s});
+    }
+    const std::vector<StartJob> starts = registry.take_starts();
+    EXPECT_EQ(starts.size(), 1U);
+    return starts.empty() ? StartJob{} : starts.front();
+  };
+  const StartJob measured = start(4, [](JoinRequest&) {});
+  EXPECT_EQ(measured.admission.slots, 16U);
+  EXPECT_EQ(measured.warning, "");
+  EXPECT_EQ(start(1, [](JoinRequest&) {}).admission.slots, 64U) << "there is room";
+  EXPECT_EQ(start(200, [](JoinRequest&) {}).admission.slots, 2U) << "no fewer";
+  const StartJob fixed = start(5, [](JoinRequest& r) { r.slots_fixed = 64; });
+  EXPECT_EQ(fixed.admission.slots, 64U) << "what is asked for is obeyed";
+  EXPECT_NE(fixed.warning.find("64 slots"), std::string::npos) << fixed.warning;
+  EXPECT_NE(fixed.warning.find("holds only 12 packets"), std::string::npos) << fixed.warning;
+}
+
+TEST(RegistryBuffers, OfSwitchesBoundWindowsOfTheRanksThere) {
+  RegistryConfig c = config();
+  c.protocols.front().switches = true;
+  c.receive_bytes = 64 * (2 * 1024 + 1024);
+  Registry registry(std::move(c));
+  std::uint64_t last = 0;
+  for (std::uint32_t rank = 0; rank < 6; ++rank) {
+    auto r = request(rank, 6);
+    if (rank != 0) r.switch_address = "rack";
+    if (rank != 0) r.switch_receive_bytes = std::uint64_t{5} * 8 * (2 * 1024 + 1024);
+    last = registry.join(r, Time{1s});
+  }
+  const auto outcome = registry.join_outcome(last);
+  ASSERT_TRUE(outcome && outcome->admission);
+  EXPECT_EQ(outcome->admission->slots, 8U);
+}
+
 TEST_F(RegistryTest, ChargesLongPacketsForTheirLength) {
   auto half = request(0, 1, "half"), ten = request(0, 1, "ten");
   half.packet_elements = 128;
@@ -235,7 +327,7 @@ TEST_F(RegistryTest, RefusesParametersThatCannotBe) {
   }
   for (const std::size_t lanes : {0U, 2U}) {
     auto asked = request(0, 1);
-    asked.endpoints.resize(lanes);
+    asked.endpoints.resize(lanes, asked.endpoints.front());
     expect_refused(asked, Refusal::bad_parameters, {std::to_string(lanes) + " data endpoints", "1 lanes"});
   }
   EXPECT_TRUE(registry.jobs().empty());
@@ -422,7 +514,7 @@ void random_life(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](std::uint64_t bound) { return static_cast<std::uint32_t>(random() % bound); };
   RegistryConfig c = config();
-  c.slots = 64 << below(6);
+  c.slots = 64U << below(6);
   Registry registry(c);
   Time now{1s};
   struct Member {
@@ -473,7 +565,7 @@ void random_life(std::uint64_t seed) {
       case 2: {
         const std::uint32_t world_size = 1 + below(3);
         auto asked = request(below(world_size), world_size, std::string(1, static_cast<char>('a' + below(4))));
-        asked.packet_elements = 256 << below(2);
+        asked.packet_elements = 256U << below(2);
         asked.slots_fixed = below(2) == 0 ? 0 : 1U << below(8);
         asked.slots_measured = below(5000);
         const std::uint64_t ticket = registry.join(asked, now);
@@ -558,6 +650,34 @@ TEST(RegistryPlacement, SwitchesOfRanksAndThoseAboveThemAreInTheAdmission) {
   const auto starts = registry.take_starts();
   ASSERT_EQ(1U, starts.size());
   EXPECT_EQ(placement.switch_of_rank, starts[0].admission.placement.switch_of_rank);
+}
+
+TEST(RegistryPlacement, PartsAreThoseOfThisServerAndOfTheSmallestPool) {
+  RegistryConfig c = config();
+  c.protocols.front().switches = true;
+  c.switch_parents = {{"rack", "hall"}};
+  c.parts = 4;
+  c.first_part = 2;
+  Registry registry(std::move(c));
+  registry.on_pool("hall", 100);
+  registry.on_pool("rack", 1);  // of which its ranks speak
+  const auto join = [&](const std::string& job, std::uint32_t pool_slots) {
+    JoinRequest request = request_at(0, 1, "rack");
+    request.job = job;
+    request.pool_slots = pool_slots;
+    return *registry.join_outcome(registry.join(request, Time{1s}));
+  };
+  const auto first = join("first", 400);
+  ASSERT_TRUE(first.admission);
+  EXPECT_EQ(100U, first.admission->placement.pool_slots) << "as two jobs would share the hall's otherwise";
+  EXPECT_EQ((Part{50, 25}), part_of(first.admission->placement));
+  const auto few = join("few", 3);
+  EXPECT_EQ(Refusal::no_slots, few.refusal);
+  EXPECT_NE(std::string::npos, few.reason.find("3 slots of a switch make no 4 parts")) << few.reason;
+  const auto second = join("second", 400);
+  ASSERT_TRUE(second.admission);
+  EXPECT_EQ((Part{75, 25}), part_of(second.admission->placement));
+  EXPECT_NE(std::string::npos, join("third", 400).reason.find("all 2 parts"));
 }
 
 TEST(RegistryPlacement, AProtocolWithoutSwitchesOfItsOwnRefusesThem) {
@@ -646,6 +766,14 @@ class RecoveryTest : public RegistryTest {
     return admit(all);
   }
 };
+
+TEST_F(RecoveryTest, ANewProcessOfALargerWorldIsRefused) {
+  static_cast<void>(admit({recovering(0, 2), recovering(1, 2)}));
+  expect_refused(recovering(2, 3), Refusal::job_running, {"running already"});
+  JoinRequest begun_anew = recovering(2, 3);
+  begun_anew.former_epoch = 7;
+  expect_refused(begun_anew, Refusal::job_running, {"running already"});
+}
 
 TEST_F(RecoveryTest, RanksAgreeWhereToGoOn) {
   JoinRequest ahead = recovering(0, 3), behind = recovering(1, 3);
@@ -778,6 +906,63 @@ TEST_F(RecoveryTest, AnAggregatorThatStopsRefusesSuccessors) {
   const auto outcome = registry.join_outcome(successor);
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->refusal, Refusal::shutting_down);
+}
+
+// ---- memory
+
+// Jobs come and go by the hundred thousand, and end in every way that they can: what is left of them is nothing.
+TEST_F(RegistryTest, MemoryIsOfTheJobsThatLive) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator does not say how much is in use";
+#endif
+  int number = 0;
+  const auto live = [&](int jobs) {
+    for (int i = 0; i < jobs; ++i) {
+      const std::string job = "job " + std::to_string(number);
+      now += 1s;
+      switch (number++ % 5) {
+        case 0: {  // all leave
+          const auto admissions = admit({request(0, 2, job), request(1, 2, job)});
+          for (std::uint32_t rank = 0; rank < 2; ++rank) {
+            registry.leave(admissions[rank].job_epoch, rank, admissions[rank].rank_epoch, now);
+          }
+          break;
+        }
+        case 1:  // falls silent
+          static_cast<void>(admit({request(0, 1, job)}));
+          break;
+        case 2:  // fails
+          registry.fail(admit({request(0, 1, job)})[0].job_epoch, "it had to", now);
+          break;
+        case 3: {  // is given up
+          const std::uint64_t ticket = registry.join(request(0, 2, job), now);
+          static_cast<void>(registry.cancel_join(ticket, now));
+          break;
+        }
+        default: {  // is refused, and told so
+          auto wrong = request(0, 1, job);
+          wrong.packet_elements = 1;
+          static_cast<void>(registry.join_outcome(registry.join(wrong, now)));
+        }
+      }
+      registry.on_timer(now);
+      static_cast<void>(registry.take_starts());
+      static_cast<void>(registry.take_stops());
+      static_cast<void>(registry.take_failures());
+    }
+    // A failed job is remembered for a while.
+    now += 60s;
+    registry.on_timer(now);
+    static_cast<void>(registry.take_stops());
+    static_cast<void>(registry.take_failures());
+    return mallinfo2().uordblks;
+  };
+  const std::size_t first = live(100);
+  const std::size_t last = live(100'000);
+  EXPECT_LE(last, first + 16'384) << "after 100,000 jobs, " << last - first
+                                  << " bytes more are in use than after the first 100";
+  EXPECT_TRUE(registry.jobs().empty());
+  EXPECT_EQ(registry.slots_free(), all_slots);
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <span>
 #include <vector>
 
+#include "base/siphash.h"
 #include "wire/switchml.h"
 
 namespace netsum::switchml {
@@ -172,6 +174,35 @@ TEST(Probe, BelievesOnlyItsAggregatorAndItsOwnQuestions) {
   probe.on_timer(now + 1h, sink);
   receive(3);
   EXPECT_EQ(4U, sink.sent.size());
+}
+
+// A probe whose answer alone counts, for the cookie in it.
+TEST(Probe, WithoutATrainEndsWithItsFirstAnswer) {
+  ProbeConfig config;
+  config.aggregator = endpoint(1);
+  config.packet_bytes = wire::probe_reply_bytes;
+  config.singles = 1;
+  config.train = 0;
+  Probe probe(config);
+  Recorder sink;
+  probe.start(Time{1s}, sink);
+  std::vector<std::byte> bytes(wire::probe_reply_bytes);
+  wire::write_probe(bytes, {{wire::Type::probe_reply, 0, 0, 0}, 0, 0x1234567890abcdef});
+  const RxView view{bytes, config.aggregator};
+  probe.on_packets({&view, 1}, Time{1s} + 1us, sink);
+  EXPECT_TRUE(probe.answered());
+  EXPECT_EQ(0x1234567890abcdefU, probe.cookie());
+  EXPECT_EQ(1U, sink.sent.size());
+}
+
+// The vectors of its authors: key 00 to 0f, message 00, 01, ..
+TEST(EndpointCookies, AreMadeBySipHash) {
+  const SipKey key{0x0706050403020100, 0x0f0e0d0c0b0a0908};
+  std::vector<std::byte> message;
+  for (int i = 0; i < 15; ++i) message.push_back(static_cast<std::byte>(i));
+  EXPECT_EQ(0xa129ca6149be45e5U, siphash(key, message));
+  EXPECT_EQ(0x726fdb47dd0e0e31U, siphash(key, {}));
+  EXPECT_EQ(0x93f5f5799a932462U, siphash(key, std::span(message).first(8)));
 }
 
 }  // namespace

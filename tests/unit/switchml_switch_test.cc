@@ -3,6 +3,8 @@
 #include "protocol/switchml/switch.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -425,6 +427,13 @@ TEST_F(SwitchTest, ProbesAreAnsweredUnlessTheyAreTooShort) {
   receive(probe, host(0));
   ASSERT_EQ(1U, sink_.sent.size());
   EXPECT_EQ(wire::probe_reply_bytes, sink_.sent[0].bytes.size());
+  wire::Common common;
+  wire::ProbePacket reply;
+  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent[0].bytes, common));
+  ASSERT_EQ(wire::ParseError::none, wire::parse_probe(sink_.sent[0].bytes, common, reply));
+  EXPECT_EQ(EndpointCookies().of(host(0)), reply.cookie);
+  EXPECT_NE(EndpointCookies().of(host(1)), reply.cookie);
+  EXPECT_NE(EndpointCookies({1, 2}).of(host(0)), reply.cookie);
   probe.resize(wire::common_bytes);
   wire::seal(probe);
   receive(probe, host(0));
@@ -539,6 +548,40 @@ TEST_F(NarrowTest, Float16IsSummedExactlyAndRoundedOnce) {
   EXPECT_EQ(DType::float16, last_.dtype);
   EXPECT_FALSE(last_.average);
   EXPECT_FALSE(last_.masks);
+}
+
+// A job has room for what its ranks send at once; one value of each lies on a page or two of it.
+TEST(GatherMemory, IsTouchedAsFarAsItIsUsed) {
+  constexpr std::uint32_t many = wire::switchml_max_workers, slots = 16, elements = 1024;
+  const std::size_t bytes = switchml::Switch::memory_bytes(elements, slots, many);
+  ASSERT_GT(bytes, std::size_t{slots} * many * elements * 2);
+  void* const block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(MAP_FAILED, block);
+  madvise(block, bytes, MADV_NOHUGEPAGE);
+  {
+    switchml::Switch lane;
+    switchml::SwitchJobConfig config{epoch, elements, slots, {}};
+    for (std::uint32_t rank = 0; rank < many; ++rank)
+      config.members.push_back({100 + rank, endpoint_of(static_cast<std::uint8_t>(rank), 9)});
+    ASSERT_TRUE(lane.add_job(config, {static_cast<std::byte*>(block), bytes}));
+    RecordingSink sink;
+    for (std::uint32_t rank = 0; rank < many; ++rank) {
+      wire::ChunkHeader header{.signature = 5, .elements = 1, .dtype = DType::float32};
+      std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
+      wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank},
+                               header);
+      wire::seal(packet);
+      const RxView view{packet, config.members[rank].endpoint};
+      lane.on_packets({&view, 1}, Time{}, sink);
+      sink.flush();
+    }
+    EXPECT_EQ(many, sink.sent.size()) << "the sum, to each";
+  }
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((bytes + page - 1) / page);
+  ASSERT_EQ(0, mincore(block, bytes, resident.data()));
+  EXPECT_LE(std::count_if(resident.begin(), resident.end(), [](unsigned char each) { return (each & 1) != 0; }), 8);
+  munmap(block, bytes);
 }
 
 TEST_F(NarrowTest, AveragesAreDividedBeforeTheyAreRounded) {

@@ -101,7 +101,7 @@ TEST(TcpRing, SumsEveryLengthInTheRingsOrder) {
     Seats seats(size);
     expect_none(on_ranks(size, [&](std::uint32_t rank) {
       TcpRing ring = seats.take(rank);
-      for (const std::size_t elements : {0, 1, 2, 6, 7, 8, 1'000, 4'097, 100'003, 1'000'000}) {
+      for (const std::size_t elements : {0U, 1U, 2U, 6U, 7U, 8U, 1'000U, 4'097U, 100'003U, 1'000'000U}) {
         auto tensor = input(rank, elements);
         ring.all_reduce(tensor, in(ample));
         EXPECT_TRUE(same_bits(tensor, expected(size, elements)))

@@ -283,7 +283,7 @@ TEST(FakeNetwork, MarksWhatGoesToACongestedAddress) {
 TEST(FakeNetwork, CountsTheBytesThatWait) {
   FakeNetwork network;
   const auto from = network.attach(resolve("10.0.0.1:0")), to = network.attach(resolve("10.0.0.2:0"));
-  for (const std::size_t size : {100, 0, 30}) write(from->sink(), to->local(), pattern(size, 1));
+  for (const std::size_t size : {100U, 0U, 30U}) write(from->sink(), to->local(), pattern(size, 1));
   EXPECT_EQ(to->queued_bytes(), 0u);  // not flushed
   from->sink().flush();
   EXPECT_EQ(to->queued_bytes(), 130u);

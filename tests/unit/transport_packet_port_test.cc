@@ -326,5 +326,28 @@ TEST_F(PacketPorts, SayThatRootIsNeeded) {
       .join();
 }
 
+// A driver that is loaded again, or a container's pair: the same name, another interface.
+TEST_F(PacketPorts, AnInterfaceThatIsMadeAgainIsOpenedAgain) {
+  open();
+  expect_passes(plain(100, 1));
+  EXPECT_TRUE(set_->look_after().empty());
+  ASSERT_TRUE(shell("ip link del left"));
+  std::vector<std::string> said = set_->look_after();
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_NE(said[0].find("port eth:left: the interface has gone"), std::string::npos) << said[0];
+  EXPECT_TRUE(set_->look_after().empty()) << "it is said once";
+  ASSERT_TRUE(shell("ip link add left type veth peer name right"));
+  EXPECT_TRUE(set_->look_after().empty()) << "they are not up";
+  for (const char* end : {"left", "right"}) {
+    ASSERT_TRUE(shell(std::string("ip link set ") + end + " addrgenmode none && ip link set " + end + " up"));
+  }
+  said = set_->look_after();
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_NE(said[1].find("port eth:right: the interface was made again"), std::string::npos) << said[1];
+  wait_until_connected();
+  expect_passes(plain(100, 2));
+  expect_passes(plain(100, 3), {}, 1);
+}
+
 }  // namespace
 }  // namespace netsum::transport

@@ -56,11 +56,20 @@ TEST(Udp, ConnectedSocketBoundToAnyAddressLearnsItsOwn) {
 }
 
 TEST(Interfaces, HaveAnMtuWhereTheAddressIsThisHosts) {
-  const auto loopback = mtu_of_interface(resolve("127.0.0.1:1"));
+  const auto loopback = interface_of(resolve("127.0.0.1:1"));
   ASSERT_TRUE(loopback);
-  EXPECT_GE(*loopback, 1280U);
-  EXPECT_EQ(mtu_of_interface(resolve("127.0.0.1:2")), loopback);
-  EXPECT_FALSE(mtu_of_interface(resolve("192.0.2.1:1")));  // of documentation alone (RFC 5737)
+  EXPECT_GE(loopback->mtu, 1280U);
+  EXPECT_TRUE(loopback->loopback);
+  EXPECT_EQ(interface_of(resolve("127.0.0.1:2"))->mtu, loopback->mtu);
+  EXPECT_FALSE(interface_of(resolve("192.0.2.1:1")));  // of documentation alone (RFC 5737)
+}
+
+TEST(Interfaces, SayWhetherAnAddressIsThisHosts) {
+  EXPECT_TRUE(is_of_this_host(resolve("127.0.0.1:1")));
+  EXPECT_TRUE(is_of_this_host(resolve("127.9.8.7:1"))) << "no interface names it";
+  EXPECT_TRUE(is_of_this_host(resolve("[::1]:1")));
+  EXPECT_FALSE(is_of_this_host(resolve("192.0.2.1:1")));
+  EXPECT_FALSE(is_of_this_host(resolve("[2001:db8::1]:1")));
 }
 
 TEST(Udp, ErrorOfAnEarlierDatagramCostsNoLaterOne) {

@@ -284,11 +284,11 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
   write_probe(packet, {{Type::probe, 0, 0, 0}, 42});
   ASSERT_EQ(ParseError::none, parse_common(packet, read));
   EXPECT_EQ(ParseError::field, parse_probe(altered(packet, 99), read, probe));  // padding
-  EXPECT_EQ(ParseError::truncated, parse_probe(longer(packet, -77), read, probe));
+  EXPECT_EQ(ParseError::truncated, parse_probe(longer(packet, -69), read, probe));
   write_probe(packet, {{Type::probe_reply, 0, 0, 0}, 42});
   ASSERT_EQ(ParseError::none, parse_common(packet, read));
   EXPECT_EQ(ParseError::length, parse_probe(packet, read, probe));  // a reply is not padded
-  EXPECT_EQ(ParseError::none, parse_probe(longer(packet, -76), read, probe));
+  EXPECT_EQ(ParseError::none, parse_probe(longer(packet, -68), read, probe));
 }
 
 TEST(WireSwitchml, OtherPacketsReadBack) {

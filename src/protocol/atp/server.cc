@@ -86,8 +86,16 @@ struct Server::Job {
   std::vector<double> float_sum;
   Ranks direct;  // ranks whose packets came without a switch on the way: they get what goes to everybody by themselves
   std::vector<Endpoint> direct_endpoints;
+  std::vector<Endpoint> known_roots;  // those with a place
   ServerJobCounters counters;
 
+  void move(const std::vector<Endpoint>& roots) {
+    config.roots = roots;
+    known_roots.clear();
+    for (const Endpoint& root : roots) {
+      if (root.port != 0) known_roots.push_back(root);
+    }
+  }
   [[nodiscard]] Entry& at(std::uint64_t sequence) { return ring[sequence % ring.size()]; }
   [[nodiscard]] std::byte* memory_of(const Entry& entry) const {
     return memory.data() + static_cast<std::size_t>(&entry - ring.data()) * entry_bytes;
@@ -116,6 +124,10 @@ std::size_t Server::memory_bytes(std::uint32_t packet_elements, std::uint32_t wi
          float_buffers(packet_elements, world_size) * float_buffer_bytes(packet_elements, world_size);
 }
 
+std::size_t Server::total_bytes(std::uint32_t packet_elements, std::uint32_t window, std::uint32_t world_size) {
+  return memory_bytes(packet_elements, window, world_size) + sizeof(Job) + std::size_t{window} * 2 * sizeof(Entry);
+}
+
 Server::Server() = default;
 Server::~Server() = default;
 Server::Server(Server&&) noexcept = default;
@@ -123,7 +135,7 @@ Server& Server::operator=(Server&&) noexcept = default;
 
 Server::Server(const Server& other)
     : counters_(other.counters_), batch_(other.batch_), unknown_job_budget_(other.unknown_job_budget_) {
-  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
+  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, JobState(new Job(*job)));
 }
 
 Server& Server::operator=(const Server& other) {
@@ -165,11 +177,16 @@ void Server::append_state(std::vector<std::byte>& out) const {
   }
 }
 
-bool Server::add_job(const ServerJobConfig& config, std::span<std::byte> memory) {
+void Server::Destroy::operator()(Job* job) const {
+  delete job;
+}
+
+Server::JobState Server::make_job(const ServerJobConfig& config, std::span<std::byte> memory) {
   const std::uint32_t world_size = config.topology.world_size();
-  if (memory.size() < memory_bytes(config.packet_elements, config.window, world_size)) return false;
-  auto job = std::make_unique<Job>();
+  if (memory.size() < memory_bytes(config.packet_elements, config.window, world_size)) return nullptr;
+  JobState job(new Job);
   job->config = config;
+  job->move(config.roots);
   job->all = Ranks::first(world_size);
   job->ring.resize(std::size_t{config.window} * 2);
   job->memory = memory;
@@ -180,12 +197,22 @@ bool Server::add_job(const ServerJobConfig& config, std::span<std::byte> memory)
   }
   job->float_sum.resize(config.packet_elements);
   job->direct_endpoints.reserve(world_size);
-  return jobs_.emplace(config.epoch, std::move(job)).second;
+  return job;
 }
 
-void Server::remove_job(std::uint64_t epoch) {
+bool Server::add_job(JobState&& job) {
+  return jobs_.try_emplace(job->config.epoch, std::move(job)).second;
+}
+
+Server::JobState Server::remove_job(std::uint64_t epoch) {
   last_ = nullptr;
-  jobs_.erase(epoch);
+  auto removed = jobs_.extract(epoch);
+  return removed.empty() ? nullptr : std::move(removed.mapped());
+}
+
+void Server::move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots) {
+  Job* const job = find(epoch);
+  if (job != nullptr && roots.size() == job->config.roots.size()) job->move(roots);
 }
 
 Server::Job* Server::find(std::uint64_t epoch) {
@@ -414,7 +441,7 @@ void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
 }
 
 void Server::to_everybody(Job& job, std::span<const std::byte> packet, Sink& sink) {
-  sink.multicast(packet, job.config.roots);
+  if (!job.known_roots.empty()) sink.multicast(packet, job.known_roots);
   if (!job.direct_endpoints.empty()) sink.multicast(packet, job.direct_endpoints);
 }
 

@@ -6,9 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/packet_io.h"
@@ -36,7 +39,7 @@ struct ServerJobConfig {
   Overflow overflow = Overflow::exact;
   Topology topology;
   std::vector<ServerMember> members;  // by rank
-  std::vector<Endpoint> roots;        // by position among topology.server_children()
+  std::vector<Endpoint> roots;        // by position among topology.server_children(); not known yet: without a port
 };
 
 // Every packet of a job counts in exactly one of those after `bytes`, up to the empty line.
@@ -61,6 +64,10 @@ struct ServerJobCounters {
 struct ServerCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
+  // Of no job.
+  [[nodiscard]] std::uint64_t strangers() const {
+    return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
+  }
 };
 
 struct StalledSequence {
@@ -74,6 +81,9 @@ class Server {
   // for retransmission), and buffers for the float values of a few.
   [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t window,
                                                 std::uint32_t world_size);
+  // With the chunks' state.
+  [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t window,
+                                               std::uint32_t world_size);
 
   Server();
   ~Server();
@@ -86,9 +96,26 @@ class Server {
   // All that decides which packet it answers how, for comparing and hashing: not times and not counters.
   void append_state(std::vector<std::byte>& out) const;
 
-  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until remove_job. False: the epoch is in use.
-  [[nodiscard]] bool add_job(const ServerJobConfig& config, std::span<std::byte> memory);
-  void remove_job(std::uint64_t epoch);
+  // A job's state is large: it is made, and given up, away from the thread that serves packets.
+  struct Job;
+  struct Destroy {
+    void operator()(Job* job) const;
+  };
+  using JobState = std::unique_ptr<Job, Destroy>;
+  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until it is destroyed. Null: there is too little.
+  [[nodiscard]] static JobState make_job(const ServerJobConfig& config, std::span<std::byte> memory);
+  // False: the epoch is in use; `job` is then untouched.
+  [[nodiscard]] bool add_job(JobState&& job);
+  [[nodiscard]] bool add_job(const ServerJobConfig& config, std::span<std::byte> memory) {
+    JobState job = make_job(config, memory);
+    return job && add_job(std::move(job));
+  }
+  JobState remove_job(std::uint64_t epoch);  // null: it is not known
+  // Its switches receive elsewhere than they did, or are known only now. Safe at any time between a flush of the sink, which
+  // refers to the old places, and the next packet: what a sum holds follows from bitmaps, and these from the topology, which
+  // stays. A packet that is on its way from an old place is not believed, and its sender repeats it; what is on its way to
+  // one is lost, and asked for again.
+  void move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots);
 
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
 
@@ -99,7 +126,6 @@ class Server {
 
  private:
   struct Entry;
-  struct Job;
 
   void on_gradient(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
@@ -116,7 +142,7 @@ class Server {
   [[nodiscard]] static bool may_tell(Entry& entry, std::uint32_t rank, Time now);
   [[nodiscard]] Job* find(std::uint64_t epoch);
 
-  std::unordered_map<std::uint64_t, std::unique_ptr<Job>> jobs_;
+  std::unordered_map<std::uint64_t, JobState> jobs_;
   Job* last_ = nullptr;
   ServerCounters counters_;
   std::uint64_t batch_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "base/bytes.h"
@@ -26,6 +27,18 @@ constexpr std::size_t payload_at = cache_line;
 static_assert(payload_at >= wire::atp::gradient_header_bytes);
 constexpr std::size_t header_at = payload_at - wire::atp::gradient_header_bytes;
 
+// But for where its neighbours are.
+bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
+  const auto fields = [](const SwitchJobConfig& c) {
+    return std::tuple(c.epoch, c.folded_epochs, c.packet_elements, c.window, c.level, c.next_level, c.overflow);
+  };
+  return fields(a) == fields(b) && std::equal(a.children.begin(), a.children.end(), b.children.begin(), b.children.end(),
+                                              [](const SwitchChild& x, const SwitchChild& y) {
+                                                return x.is_switch == y.is_switch && x.rank_epoch == y.rank_epoch &&
+                                                       x.ranks == y.ranks;
+                                              });
+}
+
 }  // namespace
 
 struct Switch::SlotState {
@@ -47,7 +60,18 @@ struct Switch::SlotState {
 struct Switch::Job {
   SwitchJobConfig config;
   SwitchJobCounters counters;
-  std::vector<Endpoint> everybody, switches;  // of the children
+  std::vector<Endpoint> everybody, switches;  // of the children, those with a place
+
+  void move(const SwitchJobConfig& moved) {
+    config = moved;
+    everybody.clear();
+    switches.clear();
+    for (const SwitchChild& child : config.children) {
+      if (child.endpoint.port == 0) continue;
+      everybody.push_back(child.endpoint);
+      if (child.is_switch) switches.push_back(child.endpoint);
+    }
+  }
 };
 
 std::size_t Switch::memory_bytes(const SwitchConfig& config) {
@@ -100,12 +124,15 @@ void Switch::append_state(std::vector<std::byte>& out) const {
 bool Switch::add_job(const SwitchJobConfig& config) {
   if (config.packet_elements > config_.packet_elements) return false;
   auto job = std::make_unique<Job>();
-  job->config = config;
-  for (const SwitchChild& child : config.children) {
-    job->everybody.push_back(child.endpoint);
-    if (child.is_switch) job->switches.push_back(child.endpoint);
-  }
+  job->move(config);
   return jobs_.emplace(config.epoch, std::move(job)).second;
+}
+
+bool Switch::move_job(const SwitchJobConfig& config) {
+  Job* const job = find(config.epoch);
+  if (job == nullptr || !same_job(job->config, config)) return false;
+  job->move(config);
+  return true;
 }
 
 void Switch::remove_job(std::uint64_t epoch) {

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -27,7 +29,7 @@ struct SwitchConfig {
 
 // Who contributes to a switch: a rank, or another switch.
 struct SwitchChild {
-  Endpoint endpoint;
+  Endpoint endpoint;  // without a port: not known yet
   bool is_switch = false;
   std::uint32_t rank_epoch = 0;  // of a rank
   wire::atp::Ranks ranks;        // the rank, or those below the switch
@@ -68,6 +70,10 @@ struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
   std::uint64_t reclaimed = 0;  // slots that were abandoned, or outlived
+  // Of no job.
+  [[nodiscard]] std::uint64_t strangers() const {
+    return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
+  }
 };
 
 class Switch {
@@ -88,6 +94,11 @@ class Switch {
 
   // False: the epoch is in use, or its chunks are longer than a slot.
   [[nodiscard]] bool add_job(const SwitchJobConfig& config);
+  // The job's parent or children receive elsewhere than they did, or are known only now. False: it is unknown, or anything
+  // else of it differs, as of another job. Safe at any time between two calls of on_packets: slots know children by their
+  // positions, and these stay. A child that has restarted has lost what it held, but of a sum that came from it before all
+  // values are here, and it never sends another sum of that chunk than this; so nothing is added twice, or left out.
+  [[nodiscard]] bool move_job(const SwitchJobConfig& config);
   void remove_job(std::uint64_t epoch);  // frees its slots
 
   // `congested`: the switch's own queue is longer than it should be; what comes in now is marked (§3.7).

@@ -40,7 +40,7 @@ struct WorkerConfig {
   Duration max_timeout = std::chrono::milliseconds(250);
   Duration held_timeout = std::chrono::seconds(1);   // after "have yours"
   Duration bypass = std::chrono::milliseconds(200);  // how long the switches are left out at first when they are silent
-  Duration longest_bypass = std::chrono::seconds(5);
+  Duration longest_bypass = std::chrono::milliseconds(400);
   std::size_t operations = 256;  // under way at once
 };
 

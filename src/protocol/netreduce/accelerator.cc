@@ -1,6 +1,8 @@
 #include "protocol/netreduce/accelerator.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +16,12 @@ namespace {
 using wire::roce::Packet;
 
 constexpr std::uint32_t from_above = UINT32_MAX;
+// In PSNs: beyond all that a connection's host may repeat (two windows, see check() of a ring).
+constexpr std::uint32_t far_away = (wire::roce::psn_mask + 1) / 4;
+
+std::size_t lines_of(const Ring& ring) {
+  return ring.lines().size() + (ring.config().uplink ? 1 : 0);
+}
 
 }  // namespace
 
@@ -21,14 +29,25 @@ std::size_t Accelerator::memory_bytes(const RingConfig& config) {
   return Ring::memory_bytes(config);
 }
 
-Accelerator::Accelerator() = default;
+Accelerator::Accelerator() {
+  add_layout(wire::netreduce::netsum_layout, false);
+  add_layout(wire::netreduce::nrtv_layout, false);
+}
 Accelerator::~Accelerator() = default;
 Accelerator::Accelerator(Accelerator&&) noexcept = default;
 Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 
-bool Accelerator::add_ring(const RingConfig& config, std::span<std::byte> memory) {
+void Accelerator::Destroy::operator()(Ring* ring) const {
+  delete ring;
+}
+
+Accelerator::RingState Accelerator::make_ring(const RingConfig& config, std::span<std::byte> memory) {
+  return RingState(new Ring(config, memory));
+}
+
+bool Accelerator::add_ring(RingState&& ring) {
+  const RingConfig& config = ring->config();
   if (rings_.contains(config.incarnation)) return false;
-  auto ring = std::make_unique<Ring>(config, memory);
   std::vector<std::pair<Connection, std::uint32_t>> connections;
   if (!ring->learned()) {
     for (std::uint32_t line = 0; line < ring->lines().size(); ++line) {
@@ -42,23 +61,60 @@ bool Accelerator::add_ring(const RingConfig& config, std::span<std::byte> memory
     if (found != table_.end() && found->second.ring != nullptr) return false;
     if (i > 0 && connections[i - 1].first == connections[i].first) return false;
   }
-  for (const auto& [connection, line] : connections) table_[connection] = {ring.get(), line, {}};
+  for (const auto& [connection, line] : connections) {
+    Entry entry;
+    entry.ring = ring.get();
+    entry.line = line;
+    entry.sealed = config.layout.seals;
+    table_[connection] = std::move(entry);
+  }
+  lines_ += lines_of(*ring);
+  add_layout(config.layout, ring->learned());
   rings_.emplace(config.incarnation, std::move(ring));
   last_ = nullptr;
   return true;
 }
 
-void Accelerator::remove_ring(std::uint64_t incarnation) {
+Accelerator::RingState Accelerator::remove_ring(std::uint64_t incarnation) {
   const auto found = rings_.find(incarnation);
-  if (found == rings_.end()) return;
-  for (auto& [connection, entry] : table_) {
-    if (entry.ring == found->second.get()) entry.ring = nullptr;
-  }
+  if (found == rings_.end()) return nullptr;
+  const auto leave = [&](const Connection& connection) {
+    const auto entry = table_.find(connection);
+    if (entry != table_.end() && entry->second.ring == found->second.get()) entry->second.ring = nullptr;
+  };
+  for (const Line& line : found->second->lines()) leave(line.connection);
+  if (const auto& uplink = found->second->config().uplink) leave(uplink->down());
+  lines_ -= lines_of(*found->second);
+  RingState ring = std::move(found->second);
   rings_.erase(found);
+  trim();
+  return ring;
 }
 
-void Accelerator::know(const Connection& connection, Time now) {
-  table_.try_emplace(connection, Entry{nullptr, 0, now});
+void Accelerator::learn(LearningConfig config) {
+  learning_ = std::move(config);
+  std::sort(learning_.hosts.begin(), learning_.hosts.end());
+}
+
+void Accelerator::add_layout(const wire::netreduce::Layout& layout, bool learned) {
+  const auto same = std::find_if(layouts_.begin(), layouts_.end(), [&](const MarkedLayout& other) {
+    return other.layout.magic == layout.magic && other.layout.magic_bytes == layout.magic_bytes &&
+           other.layout.magic_offset == layout.magic_offset;
+  });
+  if (same == layouts_.end()) {
+    layouts_.push_back({layout, learned});
+  } else {
+    same->learned = same->learned || learned;
+  }
+}
+
+void Accelerator::know(const KnownConnection& connection, Time now) {
+  Entry entry;
+  entry.heard = now;
+  entry.first_psn = connection.first_psn;
+  entry.recorded = true;
+  table_.try_emplace(connection.connection, std::move(entry));
+  trim();
 }
 
 std::vector<Connection> Accelerator::known() const {
@@ -69,9 +125,42 @@ std::vector<Connection> Accelerator::known() const {
   return connections;
 }
 
+void Accelerator::recorded(const Connection& connection, Sink& sink) {
+  const auto found = table_.find(connection);
+  if (found == table_.end() || found->second.recorded) return;
+  found->second.recorded = true;
+  if (found->second.ring != nullptr && found->second.ring->learned()) found->second.ring->release(found->second.line, sink);
+}
+
 void Accelerator::forget(Time silent_since) {
+  for (auto item = table_.begin(); item != table_.end();) {
+    const auto here = item++;
+    if (here->second.ring == nullptr && here->second.heard < silent_since) erase(here);
+  }
+}
+
+void Accelerator::erase(Table::iterator entry) {
   last_ = nullptr;
-  std::erase_if(table_, [&](const auto& item) { return item.second.ring == nullptr && item.second.heard < silent_since; });
+  ConnectionChange change;
+  change.kind = ConnectionChange::Kind::forgotten;
+  change.known.connection = entry->first;
+  table_.erase(entry);
+  if (changed_) changed_(change);
+}
+
+// A good many at once, so that it is seldom looked through.
+void Accelerator::trim() {
+  if (table_.size() <= most_past + lines_) return;
+  std::vector<Table::iterator> past;
+  for (auto item = table_.begin(); item != table_.end(); ++item) {
+    if (item->second.ring == nullptr) past.push_back(item);
+  }
+  const std::size_t count = std::min(past.size(), most_past / 8);
+  std::partial_sort(past.begin(), past.begin() + static_cast<std::ptrdiff_t>(count), past.end(), [](auto a, auto b) {
+    return std::pair(!a->second.sealed, a->second.heard) < std::pair(!b->second.sealed, b->second.heard);
+  });
+  past.resize(count);
+  for (const Table::iterator& item : past) erase(item);
 }
 
 Accelerator::Entry* Accelerator::find(const Connection& connection) {
@@ -83,36 +172,189 @@ Accelerator::Entry* Accelerator::find(const Connection& connection) {
   return last_;
 }
 
-// Foreign hosts register nothing: the first packet of a ring's first message shows whose connection it is. A member that
-// comes with another connection begins the ring's stream anew.
-Accelerator::Entry* Accelerator::learn(const Connection& connection, const Arrival& arrival) {
-  if (!arrival.shape.first) return nullptr;
-  for (auto& [incarnation, ring] : rings_) {
-    if (!ring->learned()) continue;
-    const auto header = wire::netreduce::read_header(ring->config().layout, arrival.packet.payload);
-    if (!header || header->ring != ring->config().ring || header->rank >= ring->config().members) continue;
-    if (!wire::roce::icrc_valid(arrival.ip())) return nullptr;  // passed on, and dropped by whoever checks it
-    const auto [found, is_new] = table_.try_emplace(connection);
-    if (is_new && learned_) learned_(connection);
-    Entry& entry = found->second;
-    if (header->message == 0) {
-      if (ring->bound(header->rank)) begin_again(*ring);
-      ring->bind(header->rank);
-      entry = {ring.get(), header->rank, {}};
-    }
-    last_ = nullptr;
-    return &entry;
+bool Accelerator::is_host(const HostAddress& address) const {
+  return std::binary_search(learning_.hosts.begin(), learning_.hosts.end(), address);
+}
+
+const Accelerator::MarkedLayout* Accelerator::mark_of(std::span<const std::byte> payload) const {
+  for (const MarkedLayout& each : layouts_) {
+    if (wire::netreduce::has_mark(each.layout, payload)) return &each;
   }
   return nullptr;
 }
 
-void Accelerator::begin_again(Ring& ring) {
-  for (auto& [connection, entry] : table_) {
-    if (entry.ring == &ring) entry.ring = nullptr;
+// Of a message on a connection that is not known. Hosts that are said to have gradients, and show a mark that no ring has,
+// were given the wrong ring; others' gradients may be another accelerator's.
+bool Accelerator::has_mark_of_concern(const Connection& connection, std::span<const std::byte> payload) const {
+  const MarkedLayout* const mark = mark_of(payload);
+  return mark != nullptr && (mark->learned || (is_host(connection.source) && is_host(connection.destination)));
+}
+
+Accelerator::Judgement Accelerator::refuse(Misfit misfit, const Connection& connection,
+                                           const wire::netreduce::InaHeader& header) {
+  ++counters_.dropped_misfit[static_cast<std::size_t>(misfit)];
+  examples_[static_cast<std::size_t>(misfit)] = {connection, header};
+  return Judgement::drop;
+}
+
+// What a request is, of a connection that is nobody's, or that was learned: foreign hosts register nothing, so that first
+// packets show what belongs to which ring.
+Accelerator::Judgement Accelerator::judge(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now) {
+  const std::uint32_t psn = arrival.packet.bth.psn;
+  const std::span<const std::byte> payload = arrival.packet.payload;
+  const bool marked =
+      arrival.shape.first && (entry != nullptr ? mark_of(payload) != nullptr : has_mark_of_concern(connection, payload));
+  if (!arrival.shape.reliable) {
+    return entry == nullptr && !marked ? Judgement::pass : refuse(Misfit::service, connection);
+  }
+  if (!arrival.shape.first) {
+    if (entry == nullptr) return Judgement::pass;
+    if (entry->others.holds(psn, arrival.shape.last)) {
+      ++counters_.passed_other;
+      return Judgement::pass;
+    }
+    if (entry->ring != nullptr) return Judgement::gradient;
+    entry->heard = now;
+    entry->newest_psn = psn;
+    ++counters_.dropped_known;
+    return Judgement::drop;
+  }
+  if (!marked) return judge_unmarked(connection, entry, arrival);
+  if (entry != nullptr) entry->others.end_at(psn);
+  if (entry != nullptr && entry->ring != nullptr) {
+    // The ring itself sees whether it fits, but for the beginning of another stream on a queue pair of the same number.
+    const auto header = wire::netreduce::read_header(entry->ring->config().layout, arrival.packet.payload);
+    if (!header || psn == entry->first_psn || !entry->ring->begins_another(header->message)) return Judgement::gradient;
+  }
+  return begin(connection, entry, arrival, now);
+}
+
+Accelerator::Judgement Accelerator::judge_unmarked(const Connection& connection, Entry* entry, const Arrival& arrival) {
+  if (entry == nullptr) {
+    if (is_host(connection.source) && is_host(connection.destination)) ++counters_.unmarked;
+    return Judgement::pass;
+  }
+  // If it is damaged, so may be its mark.
+  if (!wire::roce::icrc_valid(arrival.ip())) {
+    ++counters_.dropped_damaged;
+    return Judgement::drop;
+  }
+  const std::uint32_t psn = arrival.packet.bth.psn;
+  ++counters_.passed_other;
+  if (entry->ring == nullptr && entry->newest_psn &&
+      static_cast<std::uint32_t>(std::abs(wire::roce::psn_distance(*entry->newest_psn, psn))) > far_away) {
+    erase(table_.find(connection));  // its queue pair's number was given to another
+    return Judgement::pass;
+  }
+  const std::size_t bytes = arrival.packet.payload.size();
+  const std::uint32_t length = arrival.packet.reth.length;
+  const bool counted = arrival.shape.reth && bytes != 0 && length / bytes < far_away;
+  entry->others.begin(psn, counted ? static_cast<std::uint32_t>((length + bytes - 1) / bytes) : 0, arrival.shape.last);
+  return Judgement::pass;
+}
+
+// The first packet of a message with a mark, on a connection that has no ring, or that may be another one by now.
+Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now) {
+  if (!wire::roce::icrc_valid(arrival.ip())) {
+    ++counters_.dropped_damaged;
+    return Judgement::drop;
+  }
+  std::optional<wire::netreduce::InaHeader> header;
+  Ring* ring = nullptr;
+  Misfit misfit = Misfit::layout;
+  for (const auto& [incarnation, each] : rings_) {
+    if (!each->learned() || !wire::netreduce::has_mark(each->config().layout, arrival.packet.payload)) continue;
+    misfit = std::max(misfit, Misfit::header);
+    const auto read = wire::netreduce::read_header(each->config().layout, arrival.packet.payload);
+    if (!read) continue;
+    misfit = Misfit::ring;
+    header = read;
+    if (read->ring != each->config().ring) continue;
+    ring = each.get();
+    break;
+  }
+  const std::uint32_t psn = arrival.packet.bth.psn;
+  // Of a former ring: on its way for long, or from a host that does not know yet that it has ended.
+  if (entry != nullptr && entry->ring == nullptr &&
+      (!header || header->message != 0 || entry->first_psn == psn || learning_.hosts.empty())) {
+    entry->heard = now;
+    entry->newest_psn = psn;
+    ++counters_.dropped_known;
+    return Judgement::drop;
+  }
+  if (!header) header.emplace();
+  if (!is_host(connection.source) || !is_host(connection.destination)) return refuse(Misfit::host, connection, *header);
+  if (ring == nullptr) return refuse(misfit, connection, *header);
+  if (header->rank >= ring->config().members) return refuse(Misfit::rank, connection, *header);
+  const std::uint32_t rank = header->rank;
+  if (header->message != 0) return refuse(Misfit::beginning, connection, *header);
+
+  // This connection may have been another rank's, too. (One that is bound is in the table: whoever erases it looks.)
+  const auto live = [&](const Entry* of) { return of != nullptr && of->ring != nullptr && now - of->heard < restart_after; };
+  const auto present = ring->bound(rank) ? table_.find(ring->lines()[rank].connection) : table_.end();
+  if (live(entry) || (present != table_.end() && live(&present->second))) {
+    ++counters_.dropped_restart;
+    return Judgement::drop;
+  }
+  const bool alone = ring->bound(rank) && ring->answered();  // the others will have to come again too
+  if (!alone && !closes(*ring, rank, connection)) return refuse(Misfit::open, connection, *header);
+  if (entry != nullptr && entry->ring != nullptr && entry->ring != ring) begin_again(*entry->ring, entry->line);
+  const bool again = ring->bound(rank) || (entry != nullptr && entry->ring == ring);
+  if (entry != nullptr && entry->ring == ring && entry->line != rank) begin_again(*ring, entry->line);
+  if (ring->bound(rank)) begin_again(*ring, rank);
+
+  Entry fresh;
+  fresh.ring = ring;
+  fresh.line = rank;
+  fresh.heard = now;
+  fresh.first_psn = psn;
+  fresh.sealed = ring->config().layout.seals;
+  fresh.recorded = !learning_.record;
+  ring->bind(rank, connection, learning_.record);
+  entry = &(table_[connection] = std::move(fresh));
+  last_ = nullptr;
+  ConnectionChange change;
+  change.kind = again ? ConnectionChange::Kind::restarted : ConnectionChange::Kind::learned;
+  change.known = {connection, psn};
+  change.incarnation = ring->config().incarnation;
+  change.rank = rank;
+  if (changed_) changed_(change);
+  trim();
+  return Judgement::gradient;
+}
+
+// Whether the ring's connections lead from rank to rank, all the way around, if this is the last of them.
+bool Accelerator::closes(const Ring& ring, std::uint32_t rank, const Connection& connection) const {
+  std::vector<HostAddress> from, to;
+  for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
+    if (line != rank && !ring.bound(line)) return true;
+    const Connection& each = line == rank ? connection : ring.lines()[line].connection;
+    from.push_back(each.source);
+    to.push_back(each.destination);
+  }
+  std::sort(from.begin(), from.end());
+  std::sort(to.begin(), to.end());
+  return from == to;
+}
+
+// Without the connection of `rank`. Hosts that were sent nothing yet will repeat their message 0, and stay; those that were
+// cannot take part in another sum of it.
+void Accelerator::begin_again(Ring& ring, std::uint32_t rank) {
+  const bool stay = !ring.answered();
+  std::vector<std::pair<std::uint32_t, Table::iterator>> bound;
+  for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
+    if (ring.bound(line)) bound.emplace_back(line, table_.find(ring.lines()[line].connection));
   }
   const RingCounters counters = ring.counters();
   ring = Ring(ring.config(), ring.memory());
   ring.set_counters(counters);
+  for (const auto& [line, item] : bound) {
+    if (stay && line != rank) {
+      ring.bind(line, item->first, !item->second.recorded);
+    } else {
+      item->second.ring = nullptr;
+    }
+  }
 }
 
 Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<const std::byte> frame, std::size_t ip_at,
@@ -125,18 +367,20 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
   arrival.ip_bytes = wire::roce::packet_bytes(frame.subspan(ip_at));
   const Connection connection{arrival.packet.ip.source, arrival.packet.ip.destination, arrival.packet.bth.destination_qp};
   Entry* entry = find(connection);
-  if (entry == nullptr || entry->ring == nullptr) {
-    if (Entry* const learned = learn(connection, arrival)) entry = learned;
-  }
-  if (entry == nullptr) {
-    ++counters_.passed;
-    return Verdict::pass;
+  if (entry == nullptr || entry->ring == nullptr || entry->ring->learned()) {
+    const bool known = entry != nullptr;
+    switch (judge(connection, entry, arrival, now)) {
+      case Judgement::pass:
+        if (!known) ++counters_.passed;
+        return Verdict::pass;
+      case Judgement::drop:
+        return Verdict::taken;
+      case Judgement::gradient:
+        break;
+    }
   }
   entry->heard = now;
-  if (entry->ring == nullptr) {
-    ++counters_.dropped_known;
-    return Verdict::taken;
-  }
+  entry->newest_psn = packet.bth.psn;
   if (egress == Endpoint{}) {
     ++counters_.dropped_nowhere;
     return Verdict::taken;
@@ -147,6 +391,52 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
     entry->ring->on_packet(entry->line, arrival, sink);
   }
   return Verdict::taken;
+}
+
+// ---- messages of learned connections that are no gradients
+
+void Accelerator::OtherMessages::end_at(std::uint32_t psn) {
+  if (messages_.empty()) return;
+  // PSNs come round: what is far away is long over.
+  std::erase_if(messages_, [&](const Message& message) {
+    const std::int32_t distance = wire::roce::psn_distance(message.first, psn);
+    return distance == 0 || static_cast<std::uint32_t>(std::abs(distance)) > far_away;
+  });
+  for (Message& message : messages_) {
+    const std::int32_t distance = wire::roce::psn_distance(message.first, psn);
+    if (distance <= 0 || static_cast<std::uint32_t>(distance) >= message.packets) continue;
+    message.packets = static_cast<std::uint32_t>(distance);
+    message.open = false;
+  }
+}
+
+void Accelerator::OtherMessages::begin(std::uint32_t psn, std::uint32_t packets, bool last) {
+  end_at(psn);
+  const Message message{psn, std::max(packets, 1U), packets == 0 && !last};
+  if (messages_.size() < most) {
+    if (messages_.empty()) messages_.reserve(most);
+    messages_.push_back(message);
+    return;
+  }
+  next_ = (next_ + 1) % most;
+  messages_[next_] = message;
+}
+
+bool Accelerator::OtherMessages::holds(std::uint32_t psn, bool last) {
+  for (Message& message : messages_) {
+    const auto distance = static_cast<std::uint32_t>(wire::roce::psn_distance(message.first, psn));
+    if (distance < message.packets) return true;
+    if (!message.open || distance != message.packets) continue;
+    ++message.packets;
+    message.open = !last;
+    return true;
+  }
+  return false;
+}
+
+Connection Accelerator::connection_of(std::uint64_t incarnation, std::uint32_t rank) const {
+  const auto found = rings_.find(incarnation);
+  return found == rings_.end() || !found->second->bound(rank) ? Connection{} : found->second->lines()[rank].connection;
 }
 
 std::optional<RingMismatch> Accelerator::mismatch(std::uint64_t incarnation) const {

@@ -25,6 +25,20 @@ void Bump::on_packets(std::span<const RxView> frames, Time now, Sink& sink) {
   }
 }
 
+bool Bump::is_gradient(std::span<const std::byte> ip_packet, std::size_t payload_at) const {
+  const auto seen = wire::roce::glance(ip_packet, payload_at);
+  return seen && accelerator_.may_be_gradient({seen->source, seen->destination, seen->destination_qp}, seen->beginning);
+}
+
+// A train may be of several connections, if they share a source port.
+bool Bump::train_has_gradients(std::span<const std::byte> ip_packet, std::size_t segment) const {
+  if (segment == 0) return is_gradient(ip_packet);
+  for (std::size_t at = 0; at < ip_packet.size(); at += segment) {
+    if (is_gradient(ip_packet, at)) return true;
+  }
+  return false;
+}
+
 bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sink& sink) {
   std::span<const std::byte> bytes = view.bytes;
   const auto ethernet = wire::ethernet::parse(bytes.subspan(virtio_net_header_bytes));
@@ -33,29 +47,31 @@ bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sin
     return false;
   }
   const std::size_t ip_at = virtio_net_header_bytes + ethernet->bytes;
-  if (!wire::roce::is_roce(bytes.subspan(ip_at))) {
-    ++counters_.others;
-    return false;
-  }
+  const std::span<const std::byte> as_it_came = bytes.subspan(ip_at);
+  const auto unreadable = [&](std::uint64_t& count) {
+    const bool gradient = is_gradient(as_it_came);
+    ++(gradient ? counters_.dropped_unreadable : count);
+    return gradient;
+  };
+  if (!wire::roce::is_roce(as_it_came)) return unreadable(counters_.others);
   const VirtioNetHeader header = read_virtio_net_header(bytes);
   if (header.gso_type != VirtioNetHeader::gso_none) {
-    ++counters_.trains;
-    return false;
+    const bool gradients = train_has_gradients(as_it_came, header.gso_size);
+    ++(gradients ? counters_.dropped_trains : counters_.trains);
+    return gradients;
   }
   // What the accelerator sends has its checksums. So must what it sends is made of, or the next one computes another on top.
   if ((header.flags & VirtioNetHeader::needs_checksum) != 0) {
     const std::span<std::byte> copy = std::span(completed_).first(std::min(bytes.size(), completed_.size()));
     std::copy_n(bytes.begin(), copy.size(), copy.begin());
     if (copy.size() < bytes.size() || !complete_checksum(copy)) {
-      ++counters_.unreadable[static_cast<std::size_t>(wire::ParseError::checksum)];
-      return false;
+      return unreadable(counters_.unreadable[static_cast<std::size_t>(wire::ParseError::checksum)]);
     }
     bytes = copy;
   }
   wire::roce::Packet packet;
   if (const auto error = wire::roce::parse(bytes.subspan(ip_at), packet); error != wire::ParseError::none) {
-    ++counters_.unreadable[static_cast<std::size_t>(error)];
-    return false;
+    return unreadable(counters_.unreadable[static_cast<std::size_t>(error)]);
   }
   ++counters_.roce;
   const Endpoint egress = to.size() == 1 ? to.front() : Endpoint{};

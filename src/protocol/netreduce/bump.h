@@ -24,6 +24,9 @@ struct BumpCounters {
   std::uint64_t trains = 0;                                // several packets in one frame, uncut: bridged unread
   std::uint64_t unreadable[wire::parse_error_kinds] = {};  // RoCE, but not of reliable connections: bridged
   std::uint64_t roce = 0;                                  // shown to the accelerator
+  // Of gradient connections (and so not bridged: they would arrive unsummed).
+  std::uint64_t dropped_trains = 0;
+  std::uint64_t dropped_unreadable = 0;  // fragments too
 };
 
 class Bump {
@@ -44,6 +47,8 @@ class Bump {
   void on_packets(std::span<const RxView> frames, Time now, Sink& sink);
 
  private:
+  [[nodiscard]] bool is_gradient(std::span<const std::byte> ip_packet, std::size_t payload_at = 0) const;
+  [[nodiscard]] bool train_has_gradients(std::span<const std::byte> ip_packet, std::size_t segment) const;
   [[nodiscard]] bool taken(const RxView& view, std::span<const Endpoint> to, Time now, Sink& sink);
 
   Bridge bridge_;

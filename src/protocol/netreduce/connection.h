@@ -7,13 +7,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 namespace netsum::netreduce {
 
+using HostAddress = std::array<std::uint8_t, 16>;  // as Endpoint has it
+
 struct Connection {
-  std::array<std::uint8_t, 16> source{}, destination{};  // as Endpoint has them
+  HostAddress source{}, destination{};
   std::uint32_t destination_qp = 0;
   auto operator<=>(const Connection&) const = default;
+};
+
+// A gradient connection, as it is written down. Queue pair numbers come again; a new connection of such a number begins with
+// another PSN.
+struct KnownConnection {
+  Connection connection;
+  std::optional<std::uint32_t> first_psn;  // of its message 0; none: it was not seen
+  auto operator<=>(const KnownConnection&) const = default;
 };
 
 struct ConnectionHash {

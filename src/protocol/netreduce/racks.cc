@@ -1,6 +1,7 @@
 #include "protocol/netreduce/racks.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/bytes.h"
 
@@ -8,6 +9,7 @@ namespace netsum::netreduce {
 namespace {
 
 constexpr std::size_t most_switches = 0xffff;  // 16 bits in their addresses
+constexpr std::size_t most_levels = 16;        // of switches below the one where the ranks join
 
 std::uint32_t parent_of(const Tree& tree, std::uint32_t a_switch) {
   return tree.parent_of_switch[a_switch];
@@ -31,12 +33,15 @@ std::vector<std::uint32_t> path(const Tree& tree, std::uint32_t from, std::uint3
   return switches;
 }
 
-RankSet ranks_below(const Tree& tree, std::uint32_t a_switch) {
-  RankSet ranks;
+// The switches next below one that have ranks below them, and which.
+std::map<std::uint32_t, RankSet> children_of(const Tree& tree, std::uint32_t a_switch) {
+  std::map<std::uint32_t, RankSet> children;
   for (std::uint32_t rank = 0; rank < tree.switch_of_rank.size(); ++rank) {
-    if (below(tree, tree.switch_of_rank[rank], a_switch)) ranks.insert(rank);
+    std::uint32_t at = tree.switch_of_rank[rank];
+    while (at != at_root && parent_of(tree, at) != a_switch) at = parent_of(tree, at);
+    if (at != at_root) children[at].insert(rank);
   }
-  return ranks;
+  return children;
 }
 
 }  // namespace
@@ -48,8 +53,9 @@ std::string check(const Tree& tree) {
   for (std::uint32_t a_switch = 0; a_switch < switches; ++a_switch) {
     std::uint32_t above = a_switch;
     for (std::size_t steps = 0; above != at_root; ++steps) {
-      if (!exists(above) || steps > switches) {
-        return "switch " + std::to_string(a_switch) + " has no way to the one where the ranks join";
+      if (!exists(above) || steps >= most_levels) {
+        return "switch " + std::to_string(a_switch) + " has no way of at most " + std::to_string(most_levels) +
+               " switches to the one where the ranks join";
       }
       above = parent_of(tree, above);
     }
@@ -92,9 +98,7 @@ TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& member
     line.way = first && last ? Way::through : first ? Way::leaving : Way::arriving;
   }
   const auto address = [&](std::uint32_t s) { return switch_address(ring.incarnation, s); };
-  for (std::uint32_t child = 0; child < tree.parent_of_switch.size(); ++child) {
-    const RankSet of_child = ranks_below(tree, child);
-    if (parent_of(tree, child) != a_switch || of_child.empty()) continue;
+  for (const auto& [child, of_child] : children_of(tree, a_switch)) {
     const Connection up{address(child), address(a_switch), up_qp};
     made.ring.lines.push_back({up, of_child, Way::child});
     carry(up, places.a_switch(child), places.a_switch(child));

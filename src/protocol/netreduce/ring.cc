@@ -1,6 +1,7 @@
 #include "protocol/netreduce/ring.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -79,6 +80,9 @@ std::string check(const RingConfig& config) {
         between("MTU", config.mtu, 256, wire::roce::max_mtu)}) {
     if (!error.empty()) return error;
   }
+  if (!std::has_single_bit(config.mtu)) {
+    return "MTU " + std::to_string(config.mtu) + " is no path MTU of RoCE: those are 256, 512, 1024, 2048 and 4096";
+  }
   const std::uint32_t message_bytes = config.layout.message.bytes;
   if (message_bytes < 4 && std::uint64_t{4} * config.window > std::uint64_t{1} << (8 * message_bytes)) {
     return "message IDs of " + std::to_string(message_bytes) + " bytes are too short to tell four windows of " +
@@ -132,6 +136,26 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
     if (peer.contributes) ++contributors_;
   }
   sources_.resize(contributors_);
+}
+
+void Ring::bind(std::uint32_t line, const Connection& connection, bool held) {
+  lines_[line].connection = connection;
+  peers_[line].bound = true;
+  peers_[line].held = held;
+}
+
+void Ring::release(std::uint32_t line, Sink& sink) {
+  peers_[line].held = false;
+  for (Place place = peers_[line].sent; holds(place); place = after(place)) {
+    if (at(place).complete) offer(place, line, sink);
+  }
+}
+
+bool Ring::begins_another(std::uint64_t message_on_wire) const {
+  if (message_on_wire != 0) return false;
+  const std::uint64_t now = next().message;
+  const std::uint64_t message = wire::netreduce::extend_message(0, 8 * config_.layout.message.bytes, now);
+  return message == 0 || (message > now ? message - now : now - message) > slots_.size();
 }
 
 Place Ring::next() const {
@@ -219,7 +243,8 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
   return Place{message, 0};
 }
 
-// Messages follow each other on a host's connection without a gap, and each has its place on a virtual one.
+// Messages follow each other on a host's connection, and each has its place on a virtual one. Foreign hosts may have other
+// messages in between (accelerator.h).
 bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t psn) {
   if (lines_[line].way == Way::child) return psn == virtual_psn(header.message);
   const auto distance_to = [&](std::uint64_t neighbour) -> std::optional<std::int32_t> {
@@ -227,11 +252,15 @@ bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t ps
     if (!slots_[slot].used || slots_[slot].message != neighbour || first_psn(slot, line) == none) return std::nullopt;
     return wire::roce::psn_distance(psn, first_psn(slot, line));
   };
+  const auto far_enough = [&](std::int32_t distance, std::uint32_t packets) {
+    const auto least = static_cast<std::int32_t>(packets);
+    return learned() ? distance >= least : distance == least;
+  };
   const auto to_next = distance_to(header.message + 1);
-  if (to_next && *to_next != static_cast<std::int32_t>(header.packets)) return false;
+  if (to_next && !far_enough(*to_next, header.packets)) return false;
   if (header.message == 0) return true;
   const auto to_last = distance_to(header.message - 1);
-  return !to_last || *to_last == -static_cast<std::int32_t>(slots_[slot_of(header.message - 1)].packets);
+  return !to_last || far_enough(-*to_last, slots_[slot_of(header.message - 1)].packets);
 }
 
 // Any other packet says only its PSN. Go-back-N restarts in the middle of messages when first packets of later ones have
@@ -347,7 +376,7 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
     if (a.summed) send_up(place, sink);  // that, or what came back, may be lost
     return;
   }
-  if (peers_[line].in_order && place >= peers_[line].sent) {
+  if (peers_[line].held || (peers_[line].in_order && place >= peers_[line].sent)) {
     ++counters_.repeats_held;
     return;
   }
@@ -402,6 +431,7 @@ void Ring::on_complete(const Place& place, Sink& sink) {
 // The sum of `place` is there, and perhaps the line's own packet too: what can leave now on it?
 void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
   Peer& peer = peers_[line];
+  if (peer.held) return;
   const bool leaving = lines_[line].way == Way::leaving;
   const bool ready = !leaving && has(place, line);
   if (ready && !peer.in_order) send_to(place, line, sink);
@@ -453,6 +483,7 @@ void Ring::send_up_missing(const Place& before, Sink& sink) {
 void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
                 std::size_t ip_bytes, std::size_t payload_at, Sink& sink) {
   ++counters_.results;
+  answered_ = true;
   const std::size_t aggregator = index(place);
   const std::byte* const total = payload_of(aggregator, 0);
   const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
@@ -509,7 +540,7 @@ void Ring::append_state(std::vector<std::byte>& out) const {
                static_cast<std::uint8_t>(totals_.asked));
   for (const Peer& peer : peers_) {
     append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
-                 static_cast<std::uint8_t>(peer.asked));
+                 static_cast<std::uint8_t>(peer.asked | peer.held << 1));
   }
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
     const Slot& s = slots_[slot];
@@ -539,7 +570,7 @@ void Ring::check() const {
   for (std::uint32_t line = 0; line < lines_.size(); ++line) {
     const Peer& peer = peers_[line];
     NETSUM_CHECK(peer.expected >= peer.sent);
-    NETSUM_CHECK(!holds(peer.sent) || !at(peer.sent).complete || !has(peer.sent, line));
+    NETSUM_CHECK(peer.held || !holds(peer.sent) || !at(peer.sent).complete || !has(peer.sent, line));
   }
 }
 

@@ -57,7 +57,14 @@ class Ring {
   // Connections that are learned (foreign hosts).
   [[nodiscard]] bool learned() const { return config_.connections.empty() && config_.lines.empty(); }
   [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
-  void bind(std::uint32_t line) { peers_[line].bound = true; }
+  // `held`: no sum leaves on it before release().
+  void bind(std::uint32_t line, const Connection& connection, bool held);
+  void release(std::uint32_t line, Sink& sink);
+  // Whether anything has left: then the ring's stream cannot begin once more with the same connections.
+  [[nodiscard]] bool answered() const { return answered_; }
+  // Whether a header that says message 0, and has not the PSN of this ring's, begins another stream. No: it is one whose
+  // number has too few bits, and has come round.
+  [[nodiscard]] bool begins_another(std::uint64_t message_on_wire) const;
 
   [[nodiscard]] const RingCounters& counters() const { return counters_; }
   void set_counters(const RingCounters& counters) { counters_ = counters; }
@@ -89,6 +96,7 @@ class Ring {
   };
   struct Peer {
     bool bound = false;
+    bool held = false;
     bool contributes = true, in_order = true;
     Endpoint egress;     // of its newest packet
     Place expected;      // the first that has not arrived
@@ -179,6 +187,7 @@ class Ring {
   // The ends that packets have in common: of a message's first packet, and of others. Their lengths hardly ever change.
   std::array<wire::roce::CommonEnd, 2> ends_;
   std::optional<RingMismatch> mismatch_;
+  bool answered_ = false;
   RingCounters counters_;
 };
 

@@ -7,22 +7,23 @@
 
 namespace netsum::netreduce {
 
-bool Tunnel::add_ring(const TunnelRing& ring, std::span<std::byte> memory) {
-  std::unordered_map<Connection, Route, ConnectionHash> routes;
+bool Tunnel::add_ring(Accelerator::RingState&& state, const TunnelRing& ring) {
+  std::unordered_map<Connection, Route, ConnectionHash> added;
   for (const TunnelRoute& route : ring.routes) {
     if (routes_.contains(route.connection)) return false;
-    if (!routes.emplace(route.connection, Route{route.from, route.to, ring.ring.incarnation}).second) return false;
+    if (!added.emplace(route.connection, Route{route.from, route.to, ring.ring.incarnation}).second) return false;
   }
-  if (!accelerator_.add_ring(ring.ring, memory)) return false;
-  routes_.merge(routes);
+  if (!accelerator_.add_ring(std::move(state))) return false;
+  routes_.merge(added);
   last_ = nullptr;
   return true;
 }
 
-void Tunnel::remove_ring(std::uint64_t incarnation) {
-  accelerator_.remove_ring(incarnation);
+Accelerator::RingState Tunnel::remove_ring(std::uint64_t incarnation) {
+  Accelerator::RingState ring = accelerator_.remove_ring(incarnation);
   std::erase_if(routes_, [&](const auto& item) { return item.second.incarnation == incarnation; });
   last_ = nullptr;
+  return ring;
 }
 
 void Tunnel::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {

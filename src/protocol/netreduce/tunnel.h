@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +24,10 @@ struct TunnelCounters {
   std::uint64_t dropped_source = 0;  // not from where its connection's packets come from
   std::uint64_t passed = 0;          // sent on as it was
   std::uint64_t taken = 0;           // by the accelerator
+  // Of no ring.
+  [[nodiscard]] std::uint64_t strangers() const {
+    return std::accumulate(std::begin(malformed), std::end(malformed), unknown + dropped_source);
+  }
 };
 
 // A connection that is carried: where its packets come from, and where they go.
@@ -39,8 +45,11 @@ struct TunnelRing {
 class Tunnel {
  public:
   // As Accelerator::add_ring, of which this is the front. False also where a connection is carried already.
-  [[nodiscard]] bool add_ring(const TunnelRing& ring, std::span<std::byte> memory);
-  void remove_ring(std::uint64_t incarnation);
+  [[nodiscard]] bool add_ring(Accelerator::RingState&& state, const TunnelRing& ring);  // of which it was made
+  [[nodiscard]] bool add_ring(const TunnelRing& ring, std::span<std::byte> memory) {
+    return add_ring(Accelerator::make_ring(ring.ring, memory), ring);
+  }
+  Accelerator::RingState remove_ring(std::uint64_t incarnation);  // null: there is none
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 

@@ -104,8 +104,8 @@ const std::byte* Member::arena_of(std::uint32_t rank, const Active& op, const Ro
   const auto& known = arenas_[rank];
   const std::span<const std::byte> memory =
       header.arena <= known.size() ? known[header.arena - 1] : std::span<const std::byte>();
-  if (header.offset <= memory.size() && op.call.operation.elements <= (memory.size() - header.offset) / op.width &&
-      header.offset % op.width == 0) {
+  if (!memory.empty() && header.offset <= memory.size() &&
+      op.call.operation.elements <= (memory.size() - header.offset) / op.width && header.offset % op.width == 0) {
     return memory.data() + header.offset;
   }
   fail(op, rank);

@@ -42,11 +42,14 @@ void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
     if (phase_ == Phase::singles && reply.sequence == sequence_) {
       round_trip_ = std::min(round_trip_, now - sent_);
       unanswered_ = 0;
+      cookie_ = reply.cookie;
       ++sequence_;
       if (++answered_ < config_.singles)
         send_single(now, sink);
-      else
+      else if (config_.train != 0)
         send_train(now, sink);
+      else
+        phase_ = Phase::done;
     } else if (phase_ == Phase::train && reply.sequence - train_first_ < config_.train) {
       if (train_replies_++ == 0) first_reply_ = now;
       last_reply_ = now;

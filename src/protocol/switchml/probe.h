@@ -13,8 +13,8 @@ namespace netsum::switchml {
 
 struct ProbeConfig {
   Endpoint aggregator;
-  std::uint32_t packet_bytes = 1076;  // a contribution's datagram
-  std::uint32_t singles = 8, train = 64;
+  std::uint32_t packet_bytes = 1076;                   // a contribution's datagram
+  std::uint32_t singles = 8, train = 64;               // train 0: only whether there is an answer
   Duration patience = std::chrono::milliseconds(200);  // for one reply
   std::uint32_t tries = 10;                            // unanswered singles in a row before giving up
 };
@@ -31,6 +31,7 @@ class Probe {
   [[nodiscard]] bool done() const { return phase_ == Phase::done || phase_ == Phase::unanswered; }
   [[nodiscard]] bool answered() const { return phase_ == Phase::done; }
   [[nodiscard]] Duration round_trip() const { return round_trip_; }
+  [[nodiscard]] std::uint64_t cookie() const { return cookie_; }  // that the aggregator has for this end, once it answered
 
   // Of the bandwidth-delay product, 1 to 512: what keeps the way there busy.
   [[nodiscard]] std::uint32_t packets() const;
@@ -50,6 +51,7 @@ class Probe {
   Phase phase_ = Phase::singles;
   std::uint32_t sequence_ = 0, answered_ = 0, unanswered_ = 0;
   std::uint32_t train_first_ = 0, train_replies_ = 0;
+  std::uint64_t cookie_ = 0;
   Time sent_{}, deadline_ = never, first_reply_{}, last_reply_{};
   Duration round_trip_ = Duration::max();
 };

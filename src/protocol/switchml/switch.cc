@@ -85,10 +85,12 @@ struct Switch::Job {
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const {
     return memory.data() + static_cast<std::size_t>(&slot - slots.data()) * slot_bytes;
   }
-  // A rank's floats of the round that the slot gathers, in whichever version.
+  // A rank's floats of the round that the slot gathers, in whichever version. As close together as they are long: what a
+  // few floats do not need is never touched.
   [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
     const auto number = static_cast<std::size_t>(&slot - slots.data()) / 2;
-    return memory.data() + gathered_at + (number * audience.ranks().size() + rank) * gathered_bytes;
+    const std::size_t each = whole_lines(slot.elements * bytes_of(slot.dtype));
+    return memory.data() + gathered_at + number * audience.ranks().size() * gathered_bytes + rank * each;
   }
   [[nodiscard]] std::span<std::byte> result_of(const SlotState& slot) const {
     return {memory_of(slot) + slot.result_at, slot.result_bytes};
@@ -99,14 +101,21 @@ std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t sl
   return (slot_bytes(packet_elements) * 2 + gathered_bytes(packet_elements) * ranks) * slots;
 }
 
-Switch::Switch() = default;
+std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
+  return memory_bytes(packet_elements, slots, ranks) + sizeof(Job) + std::size_t{slots} * 2 * sizeof(SlotState);
+}
+
+Switch::Switch(const EndpointCookies& cookies) : probe_answers_(cookies) {}
 Switch::~Switch() = default;
 Switch::Switch(Switch&&) noexcept = default;
 Switch& Switch::operator=(Switch&&) noexcept = default;
 
 Switch::Switch(const Switch& other)
-    : counters_(other.counters_), batch_(other.batch_), unknown_job_budget_(other.unknown_job_budget_) {
-  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
+    : counters_(other.counters_),
+      batch_(other.batch_),
+      unknown_job_budget_(other.unknown_job_budget_),
+      probe_answers_(other.probe_answers_) {
+  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, JobState(new Job(*job)));
 }
 
 Switch& Switch::operator=(const Switch& other) {
@@ -148,9 +157,13 @@ void Switch::append_state(std::vector<std::byte>& out) const {
   }
 }
 
-bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
-  if (memory.size() < memory_bytes(config.packet_elements, config.slots, config.members.size())) return false;
-  auto job = std::make_unique<Job>();
+void Switch::Destroy::operator()(Job* job) const {
+  delete job;
+}
+
+Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
+  if (memory.size() < memory_bytes(config.packet_elements, config.slots, config.members.size())) return nullptr;
+  JobState job(new Job);
   job->config = config;
   std::vector<std::uint32_t> epochs;
   std::vector<Endpoint> endpoints;
@@ -168,12 +181,17 @@ bool Switch::add_job(const SwitchJobConfig& config, std::span<std::byte> memory)
   job->slot_bytes = slot_bytes(config.packet_elements);
   job->gathered_at = job->slot_bytes * job->slots.size();
   job->gathered_bytes = gathered_bytes(config.packet_elements);
-  return jobs_.emplace(config.epoch, std::move(job)).second;
+  return job;
 }
 
-void Switch::remove_job(std::uint64_t epoch) {
+bool Switch::add_job(JobState&& job) {
+  return jobs_.try_emplace(job->config.epoch, std::move(job)).second;
+}
+
+Switch::JobState Switch::remove_job(std::uint64_t epoch) {
   last_ = nullptr;
-  jobs_.erase(epoch);
+  auto removed = jobs_.extract(epoch);
+  return removed.empty() ? nullptr : std::move(removed.mapped());
 }
 
 Switch::Job* Switch::find(std::uint64_t epoch) {
@@ -197,14 +215,8 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
         on_contribution(packet, common, now, sink);
         break;
       case wire::Type::probe: {
-        wire::ProbePacket probe{};
-        if (const auto error = wire::parse_probe(packet.bytes, common, probe); error != wire::ParseError::none) {
-          ++counters_.malformed[static_cast<std::size_t>(error)];
-          break;
-        }
-        ++counters_.probes;
-        probe.common.type = wire::Type::probe_reply;
-        wire::write_probe(sink.datagram(packet.source, wire::probe_reply_bytes), probe);
+        const wire::ParseError error = probe_answers_.answer(packet, common, sink);
+        ++(error == wire::ParseError::none ? counters_.probes : counters_.malformed[static_cast<std::size_t>(error)]);
         break;
       }
       default:
@@ -304,8 +316,8 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chun
   if (header.dtype != slot.dtype || header.average != slot.average) return false;
   if (header.dtype != DType::int32) {
     if (slot.arrived != 0 && slot.elements != header.elements) return false;
-    std::memcpy(job.gathered(slot, chunk.common.rank), chunk.payload.data(), chunk.payload.size());
     slot.elements = header.elements;
+    std::memcpy(job.gathered(slot, chunk.common.rank), chunk.payload.data(), chunk.payload.size());
   } else if (header.elements != 0) {
     if (slot.elements == 0) {
       std::memcpy(payload, chunk.payload.data(), chunk.payload.size());

@@ -6,16 +6,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/bitmap.h"
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
+#include "protocol/switchml/probe_answers.h"
 #include "wire/switchml.h"
 
 namespace netsum::switchml {
@@ -56,6 +60,10 @@ struct JobCounters {
 struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, probes = 0, unexpected_type = 0;
+  // Of no job.
+  [[nodiscard]] std::uint64_t strangers() const {
+    return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
+  }
 };
 
 struct StalledChunk {
@@ -70,8 +78,10 @@ class Switch {
   // Bytes of slot memory that a job of so many ranks needs on this lane. What only packets of floats need lies behind all
   // else.
   [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
+  // With the slots' state.
+  [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
 
-  Switch();
+  explicit Switch(const EndpointCookies& cookies = EndpointCookies());
   ~Switch();
   Switch(Switch&&) noexcept;
   Switch& operator=(Switch&&) noexcept;
@@ -85,9 +95,21 @@ class Switch {
   // it do).
   void append_state(std::vector<std::byte>& out) const;
 
-  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until remove_job. False: the epoch is in use.
-  [[nodiscard]] bool add_job(const SwitchJobConfig& config, std::span<std::byte> memory);
-  void remove_job(std::uint64_t epoch);
+  // A job's state is large: it is made, and given up, away from the thread that serves packets.
+  struct Job;
+  struct Destroy {
+    void operator()(Job* job) const;
+  };
+  using JobState = std::unique_ptr<Job, Destroy>;
+  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until it is destroyed. Null: there is too little.
+  [[nodiscard]] static JobState make_job(const SwitchJobConfig& config, std::span<std::byte> memory);
+  // False: the epoch is in use; `job` is then untouched.
+  [[nodiscard]] bool add_job(JobState&& job);
+  [[nodiscard]] bool add_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
+    JobState job = make_job(config, memory);
+    return job && add_job(std::move(job));
+  }
+  JobState remove_job(std::uint64_t epoch);  // null: it is not known
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 
@@ -98,7 +120,6 @@ class Switch {
 
  private:
   struct SlotState;
-  struct Job;
 
   void on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
@@ -112,11 +133,12 @@ class Switch {
   static void answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink);
   [[nodiscard]] Job* find(std::uint64_t epoch);
 
-  std::unordered_map<std::uint64_t, std::unique_ptr<Job>> jobs_;
+  std::unordered_map<std::uint64_t, JobState> jobs_;
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
   SwitchCounters counters_;
   std::uint64_t batch_ = 0;
   ReplyBudget unknown_job_budget_;
+  ProbeAnswers probe_answers_;
 };
 
 }  // namespace netsum::switchml

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/convert.h"
+#include "control/border.h"
 #include "control/netsum.grpc.pb.h"
 #include "transport/addresses.h"
 
@@ -55,8 +55,8 @@ struct Relay::Impl final : proto::Aggregator::Service {
     if (!status.ok()) return status;
     std::vector<std::size_t> opened;
     for (proto::Endpoint& lane : *reply->mutable_lanes()) {
-      opened.push_back(flows.open(control::from_proto(lane).value()));
-      control::to_proto(flows.for_worker(opened.back()), lane);
+      opened.push_back(flows.open(*control::parse(lane)));
+      control::write(flows.for_worker(opened.back()), lane);
     }
     const std::lock_guard lock(mutex);
     flows_of[context->peer()] = std::move(opened);  // a worker joins over the connection over which it said hello
@@ -74,7 +74,7 @@ struct Relay::Impl final : proto::Aggregator::Service {
     }
     proto::JoinRequest rewritten = *request;
     for (std::size_t lane = 0; lane < own.size(); ++lane) {
-      control::to_proto(flows.for_switch(own[lane]), *rewritten.mutable_endpoints(static_cast<int>(lane)));
+      control::write(flows.for_switch(own[lane]), *rewritten.mutable_endpoints(static_cast<int>(lane)));
     }
     const grpc::Status status = forward(*context, &proto::Aggregator::Stub::Join, rewritten, *reply);
     if (!status.ok()) return status;
@@ -87,7 +87,7 @@ struct Relay::Impl final : proto::Aggregator::Service {
                                 {"worker", nlohmann::json::array()},
                                 {"to_switch", nlohmann::json::array()}};
     for (std::size_t lane = 0; lane < own.size(); ++lane) {
-      const Endpoint worker = control::from_proto(request->endpoints(static_cast<int>(lane))).value();
+      const Endpoint worker = *control::parse(request->endpoints(static_cast<int>(lane)));
       flows.admit(own[lane], worker,
                   {request->job(), reply->job_epoch(), request->rank(), static_cast<std::uint32_t>(lane)});
       line["worker"].push_back(transport::to_string(worker));

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "control/convert.h"
+#include "control/border.h"
 #include "control/netsum.grpc.pb.h"
 #include "sim/random.h"
 #include "transport/addresses.h"
@@ -418,7 +418,7 @@ class ControlStorm {
     request.set_rank(static_cast<std::uint32_t>(random_.below(request.world_size())));
     request.set_packet_elements(k_.packet_elements);
     request.set_slots_fixed(k_.slots);
-    for (std::size_t i = 0; i < k_.lanes.size(); ++i) control::to_proto(k_.workers.front(), *request.add_endpoints());
+    for (std::size_t i = 0; i < k_.lanes.size(); ++i) control::write(k_.workers.front(), *request.add_endpoints());
     switch (random_.below(7)) {
       case 0:
         break;  // the running job's own
@@ -486,7 +486,7 @@ int run(std::uint64_t seed, std::uint64_t per_second, const Json& json) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   proto::HelloReply hello;
   if (!stub->Hello(&context, {}, &hello).ok()) throw std::runtime_error("the switch does not answer");
-  for (const auto& lane : hello.lanes()) knowledge.lanes.push_back(control::from_proto(lane).value());
+  for (const auto& lane : hello.lanes()) knowledge.lanes.push_back(*control::parse(lane));
 
   DataStorm data(sim::derive(seed, 1), knowledge);
   ControlStorm control(sim::derive(seed, 2), knowledge, *stub);

@@ -30,7 +30,8 @@ class Switch:
     def __init__(self, run, ports):
         # Guests that are emulated may be silent for seconds.
         words = ["--protocol", "netreduce", "--listen", "127.0.0.1:0", "--heartbeat-timeout-ms", "20000",
-                 "--state", os.path.join(run, "state"), "--ring",
+                 "--state", os.path.join(run, "state"),
+                 "--hosts", ",".join(f"10.0.0.{guest + 1}" for guest in range(GUESTS)), "--ring",
                  f"id=0,ranks={GUESTS},packets={MESSAGE_PACKETS},window=4,dtype=int32,layout=nrtv"]
         for port in ports:
             words += ["--port", port]

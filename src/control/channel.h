@@ -1,0 +1,31 @@
+// gRPC channels to aggregators, and what their statuses mean.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "control/client.h"
+#include "control/credentials.h"
+#include "netsum/error.h"
+
+namespace netsum::control {
+
+// `target`: gRPC's name of options.address. Throws Error: bad_argument, if the CA cannot be read.
+[[nodiscard]] std::shared_ptr<grpc::Channel> open_channel(const ClientOptions& options, const std::string& target);
+
+// Puts what proves the caller's tokens into a call; `request`: its bytes.
+void prove(grpc::ClientContext& context, const Credentials& credentials, const char* call, std::string_view request);
+// Whether the call is to be made once more: the daemon has issued a challenge that was not known.
+[[nodiscard]] bool challenged(const grpc::ClientContext& context, const grpc::Status& status, Credentials& credentials);
+
+// Of a call that has failed: unreachable, deadline, internal, or refused, with the aggregator's words.
+[[nodiscard]] Error error_of(const grpc::Status& status, const std::string& address);
+// Of one that waited for the connection.
+[[nodiscard]] Error error_of_greeting(const grpc::Status& status, const ClientOptions& options,
+                                      std::chrono::milliseconds deadline);
+
+}  // namespace netsum::control

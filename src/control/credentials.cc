@@ -1,0 +1,122 @@
+#include "control/credentials.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "netsum/error.h"
+
+namespace netsum::control {
+namespace {
+
+constexpr std::size_t least_token = 16, longest_name = 64;
+constexpr std::size_t number_digits = 16;
+
+std::string hexadecimal(const unsigned char* bytes, std::size_t size) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < size; ++i) {
+    text += digits[bytes[i] >> 4];
+    text += digits[bytes[i] & 15];
+  }
+  return text;
+}
+
+std::string digest(const std::string& token, const std::string& text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+  unsigned int size = 0;
+  if (HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), reinterpret_cast<const unsigned char*>(text.data()),
+           text.size(), bytes.data(), &size) == nullptr) {
+    throw Error(ErrorCode::internal, "OpenSSL cannot compute HMAC-SHA256");
+  }
+  return hexadecimal(bytes.data(), size);
+}
+
+std::string number_of(const std::string& token) {
+  return digest(token, "netsum: the number of this token").substr(0, number_digits);
+}
+
+}  // namespace
+
+std::string new_challenge() {
+  std::array<unsigned char, 16> bytes{};
+  if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
+    throw Error(ErrorCode::internal, "the system's random number generator failed");
+  }
+  return hexadecimal(bytes.data(), bytes.size());
+}
+
+std::string proof_of(const std::string& token, std::string_view challenge, std::string_view call, std::string_view request) {
+  // No part but the last has a line break, so that no two calls have one text.
+  std::string text = "netsum control\n";
+  text.append(challenge).append("\n").append(call).append("\n").append(request);
+  return number_of(token) + ":" + digest(token, text);
+}
+
+std::vector<std::pair<std::string, std::string>> Credentials::proofs(std::string_view call, std::string_view request) const {
+  std::vector<std::pair<std::string, std::string>> metadata;
+  const std::lock_guard lock(mutex_);
+  if (challenge_.empty()) return metadata;
+  if (!token_.empty()) metadata.emplace_back(proof_key, proof_of(token_, challenge_, call, request));
+  if (!daemon_token_.empty()) metadata.emplace_back(daemon_proof_key, proof_of(daemon_token_, challenge_, call, request));
+  return metadata;
+}
+
+bool Credentials::learn(std::string_view challenge) {
+  if (empty() || challenge.empty()) return false;
+  const std::lock_guard lock(mutex_);
+  if (challenge_ == challenge) return false;
+  challenge_ = challenge;
+  return true;
+}
+
+Tenants::Tenants(std::vector<Tenant> tenants) {
+  std::set<std::string> names;
+  for (Tenant& tenant : tenants) {
+    const bool printable =
+        std::all_of(tenant.name.begin(), tenant.name.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
+    if (tenant.name.empty() || tenant.name.size() > longest_name || !printable) {
+      throw Error(ErrorCode::bad_argument,
+                  "a tenant's name has 1 to " + std::to_string(longest_name) + " printable ASCII characters, and no spaces");
+    }
+    if (!names.insert(tenant.name).second)
+      throw Error(ErrorCode::bad_argument, "two tenants are called '" + tenant.name + "'");
+    if (tenant.token.size() < least_token) {
+      throw Error(ErrorCode::bad_argument, "the token of tenant '" + tenant.name + "' has fewer than " +
+                                               std::to_string(least_token) +
+                                               " characters: make one with `openssl rand -hex 16`");
+    }
+    const std::string number = number_of(tenant.token);
+    const auto [place, is_new] = by_number_.try_emplace(number, std::move(tenant));
+    if (!is_new)
+      throw Error(ErrorCode::bad_argument,
+                  "tenants '" + place->second.name + "' and '" + tenant.name + "' have the same token: give each its own");
+  }
+}
+
+const Tenant* Tenants::prove(std::string_view proof, std::string_view challenge, std::string_view call,
+                             std::string_view request) const {
+  const auto found = by_number_.find(proof.substr(0, number_digits));
+  if (found == by_number_.end()) return nullptr;
+  const std::string expected = proof_of(found->second.token, challenge, call, request);
+  const bool same = proof.size() == expected.size() && CRYPTO_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+  return same ? &found->second : nullptr;
+}
+
+Tenants Tenants::one(std::string token) {
+  Tenants tenants;
+  Tenant owner;
+  owner.sees_all = true;
+  const std::string number = number_of(token);
+  owner.token = std::move(token);
+  tenants.by_number_.emplace(number, std::move(owner));
+  return tenants;
+}
+
+}  // namespace netsum::control

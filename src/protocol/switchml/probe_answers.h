@@ -1,0 +1,29 @@
+// The other end of probe.h, for whoever serves ranks of any protocol: an answer is never longer than its probe, and brings
+// the cookie of the endpoint that it goes to.
+#pragma once
+
+#include "base/endpoint_cookies.h"
+#include "base/packet_io.h"
+#include "wire/switchml.h"
+
+namespace netsum::switchml {
+
+class ProbeAnswers {
+ public:
+  explicit ProbeAnswers(const EndpointCookies& cookies = {}) : cookies_(cookies) {}
+
+  // Answers a packet whose type is a probe's.
+  [[nodiscard]] wire::ParseError answer(const RxView& packet, const wire::Common& common, Sink& sink) const {
+    wire::ProbePacket probe{};
+    if (const auto error = wire::parse_probe(packet.bytes, common, probe); error != wire::ParseError::none) return error;
+    probe.common.type = wire::Type::probe_reply;
+    probe.cookie = cookies_.of(packet.source);
+    wire::write_probe(sink.datagram(packet.source, wire::probe_reply_bytes), probe);
+    return wire::ParseError::none;
+  }
+
+ private:
+  EndpointCookies cookies_;
+};
+
+}  // namespace netsum::switchml

@@ -1,0 +1,346 @@
+#include "session/check.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "session/atp_job.h"
+#include "wire/atp.h"
+#include "wire/roce.h"
+
+namespace netsum::session {
+namespace {
+
+// IPv4's addresses, as Endpoint has them.
+bool is_mapped(const std::array<std::uint8_t, 16>& address) {
+  constexpr std::uint8_t prefix[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::equal(std::begin(prefix), std::end(prefix), address.begin());
+}
+
+std::string between(const std::string& what, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
+  if (value >= least && value <= most) return "";
+  return what + " " + std::to_string(value) + " is not between " + std::to_string(least) + " and " + std::to_string(most);
+}
+
+// The first of them that says anything.
+std::string first_of(std::initializer_list<std::string> errors) {
+  for (const std::string& error : errors) {
+    if (!error.empty()) return error;
+  }
+  return "";
+}
+
+std::string check_job_name(const std::string& job) {
+  if (job.empty()) return "the job has no name";
+  if (is_name(job)) return "";
+  return "a job's name has at most " + std::to_string(longest_name) +
+         " bytes, and no line breaks or other control characters";
+}
+
+std::optional<ProtocolRules> rules_named(const std::string& protocol) {
+  for (ProtocolRules (*const rules)() : {switchml_rules, atp_rules, netreduce_rules}) {
+    if (ProtocolRules named = rules(); named.name == protocol) return named;
+  }
+  return std::nullopt;
+}
+
+// As far as it can be said whatever the protocol; whether there is a way up from everywhere, the protocols' rules say.
+std::string check_placement(const Placement& placement, std::size_t ranks) {
+  const std::size_t switches = placement.switches.size();
+  if (switches > most_switches) return std::to_string(switches) + " switches are too many for a job";
+  if (placement.parent_of_switch.size() != switches || placement.switch_of_rank.size() != ranks) {
+    return "a placement of " + std::to_string(placement.switch_of_rank.size()) + " ranks at " + std::to_string(switches) +
+           " switches, of which " + std::to_string(placement.parent_of_switch.size()) + " have a way up, for " +
+           std::to_string(ranks) + " ranks";
+  }
+  const auto named = [](const std::string& name) { return !name.empty() && is_name(name); };
+  if (!std::all_of(placement.switches.begin(), placement.switches.end(), named)) return "the address of a switch is none";
+  if (placement.indexing > static_cast<std::uint32_t>(atp::Indexing::linear)) return "an unknown way to choose slots";
+  if (placement.scaling > static_cast<std::uint32_t>(atp::Scaling::dynamic)) return "an unknown way to scale";
+  if (placement.parts == 0 ? placement.part != 0 : placement.part >= placement.parts) {
+    return "part " + std::to_string(placement.part) + " of " + std::to_string(placement.parts) + " of the switches' slots";
+  }
+  return "";
+}
+
+bool is_member(const netreduce::Member& member) {
+  return member.send_qp <= wire::roce::qp_mask && member.receive_qp <= wire::roce::qp_mask &&
+         member.send_psn <= wire::roce::psn_mask;
+}
+
+// All ranks with as many queue pairs as lanes, and no two connections of a lane that look alike on the wire.
+std::string check_members(std::span<const std::vector<netreduce::Member>> members, std::size_t lanes) {
+  for (const auto& of_rank : members) {
+    if (of_rank.size() != lanes) {
+      return std::to_string(of_rank.size()) + " queue pairs of a rank for " + std::to_string(lanes) + " lanes";
+    }
+    if (!std::all_of(of_rank.begin(), of_rank.end(), is_member)) return "a queue pair whose numbers have more than 24 bits";
+  }
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    std::set<netreduce::Connection> connections;
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+      const netreduce::Member &own = members[rank][lane], &next = members[(rank + 1) % members.size()][lane];
+      if (!connections.insert(netreduce::data_connection(own, next)).second ||
+          !connections.insert(netreduce::answer_connection(own, next)).second) {
+        return "a queue pair of rank " + std::to_string(rank) + " on lane " + std::to_string(lane) + " is another's";
+      }
+    }
+  }
+  return "";
+}
+
+std::string check_child(const Installation::Child& child) {
+  if (child.ranks.empty()) return "a child without ranks";
+  RankSet ranks;
+  for (const std::uint32_t rank : child.ranks) {
+    if (rank >= wire::atp::max_workers) return "rank " + std::to_string(rank);
+    if (ranks.contains(rank)) return "rank " + std::to_string(rank) + " twice";
+    ranks.insert(rank);
+  }
+  if (child.is_switch) {
+    if (child.rank_epoch != 0) return "an epoch of a rank for a switch";
+    // One that could not be reached yet has no address, and nothing comes from it.
+    return child.endpoint == Endpoint{} || is_host(child.endpoint) ? "" : "a switch below at an address that is no host's";
+  }
+  if (child.ranks.size() != 1) return std::to_string(child.ranks.size()) + " ranks in place of one";
+  if (child.rank_epoch == 0) return "rank " + std::to_string(child.ranks.front()) + " without an epoch";
+  return is_host(child.endpoint) ? "" : "rank " + std::to_string(child.ranks.front()) + " at an address that is no host's";
+}
+
+std::string check_lane(const Installation::Lane& lane) {
+  if (!is_host(lane.parent)) return "a parent at an address that is no host's";
+  if (lane.children.empty() || lane.children.size() > wire::atp::max_fan_in) {
+    return between("number of children", lane.children.size(), 1, wire::atp::max_fan_in);
+  }
+  RankSet below;
+  for (const Installation::Child& child : lane.children) {
+    if (std::string error = check_child(child); !error.empty()) return error;
+    for (const std::uint32_t rank : child.ranks) {
+      if (below.contains(rank)) return "rank " + std::to_string(rank) + " below two children";
+      below.insert(rank);
+    }
+  }
+  return "";
+}
+
+bool same_children(const Installation::Lane& a, const Installation::Lane& b) {
+  return std::equal(a.children.begin(), a.children.end(), b.children.begin(), b.children.end(),
+                    [](const Installation::Child& c, const Installation::Child& d) {
+                      return c.is_switch == d.is_switch && c.rank_epoch == d.rank_epoch && c.ranks == d.ranks;
+                    });
+}
+
+}  // namespace
+
+bool printable(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+bool is_name(const std::string& text) {
+  return text.size() <= longest_name && printable(text);
+}
+
+std::string one_line(std::string text) {
+  if (text.size() > longest_text) text.resize(longest_text);
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return text;
+}
+
+bool is_anywhere(const Endpoint& endpoint) {
+  const auto& a = endpoint.address;
+  return endpoint.port != 0 &&
+         std::all_of(a.begin() + (is_mapped(a) ? 12 : 0), a.end(), [](auto byte) { return byte == 0; });
+}
+
+bool is_group(const Endpoint& endpoint) {
+  const auto& a = endpoint.address;
+  return endpoint.port != 0 && (is_mapped(a) ? a[12] >= 224 && a[12] < 240 : a[0] == 0xff);
+}
+
+bool is_host(const Endpoint& endpoint) {
+  const auto& a = endpoint.address;
+  const bool all = is_mapped(a) && std::all_of(a.begin() + 12, a.end(), [](auto byte) { return byte == 0xff; });
+  return endpoint.port != 0 && !all && !is_anywhere(endpoint) && !is_group(endpoint);
+}
+
+std::string check(const JoinRequest& request) {
+  if (std::string error =
+          first_of({check_job_name(request.job), between("world size", request.world_size, 1, max_world_size)});
+      !error.empty()) {
+    return error;
+  }
+  if (request.rank >= request.world_size) {
+    return "rank " + std::to_string(request.rank) + " is not below the world size " + std::to_string(request.world_size);
+  }
+  if (!is_name(request.protocol)) return "the protocol's name is none";
+  if (!is_name(request.switch_address)) return "the address of the rank's switch is none";
+  if (request.aggregators.size() > most_aggregators ||
+      !std::all_of(request.aggregators.begin(), request.aggregators.end(), is_name)) {
+    return "the addresses of the aggregators are none";
+  }
+  if (!request.progress.sound()) return "what the rank says of its operations cannot be";
+  if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
+    return std::to_string(request.slots_fixed) + " slots per lane are not a power of two up to " +
+           std::to_string(most_slots);
+  }
+  if (request.endpoints.size() > most_lanes || request.members.size() > most_lanes) {
+    return std::to_string(std::max(request.endpoints.size(), request.members.size())) + " lanes are more than " +
+           std::to_string(most_lanes);
+  }
+  if (!std::all_of(request.endpoints.begin(), request.endpoints.end(), is_host)) {
+    return "rank " + std::to_string(request.rank) + " is at an address that is no host's";
+  }
+  if (!std::all_of(request.members.begin(), request.members.end(), is_member)) {
+    return "a queue pair of rank " + std::to_string(request.rank) + " whose numbers have more than 24 bits";
+  }
+  if (!is_name(request.why_not_local)) return "what the rank says of its shared memory cannot be";
+  return "";
+}
+
+std::string check(const Admission& admission, const JoinRequest& asked) {
+  const std::optional<ProtocolRules> rules = rules_named(asked.protocol);
+  if (!rules || asked.rank >= asked.world_size) return "an admission to what was not asked for";
+  if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "an admission without an epoch";
+  const std::vector<std::uint32_t>& epochs = admission.rank_epochs;
+  if (epochs.size() != asked.world_size) {
+    return std::to_string(epochs.size()) + " epochs for " + std::to_string(asked.world_size) + " ranks";
+  }
+  if (epochs[asked.rank] != admission.rank_epoch) return "two epochs of rank " + std::to_string(asked.rank);
+  if (std::set<std::uint32_t> distinct(epochs.begin(), epochs.end());
+      distinct.size() != epochs.size() || distinct.contains(0)) {
+    return "an epoch that is no rank's, or two ranks'";
+  }
+  if (admission.packet_elements > asked.packet_elements) {
+    return "packets of " + std::to_string(admission.packet_elements) + " elements, longer than the " +
+           std::to_string(asked.packet_elements) + " asked for";
+  }
+  const bool other_slots = asked.slots_fixed != 0 && admission.slots != asked.slots_fixed;
+  if (other_slots || admission.slots > most_slots || !std::has_single_bit(admission.slots)) {
+    return std::to_string(admission.slots) + " slots per lane";
+  }
+  if (!asked.packet_elements_measured && admission.packet_elements != asked.packet_elements) {
+    return "packets of " + std::to_string(admission.packet_elements) + " elements in place of " +
+           std::to_string(asked.packet_elements);
+  }
+  if (asked.message_packets != 0 && admission.message_packets != asked.message_packets) {
+    return "messages of " + std::to_string(admission.message_packets) + " packets in place of " +
+           std::to_string(asked.message_packets);
+  }
+  if (rules->message_packets && admission.message_packets == 0) return "messages without packets";
+  const Placement& placement = admission.placement;
+  if (std::string error =
+          first_of({rules->check_packet(admission.packet_elements), check_placement(placement, asked.world_size)});
+      !error.empty()) {
+    return error;
+  }
+  if (!rules->switches && !placement.switches.empty()) return rules->name + " with switches, which it has none of";
+  if (std::string error = rules->check_placement(placement); !error.empty()) return error;
+  const std::uint32_t at = placement.switch_of_rank[asked.rank];
+  if (asked.switch_address != (at == Placement::at_server ? "" : placement.switches.at(at))) {
+    return "rank " + std::to_string(asked.rank) + " placed at a switch that is not its own";
+  }
+  JoinRequest agreed = asked;
+  agreed.slots_fixed = admission.slots;
+  agreed.packet_elements = admission.packet_elements;
+  agreed.message_packets = admission.message_packets;
+  if (std::string error = rules->check_request(agreed); !error.empty()) return error;
+  if (admission.members.size() != (asked.members.empty() ? 0 : asked.world_size)) {
+    return "queue pairs of " + std::to_string(admission.members.size()) + " ranks";
+  }
+  if (std::string error = check_members(admission.members, asked.members.size()); !error.empty()) return error;
+  if (!asked.members.empty() && admission.members[asked.rank] != asked.members) {
+    return "other queue pairs of rank " + std::to_string(asked.rank) + " than its own";
+  }
+  if (std::string error = stream::check(admission.resumption, asked.progress, asked.world_size); !error.empty())
+    return error;
+  if (admission.local && asked.local_ticket == 0) return "shared memory, of which this rank has none";
+  if (admission.why_not_local.size() > longest_text || !printable(admission.why_not_local)) {
+    return "words on shared memory that are none";
+  }
+  return "";
+}
+
+std::string check(const Installation& installation) {
+  if (installation.job_epoch == 0) return "a job without an epoch";
+  if (std::string error =
+          first_of({check_job_name(installation.job),
+                    between("packet length", installation.packet_elements, 1, wire::atp::max_packet_elements),
+                    between("window", installation.window, 1, most_slots),
+                    between("number of lanes", installation.lanes.size(), 1, most_lanes)});
+      !error.empty()) {
+    return error;
+  }
+  if (installation.next_level >= wire::atp::max_levels || installation.level >= installation.next_level) {
+    return "level " + std::to_string(installation.level) + " with level " + std::to_string(installation.next_level) +
+           " above it, of " + std::to_string(wire::atp::max_levels);
+  }
+  for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
+    if (std::string error = check_lane(installation.lanes[lane]); !error.empty()) {
+      return "lane " + std::to_string(lane) + ": " + error;
+    }
+    if (!same_children(installation.lanes.front(), installation.lanes[lane])) {
+      return "lane " + std::to_string(lane) + " with other children than lane 0";
+    }
+  }
+  return "";
+}
+
+std::string check(const RingInstallation& installation) {
+  const StartJob& start = installation.start;
+  const Admission& admission = start.admission;
+  const std::size_t ranks = admission.members.size(), lanes = installation.root.size();
+  if (admission.job_epoch == 0) return "a job without an epoch";
+  const ProtocolRules rules = netreduce_rules();
+  if (std::string error =
+          first_of({check_job_name(start.job), between("number of ranks", ranks, 1, rules.max_world_size),
+                    between("number of lanes", lanes, 1, most_lanes), rules.check_packet(admission.packet_elements),
+                    check_placement(admission.placement, ranks), check_members(admission.members, lanes)});
+      !error.empty()) {
+    return error;
+  }
+  const std::size_t switches = admission.placement.switches.size();
+  if (installation.a_switch >= switches || installation.switches.size() != switches) {
+    return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) + ", of which " +
+           std::to_string(installation.switches.size()) + " are somewhere";
+  }
+  if (start.endpoints.size() != ranks) {
+    return "endpoints of " + std::to_string(start.endpoints.size()) + " ranks, where the job has " + std::to_string(ranks);
+  }
+  const auto all_hosts = [](const std::vector<Endpoint>& of) { return std::all_of(of.begin(), of.end(), is_host); };
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (start.endpoints[rank].size() != lanes || !all_hosts(start.endpoints[rank])) {
+      return "no address of rank " + std::to_string(rank) + " for each of " + std::to_string(lanes) + " lanes";
+    }
+  }
+  for (const std::vector<Endpoint>& of_switch : installation.switches) {
+    // One that could not be reached yet has no addresses, and nothing comes from it. It may have threads that are not used.
+    const auto known = [](const Endpoint& endpoint) { return endpoint == Endpoint{} || is_host(endpoint); };
+    if (of_switch.size() < lanes || of_switch.size() > most_lanes ||
+        !std::all_of(of_switch.begin(), of_switch.end(), known)) {
+      return "a switch without an address for each of " + std::to_string(lanes) + " lanes";
+    }
+  }
+  if (!all_hosts(installation.root)) return "an aggregator at an address that is no host's";
+  if (std::string error = rules.check_placement(admission.placement); !error.empty()) return error;
+  // Of no lane can be said more than of the first.
+  return netreduce::check(tunnel_ring(installation, 0).ring);
+}
+
+std::string check(const HeartbeatReply& reply) {
+  if (reply.reason.size() > longest_text || !printable(reply.reason)) return "a reason that is none";
+  if (reply.state == HeartbeatReply::State::failed && reply.reason.empty()) return "a failure without a reason";
+  if (reply.lost && *reply.lost >= max_world_size) return "the loss of rank " + std::to_string(*reply.lost);
+  return "";
+}
+
+std::string check(const JobView& view) {
+  return view.mismatch.size() <= longest_text && printable(view.mismatch) ? "" : "words on ranks' calls that are none";
+}
+
+}  // namespace netsum::session

@@ -1,0 +1,45 @@
+// What can be said of the values of a control message by themselves, whoever sent it: each check returns an empty string, or
+// in one line why there can be no such thing. Nothing comes in from outside unasked (control/border.h), in either direction;
+// what session/ makes of values that pass is total.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/endpoint.h"
+#include "session/job_view.h"
+#include "session/netreduce_job.h"
+#include "session/protocol_rules.h"
+#include "session/registry.h"
+
+namespace netsum::session {
+
+// What a stranger sends goes into one-line errors, logs and tables: neither lines of its own making nor megabytes.
+inline constexpr std::size_t longest_name = 255;   // of a job, a protocol, an address
+inline constexpr std::size_t longest_text = 2047;  // of a reason
+inline constexpr std::size_t most_aggregators = 256;
+inline constexpr std::size_t most_lanes = 64;       // an aggregator's threads
+inline constexpr std::uint32_t most_slots = 4096;   // per lane
+inline constexpr std::size_t most_switches = 4096;  // of a job
+
+[[nodiscard]] bool printable(const std::string& text);
+[[nodiscard]] bool is_name(const std::string& text);  // short and printable; perhaps empty
+// A sentence of anyone's as one line of at most longest_text bytes.
+[[nodiscard]] std::string one_line(std::string text);
+
+// Whether packets can be sent there, and reach one host: an address that is no group's, and a port.
+[[nodiscard]] bool is_host(const Endpoint& endpoint);
+[[nodiscard]] bool is_anywhere(const Endpoint& endpoint);  // all addresses of a host, with a port
+[[nodiscard]] bool is_group(const Endpoint& endpoint);     // of IP multicast, with a port
+
+// Whatever the protocol, and whatever the rest of the job says.
+[[nodiscard]] std::string check(const JoinRequest& request);
+// That a rank which asked so can work with.
+[[nodiscard]] std::string check(const Admission& admission, const JoinRequest& asked);
+[[nodiscard]] std::string check(const Installation& installation);
+[[nodiscard]] std::string check(const RingInstallation& installation);
+[[nodiscard]] std::string check(const HeartbeatReply& reply);
+[[nodiscard]] std::string check(const JobView& view);
+
+}  // namespace netsum::session

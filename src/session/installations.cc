@@ -1,0 +1,261 @@
+#include "session/installations.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace netsum::session {
+
+void Installations::keep(const std::string& a_switch, Time now) {
+  Switch& kept = switches_[a_switch];
+  ++kept.users;
+  kept.rests_until = now;
+}
+
+bool Installations::add(std::uint64_t job_epoch, const Placement& placement, Time now, bool needed) {
+  const std::set<std::string> names(placement.switches.begin(), placement.switches.end());
+  const auto strangers = static_cast<std::size_t>(
+      std::count_if(names.begin(), names.end(), [&](const std::string& name) { return !switches_.contains(name); }));
+  if (switches_.size() + strangers > most_switches) return false;
+  Job& job = jobs_[job_epoch];
+  job.ready_at = now + installation_patience;
+  job.needed = needed;
+  for (std::size_t i = 0; i < placement.switches.size(); ++i) {
+    Switch& a_switch = switches_[placement.switches[i]];
+    ++a_switch.users;
+    job.moved |= !a_switch.lanes.empty();
+    job.members.push_back({placement.switches[i], placement.parent_of_switch[i], now, now});
+  }
+  if (needed) job.moved = all_known(job);
+  return true;
+}
+
+void Installations::remove(std::uint64_t job_epoch) {
+  auto job = jobs_.extract(job_epoch);
+  if (job.empty()) return;
+  for (const Member& member : job.mapped().members) {
+    // Who does not answer forgets it by itself.
+    if (Switch& a_switch = switches_.at(member.name); a_switch.reached) a_switch.parting.push_back(job_epoch);
+    leave(member.name);
+  }
+}
+
+void Installations::leave(const std::string& a_switch) {
+  const auto found = switches_.find(a_switch);
+  --found->second.users;
+  if (found->second.users == 0 && found->second.parting.empty() && !found->second.busy_until) switches_.erase(found);
+}
+
+void Installations::answered(Switch& a_switch) {
+  a_switch.busy_until.reset();
+  a_switch.rest = installation_retry;
+  a_switch.rests_until = Time{};
+}
+
+void Installations::on_greeted(const std::string& name, const std::vector<Endpoint>& lanes, std::uint64_t instance,
+                               Time now) {
+  const auto found = switches_.find(name);
+  if (found == switches_.end()) return;
+  Switch& a_switch = found->second;
+  answered(a_switch);
+  a_switch.reached = true;
+  const bool moved = a_switch.lanes != lanes, restarted = a_switch.instance != instance;
+  a_switch.instance = instance;
+  a_switch.lanes = lanes;
+  for (auto& [epoch, job] : jobs_) {
+    for (std::size_t i = 0; i < job.members.size(); ++i) {
+      Member& member = job.members[i];
+      if (member.name != name) continue;
+      if (moved || restarted) member.due = now;
+      if (!moved) continue;
+      job.moved = !job.needed || all_known(job);
+      if (member.parent != Placement::at_server) job.members[member.parent].due = now;
+      for (Member& other : job.members) {
+        if (other.parent == i) other.due = now;
+      }
+    }
+  }
+}
+
+Installations::Member* Installations::find(std::uint64_t job_epoch, const std::string& a_switch) {
+  const auto job = jobs_.find(job_epoch);
+  if (job == jobs_.end()) return nullptr;
+  auto& members = job->second.members;
+  const auto member = std::find_if(members.begin(), members.end(), [&](const Member& m) { return m.name == a_switch; });
+  return member == members.end() ? nullptr : &*member;
+}
+
+void Installations::on_installed(std::uint64_t job_epoch, const std::string& name, std::uint64_t instance, Time now) {
+  const auto found = switches_.find(name);
+  if (found == switches_.end()) return;
+  answered(found->second);
+  // Another one answers at its address, and may receive elsewhere.
+  if (found->second.instance != instance) found->second.reached = false;
+  if (Member* const member = find(job_epoch, name)) {
+    member->told = true;
+    member->heard = now;
+    member->due = now + installation_interval;
+  }
+}
+
+void Installations::on_refused(std::uint64_t job_epoch, const std::string& name, Time now) {
+  const auto found = switches_.find(name);
+  if (found == switches_.end()) return;
+  answered(found->second);
+  if (Member* const member = find(job_epoch, name)) member->due = now + installation_interval;
+}
+
+void Installations::on_uninstalled(const std::string& name) {
+  const auto found = switches_.find(name);
+  if (found != switches_.end()) answered(found->second);
+}
+
+void Installations::on_failure(const std::string& name, Time now) {
+  const auto found = switches_.find(name);
+  if (found == switches_.end()) return;
+  Switch& a_switch = found->second;
+  a_switch.busy_until.reset();
+  a_switch.reached = false;  // it may come back at other places
+  a_switch.parting.clear();
+  a_switch.rests_until = now + a_switch.rest;
+  a_switch.rest = std::min(a_switch.rest * 2, installation_rest);
+}
+
+std::vector<std::uint64_t> Installations::take_moved() {
+  std::vector<std::uint64_t> moved;
+  for (auto& [epoch, job] : jobs_) {
+    if (std::exchange(job.moved, false)) moved.push_back(epoch);
+  }
+  return moved;
+}
+
+std::vector<std::vector<Endpoint>> Installations::lanes_of(std::uint64_t job_epoch) const {
+  std::vector<std::vector<Endpoint>> lanes;
+  const auto job = jobs_.find(job_epoch);
+  if (job == jobs_.end()) return lanes;
+  for (const Member& member : job->second.members) lanes.push_back(switches_.at(member.name).lanes);
+  return lanes;
+}
+
+bool Installations::all_known(const Job& job) const {
+  return std::none_of(job.members.begin(), job.members.end(),
+                      [&](const Member& member) { return switches_.at(member.name).lanes.empty(); });
+}
+
+bool Installations::may_be_told(const Job& job, const Member& member) const {
+  if (member.parent != Placement::at_server && !job.members[member.parent].told) return false;
+  return !job.needed || all_known(job);
+}
+
+std::vector<Installations::Due> Installations::take_due(Time now) {
+  // Of each switch, what has been due for longest.
+  std::map<std::string, std::pair<Time, Due>> installs;
+  for (const auto& [epoch, job] : jobs_) {
+    for (std::uint32_t i = 0; i < job.members.size(); ++i) {
+      const Member& member = job.members[i];
+      if (member.due > now || !switches_.at(member.name).reached || !may_be_told(job, member)) continue;
+      const auto [found, first] = installs.try_emplace(member.name);
+      if (!first && found->second.first <= member.due) continue;
+      found->second = {member.due, {Ask::install, member.name, epoch, i, member.told}};
+    }
+  }
+  std::vector<Due> due;
+  for (auto next = switches_.begin(); next != switches_.end();) {
+    const auto here = next++;
+    const std::string& name = here->first;
+    Switch& a_switch = here->second;
+    if (a_switch.busy_until && *a_switch.busy_until <= now) on_failure(name, now);
+    if (a_switch.users == 0 && a_switch.parting.empty() && !a_switch.busy_until) {
+      switches_.erase(here);
+      continue;
+    }
+    if (a_switch.busy_until || a_switch.rests_until > now) continue;
+    if (!a_switch.reached) {
+      if (a_switch.users == 0) continue;
+      due.push_back({Ask::greet, name});
+    } else if (!a_switch.parting.empty()) {
+      due.push_back({Ask::uninstall, name, a_switch.parting.back()});
+      a_switch.parting.pop_back();
+    } else if (const auto install = installs.find(name); install != installs.end()) {
+      due.push_back(std::move(install->second.second));
+    } else {
+      continue;
+    }
+    a_switch.busy_until = now + installation_deadline;
+  }
+  return due;
+}
+
+bool Installations::ready(const Job& job, Time now) {
+  if (!job.needed && now >= job.ready_at) return true;
+  return std::all_of(job.members.begin(), job.members.end(), [](const Member& member) { return member.told; });
+}
+
+bool Installations::ready(std::uint64_t job_epoch, Time now) const {
+  const auto job = jobs_.find(job_epoch);
+  return job == jobs_.end() || ready(job->second, now);
+}
+
+std::vector<std::uint64_t> Installations::take_ready(Time now) {
+  std::vector<std::uint64_t> list;
+  for (auto& [epoch, job] : jobs_) {
+    if (job.said_ready || !ready(job, now)) continue;
+    job.said_ready = true;
+    list.push_back(epoch);
+  }
+  return list;
+}
+
+std::vector<Installations::Due> Installations::take_silent(Time now) {
+  std::vector<Due> list;
+  for (auto& [epoch, job] : jobs_) {
+    if (!job.needed) continue;
+    for (std::uint32_t i = 0; i < job.members.size(); ++i) {
+      Member& member = job.members[i];
+      if (member.silent || now - member.heard < installation_lease) continue;
+      member.silent = true;
+      list.push_back({Ask::install, member.name, epoch, i, member.told});
+    }
+  }
+  return list;
+}
+
+bool Installations::parting() const {
+  return std::any_of(switches_.begin(), switches_.end(), [](const auto& entry) { return !entry.second.parting.empty(); });
+}
+
+Time Installations::next_timeout(Time now) const {
+  Time next = never;
+  for (const auto& [name, a_switch] : switches_) {
+    if (a_switch.busy_until) {
+      next = std::min(next, *a_switch.busy_until);
+    } else if (!a_switch.reached ? a_switch.users != 0 : !a_switch.parting.empty()) {
+      next = std::min(next, std::max(now, a_switch.rests_until));
+    }
+  }
+  for (const auto& [epoch, job] : jobs_) {
+    if (!job.said_ready) next = std::min(next, ready(job, now) ? now : job.needed ? never : job.ready_at);
+    for (const Member& member : job.members) {
+      if (job.needed && !member.silent) next = std::min(next, member.heard + installation_lease);
+      const Switch& a_switch = switches_.at(member.name);
+      if (!a_switch.reached || a_switch.busy_until || !may_be_told(job, member)) continue;
+      next = std::min(next, std::max(member.due, a_switch.rests_until));
+    }
+  }
+  return next;
+}
+
+SwitchEndpoint switch_endpoints(std::vector<std::vector<Endpoint>> lanes) {
+  return [lanes = std::move(lanes)](std::uint32_t a_switch, std::size_t lane) {
+    return a_switch < lanes.size() && lane < lanes[a_switch].size() ? lanes[a_switch][lane] : Endpoint{};
+  };
+}
+
+SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch) {
+  return [lanes = std::move(lanes), job_epoch](std::uint32_t a_switch, std::size_t lane) {
+    if (a_switch >= lanes.size() || lanes[a_switch].empty()) return Endpoint{};
+    return lanes[a_switch][switch_lane(job_epoch, lane, lanes[a_switch].size())];
+  };
+}
+
+}  // namespace netsum::session

@@ -1,0 +1,49 @@
+// Which part of a switch's slots is which job's alone. Servers choose parts by themselves, and know nothing of each other,
+// or of a pool that they have not heard of: the switch, which all of them tell of their jobs, finds out that parts overlap.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "session/protocol_rules.h"
+
+namespace netsum::session {
+
+class Parts {
+ public:
+  explicit Parts(std::uint32_t pool_slots) : pool_slots_(pool_slots) {}
+
+  // Empty, or why the job cannot have its part. A job without one shares all slots, and takes its chances.
+  [[nodiscard]] std::string take(std::uint64_t job_epoch, const std::string& job, const Part& part) {
+    if (part.count == 0) return "";
+    const auto slots = [](const Part& p) {
+      return std::to_string(p.first) + " to " + std::to_string(std::uint64_t{p.first} + p.count - 1);
+    };
+    if (std::uint64_t{part.first} + part.count > pool_slots_) {
+      return "its slots " + slots(part) + " would be those of other jobs here, as this switch has " +
+             std::to_string(pool_slots_) + ": start all of the job's switches with the same --pool-slots";
+    }
+    for (const auto& [epoch, other] : taken_) {
+      if (epoch == job_epoch || other.part.first >= part.first + part.count ||
+          part.first >= other.part.first + other.part.count) {
+        continue;
+      }
+      return "its slots " + slots(part) + " overlap with " + slots(other.part) + ", which job '" + other.job +
+             "' of another server has: give both servers the same --parts, and each --own-parts of its own";
+    }
+    taken_[job_epoch] = {job, part};
+    return "";
+  }
+  void release(std::uint64_t job_epoch) { taken_.erase(job_epoch); }
+
+ private:
+  struct Taken {
+    std::string job;
+    Part part;
+  };
+  const std::uint32_t pool_slots_;
+  std::map<std::uint64_t, Taken> taken_;  // by job epoch
+};
+
+}  // namespace netsum::session

@@ -1,0 +1,200 @@
+#include "telemetry/page_server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <list>
+#include <map>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "netsum/error.h"
+#include "transport/addresses.h"
+#include "transport/socket.h"
+
+namespace netsum::telemetry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using transport::Descriptor;
+using Answer = std::shared_ptr<const std::string>;  // headers and page: many slow readers of one page share it
+
+constexpr std::chrono::milliseconds farewell{1000};       // for a client to close, once it has its answer
+constexpr std::chrono::milliseconds no_descriptors{100};  // until accept is tried again
+
+struct Connection {
+  Connection(int descriptor, const Endpoint& from, Clock::time_point until)
+      : socket(descriptor), peer(from), deadline(until) {}
+
+  Descriptor socket;
+  Endpoint peer;  // without its port
+  Clock::time_point deadline;
+  std::string request;
+  Answer answer;
+  std::size_t sent = 0;
+  bool answered = false;
+};
+
+Answer answer_of(const char* status, const std::string& page, bool head = false) {
+  return std::make_shared<const std::string>(
+      std::string("HTTP/1.1 ") + status + "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: " +
+      std::to_string(page.size()) + "\r\nConnection: close\r\n\r\n" + (head ? "" : page));
+}
+
+}  // namespace
+
+struct PageServer::Impl {
+  const std::string path;
+  const std::function<std::string()> page;
+  const PageServerLimits limits;
+  const bool ipv6;
+  const Descriptor listener{::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const Descriptor wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::list<Connection> connections;  // oldest first
+  Answer cached;
+  Clock::time_point cached_at, accept_again;
+  std::thread thread;
+
+  Impl(const Endpoint& endpoint, std::string a_path, std::function<std::string()> a_page,
+       const PageServerLimits& some_limits)
+      : path(std::move(a_path)), page(std::move(a_page)), limits(some_limits), ipv6(!transport::is_ipv4(endpoint)) {
+    transport::set_option(listener.number(), SOL_SOCKET, SO_REUSEADDR, 1);  // connections of a former life may linger
+    sockaddr_storage address{};
+    const socklen_t length = transport::to_sockaddr(endpoint, ipv6, address);
+    if (bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+        listen(listener.number(), SOMAXCONN) != 0) {
+      throw Error(ErrorCode::refused,
+                  "cannot serve " + path + " on " + transport::to_string(endpoint) + ": " + transport::errno_text());
+    }
+  }
+
+  void serve() {
+    std::vector<pollfd> watched;
+    while (true) {
+      const auto began = Clock::now();
+      watched.assign({{wake.number(), POLLIN, 0}, {began < accept_again ? -1 : listener.number(), POLLIN, 0}});
+      auto next = Clock::time_point::max();
+      if (began < accept_again) next = accept_again;
+      for (const Connection& each : connections) {
+        const bool sends = each.answer != nullptr && !each.answered;
+        watched.push_back({each.socket.number(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+        next = std::min(next, each.deadline);
+      }
+      int wait = -1;
+      if (next != Clock::time_point::max()) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - began).count();
+        wait = static_cast<int>(std::max<std::int64_t>(left, 0));
+      }
+      if (poll(watched.data(), watched.size(), wait) < 0 && errno != EINTR) return;
+      if (watched[0].revents != 0) return;
+      const auto now = Clock::now();
+      std::size_t index = 2;
+      std::erase_if(connections, [&](Connection& each) {
+        const bool ready = watched[index++].revents != 0;
+        return now >= each.deadline || (ready && !proceed(each, now));
+      });
+      if (watched[1].revents != 0) accept_some(now);
+    }
+  }
+
+  // False: it has ended.
+  bool proceed(Connection& connection, Clock::time_point now) {
+    const int socket = connection.socket.number();
+    if (connection.answer == nullptr || connection.answered) {
+      char part[4096];
+      const ssize_t size = recv(socket, part, sizeof part, 0);
+      if (size < 0) return errno == EAGAIN || errno == EINTR;
+      if (size == 0) return false;
+      if (connection.answered) return true;
+      connection.request.append(part, static_cast<std::size_t>(size));
+      const std::size_t end = connection.request.find("\r\n\r\n");
+      if (end == std::string::npos && connection.request.size() < limits.request_bytes) return true;
+      connection.answer = end == std::string::npos ? answer_of("431 Request Header Fields Too Large", "")
+                                                   : answer_to(connection.request, now);
+    }
+    const std::string_view rest = std::string_view(*connection.answer).substr(connection.sent);
+    const ssize_t size = send(socket, rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (size < 0) return errno == EAGAIN || errno == EINTR;
+    connection.sent += static_cast<std::size_t>(size);
+    if (connection.sent == connection.answer->size()) {
+      // Closed at once, with something unread, the answer could be lost on the way.
+      connection.answered = true;
+      connection.deadline = std::min(connection.deadline, now + farewell);
+      shutdown(socket, SHUT_WR);
+    }
+    return true;
+  }
+
+  Answer answer_to(std::string_view request, Clock::time_point now) {
+    const std::string_view line = request.substr(0, request.find("\r\n"));
+    const std::size_t first = line.find(' '), second = line.rfind(' ');
+    if (first == second || !line.substr(second + 1).starts_with("HTTP/1.")) return answer_of("400 Bad Request", "");
+    const std::string_view method = line.substr(0, first), target = line.substr(first + 1, second - first - 1);
+    if (target.substr(0, target.find('?')) != path) return answer_of("404 Not Found", "See " + path + "\n");
+    if (method == "HEAD") return answer_of("200 OK", "", true);
+    if (method != "GET") return answer_of("405 Method Not Allowed", "");
+    if (cached == nullptr || now >= cached_at + limits.page) {
+      try {
+        cached = answer_of("200 OK", page());
+      } catch (const std::exception& e) {
+        cached = nullptr;
+        return answer_of("500 Internal Server Error", std::string(e.what()) + "\n");
+      }
+      cached_at = Clock::now();
+    }
+    return cached;
+  }
+
+  void accept_some(Clock::time_point now) {
+    for (std::size_t i = 0; i < limits.connections; ++i) {
+      sockaddr_storage address{};
+      socklen_t length = sizeof address;
+      const int socket =
+          accept4(listener.number(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (socket < 0) {
+        const bool none_free = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (none_free) accept_again = now + no_descriptors;
+        return;
+      }
+      Endpoint peer = transport::endpoint_of(address);
+      peer.port = 0;
+      connections.emplace_back(socket, peer, now + limits.connection);
+      if (connections.size() > limits.connections) drop_one();
+    }
+  }
+
+  void drop_one() {
+    std::map<Endpoint, std::size_t> of_peer;
+    for (const Connection& each : connections) ++of_peer[each.peer];
+    const auto most =
+        std::max_element(of_peer.begin(), of_peer.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    connections.erase(std::find_if(connections.begin(), connections.end(),
+                                   [&](const Connection& each) { return each.peer == most->first; }));
+  }
+};
+
+PageServer::PageServer(const std::string& listen, std::string path, std::function<std::string()> page,
+                       PageServerLimits limits)
+    : impl_(std::make_unique<Impl>(transport::resolve(listen), std::move(path), std::move(page), limits)) {
+  impl_->thread = std::thread([impl = impl_.get()] { impl->serve(); });
+}
+
+PageServer::~PageServer() {
+  static_cast<void>(eventfd_write(impl_->wake.number(), 1));
+  impl_->thread.join();
+}
+
+std::string PageServer::address() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getsockname(impl_->listener.number(), reinterpret_cast<sockaddr*>(&address), &length);
+  return transport::to_string(transport::endpoint_of(address));
+}
+
+}  // namespace netsum::telemetry

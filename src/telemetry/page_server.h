@@ -1,0 +1,37 @@
+// Serves one page over HTTP: one thread, and any number of clients, none of which delays another.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/endpoint.h"
+
+namespace netsum::telemetry {
+
+struct PageServerLimits {
+  std::size_t connections = 64;  // one more ends the oldest of the address that has the most
+  std::size_t request_bytes = 8192;
+  std::chrono::milliseconds connection{10'000};  // from its beginning to the end of its answer
+  std::chrono::milliseconds page{100};  // as long is one answer good: how often it is asked for is no stranger's choice
+};
+
+class PageServer {
+ public:
+  // Answers GET PATH with what `page` returns, which its thread calls, and which may throw (500). `listen`: "HOST:PORT",
+  // HOST an address or a name of this host; port 0: any free one. Throws Error: bad_argument, refused (address in use).
+  PageServer(const std::string& listen, std::string path, std::function<std::string()> page, PageServerLimits limits = {});
+  ~PageServer();
+  PageServer(const PageServer&) = delete;
+  PageServer& operator=(const PageServer&) = delete;
+
+  [[nodiscard]] std::string address() const;  // with the real port
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::telemetry

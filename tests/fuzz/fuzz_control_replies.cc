@@ -1,0 +1,174 @@
+// Every reply that a rank, an aggregator above switches, or `netsum status` receives, as bytes, through the border and at
+// what it is used for: the configurations of a rank's lanes, the log of its operations, its supervisor, a report's table.
+#include <optional>
+
+#include "control/border.h"
+#include "fuzz/registry_model.h"
+#include "fuzz/spoiled.h"
+#include "protocol/atp/worker.h"
+#include "protocol/netreduce/roce_host.h"
+
+namespace {
+
+using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
+
+template <class Value>
+bool passes(const control::Parsed<Value>& value) {
+  const bool said = value || (!value.why().empty() && value.why().size() < 4096 && session::printable(value.why()));
+  fuzz::check(said, "a refusal in one line");
+  return bool{value};
+}
+
+// What a rank remembers of calls, of which it has had some results; and what it says of that when it joins.
+struct Remembered {
+  explicit Remembered(FuzzedDataProvider& input) {
+    if (input.ConsumeBool()) return;
+    static_cast<void>(log.resume({input.ConsumeIntegralInRange<std::uint64_t>(0, 8), {}}));
+    for (int calls = input.ConsumeIntegralInRange<int>(0, 6); calls > 0; --calls) {
+      stream::Operation call;
+      call.number = log.next_issue();
+      call.elements = tensor.size();
+      call.data = reinterpret_cast<std::byte*>(tensor.data());
+      static_cast<void>(log.issue(call));
+      if (input.ConsumeIntegralInRange<int>(0, 3) != 0) log.finish(call.number);
+    }
+  }
+  std::vector<float> tensor = std::vector<float>(4);
+  stream::OperationLog log{32};
+};
+
+// As collective/join.cc makes of it.
+void start_lanes(const session::Admission& admission, const session::JoinRequest& asked) {
+  constexpr std::uint64_t most_elements = 1 << 16;
+  const std::uint64_t elements = std::uint64_t{admission.slots} * admission.packet_elements;
+  for (std::size_t lane = 0; lane < asked.endpoints.size(); ++lane) {
+    if (asked.protocol == "atp") {
+      const atp::WorkerConfig config =
+          session::worker_config(admission, asked.rank, {}, asked.endpoints[lane], asked.endpoints[lane]);
+      if (elements <= most_elements) atp::Worker worker(config);
+    } else if (asked.protocol == "netreduce") {
+      const netreduce::RoceHostConfig config = session::host_config(admission, asked.rank, lane);
+      fuzz::check(config.self == asked.members[lane], "a rank's queue pairs are its own");
+      if (elements * admission.message_packets <= most_elements) netreduce::RoceHost host(config);
+    } else {
+      fuzz::check(wire::possible_packet(admission.packet_elements), "a packet that SwitchML has");
+    }
+  }
+}
+
+// The job's own reply, and what becomes of it on the way.
+void on_join_reply(FuzzedDataProvider& input) {
+  fuzz::CheckedRegistry registry(input.ConsumeBool() ? 2 : 0);
+  Remembered remembered(input);
+  session::JoinRequest request = fuzz::request_of(input, registry);
+  request.progress = remembered.log.progress();
+  request.former_epoch = 0;
+  request.world_size = std::min(request.world_size, 3U);
+  for (std::uint32_t rank = 0; rank < request.world_size; ++rank) {
+    session::JoinRequest of_rank = request;
+    of_rank.rank = rank;
+    for (netreduce::Member& member : of_rank.members) member.address[3] = static_cast<std::uint8_t>(rank);
+    registry.join(of_rank);
+  }
+  for (std::size_t i = 0; i < registry.tickets.size(); ++i) registry.poll(i);
+  if (registry.lives.empty()) return;
+  const auto& life = registry.lives[input.ConsumeIntegral<std::uint8_t>() % registry.lives.size()];
+  control::proto::JoinReply message;
+  control::write(life.admission, message);
+  if (!fuzz::arrive(message, input)) return;
+  const auto admission = control::parse(message, life.request);
+  if (!passes(admission)) return;
+  start_lanes(*admission, life.request);
+  for (const stream::Operation& again : remembered.log.resume(admission->resumption)) {
+    fuzz::check(again.number >= admission->resumption.first, "nothing is sent again that all have");
+  }
+}
+
+void on_heartbeat_reply(FuzzedDataProvider& input) {
+  session::HeartbeatReply reply;
+  reply.state = input.PickValueInArray({session::HeartbeatReply::State::running, session::HeartbeatReply::State::failed});
+  reply.reason = "rank 1 died";
+  reply.lost = 1;
+  reply.left = RankSet::first(2);
+  control::proto::HeartbeatReply message;
+  control::write(reply, message);
+  if (!fuzz::arrive(message, input)) return;
+  const auto parsed = control::parse(message);
+  if (!passes(parsed)) return;
+  session::Supervisor supervisor({"job", 0, {"aggregator"}, 2}, {});
+  const auto error = supervisor.on_reply(0, *parsed, {});
+  fuzz::check(error.has_value() == (parsed->state != session::HeartbeatReply::State::running), "an end has a reason");
+  static_cast<void>(supervisor.check_left(session::Stall{0, 1, 2, {}, {}}));
+}
+
+void on_ring_view(FuzzedDataProvider& input) {
+  control::proto::RingView message;
+  control::write(session::JobView{"ranks 0 and 1", RankSet::first(3)}, message);
+  if (!fuzz::arrive(message, input)) return;
+  const auto view = control::parse(message);
+  if (!passes(view)) return;
+  const session::Placement placement{{"a", "b"}, {1, session::Placement::at_server}, {0, 0, 1}};
+  static_cast<void>(session::refined(RankSet::first(3), placement, "a", view->missing));
+}
+
+void on_status_reply(FuzzedDataProvider& input) {
+  telemetry::Report report;
+  telemetry::JobReport& job = report.jobs.emplace_back();
+  job.job.job = "train";
+  job.job.world_size = 3;
+  job.job.joined = RankSet::first(3);
+  job.counters = {{"packets", 7}};
+  control::proto::StatusReply message;
+  control::write(report, message);
+  std::string& json = *message.mutable_report_json();
+  for (int changes = input.ConsumeIntegralInRange<int>(0, 4); changes > 0; --changes) {
+    const std::size_t at = input.ConsumeIntegralInRange<std::size_t>(0, json.size());
+    json.replace(
+        at, std::min(json.size() - at, input.ConsumeIntegralInRange<std::size_t>(0, 8)),
+        input.PickValueInArray<std::string>({"", "-1", "1025", "4294967296", "1e400", "[]", "{}", "\"\\u0007\"", "null"}));
+  }
+  const auto parsed = control::parse(message);
+  if (!passes(parsed)) return;
+  fuzz::check(!telemetry::to_table(*parsed).empty() && !telemetry::to_json(*parsed).empty(), "a report has a table");
+}
+
+void on_hello_reply(FuzzedDataProvider& input) {
+  const Endpoint lane{.address = {0xfd, 1}, .port = 7170}, group{.address = {0xff, 2}, .port = 7170};
+  control::proto::HelloReply message;
+  control::write(control::Hello{{lane, lane}, 1, 1024, 256, "netsum-1", {group, group}}, message);
+  if (!fuzz::arrive(message, input)) return;
+  const auto hello = control::parse(message);
+  if (!passes(hello)) return;
+  for (const Endpoint& at : hello->lanes) fuzz::check(at.port != 0, "a lane has a port");
+  fuzz::check(hello->groups.empty() || hello->groups.size() == hello->lanes.size(), "a group for each lane");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  google::protobuf::SetLogHandler(nullptr);  // it says of every string that it is not UTF-8
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  FuzzedDataProvider input(data, size);
+  while (input.remaining_bytes() > 0) {
+    switch (input.ConsumeIntegralInRange<int>(0, 7)) {
+      case 0:
+        on_heartbeat_reply(input);
+        break;
+      case 1:
+        on_ring_view(input);
+        break;
+      case 2:
+        on_status_reply(input);
+        break;
+      case 3:
+        on_hello_reply(input);
+        break;
+      default:
+        on_join_reply(input);
+    }
+  }
+  return 0;
+}
