@@ -29,7 +29,7 @@ Admittance::Admittance(Settings& settings) {
                "Secret of daemons, in the first line: only daemons that know it may tell this one of jobs");
   settings.add_flag("anyone-may-join", anyone_may_join_,
                     "Listen on an address that other hosts reach although there is no token");
-  settings.add("memory-mib", memory_mib_, "MIB", "Memory that all jobs together may have")->check(CLI::PositiveNumber);
+  settings.add("memory-mib", memory_mib_, "MIB", "Memory that all jobs together may have").positive();
 }
 
 void Admittance::resolve(const std::string& listen) {

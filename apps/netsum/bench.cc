@@ -62,25 +62,24 @@ class BenchCommand final : public Command {
     s.add("op", options_.op, "OP", "sum or avg");
     s.add("scaling", options_.scaling, "HOW",
           "ATP: fixed or dynamic; of the parameter servers here, or as those of --ps have it");
-    s.add("magnitude", options_.magnitude, "BITS", "Inputs of float32 or bfloat16 are 2^BITS times as large")
-        ->check(CLI::Range(0, 64));
-    s.add("iterations", options_.iterations, "I", "Timed all-reduces")->check(CLI::Range(1, 1'000'000));
+    s.add("magnitude", options_.magnitude, "BITS", "Inputs of float32 or bfloat16 are 2^BITS times as large").between(0, 64);
+    s.add("iterations", options_.iterations, "I", "Timed all-reduces").between(1, 1'000'000);
     s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
     s.add("warmup-elements", options_.warmup_elements, "E",
           "Elements of those at most, which saves time on slow links; 0: all");
     s.add("seed", options_.seed, "S", "Seed of the inputs and, if --loss-seed is 0, of the losses");
     s.add("loss", options_.loss, "P", "Drop each datagram with this probability at its receiver, both ways")
-        ->check(CLI::Range(0.0, 0.9));
+        .between(0.0, 0.9);
     s.add("loss-seed", options_.loss_seed, "S", "Seed of the losses alone");
     s.add("threads", options_.threads, "T",
           "I/O threads of a worker; 0: one, or with all on this machine one per CPU, pinned")
-        ->check(CLI::Range(0, 64));
+        .between(0, 64);
     s.add("packet-elements", options_.packet_elements, "P",
           "A multiple of 64 up to 1024, or of 256; NetReduce: 64 to 1024, a power of two; 0: the most that the MTU takes");
     s.add("slots", options_.slots, "N",
           "Window per lane, a power of two, NetReduce: in messages; 0: from the measured bandwidth-delay product");
     s.add("message-packets", options_.message_packets, "L", "NetReduce: packets of a message; 0: as many as make 64 KiB")
-        ->check(CLI::Range(0, 4096));
+        .between(0, 4096);
     s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or random");
     s.add_flag("local-checksums", options_.local_checksums, "SwitchML: checksums over this host's loopback too");
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
@@ -88,8 +87,8 @@ class BenchCommand final : public Command {
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
     s.add_flag("spin", options_.spin, "With --transport shm: threads never sleep in an all-reduce, but yield the CPU");
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
-        ->check(CLI::Range(0.001, 1e6));
-    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
+        .between(0.001, 1e6);
+    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce").between(0.001, 1e6);
     s.add_flag("back-to-back", options_.back_to_back,
                "For latency: no barriers between the timed all-reduces; the time of each is the mean of the ranks'");
     s.add("transport", options_.transport, "HOW", "SwitchML: udp, or shm: shared memory, of ranks on the aggregator's host");
@@ -97,47 +96,47 @@ class BenchCommand final : public Command {
                "Tensors in memory from Communicator::allocate(): with --transport shm nothing is copied in or out");
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto local = "Everything on this machine";
-    s.add("workers", options_.workers, "N", "Worker processes")->check(CLI::Range(1, 256))->group(local);
+    s.add("workers", options_.workers, "N", "Worker processes").between(1, 256).group(local);
     s.add("aggregators", options_.aggregators, "M", "Aggregator processes; chunks are sharded over them")
-        ->check(CLI::Range(1, 64))
-        ->group(local);
+        .between(1, 64)
+        .group(local);
     s.add("switch-threads", options_.switch_threads, "T", "I/O threads of an aggregator; 0: as many as --threads")
-        ->check(CLI::Range(0, 64))
-        ->group(local);
-    s.add("switch-slots", options_.switch_slots, "N", "Slots of an aggregator")->check(CLI::PositiveNumber)->group(local);
+        .between(0, 64)
+        .group(local);
+    s.add("switch-slots", options_.switch_slots, "N", "Slots of an aggregator").positive().group(local);
     s.add("parameter-servers", options_.parameter_servers, "M", "ATP: parameter server processes")
-        ->check(CLI::Range(1, 64))
-        ->group(local);
+        .between(1, 64)
+        .group(local);
     s.add("pool-slots", options_.pool_slots, "N", "ATP: aggregator slots of each thread of the switch")
-        ->check(CLI::PositiveNumber)
-        ->group(local);
-    s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each")->check(CLI::Range(1, 10880))->group(local);
+        .positive()
+        .group(local);
+    s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each").between(1, 10880).group(local);
     s.add("racks", options_.racks, "R", "NetReduce: switches below the aggregators, each with its part of the workers")
-        ->check(CLI::Range(0, 64))
-        ->group(local);
+        .between(0, 64)
+        .group(local);
     s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT", "SwitchML: results by IP multicast, as netsum switch has it")
-        ->group(local);
+        .group(local);
     const auto across = "One worker, across hosts";
     s.add("ps", options_.servers, "HOST:PORT[,...]", "ATP: the parameter servers, in the same order on all ranks")
-        ->group(across);
+        .group(across);
     s.add("switch", options_.switches, "HOST:PORT[,...]",
           "The aggregators, in the same order on all ranks; ATP, and with --spine: this rank's switch")
-        ->group(across);
+        .group(across);
     s.add("spine", options_.spines, "HOST:PORT[,...]", "NetReduce across racks: the aggregators above the ranks' switches")
-        ->group(across);
+        .group(across);
     s.add("verbs", options_.verbs, "DEVICE", "NetReduce: RDMA device of this rank; its aggregators are bumps in the wire")
-        ->group(across);
-    s.add("job", options_.job, "NAME", "Ranks of the same job meet")->group(across);
-    s.add("rank", options_.rank, "R", "This worker")->group(across);
-    s.add("world-size", options_.world_size, "N", "Workers of the job")->check(CLI::Range(1, 256))->group(across);
+        .group(across);
+    s.add("job", options_.job, "NAME", "Ranks of the same job meet").group(across);
+    s.add("rank", options_.rank, "R", "This worker").group(across);
+    s.add("world-size", options_.world_size, "N", "Workers of the job").between(1, 256).group(across);
     s.add("recovery", options_.recovery_seconds, "SECONDS",
           "Wait so long for ranks that die to be started again, and for aggregators; 0: a death is the end")
-        ->check(CLI::Range(0.0, 1e6))
-        ->group(across);
-    s.add("token-file", options_.token_file, "FILE", "Secret that the aggregator wants, in the first line")->group(across);
-    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channel is TLS")->group(across);
-    s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements")->group("");
-    app.footer(
+        .between(0.0, 1e6)
+        .group(across);
+    s.add("token-file", options_.token_file, "FILE", "Secret that the aggregator wants, in the first line").group(across);
+    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channel is TLS").group(across);
+    s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
+    footer(
         "Every result of every iteration on every rank is compared with the exact sum, which the benchmark computes "
         "itself:\n"
         "`wrong` counts elements outside the bound of docs/numerics.md, and any makes the exit code 1. TAT is the tensor\n"
@@ -300,10 +299,8 @@ class BenchCommand final : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> make_bench_command(CLI::App& root, Sections& sections) {
-  CLI::App* bench = root.add_subcommand("bench", "Measure a collective, and check every result");
-  bench->require_subcommand(1);
-  return std::make_unique<BenchCommand>(*bench->add_subcommand("all-reduce", "Measure all-reduce, and check every result"),
+std::unique_ptr<Command> make_bench_command(CLI::App& bench, Sections& sections) {
+  return std::make_unique<BenchCommand>(add_subcommand(bench, "all-reduce", "Measure all-reduce, and check every result"),
                                         sections);
 }
 

@@ -25,29 +25,32 @@ enum ExitCode : int { exit_done = 0, exit_failed = 1, exit_usage = 2, exit_unrea
 
 class Command {
  public:
-  Command(CLI::App& app, std::string section, Sections& sections)
-      : app_(app), settings_(app, std::move(section), sections) {}
+  Command(CLI::App& app, std::string section, Sections& sections);
   virtual ~Command() = default;
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  [[nodiscard]] bool chosen() const { return app_.parsed(); }
+  [[nodiscard]] bool chosen() const;
   [[nodiscard]] Settings& settings() { return settings_; }
 
   // The exit code. May throw UsageError or netsum::Error.
   [[nodiscard]] virtual int run() = 0;
+
+ protected:
+  void footer(const std::string& text);  // of --help
 
  private:
   CLI::App& app_;
   Settings settings_;
 };
 
+[[nodiscard]] CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::string& help);
+
 [[nodiscard]] std::unique_ptr<Command> make_switch_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_ps_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections);
-[[nodiscard]] std::unique_ptr<Command> make_bench_command(CLI::App& root, Sections& sections);
-// After the one before: `bench` is there then.
-[[nodiscard]] std::unique_ptr<Command> make_parallel_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_bench_command(CLI::App& bench, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_parallel_command(CLI::App& bench, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_simulate_command(CLI::App& root, Sections& sections);
 
 }  // namespace netsum::app

@@ -1,5 +1,6 @@
 #include "config.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <type_traits>
 
 #include "toml.h"
 
@@ -57,6 +59,12 @@ void check_keys(const toml::table& table, const std::string& prefix, const std::
   }
 }
 
+// For CLI11: empty, or why it is none.
+[[nodiscard]] std::string check_number(const std::string& text) {
+  double number = 0;
+  return CLI::detail::lexical_cast(text, number) && std::isnan(number) ? text + " is not a number" : "";
+}
+
 }  // namespace
 
 std::string as_toml(const std::string& value) {
@@ -80,6 +88,10 @@ std::string as_toml(std::uint64_t value) {
   return value > INT64_MAX ? "\"" + digits + "\"" : digits;  // TOML's integers have a sign
 }
 
+std::string as_toml(std::uint32_t value) {
+  return as_toml(std::uint64_t{value});
+}
+
 std::string as_toml(bool value) {
   return value ? "true" : "false";
 }
@@ -90,9 +102,24 @@ std::string as_toml(const std::vector<std::string>& values) {
   return "[" + joined + "]";
 }
 
-std::string check_number(const std::string& text) {
-  double number = 0;
-  return CLI::detail::lexical_cast(text, number) && std::isnan(number) ? text + " is not a number" : "";
+Declared& Declared::between(int least, int most) {
+  option_.check(CLI::Range(least, most));
+  return *this;
+}
+
+Declared& Declared::between(double least, double most) {
+  option_.check(CLI::Range(least, most));
+  return *this;
+}
+
+Declared& Declared::positive() {
+  option_.check(CLI::PositiveNumber);
+  return *this;
+}
+
+Declared& Declared::group(const std::string& heading) {
+  option_.group(heading);
+  return *this;
 }
 
 Settings::Settings(CLI::App& app, std::string section, Sections& sections)
@@ -101,17 +128,30 @@ Settings::Settings(CLI::App& app, std::string section, Sections& sections)
   app_.add_flag("--print-config", print_config_, "Print every setting and where it comes from, as TOML, and exit");
 }
 
-CLI::Option* Settings::add_flag(const std::string& name, bool& target, const std::string& help) {
+template <class T>
+Declared Settings::add(const std::string& name, T& target, const std::string& value_name, const std::string& help) {
+  CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->capture_default_str();
+  if constexpr (std::is_floating_point_v<T>) option->check(check_number);  // CLI::Range takes NaN
+  declare({name, option, std::is_same_v<T, std::string>, false, [&target] { return as_toml(target); }, {}});
+  return Declared(*option);
+}
+template Declared Settings::add(const std::string&, std::string&, const std::string&, const std::string&);
+template Declared Settings::add(const std::string&, bool&, const std::string&, const std::string&);
+template Declared Settings::add(const std::string&, double&, const std::string&, const std::string&);
+template Declared Settings::add(const std::string&, std::uint32_t&, const std::string&, const std::string&);
+template Declared Settings::add(const std::string&, std::uint64_t&, const std::string&, const std::string&);
+
+Declared Settings::add_flag(const std::string& name, bool& target, const std::string& help) {
   CLI::Option* option = app_.add_flag("--" + name, target, help);
   declare({name, option, false, false, [&target] { return as_toml(target); }, {}});
-  return option;
+  return Declared(*option);
 }
 
-CLI::Option* Settings::add_list(const std::string& name, std::vector<std::string>& target, const std::string& value_name,
-                                const std::string& help) {
+Declared Settings::add_list(const std::string& name, std::vector<std::string>& target, const std::string& value_name,
+                            const std::string& help) {
   CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->allow_extra_args(false);
   declare({name, option, true, true, [&target] { return as_toml(target); }, {}});
-  return option;
+  return Declared(*option);
 }
 
 void Settings::declare(Setting setting) {

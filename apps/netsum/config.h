@@ -2,15 +2,19 @@
 // them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <vector>
+
+// Commands declare settings without CLI11's headers: they take longer to parse than a command takes to compile.
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace netsum::app {
 
@@ -26,31 +30,36 @@ using Sections = std::map<std::string, std::set<std::string>>;
 [[nodiscard]] std::string as_toml(const std::string& value);
 [[nodiscard]] std::string as_toml(double value);
 [[nodiscard]] std::string as_toml(std::uint64_t value);
-[[nodiscard]] inline std::string as_toml(std::uint32_t value) {
-  return as_toml(std::uint64_t{value});
-}
+[[nodiscard]] std::string as_toml(std::uint32_t value);
 [[nodiscard]] std::string as_toml(bool value);
 [[nodiscard]] std::string as_toml(const std::vector<std::string>& values);
 
-[[nodiscard]] std::string check_number(const std::string& text);  // for CLI11: empty, or why it is none
+// A setting that was declared: its limits, and the heading under which --help lists it.
+class Declared {
+ public:
+  explicit Declared(CLI::Option& option) : option_(option) {}
+  Declared& between(int least, int most);
+  Declared& between(double least, double most);
+  Declared& positive();
+  Declared& group(const std::string& heading);  // "": in no list
+
+ private:
+  CLI::Option& option_;
+};
 
 class Settings {
  public:
   // `section`: the TOML table, which is the subcommand's words with dots between ("bench.all-reduce").
   Settings(CLI::App& app, std::string section, Sections& sections);
 
-  // --NAME VALUE, NETSUM_NAME, or NAME in the file; the target's value is the default.
+  // --NAME VALUE, NETSUM_NAME, or NAME in the file; the target's value is the default. T: std::string, bool, double,
+  // std::uint32_t or std::uint64_t.
   template <class T>
-  CLI::Option* add(const std::string& name, T& target, const std::string& value_name, const std::string& help) {
-    CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->capture_default_str();
-    if constexpr (std::is_floating_point_v<T>) option->check(check_number);  // CLI::Range takes NaN
-    declare({name, option, std::is_same_v<T, std::string>, false, [&target] { return as_toml(target); }, {}});
-    return option;
-  }
+  Declared add(const std::string& name, T& target, const std::string& value_name, const std::string& help);
   // --NAME once for each value, NETSUM_NAME with spaces between values, or a list in the file. Values may have commas.
-  CLI::Option* add_list(const std::string& name, std::vector<std::string>& target, const std::string& value_name,
-                        const std::string& help);
-  CLI::Option* add_flag(const std::string& name, bool& target, const std::string& help);
+  Declared add_list(const std::string& name, std::vector<std::string>& target, const std::string& value_name,
+                    const std::string& help);
+  Declared add_flag(const std::string& name, bool& target, const std::string& help);
 
   // After the command line was parsed: takes what it left out from the environment and from the file `config`.
   void resolve();

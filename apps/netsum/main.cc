@@ -3,10 +3,11 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,9 +55,14 @@ int run(int argc, char** argv) {
       "variable, the variable over the file. `netsum <subcommand> --help` shows the flags.\n"
       "Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not reachable or refused.");
   Sections sections;
-  const std::array commands{make_switch_command(root, sections),   make_ps_command(root, sections),
-                            make_status_command(root, sections),   make_bench_command(root, sections),
-                            make_parallel_command(root, sections), make_simulate_command(root, sections)};
+  std::vector<std::unique_ptr<Command>> commands;  // in the order in which --help lists them
+  commands.push_back(make_switch_command(root, sections));
+  commands.push_back(make_ps_command(root, sections));
+  commands.push_back(make_status_command(root, sections));
+  CLI::App& bench = *root.add_subcommand("bench", "Measure a collective, and check every result")->require_subcommand(1);
+  commands.push_back(make_bench_command(bench, sections));
+  commands.push_back(make_parallel_command(bench, sections));
+  commands.push_back(make_simulate_command(root, sections));
   try {
     root.parse(argc, argv);
     refuse_unknown(root, true);

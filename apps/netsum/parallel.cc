@@ -24,39 +24,39 @@ class ParallelCommand final : public Command {
           "pr: n "
           "plain rings");
     s.add("protocol", options_.protocol, "NAME", "pn: netreduce, switchml or atp");
-    s.add("machines", options_.machines, "M", "Machines")->check(CLI::Range(1, 256));
-    s.add("gpus", options_.gpus, "n", "GPUs of each machine: processes that share memory")->check(CLI::Range(1, 256));
+    s.add("machines", options_.machines, "M", "Machines").between(1, 256);
+    s.add("gpus", options_.gpus, "n", "GPUs of each machine: processes that share memory").between(1, 256);
     s.add("elements", options_.elements, "E", "Elements of the tensor, float32");
-    s.add("iterations", options_.iterations, "I", "Timed all-reduces")->check(CLI::Range(1, 1'000'000));
+    s.add("iterations", options_.iterations, "I", "Timed all-reduces").between(1, 1'000'000);
     s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
     s.add("seed", options_.seed, "S", "Seed of the inputs");
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all processes to have come together")
-        ->check(CLI::Range(0.001, 1e6));
-    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce")->check(CLI::Range(0.001, 1e6));
+        .between(0.001, 1e6);
+    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce").between(0.001, 1e6);
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto network = "pn";
-    s.add("threads", options_.threads, "T", "I/O threads of a process")->check(CLI::Range(1, 64))->group(network);
+    s.add("threads", options_.threads, "T", "I/O threads of a process").between(1, 64).group(network);
     s.add("packet-elements", options_.packet_elements, "P", "As in bench all-reduce; 0: the most that the MTU takes")
-        ->group(network);
+        .group(network);
     s.add("slots", options_.slots, "N", "As in bench all-reduce; 0: from the measured bandwidth-delay product")
-        ->group(network);
+        .group(network);
     s.add("message-packets", options_.message_packets, "L", "NetReduce: packets of a message; 0: as many as make 64 KiB")
-        ->check(CLI::Range(0, 4096))
-        ->group(network);
+        .between(0, 4096)
+        .group(network);
     s.add("switch-threads", options_.switch_threads, "T", "I/O threads of the aggregator, where it runs here")
-        ->check(CLI::Range(1, 64))
-        ->group(network);
+        .between(1, 64)
+        .group(network);
     const auto across = "One process, across hosts";
-    s.add("machine", options_.machine, "K", "This process's machine")->group(across);
-    s.add("gpu", options_.gpu, "I", "Its GPU")->group(across);
+    s.add("machine", options_.machine, "K", "This process's machine").group(across);
+    s.add("gpu", options_.gpu, "I", "Its GPU").group(across);
     s.add("job", options_.job, "NAME", "Processes of the same job meet; on a machine no other live job has its name")
-        ->group(across);
+        .group(across);
     s.add("peers", options_.peers, "HOST:PORT[,...]", "fr, ta, pr: where each process listens, machine by machine")
-        ->group(across);
-    s.add("switch", options_.switches, "HOST:PORT[,...]", "pn: the aggregators; ATP: this machine's switch")->group(across);
-    s.add("ps", options_.servers, "HOST:PORT[,...]", "pn with ATP: the parameter servers")->group(across);
-    s.add_flag("rank-report", options_.rank_report, "Tell a parent: which iteration ended, and what failed")->group("");
-    app.footer(
+        .group(across);
+    s.add("switch", options_.switches, "HOST:PORT[,...]", "pn: the aggregators; ATP: this machine's switch").group(across);
+    s.add("ps", options_.servers, "HOST:PORT[,...]", "pn with ATP: the parameter servers").group(across);
+    s.add_flag("rank-report", options_.rank_report, "Tell a parent: which iteration ended, and what failed").group("");
+    footer(
         "Machines of several GPUs, in the patterns of NetReduce's section 3.4 (docs/parallel.md). Every result of every\n"
         "iteration in every process is compared with the exact sum, which the benchmark computes itself; `wrong` must be "
         "0.\n"
@@ -158,10 +158,9 @@ collective::Pattern ParallelBenchOptions::pattern_value() const {
   return found->second;
 }
 
-std::unique_ptr<Command> make_parallel_command(CLI::App& root, Sections& sections) {
+std::unique_ptr<Command> make_parallel_command(CLI::App& bench, Sections& sections) {
   return std::make_unique<ParallelCommand>(
-      *root.get_subcommand("bench")->add_subcommand(
-          "parallel", "Measure all-reduces among machines of several GPUs, and check every result"),
+      add_subcommand(bench, "parallel", "Measure all-reduces among machines of several GPUs, and check every result"),
       sections);
 }
 

@@ -15,9 +15,8 @@ class PsCommand final : public Command {
     Settings& s = settings();
     s.add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
     s.add("threads", options_.threads, "N", "I/O threads, each with its own socket; the switches need as many")
-        ->check(CLI::Range(1, 64));
-    s.add("slots", options_.slots, "N", "Chunks of 256 elements that all jobs together may have under way")
-        ->check(CLI::PositiveNumber);
+        .between(1, 64);
+    s.add("slots", options_.slots, "N", "Chunks of 256 elements that all jobs together may have under way").positive();
     s.add("switch-parent", parents_, "SWITCH=PARENT[,...]",
           "Addresses of switches that are not next to this server, and of the switch that is next for each");
     s.add("indexing", options_.indexing, "HOW",
@@ -36,14 +35,12 @@ class PsCommand final : public Command {
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the switches' control channels are TLS");
-    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead")
-        ->check(CLI::PositiveNumber);
-    s.add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability")
-        ->check(CLI::Range(0.0, 1.0));
+    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").positive();
+    s.add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
     s.add("seed", options_.loss_seed, "S", "Seed of --loss");
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
-    app.footer(
+    footer(
         "Ranks of ATP join here, and name the switch that they are at; this server tells the switches of the job, sums "
         "what\n"
         "finds no slot there, and sends the results. Runs until SIGTERM or SIGINT. The first line on stdout is\n"
@@ -74,7 +71,7 @@ class PsCommand final : public Command {
 }  // namespace
 
 std::unique_ptr<Command> make_ps_command(CLI::App& root, Sections& sections) {
-  return std::make_unique<PsCommand>(*root.add_subcommand("ps", "Run a parameter server (ATP)"), sections);
+  return std::make_unique<PsCommand>(add_subcommand(root, "ps", "Run a parameter server (ATP)"), sections);
 }
 
 }  // namespace netsum::app

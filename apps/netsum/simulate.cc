@@ -70,7 +70,7 @@ class SimulateCommand final : public Command {
     s.add("jobs", jobs_, "N|A..B", "Jobs at once");
     s.add("seeds", seeds_, "N|A..B", "Each is one cluster's whole life");
     s.add("faults", faults_, "PROFILE", "none, lossy (links), crash (nodes) or chaos (everything)");
-    s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU")->check(CLI::Range(0, 256));
+    s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU").between(0, 256);
     s.add("limit", limit_, "WHAT=N,...",
           "Take away from what the seed draws, as shrinking does: workers=2,without=loss+late");
     s.add("least", least_, "N",
@@ -79,7 +79,7 @@ class SimulateCommand final : public Command {
     s.add_flag("first-failure", first_failure_, "End with the first seed that fails");
     s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails");
     s.add_flag("json", json_, "Print one JSON object in place of a table");
-    app.footer(
+    footer(
         "The protocol, stream and session code is that of the binaries; network, clocks and hosts are simulated, and\n"
         "everything follows from the seed. After each step it is checked that every result is the exact sum, the same on\n"
         "all ranks, that counters and slots add up, and that every wait ends. A seed that fails is shrunk, and its replay\n"
@@ -310,7 +310,7 @@ class SimulateCommand final : public Command {
 
 std::unique_ptr<Command> make_simulate_command(CLI::App& root, Sections& sections) {
   return std::make_unique<SimulateCommand>(
-      *root.add_subcommand("simulate", "Run whole clusters under a virtual clock, from seeds"), sections);
+      add_subcommand(root, "simulate", "Run whole clusters under a virtual clock, from seeds"), sections);
 }
 
 }  // namespace netsum::app

@@ -15,9 +15,9 @@ class StatusCommand final : public Command {
     settings().add("switch", address_, "HOST:PORT", "The aggregator");
     settings().add("token-file", token_file_, "FILE", "Secret that the aggregator wants, in the first line");
     settings().add("tls-ca", tls_ca_, "FILE", "PEM file: the control channel is TLS");
-    settings().add("connect-deadline", deadline_seconds_, "SECONDS", "For the answer")->check(CLI::Range(0.001, 1e6));
+    settings().add("connect-deadline", deadline_seconds_, "SECONDS", "For the answer").between(0.001, 1e6);
     settings().add_flag("json", json_, "Print JSON in place of tables");
-    app.footer(
+    footer(
         "Shows the aggregator's counters, its jobs, and for each operation that stalls the ranks that it waits for.\n"
         "Example:\n"
         "  netsum status --switch 10.0.0.1:7170");
@@ -42,7 +42,7 @@ class StatusCommand final : public Command {
 }  // namespace
 
 std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections) {
-  return std::make_unique<StatusCommand>(*root.add_subcommand("status", "Show an aggregator's jobs and whom they wait for"),
+  return std::make_unique<StatusCommand>(add_subcommand(root, "status", "Show an aggregator's jobs and whom they wait for"),
                                          sections);
 }
 

@@ -11,16 +11,14 @@ class SwitchCommand final : public Command {
  public:
   SwitchCommand(CLI::App& app, Sections& sections) : Command(app, "switch", sections) {
     settings().add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
-    settings()
-        .add("threads", options_.threads, "N", "I/O threads, each with its own socket and slots")
-        ->check(CLI::Range(1, 64));
-    settings().add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share")->check(CLI::PositiveNumber);
+    settings().add("threads", options_.threads, "N", "I/O threads, each with its own socket and slots").between(1, 64);
+    settings().add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
     settings()
         .add("pool-slots", options_.pool_slots, "N", "ATP: aggregator slots of each thread, which all jobs share")
-        ->check(CLI::PositiveNumber);
+        .positive();
     settings()
         .add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; a job's packets have no more")
-        ->check(CLI::Range(1, 10880));
+        .between(1, 10880);
     settings().add("switch-parent", parents_, "SWITCH=PARENT[,...]",
                    "NetReduce: of switches below this one, but not next to it, the next one on the way");
     settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT",
@@ -34,10 +32,8 @@ class SwitchCommand final : public Command {
                         "Whose ranks may share memory, by name or number, once for each; its own user's and root's may");
     settings()
         .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead")
-        ->check(CLI::PositiveNumber);
-    settings()
-        .add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability")
-        ->check(CLI::Range(0.0, 1.0));
+        .positive();
+    settings().add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
     settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
@@ -46,7 +42,7 @@ class SwitchCommand final : public Command {
     settings().add_list("ring", bump_.rings, "RING", "Whose gradients the bump sums, once for each ring (see below)");
     settings().add_list("hosts", bump_.hosts, "ADDRESS[,...]", "Between whom the bump learns the rings' connections");
     settings().add("state", bump_.state, "FILE", "Where the bump keeps what it must know after a restart");
-    app.footer(
+    footer(
         "Runs until SIGTERM or SIGINT, then tells its jobs and ends with 0. The first line on stdout is\n"
         "`listening HOST:PORT`, with the real port.\n"
         "\n"
@@ -126,7 +122,7 @@ class SwitchCommand final : public Command {
 }  // namespace
 
 std::unique_ptr<Command> make_switch_command(CLI::App& root, Sections& sections) {
-  return std::make_unique<SwitchCommand>(*root.add_subcommand("switch", "Run an aggregator"), sections);
+  return std::make_unique<SwitchCommand>(add_subcommand(root, "switch", "Run an aggregator"), sections);
 }
 
 }  // namespace netsum::app

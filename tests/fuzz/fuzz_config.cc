@@ -38,10 +38,10 @@ class MemoryFile {
 struct Command {
   Command() {
     settings.add("listen", listen, "HOST:PORT", "text");
-    settings.add("threads", threads, "N", "checked")->check(CLI::Range(1, 256));
+    settings.add("threads", threads, "N", "checked").between(1, 256);
     settings.add("seed", seed, "S", "64 bits");
-    settings.add("loss", loss, "P", "a fraction")->check(CLI::Range(0.0, 1.0));
-    settings.add("slots", slots, "N", "positive")->check(CLI::PositiveNumber);
+    settings.add("loss", loss, "P", "a fraction").between(0.0, 1.0);
+    settings.add("slots", slots, "N", "positive").positive();
     settings.add_flag("pin", pin, "yes or no");
     sections["switch"] = {"listen"};
   }
