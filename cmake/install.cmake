@@ -8,7 +8,7 @@ set_target_properties(netsum_api PROPERTIES EXPORT_NAME netsum)
 target_compile_features(netsum_api INTERFACE cxx_std_20)
 target_include_directories(netsum_api INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
                                                 $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-target_link_libraries(netsum_api INTERFACE netsum_collective)
+target_link_libraries(netsum_api INTERFACE netsum_collective netsum_daemon)
 
 get_property(libraries GLOBAL PROPERTY NETSUM_LIBRARIES)
 install(TARGETS netsum_api ${libraries} EXPORT netsum ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/netsum)

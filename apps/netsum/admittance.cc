@@ -9,6 +9,8 @@
 namespace netsum::app {
 namespace {
 
+constexpr const char* tenants_instead = ", or --tenants FILE for several users";
+
 // Nobody on another host gets there.
 bool is_loopback(const std::string& listen) {
   const Endpoint endpoint = transport::resolve(listen);
@@ -23,35 +25,52 @@ bool is_loopback(const std::string& listen) {
 Admittance::Admittance(Settings& settings) {
   settings.add("token-file", token_file_, "FILE",
                "Workers must know the secret in the first line of this file; it is never sent");
+  settings.add_flag("anyone-may-join", anyone_may_join_,
+                    "Listen on an address that other hosts reach although there is no token");
+}
+
+std::string Admittance::resolve(const std::string& listen, const std::string& others) const {
+  std::string token = read_token(token_file_);
+  if (token.empty() && !listen.empty()) check_reach(listen, others);
+  return token;
+}
+
+void Admittance::check_reach(const std::string& listen, const std::string& others) const {
+  if (anyone_may_join_ || is_loopback(listen)) return;
+  throw UsageError("other hosts reach --listen " + listen +
+                   ", and without a token whoever reaches it may join jobs, end them and read their status: pass "
+                   "--token-file FILE (`openssl rand -hex 16` makes a token)" +
+                   others +
+                   ", or listen on "
+                   "127.0.0.1, or pass --anyone-may-join if the network is trusted");
+}
+
+TenantAdmittance::TenantAdmittance(Settings& settings) : secret_(settings) {
   settings.add("tenants", tenants_file_, "FILE",
                "TOML file of tenants, each with a token, jobs and limits of its own; read again on SIGHUP");
   settings.add("daemon-token-file", daemon_token_file_, "FILE",
                "Secret of daemons, in the first line: only daemons that know it may tell this one of jobs");
-  settings.add_flag("anyone-may-join", anyone_may_join_,
-                    "Listen on an address that other hosts reach although there is no token");
   settings.add("memory-mib", memory_mib_, "MIB", "Memory that all jobs together may have").positive();
 }
 
-void Admittance::resolve(const std::string& listen) {
-  token_ = read_token(token_file_);
-  daemon_token_ = read_token(daemon_token_file_, "--daemon-token-file");
-  if (!token_file_.empty() && !tenants_file_.empty()) {
+void TenantAdmittance::resolve(const std::string& listen) {
+  if (!secret_.token_file().empty() && !tenants_file_.empty()) {
     throw UsageError("--token-file and --tenants exclude each other: with --tenants every tenant has a token of its own");
   }
-  if (!tenants_file_.empty()) tenants_ = read();
-  if (!token_.empty() || !tenants_.empty() || anyone_may_join_ || listen.empty() || is_loopback(listen)) return;
-  throw UsageError(
-      "other hosts reach --listen " + listen +
-      ", and without a token whoever reaches it may join jobs, end them and read their status: pass "
-      "--token-file FILE (`openssl rand -hex 16` makes a token), or --tenants FILE for several users, or listen on "
-      "127.0.0.1, or pass --anyone-may-join if the network is trusted");
+  daemon_token_ = read_token(daemon_token_file_, "--daemon-token-file");
+  if (tenants_file_.empty()) {
+    token_ = secret_.resolve(listen, tenants_instead);
+  } else {
+    tenants_ = read();
+    if (tenants_.empty()) secret_.check_reach(listen, tenants_instead);
+  }
 }
 
-std::vector<Tenant> Admittance::read() const {
+std::vector<Tenant> TenantAdmittance::read() const {
   return parse_tenants(read_whole(tenants_file_), tenants_file_);
 }
 
-void Admittance::say(const std::string& line) {
+void TenantAdmittance::say(const std::string& line) {
   spdlog::info("{}", line);
 }
 

@@ -1,7 +1,8 @@
-// What `netsum switch` and `netsum ps` have in common about who may join, and what jobs may take.
+// Which ranks may join a daemon, and what their jobs may take.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -10,15 +11,31 @@
 
 namespace netsum::app {
 
+// Of a daemon with one secret for all ranks.
 class Admittance {
  public:
   explicit Admittance(Settings& settings);
 
-  // Reads the files. Throws UsageError: one cannot be read, or whoever reaches `listen` could join.
-  void resolve(const std::string& listen);
-  // Into the options of a daemon.
+  // The secret; empty: none. Throws UsageError: the file cannot be read, or any host that reaches `listen` could join.
+  // `others`: flags that would do in the secret's place, for the error.
+  [[nodiscard]] std::string resolve(const std::string& listen, const std::string& others = "") const;
+  void check_reach(const std::string& listen, const std::string& others = "") const;
+  [[nodiscard]] const std::string& token_file() const { return token_file_; }
+
+ private:
+  std::string token_file_;
+  bool anyone_may_join_ = false;
+};
+
+// Of `netsum switch` and `netsum ps`, which serve tenants, and which other daemons tell of jobs.
+class TenantAdmittance {
+ public:
+  explicit TenantAdmittance(Settings& settings);
+
+  // Reads the files into the options of a daemon that will listen there. Throws UsageError as Admittance::resolve().
   template <class Options>
-  void apply(Options& options) const {
+  void apply(Options& options) {
+    resolve(options.listen);
     options.token = token_;
     options.daemon_token = daemon_token_;
     options.tenants = tenants_;
@@ -39,12 +56,13 @@ class Admittance {
   }
 
  private:
+  void resolve(const std::string& listen);
   [[nodiscard]] std::vector<Tenant> read() const;
   static void say(const std::string& line);
 
-  std::string token_file_, daemon_token_file_, tenants_file_;
+  Admittance secret_;
+  std::string tenants_file_, daemon_token_file_;
   std::uint32_t memory_mib_ = 1024;
-  bool anyone_may_join_ = false;
   std::string token_, daemon_token_;
   std::vector<Tenant> tenants_;
 };

@@ -48,6 +48,7 @@ class Command {
 
 [[nodiscard]] std::unique_ptr<Command> make_switch_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_ps_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_bump_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_bench_command(CLI::App& bench, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_parallel_command(CLI::App& bench, Sections& sections);

@@ -1,5 +1,6 @@
 #include "daemon.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <cstring>
@@ -27,6 +28,14 @@ void raise_descriptor_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void log_line(const std::string& line) {
+  spdlog::info("{}", line);
+}
+
+void check_tls_pair(const std::string& certificate, const std::string& key) {
+  if (certificate.empty() != key.empty()) throw UsageError("--tls-cert and --tls-key go together");
 }
 
 std::map<std::string, std::string> parse_switch_parents(const std::string& text) {

@@ -1,8 +1,6 @@
 // What the daemons have in common: signals, the line that says where they listen, and how they end.
 #pragma once
 
-#include <spdlog/spdlog.h>
-
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -22,6 +20,11 @@ void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload)
 
 // As many descriptors as the system allows: the control plane's own limits on connections are then the ones that count.
 void raise_descriptor_limit();
+
+void log_line(const std::string& line);
+
+// Throws UsageError: there is one without the other.
+void check_tls_pair(const std::string& certificate, const std::string& key);
 
 // SWITCH=PARENT[,...]; throws UsageError.
 [[nodiscard]] std::map<std::string, std::string> parse_switch_parents(const std::string& text);

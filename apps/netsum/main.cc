@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
       "Examples:\n"
       "  netsum switch --listen 0.0.0.0:7170                      run an aggregator\n"
       "  netsum ps --listen 0.0.0.0:7270                          run a parameter server (ATP)\n"
+      "  netsum bump --port eth:eth0 --port eth:eth1              run a bump in the wire (NetReduce)\n"
       "  netsum status --switch 10.0.0.1:7170                     what it does, and whom it waits for\n"
       "  netsum bench all-reduce --workers 4 --elements 25000000  aggregator and workers on this machine\n"
       "  netsum bench parallel --machines 4 --gpus 2              machines of several GPUs, as processes\n"
@@ -58,6 +59,7 @@ int run(int argc, char** argv) {
   std::vector<std::unique_ptr<Command>> commands;  // in the order in which --help lists them
   commands.push_back(make_switch_command(root, sections));
   commands.push_back(make_ps_command(root, sections));
+  commands.push_back(make_bump_command(root, sections));
   commands.push_back(make_status_command(root, sections));
   CLI::App& bench = *root.add_subcommand("bench", "Measure a collective, and check every result")->require_subcommand(1);
   commands.push_back(make_bench_command(bench, sections));

@@ -147,8 +147,8 @@ class ParallelCommand final : public Command {
 
 }  // namespace
 
-collective::Pattern ParallelBenchOptions::pattern_value() const {
-  using collective::Pattern;
+parallel::Pattern ParallelBenchOptions::pattern_value() const {
+  using parallel::Pattern;
   constexpr std::array<std::pair<std::string_view, Pattern>, 4> names{{{"fr", Pattern::flat_ring},
                                                                        {"ta", Pattern::tencent},
                                                                        {"pn", Pattern::parallel_netreduce},

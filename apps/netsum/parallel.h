@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "collective/parallel.h"
 #include "oracle.h"
+#include "parallel/parallel.h"
 
 namespace netsum::app {
 
@@ -28,7 +28,7 @@ struct ParallelBenchOptions {
   std::string job = "parallel", peers, switches, servers;
   bool rank_report = false;  // for a parent: "iteration I" lines, too, and "error TEXT" on stdout
 
-  [[nodiscard]] collective::Pattern pattern_value() const;
+  [[nodiscard]] parallel::Pattern pattern_value() const;
   [[nodiscard]] std::uint32_t ranks() const { return machines * gpus; }
   // Whether a switch has part in it.
   [[nodiscard]] bool in_network() const { return pattern == "pn" && machines > 1; }

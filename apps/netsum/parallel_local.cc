@@ -69,10 +69,10 @@ std::vector<Program> workers_of(const ParallelBenchOptions& options, const std::
 std::vector<MemberReport> run_members(const ParallelBenchOptions& options, int& exit_code) {
   const std::string job = "bench-" + std::to_string(getpid());
   // The children's ports, held for them.
-  std::vector<collective::TcpSocket> ports;
+  std::vector<parallel::TcpSocket> ports;
   std::string peers;
   for (std::uint32_t rank = 0; options.pattern != "pn" && rank < options.ranks(); ++rank) {
-    ports.push_back(collective::TcpSocket::bound_to("127.0.0.1:0"));
+    ports.push_back(parallel::TcpSocket::bound_to("127.0.0.1:0"));
     peers += (peers.empty() ? "" : ",") + ports.back().local_address();
   }
   const Progress progress(options.iterations);

@@ -13,8 +13,8 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
 }
 
-collective::ParallelOptions parallel_options(const ParallelBenchOptions& options) {
-  collective::ParallelOptions result;
+parallel::ParallelOptions parallel_options(const ParallelBenchOptions& options) {
+  parallel::ParallelOptions result;
   result.pattern = options.pattern_value();
   result.job = options.job;
   result.machines = options.machines;
@@ -46,7 +46,7 @@ Oracle oracle_of(const ParallelBenchOptions& options) {
 }  // namespace
 
 MemberReport run_member(const ParallelBenchOptions& options, const std::function<void(std::uint32_t)>& on_iteration) {
-  collective::ParallelAllReduce job(parallel_options(options));
+  parallel::ParallelAllReduce job(parallel_options(options));
   const Oracle oracle = oracle_of(options);
   const auto tensor = std::as_writable_bytes(job.tensor());
   const auto deadline = milliseconds(options.deadline_seconds);
@@ -65,7 +65,7 @@ MemberReport run_member(const ParallelBenchOptions& options, const std::function
   for (std::uint32_t i = 0; i < options.iterations; ++i) {
     oracle.fill(tensor, report.rank, i);
     job.barrier(deadline);
-    const collective::StageDurations stages = job.all_reduce(options.elements, deadline);
+    const parallel::StageDurations stages = job.all_reduce(options.elements, deadline);
     report.nanoseconds.push_back(nanoseconds(stages.before + stages.across + stages.after));
     report.before.push_back(nanoseconds(stages.before));
     report.across.push_back(nanoseconds(stages.across));

@@ -52,19 +52,20 @@ class PsCommand final : public Command {
   }
 
   int run() override {
-    admittance_.resolve(options_.listen);
     admittance_.apply(options_);
-    if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
+    check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
-    options_.log = [](const std::string& line) { spdlog::info("{}", line); };
-    return run_daemon(
-        [&] { return ParameterServer(options_); }, [&](ParameterServer& daemon) { admittance_.reload(daemon); },
-        [&](const std::string& address) { spdlog::info("ready: listening {}, {} threads", address, options_.threads); });
+    options_.log = log_line;
+    return run_daemon([&] { return ParameterServer(options_); },
+                      [&](ParameterServer& daemon) { admittance_.reload(daemon); },
+                      [&](const std::string& address) {
+                        log_line("ready: listening " + address + ", " + std::to_string(options_.threads) + " threads");
+                      });
   }
 
  private:
   ParameterServerOptions options_;
-  Admittance admittance_{settings()};
+  TenantAdmittance admittance_{settings()};
   std::string parents_;
 };
 

@@ -1,6 +1,5 @@
 // `netsum switch`: the aggregator daemon.
 #include "admittance.h"
-#include "collective/bump_daemon.h"
 #include "daemon.h"
 #include "netsum/aggregator.h"
 
@@ -37,86 +36,30 @@ class SwitchCommand final : public Command {
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
     settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
-    settings().add("protocol", protocol_, "netreduce", "Be a bump in the wire (see below); else workers join at --listen");
-    settings().add_list("port", bump_.ports, "PORT", "The bump's, once for each: eth:IFNAME or qemu:LOCAL,REMOTE");
-    settings().add_list("ring", bump_.rings, "RING", "Whose gradients the bump sums, once for each ring (see below)");
-    settings().add_list("hosts", bump_.hosts, "ADDRESS[,...]", "Between whom the bump learns the rings' connections");
-    settings().add("state", bump_.state, "FILE", "Where the bump keeps what it must know after a restart");
     footer(
         "Runs until SIGTERM or SIGINT, then tells its jobs and ends with 0. The first line on stdout is\n"
         "`listening HOST:PORT`, with the real port.\n"
-        "\n"
-        "A bump in the wire (--protocol netreduce) is a bridge between its ports: hosts whose RoCEv2 connections form a "
-        "ring\n"
-        "are behind them, their gradients leave as sums, and all else leaves as it came. RING is a list of\n"
-        "  ranks=N                 hosts of the ring\n"
-        "  id=0                    its number in the messages' headers\n"
-        "  packets=170 window=2    the most packets of a message, and messages of a host that are under way\n"
-        "  mtu=1024                path MTU of the connections: the most payload of a packet\n"
-        "  dtype=float32           or int32, float16, bfloat16, where headers do not say\n"
-        "  layout=netsum           of the headers: netsum, nrtv, or fields as docs/operations.md has them\n"
-        "  order=ring              when sums leave: after all before them, or on arrival\n"
-        "It listens only if --listen is given, for `netsum status` and for ranks with RDMA hardware of their own (bench\n"
-        "--verbs), whose rings it is told of; its first line on stdout is `ready` otherwise.\n"
         "Examples:\n"
         "  netsum switch --listen 0.0.0.0:7170 --token-file /etc/netsum/token --threads 4 --pin --metrics 127.0.0.1:9170\n"
-        "  netsum switch --listen '[::]:7170' --tenants /etc/netsum/tenants.toml --tls-cert cert.pem --tls-key key.pem\n"
-        "  netsum switch --protocol netreduce --port eth:enp1s0f0 --port eth:enp1s0f1 --state /var/lib/netsum/rings \\\n"
-        "      --hosts 10.0.0.1,10.0.0.2 --ring id=0,ranks=2,packets=170,window=2,mtu=1024,dtype=float32,layout=netsum");
+        "  netsum switch --listen '[::]:7170' --tenants /etc/netsum/tenants.toml --tls-cert cert.pem --tls-key key.pem");
   }
 
   int run() override {
-    const bool listens = protocol_ != "netreduce" || !settings().origin("listen").empty();
-    admittance_.resolve(listens ? options_.listen : "");
     admittance_.apply(options_);
-    if (options_.tls_cert.empty() != options_.tls_key.empty()) throw UsageError("--tls-cert and --tls-key go together");
+    check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
-    options_.log = [](const std::string& line) { spdlog::info("{}", line); };
-    if (protocol_ == "netreduce") return run_bump();
-    if (!protocol_.empty()) {
-      throw UsageError("--protocol is netreduce or nothing, not '" + protocol_ +
-                       "': workers of any protocol join at --listen");
-    }
-    for (const char* const flag : {"port", "ring", "hosts", "state"}) {
-      // From the environment it may be somebody else's: Kubernetes sets NETSUM_PORT where a service is called netsum.
-      const std::string& origin = settings().origin(flag);
-      if (!origin.empty() && !origin.starts_with("NETSUM_")) {
-        throw UsageError(std::string("--") + flag + " is a bump's: it goes with --protocol netreduce");
-      }
-    }
-
+    options_.log = log_line;
     return run_daemon([&] { return Aggregator(options_); }, [&](Aggregator& daemon) { admittance_.reload(daemon); },
                       [&](const std::string& address) {
-                        spdlog::info("ready: listening {}, {} threads, {} slots", address, options_.threads, options_.slots);
+                        log_line("ready: listening " + address + ", " + std::to_string(options_.threads) + " threads, " +
+                                 std::to_string(options_.slots) + " slots");
                       });
   }
 
  private:
-  int run_bump() {
-    for (const char* const flag :
-         {"threads", "pool-slots", "pool-elements", "switch-parent", "tls-ca", "local-user", "loss", "seed"}) {
-      const std::string& origin = settings().origin(flag);
-      if (!origin.empty()) throw UsageError(origin + ": a bump in the wire (--protocol netreduce) has no " + flag);
-    }
-    if (!settings().origin("listen").empty()) bump_.listen = options_.listen;
-    bump_.metrics = options_.metrics;
-    bump_.token = options_.token;
-    bump_.tls_cert = options_.tls_cert;
-    bump_.tls_key = options_.tls_key;
-    bump_.slots = options_.slots;
-    bump_.heartbeat_timeout_ms = options_.heartbeat_timeout_ms;
-    bump_.pin_thread = options_.pin_threads;
-    bump_.log = options_.log;
-    return run_daemon(
-        [&] { return collective::BumpDaemon(bump_); }, [](const collective::BumpDaemon&) {},
-        [&](const std::string&) { spdlog::info("ready: a bump in the wire with {} ports", bump_.ports.size()); },
-        [&](const collective::BumpDaemon& bump) { spdlog::info("{}", bump.summary()); });
-  }
-
   AggregatorOptions options_;
-  collective::BumpOptions bump_;
-  Admittance admittance_{settings()};
-  std::string parents_, protocol_;
+  TenantAdmittance admittance_{settings()};
+  std::string parents_;
 };
 
 }  // namespace

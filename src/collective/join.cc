@@ -9,7 +9,6 @@
 #include <random>
 #include <utility>
 
-#include "collective/data_sockets.h"
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
 #include "session/atp_job.h"
@@ -19,6 +18,7 @@
 #include "transport/interfaces.h"
 #include "transport/lossy.h"
 #include "transport/multicast.h"
+#include "transport/path.h"
 #include "transport/udp.h"
 #include "transport/verbs_ring.h"
 
@@ -196,7 +196,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
     }
     const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
     transport::UdpOptions udp;
-    udp.bind = path_towards(next).local;
+    udp.bind = transport::path_towards(next).local;
     udp.bind.port = 0;
     udp.ipv6 = !transport::is_ipv4(udp.bind);
     udp.ecn = true;
@@ -212,7 +212,8 @@ void join_groups(const Options& options, const std::vector<Endpoint>& groups, Si
   try {
     for (std::size_t i = 0; i < groups.size(); ++i) {
       Lane& lane = site.lanes[i];
-      lane.group = std::make_unique<transport::GroupSocket>(groups[i], lane.local(), lane.aggregator, socket_buffer_bytes);
+      lane.group =
+          std::make_unique<transport::GroupSocket>(groups[i], lane.local(), lane.aggregator, transport::socket_buffer_bytes);
     }
     site.listens = true;
   } catch (const Error& error) {
@@ -308,7 +309,7 @@ std::uint32_t mtu_for_all(const Lane& lane) {
   return mtu_for_all(lane.aggregator, lane.socket->mtu());
 }
 std::uint32_t mtu_for_all(const Endpoint& address) {
-  return mtu_for_all(address, path_towards(address).mtu);
+  return mtu_for_all(address, transport::path_towards(address).mtu);
 }
 
 // Whether ranks on other hosts may be there, and so a link.
@@ -795,7 +796,7 @@ Joined join_verbs(const Options& options, const Attempt& attempt) {
     if (!reached.hello.lanes.empty()) {
       throw Error(ErrorCode::refused, "aggregator " + address +
                                           " is no bump in the wire, and what RDMA hardware sends passes no other: start it "
-                                          "as netsum switch --protocol netreduce");
+                                          "as netsum bump");
     }
     Site& site = sites.emplace_back();
     site.membership.address = address;

@@ -8,9 +8,9 @@
 #include <new>
 #include <utility>
 
-#include "collective/local_messages.h"
 #include "netsum/error.h"
 #include "runtime/thread.h"
+#include "transport/local_messages.h"
 
 namespace netsum::collective {
 namespace {
@@ -42,11 +42,11 @@ Error connection_lost() {
 }
 
 // Waits for a message; false: the connection ended, or there was none in time.
-bool receive(const transport::Descriptor& socket, LocalMessage& message, std::shared_ptr<transport::Descriptor>& attached,
-             Time deadline) {
+bool receive(const transport::Descriptor& socket, transport::LocalMessage& message,
+             std::shared_ptr<transport::Descriptor>& attached, Time deadline) {
   while (true) {
     const LocalOutcome outcome = transport::receive_local(socket, message.writable(), attached);
-    if (outcome == LocalOutcome::done) return message.magic == LocalMessage::expected_magic;
+    if (outcome == LocalOutcome::done) return message.magic == transport::LocalMessage::expected_magic;
     if (outcome == LocalOutcome::closed || runtime::now() >= deadline) return false;
     pollfd descriptor{socket.number(), POLLIN, 0};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - runtime::now());
@@ -102,11 +102,11 @@ std::shared_ptr<LocalGroup> LocalGroup::over(std::shared_ptr<transport::Descript
                                              Time deadline, std::string& why_not) {
   try {
     std::shared_ptr<LocalGroup> group(new LocalGroup(config, std::move(socket)));
-    LocalMessage answer;
+    transport::LocalMessage answer;
     std::shared_ptr<transport::Descriptor> nothing;
-    if (transport::send_local(*group->socket_, LocalMessage().bytes(), group->memory_.descriptor().get()) ==
+    if (transport::send_local(*group->socket_, transport::LocalMessage().bytes(), group->memory_.descriptor().get()) ==
             LocalOutcome::done &&
-        receive(*group->socket_, answer, nothing, deadline) && answer.type == LocalType::ticket) {
+        receive(*group->socket_, answer, nothing, deadline) && answer.type == transport::LocalType::ticket) {
       group->ticket_ = answer.ticket;
       return group;
     }
@@ -119,14 +119,14 @@ std::shared_ptr<LocalGroup> LocalGroup::over(std::shared_ptr<transport::Descript
 
 void LocalGroup::gather(std::uint64_t job_epoch, Time deadline) {
   for (std::uint32_t missing = config_.world_size - 1; missing > 0; --missing) {
-    LocalMessage message;
+    transport::LocalMessage message;
     std::shared_ptr<transport::Descriptor> attached;
     if (!receive(*socket_, message, attached, deadline)) {
       throw Error(ErrorCode::refused, "the aggregator did not hand over the shared memory of " + std::to_string(missing) +
                                           " ranks: one of them is gone again");
     }
-    if (message.type != LocalType::member || message.job_epoch != job_epoch || message.rank >= config_.world_size ||
-        message.rank == config_.rank || peers_[message.rank].segment || !attached) {
+    if (message.type != transport::LocalType::member || message.job_epoch != job_epoch ||
+        message.rank >= config_.world_size || message.rank == config_.rank || peers_[message.rank].segment || !attached) {
       throw Error(ErrorCode::internal, "the aggregator handed over shared memory that is not of this job");
     }
     auto memory = std::make_unique<transport::PeerMemory>(*attached, sizeof(SharedSegment));
@@ -172,14 +172,14 @@ struct LocalGroup::Shown {
 
 TensorMemory LocalGroup::allocate(std::size_t bytes, Time deadline, runtime::SharedEngine& engine,
                                   const std::function<void()>& meet) {
-  LocalMessage message;
-  message.type = LocalType::arena_gone;
+  transport::LocalMessage message;
+  message.type = transport::LocalType::arena_gone;
   for (const std::uint32_t hidden : arenas_->take_hidden()) {
     message.arena = hidden;
     send(message, nullptr, deadline);
   }
   const auto shown = std::make_shared<Shown>(arenas_, config_.rank, bytes);
-  message.type = LocalType::arena;
+  message.type = transport::LocalType::arena;
   message.arena = shown->arena;
   send(message, shown->memory.descriptor().get(), deadline);
   shown->memory.close_descriptor();
@@ -191,7 +191,7 @@ TensorMemory LocalGroup::allocate(std::size_t bytes, Time deadline, runtime::Sha
   return {std::shared_ptr<std::byte>(shown, shown->memory.bytes().data()), bytes};
 }
 
-void LocalGroup::send(const LocalMessage& message, const transport::Descriptor* attached, Time deadline) {
+void LocalGroup::send(const transport::LocalMessage& message, const transport::Descriptor* attached, Time deadline) {
   while (true) {
     const LocalOutcome outcome = transport::send_local(*socket_, message.bytes(), attached);
     if (outcome == LocalOutcome::done) return;
@@ -211,7 +211,7 @@ void LocalGroup::take_arenas(Time deadline, runtime::SharedEngine& engine) {
       if (rank != config_.rank && peers_[rank].taken < allocations_) missing.insert(rank);
     }
     if (missing.empty()) return;
-    LocalMessage message;
+    transport::LocalMessage message;
     std::shared_ptr<transport::Descriptor> attached;
     switch (transport::receive_local(*socket_, message.writable(), attached)) {
       case LocalOutcome::done:
@@ -232,12 +232,12 @@ void LocalGroup::take_arenas(Time deadline, runtime::SharedEngine& engine) {
   }
 }
 
-void LocalGroup::take_arena(const LocalMessage& message, const std::shared_ptr<transport::Descriptor>& attached,
+void LocalGroup::take_arena(const transport::LocalMessage& message, const std::shared_ptr<transport::Descriptor>& attached,
                             runtime::SharedEngine& engine) {
-  const bool comes = message.type == LocalType::arena && attached;
-  if (message.magic != LocalMessage::expected_magic || (!comes && message.type != LocalType::arena_gone) ||
-      message.rank >= config_.world_size || message.rank == config_.rank || message.arena == 0 ||
-      message.arena > runtime::Arenas::most) {
+  const bool comes = message.type == transport::LocalType::arena && attached;
+  if (message.magic != transport::LocalMessage::expected_magic ||
+      (!comes && message.type != transport::LocalType::arena_gone) || message.rank >= config_.world_size ||
+      message.rank == config_.rank || message.arena == 0 || message.arena > runtime::Arenas::most) {
     throw Error(ErrorCode::internal, "allocate: the aggregator handed over what is no memory of this job");
   }
   Peer& peer = peers_[message.rank];

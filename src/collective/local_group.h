@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/time.h"
-#include "collective/local_messages.h"
 #include "netsum/communicator.h"
 #include "runtime/arenas.h"
 #include "runtime/shared_engine.h"
+#include "transport/local_messages.h"
 #include "transport/local_socket.h"
 #include "transport/shared_memory.h"
 
@@ -64,9 +64,9 @@ class LocalGroup {
   };
 
   LocalGroup(const Config& config, std::shared_ptr<transport::Descriptor> socket);
-  void send(const LocalMessage& message, const transport::Descriptor* attached, Time deadline);
+  void send(const transport::LocalMessage& message, const transport::Descriptor* attached, Time deadline);
   void take_arenas(Time deadline, runtime::SharedEngine& engine);
-  void take_arena(const LocalMessage& message, const std::shared_ptr<transport::Descriptor>& attached,
+  void take_arena(const transport::LocalMessage& message, const std::shared_ptr<transport::Descriptor>& attached,
                   runtime::SharedEngine& engine);
 
   const Config config_;

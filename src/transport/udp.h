@@ -12,14 +12,16 @@
 
 namespace netsum::transport {
 
+inline constexpr std::size_t socket_buffer_bytes = 8 << 20;
+
 struct UdpOptions {
   // An unspecified address of either family, or a local one; port 0: any. A socket bound to an unspecified address answers
   // from the address that its route prefers, which on a host with several may not be the one that was written to.
   Endpoint bind{};
-  bool ipv6 = false;                   // which family an unspecified `bind` means; IPv6 takes IPv4 datagrams too
-  std::optional<Endpoint> peer{};      // connects the socket: the kernel then drops datagrams of others
-  std::size_t buffer_bytes = 8 << 20;  // asked of the kernel, each way
-  bool segmentation = true;            // false: as on a kernel without UDP_SEGMENT and UDP_GRO
+  bool ipv6 = false;                               // which family an unspecified `bind` means; IPv6 takes IPv4 datagrams too
+  std::optional<Endpoint> peer{};                  // connects the socket: the kernel then drops datagrams of others
+  std::size_t buffer_bytes = socket_buffer_bytes;  // asked of the kernel, each way
+  bool segmentation = true;                        // false: as on a kernel without UDP_SEGMENT and UDP_GRO
   // Sends every datagram as ECT(0), so that queues on the way mark it where they would drop it, and says of what it receives
   // which was marked (RxView::congested). Off, because marks that nobody answers to are worse than drops.
   bool ecn = false;

@@ -1,5 +1,5 @@
 // A bump in the wire in this process, and ranks that join there and name queue pairs: no hardware, and no packet.
-#include "collective/bump_daemon.h"
+#include "daemon/bump_daemon.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "session/registry.h"
 #include "wire/netreduce.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 class BumpDaemonTest : public testing::Test {
@@ -98,4 +98,4 @@ TEST_F(BumpDaemonTest, QueuePairsThatTwoRanksNameAreNoRingAndNoHarm) {
 }
 
 }  // namespace
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

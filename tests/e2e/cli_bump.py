@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`netsum switch --protocol netreduce`: a bump in the wire between recorded hosts (at sockets as QEMU has them) and between
+"""`netsum bump`: a bump in the wire between recorded hosts (at sockets as QEMU has them) and between
 living ones (network namespaces on veth pairs with the offloads that they have by default).
 
 usage: cli_bump.py NETSUM_BINARY RECORDINGS [unittest arguments]     (RECORDINGS: tests/data/roce)
@@ -91,7 +91,7 @@ class Bump(cli.Process):
     def __init__(self, ports, *arguments, namespace=None):
         words = [word for port in ports for word in ("--port", port)]
         self.inside = ["netns", "exec", namespace] if namespace else []
-        command = ["switch", "--protocol", "netreduce", "--listen", "127.0.0.1:0", *words, *arguments]
+        command = ["bump", "--listen", "127.0.0.1:0", *words, *arguments]
         super().__init__(*(self.inside + [cli.NETSUM] + command if namespace else command), program="ip" if namespace else None)
         self.address = self.wait_line(self.out, "listening ").split()[1]
 
@@ -249,7 +249,7 @@ class RecordedHosts(unittest.TestCase):
         os.mkdir(folder)
         for path, code, words in ((self.state, 2, "line 3"), ("/nonexistent/state", 1, "No such file"), (folder, 1, "directory")):
             with self.subTest(path=path):
-                result = cli.run("switch", "--protocol", "netreduce", "--state", path, "--ring", "ranks=2", "--hosts", HOSTS,
+                result = cli.run("bump", "--state", path, "--ring", "ranks=2", "--hosts", HOSTS,
                                  *[word for guest in self.guests for word in ("--port", guest.port)])
                 self.assertEqual(result.returncode, code, result.stderr)
                 self.assertRegex(result.stderr, r"(?m)^netsum: [^\n]*" + words)
@@ -267,11 +267,11 @@ class RecordedHosts(unittest.TestCase):
                             ([*two, "--ring", "ranks=2,layout=x"], "no layout 'x'"),
                             ([*two, "--ring", "id=0"], "ranks=N"),
                             ([*two, "--ring", "ranks=2", "--ring", "ranks=3"], "IDs of their own"),
-                            ([*two, "--threads", 2], "has no threads"),
-                            ([*two, "--loss", 0.1], "has no loss"),
+                            ([*two, "--threads", 2], "unknown flag '--threads'"),
+                            ([*two, "--loss", 0.1], "unknown flag '--loss'"),
                             ([*two, "--listen", "nonsense"], "nonsense")):
             with self.subTest(words=words):
-                result = cli.run("switch", "--protocol", "netreduce", *words)
+                result = cli.run("bump", *words)
                 self.assertIn(result.returncode, (2, 1) if "nonsense" in words else (2,), result.stderr)
                 lines = [line for line in result.stderr.splitlines() if line.startswith("netsum: ")]
                 self.assertEqual(len(lines), 1, result.stderr)
@@ -281,11 +281,11 @@ class RecordedHosts(unittest.TestCase):
 
     def test_settings_may_be_lists(self):
         with open(self.state, "w") as file:
-            file.write('[switch]\nprotocol = "netreduce"\nport = ["qemu:./a,./b", "eth:c"]\nring = ["ranks=2,id=1", "ranks=3"]\n')
+            file.write('[bump]\nport = ["qemu:./a,./b", "eth:c"]\nring = ["ranks=2,id=1", "ranks=3"]\n')
         printed = '\nport = ["qemu:./a,./b", "eth:c"]  # '
         for words, env in ((["--config", self.state], {}), ([], {"NETSUM_PORT": "qemu:./a,./b eth:c"}),
                            (["--port", "qemu:./a,./b", "--port", "eth:c"], {})):
-            self.assertIn(printed, cli.checked(cli.run("switch", "--print-config", *words, env=env)).stdout)
+            self.assertIn(printed, cli.checked(cli.run("bump", "--print-config", *words, env=env)).stdout)
 
     def test_others_cannot_join(self):
         bump = self.start()
@@ -376,7 +376,7 @@ class Cable(unittest.TestCase):
         self.assertGreater(counters["roce_passed"], 0)
 
     def test_down_is_said(self):
-        with cli.Process("netns", "exec", wire.MIDDLE, cli.NETSUM, "switch", "--protocol", "netreduce", "--port", "eth:wire0",
+        with cli.Process("netns", "exec", wire.MIDDLE, cli.NETSUM, "bump", "--port", "eth:wire0",
                          "--port", "eth:nowhere", program="ip") as process:
             self.assertEqual(process.wait(LIMIT), 2)
             self.assertEqual(process.error_lines(), ["netsum: port eth:nowhere: no such interface here (ip link shows those "

@@ -9,7 +9,7 @@ import cli_support as cli
 
 class Usage(unittest.TestCase):
     def test_help_teaches(self):
-        for words in ([], ["switch"], ["status"], ["bench", "all-reduce"]):
+        for words in ([], ["switch"], ["ps"], ["bump"], ["status"], ["bench", "all-reduce"]):
             result = cli.checked(cli.run(*words, "--help"))
             self.assertIn("netsum " + (words[0] if words else "switch"), result.stdout)
             self.assertEqual(result.stderr, "")

@@ -1,6 +1,6 @@
 // All-reduces among machines of several GPUs, as threads of this process: over named shared memory, real rings, and a
 // switch.
-#include "collective/parallel.h"
+#include "parallel/parallel.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "e2e/rank_threads.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 using namespace testing;
@@ -118,4 +118,4 @@ TEST(ParallelAllReduce, RefusesWhatCannotWork) {
 }
 
 }  // namespace
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/connection_file.h"
+#include "daemon/connection_file.h"
 #include "fuzz/harness.h"
 #include "netsum/error.h"
 #include "protocol/netreduce/ring_text.h"
@@ -49,7 +49,7 @@ void ring(FuzzedDataProvider& input) {
 std::vector<KnownConnection> read(const std::string& text, bool& taken) {
   try {
     taken = true;
-    return collective::parse_connections(text, "a file");
+    return daemon::parse_connections(text, "a file");
   } catch (const Error& error) {
     refused(error);
     taken = false;
@@ -75,8 +75,8 @@ void connections(FuzzedDataProvider& input) {
   std::string again;
   for (const KnownConnection& each : known) {
     const auto& [source, destination, queue_pair] = each.connection;
-    fuzz::check(collective::parse_address(collective::to_string(source)) == source, "an address that is written is read");
-    again += collective::to_string(source) + ' ' + collective::to_string(destination) + ' ' + std::to_string(queue_pair) +
+    fuzz::check(daemon::parse_address(daemon::to_string(source)) == source, "an address that is written is read");
+    again += daemon::to_string(source) + ' ' + daemon::to_string(destination) + ' ' + std::to_string(queue_pair) +
              (each.first_psn ? ' ' + std::to_string(*each.first_psn) : "") + '\n';
   }
   bool taken_again = false;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "collective/local_group.h"
-#include "collective/local_peers.h"
+#include "daemon/local_peers.h"
 #include "fuzz/harness.h"
 #include "runtime/thread.h"
 
@@ -45,7 +45,7 @@ const transport::OwnMemory& segment_of(std::uint32_t rank) {
 }
 
 // One or two descriptors of memory, or of what is none; or nothing.
-void send(FuzzedDataProvider& input, const Descriptor& socket, const LocalMessage& message) {
+void send(FuzzedDataProvider& input, const Descriptor& socket, const transport::LocalMessage& message) {
   static const transport::OwnMemory short_one("fuzz", 4096);
   static const Descriptor loose(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const int segment = segment_of(message.rank).descriptor()->number();
@@ -71,10 +71,10 @@ void send(FuzzedDataProvider& input, const Descriptor& socket, const LocalMessag
   static_cast<void>(::sendmsg(socket.number(), &header, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-LocalMessage message_of(FuzzedDataProvider& input, LocalType likely, std::uint64_t epoch) {
-  LocalMessage message;
+transport::LocalMessage message_of(FuzzedDataProvider& input, transport::LocalType likely, std::uint64_t epoch) {
+  transport::LocalMessage message;
   if (input.ConsumeIntegralInRange(0, 31) == 0) message.magic = input.ConsumeIntegral<std::uint64_t>();
-  message.type = input.ConsumeBool() ? likely : static_cast<LocalType>(input.ConsumeIntegralInRange(0, 6));
+  message.type = input.ConsumeBool() ? likely : static_cast<transport::LocalType>(input.ConsumeIntegralInRange(0, 6));
   message.rank = input.PickValueInArray<std::uint32_t>({1, 2, 1, 2, 0, 3, 0xffffffff});
   message.ticket = input.ConsumeIntegral<std::uint8_t>();
   message.job_epoch = input.ConsumeIntegralInRange(0, 15) == 0 ? 1 : epoch;
@@ -134,22 +134,23 @@ void at_the_table(FuzzedDataProvider& input) {
         break;
       case 5:
         if (rank != nullptr) {
-          LocalMessage message;
+          transport::LocalMessage message;
           Socket attached;
           while (transport::receive_local(*rank->socket, message.writable(), attached) == LocalOutcome::done) {
-            fuzz::check(message.magic == LocalMessage::expected_magic, "a message of the table's");
-            fuzz::check((message.type == LocalType::member || message.type == LocalType::arena) == (attached != nullptr),
+            fuzz::check(message.magic == transport::LocalMessage::expected_magic, "a message of the table's");
+            fuzz::check((message.type == transport::LocalType::member || message.type == transport::LocalType::arena) ==
+                            (attached != nullptr),
                         "memory comes with the messages that say so");
-            if (message.type == LocalType::ticket) rank->ticket = message.ticket;
+            if (message.type == transport::LocalType::ticket) rank->ticket = message.ticket;
           }
         }
         break;
       case 6:
       case 7:
-        if (rank != nullptr) send(input, *rank->socket, message_of(input, LocalType::hello, epoch));
+        if (rank != nullptr) send(input, *rank->socket, message_of(input, transport::LocalType::hello, epoch));
         break;
       default:
-        if (rank != nullptr) send(input, *rank->socket, message_of(input, LocalType::arena, epoch));
+        if (rank != nullptr) send(input, *rank->socket, message_of(input, transport::LocalType::arena, epoch));
     }
     std::vector<pollfd> polled;
     peers.poll_for(polled);
@@ -165,18 +166,18 @@ void at_a_rank(FuzzedDataProvider& input) {
   constexpr std::uint64_t epoch = 77;
   const auto ends = socket_pair();
   const Socket& aggregator = ends.first;
-  const auto hand_over = [&](LocalType likely, int most) {
+  const auto hand_over = [&](transport::LocalType likely, int most) {
     const int count = input.ConsumeIntegralInRange(0, most);
     for (int i = 0; i < count; ++i) send(input, *aggregator, message_of(input, likely, epoch));
   };
   if (input.ConsumeIntegralInRange(0, 7) == 0) {
-    hand_over(LocalType::ticket, 1);
+    hand_over(transport::LocalType::ticket, 1);
   } else {
-    LocalMessage ticket;
-    ticket.type = LocalType::ticket;
+    transport::LocalMessage ticket;
+    ticket.type = transport::LocalType::ticket;
     static_cast<void>(transport::send_local(*aggregator, ticket.bytes()));
   }
-  hand_over(LocalType::member, 4);
+  hand_over(transport::LocalType::member, 4);
   std::string why_not;
   const auto group = LocalGroup::over(ends.second, {"", 0, 3, 1}, Time{}, why_not);
   fuzz::check((group != nullptr) == why_not.empty(), "a group, or why there is none");
@@ -190,7 +191,7 @@ void at_a_rank(FuzzedDataProvider& input) {
     config.arenas = group->arenas();
     runtime::SharedEngine engine(config, [](std::uint32_t, const runtime::LaneFailure&) {});
     for (int i = 0; i < 3; ++i) {
-      hand_over(LocalType::arena, 6);
+      hand_over(transport::LocalType::arena, 6);
       static_cast<void>(group->allocate(5000, Time{}, engine, [] {}));
     }
   } catch (const Error& error) {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "collective/tcp_ring.h"
 #include "fuzz/harness.h"
+#include "parallel/tcp_ring.h"
 #include "runtime/thread.h"
 
 namespace {
@@ -35,7 +35,7 @@ ssize_t __wrap_send(int socket, const void* from, std::size_t size, int flags) {
 }
 }
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 using fuzz::check;
@@ -241,9 +241,9 @@ void one(Input input) {
 }
 
 }  // namespace
-}  // namespace netsum::collective
+}  // namespace netsum::parallel
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  netsum::collective::one({data, size});
+  netsum::parallel::one({data, size});
   return 0;
 }

@@ -23,7 +23,10 @@ ALLOWED = {
     "control": {"base", "session", "transport", "telemetry"},
     "runtime": {"base", "wire", "stream", "protocol", "transport"},
     "sim": {"base", "wire", "stream", "protocol", "session"},  # beside src/: the same objects, and no runtime, transport or clock
-    "collective": {"base", "wire", "kernels", "stream", "protocol", "session", "transport", "telemetry", "control", "runtime"},
+    # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
+    "daemon": {"base", "wire", "protocol", "session", "transport", "telemetry", "control", "runtime"},
+    "collective": {"base", "wire", "stream", "protocol", "session", "transport", "control", "runtime"},
+    "parallel": {"base", "kernels", "protocol", "transport", "runtime", "collective"},  # NetReduce §3.4
 }
 
 # State machines without I/O: they run unchanged under a virtual clock, a fuzzer and every transport.
@@ -39,7 +42,8 @@ PURE_STANDARD = set(
 )
 PURE_THIRD_PARTY = {"base": {"hwy"}, "kernels": {"hwy"}}
 
-# The public API's words that every layer uses; the rest of include/netsum is the façade's own.
+# The public API's words that every layer uses; the rest of include/netsum are the façades, of these.
+FACADES = {"collective", "daemon", "parallel"}
 PUBLIC_WORDS = {"netsum/error.h", "netsum/tenant.h", "netsum/types.h"}
 GENERATED = {"version.h"}
 
@@ -67,9 +71,9 @@ def complaint(folder, bracket, header):
             return None
         return "a public header includes standard and netsum/ headers only"
     if first == "netsum":
-        if header in PUBLIC_WORDS or folder == "collective":
+        if header in PUBLIC_WORDS or folder in FACADES:
             return None
-        return "only collective/ includes the façade's headers"
+        return "only " + ", ".join(sorted(FACADES)) + " include the façades' headers"
     if first in ALLOWED:
         if first == folder or first in ALLOWED[folder]:
             return None
@@ -124,7 +128,10 @@ SAMPLES = [
     ("src/wire/comment.h", '/* #include <thread>\n#include <mutex> */\n#include <chrono>\n', 0),
     ("src/base/simd.cc", "#include <hwy/highway.h>\n", 0),
     ("src/runtime/good.cc", '#include <atomic>\n#include <thread>\n#include "protocol/switchml/switch.h"\n', 0),
-    ("src/collective/good.cc", '#include "netsum/communicator.h"\n#include "version.h"\n', 0),
+    ("src/collective/good.cc", '#include "netsum/communicator.h"\n#include "control/client.h"\n', 0),
+    ("src/daemon/good.cc", '#include "netsum/aggregator.h"\n#include "version.h"\n', 0),
+    ("src/daemon/sideways.cc", '#include "collective/join.h"\n', 1),
+    ("src/collective/sideways.cc", '#include "daemon/broker.h"\n', 1),
     ("include/netsum/good.h", '#include <string>\n#include "netsum/error.h"\n', 0),
     ("sim/good.cc", '#include <ostream>\n#include "protocol/switchml/switch.h"\n#include "sim/network.h"\n', 0),
     ("sim/runtime.cc", '#include <thread>\n#include "runtime/thread.h"\n', 2),

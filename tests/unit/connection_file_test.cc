@@ -1,5 +1,5 @@
 // The file of a bump's connections: what is appended is there after a crash at any byte, and it does not grow for ever.
-#include "collective/connection_file.h"
+#include "daemon/connection_file.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "netsum/error.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 using netreduce::KnownConnection;
@@ -118,4 +118,4 @@ TEST_F(ConnectionFileTest, TriesAgain) {
 }
 
 }  // namespace
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

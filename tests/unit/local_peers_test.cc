@@ -1,5 +1,5 @@
 // An aggregator's local socket, between ranks and whoever else is on the host: what it holds is bounded, and so is the time.
-#include "collective/local_peers.h"
+#include "daemon/local_peers.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include "runtime/shared_segment.h"
 #include "transport/shared_memory.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 using namespace std::chrono_literals;
@@ -36,28 +36,29 @@ class LocalPeersTest : public ::testing::Test {
     peers_.serve(descriptors, now_);
   }
 
-  static LocalOutcome send(const Descriptor& socket, LocalType type, const Descriptor* attached, std::uint64_t arena = 0) {
-    LocalMessage message;
+  static LocalOutcome send(const Descriptor& socket, transport::LocalType type, const Descriptor* attached,
+                           std::uint64_t arena = 0) {
+    transport::LocalMessage message;
     message.type = type;
     message.arena = arena;
     return transport::send_local(socket, message.bytes(), attached);
   }
 
   std::shared_ptr<Descriptor> attached_;
-  LocalOutcome receive(const Descriptor& socket, LocalMessage& message) {
+  LocalOutcome receive(const Descriptor& socket, transport::LocalMessage& message) {
     return transport::receive_local(socket, message.writable(), attached_);
   }
   bool ended(const Descriptor& socket) {
-    LocalMessage message;
+    transport::LocalMessage message;
     return receive(socket, message) == LocalOutcome::closed;
   }
 
   std::uint64_t say_hello(const Descriptor& socket) {
-    EXPECT_EQ(send(socket, LocalType::hello, segment_.descriptor().get()), LocalOutcome::done);
+    EXPECT_EQ(send(socket, transport::LocalType::hello, segment_.descriptor().get()), LocalOutcome::done);
     serve();
-    LocalMessage answer;
+    transport::LocalMessage answer;
     EXPECT_EQ(receive(socket, answer), LocalOutcome::done);
-    EXPECT_EQ(answer.type, LocalType::ticket);
+    EXPECT_EQ(answer.type, transport::LocalType::ticket);
     return answer.ticket;
   }
 
@@ -73,9 +74,9 @@ class LocalPeersTest : public ::testing::Test {
     serve();
     for (const auto& socket : sockets) {
       for (std::uint32_t other = 1; other < ranks; ++other) {
-        LocalMessage member;
+        transport::LocalMessage member;
         EXPECT_EQ(receive(*socket, member), LocalOutcome::done);
-        EXPECT_EQ(member.type, LocalType::member);
+        EXPECT_EQ(member.type, transport::LocalType::member);
         EXPECT_EQ(member.job_epoch, epoch);
         EXPECT_TRUE(attached_);
       }
@@ -113,12 +114,15 @@ TEST_F(LocalPeersTest, WhoSaysWhatNoRankSaysIsSentAway) {
   ASSERT_EQ(::ftruncate(loose.number(), sizeof(runtime::SharedSegment)), 0);
   const OwnMemory short_one("test", sizeof(runtime::SharedSegment) - 1);
   const struct {
-    LocalType type;
+    transport::LocalType type;
     const Descriptor* attached;
-  } wrong[] = {
-      {LocalType::hello, nullptr},     {LocalType::hello, &loose},  {LocalType::hello, short_one.descriptor().get()},
-      {LocalType::ticket, nullptr},    {LocalType::member, &loose}, {LocalType::arena, segment_.descriptor().get()},
-      {LocalType::arena_gone, nullptr}};
+  } wrong[] = {{transport::LocalType::hello, nullptr},
+               {transport::LocalType::hello, &loose},
+               {transport::LocalType::hello, short_one.descriptor().get()},
+               {transport::LocalType::ticket, nullptr},
+               {transport::LocalType::member, &loose},
+               {transport::LocalType::arena, segment_.descriptor().get()},
+               {transport::LocalType::arena_gone, nullptr}};
   for (const auto& each : wrong) {
     const auto socket = connect();
     EXPECT_EQ(send(*socket, each.type, each.attached), LocalOutcome::done);
@@ -175,9 +179,9 @@ TEST_F(LocalPeersTest, ARankThatTakesNothingIsLostBeforeDescriptorsAre) {
   const auto ranks = start_job(7, 2);
   const Descriptor first(::dup(STDERR_FILENO));
   for (int i = 0; i < 2000 && lost_.empty(); ++i) {
-    if (send(*ranks[0], LocalType::arena, segment_.descriptor().get(), 1) != LocalOutcome::done) break;
+    if (send(*ranks[0], transport::LocalType::arena, segment_.descriptor().get(), 1) != LocalOutcome::done) break;
     serve();
-    if (lost_.empty() && send(*ranks[0], LocalType::arena_gone, nullptr, 1) != LocalOutcome::done) break;
+    if (lost_.empty() && send(*ranks[0], transport::LocalType::arena_gone, nullptr, 1) != LocalOutcome::done) break;
     serve();
   }
   ASSERT_EQ(lost_, std::vector<std::uint32_t>{1});
@@ -186,4 +190,4 @@ TEST_F(LocalPeersTest, ARankThatTakesNothingIsLostBeforeDescriptorsAre) {
 }
 
 }  // namespace
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -1,5 +1,5 @@
 // Collectives among members that share memory: as threads of one object, and as processes that come and die.
-#include "collective/machine_group.h"
+#include "parallel/machine_group.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@
 #include "runtime/thread.h"
 #include "transport/local_socket.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 using namespace std::chrono_literals;
@@ -488,4 +488,4 @@ TEST(GroupMemory, MoreThanThereIsIsAnErrorAndNoSignal) {
 }
 
 }  // namespace
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

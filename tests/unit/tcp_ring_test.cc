@@ -1,5 +1,5 @@
 // Rings of threads over loopback: sums, their bits, and neighbours that go, are late, or are somebody else.
-#include "collective/tcp_ring.h"
+#include "parallel/tcp_ring.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 #include "runtime/thread.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 using namespace std::chrono_literals;
@@ -298,4 +298,4 @@ TEST(TcpSocket, APortThatIsHeldIsFreeForOneListener) {
 }
 
 }  // namespace
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

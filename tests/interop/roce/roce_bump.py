@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Three virtual machines with Linux soft-RoCE and unmodified rdma-core, and `netsum switch --protocol netreduce` between
+"""Three virtual machines with Linux soft-RoCE and unmodified rdma-core, and `netsum bump` between
 them: their ring's sums are right whatever is lost, and all other traffic of theirs is left alone.
 
 usage: roce_bump.py NETSUM_BINARY ROCE_ENDPOINT IMAGE [unittest arguments]     (endpoint.cc; what build_guest makes)
@@ -29,7 +29,7 @@ BROADCAST = b"\xff" * 6
 class Switch:
     def __init__(self, run, ports):
         # Guests that are emulated may be silent for seconds.
-        words = ["--protocol", "netreduce", "--listen", "127.0.0.1:0", "--heartbeat-timeout-ms", "20000",
+        words = ["--listen", "127.0.0.1:0", "--heartbeat-timeout-ms", "20000",
                  "--state", os.path.join(run, "state"),
                  "--hosts", ",".join(f"10.0.0.{guest + 1}" for guest in range(GUESTS)), "--ring",
                  f"id=0,ranks={GUESTS},packets={MESSAGE_PACKETS},window=4,dtype=int32,layout=nrtv"]
@@ -37,11 +37,11 @@ class Switch:
             words += ["--port", port]
         self.log = os.path.join(run, "switch.log")
         with open(self.log, "a") as log:
-            self.process = subprocess.Popen([NETSUM, "switch", *words], stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen([NETSUM, "bump", *words], stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("listening "):
             with open(self.log) as log:
-                raise AssertionError(f"netsum switch has not begun: {log.read()}")
+                raise AssertionError(f"netsum bump has not begun: {log.read()}")
         self.address = line.split()[1]
 
     def report(self):

@@ -10,7 +10,7 @@
 
 #include "base/time.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 
 // Bytes count Ethernet (14) + IP + TCP with its timestamps (52, over IPv6 72) + payload; acknowledgements and
 // retransmissions too.
@@ -54,4 +54,4 @@ bool wait_for(int socket, short events, Time deadline);
 // For poll(2): milliseconds, rounded up, at most a minute.
 [[nodiscard]] int milliseconds_until(Time deadline);
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -15,7 +15,7 @@
 #include "base/time.h"
 #include "transport/shared_memory.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 
 enum class MemberState : std::uint32_t { absent, here, left, failed };
 
@@ -72,4 +72,4 @@ class GroupMemory {
   std::unique_ptr<Door> door_;
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -1,4 +1,4 @@
-#include "collective/machine_group.h"
+#include "parallel/machine_group.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "runtime/futex.h"
 #include "runtime/thread.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 constexpr std::size_t block = 256;  // of pieces: exponent blocks of a sum that follows then lie as they would without
@@ -183,4 +183,4 @@ void MachineGroup::fail(ErrorCode code, const std::string& what) {
   throw Error(code, "machine group '" + name_ + "', member " + std::to_string(rank_) + ": " + what);
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

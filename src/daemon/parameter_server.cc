@@ -8,11 +8,11 @@
 #include <thread>
 #include <vector>
 
-#include "collective/counters.h"
-#include "collective/data_sockets.h"
-#include "collective/proved_endpoints.h"
-#include "collective/switches.h"
 #include "control/server.h"
+#include "daemon/counters.h"
+#include "daemon/data_sockets.h"
+#include "daemon/proved_endpoints.h"
+#include "daemon/switches.h"
 #include "runtime/server_lane.h"
 #include "session/atp_job.h"
 #include "session/installations.h"
@@ -52,11 +52,11 @@ Counters counters_of(const atp::ServerJobCounters& c, std::uint32_t incomplete) 
 }
 
 Counters counters_of(const atp::ServerCounters& s, const transport::Counters& t) {
-  Counters counters = collective::counters_of(t);
+  Counters counters = daemon::counters_of(t);
   counters.add({{"dropped_unknown_job", s.unknown_job},
                 {"unknown_job_replies", s.unknown_job_replies},
                 {"dropped_unexpected_type", s.unexpected_type}});
-  collective::append_malformed(counters, s.malformed);
+  daemon::append_malformed(counters, s.malformed);
   return counters;
 }
 
@@ -122,7 +122,7 @@ struct ParameterServer::Impl {
                                                const control::SwitchLanes& switches) const {
     return session::installation_for(start, a_switch, settings,
                                      session::spread_switch_endpoints(switches, start.admission.job_epoch),
-                                     collective::own_endpoints(own_lanes(), switches[a_switch].front()));
+                                     daemon::own_endpoints(own_lanes(), switches[a_switch].front()));
   }
 
   [[nodiscard]] std::vector<Endpoint> own_lanes() const {
@@ -156,11 +156,11 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   }
   impl_->options = options;
   impl_->settings = settings_of(options);
-  const EndpointCookies cookies = collective::cookies_of(options.listen, options.daemon_token);
+  const EndpointCookies cookies = daemon::cookies_of(options.listen, options.daemon_token);
   std::uint32_t index = 0;
   for (auto& socket :
-       collective::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
-    const std::uint64_t mark_bytes = collective::mark_bytes(*socket);
+       daemon::open_data_sockets({options.listen, options.threads, options.loss, options.loss_seed, options.log})) {
+    const std::uint64_t mark_bytes = daemon::mark_bytes(*socket);
     impl_->receive_bytes = socket->receive_buffer_bytes();
     impl_->lanes.push_back(std::make_unique<runtime::ServerLane>(
         std::move(socket), mark_bytes, index++, runtime::ThreadOptions{options.pin_threads, options.busy_poll}, cookies));
@@ -184,21 +184,21 @@ ParameterServer::ParameterServer(const ParameterServerOptions& options) : impl_(
   server.registry.slots = options.slots;
   server.registry.receive_bytes = impl_->receive_bytes;
   server.registry.check_endpoints = [cookies](const session::JoinRequest& request) {
-    return collective::check_endpoints(request, cookies);
+    return daemon::check_endpoints(request, cookies);
   };
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
-  server.switches = collective::switch_teller_options(options, "parameter server", server.registry);
+  server.switches = daemon::switch_teller_options(options, "parameter server", server.registry);
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
   hooks.lanes = [impl] { return impl->own_lanes(); };
-  hooks.same_host = collective::is_of_this_host;
+  hooks.same_host = daemon::is_of_this_host;
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
     if (impl->closing) impl->jobs_stopped = true;
     impl->stop_job(stop.job_epoch);
   };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
-  hooks.switches.complete = &collective::complete_lanes;
+  hooks.switches.complete = &daemon::complete_lanes;
   hooks.switches.place = [impl](const session::StartJob& start, const control::SwitchLanes& switches) {
     impl->place(start, switches);
   };

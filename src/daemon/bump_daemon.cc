@@ -1,4 +1,4 @@
-#include "collective/bump_daemon.h"
+#include "daemon/bump_daemon.h"
 
 #include <poll.h>
 
@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "collective/connection_file.h"
-#include "collective/counters.h"
 #include "control/server.h"
+#include "daemon/connection_file.h"
+#include "daemon/counters.h"
 #include "netsum/error.h"
 #include "protocol/netreduce/bump.h"
 #include "protocol/netreduce/ring_text.h"
@@ -24,7 +24,7 @@
 #include "transport/port_set.h"
 #include "version.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 using netreduce::Bump;
@@ -527,7 +527,7 @@ struct BumpDaemon::Impl {
     report.lanes = 1;
     report.uptime_seconds = std::chrono::duration<double>(runtime::now() - started).count();
     loop->call([&] {
-      report.counters = collective::counters_of(ports->counters());
+      report.counters = daemon::counters_of(ports->counters());
       report.counters.add(counters_of(*bump));
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
         report.counters.add(counters_of(number, ports->port(number).counters()));
@@ -555,7 +555,7 @@ struct BumpDaemon::Impl {
   void describe(telemetry::JobReport& report, std::uint64_t incarnation) const {
     const netreduce::Accelerator& accelerator = bump->accelerator();
     const netreduce::RingCounters* const counters = accelerator.ring_counters(incarnation);
-    report.counters = collective::counters_of(counters == nullptr ? netreduce::RingCounters{} : *counters);
+    report.counters = daemon::counters_of(counters == nullptr ? netreduce::RingCounters{} : *counters);
     if (const auto stall = accelerator.stall(incarnation)) {
       report.stalled.push_back({stall->message, stall->packet, static_cast<std::uint32_t>(stall->message % report.job.slots),
                                 members(stall->missing, report.job.world_size)});
@@ -604,4 +604,4 @@ std::string BumpDaemon::summary() const {
          " packets summed, " + std::to_string(dropped) + " frames dropped";
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -1,4 +1,4 @@
-#include "collective/proved_endpoints.h"
+#include "daemon/proved_endpoints.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,7 +9,7 @@
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 // Random, made by the kernel as it starts; or by now.
@@ -118,4 +118,4 @@ void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control) {
   }
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

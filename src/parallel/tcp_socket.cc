@@ -1,4 +1,4 @@
-#include "collective/tcp_socket.h"
+#include "parallel/tcp_socket.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -14,7 +14,7 @@
 #include "transport/addresses.h"
 #include "transport/socket.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 using transport::errno_text;
@@ -149,4 +149,4 @@ LinkTraffic TcpSocket::traffic() const {
   return {info.tcpi_bytes_sent + headers * info.tcpi_segs_out, info.tcpi_bytes_received + headers * info.tcpi_segs_in};
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -1,4 +1,4 @@
-#include "collective/broker.h"
+#include "daemon/broker.h"
 
 #include <poll.h>
 #include <pwd.h>
@@ -11,12 +11,12 @@
 #include <thread>
 #include <utility>
 
-#include "collective/local_peers.h"
+#include "daemon/local_peers.h"
 #include "netsum/error.h"
 #include "runtime/thread.h"
 #include "transport/local_socket.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 std::string random_name() {
@@ -124,4 +124,4 @@ void Broker::silence() {
   impl_->on_lost = nullptr;
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

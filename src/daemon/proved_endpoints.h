@@ -15,7 +15,7 @@
 #include "session/netreduce_job.h"
 #include "session/registry.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 // Nobody on another host knows their secret. It is the same after a restart, so that a switch which was restarted takes the
 // cookies of ranks that are in the middle of a job; not after a reboot.
@@ -33,4 +33,4 @@ void check_endpoints(const netreduce::TunnelRing& ring, const session::RingInsta
 // Of a daemon whose control connection is to an address. Throws Error: refused, which of its lanes is elsewhere.
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control);
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

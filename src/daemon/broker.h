@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 class Broker {
  public:
@@ -35,4 +35,4 @@ class Broker {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -10,7 +10,7 @@
 
 #include "protocol/netreduce/connection.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 [[nodiscard]] std::string to_string(const netreduce::HostAddress& address);
 [[nodiscard]] std::optional<netreduce::HostAddress> parse_address(const std::string& text);  // of IPv4 or IPv6, no name
@@ -50,4 +50,4 @@ class ConnectionFile {
   bool whole_ = false;     // the file is what was committed last; else it is to be written anew
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

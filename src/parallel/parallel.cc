@@ -1,11 +1,11 @@
-#include "collective/parallel.h"
+#include "parallel/parallel.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "runtime/thread.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 Duration since(Time& begin) {
@@ -173,4 +173,4 @@ std::string ParallelAllReduce::placement() const {
   return ring_ ? "a ring over TCP" : "inside one machine";
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -1,4 +1,4 @@
-#include "collective/group_memory.h"
+#include "parallel/group_memory.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "runtime/thread.h"
 #include "transport/local_socket.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 constexpr std::size_t page = 4096;
@@ -211,4 +211,4 @@ void GroupMemory::close_door() {
   door_.reset();
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/time.h"
-#include "collective/tcp_socket.h"
 #include "netsum/error.h"
+#include "parallel/tcp_socket.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 
 struct TcpRingOptions {
   std::string name;  // the ring's, for messages and to know its members
@@ -62,4 +62,4 @@ class TcpRing {
   bool failed_ = false;
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -1,10 +1,11 @@
-#include "collective/switches.h"
+#include "daemon/switches.h"
 
-#include "collective/data_sockets.h"
-#include "collective/proved_endpoints.h"
+#include "daemon/data_sockets.h"
+#include "daemon/proved_endpoints.h"
 #include "transport/addresses.h"
+#include "transport/path.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 void complete_lanes(std::vector<Endpoint>& lanes, const std::string& numeric_address) {
   const Endpoint reached = transport::resolve(numeric_address);  // without asking anybody
@@ -21,10 +22,10 @@ std::vector<Endpoint> own_endpoints(const std::vector<Endpoint>& lanes, const En
   for (Endpoint& lane : own) {
     if (!transport::is_unspecified(lane)) continue;
     const std::uint16_t port = lane.port;
-    lane = path_towards(a_switch).local;
+    lane = transport::path_towards(a_switch).local;
     lane.port = port;
   }
   return own;
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

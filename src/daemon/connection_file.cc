@@ -1,4 +1,4 @@
-#include "collective/connection_file.h"
+#include "daemon/connection_file.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include "netsum/error.h"
 #include "wire/roce.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 using netreduce::Connection;
@@ -188,4 +188,4 @@ void ConnectionFile::rewrite() {
   whole_ = true;
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -1,4 +1,4 @@
-#include "collective/tcp_ring.h"
+#include "parallel/tcp_ring.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 #include "runtime/thread.h"
 #include "transport/socket.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 namespace {
 
 // What goes on at once if there is more to come: less would cost more system calls, more would wait.
@@ -293,4 +293,4 @@ void TcpRing::fail(ErrorCode code, const std::string& what) {
   throw Error(code, "ring '" + name_ + "', rank " + std::to_string(rank_) + ": " + what);
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -1,5 +1,5 @@
-// A bump in the wire inside this process: ports, the thread that serves them, and what operators see of it. What
-// `netsum switch --protocol netreduce` runs.
+// A bump in the wire inside this process: ports, the thread that serves them, and what operators see. What `netsum bump`
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 struct BumpOptions {
   std::vector<std::string> ports;  // transport::open_port
@@ -40,4 +40,4 @@ class BumpDaemon {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/time.h"
-#include "collective/machine_group.h"
-#include "collective/tcp_ring.h"
 #include "netsum/communicator.h"
+#include "parallel/machine_group.h"
+#include "parallel/tcp_ring.h"
 #include "protocol/netreduce/time_model.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 
 using netreduce::Pattern;
 
@@ -69,4 +69,4 @@ class ParallelAllReduce {
   bool next_is_elsewhere_ = true, previous_is_elsewhere_ = true;
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

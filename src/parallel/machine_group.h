@@ -10,10 +10,10 @@
 #include <string>
 
 #include "base/time.h"
-#include "collective/group_memory.h"
 #include "netsum/error.h"
+#include "parallel/group_memory.h"
 
-namespace netsum::collective {
+namespace netsum::parallel {
 
 // A share of a tensor: whole blocks of 256 elements, but at the tensor's end.
 struct Piece {
@@ -72,4 +72,4 @@ class MachineGroup {
   bool failed_ = false;
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::parallel

@@ -12,12 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "collective/broker.h"
-#include "collective/counters.h"
-#include "collective/data_sockets.h"
-#include "collective/proved_endpoints.h"
-#include "collective/switches.h"
 #include "control/server.h"
+#include "daemon/broker.h"
+#include "daemon/counters.h"
+#include "daemon/data_sockets.h"
+#include "daemon/proved_endpoints.h"
+#include "daemon/switches.h"
 #include "runtime/switch_lane.h"
 #include "session/atp_job.h"
 #include "session/installations.h"
@@ -111,14 +111,14 @@ Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch
     reclaimed = a.reclaimed;
     pool_in_use = atp->slots_in_use();
   }
-  Counters counters = collective::counters_of(t);
+  Counters counters = daemon::counters_of(t);
   counters.add({{"probes", s.probes},
                 {"dropped_unknown_job", s.unknown_job},
                 {"unknown_job_replies", s.unknown_job_replies},
                 {"dropped_unexpected_type", s.unexpected_type},
                 {"pool_slots_in_use", pool_in_use},
                 {"pool_slots_reclaimed", reclaimed}});
-  collective::append_malformed(counters, s.malformed);
+  daemon::append_malformed(counters, s.malformed);
   return counters;
 }
 
@@ -135,7 +135,7 @@ struct Aggregator::Impl {
   std::mutex installed_mutex;
   std::map<std::uint64_t, std::size_t> rings;  // NetReduce jobs, by epoch: lanes, from the first on, that serve them
   std::mutex rings_mutex;
-  std::unique_ptr<collective::Broker> broker;  // outlives the server, whose jobs it is told of
+  std::unique_ptr<daemon::Broker> broker;  // outlives the server, whose jobs it is told of
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
@@ -150,10 +150,10 @@ struct Aggregator::Impl {
     pool.slots = options.pool_slots;
     pool.packet_elements = options.pool_elements;
     std::uint32_t index = 0;
-    const collective::DataSocketsConfig sockets{options.listen,    options.threads, options.loss,
-                                                options.loss_seed, options.log,     groups.has_value()};
-    for (auto& socket : collective::open_data_sockets(sockets)) {
-      const std::uint64_t mark_bytes = collective::mark_bytes(*socket);
+    const daemon::DataSocketsConfig sockets{options.listen,    options.threads, options.loss,
+                                            options.loss_seed, options.log,     groups.has_value()};
+    for (auto& socket : daemon::open_data_sockets(sockets)) {
+      const std::uint64_t mark_bytes = daemon::mark_bytes(*socket);
       receive_bytes = socket->receive_buffer_bytes();
       lanes.push_back(std::make_unique<SwitchLane>(std::move(socket), pool, mark_bytes, index++,
                                                    runtime::ThreadOptions{options.pin_threads, options.busy_poll}, cookies));
@@ -170,7 +170,7 @@ struct Aggregator::Impl {
       throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, and the job needs " +
                                           std::to_string(installation.lanes.size()) + ": raise the switch's --threads");
     }
-    collective::check_endpoints(installation, caller, cookies);
+    daemon::check_endpoints(installation, caller, cookies);
     const bool known = is_installed(installation.job_epoch);
     {
       const std::lock_guard lock(installed_mutex);
@@ -218,7 +218,7 @@ struct Aggregator::Impl {
     std::vector<netreduce::TunnelRing> made;
     for (std::size_t lane = 0; lane < used; ++lane) {
       made.push_back(session::tunnel_ring(installation, lane));
-      collective::check_endpoints(made.back(), installation, lane, caller, cookies);
+      daemon::check_endpoints(made.back(), installation, lane, caller, cookies);
     }
     try {
       add_rings(epoch, used, [&](std::size_t lane) { return made[lane]; });
@@ -275,7 +275,7 @@ struct Aggregator::Impl {
 
   [[nodiscard]] session::RingInstallation describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                    const control::SwitchLanes& switches) const {
-    return {start, a_switch, again, switches, collective::own_endpoints(own_lanes(), switches[a_switch].front())};
+    return {start, a_switch, again, switches, daemon::own_endpoints(own_lanes(), switches[a_switch].front())};
   }
 
   [[nodiscard]] std::vector<Endpoint> own_lanes() const {
@@ -406,7 +406,7 @@ struct Aggregator::Impl {
           const std::uint64_t epoch = job.job.job_epoch;
           if (kinds[i] == Kind::ring) {
             const auto* ring = tunnel.accelerator().ring_counters(session::incarnation_of(epoch, lane_number));
-            job.counters.add(collective::counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
+            job.counters.add(daemon::counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
             continue;
           }
           if (kinds[i] == Kind::atp) {
@@ -459,7 +459,7 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
     }
   }
   impl_->options = options;
-  impl_->cookies = collective::cookies_of(options.listen, options.daemon_token);
+  impl_->cookies = daemon::cookies_of(options.listen, options.daemon_token);
   impl_->parts.emplace(options.pool_slots);
   impl_->open_lanes();
 
@@ -476,15 +476,15 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   server.registry.slots = options.slots;
   server.registry.receive_bytes = impl_->receive_bytes;
   server.registry.check_endpoints = [cookies = impl_->cookies](const session::JoinRequest& request) {
-    return collective::check_endpoints(request, cookies);
+    return daemon::check_endpoints(request, cookies);
   };
   server.registry.protocols = {session::switchml_rules(), session::netreduce_rules()};
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
-  server.switches = collective::switch_teller_options(options, "aggregator", server.registry);
+  server.switches = daemon::switch_teller_options(options, "aggregator", server.registry);
   Impl* const impl = impl_.get();
   control::ServerHooks hooks;
   hooks.lanes = [impl] { return impl->own_lanes(); };
-  hooks.same_host = collective::is_of_this_host;
+  hooks.same_host = daemon::is_of_this_host;
   hooks.groups = [impl](const std::string& job) { return impl->groups_of(job); };
   hooks.start_job = [impl](const session::StartJob& start) { impl->start_job(start); };
   hooks.stop_job = [impl](const session::StopJob& stop) {
@@ -501,7 +501,7 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   hooks.install_ring = [impl](const session::RingInstallation& installation, const control::Caller& caller) {
     return impl->install_ring(installation, caller);
   };
-  hooks.switches.complete = &collective::complete_lanes;
+  hooks.switches.complete = &daemon::complete_lanes;
   hooks.switches.place = [impl](const session::StartJob& start, const control::SwitchLanes& switches) {
     impl->place(start, switches);
   };
@@ -511,10 +511,9 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   };
   hooks.uninstall = [impl](std::uint64_t epoch) { impl->uninstall(epoch); };
   hooks.log = options.log;
-  impl->broker =
-      std::make_unique<collective::Broker>(options.local_users, [impl](std::uint64_t job_epoch, std::uint32_t rank) {
-        if (impl->server) impl->server->lose(job_epoch, rank, "its connection to the aggregator has ended");
-      });
+  impl->broker = std::make_unique<daemon::Broker>(options.local_users, [impl](std::uint64_t job_epoch, std::uint32_t rank) {
+    if (impl->server) impl->server->lose(job_epoch, rank, "its connection to the aggregator has ended");
+  });
   hooks.local_socket = impl->broker->name();
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {

@@ -1,6 +1,5 @@
-#include "collective/data_sockets.h"
+#include "daemon/data_sockets.h"
 
-#include <array>
 #include <utility>
 
 #include "netsum/error.h"
@@ -9,7 +8,7 @@
 #include "transport/lossy.h"
 #include "transport/udp.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 bool is_of_this_host(const std::string& address) {
   try {
@@ -17,16 +16,6 @@ bool is_of_this_host(const std::string& address) {
   } catch (const Error&) {
     return false;  // nobody has it
   }
-}
-
-Path path_towards(const Endpoint& peer) {
-  transport::UdpOptions options;
-  options.peer = peer;
-  options.bind.address = transport::is_ipv4(peer) ? std::array<std::uint8_t, 16>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
-                                                  : std::array<std::uint8_t, 16>{};
-  options.buffer_bytes = 4096;  // nothing is sent
-  const transport::Udp socket(options);
-  return {socket.local(), socket.mtu()};
 }
 
 std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config) {
@@ -38,7 +27,6 @@ std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataS
     udp.bind = listen;
     udp.bind.port = static_cast<std::uint16_t>(listen.port == 0 ? 0 : listen.port + i);
     udp.ipv6 = !transport::is_ipv4(listen);
-    udp.buffer_bytes = socket_buffer_bytes;
     udp.ecn = true;
     udp.multicast_from_here = config.multicast;
     auto socket = std::make_unique<transport::Udp>(udp);
@@ -52,4 +40,4 @@ std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataS
   return sockets;
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -10,7 +10,7 @@
 #include "transport/transport.h"
 #include "wire/parse_error.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 [[nodiscard]] inline telemetry::Counters counters_of(const transport::Counters& t) {
   return {{"packets_received", t.packets_received},
@@ -56,4 +56,4 @@ inline void append_malformed(telemetry::Counters& counters, const std::uint64_t 
   }
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

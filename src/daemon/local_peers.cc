@@ -1,4 +1,4 @@
-#include "collective/local_peers.h"
+#include "daemon/local_peers.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "runtime/shared_segment.h"
 #include "transport/shared_memory.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 namespace {
 
 using transport::Descriptor;
@@ -79,25 +79,25 @@ void LocalPeers::serve(std::span<const pollfd> polled, Time now) {
 void LocalPeers::receive(Peer& peer) {
   // Some, and then the others' turn.
   for (int i = 0; i < 64 && !peer.closed; ++i) {
-    LocalMessage message;
+    transport::LocalMessage message;
     std::shared_ptr<Descriptor> attached;
     const LocalOutcome outcome = transport::receive_local(*peer.socket, message.writable(), attached);
     if (outcome == LocalOutcome::later) return;
     const auto is_memory = [&](std::size_t least) {
       return attached != nullptr && transport::PeerMemory::is_readable(*attached, least);
     };
-    if (outcome == LocalOutcome::closed || message.magic != LocalMessage::expected_magic) {
+    if (outcome == LocalOutcome::closed || message.magic != transport::LocalMessage::expected_magic) {
       peer.closed = true;
-    } else if (message.type == LocalType::hello && !peer.segment && is_memory(sizeof(runtime::SharedSegment))) {
+    } else if (message.type == transport::LocalType::hello && !peer.segment && is_memory(sizeof(runtime::SharedSegment))) {
       peer.segment = std::move(attached);
       peer.ticket = random_number() | 1;
-      LocalMessage answer;
-      answer.type = LocalType::ticket;
+      transport::LocalMessage answer;
+      answer.type = transport::LocalType::ticket;
       answer.ticket = peer.ticket;
       say(peer, answer, nullptr);
-    } else if (message.type == LocalType::arena && peer.in_job && is_memory(1) && ++peer.arenas <= most_arenas) {
+    } else if (message.type == transport::LocalType::arena && peer.in_job && is_memory(1) && ++peer.arenas <= most_arenas) {
       forward(peer, message, attached);
-    } else if (message.type == LocalType::arena_gone && peer.in_job && peer.arenas > 0) {
+    } else if (message.type == transport::LocalType::arena_gone && peer.in_job && peer.arenas > 0) {
       --peer.arenas;
       forward(peer, message, nullptr);
     } else {
@@ -106,7 +106,7 @@ void LocalPeers::receive(Peer& peer) {
   }
 }
 
-void LocalPeers::forward(const Peer& from, LocalMessage message, const std::shared_ptr<Descriptor>& attached) {
+void LocalPeers::forward(const Peer& from, transport::LocalMessage message, const std::shared_ptr<Descriptor>& attached) {
   message.rank = from.rank;
   message.job_epoch = from.job_epoch;
   for (Peer& other : peers_) {
@@ -114,7 +114,7 @@ void LocalPeers::forward(const Peer& from, LocalMessage message, const std::shar
   }
 }
 
-void LocalPeers::say(Peer& to, const LocalMessage& message, std::shared_ptr<Descriptor> attached) {
+void LocalPeers::say(Peer& to, const transport::LocalMessage& message, std::shared_ptr<Descriptor> attached) {
   if (to.closed) return;
   if (attached) ++to.descriptors_out;
   to.out.emplace_back(message, std::move(attached));
@@ -166,8 +166,8 @@ void LocalPeers::start_job(std::uint64_t job_epoch, const std::vector<std::uint6
     to->closed |= !complete;
     for (const Peer* const from : members) {
       if (!complete || from == to) continue;
-      LocalMessage message;
-      message.type = LocalType::member;
+      transport::LocalMessage message;
+      message.type = transport::LocalType::member;
       message.rank = from->rank;
       message.job_epoch = job_epoch;
       say(*to, message, from->segment);
@@ -183,4 +183,4 @@ void LocalPeers::stop_job(std::uint64_t job_epoch) {
   }
 }
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

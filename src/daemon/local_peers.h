@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/time.h"
-#include "collective/local_messages.h"
+#include "transport/local_messages.h"
 #include "transport/local_socket.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 class LocalPeers {
  public:
@@ -51,14 +51,14 @@ class LocalPeers {
     std::uint32_t rank = 0;
     bool in_job = false, closed = false;
     std::size_t arenas = 0;
-    std::deque<std::pair<LocalMessage, std::shared_ptr<transport::Descriptor>>> out;
+    std::deque<std::pair<transport::LocalMessage, std::shared_ptr<transport::Descriptor>>> out;
     std::size_t descriptors_out = 0, most_descriptors_out = 0;
   };
 
   [[nodiscard]] std::size_t pending() const;
   void receive(Peer& peer);
-  void forward(const Peer& from, LocalMessage message, const std::shared_ptr<transport::Descriptor>& attached);
-  static void say(Peer& to, const LocalMessage& message, std::shared_ptr<transport::Descriptor> attached);
+  void forward(const Peer& from, transport::LocalMessage message, const std::shared_ptr<transport::Descriptor>& attached);
+  static void say(Peer& to, const transport::LocalMessage& message, std::shared_ptr<transport::Descriptor> attached);
   void flush(Peer& peer);
   void remove_closed();
 
@@ -71,4 +71,4 @@ class LocalPeers {
 // Unguessable.
 [[nodiscard]] std::uint64_t random_number();
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <span>
 
-namespace netsum::collective {
+namespace netsum::transport {
 
 enum class LocalType : std::uint32_t {
   hello,       // rank to broker, with its segment
@@ -31,4 +31,4 @@ struct LocalMessage {
   [[nodiscard]] std::span<std::byte> writable() { return std::as_writable_bytes(std::span(this, 1)); }
 };
 
-}  // namespace netsum::collective
+}  // namespace netsum::transport

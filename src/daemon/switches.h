@@ -9,7 +9,7 @@
 #include "control/switch_teller.h"
 #include "session/registry.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 // `DaemonOptions`: AggregatorOptions, ParameterServerOptions. `own`: what this process is, for errors. Switches that are
 // parents of others are greeted at once.
@@ -29,4 +29,4 @@ void complete_lanes(std::vector<Endpoint>& lanes, const std::string& numeric_add
 // A process that listens on every address is reached at the one that its route to the switch has. Throws Error: unreachable.
 [[nodiscard]] std::vector<Endpoint> own_endpoints(const std::vector<Endpoint>& lanes, const Endpoint& a_switch);
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

@@ -9,7 +9,7 @@
 
 #include "transport/transport.h"
 
-namespace netsum::collective {
+namespace netsum::daemon {
 
 struct DataSocketsConfig {
   std::string listen;
@@ -20,23 +20,15 @@ struct DataSocketsConfig {
   bool multicast = false;  // they send to groups
 };
 
-inline constexpr std::size_t socket_buffer_bytes = 8 << 20;
-
 // A lane's own queue is long, and what comes in is marked, from half of its receive buffer on: the kernel counts what was
 // read as queued until a quarter of the buffer can be given back.
 [[nodiscard]] inline std::uint64_t mark_bytes(const transport::Transport& socket) {
   return socket.receive_buffer_bytes() / 2;
 }
 
-// How a datagram from here gets there.
-struct Path {
-  Endpoint local;         // its source, with any port
-  std::uint32_t mtu = 0;  // IP headers included
-};
 // For ServerHooks: HOST:PORT, as the peer of a connection is named.
 [[nodiscard]] bool is_of_this_host(const std::string& address);
-[[nodiscard]] Path path_towards(const Endpoint& peer);  // throws Error: unreachable
 
 [[nodiscard]] std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config);
 
-}  // namespace netsum::collective
+}  // namespace netsum::daemon

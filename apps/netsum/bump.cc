@@ -1,0 +1,66 @@
+// `netsum bump`: NetReduce's accelerator as a bump in the wire.
+#include "daemon/bump_daemon.h"
+
+#include "admittance.h"
+#include "daemon.h"
+
+namespace netsum::app {
+namespace {
+
+class BumpCommand final : public Command {
+ public:
+  BumpCommand(CLI::App& app, Sections& sections) : Command(app, "bump", sections) {
+    Settings& s = settings();
+    s.add_list("port", options_.ports, "PORT", "A port, once for each: eth:IFNAME or qemu:LOCAL,REMOTE");
+    s.add_list("ring", options_.rings, "RING", "A ring whose gradients are summed, once for each ring (see below)");
+    s.add_list("hosts", options_.hosts, "ADDRESS[,...]", "Hosts whose connections are learned: the only ones in rings");
+    s.add("state", options_.state, "FILE", "File of the known connections, for a restart; empty: none");
+    s.add("listen", options_.listen, "HOST:PORT", "Control address (TCP), for netsum status and RDMA ranks; empty: none");
+    s.add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
+    s.add("metrics", options_.metrics, "[HOST:]PORT",
+          "Serve Prometheus metrics at http://HOST:PORT/metrics; no HOST: that of --listen");
+    s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
+    s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
+    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").positive();
+    s.add_flag("pin", options_.pin_thread, "Pin the thread to the first allowed CPU");
+    footer(
+        "A bridge between its ports. Hosts whose RoCEv2 connections form a ring are behind them: their gradients leave as\n"
+        "sums, and all else leaves as it came. RING is a list of\n"
+        "  ranks=N                 hosts of the ring\n"
+        "  id=0                    its number in the messages' headers\n"
+        "  packets=170 window=2    the most packets of a message, and messages of a host that are in flight\n"
+        "  mtu=1024                path MTU of the connections: the most payload of a packet\n"
+        "  dtype=float32           or int32, float16, bfloat16, where headers do not say\n"
+        "  layout=netsum           of the headers: netsum, nrtv, or fields as docs/operations.md has them\n"
+        "  order=ring              when sums leave: after all before them, or on arrival\n"
+        "Runs until SIGTERM or SIGINT. The first line on stdout is `listening HOST:PORT`, with the real port, or `ready`\n"
+        "without --listen. Ranks with RDMA hardware of their own (bench --verbs) join at --listen, and name their rings.\n"
+        "Example:\n"
+        "  netsum bump --port eth:enp1s0f0 --port eth:enp1s0f1 --state /var/lib/netsum/rings \\\n"
+        "      --hosts 10.0.0.1,10.0.0.2 --ring id=0,ranks=2,packets=170,window=2,mtu=1024,dtype=float32,layout=netsum");
+  }
+
+  int run() override {
+    options_.token = admittance_.resolve(options_.listen);
+    check_tls_pair(options_.tls_cert, options_.tls_key);
+    options_.log = log_line;
+    return run_daemon([&] { return daemon::BumpDaemon(options_); },
+                      [](const daemon::BumpDaemon&) { log_line("SIGHUP: a bump in the wire has no tenants to read again"); },
+                      [&](const std::string&) {
+                        log_line("ready: a bump in the wire with " + std::to_string(options_.ports.size()) + " ports");
+                      },
+                      [](const daemon::BumpDaemon& bump) { log_line(bump.summary()); });
+  }
+
+ private:
+  daemon::BumpOptions options_;
+  Admittance admittance_{settings()};
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bump_command(CLI::App& root, Sections& sections) {
+  return std::make_unique<BumpCommand>(add_subcommand(root, "bump", "Run a bump in the wire (NetReduce)"), sections);
+}
+
+}  // namespace netsum::app
