@@ -39,11 +39,11 @@ std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
   return texts;
 }
 
-// Datagrams that the aggregators dropped on purpose so far.
-std::uint64_t dropped_at(const Options& options) {
+// Datagrams that the aggregators, and the switch that this rank is at, dropped on purpose so far.
+std::uint64_t dropped_at(const Options& options, const std::string& at) {
   std::uint64_t dropped = 0;
   std::vector<std::string> all = options.aggregators;
-  if (!options.switch_address.empty()) all.push_back(options.switch_address);
+  if (!at.empty()) all.push_back(at);
   for (const auto& address : all) {
     control::Client client({address, options.token, options.tls_ca});
     for (const auto& [name, value] : client.report(options.connect_deadline).counters) {
@@ -57,34 +57,43 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
 }
 
+// The switch that this rank is at, where that is not an aggregator; empty: none.
+std::string own_switch(const BenchOptions& options) {
+  return options.servers.empty() && options.spines.empty() ? "" : options.switches;
+}
+
+Protocol protocol_of(const BenchOptions& options) {
+  if (options.protocol == "atp") {
+    return Atp{.switch_address = own_switch(options), .congestion_control = options.congestion_control};
+  }
+  if (options.protocol == "netreduce") {
+    return NetReduce{.switch_address = own_switch(options),
+                     .message_packets = options.message_packets,
+                     .verbs = options.verbs,
+                     .first_psn = options.first_psn_value()};
+  }
+  SwitchMl switchml;
+  switchml.wire = options.wire_value();
+  switchml.local_checksums = options.local_checksums;
+  switchml.shared_memory = options.transport == "shm" ? SharedMemory::required : SharedMemory::off;
+  switchml.spin = options.spin;
+  return switchml;
+}
+
 Options communicator_options(const BenchOptions& options) {
   Options result;
-  result.protocol = options.protocol;
-  if (options.protocol == "atp") {
-    result.aggregators = split_list(options.servers);
-    result.switch_address = options.switches;
-  } else if (!options.spines.empty()) {
-    result.aggregators = split_list(options.spines);
-    result.switch_address = options.switches;
-  } else {
-    result.aggregators = split_list(options.switches);
-  }
+  result.protocol = protocol_of(options);
+  result.aggregators = split_list(!options.servers.empty()  ? options.servers
+                                  : !options.spines.empty() ? options.spines
+                                                            : options.switches);
   result.job = options.job;
   result.rank = options.rank;
   result.world_size = options.world_size;
   result.packet_elements = options.packet_elements;
   result.slots = options.slots;
-  result.wire = options.wire_value();
-  result.congestion_control = options.congestion_control;
-  result.local_checksums = options.local_checksums;
-  result.message_packets = options.message_packets;
-  result.first_psn = options.first_psn_value();
-  result.verbs = options.verbs;
   result.threads = options.threads;
-  result.shared_memory = options.transport == "shm" ? SharedMemory::required : SharedMemory::off;
   result.pin_threads = options.pin;
   result.busy_poll = options.busy_poll;
-  result.spin = options.spin;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   result.operation_deadline = milliseconds(options.deadline_seconds);
   result.recovery = milliseconds(options.recovery_seconds);
@@ -213,7 +222,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
     oracle.fill(tensor.first(few * bytes_of(dtype)), options.rank, ~i);
     comm.all_reduce(TensorView{tensor.data(), few, dtype}, op);
   }
-  if (asks) dropped_before = dropped_at(connect);
+  if (asks) dropped_before = dropped_at(connect, own_switch(options));
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
   // What the other process had summed already is not measured again.
   report.first_iteration =
@@ -233,7 +242,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   }
   report.window = comm.statistics().window;
   if (options.back_to_back) comm.barrier();  // nobody measures any more
-  if (asks) report.packets_dropped_up = dropped_at(connect) - dropped_before;
+  if (asks) report.packets_dropped_up = dropped_at(connect, own_switch(options)) - dropped_before;
   if (!gather_all) return {report};
   std::vector<RankReport> reports;
   for (const auto& text : gather(comm, report.text())) reports.push_back(RankReport::parse(text));

@@ -25,13 +25,13 @@ parallel::ParallelOptions parallel_options(const ParallelBenchOptions& options) 
   result.peers = split_list(options.peers);
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   Options& across = result.across;
-  across.protocol = options.protocol;
-  across.aggregators = split_list(options.protocol == "atp" ? options.servers : options.switches);
-  if (options.protocol == "atp") across.switch_address = options.switches;
+  across.protocol = protocol_named(options.protocol);
+  if (auto* const atp = std::get_if<Atp>(&across.protocol)) atp->switch_address = options.switches;
+  if (auto* const netreduce = std::get_if<NetReduce>(&across.protocol)) netreduce->message_packets = options.message_packets;
+  across.aggregators = split_list(options.servers.empty() ? options.switches : options.servers);
   across.threads = options.threads;
   across.packet_elements = options.packet_elements;
   across.slots = options.slots;
-  across.message_packets = options.message_packets;
   if (options.machine == 0 && options.gpu == 0) across.log = [](const std::string& line) { spdlog::info("{}", line); };
   return result;
 }

@@ -26,28 +26,41 @@ std::function<void(const std::string&)> log_to_stderr(const std::string& prefix)
   return [prefix](const std::string& line) { std::fprintf(stderr, "%s%s\n", prefix.c_str(), line.c_str()); };
 }
 
-std::unique_ptr<Communicator> connect(std::string protocol, std::vector<std::string> aggregators, std::string switch_address,
-                                      std::string job, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
-                                      std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire,
+// The protocol's own settings; python/netsum/torch/settings.py has refused those of another protocol.
+Protocol protocol_of(const std::string& name, const std::string& switch_address, const std::string& wire,
+                     const std::string& shared_memory) {
+  Protocol protocol = protocol_named(name);
+  if (auto* const switchml = std::get_if<SwitchMl>(&protocol)) {
+    for (const WireFormat each : {WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
+      if (wire == to_string(each)) switchml->wire = each;
+    }
+    switchml->shared_memory = shared_memory == "off"        ? SharedMemory::off
+                              : shared_memory == "required" ? SharedMemory::required
+                                                            : SharedMemory::automatic;
+  } else if (auto* const atp = std::get_if<Atp>(&protocol)) {
+    atp->switch_address = switch_address;
+  } else {
+    std::get<NetReduce>(protocol).switch_address = switch_address;
+  }
+  return protocol;
+}
+
+std::unique_ptr<Communicator> connect(const std::string& protocol, std::vector<std::string> aggregators,
+                                      const std::string& switch_address, std::string job, std::uint32_t rank,
+                                      std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
+                                      std::uint32_t packet_elements, const std::string& wire,
                                       const std::string& shared_memory, std::string token, std::string tls_ca,
                                       std::chrono::milliseconds connect_deadline,
                                       std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
   Options options;
-  options.protocol = std::move(protocol);
+  options.protocol = protocol_of(protocol, switch_address, wire, shared_memory);
   options.aggregators = std::move(aggregators);
-  options.switch_address = std::move(switch_address);
   options.job = std::move(job);
   options.rank = rank;
   options.world_size = world_size;
   options.threads = threads;
   options.slots = slots;
   options.packet_elements = packet_elements;
-  for (const WireFormat each : {WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
-    if (wire == to_string(each)) options.wire = each;
-  }
-  options.shared_memory = shared_memory == "off"        ? SharedMemory::off
-                          : shared_memory == "required" ? SharedMemory::required
-                                                        : SharedMemory::automatic;
   options.token = std::move(token);
   options.tls_ca = std::move(tls_ca);
   options.connect_deadline = connect_deadline;
@@ -148,14 +161,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   module.def(
       "connect",
-      [](std::string protocol, std::vector<std::string> aggregators, std::string switch_address, std::string job,
-         std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
+      [](const std::string& protocol, std::vector<std::string> aggregators, const std::string& switch_address,
+         std::string job, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
          std::uint32_t packet_elements, const std::string& wire, const std::string& shared_memory, std::string token,
          std::string tls_ca, std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
          const std::string& log_prefix) {
-        return std::make_unique<Connection>(connect(std::move(protocol), std::move(aggregators), std::move(switch_address),
-                                                    std::move(job), rank, world_size, threads, slots, packet_elements, wire,
-                                                    shared_memory, std::move(token), std::move(tls_ca), connect_deadline,
+        return std::make_unique<Connection>(connect(protocol, std::move(aggregators), switch_address, std::move(job), rank,
+                                                    world_size, threads, slots, packet_elements, wire, shared_memory,
+                                                    std::move(token), std::move(tls_ca), connect_deadline,
                                                     operation_deadline, log_prefix));
       },
       py::kw_only(), py::arg("protocol"), py::arg("aggregators"), py::arg("switch_address"), py::arg("job"), py::arg("rank"),

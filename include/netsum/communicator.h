@@ -28,6 +28,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "netsum/error.h"
@@ -38,17 +39,45 @@ namespace netsum {
 // Whether ranks that are all on the aggregator's host sum in shared memory: if they can, never, or rather than not at all.
 enum class SharedMemory : std::uint8_t { automatic, off, required };
 
+// The protocols, each with the settings that are its own.
+
+struct SwitchMl {
+  WireFormat wire = WireFormat::native;  // how floats travel; the same on all ranks
+  bool multicast = true;                 // results come by IP multicast, where the aggregator offers that
+  bool local_checksums = false;          // packets have checksums over this host's loopback too
+  // Without recovery (docs/shared-memory.md); decided for all ranks together as they join.
+  SharedMemory shared_memory = SharedMemory::automatic;
+  bool spin = false;  // in shared memory, threads never sleep in an operation, but yield the CPU; requires busy_poll
+};
+
+// The aggregators are the job's parameter servers.
+struct Atp {
+  std::string switch_address{};    // "host:port" of the switch that this rank is at; empty: all is summed at the servers
+  bool congestion_control = true;  // false: the whole window is in flight always
+};
+
+struct NetReduce {
+  // "host:port" of the switch that this rank is at, in a tree whose root is the aggregator (the spine); empty: the rank is
+  // next to the aggregator.
+  std::string switch_address{};
+  std::uint32_t message_packets = 0;  // of a message; 0: as many as make 64 KiB
+  // The RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
+  // (docs/operations.md). Empty: an endpoint of our own, in UDP.
+  std::string verbs{};
+  std::optional<std::uint32_t> first_psn{};  // tests: of this rank's connections; empty: random
+};
+
+using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
+// "switchml", "atp" or "netreduce", with default settings. Throws Error: bad_argument.
+[[nodiscard]] Protocol protocol_named(const std::string& name);
+
 struct Options {
-  std::string protocol = "switchml";  // or atp, netreduce
-  // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. For ATP these are the job's
-  // parameter servers.
+  Protocol protocol = SwitchMl{};
+  // "host:port" each, in the same order on all ranks; chunks are sharded over all of them.
   std::vector<std::string> aggregators;
-  // "host:port" of the switch that this rank is at. ATP: empty: none, all is summed at the servers. NetReduce: in a tree of
-  // switches, of which the aggregator is the root (the spine); empty: the rank is next to that.
-  std::string switch_address;
   std::string job = "default";   // ranks with the same job name at the same aggregators meet
   std::uint32_t rank = 0;        // 0 ... world_size-1
-  std::uint32_t world_size = 1;  // 1 ... 256
+  std::uint32_t world_size = 1;  // 1 ... 256, or 1024 (ATP)
   // SwitchML: a multiple of 64 up to 1024, or of 256 up to 15360, of 32 bits: packets of 16-bit floats have twice as many.
   // ATP: 1 to 10880, and no more than a slot of its switch holds. NetReduce: 64 to 1024, a power of two: RoCE's path MTU in
   // elements of 4 bytes. 0: the most that all ranks' paths take.
@@ -56,21 +85,9 @@ struct Options {
   // Window per lane, a power of two, in packets, and for NetReduce in messages; 0: from the measured bandwidth-delay
   // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.
   std::uint32_t slots = 0;
-  WireFormat wire = WireFormat::native;  // SwitchML: how floats travel; the same on all ranks
-  bool congestion_control = true;        // ATP
-  bool local_checksums = false;          // SwitchML: packets have checksums over this host's loopback too
-  bool multicast = true;                 // SwitchML: results come by IP multicast, where the aggregator offers that
-  std::uint32_t message_packets = 0;     // NetReduce: of a message; 0: as many as make 64 KiB
-  // NetReduce: the RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
-  // (docs/operations.md). Empty: an endpoint of our own, in UDP.
-  std::string verbs;
-  std::optional<std::uint32_t> first_psn;  // NetReduce, tests: of this rank's connections; empty: random
-  std::uint32_t threads = 1;               // I/O threads of this worker
-  bool pin_threads = false;                // thread i to the i-th allowed CPU
-  bool busy_poll = true;                   // threads look again for a moment before they sleep
-  bool spin = false;                       // in shared memory they never sleep in an operation, but yield the CPU
-  // SwitchML without recovery (docs/shared-memory.md); decided for all ranks together as they join.
-  SharedMemory shared_memory = SharedMemory::automatic;
+  std::uint32_t threads = 1;                              // I/O threads of this worker
+  bool pin_threads = false;                               // thread i to the i-th allowed CPU
+  bool busy_poll = true;                                  // threads look again for a moment before they sleep
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
   // How long the ranks wait for one of them that died, or left, to be started again, and for aggregators that died; then

@@ -14,7 +14,6 @@
 #include "runtime/shared_engine.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
-#include "session/netreduce_job.h"
 
 namespace netsum {
 
@@ -127,8 +126,7 @@ struct Communicator::Impl {
     if (engine && !engine->failure() && !engine->most_urgent()) {
       const Time until = runtime::after(runtime::now(), runtime::bounded(options.operation_deadline));
       engine->drain([&] {
-        return runtime::now() >= until || engine->failure() ||
-               monitor->has_left(session::successor_of(options.rank, options.world_size));
+        return runtime::now() >= until || engine->failure() || (traits.successor && monitor->has_left(*traits.successor));
       });
     }
     monitor->stop();
@@ -140,15 +138,15 @@ struct Communicator::Impl {
     const auto on_failure = [this](std::uint32_t lane, const runtime::LaneFailure& failure) {
       monitor->lane_failed(lane, failure);
     };
+    traits = joined.traits;
     if (joined.local) {
       local = joined.local;
-      placement = joined.placement;
       monitor = std::make_unique<Monitor>(options, joined);
       runtime::SharedEngineConfig config;
       config.rank = options.rank;
       config.world_size = options.world_size;
       config.threads = {options.pin_threads, options.busy_poll};
-      config.waiting = options.spin        ? runtime::Waiting::spin
+      config.waiting = traits.spin         ? runtime::Waiting::spin
                        : options.busy_poll ? runtime::Waiting::adaptive
                                            : runtime::Waiting::futex;
       config.own = &local->own();
@@ -159,13 +157,12 @@ struct Communicator::Impl {
       lanes = shared->lanes();
       engine = std::move(of_memory);
       monitor->start(*engine, nullptr);
-      if (options.log) options.log(placement);
+      if (options.log) options.log(traits.placement);
       return;
     }
     packet_elements = joined.packet_elements;
     slots = joined.slots;
     lanes = static_cast<std::uint32_t>(joined.lanes.size());
-    placement = std::move(joined.placement);
     std::optional<stream::OperationLog> log;
     if (options.recovery.count() > 0) {
       // Ranks are apart by a window at most: whatever is kept, that is enough for those that did not die.
@@ -182,7 +179,7 @@ struct Communicator::Impl {
     WorkerEngine* const recovering = recovers ? packets.get() : nullptr;
     engine = std::move(packets);
     monitor->start(*engine, recovering);
-    if (options.log) options.log(placement);
+    if (options.log) options.log(traits.placement);
   }
 
   // A child of fork() has none of our threads, and its parent's sockets: it must not touch them.
@@ -256,7 +253,7 @@ struct Communicator::Impl {
   std::uint64_t next_operation = 0;
   std::uint32_t copies = 0;
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
-  std::string placement;
+  collective::RankTraits traits;
   std::shared_ptr<collective::LocalGroup> local;  // outlives both of these: its end, without a goodbye, is a death
   std::shared_ptr<runtime::Arenas> arenas = std::make_shared<runtime::Arenas>();  // the group's own, if there is one
   std::unique_ptr<Monitor> monitor;  // outlives the engine, whose threads call it
@@ -385,12 +382,12 @@ std::uint64_t Communicator::next_operation() const {
 
 void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& call) {
   const Call here(impl());
-  here->run(all_reduce_of(inout, op, here->options.wire), call);
+  here->run(all_reduce_of(inout, op, here->traits.wire), call);
 }
 
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
   const Call here(impl());
-  return here->submit(all_reduce_of(inout, op, here->options.wire), call);
+  return here->submit(all_reduce_of(inout, op, here->traits.wire), call);
 }
 
 void Communicator::broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
@@ -448,7 +445,7 @@ Statistics Communicator::statistics() const {
 }
 
 std::string Communicator::placement() const {
-  return impl().placement;
+  return impl().traits.placement;
 }
 
 }  // namespace netsum

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/thread.h"
-#include "session/netreduce_job.h"
 #include "session/words.h"
 
 namespace netsum::collective {
@@ -39,8 +38,7 @@ void Monitor::attend(Joined& joined) {
   memberships_ = std::move(joined.memberships);
   aggregator_of_lane_ = std::move(joined.aggregator_of_lane);
   packet_elements_ = joined.packet_elements;
-  session::Supervisor::Config config{options_.job, options_.rank, addresses(memberships_), {}};
-  if (options_.protocol == "netreduce") config.predecessor = session::predecessor_of(options_.rank, options_.world_size);
+  session::Supervisor::Config config{options_.job, options_.rank, addresses(memberships_), joined.traits.predecessor};
   supervisor_.emplace(std::move(config), now());
 }
 
@@ -171,7 +169,7 @@ std::optional<Error> Monitor::recover(const Error& cause) {
       recovering_->resume(std::move(joined.lanes), joined.resumption);
       if (options_.log) {
         options_.log("rank " + std::to_string(options_.rank) + " goes on with operation " + std::to_string(first) + ": " +
-                     joined.placement);
+                     joined.traits.placement);
       }
       return std::nullopt;
     } catch (const Error& error) {

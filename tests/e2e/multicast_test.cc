@@ -52,7 +52,7 @@ TEST(Multicast, ARankWithoutItHasItsResultsByItself) {
   const Aggregator aggregator(multicasting());
   expect_success(on_ranks(ranks, [&](std::uint32_t rank) {
     Options options = over_packets(aggregator, rank);
-    options.multicast = rank != 2;
+    std::get<SwitchMl>(options.protocol).multicast = rank != 2;
     auto comm = Communicator::connect(options);
     EXPECT_EQ(comm.placement().find("by IP multicast") == std::string::npos, rank == 2) << comm.placement();
     all_reduce(comm);

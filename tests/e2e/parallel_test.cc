@@ -27,7 +27,7 @@ struct Cluster {
     options.gpus = gpus;
     options.elements = elements;
     options.connect_deadline = patience;
-    options.across.protocol = "netreduce";
+    options.across.protocol = NetReduce{};
     options.across.aggregators = {aggregator.address()};
     for (std::uint32_t rank = 0; rank < machines * gpus; ++rank) {
       ports.push_back(TcpSocket::bound_to("127.0.0.1:0"));

@@ -40,7 +40,7 @@ inline Options rank_options(std::vector<std::string> aggregators, std::uint32_t 
   options.connect_deadline = patience;
   options.operation_deadline = patience;
   const bool shared = std::getenv("NETSUM_TEST_SHARED_MEMORY") != nullptr;
-  options.shared_memory = shared ? SharedMemory::required : SharedMemory::off;
+  options.protocol = SwitchMl{.shared_memory = shared ? SharedMemory::required : SharedMemory::off};
   return options;
 }
 

@@ -24,7 +24,7 @@ using namespace testing;
 Options shared_options(const std::string& aggregator, std::uint32_t rank, std::uint32_t world_size,
                        SharedMemory shared = SharedMemory::required) {
   Options options = rank_options({aggregator}, rank, world_size);
-  options.shared_memory = shared;
+  options.protocol = SwitchMl{.shared_memory = shared};
   return options;
 }
 
@@ -177,9 +177,6 @@ TEST(SharedMemory, RequiredAndNotThereIsAnErrorThatNamesTheRank) {
   Options options = shared_options(aggregator.address(), 0, 1);
   options.recovery = 1s;
   expect_error(attempt([&] { static_cast<void>(Communicator::connect(options)); }), ErrorCode::bad_argument, {"recovery"});
-  options.recovery = 0s;
-  options.protocol = "atp";
-  expect_error(attempt([&] { static_cast<void>(Communicator::connect(options)); }), ErrorCode::bad_argument, {"switchml"});
 }
 
 TEST(SharedMemory, ShortAndLongCallsAsTheSameOperationAreAMismatch) {

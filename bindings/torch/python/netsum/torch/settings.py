@@ -103,6 +103,8 @@ def from_environment():
     if settings.wire != "native" and settings.protocol != "switchml":
         raise SettingError(f"NETSUM_WIRE={settings.wire} goes with NETSUM_PROTOCOL=switchml")
     settings.shared_memory = _choice("NETSUM_SHARED_MEMORY", settings.shared_memory, SHARED_MEMORY)
+    if settings.shared_memory == "required" and settings.protocol != "switchml":
+        raise SettingError("NETSUM_SHARED_MEMORY=required goes with NETSUM_PROTOCOL=switchml")
     settings.address = os.environ.get("NETSUM_ADDRESS", "")
     settings.connect_seconds = _number("NETSUM_CONNECT_SECONDS", settings.connect_seconds, 0.1, 3600, float)
     settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")

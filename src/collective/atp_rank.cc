@@ -1,0 +1,104 @@
+// ATP at the rank: packets go to the switch that the rank is at, and through it to the parameter servers.
+#include <algorithm>
+#include <utility>
+
+#include "collective/rank_protocol.h"
+#include "session/atp_job.h"
+#include "transport/addresses.h"
+#include "wire/atp.h"
+
+namespace netsum::collective {
+namespace {
+
+// What congestion control may use when nobody says, where buffers take it, and the packets that fill a slot of a switch with
+// default settings, where the MTU takes longer ones (on loopback).
+constexpr std::uint32_t default_window = 256;
+constexpr std::uint32_t longest_default_packet = 2048;
+
+class AtpRank final : public RankProtocol {
+ public:
+  AtpRank(const Options& options, const Atp& settings) : RankProtocol(options), settings_(settings) {}
+
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::atp_rules(); }
+  void check() const override {}
+
+  [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
+  [[nodiscard]] bool can_pass_switch() const override { return true; }
+  void pass_switch() override { settings_.switch_address.clear(); }
+
+  [[nodiscard]] Reach reach(Time deadline) override {
+    Reach reach;
+    reach.hop = reach_switch(options(), settings_.switch_address, deadline);
+    for (const std::string& address : options().aggregators) {
+      reach.sites.push_back(reach_behind(options(), address, reach.hop, deadline));
+    }
+    reach.packet_elements = options().packet_elements;
+    if (reach.packet_elements > reach.hop.pool_elements) {
+      throw Error(ErrorCode::refused, "switch " + settings_.switch_address + " has slots of " +
+                                          std::to_string(reach.hop.pool_elements) + " elements, packets of " +
+                                          std::to_string(reach.packet_elements) +
+                                          " do not fit: start it with --pool-elements, or ask for fewer");
+    }
+    if (reach.packet_elements == 0) reach.packet_elements = most_elements(reach);
+    return reach;
+  }
+
+  void measure_windows(Reach& reach, Time) override {
+    for (Site& site : reach.sites) site.slots_measured = default_window;
+  }
+
+  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
+                                             const LaneNumber& number) const override {
+    Lane& lane = site.lanes[number.of_site];
+    const std::vector<Endpoint>& hop = reach.hop.lanes;
+    session::AtpSettings settings;
+    settings.indexing = static_cast<atp::Indexing>(admission.placement.indexing);
+    settings.scaling = static_cast<atp::Scaling>(admission.placement.scaling);
+    atp::WorkerConfig config = session::worker_config(
+        admission, options().rank, settings, lane.aggregator,
+        hop.empty() ? lane.aggregator : hop[session::switch_lane(admission.job_epoch, number.of_site, hop.size())]);
+    config.lane = number.of_rank;
+    config.lanes = number.lanes;
+    config.congestion_control = settings_.congestion_control;
+    return {std::move(lane.socket), runtime::make_worker_lane(config)};
+  }
+
+  [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,
+                                  std::uint32_t slots) const override {
+    const std::size_t lanes = lanes_of(reach);
+    const std::string& at = settings_.switch_address;
+    RankTraits traits;
+    traits.placement =
+        "atp over " + counted_aggregators("parameter server") + (at.empty() ? "), no switch" : "), switch " + at) + ", " +
+        std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes") + ", window of " + std::to_string(slots) + " chunks, " +
+        std::to_string(admission.packet_elements) + " elements per packet; each worker sends and receives |U|, and " +
+        (at.empty() ? std::to_string(options().world_size) + "|U| meet at the servers"
+                    : "what finds a slot at the switch reaches the servers once, the rest " +
+                          std::to_string(options().world_size) + " times");
+    return traits;
+  }
+
+ private:
+  // That the paths take.
+  [[nodiscard]] static std::uint32_t most_elements(const Reach& reach) {
+    std::uint32_t room = 65535;
+    for (const Site& site : reach.sites) {
+      for (std::size_t lane = 0; lane < site.lanes.size(); ++lane) {
+        const Endpoint& next = reach.hop.lanes.empty() ? site.lanes[lane].aggregator : reach.hop.lanes[lane];
+        room = std::min(room, mtu_for_all(next) - (transport::is_ipv4(next) ? 28U : 48U));
+      }
+    }
+    const auto fill = static_cast<std::uint32_t>((room - wire::atp::gradient_header_bytes) / 4);
+    return std::min({fill, reach.hop.pool_elements, wire::atp::max_packet_elements, longest_default_packet});
+  }
+
+  Atp settings_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankProtocol> make_rank(const Options& options, const Atp& settings) {
+  return std::make_unique<AtpRank>(options, settings);
+}
+
+}  // namespace netsum::collective

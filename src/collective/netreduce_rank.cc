@@ -1,0 +1,230 @@
+// NetReduce at the rank: rings of RoCEv2 connections through the aggregators, by an endpoint of our own in UDP, or by RDMA
+// hardware through a bump in the wire.
+#include <algorithm>
+#include <bit>
+#include <random>
+#include <utility>
+
+#include "collective/rank_protocol.h"
+#include "session/netreduce_job.h"
+#include "transport/addresses.h"
+#include "transport/verbs_ring.h"
+#include "wire/netreduce.h"
+#include "wire/roce.h"
+
+namespace netsum::collective {
+namespace {
+
+// On RDMA hardware, which has no packets to measure the path with: 25 Gbit/s for 160 us, with messages of that length.
+constexpr std::uint32_t verbs_window = 8;
+
+// The largest path MTU of RoCE whose packets fit, as elements.
+[[nodiscard]] std::uint32_t roce_elements_for(std::uint32_t mtu, bool ipv6) {
+  const std::size_t headers = (ipv6 ? 2 * wire::roce::ipv6_bytes : 2 * wire::roce::ipv4_bytes) + 2 * wire::roce::udp_bytes +
+                              wire::roce::bth_bytes + wire::roce::reth_bytes + wire::roce::immediate_bytes +
+                              wire::roce::icrc_bytes;
+  std::uint32_t best = 64;
+  while (best < wire::roce::max_mtu / 4 && headers + 2 * best * 4 <= mtu) best *= 2;
+  return best;
+}
+
+[[nodiscard]] netreduce::Member member_of(const transport::VerbsMember& m) {
+  return {m.address, m.send_qp, m.send_psn, m.receive_qp, m.memory_address, m.memory_key};
+}
+[[nodiscard]] transport::VerbsMember verbs_member_of(const netreduce::Member& m) {
+  return {m.address, m.send_qp, m.send_psn, m.receive_qp, m.memory_address, m.memory_key};
+}
+
+// What both endpoints have in common.
+class RingRank : public RankProtocol {
+ public:
+  RingRank(const Options& options, const NetReduce& settings) : RankProtocol(options), settings_(settings) {}
+
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::netreduce_rules(); }
+
+  void check() const override {
+    const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
+    if (!settings_.verbs.empty() && (!settings_.switch_address.empty() || options().loss != 0)) {
+      throw bad("RDMA hardware (verbs) is without switches beside the aggregators, and without losses");
+    }
+    if (settings_.message_packets > wire::netreduce::max_message_packets) {
+      throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
+    }
+    if (settings_.first_psn.value_or(0) > wire::roce::psn_mask) throw bad("packet sequence numbers have 24 bits");
+  }
+
+  [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
+
+  [[nodiscard]] std::uint32_t packets_of_slot(const session::Admission& admission) const override {
+    return admission.message_packets;
+  }
+
+  [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission, std::uint32_t) const override {
+    const std::size_t lanes = lanes_of(reach);
+    const std::string& at = settings_.switch_address;
+    RankTraits traits;
+    traits.predecessor = session::predecessor_of(options().rank, options().world_size);
+    traits.successor = session::successor_of(options().rank, options().world_size);
+    traits.placement = "netreduce through " + counted_aggregators("accelerator") +
+                       (at.empty() ? ")" : "), below them switch " + at) + ", " + std::to_string(lanes) +
+                       (lanes == 1 ? " ring" : " rings") + " of RoCEv2 connections, path MTU " +
+                       std::to_string(admission.packet_elements * 4) + ", window of " + std::to_string(admission.slots) +
+                       " messages of " + std::to_string(admission.message_packets) +
+                       " packets; each worker sends and receives |U|, and the accelerator's ports carry all of it at once";
+    return traits;
+  }
+
+ protected:
+  [[nodiscard]] const NetReduce& settings() const { return settings_; }
+  [[nodiscard]] std::uint32_t message_packets(std::uint32_t packet_elements) const {
+    return settings_.message_packets != 0 ? settings_.message_packets : session::default_message_packets(packet_elements);
+  }
+  // Everything but the endpoint's own.
+  [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Site& site,
+                                                    const LaneNumber& number) const {
+    if (admission.members.size() != options().world_size) {
+      throw Error(ErrorCode::internal, "aggregator " + site.membership.address + " does not name the ring's queue pairs");
+    }
+    netreduce::RoceHostConfig config = session::host_config(admission, options().rank, number.of_site);
+    config.worker.lane = number.of_rank;
+    config.worker.lanes = number.lanes;
+    return config;
+  }
+
+ private:
+  const NetReduce settings_;
+};
+
+class UdpRingRank final : public RingRank {
+ public:
+  using RingRank::RingRank;
+
+  [[nodiscard]] Reach reach(Time deadline) override {
+    Reach reach;
+    reach.hop = reach_switch(options(), switch_address(), deadline);
+    const bool tree = !reach.hop.lanes.empty();
+    for (const std::string& address : options().aggregators) {
+      reach.sites.push_back(tree ? reach_behind(options(), address, reach.hop, deadline)
+                                 : reach_site(options(), address, deadline));
+    }
+    reach.packet_elements = options().packet_elements;
+    if (reach.packet_elements != 0) return reach;
+    reach.packet_elements = wire::roce::max_mtu / 4;
+    for (const Site& site : reach.sites) {
+      const Lane& lane = site.lanes.front();
+      const std::uint32_t mtu = tree ? mtu_for_all(reach.hop.lanes.front()) : mtu_for_all(lane);
+      // Switches have addresses of IPv6 among themselves.
+      reach.packet_elements =
+          std::min(reach.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator)));
+    }
+    return reach;
+  }
+
+  void measure_windows(Reach& reach, Time deadline) override {
+    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when all of its message is there. No
+    // more: where the links' queues are shorter than all ranks' windows, a loss makes a connection go back by one.
+    const std::uint32_t of_message = message_packets(reach.packet_elements);
+    for (Site& site : reach.sites) {
+      const std::uint32_t packets =
+          measure(site.lanes.front(), site.membership.address, reach.packet_elements, deadline).packets();
+      site.slots_measured = std::bit_ceil((packets + of_message - 1) / of_message + 1);
+    }
+  }
+
+  void complete(session::JoinRequest& request, const Site& site) const override {
+    request.message_packets = settings().message_packets;
+    for (const Lane& lane : site.lanes) request.members.push_back(member_at(lane.local()));
+  }
+
+  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
+                                             const LaneNumber& number) const override {
+    Lane& lane = site.lanes[number.of_site];
+    netreduce::RoceHostConfig config = config_of(admission, site, number);
+    config.accelerator = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[number.of_site];
+    return {std::move(lane.socket), runtime::make_worker_lane(config)};
+  }
+
+ private:
+  // A rank's queue pairs at a lane. Numbers from the socket's port, which no other rank at the same address has.
+  [[nodiscard]] netreduce::Member member_at(const Endpoint& local) const {
+    std::random_device random;
+    netreduce::Member member;
+    member.address = local.address;
+    member.send_qp = 0x20000U | std::uint32_t{local.port} << 1;
+    member.receive_qp = member.send_qp | 1;
+    member.send_psn = settings().first_psn.value_or(random() & wire::roce::psn_mask);
+    member.memory_address = std::uint64_t{random()} << 16;
+    member.memory_key = random();
+    return member;
+  }
+};
+
+// One ring at each aggregator, which is a bump in the wire of all ranks' hosts. Its packets are the device's.
+class VerbsRingRank final : public RingRank {
+ public:
+  using RingRank::RingRank;
+
+  [[nodiscard]] Reach reach(Time deadline) override {
+    Reach reach;
+    reach.packet_elements =
+        options().packet_elements != 0 ? options().packet_elements : transport::verbs_path_mtu(settings().verbs) / 4;
+    netreduce::WorkerConfig shape;
+    shape.window = window();
+    shape.message_packets = message_packets(reach.packet_elements);
+    shape.mtu = reach.packet_elements * 4;
+    transport::VerbsOptions verbs;
+    verbs.device = settings().verbs;
+    verbs.mtu = shape.mtu;
+    verbs.messages = shape.window;
+    verbs.send_bytes = netreduce::Worker::send_bytes(shape);
+    verbs.receive_bytes = netreduce::Worker::receive_bytes(shape);
+    verbs.first_psn = settings().first_psn;
+    for (const std::string& address : options().aggregators) {
+      Reached reached = reach_control(options(), address, deadline);
+      if (!reached.hello.lanes.empty()) {
+        throw Error(ErrorCode::refused, "aggregator " + address +
+                                            " is no bump in the wire, and what RDMA hardware sends passes no other: start "
+                                            "it as netsum bump");
+      }
+      Site& site = reach.sites.emplace_back();
+      site.membership.address = address;
+      site.membership.client = std::move(reached.client);
+      site.lanes.push_back({{}, nullptr, transport::open_verbs_ring(verbs)});
+    }
+    return reach;
+  }
+
+  void measure_windows(Reach&, Time) override {}  // complete() says it
+
+  void complete(session::JoinRequest& request, const Site& site) const override {
+    // What is registered with the device before, has its length already.
+    request.slots_fixed = window();
+    request.message_packets = message_packets(request.packet_elements);
+    request.packet_elements_measured = false;
+    for (const Lane& lane : site.lanes) request.members.push_back(member_of(lane.ring->own()));
+  }
+
+  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach&, Site& site,
+                                             const LaneNumber& number) const override {
+    const netreduce::RoceHostConfig config = config_of(admission, site, number);
+    if (admission.slots != window()) {
+      throw Error(ErrorCode::internal, "aggregator " + site.membership.address + " does not admit what was asked for");
+    }
+    Lane& lane = site.lanes[number.of_site];
+    transport::VerbsRing& ring = *lane.ring;
+    ring.connect(verbs_member_of(config.successor), verbs_member_of(config.predecessor));
+    return {std::move(lane.ring), runtime::make_worker_lane(config.worker, ring)};
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t window() const { return options().slots != 0 ? options().slots : verbs_window; }
+};
+
+}  // namespace
+
+std::unique_ptr<RankProtocol> make_rank(const Options& options, const NetReduce& settings) {
+  if (settings.verbs.empty()) return std::make_unique<UdpRingRank>(options, settings);
+  return std::make_unique<VerbsRingRank>(options, settings);
+}
+
+}  // namespace netsum::collective

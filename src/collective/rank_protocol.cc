@@ -1,0 +1,28 @@
+#include "collective/rank_protocol.h"
+
+#include <variant>
+
+namespace netsum {
+
+Protocol protocol_named(const std::string& name) {
+  if (name == "switchml") return SwitchMl{};
+  if (name == "atp") return Atp{};
+  if (name == "netreduce") return NetReduce{};
+  throw Error(ErrorCode::bad_argument, "the protocol is switchml, atp or netreduce, not '" + name + "'");
+}
+
+namespace collective {
+
+std::unique_ptr<RankProtocol> rank_protocol(const Options& options) {
+  return std::visit([&](const auto& settings) { return make_rank(options, settings); }, options.protocol);
+}
+
+std::string RankProtocol::counted_aggregators(const std::string& what) const {
+  const std::size_t count = options().aggregators.size();
+  std::string text = std::to_string(count) + " " + what + (count == 1 ? " (" : "s (");
+  for (std::size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ", ") + options().aggregators[i];
+  return text;
+}
+
+}  // namespace collective
+}  // namespace netsum

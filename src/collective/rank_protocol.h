@@ -1,0 +1,82 @@
+// A protocol at the rank: what joining (collective/join.cc) asks of it, from settings to lanes. The only place in the
+// library that tells protocols apart is rank_protocol.cc, by the alternative that Options::protocol holds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "collective/reach.h"
+#include "netsum/communicator.h"
+#include "runtime/worker_engine.h"
+#include "session/protocol_rules.h"
+#include "session/registry.h"
+
+namespace netsum::collective {
+
+// Of one of a rank's lanes.
+struct LaneNumber {
+  std::uint32_t of_rank = 0, lanes = 1;  // over all aggregators
+  std::size_t of_site = 0;
+};
+
+// What a protocol's ranks are to the rest of the rank's process, once they are admitted.
+struct RankTraits {
+  std::string placement;                       // one line: which aggregators, and what to expect of them
+  WireFormat wire = WireFormat::native;        // how floats travel
+  bool spin = false;                           // in shared memory, threads never sleep in an operation
+  std::optional<std::uint32_t> predecessor{};  // the only rank whose packets arrive here
+  std::optional<std::uint32_t> successor{};    // the rank that may still need what this one has sent
+};
+
+class RankProtocol {
+ public:
+  explicit RankProtocol(const Options& options) : options_(options) {}
+  virtual ~RankProtocol() = default;
+  RankProtocol(const RankProtocol&) = delete;
+  RankProtocol& operator=(const RankProtocol&) = delete;
+
+  [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
+  // The protocol's own settings. Throws Error: bad_argument.
+  virtual void check() const = 0;
+
+  // The switch that the rank is at; empty: none.
+  [[nodiscard]] virtual std::string switch_address() const { return {}; }
+  // Recovery, where that switch cannot be reached: whether the rank can go on past it (ATP; NetReduce's sums would be others
+  // in another tree).
+  [[nodiscard]] virtual bool can_pass_switch() const { return false; }
+  virtual void pass_switch() {}
+
+  // Connects to every aggregator, opens the lanes' sockets, and chooses the length of packets, unless options say it.
+  [[nodiscard]] virtual Reach reach(Time deadline) = 0;
+  // Where options do not say how long the window is: each site's slots_measured.
+  virtual void measure_windows(Reach& reach, Time deadline) = 0;
+  // What the protocol alone has to say on joining.
+  virtual void complete(session::JoinRequest&, const Site&) const {}
+
+  // A lane of the admitted rank, over what was reached.
+  [[nodiscard]] virtual runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
+                                                     const LaneNumber& number) const = 0;
+  // Packets that one of the admitted slots is.
+  [[nodiscard]] virtual std::uint32_t packets_of_slot(const session::Admission&) const { return 1; }
+  // `slots`: of each lane.
+  [[nodiscard]] virtual RankTraits traits(const Reach& reach, const session::Admission& admission,
+                                          std::uint32_t slots) const = 0;
+
+ protected:
+  [[nodiscard]] const Options& options() const { return options_; }
+  // "1 aggregator (a:1)", "2 aggregators (a:1, b:1)".
+  [[nodiscard]] std::string counted_aggregators(const std::string& what) const;
+
+ private:
+  const Options& options_;  // outlives this
+};
+
+[[nodiscard]] std::unique_ptr<RankProtocol> rank_protocol(const Options& options);
+
+[[nodiscard]] std::unique_ptr<RankProtocol> make_rank(const Options& options, const SwitchMl& settings);
+[[nodiscard]] std::unique_ptr<RankProtocol> make_rank(const Options& options, const Atp& settings);
+[[nodiscard]] std::unique_ptr<RankProtocol> make_rank(const Options& options, const NetReduce& settings);
+
+}  // namespace netsum::collective

@@ -1,0 +1,168 @@
+#include "collective/reach.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "runtime/thread.h"
+#include "transport/addresses.h"
+#include "transport/interfaces.h"
+#include "transport/path.h"
+
+namespace netsum::collective {
+namespace {
+
+using runtime::now;
+using std::chrono::milliseconds;
+
+switchml::Probe probe(transport::Udp& socket, const std::string& address, const switchml::ProbeConfig& config,
+                      Time deadline) {
+  switchml::Probe path(config);
+  Sink& sink = socket.sink();
+  path.start(now(), sink);
+  sink.flush();
+  while (!path.done() && now() < deadline) {
+    pollfd descriptor{socket.descriptor(), POLLIN, 0};
+    const auto wait =
+        std::clamp(std::chrono::ceil<milliseconds>(path.next_timeout() - now()), milliseconds(0), milliseconds(1000));
+    poll(&descriptor, 1, static_cast<int>(wait.count()));
+    path.on_packets(socket.receive(), now(), sink);
+    path.on_timer(now(), sink);
+    sink.flush();
+  }
+  if (!path.answered()) {
+    throw Error(ErrorCode::unreachable, "aggregator " + address + " answers on TCP, but not on UDP " +
+                                            transport::to_string(config.aggregator) + ": does a firewall drop UDP?");
+  }
+  return path;
+}
+
+// What the packets of all ranks to this address may be as long as, where `own` is the MTU of this rank's way there. On this
+// host that is the loopback device's, unless the address is another interface's: ranks elsewhere get there over its link.
+std::uint32_t mtu_for_all(const Endpoint& address, std::uint32_t own) {
+  if (!transport::is_of_this_host(address)) return own;
+  const auto interface = transport::interface_of(address);
+  return interface ? std::min(own, interface->mtu) : own;
+}
+}  // namespace
+
+milliseconds remaining(Time deadline) {
+  return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - now()));
+}
+
+Reached reach_control(const Options& options, const std::string& address, Time deadline) {
+  const Endpoint control = transport::resolve(address);  // first: no deadline helps a name that is none
+  Reached reached;
+  reached.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
+  reached.hello = reached.client->hello(remaining(deadline), options.job);
+  for (Endpoint& lane : reached.hello.lanes) {
+    if (!transport::is_unspecified(lane)) continue;
+    lane.address = control.address;
+    lane.scope = control.scope;
+  }
+  return reached;
+}
+
+FirstHop reach_switch(const Options& options, const std::string& address, Time deadline) {
+  FirstHop hop;
+  if (address.empty()) return hop;
+  hop.address = address;
+  control::Hello hello = reach_control(options, address, deadline).hello;
+  if (hello.pool_slots == 0) {
+    throw Error(ErrorCode::refused, address + " is no switch: is a parameter server running there?");
+  }
+  hop.lanes = std::move(hello.lanes);
+  hop.pool_slots = hello.pool_slots;
+  hop.pool_elements = hello.pool_elements;
+  hop.receive_bytes = hello.receive_bytes;
+  return hop;
+}
+
+Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline) {
+  Site site;
+  site.membership.address = address;
+  Reached reached = reach_control(options, address, deadline);
+  site.membership.client = std::move(reached.client);
+  for (const Endpoint& lane : reached.hello.lanes) {
+    if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
+      throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) + " threads, " +
+                                          address + " more: start the switch with as many --threads");
+    }
+    const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
+    transport::UdpOptions udp;
+    udp.bind = transport::path_towards(next).local;
+    udp.bind.port = 0;
+    udp.ipv6 = !transport::is_ipv4(udp.bind);
+    udp.ecn = true;
+    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
+  }
+  if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
+  return site;
+}
+
+Site reach_site(const Options& options, const std::string& address, Time deadline) {
+  Site site;
+  site.membership.address = address;
+  Reached reached = reach_control(options, address, deadline);
+  site.membership.client = std::move(reached.client);
+  site.local_socket = std::move(reached.hello.local_socket);
+  for (const Endpoint& lane : reached.hello.lanes) {
+    transport::UdpOptions udp;
+    udp.bind.address = transport::is_ipv4(lane) ? std::array<std::uint8_t, 16>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
+                                                : std::array<std::uint8_t, 16>{};
+    udp.ipv6 = !transport::is_ipv4(lane);
+    udp.peer = lane;
+    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
+  }
+  if (site.lanes.empty()) {
+    throw Error(
+        ErrorCode::refused,
+        "aggregator " + address + " has no data sockets: it is a bump in the wire, where ranks with RDMA hardware join");
+  }
+  // Both ends must say so: where addresses are translated on the way, one end alone takes the other for local.
+  site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
+  site.groups = std::move(reached.hello.groups);
+  return site;
+}
+
+switchml::Probe measure(const Lane& lane, const std::string& address, std::uint32_t packet_elements, Time deadline) {
+  switchml::ProbeConfig config;
+  config.aggregator = lane.aggregator;
+  config.packet_bytes = static_cast<std::uint32_t>(wire::chunk_header_bytes + 4 + packet_elements * 4);
+  return probe(*lane.socket, address, config, deadline);
+}
+
+void prove_endpoints(Reach& reach, Time deadline) {
+  switchml::ProbeConfig config;
+  config.packet_bytes = wire::probe_reply_bytes;
+  config.singles = 1;
+  config.train = 0;
+  for (Site& site : reach.sites) {
+    for (std::size_t l = 0; l < site.lanes.size(); ++l) {
+      Lane& lane = site.lanes[l];
+      if (lane.ring) continue;  // it has no packets that could be probes
+      config.aggregator = lane.aggregator;
+      lane.cookie = probe(*lane.socket, site.membership.address, config, deadline).cookie();
+      if (reach.hop.lanes.empty()) continue;
+      config.aggregator = reach.hop.lanes[l];
+      lane.switch_cookie = probe(*lane.socket, reach.hop.address, config, deadline).cookie();
+    }
+  }
+}
+
+std::uint32_t mtu_for_all(const Lane& lane) {
+  return mtu_for_all(lane.aggregator, lane.socket->mtu());
+}
+std::uint32_t mtu_for_all(const Endpoint& address) {
+  return mtu_for_all(address, transport::path_towards(address).mtu);
+}
+
+std::size_t lanes_of(const Reach& reach) {
+  std::size_t lanes = 0;
+  for (const Site& site : reach.sites) lanes += site.lanes.size();
+  return lanes;
+}
+
+}  // namespace netsum::collective

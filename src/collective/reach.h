@@ -1,0 +1,94 @@
+// A rank's ways to the aggregators where it is about to join: control connections, sockets, and what the paths carry.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/endpoint.h"
+#include "base/time.h"
+#include "collective/local_group.h"
+#include "control/client.h"
+#include "netsum/communicator.h"
+#include "protocol/switchml/probe.h"
+#include "transport/multicast.h"
+#include "transport/udp.h"
+#include "transport/verbs_ring.h"
+
+namespace netsum::collective {
+
+// One aggregator that the rank is a member at.
+struct Membership {
+  std::string address;
+  std::unique_ptr<control::Client> client;
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank_epoch = 0;
+};
+
+struct Lane {
+  Endpoint aggregator;
+  std::unique_ptr<transport::Udp> socket;
+  std::unique_ptr<transport::VerbsRing> ring{};     // in its place
+  std::unique_ptr<transport::GroupSocket> group{};  // results come here too
+  std::uint64_t cookie = 0, switch_cookie = 0;      // as the aggregator's lane answered a probe, and the switch's
+  [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
+};
+
+struct Site {
+  Membership membership;
+  std::vector<Lane> lanes;
+  bool near = false;  // the aggregator is on this host
+  std::uint32_t slots_measured = 0;
+  std::string local_socket{};
+  std::vector<Endpoint> groups{};  // of IP multicast, one a lane, where the aggregator offers them
+  std::shared_ptr<LocalGroup> local{};
+  std::string why_not_local{};
+  bool needs_local = false;
+  bool listens = false;
+};
+
+// The switch that this rank is at, where the aggregators are behind one.
+struct FirstHop {
+  std::string address;
+  std::vector<Endpoint> lanes;  // empty: there is none
+  std::uint32_t pool_slots = 0, pool_elements = UINT32_MAX;
+  std::uint64_t receive_bytes = 0;
+};
+
+struct Reach {
+  FirstHop hop;
+  std::vector<Site> sites;  // one an aggregator
+  std::uint32_t packet_elements = 0;
+};
+
+[[nodiscard]] std::chrono::milliseconds remaining(Time deadline);
+
+// Each throws Error: unreachable, refused.
+
+// The control connection to an address, and the data sockets that answer there. What listens on every address is reached at
+// the one that we know.
+struct Reached {
+  std::unique_ptr<control::Client> client;
+  control::Hello hello;
+};
+[[nodiscard]] Reached reach_control(const Options& options, const std::string& address, Time deadline);
+// `address` empty: no switch.
+[[nodiscard]] FirstHop reach_switch(const Options& options, const std::string& address, Time deadline);
+[[nodiscard]] Site reach_site(const Options& options, const std::string& address, Time deadline);
+// A lane's packets come from its switch and from its server, so its socket is connected to neither.
+[[nodiscard]] Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline);
+
+// Round trip and bandwidth, for the window.
+[[nodiscard]] switchml::Probe measure(const Lane& lane, const std::string& address, std::uint32_t packet_elements,
+                                      Time deadline);
+// Shows all that will send to the lanes that these receive it.
+void prove_endpoints(Reach& reach, Time deadline);
+
+// The longest packets that the paths of all ranks to this address carry, IP headers included, as far as this rank can know.
+[[nodiscard]] std::uint32_t mtu_for_all(const Lane& lane);
+[[nodiscard]] std::uint32_t mtu_for_all(const Endpoint& address);
+
+[[nodiscard]] std::size_t lanes_of(const Reach& reach);
+
+}  // namespace netsum::collective

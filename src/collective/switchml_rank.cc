@@ -1,0 +1,206 @@
+// SwitchML at the rank: all ranks send to every aggregator, by UDP or in memory that they share with it.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "collective/rank_protocol.h"
+#include "transport/addresses.h"
+#include "transport/interfaces.h"
+#include "wire/switchml.h"
+
+namespace netsum::collective {
+namespace {
+
+// Whether a network carries the groups' packets shows only once there are some: the aggregator then sees who hears them.
+void join_groups(const Options& options, Site& site) {
+  if (site.groups.size() != site.lanes.size()) return;
+  try {
+    for (std::size_t i = 0; i < site.groups.size(); ++i) {
+      Lane& lane = site.lanes[i];
+      lane.group = std::make_unique<transport::GroupSocket>(site.groups[i], lane.local(), lane.aggregator,
+                                                            transport::socket_buffer_bytes);
+    }
+    site.listens = true;
+  } catch (const Error& error) {
+    for (Lane& lane : site.lanes) lane.group.reset();
+    if (options.log) {
+      options.log(std::string("warning: ") + error.what() + ", so rank " + std::to_string(options.rank) +
+                  " has its results sent to itself alone");
+    }
+  }
+}
+
+[[nodiscard]] std::size_t longest_datagram(std::uint32_t packet_elements) {
+  wire::ChunkHeader header;
+  header.elements = static_cast<std::uint16_t>(packet_elements);
+  header.exponents = static_cast<std::uint8_t>(wire::blocks_of_packet(packet_elements));
+  header.masks = true;
+  return wire::chunk_packet_bytes(header);
+}
+
+[[nodiscard]] std::uint32_t packet_elements_for(std::uint32_t mtu, bool ipv6) {
+  const std::size_t room = mtu - (ipv6 ? 48 : 28);
+  std::uint32_t best = wire::packet_step;
+  for (std::uint32_t elements = best; elements <= wire::max_packet_elements; elements += wire::packet_step) {
+    if (wire::possible_packet(elements) && longest_datagram(elements) <= room) best = elements;
+  }
+  return best;
+}
+
+// Whether ranks on other hosts may be there, and so a link.
+bool is_reached_over_link(const Site& site) {
+  if (!site.near) return true;
+  const auto interface = transport::interface_of(site.lanes.front().aggregator);
+  return interface && !interface->loopback;
+}
+
+// The most slots that are of use on the way there. To an aggregator on this host nothing is ever under way: a longer window
+// only waits its turn, and leaves the cache before it comes.
+std::uint32_t most_slots(const Site& site, std::uint32_t packet_elements) {
+  constexpr std::uint32_t window_bytes = 128 << 10;
+  if (!site.near) return UINT32_MAX;
+  return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
+}
+
+// Each lane's window. Lanes share the link to this host, and so what keeps that busy: that of other ranks, if this one gets
+// there over its loopback device. The ranks agree on the longest window: it is to be no longer for being near.
+void measure_all(Reach& reach, Time deadline) {
+  constexpr std::uint32_t least = 4;  // fewer, and losses are not noticed before a time-out (protocol/switchml/overtaken.h)
+  std::uint32_t lanes = 0, far = 0, near = 0;
+  for (Site& site : reach.sites) {
+    const std::uint32_t measured =
+        measure(site.lanes.front(), site.membership.address, reach.packet_elements, deadline).slots();
+    site.slots_measured = std::min(measured, most_slots(site, reach.packet_elements));
+    std::uint32_t& longest = site.near ? near : far;
+    longest = std::max(longest, site.slots_measured);
+    if (is_reached_over_link(site)) lanes += static_cast<std::uint32_t>(site.lanes.size());
+  }
+  if (lanes == 0) return;
+  const std::uint32_t each = std::max(least, std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes));
+  for (Site& site : reach.sites) site.slots_measured = each;
+}
+
+class SwitchMlRank final : public RankProtocol {
+ public:
+  SwitchMlRank(const Options& options, const SwitchMl& settings) : RankProtocol(options), settings_(settings) {}
+
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
+
+  void check() const override {
+    const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
+    if (settings_.shared_memory == SharedMemory::required &&
+        (options().recovery.count() > 0 || options().loss > 0 || settings_.wire != WireFormat::native)) {
+      throw bad("shared memory cannot be required with recovery, losses or a format on the wire");
+    }
+    if (settings_.spin && (!options().busy_poll || settings_.shared_memory == SharedMemory::off)) {
+      throw bad("spin requires busy_poll, and shared memory must not be off");
+    }
+  }
+
+  [[nodiscard]] Reach reach(Time deadline) override {
+    Reach reach;
+    for (const std::string& address : options().aggregators) {
+      Site& site = reach.sites.emplace_back(reach_site(options(), address, deadline));
+      if (settings_.multicast) join_groups(options(), site);
+    }
+    reach_memory(reach.sites.front(), deadline);
+    reach.packet_elements = options().packet_elements;
+    if (reach.packet_elements != 0) return reach;
+    std::uint32_t mtu = 65535;
+    bool ipv6 = false;
+    for (const Site& site : reach.sites) {
+      mtu = std::min(mtu, mtu_for_all(site.lanes.front()));
+      ipv6 |= !transport::is_ipv4(site.lanes.front().aggregator);
+    }
+    reach.packet_elements = packet_elements_for(mtu, ipv6);
+    return reach;
+  }
+
+  void measure_windows(Reach& reach, Time deadline) override { measure_all(reach, deadline); }
+
+  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach&, Site& site,
+                                             const LaneNumber& number) const override {
+    Lane& lane = site.lanes[number.of_site];
+    switchml::WorkerConfig config;
+    config.job_epoch = admission.job_epoch;
+    config.rank = options().rank;
+    config.world_size = options().world_size;
+    config.rank_epoch = admission.rank_epoch;
+    config.folded_epochs = wire::fold_epochs(admission.rank_epochs);
+    config.packet_elements = admission.packet_elements;
+    config.slots = admission.slots;
+    config.lane = number.of_rank;
+    config.lanes = number.lanes;
+    config.aggregator = lane.aggregator;
+    config.checksums = settings_.local_checksums || !site.near;
+    return {transport::with_group(std::move(lane.socket), std::move(lane.group)), runtime::make_worker_lane(config)};
+  }
+
+  [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,
+                                  std::uint32_t slots) const override {
+    RankTraits traits;
+    traits.wire = settings_.wire;
+    traits.spin = settings_.spin;
+    if (admission.local) {
+      traits.placement = "switchml in shared memory: all " + std::to_string(options().world_size) +
+                         " ranks are on the host of " + options().aggregators.front() +
+                         ", and are the switch themselves; no packets";
+      return traits;
+    }
+    if (options().log && settings_.shared_memory != SharedMemory::off && !reach.sites.front().local_socket.empty()) {
+      options().log("no shared memory: " + admission.why_not_local);
+    }
+    traits.placement = describe(lanes_of(reach), admission.packet_elements, slots);
+    const bool by_group = std::all_of(reach.sites.begin(), reach.sites.end(), [](const Site& site) { return site.listens; });
+    if (by_group && options().world_size > 1) traits.placement += "; results by IP multicast";
+    return traits;
+  }
+
+ private:
+  // Shared memory is the first aggregator's matter; at the others there are memberships alone.
+  void reach_memory(Site& site, Time deadline) const {
+    site.needs_local = settings_.shared_memory == SharedMemory::required;
+    if (settings_.shared_memory == SharedMemory::off) {
+      site.why_not_local = "it wants none";
+    } else if (options().recovery.count() > 0) {
+      site.why_not_local = "a job that recovers goes over the network";
+    } else if (options().loss > 0) {
+      site.why_not_local = "only packets can be lost";
+    } else if (settings_.wire != WireFormat::native) {
+      site.why_not_local = "a format on the wire was asked for";  // and its numbers with it
+    } else {
+      const LocalGroup::Config config{site.local_socket, options().rank, options().world_size, options().threads};
+      site.local = LocalGroup::reach(config, deadline, site.why_not_local);
+    }
+  }
+
+  [[nodiscard]] std::string describe(std::size_t lanes, std::uint32_t packet_elements, std::uint32_t slots) const {
+    const std::size_t aggregators = options().aggregators.size();
+    const std::uint32_t ranks = options().world_size;
+    const std::string text = "switchml over " + counted_aggregators("aggregator") + "), " + std::to_string(lanes) +
+                             " lanes of " + std::to_string(slots) + " slots, " + std::to_string(packet_elements) +
+                             " elements per packet; ";
+    if (aggregators == 1) {
+      return text + "each worker sends and receives |U|; expect a gain over a ring where the aggregator's port carries " +
+             std::to_string(ranks) + "|U| at once (a switch, a fat port, the workers' own host)";
+    }
+    if (aggregators >= ranks) {
+      return text +
+             "with a shard on every worker's host a host's port carries as many bytes as in a ring, and an all-reduce "
+             "waits one round trip instead of " +
+             std::to_string(2 * (ranks - 1));
+    }
+    return text + "each aggregator carries " + std::to_string(ranks) + "/" + std::to_string(aggregators) +
+           " |U|; expect a gain over a ring where its port is as fast as that many workers'";
+  }
+
+  const SwitchMl settings_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankProtocol> make_rank(const Options& options, const SwitchMl& settings) {
+  return std::make_unique<SwitchMlRank>(options, settings);
+}
+
+}  // namespace netsum::collective
