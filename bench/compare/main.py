@@ -177,7 +177,7 @@ def main():
     parser.add_argument("--rate", default="", help="of the links with 8 workers and more, in place of the highest that iperf3 finds exact")
     parser.add_argument("--json", metavar="FILE", help="keep results there, beside those of other suites")
     parser.add_argument("--plots", metavar="FOLDER", help="draw all that is in --json there")
-    parser.add_argument("--document", action="store_true", help="write the tables of all that is in --json into docs/performance.md")
+    parser.add_argument("--document", action="store_true", help="write the tables of all that is in --json into docs/performance.md and docs/performance-tables.md")
     args = parser.parse_args()
     if args.list:
         show_list()

@@ -39,7 +39,7 @@ using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 using grpc::StatusCode;
 
-constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at what the data plane knows of rings
+constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at jobs that are watched
 constexpr Duration longest_join = std::chrono::minutes(30);
 constexpr std::size_t most_leases = 1024;
 constexpr std::size_t most_commands = 1024;  // that wait for the control plane's thread
@@ -491,10 +491,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     std::vector<std::uint64_t> leases;  // that have run out
     std::deque<Command> commands;
     std::vector<std::pair<JoinCall*, grpc::Status>> answers;
-    std::vector<std::uint64_t> rings;  // to look at
+    std::vector<std::uint64_t> watched;  // to look at
     [[nodiscard]] bool empty() const {
       return stops.empty() && starts.empty() && failures.empty() && leases.empty() && commands.empty() && answers.empty() &&
-             rings.empty();
+             watched.empty();
     }
   };
 
@@ -547,7 +547,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     if (at < next_look || stopping) return;
     next_look = at + tick;
     for (const auto& [epoch, job] : running) {
-      if (job.is_ring) due.rings.push_back(epoch);
+      if (job.watched) due.watched.push_back(epoch);
     }
   }
 
@@ -584,8 +584,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     Time next = registry.next_timeout();
     if (!deadlines.empty()) next = std::min(next, deadlines.begin()->first);
     for (const auto& [epoch, lease] : leases) next = std::min(next, lease.until);
-    const bool rings = std::any_of(running.begin(), running.end(), [](const auto& job) { return job.second.is_ring; });
-    if (rings) next = std::min(next, next_look);
+    const bool watched = std::any_of(running.begin(), running.end(), [](const auto& job) { return job.second.watched; });
+    if (watched) next = std::min(next, next_look);
     return std::min(next, now() + std::chrono::hours(1));  // a condition variable cannot wait for ever
   }
 
@@ -607,7 +607,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       command.reactor->Finish(error.empty() ? status : grpc::Status(StatusCode::INTERNAL, error));
     }
     for (const auto& [call, status] : due.answers) call->Finish(status);
-    for (const std::uint64_t epoch : due.rings) look_at(epoch);
+    for (const std::uint64_t epoch : due.watched) look_at(epoch);
   }
 
   void begin(const session::StartJob& start) {
@@ -619,7 +619,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
         registry.start_failed(epoch, error, now());
         return;
       }
-      running[epoch] = {!start.admission.members.empty(), {}};
+      running[epoch] = {start.watched, {}};
     }
     if (teller) teller->add(start);
     log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
@@ -732,7 +732,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   std::set<std::pair<Time, std::uint64_t>> deadlines;
   std::map<std::string, std::uint32_t> joins_of_peer;
   struct Running {
-    bool is_ring = false;
+    bool watched = false;
     session::JobView view;
   };
   std::map<std::uint64_t, Running> running;  // by epoch: every lane serves them

@@ -43,7 +43,7 @@ struct ServerHooks {
   std::function<void(const session::StopJob&)> stop_job;    // returns once no lane does
   // Fills counters and stalled chunks of the whole and of each job in `report` (jobs' statuses are already there).
   std::function<void(telemetry::Report&)> fill_report;
-  std::function<session::JobView(std::uint64_t job_epoch)> look;  // at a job of rings; may be empty
+  std::function<session::JobView(std::uint64_t job_epoch)> look;  // at a watched job; may be empty
   std::function<void(const std::string&)> log;
   std::function<std::vector<Endpoint>(const std::string& job)> groups;  // as Hello's; may be empty; any thread, at once
   std::string local_socket;                                   // where ranks on this host get shared memory; empty: nowhere

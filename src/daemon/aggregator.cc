@@ -17,6 +17,7 @@
 #include "daemon/counters.h"
 #include "daemon/data_sockets.h"
 #include "daemon/proved_endpoints.h"
+#include "daemon/service.h"
 #include "daemon/switches.h"
 #include "runtime/switch_lane.h"
 #include "session/atp_job.h"
@@ -31,60 +32,11 @@
 namespace netsum {
 namespace {
 
-using runtime::SwitchLane;
 using telemetry::Counters;
 
-constexpr std::size_t stalled_shown = 8;
 // How long the lanes of a stopping aggregator still answer that they no longer know a job: a worker with a chunk in flight
 // asks again within WorkerConfig::max_timeout.
 constexpr std::chrono::milliseconds farewell{300};
-
-Counters counters_of(const switchml::JobCounters& c, std::uint32_t slots_in_use) {
-  return {{"packets", c.packets},
-          {"bytes", c.bytes},
-          {"contributions", c.contributions},
-          {"chunks", c.chunks},
-          {"results_sent", c.results_sent},
-          {"results_to_group", c.results_to_group},
-          {"group_unheard", c.group_unheard},
-          {"repeats_answered", c.repeats_answered},
-          {"repeats_waiting", c.repeats_waiting},
-          {"repeats_silent", c.repeats_silent},
-          {"losses_told", c.losses_told},
-          {"dropped_old", c.dropped_old},
-          {"dropped_early", c.dropped_early},
-          {"dropped_mismatch", c.dropped_mismatch},
-          {"dropped_rank", c.dropped_rank},
-          {"dropped_rank_epoch", c.dropped_rank_epoch},
-          {"dropped_source", c.dropped_source},
-          {"dropped_slot", c.dropped_slot},
-          {"dropped_shape", c.dropped_shape},
-          {"slots_in_use", slots_in_use}};
-}
-
-Counters counters_of(const atp::SwitchJobCounters& c, std::uint32_t slots_in_use) {
-  return {{"packets", c.packets},
-          {"bytes", c.bytes},
-          {"added", c.added},
-          {"completed", c.completed},
-          {"allocated", c.allocated},
-          {"deallocated", c.deallocated},
-          {"collisions", c.collisions},
-          {"repeats_waiting", c.repeats_waiting},
-          {"repeats_silent", c.repeats_silent},
-          {"resends_merged", c.resends_merged},
-          {"resends_passed", c.resends_passed},
-          {"direct_passed", c.direct_passed},
-          {"mismatch_passed", c.mismatch_passed},
-          {"marked", c.marked},
-          {"parameters", c.parameters},
-          {"asks", c.asks},
-          {"dones", c.dones},
-          {"dropped_source", c.dropped_source},
-          {"dropped_rank_epoch", c.dropped_rank_epoch},
-          {"dropped_shape", c.dropped_shape},
-          {"slots_in_use", slots_in_use}};
-}
 
 Counters counters_of(const netreduce::Tunnel& tunnel) {
   const netreduce::TunnelCounters& t = tunnel.counters();
@@ -127,23 +79,24 @@ Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch
 struct Aggregator::Impl {
   AggregatorOptions options;
   std::optional<transport::GroupRange> groups;
-  std::vector<std::unique_ptr<SwitchLane>> lanes;
-  std::uint64_t receive_bytes = 0;  // of each one's buffer
-  EndpointCookies cookies;
-  std::map<std::uint64_t, session::JobStatus> installed;  // ATP jobs, by epoch
-  std::optional<session::Parts> parts;                    // of these
-  std::mutex installed_mutex;
-  std::map<std::uint64_t, std::size_t> rings;  // NetReduce jobs, by epoch: lanes, from the first on, that serve them
-  std::mutex rings_mutex;
+  std::uint64_t receive_bytes = 0;  // of each lane's buffer
+  daemon::Shop shop;
+  std::map<std::string, std::unique_ptr<daemon::Service>> services;  // by the protocol's name
+
+  // A job that lanes serve.
+  struct Served {
+    std::shared_ptr<daemon::ServedJob> job;
+    std::optional<session::JobStatus> installed;  // of a job whose ranks join elsewhere
+  };
+  std::map<std::uint64_t, Served> jobs;  // by epoch
+  mutable std::mutex jobs_mutex;         // of these; nothing waits under it
+  std::optional<session::Parts> parts;   // of pools; of the control plane's own thread
+
   std::unique_ptr<daemon::Broker> broker;  // outlives the server, whose jobs it is told of
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
   std::atomic<bool> closing = false, jobs_stopped = false;
-
-  void log(const std::string& line) const {
-    if (options.log) options.log(line);
-  }
 
   void open_lanes() {
     atp::SwitchConfig pool;
@@ -155,122 +108,83 @@ struct Aggregator::Impl {
     for (auto& socket : daemon::open_data_sockets(sockets)) {
       const std::uint64_t mark_bytes = daemon::mark_bytes(*socket);
       receive_bytes = socket->receive_buffer_bytes();
-      lanes.push_back(std::make_unique<SwitchLane>(std::move(socket), pool, mark_bytes, index++,
-                                                   runtime::ThreadOptions{options.pin_threads, options.busy_poll}, cookies));
+      const runtime::ThreadOptions threads{options.pin_threads, options.busy_poll};
+      shop.lanes.push_back(
+          std::make_unique<runtime::SwitchLane>(std::move(socket), pool, mark_bytes, index++, threads, shop.cookies));
     }
   }
 
   // Of all lanes, for ATP.
   [[nodiscard]] std::uint64_t pool_bytes() const {
-    return lanes.size() * atp::Switch::memory_bytes({.slots = options.pool_slots, .packet_elements = options.pool_elements});
+    return shop.lanes.size() *
+           atp::Switch::memory_bytes({.slots = options.pool_slots, .packet_elements = options.pool_elements});
+  }
+
+  // ---- jobs, on the control plane's own thread
+
+  [[nodiscard]] std::shared_ptr<daemon::ServedJob> find(std::uint64_t epoch) const {
+    const std::lock_guard lock(jobs_mutex);
+    const auto found = jobs.find(epoch);
+    return found == jobs.end() ? nullptr : found->second.job;
+  }
+
+  void start_job(const session::StartJob& start) {
+    auto job = services.at(start.protocol)->start(start);
+    const std::lock_guard lock(jobs_mutex);
+    jobs[start.admission.job_epoch] = {std::move(job), {}};
+  }
+
+  void stop_job(std::uint64_t epoch) {
+    Served served;
+    {
+      const std::lock_guard lock(jobs_mutex);
+      if (auto found = jobs.extract(epoch)) served = std::move(found.mapped());
+    }
+    if (served.job) served.job->stop();
   }
 
   void install(const session::Installation& installation, const control::Caller& caller) {
-    if (installation.lanes.size() > lanes.size()) {
-      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, and the job needs " +
-                                          std::to_string(installation.lanes.size()) + ": raise the switch's --threads");
-    }
-    daemon::check_endpoints(installation, caller, cookies);
-    const bool known = is_installed(installation.job_epoch);
-    {
-      const std::lock_guard lock(installed_mutex);
-      const std::string why = parts->take(installation.job_epoch, installation.job, installation.part);
-      if (!why.empty()) throw Error(ErrorCode::refused, why);
-    }
+    const std::uint64_t epoch = installation.job_epoch;
+    const auto former = find(epoch);
+    const std::string why = parts->take(epoch, installation.job, installation.part);
+    if (!why.empty()) throw Error(ErrorCode::refused, why);
     try {
-      for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-        lanes[session::switch_lane(installation.job_epoch, lane, lanes.size())]->install(
-            session::switch_job(installation, lane));
-      }
+      keep(daemon::install_part(shop, installation, caller, former));
     } catch (...) {
-      if (!known) uninstall(installation.job_epoch);
+      if (!former) parts->release(epoch);
       throw;
     }
-    session::JobStatus status;
-    status.job = installation.job;
-    status.job_epoch = installation.job_epoch;
-    status.packet_elements = installation.packet_elements;
-    for (const auto& child : installation.lanes.front().children) {
-      for (const std::uint32_t rank : child.ranks) {
-        if (rank < max_world_size) status.joined.insert(rank);
-      }
-    }
-    status.world_size = status.joined.size();  // of those below this switch
-    status.slots = options.pool_slots;
-    status.running = true;
-    const std::lock_guard lock(installed_mutex);
-    installed[installation.job_epoch] = std::move(status);
   }
 
   // Part of a tree of switches: a ring of a job whose ranks join elsewhere.
-  session::JobView install_ring(const session::RingInstallation& installation, const control::Caller& caller) {
-    const session::Admission& admission = installation.start.admission;
-    const std::uint64_t epoch = admission.job_epoch;
-    if (is_ring(epoch)) return look(epoch);
-    if (installation.again) {
-      throw Error(ErrorCode::refused, "it was restarted, or could not be reached for a while, and has lost the job's sums");
-    }
-    const std::size_t used = installation.root.size();
-    if (used > lanes.size()) {
-      throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes.size()) + " threads, and the job needs " +
-                                          std::to_string(used) + ": raise the switch's --threads");
-    }
-    std::vector<netreduce::TunnelRing> made;
-    for (std::size_t lane = 0; lane < used; ++lane) {
-      made.push_back(session::tunnel_ring(installation, lane));
-      daemon::check_endpoints(made.back(), installation, lane, caller, cookies);
-    }
-    try {
-      add_rings(epoch, used, [&](std::size_t lane) { return made[lane]; });
-    } catch (...) {
-      remove_ring(epoch);
-      throw;
-    }
-    session::JobStatus status;
-    status.job = installation.start.job;
-    status.job_epoch = epoch;
-    status.packet_elements = admission.packet_elements;
-    status.slots = admission.slots;
-    for (const netreduce::Line& line : made.front().ring.lines) {
-      if (line.way != netreduce::Way::arriving) status.joined = status.joined.united(line.ranks);
-    }
-    status.world_size = status.joined.size();  // of those below this switch
-    status.running = true;
-    const std::lock_guard installed_lock(installed_mutex);
-    installed[epoch] = std::move(status);
+  [[nodiscard]] session::JobView install_ring(const session::RingInstallation& installation, const control::Caller& caller) {
+    if (const auto known = find(installation.start.admission.job_epoch)) return known->look();
+    keep(daemon::install_part(shop, installation, caller));
     return {};
   }
 
+  void keep(daemon::Part part) {
+    part.status.world_size = part.status.joined.size();  // of those below this switch
+    part.status.running = true;
+    const std::uint64_t epoch = part.status.job_epoch;
+    const std::lock_guard lock(jobs_mutex);
+    jobs[epoch] = {std::move(part.job), std::move(part.status)};
+  }
+
   void uninstall(std::uint64_t epoch) {
-    if (is_ring(epoch)) {
-      remove_ring(epoch);
-    } else {
-      for (const auto& lane : lanes) lane->uninstall(epoch);
-    }
-    const std::lock_guard lock(installed_mutex);
-    installed.erase(epoch);
+    stop_job(epoch);
     parts->release(epoch);
   }
 
-  // ring_of(lane) on each of so many lanes. If that fails, rings[epoch] says which have theirs.
-  template <class RingOf>
-  void add_rings(std::uint64_t epoch, std::size_t used, const RingOf& ring_of) {
-    const std::lock_guard lock(rings_mutex);
-    std::size_t& done = rings[epoch];
-    for (; done < used; ++done) lanes[done]->add_ring(ring_of(done));
+  [[nodiscard]] session::JobView look(std::uint64_t epoch) const {
+    const auto job = find(epoch);
+    return job ? job->look() : session::JobView{};
   }
 
-  void remove_ring(std::uint64_t epoch) {
-    const std::lock_guard lock(rings_mutex);
-    const auto ring = rings.extract(epoch);
-    for (std::size_t lane = 0; lane < ring.mapped(); ++lane) {
-      lanes[lane]->remove_ring(session::incarnation_of(epoch, lane));
-    }
-  }
+  // ---- what others ask, on threads of theirs
 
-  [[nodiscard]] bool is_installed(std::uint64_t epoch) {
-    const std::lock_guard lock(installed_mutex);
-    return installed.contains(epoch);
+  void place(const session::StartJob& start, const control::SwitchLanes& switches) const {
+    if (const auto job = find(start.admission.job_epoch)) job->place(start, switches);
   }
 
   [[nodiscard]] session::RingInstallation describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
@@ -280,162 +194,38 @@ struct Aggregator::Impl {
 
   [[nodiscard]] std::vector<Endpoint> own_lanes() const {
     std::vector<Endpoint> endpoints;
-    for (const auto& lane : lanes) endpoints.push_back(lane->local());
+    for (const auto& lane : shop.lanes) endpoints.push_back(lane->local());
     return endpoints;
-  }
-
-  // Of a job that cannot be put on all lanes, none keeps anything.
-  void start_job(const session::StartJob& start) {
-    try {
-      put_on_lanes(start);
-    } catch (...) {
-      stop_job(start.admission.job_epoch);
-      throw;
-    }
-  }
-
-  void put_on_lanes(const session::StartJob& start) {
-    if (!start.admission.members.empty()) {
-      add_rings(start.admission.job_epoch, 0, [](std::size_t) { return netreduce::TunnelRing(); });
-      if (start.admission.placement.switches.empty()) place(start, {});
-      return;
-    }
-    if (start.admission.local) {
-      broker->start_job(start.admission.job_epoch, start.local_tickets);
-    } else if (groups) {
-      log_group(start);
-    }
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      switchml::SwitchJobConfig config;
-      config.epoch = start.admission.job_epoch;
-      config.packet_elements = start.admission.packet_elements;
-      config.slots = start.admission.slots;
-      for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
-        config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane], start.listens[rank]});
-      }
-      if (groups) config.group = groups->group_of(start.job, lane);
-      lanes[lane]->add_job(config);
-    }
-  }
-
-  // Rings whose switches, if there are any, are all known. None of the job's ranks has been told that it is admitted before
-  // these know it too, so no packet comes earlier; and none is placed twice, as what a switch holds is lost with it.
-  void place(const session::StartJob& start, const control::SwitchLanes& switches) {
-    {
-      const std::lock_guard lock(rings_mutex);
-      const auto ring = rings.find(start.admission.job_epoch);
-      if (ring == rings.end() || ring->second != 0) return;
-    }
-    add_rings(start.admission.job_epoch, lanes.size(), [&](std::size_t lane) {
-      return session::tunnel_ring(start, lane, netreduce::at_root, session::switch_endpoints(switches));
-    });
-  }
-
-  void log_group(const session::StartJob& start) const {
-    const std::string group = transport::to_string(groups->group_of(start.job, 0));
-    if (std::count(start.listens.begin(), start.listens.end(), true) < 2) {
-      return log("job '" + start.job + "': each rank has its own results, as fewer than two have joined " + group);
-    }
-    std::string others;
-    for (std::size_t rank = 0; rank < start.listens.size(); ++rank) {
-      if (!start.listens[rank]) others += (others.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    log("job '" + start.job + "': results go to " + group +
-        (others.empty() ? "" : ", and by themselves to ranks " + others + ", which have not joined it"));
   }
 
   // Of a job, one a lane.
   [[nodiscard]] std::vector<Endpoint> groups_of(const std::string& job) const {
     std::vector<Endpoint> of_lanes;
-    for (std::size_t lane = 0; groups && lane < lanes.size(); ++lane) of_lanes.push_back(groups->group_of(job, lane));
+    for (std::size_t lane = 0; groups && lane < shop.lanes.size(); ++lane) of_lanes.push_back(groups->group_of(job, lane));
     return of_lanes;
   }
 
-  void stop_job(std::uint64_t epoch) {
-    if (is_ring(epoch)) return remove_ring(epoch);
-    broker->stop_job(epoch);
-    for (const auto& lane : lanes) lane->remove_job(epoch);
-  }
-
-  [[nodiscard]] bool is_ring(std::uint64_t epoch) {
-    const std::lock_guard lock(rings_mutex);
-    return rings.contains(epoch);
-  }
-
-  // Of the lane whose stream is furthest behind.
-  session::JobView look(std::uint64_t epoch) {
-    session::JobView view;
-    if (!is_ring(epoch)) return view;
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      lanes[lane]->inspect([&](const auto&, const auto*, netreduce::Tunnel& tunnel, const auto&) {
-        const std::uint64_t incarnation = session::incarnation_of(epoch, lane);
-        if (const auto mismatch = tunnel.accelerator().mismatch(incarnation)) {
-          view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
-                          " issued different calls as message " + std::to_string(mismatch->message) + " of ring " +
-                          std::to_string(lane);
-        }
-        const auto stall = tunnel.accelerator().stall(incarnation);
-        if (stall && view.missing.empty()) view.missing = stall->missing;
-      });
-    }
-    return view;
-  }
-
-  void fill(telemetry::Report& report) {
+  void fill(telemetry::Report& report) const {
     report.version = NETSUM_VERSION;
-    const std::size_t own = report.jobs.size();
+    std::vector<std::shared_ptr<daemon::ServedJob>> served;  // of the report's jobs; null: no lane serves it
     {
-      const std::lock_guard lock(installed_mutex);
-      for (const auto& [epoch, status] : installed) report.jobs.push_back({status, {}, {}});
+      const std::lock_guard lock(jobs_mutex);
+      for (const auto& [epoch, job] : jobs) {
+        if (job.installed) report.jobs.push_back({*job.installed, {}, {}});
+      }
+      for (const telemetry::JobReport& job : report.jobs) {
+        const auto found = jobs.find(job.job.job_epoch);
+        served.push_back(found == jobs.end() ? nullptr : found->second.job);
+      }
     }
-    // Of one kind each on all lanes, whatever starts and ends meanwhile; and a lane waits for no lock.
-    enum class Kind : std::uint8_t { switchml, atp, ring };
-    std::vector<Kind> kinds;
-    for (const telemetry::JobReport& job : report.jobs) {
-      kinds.push_back(is_ring(job.job.job_epoch) ? Kind::ring : kinds.size() < own ? Kind::switchml : Kind::atp);
-    }
-    std::size_t number = 0;
-    for (const auto& lane : lanes) {
-      const std::size_t lane_number = number++;
-      lane->inspect([&](const switchml::Switch& s, const atp::Switch* atp, const netreduce::Tunnel& tunnel,
-                        const transport::Counters& t) {
-        report.counters.add(counters_of(s.counters(), atp, t));
-        report.counters.add(counters_of(tunnel));
-        for (std::size_t i = 0; i < report.jobs.size(); ++i) {
-          telemetry::JobReport& job = report.jobs[i];
-          const std::uint64_t epoch = job.job.job_epoch;
-          if (kinds[i] == Kind::ring) {
-            const auto* ring = tunnel.accelerator().ring_counters(session::incarnation_of(epoch, lane_number));
-            job.counters.add(daemon::counters_of(ring == nullptr ? netreduce::RingCounters{} : *ring));
-            continue;
-          }
-          if (kinds[i] == Kind::atp) {
-            const auto* counters = atp == nullptr ? nullptr : atp->job_counters(epoch);
-            job.counters.add(counters == nullptr ? counters_of(atp::SwitchJobCounters{}, 0)
-                                                 : counters_of(*counters, atp->slots_in_use(epoch)));
-            continue;
-          }
-          const switchml::JobCounters* counters = s.job_counters(epoch);
-          if (counters == nullptr) {
-            job.counters.add(counters_of(switchml::JobCounters{}, 0));
-            continue;
-          }
-          job.counters.add(counters_of(*counters, s.slots_in_use(epoch)));
-          for (const auto& chunk : s.stalled(epoch, stalled_shown)) {
-            telemetry::JobReport::Stalled stalled{chunk.operation, chunk.chunk, chunk.slot, {}};
-            for (std::uint32_t rank = 0; rank < job.job.world_size; ++rank) {
-              if (chunk.missing.contains(rank)) stalled.missing.push_back(rank);
-            }
-            job.stalled.push_back(std::move(stalled));
-          }
+    for (std::size_t lane = 0; lane < shop.lanes.size(); ++lane) {
+      shop.lanes[lane]->inspect([&](const runtime::SwitchLane::State& state) {
+        report.counters.add(counters_of(state.switchml.counters(), state.atp, state.transport));
+        report.counters.add(counters_of(state.netreduce));
+        for (std::size_t i = 0; i < served.size(); ++i) {
+          if (served[i]) served[i]->report(lane, state, report.jobs[i]);
         }
       });
-    }
-    for (telemetry::JobReport& job : report.jobs) {
-      std::sort(job.stalled.begin(), job.stalled.end(), [](const auto& a, const auto& b) {
-        return std::tie(a.operation, a.chunk) < std::tie(b.operation, b.chunk);
-      });
-      if (job.stalled.size() > stalled_shown) job.stalled.resize(stalled_shown);
     }
   }
 };
@@ -459,7 +249,12 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
     }
   }
   impl_->options = options;
-  impl_->cookies = daemon::cookies_of(options.listen, options.daemon_token);
+  impl_->shop.pool_slots = options.pool_slots;
+  impl_->shop.groups = impl_->groups ? &*impl_->groups : nullptr;
+  impl_->shop.cookies = daemon::cookies_of(options.listen, options.daemon_token);
+  impl_->shop.log = [log = options.log](const std::string& line) {
+    if (log) log(line);
+  };
   impl_->parts.emplace(options.pool_slots);
   impl_->open_lanes();
 
@@ -475,10 +270,15 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   server.registry.switch_parents = options.switch_parents;
   server.registry.slots = options.slots;
   server.registry.receive_bytes = impl_->receive_bytes;
-  server.registry.check_endpoints = [cookies = impl_->cookies](const session::JoinRequest& request) {
+  server.registry.check_endpoints = [cookies = impl_->shop.cookies](const session::JoinRequest& request) {
     return daemon::check_endpoints(request, cookies);
   };
-  server.registry.protocols = {session::switchml_rules(), session::netreduce_rules()};
+  server.registry.protocols.clear();
+  for (auto make : {&daemon::make_switchml_service, &daemon::make_netreduce_service}) {
+    std::unique_ptr<daemon::Service> service = make(impl_->shop);
+    server.registry.protocols.push_back(service->rules());
+    impl_->services[server.registry.protocols.back().name] = std::move(service);
+  }
   server.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
   server.switches = daemon::switch_teller_options(options, "aggregator", server.registry);
   Impl* const impl = impl_.get();
@@ -514,6 +314,7 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   impl->broker = std::make_unique<daemon::Broker>(options.local_users, [impl](std::uint64_t job_epoch, std::uint32_t rank) {
     if (impl->server) impl->server->lose(job_epoch, rank, "its connection to the aggregator has ended");
   });
+  impl->shop.broker = impl->broker.get();
   hooks.local_socket = impl->broker->name();
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {

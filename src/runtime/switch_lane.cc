@@ -92,8 +92,8 @@ void SwitchLane::remove_ring(std::uint64_t incarnation) {
   ring_memory_.remove(incarnation);
 }
 
-void SwitchLane::inspect(const Look& look) {
-  loop_->call([&] { look(switch_, atp_ ? &*atp_ : nullptr, tunnel_, loop_->transport().counters()); });
+void SwitchLane::inspect(const std::function<void(const State&)>& look) {
+  loop_->call([&] { look({switch_, atp_ ? &*atp_ : nullptr, tunnel_, loop_->transport().counters()}); });
 }
 
 // Runs of one format each: packets of one job come in trains.

@@ -33,10 +33,14 @@ class SwitchLane {
   void add_ring(const netreduce::TunnelRing& ring);  // returns once the lane serves it
   void remove_ring(std::uint64_t incarnation);
 
-  // `look` sees the lane's state on its own thread, between batches. No ATP job yet: null.
-  using Look =
-      std::function<void(const switchml::Switch&, const atp::Switch*, netreduce::Tunnel&, const transport::Counters&)>;
-  void inspect(const Look& look);
+  struct State {
+    const switchml::Switch& switchml;
+    const atp::Switch* atp;  // null: there was no ATP job yet
+    netreduce::Tunnel& netreduce;
+    const transport::Counters& transport;
+  };
+  // `look` sees the lane's state on its own thread, between batches.
+  void inspect(const std::function<void(const State&)>& look);
 
  private:
   std::uint64_t on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport);

@@ -23,7 +23,7 @@ class MemoryAccount {
     }
     if (bytes > free()) {
       return "it needs " + in_bytes(bytes) + " of memory, and " + in_bytes(free()) + " of this daemon's " +
-             in_bytes(limit_) + " are free: ask for fewer slots, or start the daemon with a larger --memory";
+             in_bytes(limit_) + " are free: ask for fewer slots, or start the daemon with a larger --memory-mib";
     }
     return "";
   }

@@ -31,6 +31,7 @@ ProtocolRules netreduce_rules() {
   };
   rules.switches = true;
   rules.switches_needed = true;
+  rules.watched = true;
   rules.check_placement = [](const Placement& placement) {
     return netreduce::check(tree_of(placement, placement.switch_of_rank.size()));
   };

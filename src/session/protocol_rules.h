@@ -77,6 +77,7 @@ struct ProtocolRules {
   std::uint32_t max_world_size = 0;
   bool switches = false;         // ranks name the switch that they are at
   bool switches_needed = false;  // and cannot do without it
+  bool watched = false;          // packets tell ranks of no stall and no mismatch: the control plane looks for them
   // Each empty, or why a job cannot have this.
   std::function<std::string(std::uint32_t packet_elements)> check_packet;
   std::function<std::string(const Placement& placement)> check_placement;

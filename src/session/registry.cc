@@ -457,6 +457,8 @@ struct Registry::Impl {
 
     StartJob start;
     start.job = name;
+    start.protocol = rules.name;
+    start.watched = rules.watched;
     start.switches_needed = rules.switches_needed && !placement.switches.empty();
     if (first.slots_fixed > most) {
       start.warning =

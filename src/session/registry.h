@@ -128,8 +128,10 @@ struct RegistryConfig {
 struct StartJob {
   Admission admission;
   std::string job;
+  std::string protocol;                                    // ProtocolRules::name
   std::vector<std::vector<Endpoint>> endpoints;            // [rank][lane]
   bool switches_needed = false;                            // it cannot do without any switch of its placement
+  bool watched = false;                                    // ProtocolRules::watched
   std::vector<std::uint64_t> local_tickets;                // by rank, if it is local
   std::vector<bool> listens;                               // by rank: to the job's multicast groups
   std::vector<std::vector<std::uint64_t>> switch_cookies;  // [rank][lane]: for the switch that the rank is at

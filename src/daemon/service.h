@@ -1,0 +1,73 @@
+// A protocol at an aggregator: what it makes of a job on the aggregator's lanes. The aggregator (aggregator.cc) keeps the
+// jobs, and knows no protocol by name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/endpoint_cookies.h"
+#include "control/server.h"
+#include "control/switch_teller.h"
+#include "runtime/switch_lane.h"
+#include "session/job_view.h"
+#include "session/protocol_rules.h"
+#include "session/registry.h"
+#include "telemetry/report.h"
+#include "transport/multicast.h"
+
+namespace netsum::daemon {
+
+class Broker;
+
+// What all services work with; outlives them and their jobs.
+struct Shop {
+  std::vector<std::unique_ptr<runtime::SwitchLane>> lanes;
+  std::uint32_t pool_slots = 0;                   // ATP: of each lane
+  const transport::GroupRange* groups = nullptr;  // of IP multicast; null: results go to each rank by itself
+  EndpointCookies cookies;
+  Broker* broker = nullptr;
+  std::function<void(const std::string&)> log;
+};
+
+// A job that lanes serve. What changes it is called by one thread at a time, but for place().
+class ServedJob {
+ public:
+  virtual ~ServedJob() = default;
+
+  // Returns once no lane serves it. Nothing is served from here on, whatever place() is told.
+  virtual void stop() = 0;
+  // The sockets of the job's switches are known now, or are others. Any thread. Throws Error: the job cannot go on.
+  virtual void place(const session::StartJob&, const control::SwitchLanes&) {}
+  // What its ranks cannot be told in packets.
+  [[nodiscard]] virtual session::JobView look() const { return {}; }
+  // Adds what lane number `lane` counts of the job. On the lane's thread, which waits for nothing.
+  virtual void report(std::size_t lane, const runtime::SwitchLane::State& state, telemetry::JobReport& report) const = 0;
+};
+
+class Service {
+ public:
+  virtual ~Service() = default;
+  [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
+  // Returns once every lane serves the job, or is ready for place(). Throws Error, std::bad_alloc: then no lane does.
+  [[nodiscard]] virtual std::shared_ptr<ServedJob> start(const session::StartJob& start) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<Service> make_switchml_service(Shop& shop);
+[[nodiscard]] std::unique_ptr<Service> make_netreduce_service(Shop& shop);
+
+// Jobs whose ranks join elsewhere, as an aggregator is told of them: `status` is made with them. Each throws as start().
+struct Part {
+  std::shared_ptr<ServedJob> job;
+  session::JobStatus status;
+};
+// ATP. `former`: the same job as it was installed before; null: it is new.
+[[nodiscard]] Part install_part(Shop& shop, const session::Installation& installation, const control::Caller& caller,
+                                const std::shared_ptr<ServedJob>& former);
+// NetReduce, in a tree.
+[[nodiscard]] Part install_part(Shop& shop, const session::RingInstallation& installation, const control::Caller& caller);
+
+}  // namespace netsum::daemon
