@@ -143,8 +143,8 @@ def growth(found):
         return []
     points = {(point["workers"], point["jobs"]): point for point in found["growth"]["points"]}
     jobs = sorted({jobs for _, jobs in points})
-    lines = ["Nanoseconds per element of a contribution at the switch, over the in-memory network; bytes of a job's memory per slot of "
-             "256 elements; and microseconds that the simulator takes for a packet, of whole clusters and with all its checks:", ""]
+    lines = ["The columns are nanoseconds per element of a contribution at the switch, over the in-memory network; bytes of a job's memory per "
+             "slot of 256 elements; and microseconds per packet in the simulator, for whole clusters and with all its checks:", ""]
     names = [f"{each} job{'s' if each > 1 else ''}" for each in jobs]
     return lines + table(["workers", *names, "bytes per slot", *(f"simulator, {name}" for name in names)],
                          [[workers, *(f"{points[workers, each]['nanoseconds']:.3g}" for each in jobs),
@@ -158,7 +158,7 @@ def profiles(found):
     if not found["profiles"]:
         return []
     cases = found["profiles"]["cases"].values()
-    lines = ["Samples of processor time (`perf record`, cpu-clock). Nanoseconds of what is measured in one core's cache, and where they go:", ""]
+    lines = ["Samples of processor time (`perf record`, cpu-clock). Nanoseconds of each benchmark in one core's cache, and their parts:", ""]
     lines += table(["what", "ns", "of these"],
                    [[case["what"], f"{case['nanoseconds']:.3g}", ", ".join(f"{name} {case['nanoseconds'] * share:.2g}" for name, share in case["layers"])]
                     for case in cases if "nanoseconds" in case])
