@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""The generated part of docs/performance.md, from the JSON of scripts/bench. What stands outside its marks is written by hand.
+"""The generated parts of docs/performance.md and of docs/performance-tables.md beside it, from the JSON of scripts/bench: the ratios
+and goals in the first, every run in the second. What stands outside their marks is written by hand.
 
-document.py --check JSON DOCUMENT    exit code 1 if the document is not what the JSON gives
+document.py --check JSON docs/performance.md    exit code 1 if either document is not what the JSON gives
 """
 import os
+import re
 import sys
 
 import ratios
@@ -61,32 +63,62 @@ def size(elements):
     return f"{elements * 4} B" if elements < 250 else f"{elements * 4 / 1000:g} kB" if elements < 250_000 else f"{elements * 4 / 1e6:g} MB"
 
 
+def anchor(title):
+    """The name that GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def grouped(pairs):
+    """{key: [value, ...]} of (key, value), in the order in which the keys come."""
+    groups = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
 def measured_on(found):
-    """Machines and commands, each once, with what they measured."""
+    """Each machine and day once, with its commands and what they measured."""
     sources = {}
     for each in (*found["rows"].values(), *found["runs"].values(), *filter(None, (found["timeline"], found["growth"], found["profiles"]))):
-        sources.setdefault((each["machine"], each["date"], each["command"], each["quick"]), set()).add(each["suite"])
-    lines = []
-    for (machine, date, command, quick), suites in sorted(sources.items()):
-        lines.append(f"- {date}, {machine}: `{command}` ({', '.join(sorted(suites))})"
-                     + ("; a quick run, which shows only that it works" if quick else ""))
-    return lines
+        sources.setdefault((each["date"], each["machine"], each["quick"], each["command"]), set()).add(each["suite"])
+    machines = grouped(((date, machine, quick), f"`{command}` ({', '.join(sorted(suites))})")
+                       for (date, machine, quick, command), suites in sorted(sources.items()))
+    return {f"{date}, {machine}" + ("; a quick run, which shows only that it works" if quick else ""): commands
+            for (date, machine, quick), commands in machines.items()}
 
 
 def goals(found, suite):
+    """The rows of a suite that have a goal or a ratio, and below them where each was measured, which its last column names."""
     rows = [row for _, row in sorted(found["rows"].items()) if row["suite"] == suite]
-    if not rows:
-        return []
-    cells = []
-    for row in sorted(rows, key=lambda row: row["goal"] is None):
+    unpaired = [row["what"] for row in rows if row["goal"] is None and row["ratio"] is None]
+    rows = sorted((row for row in rows if row["goal"] is not None or row["ratio"] is not None), key=lambda row: row["goal"] is None)
+    cells, places = [], {}
+    for row in rows:
         says = verdict_text(row)
         if row["failed"]:
             says = (says + "; " if says else "") + f"**{row['failed']} runs failed**"
         if peer_wins(row):
             says = (says + "; " if says else "") + "**the peer wins**"
+        place = row["on"] + (f"; aggregator: {row['aggregator']}" if row["aggregator"] else "")
+        mark = places.setdefault(place, len(places) + 1)
         cells.append([row["what"], ratio_text(row["ratio"]), row["ratio"]["pairs"] if row["ratio"] else 0, row["discarded"], goal_text(row),
-                      row["then"] or "–", f"**{says}**" if says == "not reached" else says or "–", row["on"], row["aggregator"] or "–"])
-    return table(["what", "median (95 %)", "pairs", "runs discarded", "goal", "possible", "", "on", "aggregator"], cells) + [""]
+                      row["then"] or "–", f"**{says}**" if says == "not reached" else says or "–", mark])
+    lines = []
+    if rows:
+        lines = table(["what", "median (95 %)", "pairs", "runs discarded", "goal", "possible", "", "place"], cells) + [""]
+        lines += [f"- Place {mark}: {place}" for place, mark in places.items()] + [""]
+    if unpaired:
+        lines += ["Measured, but without a pair that counts:", "", *(f"- {line}" for line in by_size((what, "") for what in unpaired)), ""]
+    return lines
+
+
+def by_size(rows):
+    """One line for all (what, text) that differ in workers and length alone: "TAT ...: 0.5 at N = 2, 4 MB; 0.6 at N = 4, 4 MB"."""
+    lines = []
+    for head, each in grouped((what.partition(", N = ")[0], (what.partition(", N = ")[2], text)) for what, text in rows).items():
+        told = "; ".join(" ".join(filter(None, (text, size_of and f"at N = {size_of}"))) for size_of, text in each)
+        lines.append(f"{head}: {told}" if told else head)
+    return lines
 
 
 def runs(found, suite):
@@ -111,8 +143,8 @@ def growth(found):
         return []
     points = {(point["workers"], point["jobs"]): point for point in found["growth"]["points"]}
     jobs = sorted({jobs for _, jobs in points})
-    lines = ["Nanoseconds per element of a contribution at the switch, over the in-memory network; bytes of a job's memory per slot of "
-             "256 elements; and microseconds that the simulator takes for a packet, of whole clusters and with all its checks:", ""]
+    lines = ["The columns are nanoseconds per element of a contribution at the switch, over the in-memory network; bytes of a job's memory per "
+             "slot of 256 elements; and microseconds per packet in the simulator, for whole clusters and with all its checks:", ""]
     names = [f"{each} job{'s' if each > 1 else ''}" for each in jobs]
     return lines + table(["workers", *names, "bytes per slot", *(f"simulator, {name}" for name in names)],
                          [[workers, *(f"{points[workers, each]['nanoseconds']:.3g}" for each in jobs),
@@ -126,7 +158,7 @@ def profiles(found):
     if not found["profiles"]:
         return []
     cases = found["profiles"]["cases"].values()
-    lines = ["Samples of processor time (`perf record`, cpu-clock). Nanoseconds of what is measured in one core's cache, and where they go:", ""]
+    lines = ["Samples of processor time (`perf record`, cpu-clock). Nanoseconds of each benchmark in one core's cache, and their parts:", ""]
     lines += table(["what", "ns", "of these"],
                    [[case["what"], f"{case['nanoseconds']:.3g}", ", ".join(f"{name} {case['nanoseconds'] * share:.2g}" for name, share in case["layers"])]
                     for case in cases if "nanoseconds" in case])
@@ -141,27 +173,50 @@ def profiles(found):
     return lines + [""]
 
 
-def wins(found):
-    rows = [row for _, row in sorted(found["rows"].items()) if peer_wins(row)]
-    missed = [row for _, row in sorted(found["rows"].items()) if verdict_text(row) in ("not reached", "not shown")]
-    lines = ["**Where a peer is faster:** " + ("; ".join(f"{row['what']}: {ratio_text(row['ratio'])}" for row in rows) or
-                                               "in no row of what was measured") + ".", ""]
-    lines += ["**Goals that are not reached:** " + ("; ".join(f"{row['what']}: {ratio_text(row['ratio'])}, goal {goal_text(row)}"
-                                                             for row in missed) or "none of those measured") + ".", ""]
+def listed(rows, text):
+    """A list of the suites, each with a line for each kind of row."""
+    lines = []
+    for suite, title in SUITES.items():
+        of_suite = [(row["what"], text(row)) for row in rows if row["suite"] == suite]
+        if of_suite:
+            lines += [f"- [{title}](#{anchor(title)})", *(f"  - {line}" for line in by_size(of_suite))]
     return lines
 
 
-def generated(found, plots):
-    """plots: names of the files in docs/images that there are."""
-    lines = ["Medians over interleaved rounds of ratios within a round, with 95 % bootstrap intervals. A goal is reached if the whole "
-             "interval is, of at least 20 pairs; runs during which less than 10 % of the machine was idle are discarded. Tensors are "
-             "float32. *Idle* is the share of the machine that was, while the first host's link was busy. [benchmarks.md](benchmarks.md#scriptsbench) says how all of it is measured.", "", *measured_on(found), ""]
+def wins(found):
+    rows = [row for _, row in sorted(found["rows"].items())]
+    faster = listed([row for row in rows if peer_wins(row)], lambda row: ratio_text(row["ratio"]))
+    missed = listed([row for row in rows if verdict_text(row) in ("not reached", "not shown")],
+                    lambda row: f"goal {goal_text(row)}, measured {ratio_text(row['ratio'])}")
+    return ["## Where a peer is faster", "", *(faster or ["In no row of what was measured."]), "",
+            "## Goals that are not reached", "", *(missed or ["None of those measured."]), ""]
+
+
+def summary(found, plots):
+    """Of performance.md. plots: names of the files in docs/images that there are."""
+    lines = ["Each row is a ratio of two times or rates: the median over interleaved rounds of the ratio within a round, with its 95 % bootstrap",
+             "interval. Where a peer's time is over netsum's, netsum is faster above 1. A goal is reached if the whole interval reaches it, with at",
+             "least 20 pairs. Runs on a machine that was too busy are discarded. Tensors are float32. [benchmarks.md](benchmarks.md#scriptsbench)",
+             "says how all of it is measured; [performance-tables.md](performance-tables.md) has every run and the commands.", ""]
+    lines += [*(f"- Measured on {machine}" for machine in measured_on(found)), ""]
     lines += wins(found)
     for suite, title in SUITES.items():
-        part = goals(found, suite) + (growth(found) if suite == "growth" else profiles(found) if suite == "profile" else []) + runs(found, suite)
+        part = goals(found, suite)
         pictures = [f"![{title}](images/{name})\n" for name in plots if name.startswith(f"performance-{suite}")]
         if part or pictures:
             lines += [f"## {title}", "", *part, *pictures]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def tables(found):
+    """Of performance-tables.md."""
+    lines = ["*Idle* is the share of the machine that was idle while the first host's link was busy. *TAT* is the tensor aggregation time.", ""]
+    for machine, commands in measured_on(found).items():
+        lines += [f"{machine}:", "", *(f"- {command}" for command in commands), ""]
+    for suite, title in SUITES.items():
+        part = (growth(found) if suite == "growth" else profiles(found) if suite == "profile" else []) + runs(found, suite)
+        if part:
+            lines += [f"## {title}", "", *part]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -170,26 +225,36 @@ def pictures_beside(path):
     return sorted(name for name in os.listdir(folder) if name.startswith("performance-")) if os.path.isdir(folder) else []
 
 
-def replaced(text, found, plots):
+def replaced(text, generated):
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{generated(found, plots)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{generated}\n{END}{after}"
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def pages(found, path):
+    """What each document is to be: {path: text}. path: of performance.md."""
+    beside = re.sub(r"\.md$", "-tables.md", path)
+    return {path: replaced(read(path), summary(found, pictures_beside(path))), beside: replaced(read(beside), tables(found))}
 
 
 def update(found, path):
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(replaced(text, found, pictures_beside(path)))
+    for page, text in pages(found, path).items():
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def main():
     if len(sys.argv) != 4 or sys.argv[1] != "--check":
         raise SystemExit(__doc__)
-    with open(sys.argv[3], encoding="utf-8") as file:
-        text = file.read()
-    if replaced(text, results.read(sys.argv[2]), pictures_beside(sys.argv[3])) != text:
-        print(f"{sys.argv[3]} is not what {sys.argv[2]} gives: scripts/bench --json {sys.argv[2]} --document", file=sys.stderr)
+    wrong = [page for page, text in pages(results.read(sys.argv[2]), sys.argv[3]).items() if read(page) != text]
+    for page in wrong:
+        print(f"{page} is not what {sys.argv[2]} gives: scripts/bench --json {sys.argv[2]} --document", file=sys.stderr)
+    if wrong:
         return 1
     print("ok")
     return 0

@@ -6,6 +6,7 @@ usage: bench_compare_test.py ROOT [unittest arguments]
 import collections
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -184,7 +185,7 @@ class Suites(unittest.TestCase):
 def example():
     facts = {"suite": "shaped", "group": "shaped-4", "machine": "2 CPUs", "command": "scripts/bench", "date": "2026-01-01", "quick": False,
              "on": "links", "rate": "200mbit", "discarded": 1, "failed": 0, "aggregator": "at the switch"}
-    row = dict(facts, what="Gloo over SwitchML", goal=1.45, at_least=True, then="1.58", over="Gloo 6250000", under="SwitchML 6250000",
+    row = dict(facts, what="Gloo over SwitchML, N = 4, 25 MB", goal=1.45, at_least=True, then="1.58", over="Gloo 6250000", under="SwitchML 6250000",
                ratio={"median": 0.5, "low": 0.4, "high": 0.6, "pairs": 20})
     run = dict(facts, entrant="SwitchML", who="SwitchML", workers=4, elements=6250000, loss=0, tcp="cubic", tat_seconds=1.1, p99_seconds=1.2,
                runs=20, bytes_per_worker=None, wrong=0)
@@ -193,25 +194,77 @@ def example():
 
 class Document(unittest.TestCase):
     def test_says_what_was_missed_and_who_was_faster(self):
-        text = document.generated(example(), [])
-        for word in ("not reached; **the peer wins**", "0.5 (0.4 to 0.6)", "≥ 1.45", "Where a peer is faster:** Gloo over SwitchML",
-                     "2 CPUs: `scripts/bench`", "1.1 s", "25 MB"):
+        text = document.summary(example(), [])
+        for word in ("not reached; **the peer wins** | 1 |", "0.5 (0.4 to 0.6)", "≥ 1.45", "- Place 1: links; aggregator: at the switch\n",
+                     "## Where a peer is faster\n\n- [Shaped links](#shaped-links)\n  - Gloo over SwitchML: 0.5 (0.4 to 0.6) at N = 4, 25 MB\n",
+                     "## Goals that are not reached\n\n- [Shaped links](#shaped-links)\n"
+                     "  - Gloo over SwitchML: goal ≥ 1.45, measured 0.5 (0.4 to 0.6) at N = 4, 25 MB\n", "- Measured on 2026-01-01, 2 CPUs\n"):
             self.assertIn(word, text)
+        nothing = document.summary(results.read(None), [])
+        self.assertIn("In no row of what was measured.", nothing)
+        self.assertIn("None of those measured.", nothing)
+
+    def test_tables_have_every_run_and_the_commands_of_each_machine_once(self):
+        text = document.tables(example())
+        for word in ("2026-01-01, 2 CPUs:\n\n- `scripts/bench` (shaped)\n\n", "## Shaped links", "All of shaped-4: links", "1.1 s", "25 MB"):
+            self.assertIn(word, text)
+        self.assertEqual(text.count("2 CPUs"), 1)
+
+    def test_rows_that_differ_in_size_alone_share_a_line(self):
+        self.assertEqual(document.by_size([("A over B, N = 2", "1"), ("C", "2"), ("A over B, N = 4, 4 B", "3"), ("D", ""), ("E, N = 8", "")]),
+                         ["A over B: 1 at N = 2; 3 at N = 4, 4 B", "C: 2", "D", "E: at N = 8"])
+
+    def test_rows_without_a_pair_or_a_goal_are_named_below_the_table(self):
+        found = example()
+        found["rows"]["none"] = dict(found["rows"]["shaped-4"], what="Open MPI over SwitchML, N = 8", goal=None, ratio=None)
+        found["rows"]["open"] = dict(found["rows"]["shaped-4"], what="unmeasured goal", ratio=None)
+        text = document.summary(found, [])
+        self.assertIn("Measured, but without a pair that counts:\n\n- Open MPI over SwitchML: at N = 8\n", text)
+        self.assertIn("| unmeasured goal | no pair | 0 |", text)
 
     def test_parts_of_a_benchmark_and_layers_of_all_reduces_are_tables(self):
         facts = dict(example()["runs"]["a"], suite="profile")
         core = {"what": "core", "nanoseconds": 80, "layers": [["addition", 0.75], ["headers", 0.25]]}
         whole = {"what": "loopback", "tat_seconds": 0.02, "packet_seconds": 2e-6, "idle": None, "layers": [["UDP and IP", 1]]}
-        text = document.generated(results.merge(example(), {"rows": {}, "runs": {}, "profiles": dict(facts, cases={"c": core, "w": whole})}), [])
+        text = document.tables(results.merge(example(), {"rows": {}, "runs": {}, "profiles": dict(facts, cases={"c": core, "w": whole})}))
         for line in ("| core | 80 | addition 60, headers 20 |", "| UDP and IP | 100 % |", "| processor time of a packet of a rank | 2 µs |"):
             self.assertIn(line, text)
 
     def test_replaces_only_what_is_between_its_marks(self):
-        text = f"before\n{document.BEGIN}\nold\n{document.END}\nby hand\n"
-        new = document.replaced(text, example(), [])
-        self.assertRegex(new, re.compile(r"\Abefore\n.*Gloo over SwitchML.*\nby hand\n\Z", re.S))
-        self.assertNotIn("old\n", new)
-        self.assertEqual(document.replaced(new, example(), []), new)
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in ("performance.md", "performance-tables.md")]
+            for path in paths:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(f"before\n{document.BEGIN}\nold\n{document.END}\nby hand\n")
+            self.assertEqual(list(document.pages(example(), paths[0])), paths)
+            document.update(example(), paths[0])
+            texts = dict(zip(paths, map(document.read, paths)))
+            for text, word in zip(texts.values(), ("Gloo over SwitchML", "All of shaped-4")):
+                self.assertRegex(text, re.compile(rf"\Abefore\n.*{word}.*\nby hand\n\Z", re.S))
+                self.assertNotIn("old\n", text)
+            self.assertEqual(document.pages(example(), paths[0]), texts)
+
+    def test_check_finds_either_page_that_is_not_what_the_numbers_give(self):
+        with tempfile.TemporaryDirectory() as folder:
+            numbers, *paths = (os.path.join(folder, name) for name in ("results.json", "performance.md", "performance-tables.md"))
+            results.write(numbers, example())
+            for path in paths:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(f"{document.BEGIN}\n{document.END}\n")
+
+            def check():
+                tool = os.path.join(ROOT, "bench/compare/document.py")
+                return subprocess.run([sys.executable, "-B", tool, "--check", numbers, paths[0]], capture_output=True, text=True, check=False)
+            document.update(example(), paths[0])
+            self.assertEqual((check().returncode, check().stdout), (0, "ok\n"))
+            for path in paths:
+                document.update(example(), paths[0])
+                with open(path, "r+", encoding="utf-8") as file:
+                    text = file.read()
+                    file.seek(0)
+                    file.write(text.replace("SwitchML", "SwitchMl"))
+                self.assertEqual(check().returncode, 1)
+                self.assertIn(path + " is not what", check().stderr)
 
     def test_results_are_merged_by_row(self):
         with tempfile.TemporaryDirectory() as folder:
