@@ -80,7 +80,7 @@ void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
   settle(now);
 }
 
-// What collective/aggregator.cc does in the binaries.
+// What daemon/aggregator.cc does in the binaries.
 session::JobView AggregatorHost::look(std::uint64_t epoch) const {
   session::JobView view;
   for (const Lane& lane : lanes_) {
@@ -131,7 +131,14 @@ void AggregatorHost::settle(Time now) {
   for (const auto& silent : installations_.take_silent(now)) {
     registry_.fail(silent.job_epoch, "switch " + silent.a_switch + " has not answered", now);
   }
-  for (const session::StartJob& each : registry_.take_starts()) start(each, now);
+  const session::Changes changes = session::take_changes(registry_);
+  for (const session::StopJob& stop : changes.stops) {
+    surroundings_.say(id(), "ends a job");
+    for (Lane& lane : lanes_) lane.lane->stop_job(stop.job_epoch);
+    installations_.remove(stop.job_epoch);
+    jobs_.erase(stop.job_epoch);
+  }
+  for (const session::StartJob& each : changes.starts) start(each, now);
   for (auto join = joins_.begin(); join != joins_.end();) {
     const auto outcome = registry_.join_outcome(join->first);
     if (!outcome) {
@@ -141,12 +148,6 @@ void AggregatorHost::settle(Time now) {
     const ControlReply reply{join->second.number, id(), *outcome};
     answers_.push_back({outcome->admission ? outcome->admission->job_epoch : 0, join->second.from, reply});
     join = joins_.erase(join);
-  }
-  for (const session::StopJob& stop : registry_.take_stops()) {
-    surroundings_.say(id(), "ends a job");
-    for (Lane& lane : lanes_) lane.lane->stop_job(stop.job_epoch);
-    installations_.remove(stop.job_epoch);
-    jobs_.erase(stop.job_epoch);
   }
   install(now);
 }

@@ -485,16 +485,15 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   // All that changed while the lock was held, to be carried out without it.
   struct Due {
-    std::vector<session::StopJob> stops;
-    std::vector<session::StartJob> starts;
+    session::Changes changes;
     std::vector<session::JobFailure> failures;
     std::vector<std::uint64_t> leases;  // that have run out
     std::deque<Command> commands;
     std::vector<std::pair<JoinCall*, grpc::Status>> answers;
     std::vector<std::uint64_t> watched;  // to look at
     [[nodiscard]] bool empty() const {
-      return stops.empty() && starts.empty() && failures.empty() && leases.empty() && commands.empty() && answers.empty() &&
-             watched.empty();
+      return changes.stops.empty() && changes.starts.empty() && failures.empty() && leases.empty() && commands.empty() &&
+             answers.empty() && watched.empty();
     }
   };
 
@@ -528,13 +527,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       due.answers.emplace_back(&call, too_late(call, registry.cancel_join(call.ticket, at)));
       forget(call);
     }
-    due.stops = registry.take_stops();
-    due.starts = registry.take_starts();
-    // What began and ended between two looks was never on the lanes.
-    std::erase_if(due.starts, [&](const session::StartJob& start) {
-      return std::erase_if(due.stops,
-                           [&](const session::StopJob& stop) { return stop.job_epoch == start.admission.job_epoch; }) != 0;
-    });
+    due.changes = session::take_changes(registry);
     due.failures = registry.take_failures();
     for (const auto& [epoch, lease] : leases) {
       if (lease.until <= at || stopping) due.leases.push_back(epoch);
@@ -589,15 +582,14 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return std::min(next, now() + std::chrono::hours(1));  // a condition variable cannot wait for ever
   }
 
-  // In the order in which it happened: what a job frees is free before the next one takes it.
   void carry_out(Due& due) {
-    for (const session::StopJob& stop : due.stops) {
+    for (const session::StopJob& stop : due.changes.stops) {
       report_errors([&] { hooks.stop_job(stop); });
       if (teller) teller->remove(stop.job_epoch);
       const Lock lock(*this);
       running.erase(stop.job_epoch);
     }
-    for (const session::StartJob& start : due.starts) begin(start);
+    for (const session::StartJob& start : due.changes.starts) begin(start);
     for (const session::JobFailure& failure : due.failures) log("job '" + failure.job + "' failed: " + failure.reason);
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
     latest.reset();

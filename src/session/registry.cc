@@ -882,4 +882,13 @@ std::vector<JobStatus> Registry::jobs() const {
   return list;
 }
 
+Changes take_changes(Registry& registry) {
+  Changes changes{registry.take_stops(), registry.take_starts()};
+  std::erase_if(changes.starts, [&](const StartJob& start) {
+    return std::erase_if(changes.stops, [&](const StopJob& stop) { return stop.job_epoch == start.admission.job_epoch; }) !=
+           0;
+  });
+  return changes;
+}
+
 }  // namespace netsum::session

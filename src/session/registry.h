@@ -201,7 +201,8 @@ class Registry {
   [[nodiscard]] Time next_timeout() const;
   void shut_down(Time now);  // every job fails with a reason that says so
 
-  [[nodiscard]] std::vector<StartJob> take_starts();  // since the last call; on the lanes before any outcome is sent
+  // Since the last call. Daemons and the simulator use take_changes().
+  [[nodiscard]] std::vector<StartJob> take_starts();
   [[nodiscard]] std::vector<StopJob> take_stops();
   [[nodiscard]] std::vector<JobFailure> take_failures();
 
@@ -224,5 +225,13 @@ class Registry {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// What the lanes have to do, before any outcome of a join is sent: first the stops, so that what a job frees is free before
+// the next one takes it. A job that began and ended since the last call is in neither: no lane ever served it.
+struct Changes {
+  std::vector<StopJob> stops;
+  std::vector<StartJob> starts;
+};
+[[nodiscard]] Changes take_changes(Registry& registry);
 
 }  // namespace netsum::session

@@ -333,17 +333,15 @@ TEST(SwitchLane, ForgetsARemovedJob) {
   Job job(1, 1);
   wait_for(*job.submit(0, barrier(0)));
   std::uint64_t contributions = 0;
-  job.switches[0]->inspect(
-      [&](const switchml::Switch& lane, const atp::Switch* atp, const auto&, const transport::Counters& counters) {
-        EXPECT_EQ(atp, nullptr);
-        contributions = lane.job_counters(job_epoch)->contributions;
-        EXPECT_GT(counters.packets_received, 0U);
-      });
+  job.switches[0]->inspect([&](const SwitchLane::State& state) {
+    EXPECT_EQ(state.atp, nullptr);
+    contributions = state.switchml.job_counters(job_epoch)->contributions;
+    EXPECT_GT(state.transport.packets_received, 0U);
+  });
   EXPECT_EQ(contributions, 1U);
   job.switches[0]->remove_job(job_epoch);
-  job.switches[0]->inspect([&](const switchml::Switch& lane, const atp::Switch*, const auto&, const transport::Counters&) {
-    EXPECT_EQ(lane.job_counters(job_epoch), nullptr);
-  });
+  job.switches[0]->inspect(
+      [](const SwitchLane::State& state) { EXPECT_EQ(state.switchml.job_counters(job_epoch), nullptr); });
   job.submit(0, barrier(1));
   ASSERT_EQ(job.failed.get_future().wait_for(patience), std::future_status::ready);
 }

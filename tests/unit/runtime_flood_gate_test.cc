@@ -153,7 +153,7 @@ TEST(SwitchLane, ServesItsJobsInAFlood) {
   };
   transport::Counters seen;
   const auto look = [&] {
-    lane.inspect([&](const auto&, const auto*, auto&, const transport::Counters& counters) { seen = counters; });
+    lane.inspect([&](const SwitchLane::State& state) { seen = state.transport; });
     return seen;
   };
   // Bursts that the smallest receive buffer holds: what is dropped then, the filter drops.
