@@ -96,10 +96,10 @@ struct Cluster {
     settle(rank);
   }
 
-  fuzz::Outbox& outbox(const Endpoint& self) { return outboxes.try_emplace(self, self, sent).first->second; }
+  fuzz::RecordingSink& outbox(const Endpoint& self) { return outboxes.try_emplace(self, self, sent).first->second; }
 
   void receive(const Endpoint& host, std::span<const RxView> views, bool congested) {
-    fuzz::Outbox& out = outbox(host);
+    fuzz::RecordingSink& out = outbox(host);
     packets[host] += views.size();
     if (host == fuzz::atp_server) {
       job.server.on_packets(views, congested, now, out);
@@ -185,7 +185,7 @@ struct Cluster {
   fuzz::AtpJob job;
   Time now{std::chrono::seconds(1)};
   std::vector<fuzz::Datagram> sent;
-  std::map<Endpoint, fuzz::Outbox> outboxes;
+  std::map<Endpoint, fuzz::RecordingSink> outboxes;
   std::map<Endpoint, std::uint64_t> packets;
   std::uint64_t of_ended_jobs[fuzz::atp_switches] = {};
   Kind kinds[operations] = {};

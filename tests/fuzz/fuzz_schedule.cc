@@ -119,7 +119,8 @@ struct Cluster {
   fuzz::Job job;
   Time now{};
   std::vector<fuzz::Datagram> sent;
-  fuzz::Outbox outboxes[3] = {{fuzz::endpoint_of(0), sent}, {fuzz::endpoint_of(1), sent}, {fuzz::endpoint_of(255), sent}};
+  fuzz::RecordingSink outboxes[3] = {
+      {fuzz::endpoint_of(0), sent}, {fuzz::endpoint_of(1), sent}, {fuzz::endpoint_of(255), sent}};
   bool floats[operations] = {};
   std::vector<std::int32_t> tensors[2][operations];  // bits of int32 or float32
   std::size_t submitted[2] = {};
