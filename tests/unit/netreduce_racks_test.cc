@@ -169,7 +169,7 @@ Outcome sum_over(const RingJobConfig& config, std::size_t elements, const Prepar
   }
   EXPECT_TRUE(ring.run(1));
   Outcome outcome;
-  outcome.took = ring.now.time_since_epoch();
+  outcome.took = ring.network.now.time_since_epoch();
   EXPECT_TRUE(ring.drain());
   for (std::uint32_t rank = 0; rank < config.ranks; ++rank) {
     EXPECT_EQ(expected, tensors[rank]) << "rank " << rank;
