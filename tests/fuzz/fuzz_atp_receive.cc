@@ -33,7 +33,7 @@ struct World {
     operation.elements = tensor.size();
     operation.data = tensor.data();
     for (std::uint32_t rank = 0; rank < fuzz::atp_ranks; ++rank) {
-      fuzz::Outbox out(fuzz::atp_rank(rank), sent);
+      fuzz::RecordingSink out(fuzz::atp_rank(rank), sent);
       fuzz::check(job.workers[rank].submit(operation, now, out), "the first operation is taken");
       out.flush();
     }
@@ -55,7 +55,7 @@ struct World {
   void at(Object& object, const Endpoint& self, std::span<const std::byte> packet, const Endpoint& source, Receive receive) {
     ++packets[self];
     const auto state = source == stranger ? state_of(object) : std::vector<std::byte>{};
-    fuzz::Outbox out(self, sent);
+    fuzz::RecordingSink out(self, sent);
     const std::size_t first = sent.size();
     const RxView view{packet, source};
     receive(view, out);
@@ -123,7 +123,7 @@ struct World {
   void fire() {
     for (std::uint32_t rank = 0; rank < fuzz::atp_ranks; ++rank) {
       if (job.workers[rank].next_timeout() > now) continue;
-      fuzz::Outbox out(fuzz::atp_rank(rank), sent);
+      fuzz::RecordingSink out(fuzz::atp_rank(rank), sent);
       job.workers[rank].on_timer(now, out);
       out.flush();
     }

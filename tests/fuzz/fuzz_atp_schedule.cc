@@ -9,6 +9,7 @@
 #include <map>
 
 #include "fuzz/atp_harness.h"
+#include "fuzz/under_way.h"
 
 namespace {
 
@@ -96,10 +97,12 @@ struct Cluster {
     settle(rank);
   }
 
-  fuzz::Outbox& outbox(const Endpoint& self) { return outboxes.try_emplace(self, self, sent).first->second; }
+  fuzz::RecordingSink& outbox(const Endpoint& self) {
+    return outboxes.try_emplace(self, self, under_way.sent).first->second;
+  }
 
   void receive(const Endpoint& host, std::span<const RxView> views, bool congested) {
-    fuzz::Outbox& out = outbox(host);
+    fuzz::RecordingSink& out = outbox(host);
     packets[host] += views.size();
     if (host == fuzz::atp_server) {
       job.server.on_packets(views, congested, now, out);
@@ -124,34 +127,16 @@ struct Cluster {
     }
   }
 
-  void deliver(std::size_t index, bool keep, bool marked) {
-    const fuzz::Datagram datagram = sent[index];
-    if (!keep) drop(index);
+  void deliver(const fuzz::Datagram& datagram, bool marked = false) {
     const RxView view{datagram.bytes, datagram.from, marked};
     receive(datagram.to, {&view, 1}, false);
   }
 
-  // A byte is another: the checksum tells, whichever it is.
-  void damage(std::size_t index, std::size_t at, std::uint8_t change) {
-    if (change == 0) return;
-    std::vector<std::byte> bytes = sent[index].bytes;
-    bytes[at % bytes.size()] ^= std::byte{change};
-    const RxView view{bytes, sent[index].from};
-    const Endpoint to = sent[index].to;
-    receive(to, {&view, 1}, false);
-  }
-
   // All that is under way to one host, at once: what it still lends to the sink is not overwritten.
   void deliver_batch(const Endpoint& to, bool congested) {
-    const auto to_it = std::stable_partition(sent.begin(), sent.end(), [&](const auto& one) { return one.to != to; });
-    const std::vector<fuzz::Datagram> batch(to_it, sent.end());
-    sent.erase(to_it, sent.end());
-    std::vector<RxView> views;
-    for (const fuzz::Datagram& datagram : batch) views.push_back({datagram.bytes, datagram.from});
-    receive(to, views, congested);
+    const std::vector<fuzz::Datagram> batch = under_way.take_all_to(to);
+    receive(to, fuzz::views_of(batch), congested);
   }
-
-  void drop(std::size_t index) { sent.erase(sent.begin() + static_cast<std::ptrdiff_t>(index)); }
 
   void forget_or_learn(std::uint32_t index) {
     if (const auto* counters = job.switches[index].job_counters(fuzz::job_epoch)) {
@@ -184,8 +169,8 @@ struct Cluster {
 
   fuzz::AtpJob job;
   Time now{std::chrono::seconds(1)};
-  std::vector<fuzz::Datagram> sent;
-  std::map<Endpoint, fuzz::Outbox> outboxes;
+  fuzz::UnderWay under_way;
+  std::map<Endpoint, fuzz::RecordingSink> outboxes;
   std::map<Endpoint, std::uint64_t> packets;
   std::uint64_t of_ended_jobs[fuzz::atp_switches] = {};
   Kind kinds[operations] = {};
@@ -212,14 +197,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (input.ConsumeIntegralInRange<int>(0, 3) == 0) cluster.forget_or_learn(action - 6U);
     } else if (action < 12) {
       cluster.deliver_batch(input.PickValueInArray(hosts), action == 8);
-    } else if (!cluster.sent.empty()) {
-      const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % cluster.sent.size();
+    } else if (!cluster.under_way.sent.empty()) {
+      const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % cluster.under_way.sent.size();
       if (action < 15) {
-        cluster.drop(index);
+        cluster.under_way.drop(index);
       } else if (action == 15) {
-        cluster.damage(index, input.ConsumeIntegral<std::uint16_t>(), input.ConsumeIntegral<std::uint8_t>());
+        if (const auto damaged = cluster.under_way.damaged(index, input)) cluster.deliver(*damaged);
       } else {
-        cluster.deliver(index, action < 20, action == 31);
+        cluster.deliver(cluster.under_way.take(index, action < 20), action == 31);
       }
     }
   }
@@ -231,8 +216,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   for (int step = 0; step < 100'000 && !cluster.all_completed(); ++step) {
     cluster.now += std::chrono::microseconds(10);
-    if (!cluster.sent.empty()) {
-      cluster.deliver(0, false, false);
+    if (!cluster.under_way.sent.empty()) {
+      cluster.deliver(cluster.under_way.take(0));
     } else {
       for (std::uint32_t rank = 0; rank < fuzz::atp_ranks; ++rank) cluster.fire(rank);
     }

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "control/border.h"
+#include "fuzz/control_messages.h"
 #include "fuzz/registry_model.h"
-#include "fuzz/spoiled.h"
 #include "protocol/atp/switch.h"
 #include "protocol/netreduce/tunnel.h"
 
@@ -15,11 +15,7 @@ using namespace netsum;  // NOLINT(google-build-using-namespace): a program of o
 // What passes is written as it was read, and in few words refused.
 template <class Message, class Value>
 bool passes(const Message& /*read*/, const control::Parsed<Value>& value) {
-  if (!value) {
-    fuzz::check(!value.why().empty() && value.why().size() < 2048 && session::printable(value.why()),
-                "a refusal in one line");
-    return false;
-  }
+  if (!fuzz::passed(value, 2048)) return false;
   Message again;
   control::write(*value, again);
   const auto same = control::parse(again);
@@ -75,10 +71,10 @@ std::uint32_t a_switch_of(const session::StartJob& start, FuzzedDataProvider& in
 }
 
 void on_join(fuzz::CheckedRegistry& registry, FuzzedDataProvider& input) {
-  control::proto::JoinRequest message;
-  control::write(control::Join{fuzz::request_of(input, registry), std::chrono::milliseconds(1)}, message);
-  if (!fuzz::arrive(message, input)) return;
-  if (const auto join = control::parse(message); passes(message, join)) registry.join(join->request);
+  const control::Join asked{fuzz::request_of(input, registry), std::chrono::milliseconds(1)};
+  const auto message = fuzz::arrived<control::proto::JoinRequest>(asked, input);
+  if (!message) return;
+  if (const auto join = control::parse(*message); passes(*message, join)) registry.join(join->request);
 }
 
 void on_life(fuzz::CheckedRegistry& registry, bool leaves, FuzzedDataProvider& input) {
@@ -87,11 +83,10 @@ void on_life(fuzz::CheckedRegistry& registry, bool leaves, FuzzedDataProvider& i
     const auto& known = registry.lives[input.ConsumeIntegral<std::uint8_t>() % registry.lives.size()];
     life = {known.job_epoch, known.rank, known.rank_epoch};
   }
-  control::proto::Membership message;
-  control::write(life, message);
-  if (!fuzz::arrive(message, input)) return;
-  const auto parsed = control::parse(message);
-  if (!passes(message, parsed)) return;
+  const auto message = fuzz::arrived<control::proto::Membership>(life, input);
+  if (!message) return;
+  const auto parsed = control::parse(*message);
+  if (!passes(*message, parsed)) return;
   const fuzz::CheckedRegistry::Life at{parsed->job_epoch, parsed->rank, parsed->rank_epoch, {}, {}};
   leaves ? registry.leave(at) : registry.heartbeat(at);
 }
@@ -111,11 +106,6 @@ void on_install_ring(const session::StartJob* start, FuzzedDataProvider& input) 
 }
 
 }  // namespace
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  google::protobuf::SetLogHandler(nullptr);  // it says of every string that it is not UTF-8
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   FuzzedDataProvider input(data, size);
@@ -155,9 +145,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       }
       case 9: {
-        control::proto::HelloRequest message;
-        control::write(std::string("train"), message);
-        if (fuzz::arrive(message, input)) static_cast<void>(passes(message, control::parse(message)));
+        const auto message = fuzz::arrived<control::proto::HelloRequest>(std::string("train"), input);
+        if (message) static_cast<void>(passes(*message, control::parse(*message)));
         break;
       }
       default:

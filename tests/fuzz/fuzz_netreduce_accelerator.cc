@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -43,16 +42,6 @@ struct Place {
 std::uint32_t code_of(const Place& place) {
   return static_cast<std::uint32_t>(1 + (place.message * message_packets + place.packet) % 1000);
 }
-
-class Frames final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    return sent.emplace_back(fuzz::Datagram{{}, to, Bytes(bytes)}).bytes;
-  }
-  void multicast(std::span<const std::byte>, std::span<const Endpoint>) override { fuzz::check(false, "no multicasts"); }
-  void flush() override {}
-  std::deque<fuzz::Datagram> sent;
-};
 
 struct Harness {
   explicit Harness(FuzzedDataProvider& input) {
@@ -239,7 +228,7 @@ struct Harness {
     const auto verdict = accelerator.on_packet(packet, frame, ip_at, egress, now, sink);
     fuzz::check(gradient == (verdict == Accelerator::Verdict::taken), "gradients are taken, and nothing else");
     accelerator.check();
-    fuzz::check(running || sink.sent.empty(), "nothing leaves without a ring");
+    fuzz::check(running || sink.sent().empty(), "nothing leaves without a ring");
     if (gradient && running) {
       const auto& c = *accelerator.ring_counters(config.incarnation);
       fuzz::check(c.packets == c.contributions + c.repeats_answered + c.repeats_held + c.repeats_waiting + c.dropped_icrc +
@@ -247,8 +236,8 @@ struct Harness {
                                    c.dropped_misplaced + c.dropped_mismatch + c.dropped_shape,
                   "every packet counts once");
     }
-    for (const fuzz::Datagram& sent : sink.sent) left(sent);
-    sink.sent.clear();
+    for (const fuzz::Datagram& sent : sink.sent()) left(sent);
+    sink.clear();
   }
 
   // Something left for a gradient connection.
@@ -331,7 +320,7 @@ struct Harness {
   std::map<Place, Bytes> sums;            // that have left
   std::map<std::uint64_t, Place> places;  // by their seals, of all messages below `sealed`
   std::uint64_t sealed = 0;
-  Frames sink;
+  fuzz::RecordingSink sink{[](std::span<const Endpoint>, bool multicast) { fuzz::check(!multicast, "no multicasts"); }};
   Time now{};
 };
 

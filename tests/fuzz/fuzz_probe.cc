@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   config.tries = input.ConsumeIntegralInRange<std::uint32_t>(1, 4);
   switchml::Probe probe(config);
   std::vector<fuzz::Datagram> sent;
-  fuzz::Outbox outbox(fuzz::endpoint_of(0), sent);
+  fuzz::RecordingSink outbox(fuzz::endpoint_of(0), sent);
   Time now{};
   const auto settle = [&](bool was_done) {
     outbox.flush();

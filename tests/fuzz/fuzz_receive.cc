@@ -121,7 +121,7 @@ struct World {
     config.aggregator = fuzz::endpoint_of(255);
     switchml::Worker worker(config);
     std::vector<fuzz::Datagram> contributions;
-    fuzz::Outbox out(fuzz::endpoint_of(9), contributions);
+    fuzz::RecordingSink out(fuzz::endpoint_of(9), contributions);
     fuzz::check(worker.submit(operation(), Time{}, out), "the second job's operation is taken");
     out.flush();
     for (const fuzz::Datagram& datagram : contributions) to_switch(datagram.bytes, datagram.from);
@@ -194,7 +194,7 @@ struct World {
   std::vector<float> operation_of;
   Time now{};
   std::vector<fuzz::Datagram> sent;
-  fuzz::Outbox switch_out{fuzz::endpoint_of(255), sent}, worker_out{fuzz::endpoint_of(0), sent};
+  fuzz::RecordingSink switch_out{fuzz::endpoint_of(255), sent}, worker_out{fuzz::endpoint_of(0), sent};
 };
 
 }  // namespace

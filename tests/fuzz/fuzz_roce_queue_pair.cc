@@ -5,11 +5,11 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
-#include <deque>
 #include <vector>
 
 #include "fuzz/harness.h"
 #include "protocol/roce/queue_pair.h"
+#include "support/recording_packet_sink.h"
 
 namespace {
 
@@ -20,12 +20,6 @@ using wire::roce::Opcode;
 constexpr std::size_t guard = 64, region = 1024;
 constexpr std::uint32_t mtu = 64, max_packets = 16, max_messages = 4;
 constexpr std::uint32_t key = 0xbeef, own_qp = 0x11, peer_qp = 0x22;
-
-class Outbox final : public roce::PacketSink {
- public:
-  std::span<std::byte> packet(std::size_t bytes) override { return sent.emplace_back(bytes); }
-  std::deque<std::vector<std::byte>> sent;
-};
 
 struct Harness {
   explicit Harness(FuzzedDataProvider& input)
@@ -172,11 +166,11 @@ struct Harness {
   }
 
   void send() {
-    Outbox outbox;
+    testing::RecordingPacketSink outbox;
     roce::QueuePair copy(pair);
     const std::uint64_t sent_before = pair.counters().packets_sent;
     pair.send(now, outbox);
-    Outbox again;
+    testing::RecordingPacketSink again;
     copy.send(now, again);
     fuzz::check(outbox.sent == again.sent, "a copy does the same");
     std::size_t requests = 0, answers = 0;
@@ -204,7 +198,7 @@ struct Harness {
     }
     fuzz::check(answers <= 1, "one answer a batch");
     fuzz::check(pair.counters().packets_sent - sent_before == requests, "it counts what it sends");
-    Outbox nothing;
+    testing::RecordingPacketSink nothing;
     pair.send(now, nothing);
     fuzz::check(nothing.sent.empty(), "all that may be sent was sent");
   }

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "fuzz/harness.h"
+#include "fuzz/under_way.h"
 
 namespace {
 
@@ -60,9 +61,7 @@ struct Cluster {
     settle(rank);
   }
 
-  void deliver(std::size_t index, bool keep) {
-    const fuzz::Datagram datagram = sent[index];
-    if (!keep) drop(index);
+  void deliver(const fuzz::Datagram& datagram) {
     const RxView view{datagram.bytes, datagram.from};
     if (datagram.to == fuzz::endpoint_of(255)) {
       job.aggregator.on_packets({&view, 1}, now, outboxes[2]);
@@ -74,29 +73,12 @@ struct Cluster {
     settle(rank);
   }
 
-  // A byte is another: the checksum tells, whichever it is.
-  void damage(std::size_t index, std::size_t at, std::uint8_t change) {
-    if (change == 0) return;
-    fuzz::Datagram& datagram = sent[index];
-    std::byte& byte = datagram.bytes[at % datagram.bytes.size()];
-    byte ^= std::byte{change};
-    deliver(index, true);
-    sent[index].bytes[at % sent[index].bytes.size()] ^= std::byte{change};
-  }
-
   // All that is under way to the switch, at once: a result that it still lends to the sink is not overwritten.
   void deliver_batch() {
-    const auto to_workers =
-        std::stable_partition(sent.begin(), sent.end(), [](const auto& one) { return one.to != fuzz::endpoint_of(255); });
-    const std::vector<fuzz::Datagram> batch(to_workers, sent.end());
-    sent.erase(to_workers, sent.end());
-    std::vector<RxView> views;
-    for (const fuzz::Datagram& datagram : batch) views.push_back({datagram.bytes, datagram.from});
-    job.aggregator.on_packets(views, now, outboxes[2]);
+    const std::vector<fuzz::Datagram> batch = under_way.take_all_to(fuzz::endpoint_of(255));
+    job.aggregator.on_packets(fuzz::views_of(batch), now, outboxes[2]);
     outboxes[2].flush();
   }
-
-  void drop(std::size_t index) { sent.erase(sent.begin() + static_cast<std::ptrdiff_t>(index)); }
 
   void settle(std::size_t rank) {
     outboxes[rank].flush();
@@ -118,8 +100,10 @@ struct Cluster {
 
   fuzz::Job job;
   Time now{};
-  std::vector<fuzz::Datagram> sent;
-  fuzz::Outbox outboxes[3] = {{fuzz::endpoint_of(0), sent}, {fuzz::endpoint_of(1), sent}, {fuzz::endpoint_of(255), sent}};
+  fuzz::UnderWay under_way;
+  fuzz::RecordingSink outboxes[3] = {{fuzz::endpoint_of(0), under_way.sent},
+                                     {fuzz::endpoint_of(1), under_way.sent},
+                                     {fuzz::endpoint_of(255), under_way.sent}};
   bool floats[operations] = {};
   std::vector<std::int32_t> tensors[2][operations];  // bits of int32 or float32
   std::size_t submitted[2] = {};
@@ -139,16 +123,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       cluster.submit(rank);
     } else if (action < 4) {
       cluster.fire(rank);
-    } else if (!cluster.sent.empty()) {
-      const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % cluster.sent.size();
+    } else if (!cluster.under_way.sent.empty()) {
+      const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % cluster.under_way.sent.size();
       if (action < 6) {
-        cluster.drop(index);
+        cluster.under_way.drop(index);
       } else if (action == 14) {
-        cluster.damage(index, input.ConsumeIntegral<std::uint16_t>(), input.ConsumeIntegral<std::uint8_t>());
+        if (const auto damaged = cluster.under_way.damaged(index, input)) cluster.deliver(*damaged);
       } else if (action == 15) {
         cluster.deliver_batch();
       } else {
-        cluster.deliver(index, action < 9);
+        cluster.deliver(cluster.under_way.take(index, action < 9));
       }
     }
   }
@@ -159,8 +143,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     cluster.submit(1);
   }
   for (int step = 0; step < 100'000 && !cluster.all_completed(); ++step) {
-    if (!cluster.sent.empty()) {
-      cluster.deliver(0, false);
+    if (!cluster.under_way.sent.empty()) {
+      cluster.deliver(cluster.under_way.take(0));
     } else {
       cluster.fire(0);
       cluster.fire(1);

@@ -1,17 +1,17 @@
-// What the fuzzers share: a job of two ranks, and a sink that keeps what is sent.
+// What the fuzzers share: a job of two ranks, a sink that keeps what is sent, and the end of a run that found something.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/packet_io.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
+#include "support/recording_sink.h"
 
 namespace netsum::fuzz {
 
@@ -22,43 +22,8 @@ inline void check(bool holds, const char* what) {
   std::abort();
 }
 
-struct Datagram {
-  Endpoint from, to;
-  std::vector<std::byte> bytes;
-};
-
-// Reads references at flush() and not before, as the contract of Sink allows.
-class Outbox final : public Sink {
- public:
-  Outbox(Endpoint self, std::vector<Datagram>& sent) : self_(self), sent_(sent) {}
-
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    auto& item = *pending_.emplace_back(std::make_unique<Pending>(Pending{std::vector<std::byte>(bytes), {to}, {}, {}}));
-    item.to = item.owned_to;
-    return item.owned;
-  }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    pending_.push_back(std::make_unique<Pending>(Pending{{}, {}, packet, to}));
-  }
-  void flush() override {
-    for (const auto& item : pending_) {
-      const std::span<const std::byte> bytes = item->owned.empty() ? item->referenced : item->owned;
-      for (const Endpoint& to : item->to) sent_.push_back({self_, to, {bytes.begin(), bytes.end()}});
-    }
-    pending_.clear();
-  }
-
- private:
-  struct Pending {  // behind a pointer: what was given out stays where it is
-    std::vector<std::byte> owned;
-    std::vector<Endpoint> owned_to;
-    std::span<const std::byte> referenced;
-    std::span<const Endpoint> to;
-  };
-  Endpoint self_;
-  std::vector<Datagram>& sent_;
-  std::vector<std::unique_ptr<Pending>> pending_;
-};
+using testing::Datagram;
+using testing::RecordingSink;
 
 inline constexpr std::uint64_t job_epoch = 0x1234567890abcdef;
 inline constexpr std::uint32_t rank_epochs[] = {1000, 1001};

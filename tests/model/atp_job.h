@@ -172,7 +172,7 @@ class WorkerNode final : public Node {
     for (std::size_t call = 0; call < submitted_; ++call) check_tensor(call);
   }
 
-  void receive(const RxView& packet, Time now, Outbox& out) override {
+  void receive(const RxView& packet, Time now, RecordingSink& out) override {
     worker_.on_packets({&packet, 1}, now, out);
     settle();
   }
@@ -181,22 +181,21 @@ class WorkerNode final : public Node {
     if (!may_submit()) return {};
     return {"issues its next operation"};
   }
-  void choose(std::size_t, Outbox& out) override { submit(start, out); }
+  void choose(std::size_t, RecordingSink& out) override { submit(start, out); }
 
   // Time-outs without an answer: each chunk as it was sent first, as a resend, and past the switches. One packet is missing:
   // a chunk that is sent for the first time while the switches are left out. It differs from the third in the resend flag
   // alone, and goes straight to the server, which does not look at that.
-  void time_outs(Outbox& out) const override {
+  void time_outs(RecordingSink& out) const override {
     if (!worker_.oldest_stall()) return;
     const std::unique_ptr<Node> node = clone();
     auto& copy = static_cast<WorkerNode&>(*node);
-    const std::size_t before = out.sent.size();
+    const std::size_t before = out.sent().size();
     for (int i = 0; i < 10; ++i) {
       if (copy.worker_.next_timeout() == never) throw Wrong("a worker waits and never asks again");
       copy.worker_.on_timer(copy.worker_.next_timeout(), out);
     }
-    out.flush();
-    if (out.sent.size() == before) throw Wrong("a worker waits and never asks again");
+    if (out.sent().size() == before) throw Wrong("a worker waits and never asks again");
   }
   // What is about a chunk that it has the result of.
   [[nodiscard]] bool is_past(const Packet& packet) const override {
@@ -207,11 +206,11 @@ class WorkerNode final : public Node {
   [[nodiscard]] bool finished() const override {
     return std::find(completed_.begin(), completed_.end(), false) == completed_.end();
   }
-  void begin(Time now, Outbox& out) override {
+  void begin(Time now, RecordingSink& out) override {
     while (may_submit()) submit(now, out);
   }
   [[nodiscard]] Time next_timeout() const override { return worker_.next_timeout(); }
-  void on_timer(Time now, Outbox& out) override { worker_.on_timer(now, out); }
+  void on_timer(Time now, RecordingSink& out) override { worker_.on_timer(now, out); }
 
  private:
   static netsum::atp::WorkerConfig config(const Job& job, std::uint32_t rank) {
@@ -242,7 +241,7 @@ class WorkerNode final : public Node {
   [[nodiscard]] bool may_submit() const {
     return submitted_ < completed_.size() && submitted_ - front() <= job_->setup.ahead;
   }
-  void submit(Time now, Outbox& out) {
+  void submit(Time now, RecordingSink& out) {
     const std::size_t call = submitted_++;
     std::vector<std::uint32_t>& tensor = tensors_[call];
     for (std::size_t chunk = 0; chunk < job_->setup.calls[call].size(); ++chunk) {
@@ -318,7 +317,7 @@ class SwitchNode final : public Node {
       throw Wrong("a switch meets a packet that no correct node sends");
   }
 
-  void receive(const RxView& packet, Time now, Outbox& out) override {
+  void receive(const RxView& packet, Time now, RecordingSink& out) override {
     if (!merges_) return switch_.on_packets({&packet, 1}, false, now, out);
     // Its bits where the first level has them: then it does as the first level.
     std::vector<std::byte> bytes(packet.bytes.begin(), packet.bytes.end());
@@ -326,8 +325,7 @@ class SwitchNode final : public Node {
     RxView changed = packet;
     changed.bytes = bytes;
     switch_.on_packets({&changed, 1}, false, now, out);
-    out.flush();
-    for (auto& item : out.sent) swap_levels(item.bytes);
+    for (auto& item : out.sent()) swap_levels(item.bytes);
   }
   [[nodiscard]] std::size_t ways() const override { return job_->setup.abandons ? 2 : 1; }
   [[nodiscard]] Time when(std::size_t way) override { return way == 0 ? start : start + abandoned_after; }
@@ -337,7 +335,7 @@ class SwitchNode final : public Node {
     if (losses_left_ == 0) return {};
     return {"restarts, and knows nothing"};
   }
-  void choose(std::size_t, Outbox&) override {
+  void choose(std::size_t, RecordingSink&) override {
     if (!knows_) return learn();
     --losses_left_;
     knows_ = false;
@@ -437,7 +435,7 @@ class ServerNode final : public Node {
       throw Wrong("the server meets a packet that no correct node sends");
   }
 
-  void receive(const RxView& packet, Time now, Outbox& out) override {
+  void receive(const RxView& packet, Time now, RecordingSink& out) override {
     if (job_->setup.wrongly != Wrongly::server_adds_overlaps) return server_.on_packets({&packet, 1}, false, now, out);
     // The real one adds a sum that says to hold only the ranks that it misses.
     std::vector<std::byte> bytes(packet.bytes.begin(), packet.bytes.end());

@@ -19,7 +19,7 @@
 
 #include "base/bytes.h"
 #include "model/explore.h"
-#include "model/outbox.h"
+#include "model/host.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "stream/operation.h"
@@ -161,11 +161,10 @@ class Job {
     Job copy(*this);
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       if (!copy.ranks_[rank].worker.oldest_stall()) continue;
-      Outbox out;
+      RecordingSink out;
       copy.ranks_[rank].worker.on_timer(never - std::chrono::hours(1), out);
-      out.flush();
-      if (out.sent.empty()) throw Wrong("a worker waits and never asks again");
-      for (const auto& item : out.sent) {
+      if (out.sent().empty()) throw Wrong("a worker waits and never asks again");
+      for (const auto& item : out.sent()) {
         const auto known = shared_->number_of(host(rank), item.to, item.bytes, false);
         if (!known || !network_[*known]) throw Wrong("a retransmission differs from the first transmission");
       }
@@ -186,7 +185,7 @@ class Job {
         if (next == never) throw Wrong("nothing is under way, and not everything has completed");
         kind.now_ = std::max(kind.now_, next);
         for (std::uint32_t rank = 0; rank < kind.ranks_.size(); ++rank) {
-          Outbox out;
+          RecordingSink out;
           kind.ranks_[rank].worker.on_timer(kind.now_, out);
           kind.take(host(rank), out);
         }
@@ -270,7 +269,7 @@ class Job {
     operation.elements = call.collective == stream::Collective::broadcast ? call.elements * 4 : call.elements;
     operation.data = tensor.data();
     ++rank.submitted;
-    Outbox out;
+    RecordingSink out;
     if (!rank.worker.submit(operation, now_, out)) throw Wrong("an operation was not taken");
     take(host(index), out);
     settle(index);
@@ -278,7 +277,7 @@ class Job {
 
   void deliver(const Packet& packet) {
     const RxView view{packet.bytes, packet.from};
-    Outbox out;
+    RecordingSink out;
     if (packet.to == host(switch_host)) {
       switch_.on_packet(view, now_, out);
       switch_.check();
@@ -291,9 +290,8 @@ class Job {
     settle(index);
   }
 
-  void take(const Endpoint& from, Outbox& out) {
-    out.flush();
-    for (auto& item : out.sent) {
+  void take(const Endpoint& from, RecordingSink& out) {
+    for (auto& item : out.sent()) {
       // "Have yours" decides only when a worker asks again: it need not be part of the network, but for liveness.
       const bool waiting = static_cast<wire::Type>(item.bytes[1]) == wire::Type::waiting;
       if (fresh_) {

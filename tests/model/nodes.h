@@ -34,7 +34,7 @@
 #include "base/bytes.h"
 #include "base/time.h"
 #include "model/explore.h"
-#include "model/outbox.h"
+#include "model/host.h"
 
 namespace netsum::model {
 
@@ -54,24 +54,24 @@ class Node {
   virtual void append_state(std::vector<std::byte>& out) const = 0;
   virtual void check() const = 0;  // throws Wrong
 
-  virtual void receive(const RxView& packet, Time now, Outbox& out) = 0;
+  virtual void receive(const RxView& packet, Time now, RecordingSink& out) = 0;
   // Its clock in the search, where every moment may be followed by any other: `way` of ways() for each.
   [[nodiscard]] virtual std::size_t ways() const { return 1; }
   [[nodiscard]] virtual Time when(std::size_t way) = 0;
 
   // What it may do by itself now, in words.
   [[nodiscard]] virtual std::vector<std::string> choices() const { return {}; }
-  virtual void choose(std::size_t /*which*/, Outbox& /*out*/) {}
+  virtual void choose(std::size_t /*which*/, RecordingSink& /*out*/) {}
   // All that time-outs, one after the other without an answer, would send now.
-  virtual void time_outs(Outbox& /*out*/) const {}
+  virtual void time_outs(RecordingSink& /*out*/) const {}
   // In no state that follows does it take notice of this packet.
   [[nodiscard]] virtual bool is_past(const Packet& /*packet*/) const { return false; }
 
   // When the network behaves:
   [[nodiscard]] virtual bool finished() const { return true; }
-  virtual void begin(Time /*now*/, Outbox& /*out*/) {}  // whatever it has put off
+  virtual void begin(Time /*now*/, RecordingSink& /*out*/) {}  // whatever it has put off
   [[nodiscard]] virtual Time next_timeout() const { return never; }
-  virtual void on_timer(Time /*now*/, Outbox& /*out*/) {}
+  virtual void on_timer(Time /*now*/, RecordingSink& /*out*/) {}
 
  protected:
   Node(const Node&) = default;
@@ -179,9 +179,8 @@ class Search {
     return entry->second;
   }
 
-  void take(std::size_t from, Outbox& out, Network& sent) {
-    out.flush();
-    for (auto& item : out.sent) {
+  void take(std::size_t from, RecordingSink& out, Network& sent) {
+    for (auto& item : out.sent()) {
       Packet packet{static_cast<std::uint8_t>(from), item.to.address[15], std::move(item.bytes)};
       if (!system_.in_network(packet)) continue;
       const auto known = numbers_.find(packet);
@@ -197,7 +196,7 @@ class Search {
       numbers_.emplace(std::move(packet), number);
       sent[number] = true;
     }
-    out.sent.clear();
+    out.clear();
   }
 
   const Step& step(const State& state, const Input& input) { return step(state.at[input.node], input); }
@@ -213,7 +212,7 @@ class Search {
     doing_ = input;
     Step made;
     std::unique_ptr<Node> node = known.node->clone();
-    Outbox out;
+    RecordingSink out;
     if (input.choice) {
       node->choose(input.which, out);
     } else {
@@ -391,12 +390,11 @@ class Search {
     std::vector<std::unique_ptr<Node>> nodes;
     for (std::size_t i = 0; i < tables_.size(); ++i) nodes.push_back(tables_[i].known[state.at[i]].node->clone());
     std::vector<Packet> fresh;
-    Outbox out;
+    RecordingSink out;
     const auto collect = [&](std::size_t from) {
-      out.flush();
-      for (auto& item : out.sent)
+      for (auto& item : out.sent())
         fresh.push_back({static_cast<std::uint8_t>(from), item.to.address[15], std::move(item.bytes)});
-      out.sent.clear();
+      out.clear();
       nodes[from]->check();
     };
     const auto all_finished = [&] {

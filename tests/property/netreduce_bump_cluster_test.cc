@@ -46,36 +46,6 @@ Bytes framed(std::span<const std::byte> packet) {
   return frame;
 }
 
-// What the bump sends, without what is in front of the IP packets.
-class PortSink final : public Sink {
- public:
-  PortSink(VirtualNetwork& network, const Time& now) : network_(network), now_(now) {}
-  ~PortSink() = default;
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    return items_.emplace_back(Item{Bytes(bytes), {}, {to}}).owned;
-  }
-  void multicast(std::span<const std::byte> frame, std::span<const Endpoint> to) override {
-    items_.push_back({{}, frame, {to.begin(), to.end()}});
-  }
-  void flush() override {
-    for (const Item& item : items_) {
-      const std::span<const std::byte> frame = item.owned.empty() ? item.referenced : std::span<const std::byte>(item.owned);
-      for (const Endpoint& to : item.to) network_.send(now_, at(bump_number), to, frame.subspan(ip_at));
-    }
-    items_.clear();
-  }
-
- private:
-  struct Item {
-    Bytes owned;
-    std::span<const std::byte> referenced;
-    std::vector<Endpoint> to;
-  };
-  VirtualNetwork& network_;
-  const Time& now_;
-  std::vector<Item> items_;
-};
-
 struct Tally {
   std::uint64_t stale = 0, forged = 0, dropped_restart = 0, dropped_host = 0, retransmissions = 0, restarts = 0;
 };
@@ -84,13 +54,14 @@ class BumpedRing {
  public:
   BumpedRing(std::uint64_t seed, Tally& tally)
       : random_(seed), network_(seed, faults()), tally_(tally), ranks_(2 + static_cast<std::uint8_t>(random_.below(4))) {
+    network_.now = Time{1s};
     netreduce::BridgeConfig bridge{.ports = {at(stranger_number)}};
     netreduce::LearningConfig learning;
     for (std::uint8_t rank = 0; rank < ranks_; ++rank) {
       bridge.ports.push_back(at(rank));
       learning.hosts.push_back(at(rank).address);
     }
-    bump_ = std::make_unique<Bump>(bridge);
+    bump_ = std::make_unique<BumpNode>(*this, bridge);
     ring_.incarnation = incarnation;
     ring_.members = ranks_;
     ring_.window = 1 + static_cast<std::uint32_t>(random_.below(4));
@@ -98,9 +69,9 @@ class BumpedRing {
     ring_.mtu = 256;
     memory_.resize(netreduce::Accelerator::memory_bytes(ring_) / sizeof(Line));
     EXPECT_EQ("", netreduce::check(ring_));
-    EXPECT_TRUE(bump_->accelerator().add_ring(ring_, std::as_writable_bytes(std::span(memory_))));
-    bump_->accelerator().learn(learning);
-    bump_->accelerator().on_change([&](const netreduce::ConnectionChange& change) {
+    EXPECT_TRUE(bump_->bump.accelerator().add_ring(ring_, std::as_writable_bytes(std::span(memory_))));
+    bump_->bump.accelerator().learn(learning);
+    bump_->bump.accelerator().on_change([&](const netreduce::ConnectionChange& change) {
       if (change.kind == netreduce::ConnectionChange::Kind::forgotten) return;
       EXPECT_EQ(life_, change.known.connection.destination_qp / qps_of_life) << "of another life, or forged";
       tally_.restarts += change.kind == netreduce::ConnectionChange::Kind::restarted ? 1 : 0;
@@ -130,33 +101,34 @@ class BumpedRing {
         operation.elements = expected[number].size();
         operation.dtype = DType::int32;
         operation.data = tensors[number][rank].data();
-        Host& host = hosts_[rank];
-        host.sink->now = now_;
-        ASSERT_TRUE(host.host->submit(operation, now_, *host.sink));
-        host.sink->flush();
+        Host& host = *hosts_[rank];
+        ASSERT_TRUE(host.host.submit(operation, network_.now, host.sink));
+        host.sink.flush();
       }
     }
-    const Time end = now_ + 1000s;
-    const auto done = [&](Host& host) {
-      host.completed += host.host->take_completed().size();
-      return host.completed == calls && host.host->drained();
+    const Time end = network_.now + 1000s;
+    const auto done = [&](const std::unique_ptr<Host>& host) {
+      host->completed += host->host.take_completed().size();
+      return host->completed == calls && host->host.drained();
     };
-    while (!std::all_of(hosts_.begin(), hosts_.end(), done)) ASSERT_TRUE(step(end)) << failures() << "not done";
+    while (!std::all_of(hosts_.begin(), hosts_.end(), done)) {
+      ASSERT_TRUE(network_.step(end)) << failures() << "not done";
+    }
     for (std::size_t number = 0; number < calls; ++number) {
       for (std::uint8_t rank = 0; rank < ranks_; ++rank)
         ASSERT_EQ(expected[number], tensors[number][rank]) << "rank " << int{rank};
     }
-    for (Host& host : hosts_) {
-      ASSERT_EQ("", host.host->failure());
-      tally_.retransmissions += host.host->sending().retransmissions;
+    for (const auto& host : hosts_) {
+      ASSERT_EQ("", host->host.failure());
+      tally_.retransmissions += host->host.sending().retransmissions;
     }
     // They end, and nobody hears of them for a while: so long that others may take their places.
     hosts_.clear();
-    now_ += netreduce::Accelerator::restart_after + 1ms;
+    network_.now += netreduce::Accelerator::restart_after + 1ms;
   }
 
   void count() {
-    const netreduce::AcceleratorCounters& c = bump_->accelerator().counters();
+    const netreduce::AcceleratorCounters& c = bump_->bump.accelerator().counters();
     tally_.dropped_restart += c.dropped_restart;
     tally_.dropped_host += c.dropped_misfit[static_cast<std::size_t>(Misfit::host)];
   }
@@ -164,17 +136,41 @@ class BumpedRing {
  private:
   [[nodiscard]] std::string failures() const {
     std::string all;
-    for (const Host& host : hosts_) all += host.host->failure() + " ";
+    for (const auto& host : hosts_) all += host->host.failure() + " ";
     return all;
   }
 
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  struct Host {
-    std::unique_ptr<VirtualSink> sink;
-    std::unique_ptr<netreduce::RoceHost> host;
+  struct Host final : VirtualNode {
+    Host(VirtualNetwork& network, const Endpoint& self, const netreduce::RoceHostConfig& config)
+        : VirtualNode(network, self), host(config) {}
+    void receive(const RxView& packet) override { host.on_packets({&packet, 1}, now(), sink); }
+    [[nodiscard]] Time next_timeout() const override { return host.next_timeout(); }
+    void on_timer() override { host.on_timer(now(), sink); }
+
+    netreduce::RoceHost host;
     std::size_t completed = 0;
+  };
+  // The network carries IP packets alone.
+  struct BumpNode final : VirtualNode {
+    BumpNode(BumpedRing& in, const netreduce::BridgeConfig& bridge)
+        : VirtualNode(in.network_, at(bump_number), ip_at), ring(in), bump(bridge) {}
+    void receive(const RxView& packet) override {
+      carry(packet.bytes, packet.source);
+      ring.harm(packet.bytes);
+    }
+    void carry(std::span<const std::byte> packet, const Endpoint& port) {
+      const Bytes frame = framed(packet);
+      const RxView view{frame, port};
+      bump.on_packets({&view, 1}, now(), sink);
+      sink.flush();
+      bump.accelerator().check();
+    }
+
+    BumpedRing& ring;
+    Bump bump;
   };
 
   Faults faults() {
@@ -208,72 +204,31 @@ class BumpedRing {
       c.successor = members[(rank + 1) % ranks_];
       c.predecessor = members[(rank + ranks_ - 1) % ranks_];
       c.accelerator = at(bump_number);
-      hosts_.push_back({std::make_unique<VirtualSink>(network_, at(rank)), std::make_unique<netreduce::RoceHost>(c)});
+      hosts_.push_back(std::make_unique<Host>(network_, at(rank), c));
     }
     psns_.clear();
     for (const netreduce::Member& member : members) psns_.push_back(member.send_psn);
   }
 
-  bool step(Time end) {
-    Time next = network_.next();
-    Host* timed = nullptr;
-    for (Host& host : hosts_) {
-      if (host.host->next_timeout() >= next) continue;
-      next = host.host->next_timeout();
-      timed = &host;
-    }
-    if (next > end) return false;
-    now_ = std::max(now_, next);
-    if (timed != nullptr) {
-      timed->sink->now = now_;
-      timed->host->on_timer(now_, *timed->sink);
-      timed->sink->flush();
-      return true;
-    }
-    const auto delivery = network_.take();
-    if (delivery.to == at(bump_number)) {
-      carry(delivery.bytes, delivery.from);
-      harm(delivery.bytes);
-      return true;
-    }
-    const std::uint8_t number = delivery.to.address[15];
-    if (number >= hosts_.size()) return true;
-    Host& host = hosts_[number];
-    const RxView view{delivery.bytes, delivery.from};
-    host.sink->now = now_;
-    host.host->on_packets({&view, 1}, now_, *host.sink);
-    host.sink->flush();
-    return true;
-  }
-
-  void carry(const Bytes& packet, const Endpoint& port) {
-    const Bytes frame = framed(packet);
-    const RxView view{frame, port};
-    PortSink sink(network_, now_);
-    bump_->on_packets({&view, 1}, now_, sink);
-    sink.flush();
-    bump_->accelerator().check();
-  }
-
   // `packet` was seen. A first packet of a former life comes, or one like it from a stranger.
-  void harm(const Bytes& packet) {
+  void harm(std::span<const std::byte> packet) {
     wire::roce::Packet parsed;
     if (wire::roce::parse(packet, parsed) != wire::ParseError::none) return;
     const std::uint8_t rank = parsed.ip.source[15];
     const bool begins =
         wire::roce::shape_of(parsed.bth.opcode).request && rank < psns_.size() && parsed.bth.psn == psns_[rank];
-    if (begins && firsts_.size() < 32) firsts_.push_back(packet);
+    if (begins && firsts_.size() < 32) firsts_.emplace_back(packet.begin(), packet.end());
     if (!former_.empty() && random_.chance(0.05)) {
       const Bytes& stale = former_[random_.below(former_.size())];
       ++tally_.stale;
-      carry(stale, at(std::to_integer<std::uint8_t>(stale[at_source + 3])));
+      bump_->carry(stale, at(std::to_integer<std::uint8_t>(stale[at_source + 3])));
     }
     if (!firsts_.empty() && random_.chance(0.05)) {
       forge(firsts_[random_.below(firsts_.size())], at(stranger_number));
     }
     // In the name of a host of which the ring hears right now.
     const bool gradient =
-        wire::roce::shape_of(parsed.bth.opcode).request && bump_->accelerator().bound(incarnation).contains(rank);
+        wire::roce::shape_of(parsed.bth.opcode).request && bump_->bump.accelerator().bound(incarnation).contains(rank);
     if (gradient && random_.chance(0.05)) {
       const auto own = std::find_if(firsts_.begin(), firsts_.end(), [&](const Bytes& each) {
         return std::to_integer<std::uint8_t>(each[at_source + 3]) == rank;
@@ -292,18 +247,17 @@ class BumpedRing {
     parsed.bth.destination_qp ^= 0x800000;
     wire::roce::write(first, parsed);
     ++tally_.forged;
-    carry(first, from);
+    bump_->carry(first, from);
   }
 
   Random random_;
   VirtualNetwork network_;
   Tally& tally_;
   const std::uint8_t ranks_;
-  Time now_{1s};
   netreduce::RingConfig ring_;
   std::vector<Line> memory_;
-  std::unique_ptr<Bump> bump_;
-  std::vector<Host> hosts_;
+  std::unique_ptr<BumpNode> bump_;
+  std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::uint32_t> psns_;     // of each rank's first packet
   std::vector<Bytes> firsts_, former_;  // packets that begin message 0: of this life, and of those before
   std::uint32_t life_ = 0;

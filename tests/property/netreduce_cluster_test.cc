@@ -141,19 +141,19 @@ class Job {
     while (true) {
       Time soonest = never;
       for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
-        while (next_[rank] < calls_.size() && submit_at[rank] <= ring_.now) {
+        while (next_[rank] < calls_.size() && submit_at[rank] <= ring_.network.now) {
           Call& call = calls_[next_[rank]++];
           call.operation.data = call.tensors[rank].data();
           ring_.submit(rank, call.operation);
           if (latest_submit > Duration{}) {
-            submit_at[rank] = ring_.now + Duration(random.below(static_cast<std::uint64_t>(latest_submit.count()))) *
-                                              (random.chance(0.3) ? 1 : 0);
+            submit_at[rank] = ring_.network.now + Duration(random.below(static_cast<std::uint64_t>(latest_submit.count()))) *
+                                                      (random.chance(0.3) ? 1 : 0);
           }
         }
         if (next_[rank] < calls_.size()) soonest = std::min(soonest, submit_at[rank]);
       }
       if (soonest == never) break;
-      while (ring_.now < soonest && ring_.step(soonest)) {
+      while (ring_.network.now < soonest && ring_.step(soonest)) {
       }
     }
     return ring_.run(calls_.size(), limit) && ring_.drain(limit);
@@ -345,7 +345,7 @@ TEST(NetreduceCluster, ABypassedAcceleratorIsNoticed) {
     EXPECT_EQ(wire::ParseError::none, wire::roce::parse(bytes, packet));
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
       if (VirtualRing::address_of_host(rank).address == packet.ip.destination) {
-        ring.network.send(ring.now, endpoint_of(255, 7170), VirtualRing::address_of_host(rank), bytes);
+        ring.network.send(endpoint_of(255, 7170), VirtualRing::address_of_host(rank), bytes);
       }
     }
     return true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "protocol/roce/queue_pair.h"
+#include "support/recording_packet_sink.h"
 #include "support/virtual_network.h"
 #include "wire/roce.h"
 
@@ -25,12 +26,6 @@ constexpr std::size_t guard = 64;  // bytes on both sides of the memory that nob
 std::byte content(std::uint64_t seed, std::uint64_t message, std::size_t i) {
   return static_cast<std::byte>((seed + message * 131 + i * (i >> 8 | 1)) >> (i % 7));
 }
-
-class Frames final : public roce::PacketSink {
- public:
-  std::span<std::byte> packet(std::size_t bytes) override { return all.emplace_back(bytes); }
-  std::vector<std::vector<std::byte>> all;
-};
 
 struct Setting {
   std::uint32_t mtu = 1024, max_packets = 128, max_messages = 8, ack_interval = 32;
@@ -104,14 +99,14 @@ class Pairs {
         if (!end.waiting.empty()) next = std::min(next, end.polled + setting_.polling);
       }
       if (next == never || next > Time{} + limit) return false;
-      now_ = std::max(now_, next);
-      while (network_.next() <= now_) {
+      const Time now = network_.now = std::max(network_.now, next);
+      while (network_.next() <= now) {
         const auto delivery = network_.take();
         end_at(delivery.to).waiting.push_back(delivery.bytes);
       }
       for (End& end : ends_) {
-        if (now_ - end.polled < setting_.polling && now_ < end.pair.next_timeout()) continue;
-        end.polled = now_;
+        if (now - end.polled < setting_.polling && now < end.pair.next_timeout()) continue;
+        end.polled = now;
         advance(end);
         if (::testing::Test::HasFatalFailure()) return false;
       }
@@ -120,7 +115,7 @@ class Pairs {
   }
 
   [[nodiscard]] const End& end(std::size_t i) const { return ends_[i]; }
-  [[nodiscard]] Time now() const { return now_; }
+  [[nodiscard]] Time now() const { return network_.now; }
 
  private:
   End& end_at(const Endpoint& address) { return ends_[address == ends_[0].address ? 0 : 1]; }
@@ -139,16 +134,16 @@ class Pairs {
         continue;
       }
       ++end.packets_in;
-      end.pair.on_packet(packet, now_);
+      end.pair.on_packet(packet, network_.now);
     }
     end.waiting.clear();
-    if (now_ >= end.pair.next_timeout()) end.pair.on_timer(now_);
+    if (network_.now >= end.pair.next_timeout()) end.pair.on_timer(network_.now);
     take(end);
     post(end);
     if (random_.chance(0.05)) end.pair = QueuePair(end.pair);  // its state is a value
-    Frames frames;
-    end.pair.send(now_, frames);
-    for (const auto& frame : frames.all) network_.send(now_, end.address, peer_of(end).address, frame);
+    RecordingPacketSink frames;
+    end.pair.send(network_.now, frames);
+    for (const auto& frame : frames.sent) network_.send(end.address, peer_of(end).address, frame);
     ASSERT_EQ(roce::QueuePairError::none, end.pair.error());
     ASSERT_LE(end.pair.completed(), peer_of(end).received) << "acknowledged before it was received";
   }
@@ -189,7 +184,6 @@ class Pairs {
   Random random_;
   VirtualNetwork network_;
   std::vector<End> ends_;
-  Time now_{};
 };
 
 void check_counters(const Pairs& pairs) {

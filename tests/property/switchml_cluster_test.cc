@@ -234,7 +234,7 @@ void run_seed(std::uint64_t seed) {
       ++issued[rank];
     }
     for (std::uint64_t steps = random.below(30); steps > 0; --steps) {
-      if (!cluster.step(cluster.now + std::chrono::milliseconds(5))) break;
+      if (!cluster.step(cluster.network.now + std::chrono::milliseconds(5))) break;
     }
   }
   // One slot, and a fifth of all packets lost: that takes minutes.

@@ -1,16 +1,16 @@
-// ATP packets made and read by hand, and a sink that keeps what is sent.
+// ATP packets made and read by hand.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/packet_io.h"
+#include "support/recording_sink.h"
 #include "wire/atp.h"
 
 namespace netsum::testing {
@@ -119,53 +119,14 @@ struct AnyPacket {
   return read;
 }
 
-// Reads references at flush() and not before, as the contract of Sink allows.
-class Recorder final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    auto& item = *pending_.emplace_back(std::make_unique<Pending>(Pending{Bytes(bytes), {to}, {}, {}}));
-    item.to = item.owned_to;
-    return item.owned;
+// What was sent since the last call, in order; every packet can be read.
+[[nodiscard]] inline std::vector<AnyPacket> take_packets(RecordingSink& sink) {
+  std::vector<AnyPacket> packets;
+  for (const Datagram& each : sink.take()) {
+    packets.push_back(read_packet(each.bytes, each.to));
+    EXPECT_EQ(packets.back().error, wire::ParseError::none);
   }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    pending_.push_back(std::make_unique<Pending>(Pending{{}, {}, packet, to}));
-  }
-  void flush() override {
-    for (const auto& item : pending_) {
-      for (const Endpoint& to : item->to) {
-        const std::span<const std::byte> bytes = item->owned.empty() ? item->referenced : item->owned;
-        sent_.emplace_back(to, Bytes(bytes.begin(), bytes.end()));
-      }
-    }
-    pending_.clear();
-  }
-
-  // What was sent since the last call, in order; every packet can be read.
-  [[nodiscard]] std::vector<AnyPacket> take() {
-    flush();
-    std::vector<AnyPacket> packets;
-    for (const auto& [to, bytes] : sent_) {
-      packets.push_back(read_packet(bytes, to));
-      EXPECT_EQ(packets.back().error, wire::ParseError::none);
-    }
-    sent_.clear();
-    return packets;
-  }
-  // The same as bytes.
-  [[nodiscard]] std::vector<std::pair<Endpoint, Bytes>> take_bytes() {
-    flush();
-    return std::exchange(sent_, {});
-  }
-
- private:
-  struct Pending {  // behind a pointer: what was given out stays where it is
-    Bytes owned;
-    std::vector<Endpoint> owned_to;
-    std::span<const std::byte> referenced;
-    std::span<const Endpoint> to;
-  };
-  std::vector<std::unique_ptr<Pending>> pending_;
-  std::vector<std::pair<Endpoint, Bytes>> sent_;
-};
+  return packets;
+}
 
 }  // namespace netsum::testing

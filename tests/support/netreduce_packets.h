@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <span>
 #include <stdexcept>
@@ -16,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/packet_io.h"
 #include "protocol/netreduce/accelerator.h"
+#include "support/recording_sink.h"
 #include "support/virtual_network.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
@@ -60,25 +60,16 @@ struct Sent {
   }
 };
 
-// Keeps what is sent; nobody sends by reference here.
-class FrameSink final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    return sent_.emplace_back(Sent{to, Bytes(bytes, std::byte{0xaa}), 0}).frame;
-  }
-  void multicast(std::span<const std::byte>, std::span<const Endpoint>) override {
-    throw std::logic_error("a multicast was not expected");
-  }
-  void flush() override {}
-  [[nodiscard]] std::vector<Sent> take() {
-    std::vector<Sent> sent(std::make_move_iterator(sent_.begin()), std::make_move_iterator(sent_.end()));
-    sent_.clear();
-    return sent;
-  }
+// Nobody sends by reference here.
+inline void look_for_frames(std::span<const Endpoint> /*to*/, bool multicast) {
+  if (multicast) throw std::logic_error("a multicast was not expected");
+}
 
- private:
-  std::deque<Sent> sent_;  // what was given out stays where it is
-};
+[[nodiscard]] inline std::vector<Sent> take_frames(RecordingSink& sink, std::size_t ip_at = 0) {
+  std::vector<Sent> sent;
+  for (Datagram& each : sink.take()) sent.push_back({each.to, std::move(each.bytes), ip_at});
+  return sent;
+}
 
 // The hosts of one ring: what they send, packet by packet. Values are made of rank, message and place alone.
 class RingHosts {
@@ -219,11 +210,7 @@ class Bump {
   }
 
   // What was sent since the last call.
-  [[nodiscard]] std::vector<Sent> take() {
-    std::vector<Sent> sent = sink_.take();
-    for (Sent& item : sent) item.ip_at = last_ip_at_;
-    return sent;
-  }
+  [[nodiscard]] std::vector<Sent> take() { return take_frames(sink_, last_ip_at_); }
 
   [[nodiscard]] Bytes state() const {
     Bytes bytes;
@@ -237,7 +224,7 @@ class Bump {
   Time now{};
 
  private:
-  FrameSink sink_;
+  RecordingSink sink_{look_for_frames};
   std::size_t last_ip_at_ = 0;
 };
 

@@ -1,7 +1,9 @@
-// A network under a virtual clock that loses, repeats, delays, reorders and damages datagrams from one seed, and a sink that
-// keeps the contract of Sink to the letter.
+// A network under a virtual clock that loses, repeats, delays, reorders and damages datagrams from one seed, and the nodes
+// on it.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <queue>
@@ -12,6 +14,7 @@
 
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "support/recording_sink.h"
 
 namespace netsum::testing {
 
@@ -39,9 +42,13 @@ struct Faults {
   Duration latest = std::chrono::seconds(1);
 };
 
+class VirtualNode;
+
 class VirtualNetwork {
  public:
   VirtualNetwork(std::uint64_t seed, Faults faults) : random_(seed), faults_(faults) {}
+  VirtualNetwork(const VirtualNetwork&) = delete;
+  VirtualNetwork& operator=(const VirtualNetwork&) = delete;
 
   struct Delivery {
     Time at;
@@ -51,7 +58,7 @@ class VirtualNetwork {
     bool operator<(const Delivery& other) const { return std::tie(other.at, other.order) < std::tie(at, order); }
   };
 
-  void send(Time now, const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) {
+  void send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) {
     ++sent;
     if (lose && lose(from, to, bytes)) return;
     if (random_.chance(faults_.loss)) return;
@@ -71,11 +78,18 @@ class VirtualNetwork {
     queue_.pop();
     return delivery;
   }
-  [[nodiscard]] bool empty() const { return queue_.empty(); }
+
+  // A datagram arrives, or a node's time is up, whatever is next; false if that is not before `end` (time then stands at
+  // `end`). Where no node is, nobody misses what arrives.
+  bool step(Time end);
+
+  Time now{};
   std::uint64_t sent = 0;
   std::function<bool(const Endpoint& from, const Endpoint& to, std::span<const std::byte>)> lose;  // those too
 
  private:
+  friend class VirtualNode;
+
   Duration delay() {
     if (random_.chance(faults_.late)) return Duration(random_.below(static_cast<std::uint64_t>(faults_.latest.count())));
     const auto spread = static_cast<std::uint64_t>((faults_.most_delay - faults_.least_delay).count());
@@ -86,41 +100,85 @@ class VirtualNetwork {
   Faults faults_;
   std::priority_queue<Delivery> queue_;
   std::uint64_t order_ = 0;
+  std::vector<VirtualNode*> nodes_;
 };
 
-// Keeps the contract of Sink to the letter: references are read at flush() and not before.
+// Puts on the network what is sent, without the first bytes of each datagram if those are for others.
 class VirtualSink final : public Sink {
  public:
-  VirtualSink(VirtualNetwork& network, Endpoint self) : network_(network), self_(self) {}
+  VirtualSink(VirtualNetwork& network, const Endpoint& self, std::size_t skipped = 0)
+      : network_(network), self_(self), skipped_(skipped) {}
   ~VirtualSink() = default;
 
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    items_.push_back({std::vector<std::byte>(bytes), {}, {to}});
-    return items_.back().owned;
-  }
+  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override { return recorded_.datagram(to, bytes); }
   void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    items_.push_back({{}, packet, {to.begin(), to.end()}});
+    recorded_.multicast(packet, to);
   }
   void flush() override {
-    for (const Item& item : items_) {
-      for (const Endpoint& to : item.to) {
-        network_.send(now, self_, to, item.owned.empty() ? item.referenced : std::span<const std::byte>(item.owned));
-      }
-    }
-    items_.clear();
+    for (const Datagram& each : recorded_.sent()) network_.send(self_, each.to, std::span(each.bytes).subspan(skipped_));
+    recorded_.clear();
   }
-  Time now{};
 
  private:
-  struct Item {
-    std::vector<std::byte> owned;
-    std::span<const std::byte> referenced;
-    std::vector<Endpoint> to;
-  };
   VirtualNetwork& network_;
   Endpoint self_;
-  std::vector<Item> items_;
+  std::size_t skipped_;
+  RecordingSink recorded_;
 };
+
+// Whatever has an address on the network, as long as it lives. What it sends leaves when it has received, or its timer has
+// fired.
+class VirtualNode {
+ public:
+  VirtualNode(VirtualNetwork& network, const Endpoint& self, std::size_t skipped = 0)
+      : sink(network, self, skipped), network_(network), self_(self) {
+    network.nodes_.push_back(this);
+  }
+  VirtualNode(const VirtualNode&) = delete;
+  VirtualNode& operator=(const VirtualNode&) = delete;
+  virtual ~VirtualNode() { std::erase(network_.nodes_, this); }
+
+  virtual void receive(const RxView& packet) = 0;
+  [[nodiscard]] virtual Time next_timeout() const { return never; }
+  virtual void on_timer() {}
+
+  [[nodiscard]] Time now() const { return network_.now; }
+  [[nodiscard]] const Endpoint& self() const { return self_; }
+
+  VirtualSink sink;
+
+ private:
+  VirtualNetwork& network_;
+  Endpoint self_;
+};
+
+inline bool VirtualNetwork::step(Time end) {
+  Time soonest = next();
+  VirtualNode* timed = nullptr;
+  for (VirtualNode* const node : nodes_) {
+    const Time timeout = node->next_timeout();
+    if (timeout >= soonest) continue;
+    soonest = timeout;
+    timed = node;
+  }
+  if (soonest > end || soonest == never) {
+    now = end;
+    return false;
+  }
+  now = std::max(now, soonest);
+  if (timed != nullptr) {
+    timed->on_timer();
+    timed->sink.flush();
+    return true;
+  }
+  const Delivery delivery = take();
+  const auto at = std::find_if(nodes_.begin(), nodes_.end(), [&](const VirtualNode* n) { return n->self() == delivery.to; });
+  if (at != nodes_.end()) {
+    (*at)->receive({delivery.bytes, delivery.from});
+    (*at)->sink.flush();
+  }
+  return true;
+}
 
 [[nodiscard]] inline Endpoint endpoint_of(std::uint8_t host, std::uint16_t port) {
   Endpoint endpoint;

@@ -12,6 +12,7 @@
 #include "protocol/netreduce/racks.h"
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
+#include "support/virtual_job.h"
 #include "support/virtual_network.h"
 
 namespace netsum::testing {
@@ -25,109 +26,39 @@ struct RingJobConfig {
   Faults faults{};
 };
 
-class VirtualRing {
+class VirtualRing final : public VirtualJob {
  public:
-  explicit VirtualRing(const RingJobConfig& config) : network(config.seed, config.faults), config_(config) {
+  explicit VirtualRing(const RingJobConfig& config)
+      : VirtualJob(config.ranks, config.lanes, config.seed, config.faults), config_(config) {
     for (std::uint32_t lane = 0; lane < config.lanes; ++lane) add_lane(lane);
-    completed_.resize(config.ranks);
   }
 
   void submit(std::uint32_t rank, const stream::Operation& operation) {
-    for (Lane& lane : lanes_) {
-      Host& host = lane.hosts[rank];
-      host.sink->now = now;
-      if (!host.host->submit(operation, now, *host.sink)) throw std::runtime_error("too many operations");
-      host.sink->flush();
-      collect(rank, host);
-    }
+    for (Lane& lane : lanes_) lane.hosts[rank]->submit(operation);
   }
 
-  // Runs until every rank has completed `operations` operations on every lane, or virtual time ends. Whether it did.
-  bool run(std::size_t operations, Duration limit = std::chrono::seconds(60)) {
-    const Time end = now + limit;
-    while (!all_completed(operations)) {
-      if (!step(end)) return false;
-    }
-    return true;
-  }
-  // Likewise, until everybody has all that he may still need of others.
+  // Runs until everybody has all that he may still need of others, or virtual time ends. Whether everybody has.
   bool drain(Duration limit = std::chrono::seconds(60)) {
-    const Time end = now + limit;
     const auto drained = [](const Lane& lane) {
-      return std::all_of(lane.hosts.begin(), lane.hosts.end(), [](const Host& host) { return host.host->drained(); });
+      return std::all_of(lane.hosts.begin(), lane.hosts.end(), [](const auto& host) { return host->host.drained(); });
     };
-    while (!std::all_of(lanes_.begin(), lanes_.end(), drained)) {
-      if (!step(end)) return false;
-    }
-    return true;
-  }
-
-  // Delivers or times out the next thing; false if there is none before `end` (time then stands at `end`).
-  bool step(Time end) {
-    Time next = network.next();
-    Host* timed = nullptr;
-    for (Lane& lane : lanes_) {
-      for (Host& host : lane.hosts) {
-        if (host.host->next_timeout() >= next) continue;
-        next = host.host->next_timeout();
-        timed = &host;
-      }
-    }
-    if (next > end || next == never) {
-      now = end;
-      return false;
-    }
-    now = std::max(now, next);
-    if (timed != nullptr) {
-      timed->sink->now = now;
-      timed->host->on_timer(now, *timed->sink);
-      timed->sink->flush();
-      return true;
-    }
-    const auto delivery = network.take();
-    const RxView view{delivery.bytes, delivery.from};
-    for (Lane& lane : lanes_) {
-      for (Switch& each : lane.switches) {
-        if (each.self != delivery.to) continue;
-        each.sink->now = now;
-        each.tunnel->on_packets({&view, 1}, now, *each.sink);
-        each.sink->flush();
-        each.tunnel->accelerator().check();
-        ++each.received;
-      }
-      for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
-        Host& host = lane.hosts[rank];
-        if (host.self != delivery.to) continue;
-        host.sink->now = now;
-        host.host->on_packets({&view, 1}, now, *host.sink);
-        host.sink->flush();
-        ++host.received;
-        collect(rank, host);
-      }
-    }
-    return true;
-  }
-
-  [[nodiscard]] bool all_completed(std::size_t operations) const {
-    return std::all_of(completed_.begin(), completed_.end(), [&](const auto& counts) {
-      return static_cast<std::size_t>(std::count(counts.begin(), counts.end(), config_.lanes)) >= operations;
-    });
+    return run_until([&] { return std::all_of(lanes_.begin(), lanes_.end(), drained); }, limit);
   }
 
   [[nodiscard]] netreduce::RoceHost& host(std::uint32_t rank, std::uint32_t lane = 0) {
-    return *lanes_[lane].hosts[rank].host;
+    return lanes_[lane].hosts[rank]->host;
   }
   // The root's; those of the tree's switches follow it.
   [[nodiscard]] netreduce::Tunnel& tunnel(std::uint32_t lane = 0, std::size_t a_switch = 0) {
-    return *lanes_[lane].switches[a_switch].tunnel;
+    return lanes_[lane].switches[a_switch]->tunnel;
   }
   [[nodiscard]] const netreduce::RingCounters& counters(std::uint32_t lane = 0, std::size_t a_switch = 0) const {
-    return *lanes_[lane].switches[a_switch].tunnel->accelerator().ring_counters(incarnation_of(lane));
+    return *lanes_[lane].switches[a_switch]->tunnel.accelerator().ring_counters(incarnation_of(lane));
   }
   // Datagrams that were delivered to them.
-  [[nodiscard]] std::uint64_t received_by_tunnel(std::uint32_t lane = 0) const { return lanes_[lane].switches[0].received; }
+  [[nodiscard]] std::uint64_t received_by_tunnel(std::uint32_t lane = 0) const { return lanes_[lane].switches[0]->received; }
   [[nodiscard]] std::uint64_t received_by_host(std::uint32_t rank, std::uint32_t lane = 0) const {
-    return lanes_[lane].hosts[rank].received;
+    return lanes_[lane].hosts[rank]->received;
   }
   [[nodiscard]] static std::uint64_t incarnation_of(std::uint32_t lane) { return 0x1234567890abcdef + lane; }
   [[nodiscard]] static Endpoint address_of_switch(std::uint32_t a_switch, std::uint32_t lane = 0) {
@@ -142,36 +73,56 @@ class VirtualRing {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  struct Host {
-    Endpoint self;
-    std::unique_ptr<VirtualSink> sink;
-    std::unique_ptr<netreduce::RoceHost> host;
+  struct Host final : VirtualNode {
+    Host(VirtualRing& in, const Endpoint& self, const netreduce::RoceHostConfig& config)
+        : VirtualNode(in.network, self), ring(in), rank(config.worker.rank), host(config) {}
+
+    void submit(const stream::Operation& operation) {
+      if (!host.submit(operation, now(), sink)) throw std::runtime_error("too many operations");
+      sink.flush();
+      ring.completed(rank, host.take_completed());
+    }
+    void receive(const RxView& packet) override {
+      host.on_packets({&packet, 1}, now(), sink);
+      ++received;
+      ring.completed(rank, host.take_completed());
+    }
+    [[nodiscard]] Time next_timeout() const override { return host.next_timeout(); }
+    void on_timer() override { host.on_timer(now(), sink); }
+
+    VirtualRing& ring;
+    std::uint32_t rank;
+    netreduce::RoceHost host;
     std::uint64_t received = 0;
   };
-  struct Switch {
-    Endpoint self;
-    std::unique_ptr<VirtualSink> sink;
-    std::unique_ptr<netreduce::Tunnel> tunnel;
+  struct Switch final : VirtualNode {
+    using VirtualNode::VirtualNode;
+    void receive(const RxView& packet) override {
+      tunnel.on_packets({&packet, 1}, now(), sink);
+      tunnel.accelerator().check();
+      ++received;
+    }
+
+    netreduce::Tunnel tunnel;
     std::vector<Line> memory;
     std::uint64_t received = 0;
   };
   struct Lane {
-    std::vector<Switch> switches;  // the root, then the tree's
-    std::vector<Host> hosts;
+    std::vector<std::unique_ptr<Switch>> switches;  // the root, then the tree's
+    std::vector<std::unique_ptr<Host>> hosts;
   };
 
-  [[nodiscard]] Switch make_switch(std::uint32_t a_switch, std::uint32_t lane, const netreduce::RingConfig& config,
-                                   const std::vector<netreduce::Member>& members, const netreduce::Tree& tree) {
-    Switch made;
-    made.self = address_of_switch(a_switch, lane);
-    made.sink = std::make_unique<VirtualSink>(network, made.self);
-    made.tunnel = std::make_unique<netreduce::Tunnel>();
+  [[nodiscard]] std::unique_ptr<Switch> make_switch(std::uint32_t a_switch, std::uint32_t lane,
+                                                    const netreduce::RingConfig& config,
+                                                    const std::vector<netreduce::Member>& members,
+                                                    const netreduce::Tree& tree) {
+    auto made = std::make_unique<Switch>(network, address_of_switch(a_switch, lane));
     const netreduce::Places places{[&](std::uint32_t rank) { return address_of_host(rank, lane); },
                                    [&](std::uint32_t other) { return address_of_switch(other, lane); }};
     const auto ring = netreduce::tunnel_ring(config, members, tree, a_switch, places);
     if (const std::string error = netreduce::check(ring.ring); !error.empty()) throw std::runtime_error(error);
-    made.memory.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(Line));
-    if (!made.tunnel->add_ring(ring, std::as_writable_bytes(std::span(made.memory)))) {
+    made->memory.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(Line));
+    if (!made->tunnel.add_ring(ring, std::as_writable_bytes(std::span(made->memory)))) {
       throw std::runtime_error("add_ring failed");
     }
     return made;
@@ -218,29 +169,12 @@ class VirtualRing {
       c.successor = members[(rank + 1) % config_.ranks];
       c.predecessor = members[(rank + config_.ranks - 1) % config_.ranks];
       c.accelerator = address_of_switch(tree.switch_of_rank[rank], number);
-      Host host;
-      host.self = address_of_host(rank, number);
-      host.sink = std::make_unique<VirtualSink>(network, host.self);
-      host.host = std::make_unique<netreduce::RoceHost>(c);
-      lane.hosts.push_back(std::move(host));
+      lane.hosts.push_back(std::make_unique<Host>(*this, address_of_host(rank, number), c));
     }
   }
 
-  void collect(std::uint32_t rank, Host& host) {
-    for (const std::uint64_t number : host.host->take_completed()) {
-      if (completed_[rank].size() <= number) completed_[rank].resize(number + 1);
-      ++completed_[rank][number];
-    }
-  }
-
- public:
-  VirtualNetwork network;
-  Time now{};
-
- private:
   RingJobConfig config_;
   std::vector<Lane> lanes_;
-  std::vector<std::vector<std::uint32_t>> completed_;  // [rank][operation]: lanes that are done
 };
 
 }  // namespace netsum::testing

@@ -22,7 +22,8 @@ using netsum::testing::gradient_bytes_of;
 using netsum::testing::parameter_bytes_of;
 using netsum::testing::port;
 using netsum::testing::ranks_of;
-using netsum::testing::Recorder;
+using netsum::testing::RecordingSink;
+using netsum::testing::take_packets;
 using wire::atp::Common;
 using wire::atp::Directions;
 using wire::atp::Type;
@@ -129,17 +130,17 @@ class AtpServerTest : public ::testing::Test {
   }
 
   AnyPacket one() {
-    const auto packets = sink_.take();
+    const auto packets = take_packets(sink_);
     EXPECT_EQ(1U, packets.size());
     return packets.empty() ? AnyPacket{} : packets.front();
   }
-  bool silent() { return sink_.take().empty(); }
+  bool silent() { return take_packets(sink_).empty(); }
   const ServerJobCounters& counters() { return *server_.job_counters(epoch); }
 
   Server server_;
   std::vector<std::unique_ptr<std::vector<CacheLine>>> memories_;
   Topology topology_;
-  Recorder sink_;
+  RecordingSink sink_;
   Time now_{10s};
 };
 
@@ -179,7 +180,7 @@ TEST_F(AtpServerTest, NothingIsAddedTwice) {
   sum(6, 0, {20});
   sum(6, 0, {20});
   bool found = false;
-  for (const AnyPacket& packet : sink_.take()) {
+  for (const AnyPacket& packet : take_packets(sink_)) {
     if (packet.common.type != Type::parameter) continue;
     EXPECT_EQ((Values{21}), packet.values);
     found = true;
@@ -201,7 +202,7 @@ TEST_F(AtpServerTest, ASumThatOverlapsIsOfNoUseAndItsOtherRanksAreAsked) {
   EXPECT_TRUE(silent());
   now_ += 1ms;
   sum(7, 0, {111});
-  const auto again = sink_.take();
+  const auto again = take_packets(sink_);
   ASSERT_EQ(2U, again.size());
   EXPECT_EQ(host(1), again[0].to);
   EXPECT_EQ(host(2), again[1].to);
@@ -246,18 +247,18 @@ TEST_F(AtpServerTest, TheLargestExponentIsInTheResultAndInItsRepeats) {
   const Change small = [](Common&c) { c.exponent = 120; }, large = [](Common&c) { c.exponent = 150; };
   single(0, 0, {1}, small);
   direct(1, 0, {1}, large);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   sum(5, 0, {1}, [](Common& c) { c.exponent = 200; });  // overlaps: nothing of it is taken
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   single(2, 0, {1}, small);
-  for (const AnyPacket& result : sink_.take()) EXPECT_EQ(150, result.common.exponent);
+  for (const AnyPacket& result : take_packets(sink_)) EXPECT_EQ(150, result.common.exponent);
   single(1, 0, {1}, [](Common& c) { c.exponent = 250; });  // a result stays as it is
   EXPECT_EQ(150, one().common.exponent);
   sum(3, 1, {1}, large);
   single(2, 1, {1}, small);
-  EXPECT_EQ(150, sink_.take().at(0).common.exponent);
+  EXPECT_EQ(150, take_packets(sink_).at(0).common.exponent);
   sum(7, ring, {1});  // and is of its chunk alone
-  EXPECT_EQ(0, sink_.take().at(0).common.exponent);
+  EXPECT_EQ(0, take_packets(sink_).at(0).common.exponent);
 }
 
 TEST_F(AtpServerTest, ASumOfFloatsSaysTheExponentOfItsIntegers) {
@@ -286,7 +287,7 @@ TEST_F(AtpServerTest, MarksOfAllPacketsAreInTheResult) {
   EXPECT_TRUE(marked(2, nothing, true, false));
   EXPECT_TRUE(marked(3, nothing, false, true));
   sum(7, 4, {1});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   direct(0, 4, {1}, [](Common& c) { c.ecn = true; });
   EXPECT_FALSE(one().common.ecn);  // a result stays as it is
 }
@@ -324,7 +325,7 @@ TEST_F(AtpServerTest, OnlyRehashingRemaps) {
 TEST_F(AtpServerTest, ARankThatRepeatsItselfLearnsWhomItWaitsForAndTheyAreAsked) {
   single(0, 0, {1});
   single(0, 0, {1});
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(3U, sent.size());
   EXPECT_EQ(Type::waiting, sent[0].common.type);
   EXPECT_EQ(host(0), sent[0].to);
@@ -338,13 +339,13 @@ TEST_F(AtpServerTest, ARankThatRepeatsItselfLearnsWhomItWaitsForAndTheyAreAsked)
   EXPECT_EQ(1U, counters().repeats_silent);
   now_ += 1ms;
   single(0, 0, {1});
-  EXPECT_EQ(3U, sink_.take().size());
+  EXPECT_EQ(3U, take_packets(sink_).size());
 }
 
 TEST_F(AtpServerTest, ASumThatRepeatsItselfTellsItsFirstRank) {
   sum(6, 0, {1});
   sum(6, 0, {1});
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(2U, sent.size());
   EXPECT_EQ(host(1), sent[0].to);
   EXPECT_EQ(ranks_of({0}), sent[0].missing);
@@ -353,7 +354,7 @@ TEST_F(AtpServerTest, ASumThatRepeatsItselfTellsItsFirstRank) {
 
 TEST_F(AtpServerTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
   sum(7, 0, {9});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   single(1, 0, {3});
   const AnyPacket result = one();
   EXPECT_EQ(host(1), result.to);
@@ -371,7 +372,7 @@ TEST_F(AtpServerTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
 
 TEST_F(AtpServerTest, ARepeatedSumIsAnsweredToEverybodyOncePerInterval) {
   sum(7, 0, {9});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   sum(3, 0, {4});
   EXPECT_EQ(rack, one().to);
   sum(3, 0, {4});
@@ -386,7 +387,7 @@ TEST_F(AtpServerTest, ARepeatedSumIsAnsweredToEverybodyOncePerInterval) {
 TEST_F(AtpServerTest, ResultsStayForTwoWindowsThenTheirPlaceIsTaken) {
   sum(7, 0, {9});
   sum(7, ring, {90});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   single(0, ring, {1});
   EXPECT_EQ((Values{90}), one().values);
 }
@@ -394,7 +395,7 @@ TEST_F(AtpServerTest, ResultsStayForTwoWindowsThenTheirPlaceIsTaken) {
 TEST_F(AtpServerTest, WhatEverybodyHasLongHadIsDoneAndFreesSlots) {
   sum(7, 0, {9});
   sum(7, ring, {9});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   single(1, 0, {3});
   const AnyPacket done = one();
   EXPECT_EQ(rack, done.to);
@@ -415,7 +416,7 @@ TEST_F(AtpServerTest, WhatNoRankCanSendYetIsRefused) {
   sum(7, ring, {1});  // sequence number 0 is not complete
   EXPECT_EQ(2U, counters().dropped_early);
   sum(6, 0, {1});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   sum(7, 2 * ring, {1});  // and there is no way to here but over `ring`
   EXPECT_EQ(3U, counters().dropped_early);
   EXPECT_TRUE(silent());
@@ -429,7 +430,7 @@ TEST_F(AtpServerTest, WhatNoRankCanSendYetIsRefused) {
 TEST_F(AtpServerTest, RanksThatComeByThemselvesAreAnsweredByThemselvesToo) {
   direct(1, 0, {1});
   sum(5, 0, {2});
-  auto sent = sink_.take();
+  auto sent = take_packets(sink_);
   ASSERT_EQ(2U, sent.size());
   EXPECT_EQ(rack, sent[0].to);
   EXPECT_EQ(host(1), sent[1].to);
@@ -440,7 +441,7 @@ TEST_F(AtpServerTest, RanksThatComeByThemselvesAreAnsweredByThemselvesToo) {
   direct(1, 2, {1});
   direct(2, 2, {1});
   single(0, 2, {1});
-  sent = sink_.take();
+  sent = take_packets(sink_);
   ASSERT_EQ(3U, sent.size());
   sum(7, 3, {1});  // their switch has them all again
   EXPECT_EQ(rack, one().to);
@@ -452,7 +453,7 @@ TEST_F(AtpServerTest, ResultsLeaveBeforeTheirReceiversChange) {
               fourth = single_packet(1, 1, {1});
   const RxView views[] = {{first, host(1)}, {second, host(2)}, {third, rack}, {fourth, rack}};
   server_.on_packets(views, false, now_, sink_);
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(3U, sent.size());
   EXPECT_EQ(rack, sent[0].to);
   EXPECT_EQ(host(1), sent[1].to);
@@ -466,11 +467,11 @@ TEST_F(AtpServerTest, ASwitchIsBelievedFromWhereItIsKnownToBe) {
   sum(7, 0, {6});
   EXPECT_EQ(1U, counters().dropped_source);
   for (const std::uint32_t rank : {0U, 1U, 2U}) direct(rank, 0, {2});
-  EXPECT_EQ(3U, sink_.take().size()) << "to the ranks alone";
+  EXPECT_EQ(3U, take_packets(sink_).size()) << "to the ranks alone";
   server_.move_roots(epoch, {rack});
   sum(7, 1, {6});
   EXPECT_EQ(1U, counters().added_complete);
-  EXPECT_EQ(rack, sink_.take().front().to);
+  EXPECT_EQ(rack, take_packets(sink_).front().to);
   server_.move_roots(epoch, {port(91)});
   sum(7, 2, {6});
   EXPECT_EQ(2U, counters().dropped_source);
@@ -484,7 +485,7 @@ TEST_F(AtpServerTest, WithoutSwitchesRanksAreTheRoots) {
   start(job({{}, {at_server, at_server}}));
   direct(0, 0, {1});
   direct(1, 0, {2});
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(2U, sent.size());
   EXPECT_EQ(host(0), sent[0].to);
   EXPECT_EQ(host(1), sent[1].to);
@@ -550,7 +551,7 @@ TEST_F(AtpServerTest, FloatsAreAddedInRankOrderWhateverOrderTheyComeIn) {
   for (const auto& order : {std::array{0U, 2U, 1U}, std::array{2U, 1U, 0U}, std::array{1U, 2U, 0U}}) {
     start(job());
     overflow(0);
-    static_cast<void>(sink_.take());
+    static_cast<void>(take_packets(sink_));
     const float values[] = {1e30F, 1, -1e30F};
     for (const std::uint32_t rank : order) floats(rank, 0, {values[rank]});
     EXPECT_EQ(bits({0}), one().values);  // (1e30 + 1) - 1e30
@@ -560,11 +561,11 @@ TEST_F(AtpServerTest, FloatsAreAddedInRankOrderWhateverOrderTheyComeIn) {
 TEST_F(AtpServerTest, AnAverageIsDividedBeforeItIsRounded) {
   const Change average = [](Common& c) { c.average = true; };
   overflow(0);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   for (std::uint32_t rank = 0; rank < 3; ++rank) floats(rank, 0, {FLT_MAX}, average);
   EXPECT_EQ(bits({FLT_MAX}), one().values);
   overflow(1);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   for (std::uint32_t rank = 0; rank < 3; ++rank) floats(rank, 1, {FLT_MAX});
   EXPECT_EQ(bits({INFINITY}), one().values);
 }
@@ -575,7 +576,7 @@ TEST_F(AtpServerTest, MoreOverflowedChunksThanBuffersWaitForTheirTurn) {
   c.window = 16;
   start(c);
   for (std::uint64_t sequence = 0; sequence < chunks; ++sequence) overflow(sequence);
-  EXPECT_EQ(buffers, sink_.take().size());
+  EXPECT_EQ(buffers, take_packets(sink_).size());
   EXPECT_EQ(chunks, server_.incomplete(epoch));
   floats(0, buffers, {1});  // nobody asked for them
   EXPECT_EQ(1U, counters().dropped_early);
@@ -585,7 +586,7 @@ TEST_F(AtpServerTest, MoreOverflowedChunksThanBuffersWaitForTheirTurn) {
   EXPECT_TRUE(waiting.missing.empty());
   for (std::uint64_t sequence = 0; sequence < chunks; ++sequence) {
     for (std::uint32_t rank = 0; rank < 3; ++rank) floats(rank, sequence, {static_cast<float>(sequence)});
-    const auto sent = sink_.take();
+    const auto sent = take_packets(sink_);
     ASSERT_EQ(sequence + buffers < chunks ? 2U : 1U, sent.size());
     EXPECT_EQ(sequence, sent[0].common.sequence);
     EXPECT_EQ(bits({3 * static_cast<float>(sequence)}), sent[0].values);
@@ -610,7 +611,7 @@ TEST_F(AtpServerTest, FloatsThatNobodyAskedForAreRefused) {
 
 TEST_F(AtpServerTest, WhoDoesNotKnowThatFloatsAreWantedIsAskedAgain) {
   overflow(0);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   single(1, 0, {0});  // the question was lost
   AnyPacket asked = one();
   EXPECT_EQ(host(1), asked.to);
@@ -621,7 +622,7 @@ TEST_F(AtpServerTest, WhoDoesNotKnowThatFloatsAreWantedIsAskedAgain) {
   EXPECT_TRUE(silent());  // it has just been told something
   now_ += 1ms;
   floats(1, 0, {1});
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(3U, sent.size());
   EXPECT_EQ(Type::waiting, sent[0].common.type);
   EXPECT_EQ(ranks_of({0, 2}), sent[0].missing);
@@ -636,7 +637,7 @@ TEST_F(AtpServerTest, WhoDoesNotKnowThatFloatsAreWantedIsAskedAgain) {
 TEST_F(AtpServerTest, AMismatchNamesBothRanksToEverybody) {
   single(2, 0, {1});
   single(1, 0, {1}, [](Common& c) { c.signature = 6; });
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(3U, sent.size());
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(host(rank), sent[rank].to);
@@ -654,14 +655,14 @@ TEST_F(AtpServerTest, AMismatchIsToldAgainToWhoeverGoesOnAndNotWithoutLimit) {
   const Change other = [](Common& c) { c.signature = 6; };
   single(2, 0, {1});
   single(1, 0, {1}, other);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   for (int i = 0; i < 100; ++i) single(0, 0, {1}, [](Common& c) { c.signature = 7; });
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(3U, sent.size());
   EXPECT_EQ(6U, sent[0].mismatch.second_signature);  // still the first two
   now_ += 1ms;
   single(2, 0, {1});  // who issued the first call
-  EXPECT_EQ(3U, sink_.take().size());
+  EXPECT_EQ(3U, take_packets(sink_).size());
   sum(7, 0, {1});  // and nothing is added any more
   EXPECT_TRUE(silent());
   EXPECT_EQ(0U, counters().chunks);
@@ -670,7 +671,7 @@ TEST_F(AtpServerTest, AMismatchIsToldAgainToWhoeverGoesOnAndNotWithoutLimit) {
 
 TEST_F(AtpServerTest, AnotherCallAfterAResultIsNotBelieved) {
   sum(7, 0, {1});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   single(1, 0, {1}, [](Common& c) { c.signature = 6; });
   EXPECT_TRUE(silent());
   EXPECT_EQ(1U, counters().dropped_mismatch);
@@ -717,7 +718,7 @@ TEST_F(AtpServerTest, ARankAtTheServerIsNobodysSwitch) {
   direct(2, 0, {1});
   EXPECT_EQ(1U, counters().added_single);
   direct(2, 0, {1});
-  EXPECT_EQ(3U, sink_.take().size());
+  EXPECT_EQ(3U, take_packets(sink_).size());
 }
 
 TEST_F(AtpServerTest, WhereSumsSaturateThereAreNoWideOnes) {
@@ -741,10 +742,10 @@ TEST_F(AtpServerTest, AnUnknownJobIsAnsweredAtALimitedRate) {
   EXPECT_EQ(1234U, told.common.job_epoch);
   EXPECT_EQ(100U, told.common.rank_epoch);
   for (int i = 0; i < 1000; ++i) receive(packet, port(50));
-  EXPECT_EQ(63U, sink_.take().size());
+  EXPECT_EQ(63U, take_packets(sink_).size());
   now_ += 10ms;
   for (int i = 0; i < 1000; ++i) receive(packet, port(50));
-  EXPECT_EQ(64U, sink_.take().size());
+  EXPECT_EQ(64U, take_packets(sink_).size());
   EXPECT_EQ(2001U, server_.counters().unknown_job);
   EXPECT_EQ(128U, server_.counters().unknown_job_replies);
 }
@@ -757,18 +758,18 @@ TEST_F(AtpServerTest, AResultLeavesBeforeItsPlaceIsTaken) {
   const RxView views[] = {{first, rack}, {repeat, rack}, {second, rack}, {third, rack}};
   server_.on_packets(views, false, now_, sink_);
   std::vector<Values> results;
-  for (const AnyPacket& packet : sink_.take()) results.push_back(packet.values);
+  for (const AnyPacket& packet : take_packets(sink_)) results.push_back(packet.values);
   EXPECT_EQ((std::vector<Values>{{1}, {1}, {50}, {90}}), results);
 }
 
 TEST_F(AtpServerTest, AnAnsweredRepeatLeavesBeforeItsPlaceIsTaken) {
   sum(7, 0, {1});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   const Bytes to_one = single_packet(0, 0, {1}), to_all = sum_packet(3, 0, {1}), next = single_packet(1, ring, {50});
   for (const Bytes& repeat : {to_one, to_all}) {
     start(job());
     sum(7, 0, {1});
-    static_cast<void>(sink_.take());
+    static_cast<void>(take_packets(sink_));
     const RxView views[] = {{repeat, rack}, {next, rack}};
     server_.on_packets(views, false, now_, sink_);
     EXPECT_EQ((Values{1}), one().values);
@@ -785,7 +786,7 @@ TEST_F(AtpServerTest, AQuestionLeavesBeforeItsAnswerIsWritten) {
               second = gradient_bytes_of(reals, topology_.path(0), bits({2.5F}));
   const RxView views[] = {{first, rack}, {second, rack}};
   server_.on_packets(views, false, now_, sink_);
-  const auto sent = sink_.take();
+  const auto sent = take_packets(sink_);
   ASSERT_EQ(2U, sent.size());
   EXPECT_EQ(Type::ask, sent[0].common.type);
   EXPECT_EQ(bits({2.5F}), sent[1].values);
@@ -860,7 +861,7 @@ TEST_F(AtpServerTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   sum(3, 12, {INT32_MIN}, nothing, {1});
   single(2, 12, {-1});  // complete, and was wide on its way
   for (std::uint32_t rank = 0; rank < 3; ++rank) floats(rank, 2, {1});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
 
   Server copy(server_);
   copy.move_memory(epoch, std::as_writable_bytes(std::span(memory_for(c))));
@@ -869,7 +870,7 @@ TEST_F(AtpServerTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   sum(6, 0, {5});  // wide here, and asked for
   floats(0, 1, {7});
   EXPECT_NE(state(server_), state(copy));
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   server_ = copy;
   EXPECT_EQ(state(server_), state(copy));
   sum(6, 0, {-5});

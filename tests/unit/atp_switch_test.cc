@@ -19,7 +19,8 @@ using netsum::testing::gradient_bytes_of;
 using netsum::testing::parameter_bytes_of;
 using netsum::testing::port;
 using netsum::testing::ranks_of;
-using netsum::testing::Recorder;
+using netsum::testing::RecordingSink;
+using netsum::testing::take_packets;
 using wire::atp::Common;
 using wire::atp::Directions;
 using wire::atp::Type;
@@ -106,15 +107,15 @@ class AtpSwitchTest : public ::testing::Test {
 
   // The one packet that was sent since the last call.
   AnyPacket one() {
-    const auto packets = sink_.take();
+    const auto packets = take_packets(sink_);
     EXPECT_EQ(1U, packets.size());
     return packets.empty() ? AnyPacket{} : packets.front();
   }
-  bool silent() { return sink_.take().empty(); }
+  bool silent() { return take_packets(sink_).empty(); }
   const SwitchJobCounters& counters() { return *at().job_counters(epoch); }
 
   std::unique_ptr<Place> place_ = std::make_unique<Place>();
-  Recorder sink_;
+  RecordingSink sink_;
   Time now_{std::chrono::seconds(10)};
 };
 
@@ -142,15 +143,15 @@ TEST_F(AtpSwitchTest, AddsUpAndSendsTheSumToItsParent) {
 TEST_F(AtpSwitchTest, AParameterPacketFreesItsSlotAndGoesToEverybody) {
   receive(0, of(0, 0));
   receive(1, of(1, 0));
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   const Bytes result = parameter_bytes_of(answer(Type::parameter, 0), 3, {2});
   receive(result, parent);
   EXPECT_EQ(0U, at().slots_in_use());
-  const auto sent = sink_.take_bytes();
+  const auto sent = sink_.take();
   ASSERT_EQ(2U, sent.size());
-  EXPECT_EQ(port(10), sent[0].first);
-  EXPECT_EQ(port(11), sent[1].first);
-  EXPECT_EQ(result, sent[0].second);  // as it came
+  EXPECT_EQ(port(10), sent[0].to);
+  EXPECT_EQ(port(11), sent[1].to);
+  EXPECT_EQ(result, sent[0].bytes);  // as it came
   EXPECT_EQ(1U, counters().deallocated);
   EXPECT_EQ(1U, counters().parameters);
 }
@@ -159,7 +160,7 @@ TEST_F(AtpSwitchTest, AParameterPacketOfAnotherSequenceNumberFreesNothing) {
   receive(0, of(0, 0));
   receive(parameter_bytes_of(answer(Type::parameter, 4)), parent);  // the same slot
   EXPECT_EQ(1U, at().slots_in_use());
-  EXPECT_EQ(2U, sink_.take().size());  // but it is passed on
+  EXPECT_EQ(2U, take_packets(sink_).size());  // but it is passed on
   receive(1, of(1, 0), {2});
   EXPECT_EQ((Values{3}), one().values);
 }
@@ -223,7 +224,7 @@ TEST_F(AtpSwitchTest, RanksAreToldToWaitIndependently) {
   repeat(1);
   repeat(0);
   repeat(1);
-  const auto told = sink_.take();
+  const auto told = take_packets(sink_);
   ASSERT_EQ(2U, told.size());
   EXPECT_EQ(ranks_of({2}), told[0].missing);
   EXPECT_EQ(port(11), told[1].to);
@@ -235,7 +236,7 @@ TEST_F(AtpSwitchTest, CopiesOnePhaseLateAreNotCounted) {
   receive(1, of(1, 0), {2});
   receive(parameter_bytes_of(answer(Type::parameter, 0), 0, {3}), parent);
   receive(0, of(0, 4), {10});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   receive(0, of(0, 0), {1});
   EXPECT_TRUE(one().common.collision);  // to the server, which knows it as old
   receive(1, of(1, 4), {20});
@@ -255,7 +256,7 @@ TEST_F(AtpSwitchTest, AnAskFreesItsSlotAndGoesToEverybody) {
   receive(0, of(0, 1));
   receive(parameter_bytes_of(answer(Type::ask, 1)), parent);
   EXPECT_EQ(0U, at().slots_in_use());
-  EXPECT_EQ(2U, sink_.take().size());
+  EXPECT_EQ(2U, take_packets(sink_).size());
   EXPECT_EQ(1U, counters().asks);
 }
 
@@ -303,7 +304,7 @@ TEST_F(AtpSwitchTest, AResendThatFindsNoSlotIsPassedOnAndTakesNone) {
 TEST_F(AtpSwitchTest, ACompleteSumIsSentAgainByAResend) {
   receive(0, of(0, 0), {1});
   receive(1, of(1, 0), {2});
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   receive_changed(0, of(0, 0), [](Common& c) { c.resend = true; });
   const AnyPacket again = one();
   EXPECT_EQ((Values{3}), again.values);
@@ -382,7 +383,7 @@ TEST_F(AtpSwitchTest, MarksOfAllPacketsOfASumAreInIt) {
 TEST_F(AtpSwitchTest, AMarkOnARepeatIsKept) {  // Fig. 7, 7
   receive(0, of(0, 0));
   receive_changed(0, of(0, 0), [](Common& c) { c.ecn = true; });
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   receive(1, of(1, 0));
   EXPECT_TRUE(one().common.ecn);
   receive(0, of(0, 1));
@@ -398,7 +399,7 @@ TEST_F(AtpSwitchTest, AMarkOnARepeatIsKept) {  // Fig. 7, 7
 TEST_F(AtpSwitchTest, AMarkOnAParameterPacketsWayIsPassedOn) {
   const auto passed_on = [&](const Common& common, bool queue, bool packet) {
     receive(parameter_bytes_of(common, 3, {7}), parent, queue, packet);
-    const auto sent = sink_.take();
+    const auto sent = take_packets(sink_);
     EXPECT_EQ(common.type == Type::done ? 0U : 2U, sent.size());
     for (const AnyPacket& one : sent) {
       EXPECT_EQ(common.sequence, one.common.sequence);
@@ -418,13 +419,13 @@ TEST_F(AtpSwitchTest, AMarkOnAParameterPacketsWayIsPassedOn) {
   EXPECT_TRUE(passed_on(result, true, true));
   EXPECT_EQ(2U, counters().marked);
   receive(parameter_bytes_of(answer(Type::ask, 0)), parent, true);  // a question has no mark
-  EXPECT_FALSE(sink_.take().at(0).common.ecn);
+  EXPECT_FALSE(take_packets(sink_).at(0).common.ecn);
 }
 
 TEST_F(AtpSwitchTest, AMarkIsForgottenWithTheSlot) {
   receive_changed(0, of(0, 0), [](Common& c) { c.ecn = c.overflow = true; });
   receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   receive(0, of(0, 4));
   receive(1, of(1, 4));
   const AnyPacket sum = one();
@@ -442,7 +443,7 @@ TEST_F(AtpSwitchTest, ASumThatLeavesInt32IsWide) {
   EXPECT_EQ((std::vector<std::int16_t>{1, 0, -1}), sum.high);
   // The slot's next chunk has nothing of it.
   receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   receive(0, of(0, 4), {1, 1, 1});
   receive(1, of(1, 4), {1, 1, 1});
   EXPECT_FALSE(one().common.wide);
@@ -485,11 +486,11 @@ TEST_F(AtpSwitchTest, TheLargestExponentOfASumIsInIt) {
   with(0, 3, 100, resend);  // none is free of what went before: passed on
   EXPECT_EQ(100, one().common.exponent);
   with(0, slots, 90, plain);  // collides
-  EXPECT_TRUE(sink_.take().at(0).common.exponent == 90);
+  EXPECT_TRUE(take_packets(sink_).at(0).common.exponent == 90);
   with(0, 3, 80, [](Common& c) { c.direct = true; });
   EXPECT_EQ(80, one().common.exponent);
   receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   with(0, slots, 0, plain);  // not the exponent of the chunk that was there
   with(1, slots, 0, plain);
   EXPECT_EQ(0, one().common.exponent);
@@ -497,7 +498,7 @@ TEST_F(AtpSwitchTest, TheLargestExponentOfASumIsInIt) {
   result.exponent = 140;
   for (const bool marks : {false, true}) {
     receive(parameter_bytes_of(result, 0, {1}), parent, marks);
-    for (const AnyPacket& packet : sink_.take()) EXPECT_EQ(140, packet.common.exponent);
+    for (const AnyPacket& packet : take_packets(sink_)) EXPECT_EQ(140, packet.common.exponent);
   }
 }
 
@@ -550,7 +551,7 @@ TEST_F(AtpSwitchTest, ASumLeavesBeforeItsSlotIsUsedAgain) {
   for (const auto& [source, bytes] : batch) views.push_back({bytes, source});
   at().on_packets(views, false, now_, sink_);
   std::vector<Values> sums;
-  for (const AnyPacket& packet : sink_.take()) {
+  for (const AnyPacket& packet : take_packets(sink_)) {
     if (packet.common.type == Type::gradient) sums.push_back(packet.values);
   }
   EXPECT_EQ((std::vector<Values>{{3}, {110}}), sums);
@@ -563,7 +564,7 @@ TEST_F(AtpSwitchTest, ASumLeavesBeforeAResendSendsItAgain) {
               again = gradient_bytes_of(resend, path(1), {2});
   const RxView views[] = {{first, port(10)}, {second, port(11)}, {again, port(11)}};
   at().on_packets(views, false, now_, sink_);
-  const auto sums = sink_.take();
+  const auto sums = take_packets(sink_);
   ASSERT_EQ(2U, sums.size());
   EXPECT_FALSE(sums[0].common.resend);
   EXPECT_TRUE(sums[1].common.resend);
@@ -671,7 +672,7 @@ TEST_F(AtpSecondLevelTest, WideSumsAreAddedInAnyOrder) {
   EXPECT_EQ((Values{INT32_MAX, 2}), sum.values);
   EXPECT_EQ((std::vector<std::int16_t>{0, 2}), sum.high);
   receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   receive(gradient_bytes_of(of(2, 0), own(), {-1, 1}), port(12));  // narrow first
   receive_rack({INT32_MIN, 1}, 3, false, {1, 2});
   sum = one();
@@ -683,7 +684,7 @@ TEST_F(AtpSecondLevelTest, DoneGoesToSwitchesAlone) {
   receive(parameter_bytes_of(answer(Type::done, 0)), parent);
   EXPECT_EQ(port(20), one().to);
   receive(parameter_bytes_of(answer(Type::ask, 0)), parent);
-  EXPECT_EQ(2U, sink_.take().size());
+  EXPECT_EQ(2U, take_packets(sink_).size());
 }
 
 TEST_F(AtpSecondLevelTest, NeighboursMoveAndNothingIsAddedTwice) {
@@ -711,7 +712,7 @@ TEST_F(AtpSecondLevelTest, NeighboursMoveAndNothingIsAddedTwice) {
   EXPECT_EQ(1U, at().slots_in_use()) << "the old parent";
   receive(parameter_bytes_of(answer(Type::parameter, 0)), port(98));
   EXPECT_EQ(0U, at().slots_in_use());
-  const auto down = sink_.take();
+  const auto down = take_packets(sink_);
   ASSERT_EQ(2U, down.size());
   EXPECT_EQ(port(21), down[0].to);
   EXPECT_EQ(port(12), down[1].to);
@@ -807,7 +808,7 @@ TEST_F(AtpSwitchTest, JobsShareSlotsAndDoNotSeeEachOther) {
   Common result = answer(Type::parameter, 0);
   result.job_epoch = epoch + 1;
   receive(parameter_bytes_of(result), parent);  // the same sequence number of another job
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   EXPECT_EQ(1U, at().slots_in_use(epoch));
   EXPECT_EQ(0U, at().slots_in_use(epoch + 1));
   receive(1, of(1, 0), {2});
@@ -851,10 +852,10 @@ TEST_F(AtpSwitchTest, AnUnknownJobIsAnsweredAtALimitedRate) {
   EXPECT_EQ(1234U, told.common.job_epoch);
   EXPECT_EQ(100U, told.common.rank_epoch);
   for (int i = 0; i < 1000; ++i) receive(packet, port(50));
-  EXPECT_EQ(63U, sink_.take().size());
+  EXPECT_EQ(63U, take_packets(sink_).size());
   now_ += 10ms;
   for (int i = 0; i < 1000; ++i) receive(packet, port(50));
-  EXPECT_EQ(64U, sink_.take().size());
+  EXPECT_EQ(64U, take_packets(sink_).size());
   EXPECT_EQ(2001U, at().counters().unknown_job);
   EXPECT_EQ(128U, at().counters().unknown_job_replies);
   now_ += 10ms;
@@ -876,14 +877,14 @@ TEST_F(AtpSwitchTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   receive(0, of(0, 0), {INT32_MAX});
   receive(0, of(0, 1), {INT32_MAX});
   receive(1, of(1, 1), {INT32_MAX});  // wide
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   Place other;
   Switch copy(at());
   copy.move_memory(std::as_writable_bytes(std::span(other.memory)));
   EXPECT_EQ(state(at()), state(copy));
   receive(1, of(1, 0), {2});
   EXPECT_NE(state(at()), state(copy));
-  static_cast<void>(sink_.take());
+  static_cast<void>(take_packets(sink_));
   const Bytes packet = gradient_bytes_of(of(1, 0), path(1), {-1});
   const RxView view{packet, port(11)};
   copy.on_packets({&view, 1}, false, now_, sink_);

@@ -20,7 +20,8 @@ using netsum::testing::gradient_bytes_of;
 using netsum::testing::parameter_bytes_of;
 using netsum::testing::port;
 using netsum::testing::ranks_of;
-using netsum::testing::Recorder;
+using netsum::testing::RecordingSink;
+using netsum::testing::take_packets;
 using wire::atp::Common;
 using wire::atp::Directions;
 using wire::atp::Type;
@@ -70,7 +71,7 @@ class AtpWorkerTest : public ::testing::Test {
     ASSERT_TRUE(worker_.submit({.number = number, .op = op, .elements = kept.size(), .data = kept.data()}, now_, sink_));
   }
 
-  std::vector<AnyPacket> take() { return sink_.take(); }
+  std::vector<AnyPacket> take() { return take_packets(sink_); }
   AnyPacket one() {
     const auto packets = take();
     EXPECT_EQ(1U, packets.size());
@@ -130,7 +131,7 @@ class AtpWorkerTest : public ::testing::Test {
   const WorkerCounters& counters() { return worker_.counters(); }
 
   Time now_{1s};
-  Recorder sink_;
+  RecordingSink sink_;
   Worker worker_{config()};
   std::deque<Values> ints_;
   std::deque<std::vector<float>> floats_;
@@ -505,16 +506,16 @@ TEST_F(AtpWorkerTest, TheExpectedResultEndsTheCount) {
 
 TEST_F(AtpWorkerTest, RepeatsPlainlyThenAsAResendWithGrowingPatience) {
   submit(0, 4);
-  const Bytes first = sink_.take_bytes().at(0).second;
+  const Bytes first = sink_.take().at(0).bytes;
   const Time began = now_;
   worker_.on_timer(now_ + 20ms - 1ns, sink_);
   EXPECT_TRUE(silent());
   wait();
   EXPECT_EQ(20ms, now_ - began);
-  const auto plain = sink_.take_bytes();
+  const auto plain = sink_.take();
   ASSERT_EQ(1U, plain.size());
-  EXPECT_EQ(first, plain[0].second);
-  EXPECT_EQ(first_hop, plain[0].first);
+  EXPECT_EQ(first, plain[0].bytes);
+  EXPECT_EQ(first_hop, plain[0].to);
   for (const Duration expected : {60ms, 140ms}) {
     wait();
     EXPECT_EQ(expected, now_ - began);

@@ -13,12 +13,14 @@
 #include "protocol/netreduce/bump.h"
 #include "protocol/netreduce/ring_text.h"
 #include "support/pcap.h"
+#include "support/recording_sink.h"
 #include "wire/ethernet.h"
 #include "wire/roce.h"
 
 namespace netsum::netreduce {
 namespace {
 
+using testing::Datagram;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t workers = 3;
@@ -35,25 +37,6 @@ Bytes framed(std::span<const std::byte> ethernet, const VirtioNetHeader& header 
   frame.insert(frame.end(), ethernet.begin(), ethernet.end());
   return frame;
 }
-
-struct Sent {
-  Endpoint to;
-  Bytes frame;
-  bool operator==(const Sent&) const = default;
-};
-
-class Recorder final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    return sent.emplace_back(Sent{to, Bytes(bytes)}).frame;
-  }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    for (const Endpoint& each : to) sent.push_back({each, {packet.begin(), packet.end()}});
-  }
-  void flush() override {}
-
-  std::vector<Sent> sent;
-};
 
 // What a worker of the recordings sent, and what was passed to it.
 struct Recorded {
@@ -95,19 +78,19 @@ class BumpTest : public ::testing::Test {
     bump_->accelerator().learn(learning);
   }
 
-  std::vector<Sent> give(const Bytes& frame, std::uint32_t from) {
-    sink_.sent.clear();
+  std::vector<Datagram> give(const Bytes& frame, std::uint32_t from) {
+    sink_.clear();
     const RxView view{frame, port(from)};
     bump_->on_packets({&view, 1}, now_, sink_);
-    return sink_.sent;
+    return sink_.sent();
   }
 
   // The workers' frames in the order in which they were sent.
-  std::vector<Sent> replay(std::span<const Recorded> frames) {
-    std::vector<Sent> all;
+  std::vector<Datagram> replay(std::span<const Recorded> frames) {
+    std::vector<Datagram> all;
     for (const Recorded& each : frames) {
       if (each.from() != each.link) continue;
-      for (Sent& sent : give(each.frame, each.link)) all.push_back(std::move(sent));
+      for (Datagram& sent : give(each.frame, each.link)) all.push_back(std::move(sent));
     }
     return all;
   }
@@ -138,22 +121,22 @@ class BumpTest : public ::testing::Test {
   std::unique_ptr<Bump> bump_;
   std::vector<Line> memory_;
   std::uint64_t incarnation_ = 0;
-  Recorder sink_;
+  testing::RecordingSink sink_;
   Time now_{};
 };
 
-std::vector<Sent> sorted(std::vector<Sent> frames) {
-  const auto key = [](const Sent& s) { return std::tie(s.to, s.frame); };
-  std::sort(frames.begin(), frames.end(), [&](const Sent& a, const Sent& b) { return key(a) < key(b); });
+std::vector<Datagram> sorted(std::vector<Datagram> frames) {
+  const auto key = [](const Datagram& s) { return std::tie(s.to, s.bytes); };
+  std::sort(frames.begin(), frames.end(), [&](const Datagram& a, const Datagram& b) { return key(a) < key(b); });
   return frames;
 }
 
 TEST_F(BumpTest, ARecordedRingLeavesAsItWasRecorded) {
   const auto frames = recorded("ring3_sum");
   introduce(frames);
-  std::vector<Sent> expected;
+  std::vector<Datagram> expected;
   for (const Recorded& each : frames) {
-    if (each.from() != each.link) expected.push_back({port(each.link), each.frame});
+    if (each.from() != each.link) expected.push_back({{}, port(each.link), each.frame});
   }
   EXPECT_EQ(sorted(expected), sorted(replay(frames)));
   EXPECT_EQ(64U, ring().sums);
@@ -179,19 +162,19 @@ TEST_F(BumpTest, SumsBehindTagsAndOfUnfinishedFrames) {
       header.csum_offset = 6;
       write_virtio_net_header(frame, header);
     }
-    for (const Sent& sent : give(frame, each.link)) {
-      const std::size_t at = ip_at + (sent.frame.size() > virtio_net_header_bytes + 12 &&
-                                              sent.frame[virtio_net_header_bytes + 12] == std::byte{0x81}
+    for (const Datagram& sent : give(frame, each.link)) {
+      const std::size_t at = ip_at + (sent.bytes.size() > virtio_net_header_bytes + 12 &&
+                                              sent.bytes[virtio_net_header_bytes + 12] == std::byte{0x81}
                                           ? wire::ethernet::tag_bytes
                                           : 0);
-      const auto ip = std::span(sent.frame).subspan(at);
+      const auto ip = std::span(sent.bytes).subspan(at);
       wire::roce::Packet packet;
       ASSERT_EQ(wire::ParseError::none, wire::roce::parse(ip, packet));
       if (!wire::roce::shape_of(packet.bth.opcode).request) continue;
       ++results[packet.ip.source[15] - 1U];
       EXPECT_TRUE(wire::roce::icrc_valid(ip));
       EXPECT_EQ(packet.ip.source[15] == 2, at != ip_at) << "the connection's own tag";
-      EXPECT_EQ(0, read_virtio_net_header(sent.frame).flags & VirtioNetHeader::needs_checksum);
+      EXPECT_EQ(0, read_virtio_net_header(sent.bytes).flags & VirtioNetHeader::needs_checksum);
       EXPECT_EQ(packet.ip.source[15] == 3, packet.udp_checksum != 0);
     }
   }
@@ -208,9 +191,9 @@ TEST_F(BumpTest, OtherTrafficLeavesAsItCame) {
       const Bytes frame = framed(captured.bytes);
       const auto ethernet = wire::ethernet::parse(captured.bytes);
       const std::uint32_t from = ethernet->source[5] - 1U;
-      const std::vector<Sent> sent = give(frame, from);
+      const std::vector<Datagram> sent = give(frame, from);
       ASSERT_FALSE(sent.empty()) << name;
-      for (const Sent& each : sent) EXPECT_EQ(frame, each.frame) << name;
+      for (const Datagram& each : sent) EXPECT_EQ(frame, each.bytes) << name;
       EXPECT_EQ(port(1 - from), sent[0].to) << name;
     }
   }
@@ -221,9 +204,9 @@ TEST_F(BumpTest, OtherTrafficLeavesAsItCame) {
     Bytes ethernet(bytes);
     std::copy_n(frames[0].frame.begin() + virtio_net_header_bytes, 12, ethernet.begin());  // some type, no content
     const Bytes frame = framed(ethernet);
-    const std::vector<Sent> sent = give(frame, frames[0].from());
+    const std::vector<Datagram> sent = give(frame, frames[0].from());
     ASSERT_EQ(1U, sent.size());
-    EXPECT_EQ(frame, sent[0].frame);
+    EXPECT_EQ(frame, sent[0].bytes);
   }
 }
 
@@ -231,9 +214,9 @@ TEST_F(BumpTest, WhatIsForEverybodyOrNobodyKnowsWhoIsFlooded) {
   const auto frames = recorded("ring3_sum");
   const Bytes hello = arp(frames[0].frame);
   const std::uint32_t from = frames[0].from();
-  std::vector<Sent> expected;
+  std::vector<Datagram> expected;
   for (std::uint32_t i = 0; i < workers; ++i) {
-    if (i != from) expected.push_back({port(i), hello});
+    if (i != from) expected.push_back({{}, port(i), hello});
   }
   EXPECT_EQ(expected, sorted(give(hello, from)));
   // No gradient, to somebody who has not spoken.
@@ -242,8 +225,8 @@ TEST_F(BumpTest, WhatIsForEverybodyOrNobodyKnowsWhoIsFlooded) {
   });
   ASSERT_NE(frames.end(), answer);
   EXPECT_EQ(2U, give(answer->frame, answer->link).size());
-  EXPECT_EQ(answer->frame, sink_.sent[0].frame);
-  EXPECT_EQ(answer->frame, sink_.sent[1].frame);
+  EXPECT_EQ(answer->frame, sink_.sent()[0].bytes);
+  EXPECT_EQ(answer->frame, sink_.sent()[1].bytes);
 }
 
 TEST_F(BumpTest, AGradientToNobodyKnowsWhereIsDroppedAndItsRepeatCounts) {
@@ -287,7 +270,7 @@ TEST_F(BumpTest, WhatCannotBeReadPassesUnlessItMayBeAGradient) {
         EXPECT_TRUE(give(frame, each.from()).empty());
       } else {
         ++others;
-        EXPECT_EQ((std::vector<Sent>{{port(to), frame}}), give(frame, each.from()));
+        EXPECT_EQ((std::vector<Datagram>{{{}, port(to), frame}}), give(frame, each.from()));
       }
     }
   }
@@ -343,9 +326,9 @@ TEST_F(BumpTest, WhatAFormerLifeKnewDoesNotPass) {
     }
     introduce(frames);
     std::size_t unsummed = 0;
-    for (const Sent& sent : replay(std::span(frames).subspan(half))) {
+    for (const Datagram& sent : replay(std::span(frames).subspan(half))) {
       wire::roce::Packet packet;
-      ASSERT_EQ(wire::ParseError::none, wire::roce::parse(std::span(sent.frame).subspan(ip_at), packet));
+      ASSERT_EQ(wire::ParseError::none, wire::roce::parse(std::span(sent.bytes).subspan(ip_at), packet));
       unsummed += wire::roce::shape_of(packet.bth.opcode).request ? 1 : 0;
     }
     // It has lost what the first half had; so there is no sum, and what passes otherwise is a worker's own, but for first
@@ -369,7 +352,7 @@ TEST_F(BumpTest, CutFramesAreCarriedOrCounted) {
     const std::size_t expected = bytes < ip_at || bytes >= first_payload + 4 ? 0 : 1;
     ASSERT_EQ(expected, give(cut, first.from()).size()) << bytes;
     if (expected == 1) {
-      EXPECT_EQ(cut, sink_.sent[0].frame);
+      EXPECT_EQ(cut, sink_.sent()[0].bytes);
     }
   }
   EXPECT_EQ(ip_at, bump_->bridge().counters().malformed);

@@ -39,7 +39,7 @@ Cost sum_up(VirtualRing& ring, std::uint32_t messages) {
   std::vector<float> sums(elements);
   for (std::size_t i = 0; i < elements; ++i) sums[i] = static_cast<float>(4 * i + 6);
   Cost cost;
-  cost.took = ring.now.time_since_epoch();
+  cost.took = ring.network.now.time_since_epoch();
   EXPECT_TRUE(ring.drain());
   cost.early = ring.counters().early;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {

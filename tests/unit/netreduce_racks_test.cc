@@ -169,7 +169,7 @@ Outcome sum_over(const RingJobConfig& config, std::size_t elements, const Prepar
   }
   EXPECT_TRUE(ring.run(1));
   Outcome outcome;
-  outcome.took = ring.now.time_since_epoch();
+  outcome.took = ring.network.now.time_since_epoch();
   EXPECT_TRUE(ring.drain());
   for (std::uint32_t rank = 0; rank < config.ranks; ++rank) {
     EXPECT_EQ(expected, tensors[rank]) << "rank " << rank;
@@ -256,7 +256,7 @@ class NetreduceLeaf : public ::testing::Test {
     const RxView view{bytes, from};
     tunnel_.on_packets({&view, 1}, {}, sink_);
     tunnel_.accelerator().check();
-    return sink_.take();
+    return take_frames(sink_);
   }
 
   static void put(Crafted& packet, float value) {
@@ -312,7 +312,7 @@ class NetreduceLeaf : public ::testing::Test {
   TunnelRing ring_;
   std::vector<Line> memory_;
   netreduce::Tunnel tunnel_;
-  FrameSink sink_;
+  RecordingSink sink_{look_for_frames};
 };
 
 TEST_F(NetreduceLeaf, SendsItsSumUpAndHeadersOnAndTheTotalWithTheHeadersThatItHas) {
@@ -380,7 +380,7 @@ TEST_F(NetreduceLeaf, TakesNoTotalButThisRingsOfAllRanks) {
   damaged[damaged.size() - 6] ^= std::byte{1};
   const RxView view{damaged, switch_at(at_root)};
   tunnel_.on_packets({&view, 1}, {}, sink_);
-  EXPECT_TRUE(sink_.take().empty());
+  EXPECT_TRUE(take_frames(sink_).empty());
   EXPECT_EQ(1U, counters().dropped_icrc);
   EXPECT_TRUE(give(total(10), rank_at(0)).empty()) << "not from above";
   EXPECT_EQ(1U, tunnel_.counters().dropped_source);

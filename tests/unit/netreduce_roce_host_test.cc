@@ -86,7 +86,7 @@ class NetreduceRoceHost : public ::testing::Test {
 
   netreduce::RoceHostConfig config_;
   std::unique_ptr<RoceHost> host_;
-  FrameSink sink_;
+  RecordingSink sink_{look_for_frames};
   std::vector<float> tensor_;
   Time now_{};
   std::uint64_t given_ = 0;
@@ -94,7 +94,7 @@ class NetreduceRoceHost : public ::testing::Test {
 
 TEST_F(NetreduceRoceHost, SendsItsMessagesThroughTheTunnel) {
   submit(54 + 62 + 1);  // one message of two packets, one of one
-  const std::vector<Sent> sent = sink_.take();
+  const std::vector<Sent> sent = take_frames(sink_);
   ASSERT_EQ(3U, sent.size());
   const Opcode opcodes[] = {Opcode::rc_write_first, Opcode::rc_write_last_immediate, Opcode::rc_write_only_immediate};
   for (std::uint32_t i = 0; i < 3; ++i) {
@@ -114,11 +114,11 @@ TEST_F(NetreduceRoceHost, SendsItsMessagesThroughTheTunnel) {
 
 TEST_F(NetreduceRoceHost, TakesASealedMessageAndAcknowledgesIt) {
   submit(1);
-  static_cast<void>(sink_.take());
+  sink_.clear();
   give(from_peer(2).frame());
   EXPECT_EQ(3.0F, tensor_[0]);
   EXPECT_EQ(std::vector<std::uint64_t>{0}, host_->take_completed());
-  const std::vector<Sent> sent = sink_.take();
+  const std::vector<Sent> sent = take_frames(sink_);
   ASSERT_EQ(1U, sent.size());
   EXPECT_EQ(Opcode::rc_acknowledge, sent[0].packet().bth.opcode);
   EXPECT_EQ(20U, sent[0].packet().bth.destination_qp);
@@ -185,12 +185,12 @@ TEST_F(NetreduceRoceHost, CountsWhatItCannotTake) {
 
 TEST_F(NetreduceRoceHost, RepeatsWhatIsNotAcknowledged) {
   submit(1);
-  const std::vector<Sent> first = sink_.take();
+  const std::vector<Sent> first = take_frames(sink_);
   ASSERT_EQ(1U, first.size());
   EXPECT_EQ(now_ + 20ms, host_->next_timeout());
   now_ += 20ms;
   host_->on_timer(now_, sink_);
-  const std::vector<Sent> again = sink_.take();
+  const std::vector<Sent> again = take_frames(sink_);
   ASSERT_EQ(1U, again.size());
   const auto a = first[0].packet().payload, b = again[0].packet().payload;
   EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));

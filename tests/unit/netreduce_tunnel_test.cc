@@ -88,7 +88,7 @@ class NetreduceTunnel : public ::testing::Test {
     const RxView view{bytes, from};
     tunnel_.on_packets({&view, 1}, {}, sink_);
     ++given_;
-    return sink_.take();
+    return take_frames(sink_);
   }
   // Every datagram counts once.
   void TearDown() override {
@@ -103,7 +103,7 @@ class NetreduceTunnel : public ::testing::Test {
   TestRing ring_;
   std::vector<std::vector<Line>> memory_;
   Tunnel tunnel_;
-  FrameSink sink_;
+  RecordingSink sink_{look_for_frames};
   std::uint64_t given_ = 0;
 };
 
@@ -228,7 +228,7 @@ TEST_F(NetreduceTunnel, OneBatchMayHoldPacketsOfAll) {
   for (std::uint32_t i = 0; i < 4; ++i) views.push_back({frames[i], ring_.endpoints[i < 3 ? i : 1]});
   tunnel_.on_packets(views, {}, sink_);
   given_ += 4;
-  EXPECT_EQ(4U, sink_.take().size());
+  EXPECT_EQ(4U, take_frames(sink_).size());
 }
 
 TEST_F(NetreduceTunnel, RefusesRingsThatCannotBeToldApart) {

@@ -34,6 +34,8 @@ struct Posted {
   }
 };
 
+// Has room for so many messages, and acknowledges those that a test says: what a worker does about either is tested here
+// alone.
 class Outbox final : public MessageSink {
  public:
   bool post(std::span<const std::byte> message, std::uint64_t offset, std::uint32_t immediate) override {

@@ -5,12 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <numeric>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "support/recording_packet_sink.h"
 
 namespace netsum::roce {
 namespace {
@@ -27,12 +28,6 @@ std::array<std::uint8_t, 16> ipv4(std::uint8_t host) {
 std::array<std::uint8_t, 16> ipv6(std::uint8_t host) {
   return {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host};
 }
-
-class Recorder final : public PacketSink {
- public:
-  std::span<std::byte> packet(std::size_t bytes) override { return sent.emplace_back(bytes); }
-  std::deque<std::vector<std::byte>> sent;
-};
 
 // "F100": a FIRST packet with PSN 0x100; M, L and O likewise; "?" behind it: an ACK is asked for. "ack 102/1": of PSN 0x102,
 // one message completed; "nak60 103/1".
@@ -89,7 +84,7 @@ class QueuePairTest : public ::testing::Test {
   std::vector<wire::roce::Packet> packets(QueuePair& pair) {
     recorder.sent.clear();
     pair.send(now, recorder);
-    std::vector<wire::roce::Packet> parsed(recorder.sent.size());
+    std::vector<wire::roce::Packet> parsed(recorder.sent.size());  // which refer to its bytes
     for (std::size_t i = 0; i < parsed.size(); ++i) {
       EXPECT_TRUE(wire::roce::is_roce(recorder.sent[i]));
       EXPECT_EQ(wire::ParseError::none, wire::roce::parse(recorder.sent[i], parsed[i]));
@@ -156,7 +151,7 @@ class QueuePairTest : public ::testing::Test {
   }
 
   std::vector<std::byte> memory, source;
-  Recorder recorder;
+  testing::RecordingPacketSink recorder;
   Time now{1s};
 };
 

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "protocol/roce/queue_pair.h"
 #include "support/pcap.h"
+#include "support/recording_packet_sink.h"
 #include "wire/ethernet.h"
 #include "wire/roce.h"
 
@@ -46,22 +47,15 @@ std::vector<Frame> read(const std::string& capture) {
   return frames;
 }
 
-class Recorder final : public PacketSink {
- public:
-  std::span<std::byte> packet(std::size_t bytes) override { return sent.emplace_back(bytes); }
-
-  // What was sent since the last call.
-  std::vector<Packet> take() {
-    taken.swap(sent);
-    sent.clear();
-    std::vector<Packet> packets(taken.size());
-    for (std::size_t i = 0; i < taken.size(); ++i) {
-      EXPECT_EQ(wire::ParseError::none, wire::roce::parse(taken[i], packets[i]));
+// What was sent since the last call.
+struct Taken {
+  explicit Taken(testing::RecordingPacketSink& sink) : bytes(sink.take()), packets(bytes.size()) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      EXPECT_EQ(wire::ParseError::none, wire::roce::parse(bytes[i], packets[i]));
     }
-    return packets;
   }
-
-  std::vector<std::vector<std::byte>> sent, taken;
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<Packet> packets;  // refer to bytes
 };
 
 // A connection of a capture, seen from one of its ends.
@@ -142,7 +136,7 @@ std::size_t replay_to_responder(const Connection& connection, Check check) {
   std::vector<std::byte> memory(connection.memory_bytes);
   config.memory = memory;
   QueuePair pair(config);
-  Recorder recorder;
+  testing::RecordingPacketSink recorder;
   std::vector<std::string> expected, answered;
   std::size_t messages = 0;
   for (const Frame& frame : connection.frames) {
@@ -153,7 +147,8 @@ std::size_t replay_to_responder(const Connection& connection, Check check) {
       // One by one: soft-RoCE answers every packet by itself.
       pair.on_packet(frame.packet, frame.time);
       pair.send(frame.time, recorder);
-      for (const Packet& packet : recorder.take()) {
+      const Taken taken(recorder);
+      for (const Packet& packet : taken.packets) {
         answered.push_back(words(packet));
         EXPECT_EQ(config.source_port, packet.source_port);
         EXPECT_EQ(config.remote_qp, packet.bth.destination_qp);
@@ -220,7 +215,7 @@ TEST(RoceReplay, OurResponderRefusesWhatItDoesNotTake) {
     config.local_qp = first.bth.destination_qp;
     config.receive_psn = first.bth.psn;
     QueuePair pair(config);
-    Recorder recorder;
+    testing::RecordingPacketSink recorder;
     std::size_t from_requester = 0;
     for (const Frame& frame : frames) {
       if (frame.packet.ip.source != host(1)) continue;
@@ -228,10 +223,10 @@ TEST(RoceReplay, OurResponderRefusesWhatItDoesNotTake) {
       pair.on_packet(frame.packet, frame.time);
     }
     pair.send(frames.back().time, recorder);
-    const auto answers = recorder.take();
-    ASSERT_EQ(1U, answers.size());
-    EXPECT_EQ(Aeth::nak_invalid, answers[0].aeth.syndrome);
-    EXPECT_EQ(first.bth.psn, answers[0].bth.psn);
+    const Taken answers(recorder);
+    ASSERT_EQ(1U, answers.packets.size());
+    EXPECT_EQ(Aeth::nak_invalid, answers.packets[0].aeth.syndrome);
+    EXPECT_EQ(first.bth.psn, answers.packets[0].bth.psn);
     EXPECT_EQ(from_requester, pair.counters().refused + pair.counters().out_of_order + pair.counters().foreign);
   }
 }
@@ -241,7 +236,7 @@ TEST(RoceReplay, UnreliableConnectionsAreForeign) {
     SCOPED_TRACE(capture);
     const Connection connection{read(capture)};
     QueuePair pair(connection.config(true));
-    Recorder recorder;
+    testing::RecordingPacketSink recorder;
     for (const Frame& frame : connection.frames) pair.on_packet(frame.packet, frame.time);
     pair.send(connection.frames.back().time, recorder);
     EXPECT_TRUE(recorder.sent.empty());
@@ -296,11 +291,12 @@ Replayed replay_to_requester(const Connection& connection) {
   }
 
   Replayed replayed;
-  Recorder recorder;
+  testing::RecordingPacketSink recorder;
   std::size_t sent = 0;
   const auto send = [&](Time now) {
     pair.send(now, recorder);
-    for (const Packet& packet : recorder.take()) {
+    const Taken taken(recorder);
+    for (const Packet& packet : taken.packets) {
       if (wire::roce::psn_distance(config.send_psn, packet.bth.psn) < static_cast<std::int32_t>(sent)) {
         replayed.repeated.push_back(packet.bth.psn);
         continue;

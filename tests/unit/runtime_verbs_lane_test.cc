@@ -71,6 +71,7 @@ class EchoRing final : public transport::VerbsRing {
   std::vector<transport::VerbsEvents::Received> received_, taken_;
 };
 
+// A lane over verbs sends no datagrams.
 class NoSink final : public Sink {
  public:
   ~NoSink() = default;

@@ -3,17 +3,18 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <span>
 #include <vector>
 
 #include "base/siphash.h"
+#include "support/recording_sink.h"
 #include "wire/switchml.h"
 
 namespace netsum::switchml {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::RecordingSink;
 
 Endpoint endpoint(std::uint16_t port) {
   Endpoint e;
@@ -21,30 +22,24 @@ Endpoint endpoint(std::uint16_t port) {
   return e;
 }
 
-class Recorder final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    EXPECT_EQ(to, endpoint(1));
-    return sent.emplace_back(bytes);
-  }
-  void multicast(std::span<const std::byte>, std::span<const Endpoint>) override { FAIL(); }
-  void flush() override {}
-
-  std::deque<std::vector<std::byte>> sent;
-};
+// All is for the aggregator.
+void look(std::span<const Endpoint> to, bool multicast) {
+  EXPECT_FALSE(multicast);
+  EXPECT_EQ(to.front(), endpoint(1));
+}
 
 // Answers each probe `delay` after it was sent, and trains with `gap` between two replies; loses what `lost` says.
 Probe measure(const ProbeConfig& config, Duration delay, Duration gap, std::size_t lost_of_train = 0) {
   Probe probe(config);
-  Recorder sink;
+  RecordingSink sink(look);
   Time time{1s};
   probe.start(time, sink);
   for (int turn = 0; turn < 1000 && !probe.done(); ++turn) {
-    std::deque<std::vector<std::byte>> batch;
-    batch.swap(sink.sent);
+    std::vector<testing::Datagram> batch = sink.take();
     if (batch.size() > 1) batch.resize(batch.size() - lost_of_train);
     time += delay;
-    for (const auto& packet : batch) {
+    for (const auto& each : batch) {
+      const std::vector<std::byte>& packet = each.bytes;
       EXPECT_EQ(packet.size(), config.packet_bytes);
       wire::Common common;
       wire::ProbePacket request{}, reply{};
@@ -61,7 +56,7 @@ Probe measure(const ProbeConfig& config, Duration delay, Duration gap, std::size
       probe.on_packets(views, time, sink);
       time += gap;
     }
-    if (sink.sent.empty() && !probe.done()) probe.on_timer(time = probe.next_timeout(), sink);
+    if (sink.sent().empty() && !probe.done()) probe.on_timer(time = probe.next_timeout(), sink);
   }
   EXPECT_TRUE(probe.done());
   return probe;
@@ -106,7 +101,7 @@ TEST(Probe, TrainWithLossStillMeasures) {
 
 TEST(Probe, SilenceIsNoAnswer) {
   Probe probe(config());
-  Recorder sink;
+  RecordingSink sink(look);
   Time time{1s};
   probe.start(time, sink);
   int timeouts = 0;
@@ -119,7 +114,7 @@ TEST(Probe, SilenceIsNoAnswer) {
 
 TEST(Probe, RepliesOfOthersAreNotBelieved) {
   Probe probe(config());
-  Recorder sink;
+  RecordingSink sink(look);
   probe.start(Time{1s}, sink);
   std::vector<std::byte> bytes(wire::probe_reply_bytes);
   wire::write_probe(bytes, {{wire::Type::probe_reply, 0, 0, 0}, 0});
@@ -135,7 +130,7 @@ TEST(Probe, BelievesOnlyItsAggregatorAndItsOwnQuestions) {
   config.singles = 2;
   config.train = 2;
   Probe probe(config);
-  Recorder sink;
+  RecordingSink sink(look);
   Time now{1s};
   const auto receive = [&](std::uint32_t sequence, wire::Type type = wire::Type::probe_reply, std::uint16_t port = 1,
                            std::size_t bytes = wire::probe_reply_bytes) {
@@ -155,14 +150,14 @@ TEST(Probe, BelievesOnlyItsAggregatorAndItsOwnQuestions) {
   const std::vector<std::byte> nothing(3);
   const RxView view{nothing, endpoint(1)};
   probe.on_packets({&view, 1}, now, sink);
-  EXPECT_EQ(1U, sink.sent.size());
+  EXPECT_EQ(1U, sink.sent().size());
   now += 1ms;
   receive(0);
-  EXPECT_EQ(2U, sink.sent.size());
+  EXPECT_EQ(2U, sink.sent().size());
   now += 1ms;
   receive(1);
-  EXPECT_EQ(4U, sink.sent.size());  // the train
-  receive(1);                       // a copy of the last single's answer
+  EXPECT_EQ(4U, sink.sent().size());  // the train
+  receive(1);                         // a copy of the last single's answer
   receive(9);
   EXPECT_FALSE(probe.done());
   receive(2);
@@ -173,7 +168,7 @@ TEST(Probe, BelievesOnlyItsAggregatorAndItsOwnQuestions) {
   EXPECT_GE(probe.slots(), 1U);  // one answer of the train shows no rate
   probe.on_timer(now + 1h, sink);
   receive(3);
-  EXPECT_EQ(4U, sink.sent.size());
+  EXPECT_EQ(4U, sink.sent().size());
 }
 
 // A probe whose answer alone counts, for the cookie in it.
@@ -184,7 +179,7 @@ TEST(Probe, WithoutATrainEndsWithItsFirstAnswer) {
   config.singles = 1;
   config.train = 0;
   Probe probe(config);
-  Recorder sink;
+  RecordingSink sink(look);
   probe.start(Time{1s}, sink);
   std::vector<std::byte> bytes(wire::probe_reply_bytes);
   wire::write_probe(bytes, {{wire::Type::probe_reply, 0, 0, 0}, 0, 0x1234567890abcdef});
@@ -192,7 +187,7 @@ TEST(Probe, WithoutATrainEndsWithItsFirstAnswer) {
   probe.on_packets({&view, 1}, Time{1s} + 1us, sink);
   EXPECT_TRUE(probe.answered());
   EXPECT_EQ(0x1234567890abcdefU, probe.cookie());
-  EXPECT_EQ(1U, sink.sent.size());
+  EXPECT_EQ(1U, sink.sent().size());
 }
 
 // The vectors of its authors: key 00 to 0f, message 00, 01, ..

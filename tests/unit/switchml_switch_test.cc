@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "support/recording_sink.h"
 #include "support/virtual_cluster.h"
 
 namespace netsum::testing {
@@ -21,32 +22,6 @@ namespace {
 
 constexpr std::uint64_t epoch = 77;
 constexpr std::uint32_t ranks = 2;
-
-struct Sent {
-  Endpoint to;
-  std::vector<std::byte> bytes;
-};
-
-class RecordingSink final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    flush();
-    pending_ = Sent{to, std::vector<std::byte>(bytes)};
-    return pending_->bytes;
-  }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    flush();
-    for (const Endpoint& endpoint : to) sent.push_back({endpoint, {packet.begin(), packet.end()}});
-  }
-  void flush() override {
-    if (pending_) sent.push_back(*pending_);
-    pending_.reset();
-  }
-  std::vector<Sent> sent;
-
- private:
-  std::optional<Sent> pending_;
-};
 
 class SwitchTest : public ::testing::Test {
  protected:
@@ -86,7 +61,7 @@ class SwitchTest : public ::testing::Test {
   // The sums of the results sent since the last call, one a destination.
   std::vector<std::int32_t> take_results() {
     std::vector<std::int32_t> sums;
-    for (const Sent& sent : sink_.sent) {
+    for (const Datagram& sent : sink_.sent()) {
       wire::Common common{};
       wire::ChunkPacket chunk{};
       if (wire::parse_common(sent.bytes, common) != wire::ParseError::none || common.type != wire::Type::result) continue;
@@ -95,7 +70,7 @@ class SwitchTest : public ::testing::Test {
       last_exponents_.assign(chunk.exponents.begin(), chunk.exponents.end());
       sums.push_back(static_cast<std::int32_t>(load_le<std::uint32_t>(chunk.payload.data())));
     }
-    sink_.sent.clear();
+    sink_.clear();
     return sums;
   }
 
@@ -124,13 +99,13 @@ TEST_F(SwitchTest, AResultHasAChecksumIfAContributionHad) {
     auto packet = contribution(rank, chunk(number, number % 2), 1);
     packet[3] = std::byte{!checked};
     wire::seal(packet);
-    sink_.sent.clear();
+    sink_.clear();
     receive(packet, host(rank));
   };
   const auto result_is_checked = [&] {
     wire::Common common{};
-    EXPECT_EQ(ranks, sink_.sent.size());
-    EXPECT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent.at(0).bytes, common));
+    EXPECT_EQ(ranks, sink_.sent().size());
+    EXPECT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent().at(0).bytes, common));
     return common.checked;
   };
   contribute(0, 0, false);
@@ -148,9 +123,9 @@ TEST_F(SwitchTest, AResultHasAChecksumIfAContributionHad) {
 }
 
 // Whom the switch told that it lacks their contribution to which chunk.
-std::vector<std::pair<Endpoint, std::uint32_t>> losses_told(const std::vector<Sent>& sent) {
+std::vector<std::pair<Endpoint, std::uint32_t>> losses_told(const std::vector<Datagram>& sent) {
   std::vector<std::pair<Endpoint, std::uint32_t>> told;
-  for (const Sent& each : sent) {
+  for (const Datagram& each : sent) {
     wire::Common common{};
     wire::WaitingPacket waiting{};
     if (wire::parse_common(each.bytes, common) != wire::ParseError::none || common.type != wire::Type::waiting) continue;
@@ -178,29 +153,29 @@ TEST_F(SwitchLossTest, WhoIsOvertakenByThreeOfItsOwnIsTold) {
   for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(0, number);
   receive_chunk(1, 0);
   for (const std::uint32_t number : {2U, 3U}) receive_chunk(1, number);
-  EXPECT_TRUE(losses_told(sink_.sent).empty()) << "two may have changed places with it";
+  EXPECT_TRUE(losses_told(sink_.sent()).empty()) << "two may have changed places with it";
   receive_chunk(1, 4);
   receive_chunk(1, 5);
-  EXPECT_EQ(losses_told(sink_.sent), (std::vector<std::pair<Endpoint, std::uint32_t>>{{host(1), 1}})) << "once";
+  EXPECT_EQ(losses_told(sink_.sent()), (std::vector<std::pair<Endpoint, std::uint32_t>>{{host(1), 1}})) << "once";
   EXPECT_EQ(1U, counters().losses_told);
 }
 
 // Rank 1 has sent nothing, and rank 0 is not told of what it has given.
 TEST_F(SwitchLossTest, AStragglerHasLostNothing) {
   for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(0, number);
-  EXPECT_TRUE(losses_told(sink_.sent).empty());
+  EXPECT_TRUE(losses_told(sink_.sent()).empty());
 }
 
 // Nobody can know of a round that nobody has opened: it is noticed when the other rank opens it.
 TEST_F(SwitchLossTest, TheFirstRanksLossesAreSeenOnceTheOthersFollow) {
   for (const std::uint32_t number : {1U, 2U}) receive_chunk(0, number);
   for (std::uint32_t number = 0; number < 3; ++number) receive_chunk(1, number);
-  EXPECT_TRUE(losses_told(sink_.sent).empty());
+  EXPECT_TRUE(losses_told(sink_.sent()).empty());
   for (std::uint32_t number = 3; number < 8; ++number) {
     receive_chunk(0, number);
     receive_chunk(1, number);
   }
-  EXPECT_EQ(losses_told(sink_.sent), (std::vector<std::pair<Endpoint, std::uint32_t>>{{host(0), 0}}));
+  EXPECT_EQ(losses_told(sink_.sent()), (std::vector<std::pair<Endpoint, std::uint32_t>>{{host(0), 0}}));
 }
 
 TEST_F(SwitchTest, AddsAndMulticasts) {
@@ -217,53 +192,42 @@ TEST_F(SwitchTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
   receive(1, chunk(0, 0), 4);
   take_results();
   receive(0, chunk(0, 0), 3);
-  ASSERT_EQ(1U, sink_.sent.size());
-  EXPECT_EQ(host(0), sink_.sent[0].to);
+  ASSERT_EQ(1U, sink_.sent().size());
+  EXPECT_EQ(host(0), sink_.sent()[0].to);
   EXPECT_EQ((Sums{7}), take_results());
 }
 
 // A result is lent to the sink until its flush(): the slot's next chunk in the same batch must not overwrite it.
 TEST_F(SwitchTest, AResultLeavesBeforeItsSlotIsUsedAgain) {
-  class Lender final : public Sink {
-   public:
-    std::span<std::byte> datagram(const Endpoint&, std::size_t bytes) override { return other.emplace_back(bytes); }
-    void multicast(std::span<const std::byte> packet, std::span<const Endpoint>) override { lent.push_back(packet); }
-    void flush() override {
-      for (const auto packet : lent) left.emplace_back(packet.begin(), packet.end());
-      lent.clear();
-    }
-    std::vector<std::span<const std::byte>> lent;
-    std::vector<std::vector<std::byte>> left, other;
-  };
   receive(0, chunk(0, 0), 3);
   receive(1, chunk(0, 0), 4);
-  const std::vector<std::byte> expected = sink_.sent[0].bytes;
+  const std::vector<std::byte> expected = sink_.take()[0].bytes;
   const auto repeat = contribution(0, chunk(0, 0), 3), next = contribution(1, chunk(2, 0), 50);
   const RxView batch[] = {{repeat, host(0)}, {next, host(1)}};
-  Lender lender;
-  switch_.on_packets(batch, now_, lender);
-  lender.flush();
-  ASSERT_EQ(1U, lender.left.size());
-  EXPECT_EQ(expected, lender.left[0]);
+  switch_.on_packets(batch, now_, sink_);
+  auto sent = sink_.take();
+  std::erase_if(sent, [](const Datagram& each) { return !each.multicast; });
+  ASSERT_EQ(1U, sent.size());
+  EXPECT_EQ(expected, sent[0].bytes);
 }
 
 TEST_F(SwitchTest, ARepeatOfAnIncompleteChunkIsToldWhomItWaitsForOncePerInterval) {
   receive(0, chunk(0, 0), 3);
   receive(0, chunk(0, 0), 3);
   receive(0, chunk(0, 0), 3);
-  ASSERT_EQ(1U, sink_.sent.size());
+  ASSERT_EQ(1U, sink_.sent().size());
   wire::Common common{};
   wire::WaitingPacket waiting{};
-  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent[0].bytes, common));
+  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent()[0].bytes, common));
   ASSERT_EQ(wire::Type::waiting, common.type);
-  ASSERT_EQ(wire::ParseError::none, wire::parse_waiting(sink_.sent[0].bytes, common, waiting));
+  ASSERT_EQ(wire::ParseError::none, wire::parse_waiting(sink_.sent()[0].bytes, common, waiting));
   EXPECT_FALSE(waiting.missing.contains(0));
   EXPECT_TRUE(waiting.missing.contains(1));
   EXPECT_EQ(1U, waiting.missing.size());
   EXPECT_EQ(1U, counters().repeats_silent);
   now_ += std::chrono::milliseconds(1);
   receive(0, chunk(0, 0), 3);
-  EXPECT_EQ(2U, sink_.sent.size());
+  EXPECT_EQ(2U, sink_.sent().size());
 }
 
 // docs/protocol-switchml.md has the trace on which Algorithm 3 goes wrong.
@@ -357,7 +321,7 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   receive(forged, host(0));
   EXPECT_EQ(1U, switch_.counters().malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
   EXPECT_EQ(0U, counters().contributions);
-  EXPECT_TRUE(sink_.sent.empty());
+  EXPECT_TRUE(sink_.sent().empty());
 }
 
 TEST_F(SwitchTest, ValuesOfAnotherLengthAreNotAdded) {
@@ -425,19 +389,19 @@ TEST_F(SwitchTest, ProbesAreAnsweredUnlessTheyAreTooShort) {
   std::vector<std::byte> probe(100);
   wire::write_probe(probe, {{wire::Type::probe, 0, 0, 0}, 5});
   receive(probe, host(0));
-  ASSERT_EQ(1U, sink_.sent.size());
-  EXPECT_EQ(wire::probe_reply_bytes, sink_.sent[0].bytes.size());
+  ASSERT_EQ(1U, sink_.sent().size());
+  EXPECT_EQ(wire::probe_reply_bytes, sink_.sent()[0].bytes.size());
   wire::Common common;
   wire::ProbePacket reply;
-  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent[0].bytes, common));
-  ASSERT_EQ(wire::ParseError::none, wire::parse_probe(sink_.sent[0].bytes, common, reply));
+  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent()[0].bytes, common));
+  ASSERT_EQ(wire::ParseError::none, wire::parse_probe(sink_.sent()[0].bytes, common, reply));
   EXPECT_EQ(EndpointCookies().of(host(0)), reply.cookie);
   EXPECT_NE(EndpointCookies().of(host(1)), reply.cookie);
   EXPECT_NE(EndpointCookies({1, 2}).of(host(0)), reply.cookie);
   probe.resize(wire::common_bytes);
   wire::seal(probe);
   receive(probe, host(0));
-  EXPECT_EQ(1U, sink_.sent.size());
+  EXPECT_EQ(1U, sink_.sent().size());
   EXPECT_EQ(1U, switch_.counters().malformed[static_cast<std::size_t>(wire::ParseError::truncated)]);
 }
 
@@ -477,9 +441,9 @@ TEST_F(SwitchTest, AnUnknownJobIsAnsweredNoLongerThanAskedAndNotWithoutLimit) {
   switch_.remove_job(epoch);
   const auto packet = contribution(0, chunk(0, 0), 1);
   for (int i = 0; i < 1000; ++i) receive(packet, host(0));
-  EXPECT_LE(sink_.sent.size(), 64U);
-  ASSERT_FALSE(sink_.sent.empty());
-  EXPECT_LE(sink_.sent[0].bytes.size(), packet.size());
+  EXPECT_LE(sink_.sent().size(), 64U);
+  ASSERT_FALSE(sink_.sent().empty());
+  EXPECT_LE(sink_.sent()[0].bytes.size(), packet.size());
   EXPECT_EQ(1000U, switch_.counters().unknown_job);
 }
 
@@ -516,9 +480,9 @@ class NarrowTest : public SwitchTest {
   // Of the results sent since the last call, which are alike: the values of one.
   std::vector<std::uint16_t> take_values(std::size_t destinations = 2) {
     std::vector<std::uint16_t> values;
-    EXPECT_EQ(destinations, sink_.sent.size());
-    for (const Sent& sent : sink_.sent) {
-      EXPECT_EQ(sink_.sent[0].bytes, sent.bytes);
+    EXPECT_EQ(destinations, sink_.sent().size());
+    for (const Datagram& sent : sink_.sent()) {
+      EXPECT_EQ(sink_.sent()[0].bytes, sent.bytes);
       wire::Common common{};
       wire::ChunkPacket chunk{};
       EXPECT_EQ(wire::ParseError::none, wire::parse_common(sent.bytes, common));
@@ -527,7 +491,7 @@ class NarrowTest : public SwitchTest {
       values.resize(chunk.payload.size() / 2);
       std::memcpy(values.data(), chunk.payload.data(), chunk.payload.size());
     }
-    sink_.sent.clear();
+    sink_.clear();
     return values;
   }
 };
@@ -575,7 +539,7 @@ TEST(GatherMemory, IsTouchedAsFarAsItIsUsed) {
       lane.on_packets({&view, 1}, Time{}, sink);
       sink.flush();
     }
-    EXPECT_EQ(many, sink.sent.size()) << "the sum, to each";
+    EXPECT_EQ(many, sink.sent().size()) << "the sum, to each";
   }
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> resident((bytes + page - 1) / page);
@@ -621,7 +585,7 @@ TEST_F(NarrowTest, RepeatsAndLateCopiesChangeNothing) {
   receive_narrow(0, narrow_chunk(0, 0), {0x3c00});
   receive_narrow(0, narrow_chunk(0, 0), {0x4000});  // a repeat, which lies: the first counts
   EXPECT_EQ(1U, counters().repeats_waiting);
-  sink_.sent.clear();
+  sink_.clear();
   receive_narrow(1, narrow_chunk(0, 0), {0x3c00});
   EXPECT_EQ(Values{0x4000}, take_values());
   receive_narrow(0, narrow_chunk(0, 0), {0x7bff});
@@ -760,10 +724,10 @@ class SwitchGroupTest : public SwitchTest {
   }
   // Whom the round's result went to.
   std::vector<Endpoint> finish(std::uint32_t round) {
-    sink_.sent.clear();
+    sink_.clear();
     for (std::uint32_t rank = 0; rank < members; ++rank) contribute(rank, round);
     std::vector<Endpoint> to;
-    for (const Sent& sent : sink_.sent) to.push_back(sent.to);
+    for (const Datagram& sent : sink_.sent()) to.push_back(sent.to);
     return to;
   }
   // Rounds until the result goes elsewhere than to `before`, if `rank` repeats its contribution to one in `out_of` of them.
@@ -787,10 +751,10 @@ TEST_F(SwitchGroupTest, OneResultForAllThatListen) {
 
 TEST_F(SwitchGroupTest, ARepeatIsAnsweredToItsRankAlone) {
   finish(0);
-  sink_.sent.clear();
+  sink_.clear();
   contribute(2, 0);
-  ASSERT_EQ(1U, sink_.sent.size());
-  EXPECT_EQ(host(2), sink_.sent[0].to);
+  ASSERT_EQ(1U, sink_.sent().size());
+  EXPECT_EQ(host(2), sink_.sent()[0].to);
   EXPECT_EQ(1U, counters().results_to_group);
 }
 
@@ -837,6 +801,7 @@ TEST_F(SwitchGroupTest, NobodyIsLeftInAGroupThatNobodyHears) {
 
 // The results before it in the batch are still referred to by the sink, with the destinations that they had.
 TEST_F(SwitchGroupTest, NothingOnItsWayChangesDestinations) {
+  // Compares at flush() what it was given with what that was: RecordingSink looks at flush() alone.
   class Holding final : public Sink {
    public:
     std::span<std::byte> datagram(const Endpoint&, std::size_t bytes) override {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "support/recording_sink.h"
 
 namespace netsum::switchml {
 namespace {
@@ -27,17 +28,7 @@ Endpoint endpoint(std::uint16_t port) {
   return e;
 }
 
-class Recorder final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    EXPECT_EQ(to, endpoint(1));
-    return sent.emplace_back(bytes);
-  }
-  void multicast(std::span<const std::byte>, std::span<const Endpoint>) override { FAIL(); }
-  void flush() override {}
-
-  std::deque<std::vector<std::byte>> sent;
-};
+using testing::RecordingSink;
 
 class WorkerTest : public ::testing::Test {
  protected:
@@ -66,10 +57,10 @@ class WorkerTest : public ::testing::Test {
 
   // The oldest datagram that was sent and not looked at.
   wire::ChunkPacket take(wire::Type type = wire::Type::contribution) {
-    EXPECT_FALSE(sink.sent.empty());
-    if (sink.sent.empty()) return {};
-    kept.push_back(std::move(sink.sent.front()));
-    sink.sent.pop_front();
+    EXPECT_FALSE(sink.sent().empty());
+    if (sink.sent().empty()) return {};
+    kept.push_back(std::move(sink.sent().front().bytes));
+    sink.sent().erase(sink.sent().begin());
     wire::Common common;
     wire::ChunkPacket packet;
     EXPECT_EQ(wire::parse_common(kept.back(), common), wire::ParseError::none);
@@ -100,7 +91,10 @@ class WorkerTest : public ::testing::Test {
   void wait() { worker.on_timer(now = worker.next_timeout(), sink); }
 
   Time now{1s};
-  Recorder sink;
+  RecordingSink sink{[](std::span<const Endpoint> to, bool multicast) {
+    EXPECT_FALSE(multicast);
+    EXPECT_EQ(to.front(), endpoint(1));
+  }};
   Worker worker{config()};
   std::deque<std::vector<std::int32_t>> values;
   std::deque<std::vector<std::byte>> kept;
@@ -117,7 +111,7 @@ TEST_F(WorkerTest, FillsItsWindowAndNoMore) {
     EXPECT_EQ(sent.header.elements, 256);
     EXPECT_EQ(load_le<std::uint32_t>(sent.payload.data() + 4), chunk * 256 + 1);
   }
-  EXPECT_TRUE(sink.sent.empty());
+  EXPECT_TRUE(sink.sent().empty());
 }
 
 // 16-bit values: twice as many elements, no exponents; float32 tensors are narrowed on the way out and widened on the way
@@ -144,7 +138,7 @@ TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
       EXPECT_EQ(sent.back().header.exponents, 0);
       EXPECT_EQ(load_le<std::uint16_t>(sent.back().payload.data() + 2), 0x3c00);
     }
-    EXPECT_TRUE(sink.sent.empty());
+    EXPECT_TRUE(sink.sent().empty());
     for (const wire::ChunkPacket& chunk : sent) {
       for (const bool right : {false, true}) {  // first as another type, and as a sum, which nobody asked for
         wire::ChunkHeader header = chunk.header;
@@ -183,7 +177,7 @@ TEST_F(WorkerTest, AResultMovesItsSlotOn) {
   static_cast<void>(take());
   const auto second = take();
   receive(result(second.header, 42));
-  EXPECT_TRUE(sink.sent.empty());  // slot 1 has no third chunk: chunk 2 belongs to slot 0
+  EXPECT_TRUE(sink.sent().empty());  // slot 1 has no third chunk: chunk 2 belongs to slot 0
   EXPECT_EQ(values[0][256], 42);
   EXPECT_EQ(values[0][255], 255);
   EXPECT_EQ(values[0][512], 512);
@@ -308,18 +302,18 @@ TEST_F(WorkerTest, AsksAgainForTheExponentsOfAStripeThatItHasBegun) {
 // Alg. 4, l. 20: the same bytes again, later and later.
 TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
   submit(0, 256);
-  const auto first = sink.sent.front();
-  sink.sent.clear();
+  const auto first = sink.sent().front().bytes;
+  sink.clear();
   const Time began = now;
   EXPECT_EQ(worker.next_timeout(), began + 20ms);
   worker.on_timer(now + 20ms - 1ns, sink);
-  EXPECT_TRUE(sink.sent.empty());
+  EXPECT_TRUE(sink.sent().empty());
   for (const Duration expected : {20ms, 60ms, 140ms, 300ms, 550ms, 800ms}) {
     wait();
     EXPECT_EQ(now - began, expected);
-    ASSERT_EQ(sink.sent.size(), 1U);
-    EXPECT_EQ(sink.sent.front(), first);
-    sink.sent.clear();
+    ASSERT_EQ(sink.sent().size(), 1U);
+    EXPECT_EQ(sink.sent().front().bytes, first);
+    sink.clear();
   }
   EXPECT_EQ(worker.counters().retransmissions, 6U);
   wire::Common common;
@@ -328,7 +322,7 @@ TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
   ASSERT_EQ(wire::parse_chunk(first, common, packet), wire::ParseError::none);
   receive(result(packet.header, 1));
   wait();
-  EXPECT_TRUE(sink.sent.empty());
+  EXPECT_TRUE(sink.sent().empty());
   EXPECT_EQ(worker.next_timeout(), never);
 }
 
@@ -337,7 +331,7 @@ TEST_F(WorkerTest, OnlyAnswersToFirstTransmissionsAreRoundTrips) {
   submit(0, 700);
   const auto first = take(), second = take();
   wait();
-  sink.sent.clear();
+  sink.clear();
   now += 19ms;
   receive(result(first.header, 1));
   const Time sent = now;
@@ -375,7 +369,7 @@ TEST_F(WorkerTest, ResultsHaveAChecksumUnlessTheAggregatorIsOnThisHost) {
   WorkerConfig local = config();
   local.checksums = false;
   worker = Worker(local);
-  sink.sent.clear();
+  sink.clear();
   submit(0, 512);
   EXPECT_FALSE(take().common.checked);
   receive(result(sent.header, 1, unchecked));
@@ -412,9 +406,9 @@ TEST_F(WorkerTest, ALossThatTheSwitchSeesIsRepeatedSoon) {
   EXPECT_LT(worker.next_timeout(), timeout);
   wait();
   EXPECT_EQ(take().header, first.header);
-  EXPECT_TRUE(sink.sent.empty()) << "nothing was said of the other";
+  EXPECT_TRUE(sink.sent().empty()) << "nothing was said of the other";
   receive(waiting_for(1, first.header));
-  EXPECT_TRUE(sink.sent.empty()) << "the repeat is on its way";
+  EXPECT_TRUE(sink.sent().empty()) << "the repeat is on its way";
   now += 20ms;
   receive(waiting_for(1, third.header));
   EXPECT_EQ(take().header, third.header) << "at once, as it is long due";
@@ -439,7 +433,7 @@ TEST_F(WorkerTest, ALostResultIsAskedForSoon) {
   static_cast<void>(take());
   now += 20ms;
   receive(waiting_for(1, past));
-  EXPECT_TRUE(sink.sent.empty()) << "of a round that has its result";
+  EXPECT_TRUE(sink.sent().empty()) << "of a round that has its result";
   EXPECT_EQ(worker.counters().stale, 1U);
 }
 
@@ -449,14 +443,14 @@ TEST_F(WorkerTest, RepeatsOfAWindowThatWasLostTogetherSpreadOut) {
   wide.slots = 8;
   worker = Worker(wide);
   submit(0, 8 * 256);
-  EXPECT_EQ(8U, std::exchange(sink.sent, {}).size());
+  EXPECT_EQ(8U, sink.take().size());
   wait();
-  EXPECT_EQ(8U, std::exchange(sink.sent, {}).size());  // all are due at once
+  EXPECT_EQ(8U, sink.take().size());  // all are due at once
   std::size_t most = 0;
   const Time first = worker.next_timeout();
   for (std::size_t repeated = 0; repeated < 8;) {
     wait();
-    const std::size_t together = std::exchange(sink.sent, {}).size();
+    const std::size_t together = sink.take().size();
     most = std::max(most, together);
     repeated += together;
   }
@@ -480,7 +474,7 @@ TEST_F(WorkerTest, AnAnswerThatNamesTheMissingQuietensAllButTheOldest) {
   int repeats_of_other = 0;
   while (worker.next_timeout() < told + 3500ms) {
     wait();
-    while (!sink.sent.empty()) repeats_of_other += take().header.chunk == 1;
+    while (!sink.sent().empty()) repeats_of_other += take().header.chunk == 1;
   }
   EXPECT_EQ(repeats_of_other, 3);  // one a held_timeout
   // Somebody is back: the other's answer may be the one that was lost, and is not waited for so long any more.
@@ -513,7 +507,7 @@ TEST_F(WorkerTest, AnswersOfOtherChunksNameNobody) {
 
 TEST_F(WorkerTest, FailuresAreToldAndEndTheRepeats) {
   submit(0, 256);
-  sink.sent.clear();
+  sink.clear();
   std::vector<std::byte> packet(wire::mismatch_bytes);
   wire::write_mismatch(packet, {{wire::Type::mismatch, 0, job_epoch, folded}, 0, 0, 11, 22, 1, 2});
   receive(packet);
@@ -522,7 +516,7 @@ TEST_F(WorkerTest, FailuresAreToldAndEndTheRepeats) {
   EXPECT_EQ(worker.failure()->first_rank, 1U);
   EXPECT_EQ(worker.failure()->second_rank, 2U);
   wait();
-  EXPECT_TRUE(sink.sent.empty());
+  EXPECT_TRUE(sink.sent().empty());
   EXPECT_EQ(worker.next_timeout(), never);
 }
 
@@ -571,7 +565,7 @@ TEST_F(WorkerTest, AnswersThatDoNotFitAreMalformed) {
     h.exponents = 1;
   });
   worker = Worker(config());
-  sink.sent.clear();
+  sink.clear();
   std::vector<float> ones(700, 1.0F);
   stream::Operation floats{.number = 0, .elements = ones.size(), .data = ones.data()};
   ASSERT_TRUE(worker.submit(floats, now, sink));
