@@ -9,6 +9,7 @@
 #include "protocol/switchml/probe.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace netsum::sim {
@@ -247,21 +248,23 @@ class SwitchmlProbe final : public PathProbe {
   switchml::Probe probe_;
 };
 
-[[nodiscard]] bool is_chunk(wire::Type type) {
-  return type >= wire::Type::contribution && type <= wire::Type::exponent_result;
+[[nodiscard]] bool is_chunk(wire::switchml::Type type) {
+  return type >= wire::switchml::Type::contribution && type <= wire::switchml::Type::exponent_result;
 }
 
 // Repeats are byte-identical: a contribution to the same rank's first one, a result to everybody's.
 class SwitchmlTap final : public Tap {
  public:
   void on_send(const Endpoint&, const Endpoint&, std::span<const std::byte> bytes) override {
-    wire::Common common;
-    if (wire::parse_common(bytes, common) != wire::ParseError::none) throw Violation("a node sent a malformed datagram");
+    wire::switchml::Common common;
+    if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none)
+      throw Violation("a node sent a malformed datagram");
     if (!is_chunk(common.type)) return;
-    wire::ChunkPacket chunk;
-    if (wire::parse_chunk(bytes, common, chunk) != wire::ParseError::none) throw Violation("a node sent a malformed chunk");
-    const wire::ChunkHeader& header = chunk.header;
-    const bool contribution = common.type <= wire::Type::exponent_contribution;
+    wire::switchml::ChunkPacket chunk;
+    if (wire::switchml::parse_chunk(bytes, common, chunk) != wire::ParseError::none)
+      throw Violation("a node sent a malformed chunk");
+    const wire::switchml::ChunkHeader& header = chunk.header;
+    const bool contribution = common.type <= wire::switchml::Type::exponent_contribution;
     const std::uint64_t identity = mix(common.job_epoch ^ mix(header.operation ^ mix(header.chunk)));
     const std::uint64_t key =
         mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^ (contribution ? common.rank_epoch : 0));
@@ -270,13 +273,14 @@ class SwitchmlTap final : public Tap {
       throw Violation(
           "a repeat of operation " + std::to_string(header.operation) + ", chunk " + std::to_string(header.chunk) +
           (contribution ? " differs from its first transmission" : " differs from the result that was sent before"));
-    } else if (first && common.type == wire::Type::contribution) {
-      (header.ahead_operation == wire::no_ahead ? ahead_[identity].unknown : ahead_[identity].known) = true;
-    } else if (first && common.type == wire::Type::result) {
+    } else if (first && common.type == wire::switchml::Type::contribution) {
+      (header.ahead_operation == wire::switchml::no_ahead ? ahead_[identity].unknown : ahead_[identity].known) = true;
+    } else if (first && common.type == wire::switchml::Type::result) {
       const Ahead ahead = ahead_[identity];
       if (ahead.known && ahead.unknown) {
         ++unknown_won_;
-        if (header.ahead_operation != wire::no_ahead) throw Violation("a look-ahead was answered that lacks a rank's block");
+        if (header.ahead_operation != wire::switchml::no_ahead)
+          throw Violation("a look-ahead was answered that lacks a rank's block");
       }
       if (header.masks) ++masks_;
     }
@@ -306,9 +310,9 @@ class Switchml final : public Protocol {
                                                       std::uint32_t packet_elements) const override {
     switchml::ProbeConfig config;
     config.aggregator = aggregator;
-    wire::ChunkHeader header;
+    wire::switchml::ChunkHeader header;
     header.elements = static_cast<std::uint16_t>(packet_elements);
-    config.packet_bytes = static_cast<std::uint32_t>(wire::chunk_packet_bytes(header));
+    config.packet_bytes = static_cast<std::uint32_t>(wire::switchml::chunk_packet_bytes(header));
     return std::make_unique<SwitchmlProbe>(config);
   }
 
@@ -330,16 +334,17 @@ class Switchml final : public Protocol {
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, true};
     auto& bytes = forgery.bytes;
-    wire::Common common;
-    wire::ChunkPacket chunk;
-    const bool is_chunk_packet = wire::parse_common(bytes, common) == wire::ParseError::none && is_chunk(common.type) &&
-                                 wire::parse_chunk(bytes, common, chunk) == wire::ParseError::none;
-    wire::ChunkHeader header = chunk.header;
+    wire::switchml::Common common;
+    wire::switchml::ChunkPacket chunk;
+    const bool is_chunk_packet = wire::switchml::parse_common(bytes, common) == wire::ParseError::none &&
+                                 is_chunk(common.type) &&
+                                 wire::switchml::parse_chunk(bytes, common, chunk) == wire::ParseError::none;
+    wire::switchml::ChunkHeader header = chunk.header;
     const std::uint64_t kind = random.below(is_chunk_packet ? 10 : 3);
     switch (kind) {
       case 0:  // right in all but its source and its content
         forgery.spoofed = false;
-        for (std::size_t i = bytes.size(); i-- > wire::chunk_header_bytes + 4;) bytes[i] ^= std::byte{1};
+        for (std::size_t i = bytes.size(); i-- > wire::switchml::chunk_header_bytes + 4;) bytes[i] ^= std::byte{1};
         break;
       case 1:
         common.job_epoch ^= 1 + random.below(UINT32_MAX);
@@ -357,11 +362,12 @@ class Switchml final : public Protocol {
         header.slot = static_cast<std::uint16_t>(4096 + random.below(1000));
         break;
       case 6:
-        common.type = static_cast<wire::Type>(random.between(1, 9));  // the other side's, or none that fits the length
+        common.type =
+            static_cast<wire::switchml::Type>(random.between(1, 9));  // the other side's, or none that fits the length
         common.rank_epoch ^= 1;
         break;
       case 7:
-        bytes[exponents_byte] = static_cast<std::byte>(random.between(wire::max_blocks + 1, 255));
+        bytes[exponents_byte] = static_cast<std::byte>(random.between(wire::switchml::max_blocks + 1, 255));
         break;
       case 8:
         bytes[reserved_byte] = std::byte{2};  // 1 would say that there is no checksum
@@ -369,38 +375,38 @@ class Switchml final : public Protocol {
       default:
         header.elements = 1024;  // more than any job's packets have
         header.masks = false;
-        bytes.resize(wire::chunk_packet_bytes(header));
+        bytes.resize(wire::switchml::chunk_packet_bytes(header));
         break;
     }
     if (kind >= 3 && kind != 7 && kind != 8) {
-      wire::write_chunk_header(bytes, common, header);
+      wire::switchml::write_chunk_header(bytes, common, header);
     } else if (kind == 1) {
       store_le(bytes.data() + job_epoch_bytes, common.job_epoch);
     }
-    wire::seal(bytes);
+    wire::switchml::seal(bytes);
     return forgery;
   }
 
   [[nodiscard]] std::string describe(std::span<const std::byte> datagram) const override {
-    wire::Common common;
-    if (const auto error = wire::parse_common(datagram, common); error != wire::ParseError::none) {
+    wire::switchml::Common common;
+    if (const auto error = wire::switchml::parse_common(datagram, common); error != wire::ParseError::none) {
       return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
     }
     constexpr const char* names[] = {"?",       "contribution", "exponent contribution", "result", "exponent result",
                                      "waiting", "mismatch",     "unknown job",           "probe",  "probe reply"};
     std::string text = names[static_cast<std::size_t>(common.type)];
-    wire::ChunkPacket chunk;
-    wire::WaitingPacket waiting{};
-    if (wire::parse_chunk(datagram, common, chunk) == wire::ParseError::none) {
-      const wire::ChunkHeader& h = chunk.header;
-      if (common.type <= wire::Type::exponent_contribution) text += " of rank " + std::to_string(common.rank);
+    wire::switchml::ChunkPacket chunk;
+    wire::switchml::WaitingPacket waiting{};
+    if (wire::switchml::parse_chunk(datagram, common, chunk) == wire::ParseError::none) {
+      const wire::switchml::ChunkHeader& h = chunk.header;
+      if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.rank);
       text += ", operation " + std::to_string(h.operation) + " chunk " + std::to_string(h.chunk) + ", slot " +
               std::to_string(h.slot) + "/" + std::to_string(h.version) + ", " + std::to_string(h.elements) + " elements";
-      if (h.ahead_operation == wire::no_ahead) return text + ", ahead unknown";
+      if (h.ahead_operation == wire::switchml::no_ahead) return text + ", ahead unknown";
       return text + ", ahead operation " + std::to_string(h.operation + h.ahead_operation) + " chunk " +
              std::to_string(h.ahead_chunk);
     }
-    if (wire::parse_waiting(datagram, common, waiting) == wire::ParseError::none) {
+    if (wire::switchml::parse_waiting(datagram, common, waiting) == wire::ParseError::none) {
       text += ", operation " + std::to_string(waiting.operation) + " chunk " + std::to_string(waiting.chunk) + ", for " +
               std::to_string(waiting.missing.size()) + " ranks";
     }

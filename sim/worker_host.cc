@@ -40,7 +40,8 @@ WorkerHost::WorkerHost(Surroundings& surroundings, HostId id, const Scenario& sc
 
 // Every other rank's path takes longer packets than the first one's.
 std::uint32_t WorkerHost::measured_elements() const {
-  return place_.rank % 2 == 0 ? plan().packet_elements : std::max(plan().packet_elements, wire::most_sharing_blocks);
+  return place_.rank % 2 == 0 ? plan().packet_elements
+                              : std::max(plan().packet_elements, wire::switchml::most_sharing_blocks);
 }
 
 void WorkerHost::begin(Time now) {

@@ -23,7 +23,7 @@ FREQUENCY = 997  # a prime: not in step with timers
 # Of whole all-reduces: (name, functions). What a function calls that no layer knows is its own.
 OUR_LAYERS = (
     ("vector kernels", r"netsum::kernels::|__mem(move|cpy|set)"),
-    ("checksums", r"crc32|Crc\b|wire::seal"),
+    ("checksums", r"crc32|Crc\b|wire::switchml::seal"),
     ("protocol", r"netsum::(switchml|stream|wire|shared)\b"),
     ("threads and sockets, our side", r""),
 )
@@ -39,7 +39,7 @@ KERNEL_LAYERS = (
 IDLE = r"safe_halt|cpu_idle|do_idle|intel_idle|acpi_idle"
 CORE = (
     ("addition", r"AddInt32|add_int32|__mem(move|cpy)"),
-    ("checksum", r"crc32|Crc\b|wire::seal"),
+    ("checksum", r"crc32|Crc\b|wire::switchml::seal"),
     ("reading and writing headers", r"netsum::wire::"),
     ("noticing losses", r"tell_losses|Overtaken|may_tell"),
     ("exponents", r"Switch::accumulate"),

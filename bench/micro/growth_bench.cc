@@ -58,16 +58,16 @@ class Cluster {
     for (std::uint32_t i = 0; i < workers_.size(); ++i) {
       const std::uint32_t rank = i % ranks_;
       for (std::uint32_t slot = 0; slot < slots_; ++slot) {
-        const wire::ChunkHeader header{.operation = round,
-                                       .slot = static_cast<std::uint16_t>(slot),
-                                       .version = static_cast<std::uint8_t>(round % 2),
-                                       .exponents = 1,
-                                       .elements = packet_elements,
-                                       .ahead_operation = 1};
-        const auto packet = workers_[i]->sink().datagram(endpoint_of(0), wire::chunk_packet_bytes(header));
-        wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), i / ranks_ + 1, rank},
-                                 header);
-        wire::seal(packet);
+        const wire::switchml::ChunkHeader header{.operation = round,
+                                                 .slot = static_cast<std::uint16_t>(slot),
+                                                 .version = static_cast<std::uint8_t>(round % 2),
+                                                 .exponents = 1,
+                                                 .elements = packet_elements,
+                                                 .ahead_operation = 1};
+        const auto packet = workers_[i]->sink().datagram(endpoint_of(0), wire::switchml::chunk_packet_bytes(header));
+        wire::switchml::write_chunk_header(
+            packet, {wire::switchml::Type::contribution, static_cast<std::uint8_t>(rank), i / ranks_ + 1, rank}, header);
+        wire::switchml::seal(packet);
       }
       workers_[i]->sink().flush();
     }

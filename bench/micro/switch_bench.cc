@@ -43,7 +43,7 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-wire::ChunkHeader header_of(std::uint32_t slot, std::uint64_t round) {
+wire::switchml::ChunkHeader header_of(std::uint32_t slot, std::uint64_t round) {
   return {.operation = round,
           .slot = static_cast<std::uint16_t>(slot),
           .version = static_cast<std::uint8_t>(round % 2),
@@ -54,19 +54,20 @@ wire::ChunkHeader header_of(std::uint32_t slot, std::uint64_t round) {
 
 // Trains as they lie in a receive buffer: one rank's packets of all slots, one after the other.
 void set_round(std::vector<std::vector<std::byte>>& trains, std::uint32_t slots, std::uint64_t round, bool checked = true) {
-  const std::size_t bytes = wire::chunk_packet_bytes(header_of(0, round));
+  const std::size_t bytes = wire::switchml::chunk_packet_bytes(header_of(0, round));
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       const std::span<std::byte> packet = std::span(trains[rank]).subspan(slot * bytes, bytes);
-      wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), job_epoch, rank, checked},
-                               header_of(slot, round));
-      wire::seal(packet);
+      wire::switchml::write_chunk_header(
+          packet, {wire::switchml::Type::contribution, static_cast<std::uint8_t>(rank), job_epoch, rank, checked},
+          header_of(slot, round));
+      wire::switchml::seal(packet);
     }
   }
 }
 
 std::size_t train_bytes(std::uint32_t slots) {
-  return wire::chunk_packet_bytes(header_of(0, 0)) * slots;
+  return wire::switchml::chunk_packet_bytes(header_of(0, 0)) * slots;
 }
 
 // Between hosts packets have a checksum, on one host they need none.
@@ -117,7 +118,7 @@ void plain_add(benchmark::State& state) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       for (std::uint32_t slot = 0; slot < slots; ++slot) {
         std::byte* const sum = sums.data() + (slot * 2 + round % 2) * slot_bytes;
-        const std::byte* const payload = trains[rank].data() + slot * bytes + wire::chunk_header_bytes + 4;
+        const std::byte* const payload = trains[rank].data() + slot * bytes + wire::switchml::chunk_header_bytes + 4;
         if constexpr (checksum) benchmark::DoNotOptimize(crc32c(std::span(trains[rank]).subspan(slot * bytes, bytes)));
         if (rank == 0)
           std::memcpy(sum, payload, packet_elements * 4);

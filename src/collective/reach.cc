@@ -130,13 +130,13 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
 switchml::Probe measure(const Lane& lane, const std::string& address, std::uint32_t packet_elements, Time deadline) {
   switchml::ProbeConfig config;
   config.aggregator = lane.aggregator;
-  config.packet_bytes = static_cast<std::uint32_t>(wire::chunk_header_bytes + 4 + packet_elements * 4);
+  config.packet_bytes = static_cast<std::uint32_t>(wire::switchml::chunk_header_bytes + 4 + packet_elements * 4);
   return probe(*lane.socket, address, config, deadline);
 }
 
 void prove_endpoints(Reach& reach, Time deadline) {
   switchml::ProbeConfig config;
-  config.packet_bytes = wire::probe_reply_bytes;
+  config.packet_bytes = wire::switchml::probe_reply_bytes;
   config.singles = 1;
   config.train = 0;
   for (Site& site : reach.sites) {

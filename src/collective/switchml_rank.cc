@@ -6,6 +6,7 @@
 #include "collective/rank_protocol.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace netsum::collective {
@@ -31,18 +32,19 @@ void join_groups(const Options& options, Site& site) {
 }
 
 [[nodiscard]] std::size_t longest_datagram(std::uint32_t packet_elements) {
-  wire::ChunkHeader header;
+  wire::switchml::ChunkHeader header;
   header.elements = static_cast<std::uint16_t>(packet_elements);
-  header.exponents = static_cast<std::uint8_t>(wire::blocks_of_packet(packet_elements));
+  header.exponents = static_cast<std::uint8_t>(wire::switchml::blocks_of_packet(packet_elements));
   header.masks = true;
-  return wire::chunk_packet_bytes(header);
+  return wire::switchml::chunk_packet_bytes(header);
 }
 
 [[nodiscard]] std::uint32_t packet_elements_for(std::uint32_t mtu, bool ipv6) {
   const std::size_t room = mtu - (ipv6 ? 48 : 28);
-  std::uint32_t best = wire::packet_step;
-  for (std::uint32_t elements = best; elements <= wire::max_packet_elements; elements += wire::packet_step) {
-    if (wire::possible_packet(elements) && longest_datagram(elements) <= room) best = elements;
+  std::uint32_t best = wire::switchml::packet_step;
+  for (std::uint32_t elements = best; elements <= wire::switchml::max_packet_elements;
+       elements += wire::switchml::packet_step) {
+    if (wire::switchml::possible_packet(elements) && longest_datagram(elements) <= room) best = elements;
   }
   return best;
 }

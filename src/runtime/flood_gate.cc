@@ -12,9 +12,9 @@ namespace {
 
 // The kernel runs a UDP socket's filter from the UDP header on.
 constexpr std::uint32_t udp_header = 8;
-constexpr std::uint32_t at_version = udp_header + wire::at_version, at_type = udp_header + wire::at_type,
-                        at_epoch = udp_header + wire::at_job_epoch;
-static_assert(wire::at_version == wire::atp::at_version && wire::at_job_epoch == wire::atp::at_job_epoch,
+constexpr std::uint32_t at_version = udp_header + wire::switchml::at_version, at_type = udp_header + wire::switchml::at_type,
+                        at_epoch = udp_header + wire::switchml::at_job_epoch;
+static_assert(wire::switchml::at_version == wire::atp::at_version && wire::switchml::at_job_epoch == wire::atp::at_job_epoch,
               "one list of epochs serves both formats");
 
 constexpr sock_filter statement(std::uint16_t code, std::uint32_t value) {
@@ -48,8 +48,8 @@ std::vector<sock_filter> filter_of(const Guests& guests, std::uint32_t one_in) {
   };
   add({load_byte(at_type), statement(BPF_MISC | BPF_TAX, 0), load_byte(at_version)});
   // Probes: of ranks that are about to join.
-  add({jump_if(wire::switchml_version, 0, 3), statement(BPF_MISC | BPF_TXA, 0),
-       jump_if(static_cast<std::uint32_t>(wire::Type::probe), 0, 1), pass});
+  add({jump_if(wire::switchml::version, 0, 3), statement(BPF_MISC | BPF_TXA, 0),
+       jump_if(static_cast<std::uint32_t>(wire::switchml::Type::probe), 0, 1), pass});
   if (guests.rings != 0) {  // IP packets of either version
     add({load_byte(at_version), statement(BPF_ALU | BPF_AND | BPF_K, 0xf0), jump_if(0x40, 1, 0), jump_if(0x60, 0, 1), pass});
   }

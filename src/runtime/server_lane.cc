@@ -18,13 +18,14 @@ ServerLane::ServerLane(std::unique_ptr<transport::Transport> transport, std::uin
 
 // Probes have SwitchML's format, whatever the protocol of the rank that is about to join.
 std::uint64_t ServerLane::on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport) {
-  const auto is_probe = [](const RxView& packet, wire::Common& common) {
-    return !wire::atp::is_atp(packet.bytes) && wire::parse_common(packet.bytes, common) == wire::ParseError::none &&
-           common.type == wire::Type::probe;
+  const auto is_probe = [](const RxView& packet, wire::switchml::Common& common) {
+    return !wire::atp::is_atp(packet.bytes) &&
+           wire::switchml::parse_common(packet.bytes, common) == wire::ParseError::none &&
+           common.type == wire::switchml::Type::probe;
   };
   const bool congested = transport.queued_bytes() > mark_bytes_;
   while (!packets.empty()) {
-    wire::Common common;
+    wire::switchml::Common common;
     std::size_t run = 0;
     while (run < packets.size() && !is_probe(packets[run], common)) ++run;
     if (run != 0) server_.on_packets(packets.first(run), congested, now, transport.sink());

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "wire/atp.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace netsum::session {

@@ -9,7 +9,7 @@
 namespace netsum::session {
 
 std::uint32_t units_of_packet(const JoinRequest& request) {
-  return std::max(1U, (request.packet_elements + wire::block_elements - 1) / wire::block_elements);
+  return std::max(1U, (request.packet_elements + wire::switchml::block_elements - 1) / wire::switchml::block_elements);
 }
 
 std::string check_no_ring(const JoinRequest& request) {
@@ -20,13 +20,14 @@ std::string check_no_ring(const JoinRequest& request) {
 ProtocolRules switchml_rules() {
   ProtocolRules rules;
   rules.name = "switchml";
-  rules.version = wire::switchml_version;
-  rules.max_world_size = wire::switchml_max_workers;
+  rules.version = wire::switchml::version;
+  rules.max_world_size = wire::switchml::max_workers;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
-    if (wire::possible_packet(elements)) return "";
+    if (wire::switchml::possible_packet(elements)) return "";
     return "packets of " + std::to_string(elements) + " elements are not possible: a multiple of " +
-           std::to_string(wire::packet_step) + " up to " + std::to_string(wire::most_sharing_blocks) + ", or of " +
-           std::to_string(wire::block_elements) + " up to " + std::to_string(wire::max_packet_elements);
+           std::to_string(wire::switchml::packet_step) + " up to " + std::to_string(wire::switchml::most_sharing_blocks) +
+           ", or of " + std::to_string(wire::switchml::block_elements) + " up to " +
+           std::to_string(wire::switchml::max_packet_elements);
   };
   rules.check_placement = [](const Placement&) { return std::string(); };
   rules.check_request = check_no_ring;

@@ -11,7 +11,7 @@
 namespace netsum::stream {
 namespace {
 
-using wire::block_elements;
+using wire::switchml::block_elements;
 
 // The parts of [offset, offset + elements) that lie in one block each, in order: body(block, begin, count), `block` counted
 // from that of the first element, `begin` from the first element.
@@ -93,7 +93,7 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
     }
   });
   if (!masks.empty()) {
-    const std::size_t half = wire::mask_bytes(elements);
+    const std::size_t half = wire::switchml::mask_bytes(elements);
     kernels::nonfinite_masks(masks.data(), masks.data() + half, values, elements);
   }
 }
@@ -130,7 +130,7 @@ void ChunkCodec::decode(const Operation& operation, std::uint64_t offset, std::u
     kernels::dequantize(values + begin, payload + std::size_t{begin} * 4, count, format, divisor);
   });
   if (!masks.empty()) {
-    const std::size_t half = wire::mask_bytes(elements);
+    const std::size_t half = wire::switchml::mask_bytes(elements);
     kernels::apply_nonfinite_masks(values, masks.data(), masks.data() + half, elements);
   }
   if (operation.dtype == DType::float16) {

@@ -24,7 +24,7 @@ class Stripes {
           std::uint32_t lanes, bool blocks = true)
       : elements_(wire_elements),
         packet_elements_(packet_elements),
-        stripe_elements_(blocks ? std::lcm(packet_elements, wire::block_elements) : packet_elements),
+        stripe_elements_(blocks ? std::lcm(packet_elements, wire::switchml::block_elements) : packet_elements),
         chunks_log_(static_cast<std::uint32_t>(std::countr_zero(stripe_elements_ / packet_elements))),
         lanes_(lanes),
         first_((lane + lanes - static_cast<std::uint32_t>(operation / operations_in_turn % lanes)) % lanes) {
@@ -64,15 +64,15 @@ class Stripes {
   // Blocks, counted over the lane's stripes: the first that holds elements of a chunk, and how many do.
   [[nodiscard]] std::uint64_t blocks() const { return first_block_of(count_); }  // at most
   [[nodiscard]] std::uint64_t first_block_of(std::uint64_t stripe) const {
-    return stripe * (stripe_elements_ / wire::block_elements);
+    return stripe * (stripe_elements_ / wire::switchml::block_elements);
   }
   [[nodiscard]] std::uint64_t first_block(std::uint64_t index) const {
-    return first_block_of(stripe(index)) + part(index) * packet_elements_ / wire::block_elements;
+    return first_block_of(stripe(index)) + part(index) * packet_elements_ / wire::switchml::block_elements;
   }
   [[nodiscard]] std::uint32_t blocks_of(std::uint64_t index) const {
-    const auto before = static_cast<std::uint32_t>(part(index) * packet_elements_ % wire::block_elements);
+    const auto before = static_cast<std::uint32_t>(part(index) * packet_elements_ % wire::switchml::block_elements);
     const std::uint32_t length = elements(index);
-    return length == 0 ? 0 : (before + length + wire::block_elements - 1) / wire::block_elements;
+    return length == 0 ? 0 : (before + length + wire::switchml::block_elements - 1) / wire::switchml::block_elements;
   }
 
  private:
@@ -82,7 +82,7 @@ class Stripes {
   }
 
   std::uint64_t elements_ = 0;
-  std::uint32_t packet_elements_ = wire::block_elements, stripe_elements_ = wire::block_elements;
+  std::uint32_t packet_elements_ = wire::switchml::block_elements, stripe_elements_ = wire::switchml::block_elements;
   std::uint32_t chunks_log_ = 0;  // of a stripe's chunks: 256 is a power of two, and so are they
   std::uint32_t lanes_ = 1, first_ = 0;
   std::uint64_t count_ = 0, chunks_ = 0;

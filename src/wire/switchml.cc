@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-namespace netsum::wire {
+namespace netsum::wire::switchml {
 namespace {
 
 // Offsets of docs/protocol-switchml.md, "Common header" and below.
@@ -42,7 +42,7 @@ std::uint32_t checksum_of(std::span<const std::byte> packet) {
 
 void write_common(std::span<std::byte> packet, const Common& common) {
   std::byte* p = packet.data();
-  p[at_version] = std::byte{switchml_version};
+  p[at_version] = std::byte{version};
   p[at_type] = static_cast<std::byte>(common.type);
   p[at_rank] = std::byte{common.rank};
   p[at_unchecked] = std::byte{!common.checked};
@@ -54,7 +54,7 @@ void write_common(std::span<std::byte> packet, const Common& common) {
 
 ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
-  if (byte_at(bytes, at_version) != switchml_version) return ParseError::version;
+  if (byte_at(bytes, at_version) != version) return ParseError::version;
   const std::uint8_t type = byte_at(bytes, at_type);
   if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::probe_reply)) {
     return ParseError::type;
@@ -127,7 +127,7 @@ ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common,
          load_le<std::uint32_t>(p + at_chunk),
          load_le<std::uint16_t>(p + at_waiting_slot),
          round == 1,
-         SwitchmlRanks::from_words(words)};
+         Ranks::from_words(words)};
   return ParseError::none;
 }
 
@@ -218,8 +218,4 @@ void write_probe(std::span<std::byte> packet, const ProbePacket& probe) {
   seal(packet);
 }
 
-std::uint32_t fold_epochs(std::span<const std::uint32_t> rank_epochs) {
-  return crc32c(std::as_bytes(rank_epochs));
-}
-
-}  // namespace netsum::wire
+}  // namespace netsum::wire::switchml

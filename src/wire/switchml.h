@@ -10,13 +10,14 @@
 
 #include "base/bitmap.h"
 #include "netsum/types.h"
+#include "wire/epochs.h"
 #include "wire/parse_error.h"
 
-namespace netsum::wire {
+namespace netsum::wire::switchml {
 
-inline constexpr std::uint8_t switchml_version = 1;
-inline constexpr std::uint32_t switchml_max_workers = 256;
-using SwitchmlRanks = BasicRankSet<switchml_max_workers>;
+inline constexpr std::uint8_t version = 1;
+inline constexpr std::uint32_t max_workers = 256;
+using Ranks = BasicRankSet<max_workers>;
 inline constexpr std::size_t common_bytes = 20;
 // Where a packet says of what kind and of which job it is, for a filter before any parser.
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
@@ -101,7 +102,7 @@ struct WaitingPacket {
   std::uint32_t chunk;
   std::uint16_t slot;
   bool exponent_round;
-  SwitchmlRanks missing;
+  Ranks missing;
 };
 inline constexpr std::size_t waiting_bytes = common_bytes + 48;
 
@@ -137,8 +138,4 @@ void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch)
 void write_unknown_job(std::span<std::byte> packet, const Common& asked);  // common_bytes; echoes both epochs
 void write_probe(std::span<std::byte> packet, const ProbePacket& probe);   // any length >= probe_reply_bytes
 
-// What a result carries in place of a rank's epoch, so that one packet serves all ranks and still shows that the switch
-// knows this membership.
-[[nodiscard]] std::uint32_t fold_epochs(std::span<const std::uint32_t> rank_epochs);
-
-}  // namespace netsum::wire
+}  // namespace netsum::wire::switchml

@@ -603,7 +603,7 @@ class TwoAggregators : public ::testing::Test {
 
   static session::JoinRequest request(const control::Hello& hello, std::uint32_t packet_elements) {
     session::JoinRequest request;
-    request.protocol_version = wire::switchml_version;
+    request.protocol_version = wire::switchml::version;
     request.protocol = "switchml";
     request.job = "test";
     request.rank = 1;
@@ -745,7 +745,7 @@ class Strangers : public Installing {
 
 TEST_F(Strangers, JoinForNobodyElse) {
   session::JoinRequest request;
-  request.protocol_version = wire::switchml_version;
+  request.protocol_version = wire::switchml::version;
   request.protocol = "switchml";
   request.job = "test";
   request.rank = 0;

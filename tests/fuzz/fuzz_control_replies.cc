@@ -49,7 +49,7 @@ void start_lanes(const session::Admission& admission, const session::JoinRequest
       fuzz::check(config.self == asked.members[lane], "a rank's queue pairs are its own");
       if (elements * admission.message_packets <= most_elements) netreduce::RoceHost host(config);
     } else {
-      fuzz::check(wire::possible_packet(admission.packet_elements), "a packet that SwitchML has");
+      fuzz::check(wire::switchml::possible_packet(admission.packet_elements), "a packet that SwitchML has");
     }
   }
 }

@@ -23,56 +23,57 @@ void check_same(const Packet& packet, const Packet& again) {
   fuzz::check(packet == again, "what parses is written again as the same bytes");
 }
 
-void parse_chunk(const Packet& packet, const wire::Common& common) {
-  wire::ChunkPacket chunk;
-  if (wire::parse_chunk(packet, common, chunk) != wire::ParseError::none) return;
+void parse_chunk(const Packet& packet, const wire::switchml::Common& common) {
+  wire::switchml::ChunkPacket chunk;
+  if (wire::switchml::parse_chunk(packet, common, chunk) != wire::ParseError::none) return;
   check_inside(packet, chunk.exponents);
   check_inside(packet, chunk.payload);
   check_inside(packet, chunk.masks);
-  fuzz::check(packet.size() == wire::chunk_packet_bytes(chunk.header), "a chunk's length follows from its header");
+  fuzz::check(packet.size() == wire::switchml::chunk_packet_bytes(chunk.header), "a chunk's length follows from its header");
   Packet again(packet.size(), std::byte{0xaa});
-  std::byte* at = again.data() + wire::chunk_header_bytes;
+  std::byte* at = again.data() + wire::switchml::chunk_header_bytes;
   std::copy(chunk.exponents.begin(), chunk.exponents.end(), at);
-  at += wire::padded_exponents(chunk.header.exponents);
+  at += wire::switchml::padded_exponents(chunk.header.exponents);
   at = std::copy(chunk.payload.begin(), chunk.payload.end(), at);
   std::copy(chunk.masks.begin(), chunk.masks.end(), at);
-  wire::write_chunk_header(again, chunk.common, chunk.header);
-  wire::seal(again);
+  wire::switchml::write_chunk_header(again, chunk.common, chunk.header);
+  wire::switchml::seal(again);
   check_same(packet, again);
 }
 
 void parse(const Packet& packet) {
-  wire::Common common{};
-  if (wire::parse_common(packet, common) != wire::ParseError::none) return;
+  wire::switchml::Common common{};
+  if (wire::switchml::parse_common(packet, common) != wire::ParseError::none) return;
   Packet again(packet.size(), std::byte{0xaa});
   switch (common.type) {
-    case wire::Type::contribution:
-    case wire::Type::exponent_contribution:
-    case wire::Type::result:
-    case wire::Type::exponent_result:
+    case wire::switchml::Type::contribution:
+    case wire::switchml::Type::exponent_contribution:
+    case wire::switchml::Type::result:
+    case wire::switchml::Type::exponent_result:
       return parse_chunk(packet, common);
-    case wire::Type::waiting: {
-      wire::WaitingPacket waiting;
-      if (wire::parse_waiting(packet, common, waiting) != wire::ParseError::none) return;
-      wire::write_waiting(again, waiting);
+    case wire::switchml::Type::waiting: {
+      wire::switchml::WaitingPacket waiting;
+      if (wire::switchml::parse_waiting(packet, common, waiting) != wire::ParseError::none) return;
+      wire::switchml::write_waiting(again, waiting);
       return check_same(packet, again);
     }
-    case wire::Type::mismatch: {
-      wire::MismatchPacket mismatch;
-      if (wire::parse_mismatch(packet, common, mismatch) != wire::ParseError::none) return;
-      wire::write_mismatch(again, mismatch);
+    case wire::switchml::Type::mismatch: {
+      wire::switchml::MismatchPacket mismatch;
+      if (wire::switchml::parse_mismatch(packet, common, mismatch) != wire::ParseError::none) return;
+      wire::switchml::write_mismatch(again, mismatch);
       return check_same(packet, again);
     }
-    case wire::Type::unknown_job: {
-      if (packet.size() != wire::common_bytes) return;  // its receiver checks the length: it has nothing else to parse
-      wire::write_unknown_job(again, common);
+    case wire::switchml::Type::unknown_job: {
+      if (packet.size() != wire::switchml::common_bytes)
+        return;  // its receiver checks the length: it has nothing else to parse
+      wire::switchml::write_unknown_job(again, common);
       return check_same(packet, again);
     }
-    case wire::Type::probe:
-    case wire::Type::probe_reply: {
-      wire::ProbePacket probe;
-      if (wire::parse_probe(packet, common, probe) != wire::ParseError::none) return;
-      wire::write_probe(again, probe);
+    case wire::switchml::Type::probe:
+    case wire::switchml::Type::probe_reply: {
+      wire::switchml::ProbePacket probe;
+      if (wire::switchml::parse_probe(packet, common, probe) != wire::ParseError::none) return;
+      wire::switchml::write_probe(again, probe);
       return check_same(packet, again);
     }
   }
@@ -80,10 +81,10 @@ void parse(const Packet& packet) {
 
 // A chunk's packet from its fields, mostly with the length that they imply.
 Packet compose(FuzzedDataProvider& input) {
-  const auto type = static_cast<wire::Type>(input.ConsumeIntegralInRange<int>(0, 10));
-  const wire::Common common{type, input.ConsumeIntegral<std::uint8_t>(), input.ConsumeIntegral<std::uint64_t>(),
-                            input.ConsumeIntegral<std::uint32_t>()};
-  wire::ChunkHeader header;
+  const auto type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 10));
+  const wire::switchml::Common common{type, input.ConsumeIntegral<std::uint8_t>(), input.ConsumeIntegral<std::uint64_t>(),
+                                      input.ConsumeIntegral<std::uint32_t>()};
+  wire::switchml::ChunkHeader header;
   header.operation = input.ConsumeIntegral<std::uint64_t>();
   header.chunk = input.ConsumeIntegral<std::uint32_t>();
   header.slot = input.ConsumeIntegral<std::uint16_t>();
@@ -97,18 +98,18 @@ Packet compose(FuzzedDataProvider& input) {
                                         : input.PickValueInArray<std::uint16_t>({256, 15360, 15361, 30720, 30721, 65535});
   header.exponents = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint8_t>(0, 5)
                                          : input.PickValueInArray<std::uint8_t>({60, 61, 255});
-  header.ahead_operation = header.exponents == 0 ? wire::no_ahead : input.ConsumeIntegral<std::uint16_t>();
+  header.ahead_operation = header.exponents == 0 ? wire::switchml::no_ahead : input.ConsumeIntegral<std::uint16_t>();
   header.ahead_chunk = input.ConsumeIntegral<std::uint32_t>();
-  Packet packet(wire::chunk_packet_bytes(header));
-  wire::write_chunk_header(packet, common, header);
+  Packet packet(wire::switchml::chunk_packet_bytes(header));
+  wire::switchml::write_chunk_header(packet, common, header);
   for (int changes = input.ConsumeIntegralInRange<int>(0, 4); changes > 0; --changes) {
     const auto at = input.ConsumeIntegralInRange<std::size_t>(0, std::min<std::size_t>(packet.size() - 1, 80));
     packet[at] = std::byte{input.ConsumeIntegral<std::uint8_t>()};
   }
   if (input.ConsumeIntegralInRange<int>(0, 7) == 0) packet.resize(packet.size() + 1 - 2 * input.ConsumeBool());
   const auto rest = input.ConsumeRemainingBytes<std::uint8_t>();
-  for (std::size_t i = 0; i < rest.size() && wire::chunk_header_bytes + i < packet.size(); ++i) {
-    packet[wire::chunk_header_bytes + i] = std::byte{rest[i]};
+  for (std::size_t i = 0; i < rest.size() && wire::switchml::chunk_header_bytes + i < packet.size(); ++i) {
+    packet[wire::switchml::chunk_header_bytes + i] = std::byte{rest[i]};
   }
   return packet;
 }
@@ -124,7 +125,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FuzzedDataProvider input(data + 1, size - 1);
     packet = compose(input);
   }
-  if (kind != 0 && packet.size() >= wire::common_bytes) wire::seal(packet);
+  if (kind != 0 && packet.size() >= wire::switchml::common_bytes) wire::switchml::seal(packet);
   parse(packet);
   return 0;
 }

@@ -13,15 +13,15 @@ namespace {
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
 std::vector<std::byte> reply_to(FuzzedDataProvider& input, const std::vector<std::byte>& probe) {
-  wire::Common common{};
-  wire::ProbePacket packet{};
-  fuzz::check(wire::parse_common(probe, common) == wire::ParseError::none &&
-                  wire::parse_probe(probe, common, packet) == wire::ParseError::none,
+  wire::switchml::Common common{};
+  wire::switchml::ProbePacket packet{};
+  fuzz::check(wire::switchml::parse_common(probe, common) == wire::ParseError::none &&
+                  wire::switchml::parse_probe(probe, common, packet) == wire::ParseError::none,
               "a probe can be read");
-  packet.common.type = static_cast<wire::Type>(input.PickValueInArray<int>({9, 9, 9, 9, 8, 7}));
+  packet.common.type = static_cast<wire::switchml::Type>(input.PickValueInArray<int>({9, 9, 9, 9, 8, 7}));
   packet.sequence += input.PickValueInArray<std::uint32_t>({0, 0, 0, 0, 1, 0xffffffff, 64, 1000});
-  std::vector<std::byte> reply(wire::probe_reply_bytes + input.PickValueInArray<std::size_t>({0, 0, 0, 1}));
-  wire::write_probe(reply, packet);
+  std::vector<std::byte> reply(wire::switchml::probe_reply_bytes + input.PickValueInArray<std::size_t>({0, 0, 0, 1}));
+  wire::switchml::write_probe(reply, packet);
   return reply;
 }
 
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   FuzzedDataProvider input(data, size);
   switchml::ProbeConfig config;
   config.aggregator = fuzz::endpoint_of(255);
-  config.packet_bytes = input.ConsumeIntegralInRange<std::uint32_t>(wire::probe_reply_bytes, 2000);
+  config.packet_bytes = input.ConsumeIntegralInRange<std::uint32_t>(wire::switchml::probe_reply_bytes, 2000);
   config.singles = input.ConsumeIntegralInRange<std::uint32_t>(1, 4);
   config.train = input.ConsumeIntegralInRange<std::uint32_t>(1, 8);
   config.tries = input.ConsumeIntegralInRange<std::uint32_t>(1, 4);

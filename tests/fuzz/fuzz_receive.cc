@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "fuzz/harness.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace {
@@ -17,14 +18,14 @@ constexpr std::uint64_t other_epoch = fuzz::job_epoch + 1;
 const Endpoint stranger = fuzz::endpoint_of(77);
 
 std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
-  wire::Common common{};
-  common.type = static_cast<wire::Type>(input.ConsumeIntegralInRange<int>(0, 10));
+  wire::switchml::Common common{};
+  common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 10));
   common.rank = input.ConsumeIntegralInRange<std::uint8_t>(0, 2);
   common.job_epoch = input.ConsumeIntegralInRange<int>(0, 15) == 0 ? 1 : fuzz::job_epoch;
   common.rank_epoch = to_switch ? fuzz::rank_epochs[common.rank % 2] : wire::fold_epochs(fuzz::rank_epochs);
   // An answer to one rank alone (unknown job) carries that rank's epoch.
   if (input.ConsumeIntegralInRange<int>(0, 7) == 0) common.rank_epoch = fuzz::rank_epochs[0];
-  wire::ChunkHeader header;
+  wire::switchml::ChunkHeader header;
   header.operation = input.ConsumeIntegralInRange<std::uint64_t>(0, 3);
   header.chunk = input.ConsumeIntegralInRange<std::uint32_t>(0, 9);
   header.signature = input.ConsumeIntegralInRange<std::uint32_t>(0, 2);
@@ -33,32 +34,32 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   header.masks = input.ConsumeBool();
   header.exponents = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
   header.elements = input.PickValueInArray<std::uint16_t>({0, 1, 63, 64, 65, 256});
-  header.ahead_operation = input.PickValueInArray<std::uint16_t>({wire::no_ahead, 0, 1, 2});
+  header.ahead_operation = input.PickValueInArray<std::uint16_t>({wire::switchml::no_ahead, 0, 1, 2});
   header.ahead_chunk = input.ConsumeIntegralInRange<std::uint32_t>(0, 9);
   if (header.elements == 0) header.masks = false;
 
-  std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
+  std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
   switch (common.type) {
-    case wire::Type::waiting:
-      packet.resize(wire::waiting_bytes);
-      wire::write_waiting(
-          packet, {common, header.operation, header.chunk, header.slot, header.masks, wire::SwitchmlRanks::first(2)});
+    case wire::switchml::Type::waiting:
+      packet.resize(wire::switchml::waiting_bytes);
+      wire::switchml::write_waiting(
+          packet, {common, header.operation, header.chunk, header.slot, header.masks, wire::switchml::Ranks::first(2)});
       break;
-    case wire::Type::mismatch:
-      packet.resize(wire::mismatch_bytes);
-      wire::write_mismatch(packet, {common, header.operation, header.chunk, 1, 2, common.rank, header.version});
+    case wire::switchml::Type::mismatch:
+      packet.resize(wire::switchml::mismatch_bytes);
+      wire::switchml::write_mismatch(packet, {common, header.operation, header.chunk, 1, 2, common.rank, header.version});
       break;
-    case wire::Type::unknown_job:
-      packet.resize(wire::common_bytes);
-      wire::write_unknown_job(packet, common);
+    case wire::switchml::Type::unknown_job:
+      packet.resize(wire::switchml::common_bytes);
+      wire::switchml::write_unknown_job(packet, common);
       break;
     default:
-      wire::write_chunk_header(packet, common, header);
+      wire::switchml::write_chunk_header(packet, common, header);
   }
-  if (packet.size() > wire::chunk_header_bytes) {
+  if (packet.size() > wire::switchml::chunk_header_bytes) {
     const auto bytes = input.ConsumeBytes<std::uint8_t>(
-        input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - wire::chunk_header_bytes));
-    std::transform(bytes.begin(), bytes.end(), packet.begin() + wire::chunk_header_bytes,
+        input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - wire::switchml::chunk_header_bytes));
+    std::transform(bytes.begin(), bytes.end(), packet.begin() + wire::switchml::chunk_header_bytes,
                    [](auto b) { return std::byte{b}; });
   }
   for (int flips = input.ConsumeIntegralInRange<int>(0, 3); flips > 0; --flips) {
@@ -66,9 +67,9 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
         std::byte{input.ConsumeIntegral<std::uint8_t>()};
   }
   if (input.ConsumeIntegralInRange<int>(0, 7) == 0) {
-    packet.resize(input.ConsumeIntegralInRange<std::size_t>(wire::common_bytes, packet.size() + 64));
+    packet.resize(input.ConsumeIntegralInRange<std::size_t>(wire::switchml::common_bytes, packet.size() + 64));
   }
-  wire::seal(packet);
+  wire::switchml::seal(packet);
   return packet;
 }
 
@@ -79,7 +80,7 @@ std::vector<std::byte> alter(FuzzedDataProvider& input, std::vector<std::byte> p
     packet[input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - 1)] =
         std::byte{input.ConsumeIntegral<std::uint8_t>()};
   }
-  wire::seal(packet);
+  wire::switchml::seal(packet);
   return packet;
 }
 
@@ -164,9 +165,11 @@ struct World {
       fuzz::check(answered <= packet.size(), "a stranger receives no more than it sends");
     }
     for (std::size_t i = first; i < sent.size(); ++i) {
-      wire::Common common{};
-      fuzz::check(wire::parse_common(sent[i].bytes, common) == wire::ParseError::none, "what the switch sends can be read");
-      const bool answer = common.type == wire::Type::unknown_job || common.type == wire::Type::probe_reply;
+      wire::switchml::Common common{};
+      fuzz::check(wire::switchml::parse_common(sent[i].bytes, common) == wire::ParseError::none,
+                  "what the switch sends can be read");
+      const bool answer =
+          common.type == wire::switchml::Type::unknown_job || common.type == wire::switchml::Type::probe_reply;
       fuzz::check(answer ? sent[i].to == source
                          : sent[i].to == fuzz::endpoint_of(0) || sent[i].to == fuzz::endpoint_of(1) ||
                                (sent[i].to == fuzz::endpoint_of(9) && common.job_epoch == other_epoch),

@@ -105,7 +105,7 @@ void all_reduce(Job& job) {
       const std::uint8_t* const first = all.data() + stripes.first_block(chunk);
       exponents.assign(first, first + stripes.blocks_of(chunk));
     }
-    const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::mask_bytes(count) : 0;
+    const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::switchml::mask_bytes(count) : 0;
     std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);
     std::vector<std::vector<std::byte>> gathered;
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {

@@ -12,6 +12,7 @@
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "support/recording_sink.h"
+#include "wire/epochs.h"
 
 namespace netsum::fuzz {
 

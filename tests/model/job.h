@@ -23,6 +23,7 @@
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "stream/operation.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace netsum::model {
@@ -293,7 +294,7 @@ class Job {
   void take(const Endpoint& from, RecordingSink& out) {
     for (auto& item : out.sent()) {
       // "Have yours" decides only when a worker asks again: it need not be part of the network, but for liveness.
-      const bool waiting = static_cast<wire::Type>(item.bytes[1]) == wire::Type::waiting;
+      const bool waiting = static_cast<wire::switchml::Type>(item.bytes[1]) == wire::switchml::Type::waiting;
       if (fresh_) {
         fresh_->push_back({from, item.to, std::move(item.bytes)});
       } else if (!waiting) {
@@ -340,17 +341,17 @@ class Job {
   }
 
   [[nodiscard]] static std::string name_of(const std::vector<std::byte>& bytes) {
-    wire::Common common;
-    wire::ChunkPacket chunk;
-    if (wire::parse_common(bytes, common) != wire::ParseError::none ||
-        wire::parse_chunk(bytes, common, chunk) != wire::ParseError::none)
+    wire::switchml::Common common;
+    wire::switchml::ChunkPacket chunk;
+    if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none ||
+        wire::switchml::parse_chunk(bytes, common, chunk) != wire::ParseError::none)
       return "a packet";
     constexpr const char* names[] = {"", "contribution", "exponents", "result", "exponents' result"};
     std::string text = std::string("the ") + names[static_cast<std::size_t>(common.type)];
-    if (common.type <= wire::Type::exponent_contribution) text += " of rank " + std::to_string(common.rank);
+    if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.rank);
     text += " for operation " + std::to_string(chunk.header.operation) + " chunk " + std::to_string(chunk.header.chunk) +
             " (slot " + std::to_string(chunk.header.slot) + "/" + std::to_string(chunk.header.version);
-    if (chunk.header.ahead_operation == wire::no_ahead) return text + ")";
+    if (chunk.header.ahead_operation == wire::switchml::no_ahead) return text + ")";
     return text + ", ahead " + std::to_string(chunk.header.operation + chunk.header.ahead_operation) + ":" +
            std::to_string(chunk.header.ahead_chunk) + ")";
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/job.h"
+#include "wire/epochs.h"
 
 namespace netsum::model {
 
@@ -16,12 +17,13 @@ class Published {
   explicit Published(const Setup& setup) : workers_(setup.workers), versions_(std::size_t{setup.slots} * 2) {}
 
   void on_packet(const RxView& packet, Time, Sink& sink) {
-    wire::Common common;
-    wire::ChunkPacket chunk;
-    if (wire::parse_common(packet.bytes, common) != wire::ParseError::none) return;
-    if (common.type != wire::Type::contribution || wire::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
+    wire::switchml::Common common;
+    wire::switchml::ChunkPacket chunk;
+    if (wire::switchml::parse_common(packet.bytes, common) != wire::ParseError::none) return;
+    if (common.type != wire::switchml::Type::contribution ||
+        wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
       return;
-    const wire::ChunkHeader& header = chunk.header;
+    const wire::switchml::ChunkHeader& header = chunk.header;
     Version& version = versions_[std::size_t{header.slot} * 2 + header.version];
     Version& other = versions_[std::size_t{header.slot} * 2 + 1 - header.version];
     const std::pair identity(header.operation + 1, header.chunk);
@@ -62,14 +64,15 @@ class Published {
     std::vector<std::uint32_t> sums;
   };
 
-  void send(std::uint32_t rank, const wire::ChunkHeader& header, const Version& version, Sink& sink) const {
-    wire::ChunkHeader result = header;
+  void send(std::uint32_t rank, const wire::switchml::ChunkHeader& header, const Version& version, Sink& sink) const {
+    wire::switchml::ChunkHeader result = header;
     result.elements = static_cast<std::uint16_t>(version.sums.size());
-    const std::span<std::byte> packet = sink.datagram(host(rank), wire::chunk_packet_bytes(result));
-    wire::write_chunk_header(packet, {wire::Type::result, 0, job_epoch, wire::fold_epochs(rank_epochs(workers_))}, result);
+    const std::span<std::byte> packet = sink.datagram(host(rank), wire::switchml::chunk_packet_bytes(result));
+    wire::switchml::write_chunk_header(
+        packet, {wire::switchml::Type::result, 0, job_epoch, wire::fold_epochs(rank_epochs(workers_))}, result);
     for (std::size_t i = 0; i < version.sums.size(); ++i)
-      store_le(packet.data() + wire::chunk_header_bytes + 4 * i, version.sums[i]);
-    wire::seal(packet);
+      store_le(packet.data() + wire::switchml::chunk_header_bytes + 4 * i, version.sums[i]);
+    wire::switchml::seal(packet);
   }
 
   std::uint32_t workers_;

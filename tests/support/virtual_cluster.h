@@ -13,6 +13,7 @@
 #include "protocol/switchml/worker.h"
 #include "support/virtual_job.h"
 #include "support/virtual_network.h"
+#include "wire/epochs.h"
 
 namespace netsum::testing {
 

@@ -15,6 +15,7 @@
 #include "runtime/switch_lane.h"
 #include "runtime/thread.h"
 #include "transport/udp.h"
+#include "wire/epochs.h"
 
 namespace netsum::runtime {
 namespace {

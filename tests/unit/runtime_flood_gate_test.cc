@@ -25,9 +25,9 @@ using Bytes = std::vector<std::byte>;
 constexpr std::uint64_t epoch = 0x0123456789abcdef, other_epoch = 0xfedcba9876543210;
 
 Bytes contribution(std::uint64_t job_epoch) {
-  Bytes bytes(wire::chunk_packet_bytes({.elements = 1}));
-  wire::write_chunk_header(bytes, {wire::Type::contribution, 0, job_epoch, 1}, {.elements = 1});
-  wire::seal(bytes);
+  Bytes bytes(wire::switchml::chunk_packet_bytes({.elements = 1}));
+  wire::switchml::write_chunk_header(bytes, {wire::switchml::Type::contribution, 0, job_epoch, 1}, {.elements = 1});
+  wire::switchml::seal(bytes);
   return bytes;
 }
 
@@ -40,8 +40,8 @@ Bytes gradient(std::uint64_t job_epoch) {
 }
 
 Bytes probe() {
-  Bytes bytes(wire::probe_reply_bytes);
-  wire::write_probe(bytes, {{wire::Type::probe, 0, 0, 0}, 1});
+  Bytes bytes(wire::switchml::probe_reply_bytes);
+  wire::switchml::write_probe(bytes, {{wire::switchml::Type::probe, 0, 0, 0}, 1});
   return bytes;
 }
 

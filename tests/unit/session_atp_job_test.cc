@@ -9,6 +9,7 @@
 
 #include "session/check.h"
 #include "session/parts.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace netsum::session {

@@ -56,7 +56,7 @@ JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::str
 JoinRequest switchml_request(std::uint32_t rank, std::uint32_t world_size, const std::string& job) {
   JoinRequest r = request(rank, world_size, job);
   r.protocol = "switchml";
-  r.protocol_version = wire::switchml_version;
+  r.protocol_version = wire::switchml::version;
   r.message_packets = 0;
   r.members.clear();
   return r;
@@ -384,7 +384,7 @@ TEST_F(NetreduceRegistry, ServesJobsOfBothProtocols) {
 
 TEST_F(NetreduceRegistry, EachProtocolHasItsVersion) {
   JoinRequest r = request(0, 2);
-  r.protocol_version = wire::switchml_version;
+  r.protocol_version = wire::switchml::version;
   EXPECT_EQ(Refusal::protocol_version, join({r}).refusal);
   r = switchml_request(0, 2, "train");
   r.protocol_version = wire::netreduce::version;

@@ -34,7 +34,7 @@ RegistryConfig config() {
 
 JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::string& job = "train") {
   JoinRequest r;
-  r.protocol_version = wire::switchml_version;
+  r.protocol_version = wire::switchml::version;
   r.protocol = "switchml";
   r.job = job;
   r.rank = rank;

@@ -23,7 +23,7 @@ void expect_partition(const Cut& cut) {
   const std::uint64_t chunks = std::max<std::uint64_t>(1, (cut.elements + cut.packet_elements - 1) / cut.packet_elements);
   std::vector<int> seen(chunks);
   std::uint64_t elements = 0;
-  const std::uint64_t stripe_elements = std::lcm(cut.packet_elements, wire::block_elements);
+  const std::uint64_t stripe_elements = std::lcm(cut.packet_elements, wire::switchml::block_elements);
   for (std::uint32_t lane = 0; lane < cut.lanes; ++lane) {
     const Stripes stripes(cut.elements, cut.operation, cut.packet_elements, lane, cut.lanes);
     std::uint64_t last_block = 0;
@@ -31,7 +31,7 @@ void expect_partition(const Cut& cut) {
       const std::uint64_t stripe = stripes.stripe(index), begin = stripes.offset(index);
       const std::uint32_t length = stripes.elements(index);
       ASSERT_LT(stripe, stripes.count());
-      ASSERT_EQ(stripes.stripe_offset(stripe) % wire::block_elements, 0U);
+      ASSERT_EQ(stripes.stripe_offset(stripe) % wire::switchml::block_elements, 0U);
       ASSERT_EQ((stripes.stripe_offset(stripe) / stripe_elements + cut.operation / Stripes::operations_in_turn) % cut.lanes,
                 lane);
       ASSERT_GE(begin, stripes.stripe_offset(stripe));
@@ -43,10 +43,12 @@ void expect_partition(const Cut& cut) {
       elements += length;
       if (length == 0) continue;
       // Blocks are counted over the lane's stripes, each of which has its own.
-      const std::uint64_t before = begin / wire::block_elements - stripes.stripe_offset(stripe) / wire::block_elements;
-      ASSERT_EQ(stripes.first_block(index), stripe * (stripe_elements / wire::block_elements) + before);
-      ASSERT_EQ(stripes.blocks_of(index), (begin + length - 1) / wire::block_elements - begin / wire::block_elements + 1);
-      ASSERT_LE(stripes.blocks_of(index), wire::blocks_of_packet(cut.packet_elements));
+      const std::uint64_t before =
+          begin / wire::switchml::block_elements - stripes.stripe_offset(stripe) / wire::switchml::block_elements;
+      ASSERT_EQ(stripes.first_block(index), stripe * (stripe_elements / wire::switchml::block_elements) + before);
+      ASSERT_EQ(stripes.blocks_of(index),
+                (begin + length - 1) / wire::switchml::block_elements - begin / wire::switchml::block_elements + 1);
+      ASSERT_LE(stripes.blocks_of(index), wire::switchml::blocks_of_packet(cut.packet_elements));
       last_block = std::max(last_block, stripes.first_block(index) + stripes.blocks_of(index));
     }
     ASSERT_LE(last_block, stripes.blocks());
@@ -103,17 +105,17 @@ TEST(Stripes, HoldTensorsBeyondFourGigabytes) {
 
 // How many blocks a packet is of, wherever it begins.
 TEST(Stripes, PacketsOfAnyPossibleLengthHaveAsManyBlocksAsTheyMay) {
-  EXPECT_FALSE(wire::possible_packet(0));
-  EXPECT_FALSE(wire::possible_packet(100));
-  EXPECT_FALSE(wire::possible_packet(1088));
-  EXPECT_FALSE(wire::possible_packet(wire::max_packet_elements + wire::block_elements));
-  for (std::uint32_t packet = 1; packet <= wire::max_packet_elements; ++packet) {
-    if (!wire::possible_packet(packet)) continue;
-    const Stripes stripes(10 * std::uint64_t{packet} * wire::block_elements, 0, packet, 0, 1);
+  EXPECT_FALSE(wire::switchml::possible_packet(0));
+  EXPECT_FALSE(wire::switchml::possible_packet(100));
+  EXPECT_FALSE(wire::switchml::possible_packet(1088));
+  EXPECT_FALSE(wire::switchml::possible_packet(wire::switchml::max_packet_elements + wire::switchml::block_elements));
+  for (std::uint32_t packet = 1; packet <= wire::switchml::max_packet_elements; ++packet) {
+    if (!wire::switchml::possible_packet(packet)) continue;
+    const Stripes stripes(10 * std::uint64_t{packet} * wire::switchml::block_elements, 0, packet, 0, 1);
     std::uint32_t most = 0;
     for (std::uint64_t index = 0; index < 8; ++index) most = std::max(most, stripes.blocks_of(index));
-    ASSERT_EQ(most, wire::blocks_of_packet(packet)) << packet;
-    ASSERT_LE(most, wire::max_blocks);
+    ASSERT_EQ(most, wire::switchml::blocks_of_packet(packet)) << packet;
+    ASSERT_LE(most, wire::switchml::max_blocks);
   }
 }
 

@@ -41,17 +41,17 @@ Probe measure(const ProbeConfig& config, Duration delay, Duration gap, std::size
     for (const auto& each : batch) {
       const std::vector<std::byte>& packet = each.bytes;
       EXPECT_EQ(packet.size(), config.packet_bytes);
-      wire::Common common;
-      wire::ProbePacket request{}, reply{};
-      EXPECT_EQ(wire::parse_common(packet, common), wire::ParseError::none);
-      EXPECT_EQ(wire::parse_probe(packet, common, request), wire::ParseError::none);
-      reply.common.type = wire::Type::probe_reply;
+      wire::switchml::Common common;
+      wire::switchml::ProbePacket request{}, reply{};
+      EXPECT_EQ(wire::switchml::parse_common(packet, common), wire::ParseError::none);
+      EXPECT_EQ(wire::switchml::parse_probe(packet, common, request), wire::ParseError::none);
+      reply.common.type = wire::switchml::Type::probe_reply;
       reply.common.rank = 0;
       reply.common.job_epoch = 0;
       reply.common.rank_epoch = 0;
       reply.sequence = request.sequence;
-      std::vector<std::byte> bytes(wire::probe_reply_bytes);
-      wire::write_probe(bytes, reply);
+      std::vector<std::byte> bytes(wire::switchml::probe_reply_bytes);
+      wire::switchml::write_probe(bytes, reply);
       const RxView views[] = {{bytes, endpoint(1)}};
       probe.on_packets(views, time, sink);
       time += gap;
@@ -116,8 +116,8 @@ TEST(Probe, RepliesOfOthersAreNotBelieved) {
   Probe probe(config());
   RecordingSink sink(look);
   probe.start(Time{1s}, sink);
-  std::vector<std::byte> bytes(wire::probe_reply_bytes);
-  wire::write_probe(bytes, {{wire::Type::probe_reply, 0, 0, 0}, 0});
+  std::vector<std::byte> bytes(wire::switchml::probe_reply_bytes);
+  wire::switchml::write_probe(bytes, {{wire::switchml::Type::probe_reply, 0, 0, 0}, 0});
   const RxView views[] = {{bytes, endpoint(2)}};
   probe.on_packets(views, Time{1s} + 1us, sink);
   EXPECT_EQ(probe.round_trip(), Duration::max());
@@ -132,20 +132,20 @@ TEST(Probe, BelievesOnlyItsAggregatorAndItsOwnQuestions) {
   Probe probe(config);
   RecordingSink sink(look);
   Time now{1s};
-  const auto receive = [&](std::uint32_t sequence, wire::Type type = wire::Type::probe_reply, std::uint16_t port = 1,
-                           std::size_t bytes = wire::probe_reply_bytes) {
-    std::vector<std::byte> packet(wire::probe_reply_bytes);
-    wire::write_probe(packet, {{type, 0, 0, 0}, sequence});
+  const auto receive = [&](std::uint32_t sequence, wire::switchml::Type type = wire::switchml::Type::probe_reply,
+                           std::uint16_t port = 1, std::size_t bytes = wire::switchml::probe_reply_bytes) {
+    std::vector<std::byte> packet(wire::switchml::probe_reply_bytes);
+    wire::switchml::write_probe(packet, {{type, 0, 0, 0}, sequence});
     packet.resize(bytes);
-    wire::seal(packet);
+    wire::switchml::seal(packet);
     const RxView view{packet, endpoint(port)};
     probe.on_packets({&view, 1}, now, sink);
   };
   probe.start(now, sink);
   probe.on_timer(now, sink);  // too soon
-  receive(0, wire::Type::probe_reply, 2);
-  receive(0, wire::Type::probe);
-  receive(0, wire::Type::probe_reply, 1, wire::common_bytes);
+  receive(0, wire::switchml::Type::probe_reply, 2);
+  receive(0, wire::switchml::Type::probe);
+  receive(0, wire::switchml::Type::probe_reply, 1, wire::switchml::common_bytes);
   receive(7);
   const std::vector<std::byte> nothing(3);
   const RxView view{nothing, endpoint(1)};
@@ -175,14 +175,14 @@ TEST(Probe, BelievesOnlyItsAggregatorAndItsOwnQuestions) {
 TEST(Probe, WithoutATrainEndsWithItsFirstAnswer) {
   ProbeConfig config;
   config.aggregator = endpoint(1);
-  config.packet_bytes = wire::probe_reply_bytes;
+  config.packet_bytes = wire::switchml::probe_reply_bytes;
   config.singles = 1;
   config.train = 0;
   Probe probe(config);
   RecordingSink sink(look);
   probe.start(Time{1s}, sink);
-  std::vector<std::byte> bytes(wire::probe_reply_bytes);
-  wire::write_probe(bytes, {{wire::Type::probe_reply, 0, 0, 0}, 0, 0x1234567890abcdef});
+  std::vector<std::byte> bytes(wire::switchml::probe_reply_bytes);
+  wire::switchml::write_probe(bytes, {{wire::switchml::Type::probe_reply, 0, 0, 0}, 0, 0x1234567890abcdef});
   const RxView view{bytes, config.aggregator};
   probe.on_packets({&view, 1}, Time{1s} + 1us, sink);
   EXPECT_TRUE(probe.answered());

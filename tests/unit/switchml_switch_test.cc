@@ -35,16 +35,18 @@ class SwitchTest : public ::testing::Test {
 
   static Endpoint host(std::uint32_t rank) { return endpoint_of(static_cast<std::uint8_t>(rank), 9); }
 
-  static std::vector<std::byte> contribution(std::uint32_t rank, wire::ChunkHeader header, std::int32_t value,
+  static std::vector<std::byte> contribution(std::uint32_t rank, wire::switchml::ChunkHeader header, std::int32_t value,
                                              std::vector<std::uint8_t> exponents = {}) {
     header.elements = 4;
     header.exponents = static_cast<std::uint8_t>(exponents.size());
-    std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
-    wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank}, header);
-    for (std::size_t i = 0; i < exponents.size(); ++i) packet[wire::chunk_header_bytes + i] = std::byte{exponents[i]};
-    const std::size_t payload = wire::chunk_header_bytes + wire::padded_exponents(exponents.size());
+    std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
+    wire::switchml::write_chunk_header(
+        packet, {wire::switchml::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank}, header);
+    for (std::size_t i = 0; i < exponents.size(); ++i)
+      packet[wire::switchml::chunk_header_bytes + i] = std::byte{exponents[i]};
+    const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(exponents.size());
     for (std::size_t i = 0; i < 4; ++i) store_le(packet.data() + payload + 4 * i, static_cast<std::uint32_t>(value));
-    wire::seal(packet);
+    wire::switchml::seal(packet);
     return packet;
   }
 
@@ -53,7 +55,7 @@ class SwitchTest : public ::testing::Test {
     switch_.on_packets({&view, 1}, now_, sink_);
     sink_.flush();
   }
-  void receive(std::uint32_t rank, const wire::ChunkHeader& header, std::int32_t value,
+  void receive(std::uint32_t rank, const wire::switchml::ChunkHeader& header, std::int32_t value,
                std::vector<std::uint8_t> exponents = {}) {
     receive(contribution(rank, header, value, std::move(exponents)), host(rank));
   }
@@ -62,10 +64,12 @@ class SwitchTest : public ::testing::Test {
   std::vector<std::int32_t> take_results() {
     std::vector<std::int32_t> sums;
     for (const Datagram& sent : sink_.sent()) {
-      wire::Common common{};
-      wire::ChunkPacket chunk{};
-      if (wire::parse_common(sent.bytes, common) != wire::ParseError::none || common.type != wire::Type::result) continue;
-      EXPECT_EQ(wire::ParseError::none, wire::parse_chunk(sent.bytes, common, chunk));
+      wire::switchml::Common common{};
+      wire::switchml::ChunkPacket chunk{};
+      if (wire::switchml::parse_common(sent.bytes, common) != wire::ParseError::none ||
+          common.type != wire::switchml::Type::result)
+        continue;
+      EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_chunk(sent.bytes, common, chunk));
       last_ = chunk.header;
       last_exponents_.assign(chunk.exponents.begin(), chunk.exponents.end());
       sums.push_back(static_cast<std::int32_t>(load_le<std::uint32_t>(chunk.payload.data())));
@@ -83,11 +87,11 @@ class SwitchTest : public ::testing::Test {
   std::vector<Line> memory_;
   RecordingSink sink_;
   Time now_{std::chrono::seconds(1)};
-  wire::ChunkHeader last_;
+  wire::switchml::ChunkHeader last_;
   std::vector<std::byte> last_exponents_;
 };
 
-wire::ChunkHeader chunk(std::uint32_t number, std::uint8_t version) {
+wire::switchml::ChunkHeader chunk(std::uint32_t number, std::uint8_t version) {
   return {.chunk = number, .signature = 5, .version = version};
 }
 
@@ -98,14 +102,14 @@ TEST_F(SwitchTest, AResultHasAChecksumIfAContributionHad) {
   const auto contribute = [&](std::uint32_t rank, std::uint32_t number, bool checked) {
     auto packet = contribution(rank, chunk(number, number % 2), 1);
     packet[3] = std::byte{!checked};
-    wire::seal(packet);
+    wire::switchml::seal(packet);
     sink_.clear();
     receive(packet, host(rank));
   };
   const auto result_is_checked = [&] {
-    wire::Common common{};
+    wire::switchml::Common common{};
     EXPECT_EQ(ranks, sink_.sent().size());
-    EXPECT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent().at(0).bytes, common));
+    EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_common(sink_.sent().at(0).bytes, common));
     return common.checked;
   };
   contribute(0, 0, false);
@@ -126,10 +130,12 @@ TEST_F(SwitchTest, AResultHasAChecksumIfAContributionHad) {
 std::vector<std::pair<Endpoint, std::uint32_t>> losses_told(const std::vector<Datagram>& sent) {
   std::vector<std::pair<Endpoint, std::uint32_t>> told;
   for (const Datagram& each : sent) {
-    wire::Common common{};
-    wire::WaitingPacket waiting{};
-    if (wire::parse_common(each.bytes, common) != wire::ParseError::none || common.type != wire::Type::waiting) continue;
-    EXPECT_EQ(wire::ParseError::none, wire::parse_waiting(each.bytes, common, waiting));
+    wire::switchml::Common common{};
+    wire::switchml::WaitingPacket waiting{};
+    if (wire::switchml::parse_common(each.bytes, common) != wire::ParseError::none ||
+        common.type != wire::switchml::Type::waiting)
+      continue;
+    EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_waiting(each.bytes, common, waiting));
     told.emplace_back(each.to, waiting.chunk);
   }
   return told;
@@ -216,11 +222,11 @@ TEST_F(SwitchTest, ARepeatOfAnIncompleteChunkIsToldWhomItWaitsForOncePerInterval
   receive(0, chunk(0, 0), 3);
   receive(0, chunk(0, 0), 3);
   ASSERT_EQ(1U, sink_.sent().size());
-  wire::Common common{};
-  wire::WaitingPacket waiting{};
-  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent()[0].bytes, common));
-  ASSERT_EQ(wire::Type::waiting, common.type);
-  ASSERT_EQ(wire::ParseError::none, wire::parse_waiting(sink_.sent()[0].bytes, common, waiting));
+  wire::switchml::Common common{};
+  wire::switchml::WaitingPacket waiting{};
+  ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_common(sink_.sent()[0].bytes, common));
+  ASSERT_EQ(wire::switchml::Type::waiting, common.type);
+  ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_waiting(sink_.sent()[0].bytes, common, waiting));
   EXPECT_FALSE(waiting.missing.contains(0));
   EXPECT_TRUE(waiting.missing.contains(1));
   EXPECT_EQ(1U, waiting.missing.size());
@@ -265,13 +271,13 @@ TEST_F(SwitchTest, ANewerIdentityDoesNotDisplaceAnIncompleteOne) {
 }
 
 TEST_F(SwitchTest, OneRankThatDoesNotKnowItsNextBlockMakesItUnknownForAll) {
-  wire::ChunkHeader header = chunk(0, 0);
+  wire::switchml::ChunkHeader header = chunk(0, 0);
   header.ahead_operation = 0;
   header.ahead_chunk = 8;
   receive(0, header, 1, {120});
   receive(1, chunk(0, 0), 1);
   take_results();
-  EXPECT_EQ(wire::no_ahead, last_.ahead_operation);
+  EXPECT_EQ(wire::switchml::no_ahead, last_.ahead_operation);
   EXPECT_TRUE(last_exponents_.empty());
 
   header.chunk = 1;
@@ -280,11 +286,11 @@ TEST_F(SwitchTest, OneRankThatDoesNotKnowItsNextBlockMakesItUnknownForAll) {
   header.ahead_chunk = 9;  // another block
   receive(1, header, 1, {130});
   take_results();
-  EXPECT_EQ(wire::no_ahead, last_.ahead_operation);
+  EXPECT_EQ(wire::switchml::no_ahead, last_.ahead_operation);
 }
 
 TEST_F(SwitchTest, ExponentsOfTheSameBlockAreMaximized) {
-  wire::ChunkHeader header = chunk(0, 0);
+  wire::switchml::ChunkHeader header = chunk(0, 0);
   header.ahead_operation = 1;
   header.ahead_chunk = 8;
   receive(0, header, 1, {120, 7, 254});
@@ -299,7 +305,7 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   const auto good = contribution(0, chunk(0, 0), 1);
   receive(good, host(1));  // another source
   EXPECT_EQ(1U, counters().dropped_source);
-  wire::ChunkHeader far = chunk(0, 0);
+  wire::switchml::ChunkHeader far = chunk(0, 0);
   far.slot = 2;
   receive(0, far, 1);
   EXPECT_EQ(1U, counters().dropped_slot);
@@ -307,7 +313,7 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   const auto reseal = [&](auto change) {
     forged = good;
     change(forged.data());
-    wire::seal(forged);
+    wire::switchml::seal(forged);
     receive(forged, host(0));
   };
   reseal([](std::byte* p) { p[2] = std::byte{9}; });  // rank
@@ -326,11 +332,11 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
 
 TEST_F(SwitchTest, ValuesOfAnotherLengthAreNotAdded) {
   receive(0, chunk(0, 0), 1);
-  wire::ChunkHeader longer = chunk(0, 0);
+  wire::switchml::ChunkHeader longer = chunk(0, 0);
   longer.elements = 5;
-  std::vector<std::byte> packet(wire::chunk_packet_bytes(longer));
-  wire::write_chunk_header(packet, {wire::Type::contribution, 1, epoch, 101}, longer);
-  wire::seal(packet);
+  std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(longer));
+  wire::switchml::write_chunk_header(packet, {wire::switchml::Type::contribution, 1, epoch, 101}, longer);
+  wire::switchml::seal(packet);
   receive(packet, host(1));
   EXPECT_EQ(1U, counters().dropped_shape);
   receive(1, chunk(0, 0), 2);
@@ -338,20 +344,20 @@ TEST_F(SwitchTest, ValuesOfAnotherLengthAreNotAdded) {
 }
 
 TEST_F(SwitchTest, LookAheadOfAnotherNumberOfBlocksIsUnknown) {
-  wire::ChunkHeader header = chunk(0, 0);
+  wire::switchml::ChunkHeader header = chunk(0, 0);
   header.ahead_operation = 1;
   header.ahead_chunk = 8;
   receive(0, header, 1, {120, 7});
   receive(1, header, 1, {119});
   take_results();
-  EXPECT_EQ(wire::no_ahead, last_.ahead_operation);
+  EXPECT_EQ(wire::switchml::no_ahead, last_.ahead_operation);
 }
 
 TEST_F(SwitchTest, StalledChunksAreToldOldestFirst) {
-  wire::ChunkHeader later = chunk(7, 0);
+  wire::switchml::ChunkHeader later = chunk(7, 0);
   later.slot = 1;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    wire::ChunkHeader complete = chunk(1, 1);
+    wire::switchml::ChunkHeader complete = chunk(1, 1);
     complete.slot = 1;
     receive(rank, complete, 1);
   }
@@ -387,19 +393,19 @@ TEST_F(SwitchTest, AJobNeedsAllItsMemoryAndAnEpochOfItsOwn) {
 
 TEST_F(SwitchTest, ProbesAreAnsweredUnlessTheyAreTooShort) {
   std::vector<std::byte> probe(100);
-  wire::write_probe(probe, {{wire::Type::probe, 0, 0, 0}, 5});
+  wire::switchml::write_probe(probe, {{wire::switchml::Type::probe, 0, 0, 0}, 5});
   receive(probe, host(0));
   ASSERT_EQ(1U, sink_.sent().size());
-  EXPECT_EQ(wire::probe_reply_bytes, sink_.sent()[0].bytes.size());
-  wire::Common common;
-  wire::ProbePacket reply;
-  ASSERT_EQ(wire::ParseError::none, wire::parse_common(sink_.sent()[0].bytes, common));
-  ASSERT_EQ(wire::ParseError::none, wire::parse_probe(sink_.sent()[0].bytes, common, reply));
+  EXPECT_EQ(wire::switchml::probe_reply_bytes, sink_.sent()[0].bytes.size());
+  wire::switchml::Common common;
+  wire::switchml::ProbePacket reply;
+  ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_common(sink_.sent()[0].bytes, common));
+  ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_probe(sink_.sent()[0].bytes, common, reply));
   EXPECT_EQ(EndpointCookies().of(host(0)), reply.cookie);
   EXPECT_NE(EndpointCookies().of(host(1)), reply.cookie);
   EXPECT_NE(EndpointCookies({1, 2}).of(host(0)), reply.cookie);
-  probe.resize(wire::common_bytes);
-  wire::seal(probe);
+  probe.resize(wire::switchml::common_bytes);
+  wire::switchml::seal(probe);
   receive(probe, host(0));
   EXPECT_EQ(1U, sink_.sent().size());
   EXPECT_EQ(1U, switch_.counters().malformed[static_cast<std::size_t>(wire::ParseError::truncated)]);
@@ -420,13 +426,13 @@ TEST_F(SwitchTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   receive(1, chunk(0, 0), 4);
   EXPECT_NE(state(switch_), state(copy));
   EXPECT_EQ((Sums{7, 7}), take_results());
-  wire::ChunkHeader masked = chunk(5, 1);
+  wire::switchml::ChunkHeader masked = chunk(5, 1);
   masked.masks = true;
   masked.elements = 4;
-  std::vector<std::byte> packet(wire::chunk_packet_bytes(masked));
-  wire::write_chunk_header(packet, {wire::Type::contribution, 0, epoch, 100}, masked);
+  std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(masked));
+  wire::switchml::write_chunk_header(packet, {wire::switchml::Type::contribution, 0, epoch, 100}, masked);
   packet.back() = std::byte{1};
-  wire::seal(packet);
+  wire::switchml::seal(packet);
   const auto before = state(switch_);
   receive(packet, host(0));
   const auto with_masks = state(switch_);
@@ -454,7 +460,7 @@ TEST_F(SwitchTest, JobsDoNotSeeEachOther) {
   receive(0, chunk(0, 0), 1);
   auto packet = contribution(1, chunk(0, 0), 100);
   store_le(packet.data() + 8, epoch + 1);
-  wire::seal(packet);
+  wire::switchml::seal(packet);
   receive(packet, host(1));
   EXPECT_EQ(Sums{}, take_results());
   receive(1, chunk(0, 0), 2);
@@ -465,15 +471,17 @@ TEST_F(SwitchTest, JobsDoNotSeeEachOther) {
 
 class NarrowTest : public SwitchTest {
  protected:
-  static std::vector<std::byte> narrow(std::uint32_t rank, wire::ChunkHeader header, std::vector<std::uint16_t> values) {
+  static std::vector<std::byte> narrow(std::uint32_t rank, wire::switchml::ChunkHeader header,
+                                       std::vector<std::uint16_t> values) {
     header.elements = static_cast<std::uint16_t>(values.size());
-    std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
-    wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank}, header);
-    std::memcpy(packet.data() + wire::chunk_header_bytes, values.data(), values.size() * 2);
-    wire::seal(packet);
+    std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
+    wire::switchml::write_chunk_header(
+        packet, {wire::switchml::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank}, header);
+    std::memcpy(packet.data() + wire::switchml::chunk_header_bytes, values.data(), values.size() * 2);
+    wire::switchml::seal(packet);
     return packet;
   }
-  void receive_narrow(std::uint32_t rank, const wire::ChunkHeader& header, std::vector<std::uint16_t> values) {
+  void receive_narrow(std::uint32_t rank, const wire::switchml::ChunkHeader& header, std::vector<std::uint16_t> values) {
     receive(narrow(rank, header, std::move(values)), host(rank));
   }
 
@@ -483,10 +491,10 @@ class NarrowTest : public SwitchTest {
     EXPECT_EQ(destinations, sink_.sent().size());
     for (const Datagram& sent : sink_.sent()) {
       EXPECT_EQ(sink_.sent()[0].bytes, sent.bytes);
-      wire::Common common{};
-      wire::ChunkPacket chunk{};
-      EXPECT_EQ(wire::ParseError::none, wire::parse_common(sent.bytes, common));
-      EXPECT_EQ(wire::ParseError::none, wire::parse_chunk(sent.bytes, common, chunk));
+      wire::switchml::Common common{};
+      wire::switchml::ChunkPacket chunk{};
+      EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_common(sent.bytes, common));
+      EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_chunk(sent.bytes, common, chunk));
       last_ = chunk.header;
       values.resize(chunk.payload.size() / 2);
       std::memcpy(values.data(), chunk.payload.data(), chunk.payload.size());
@@ -498,8 +506,8 @@ class NarrowTest : public SwitchTest {
 
 using Values = std::vector<std::uint16_t>;
 
-wire::ChunkHeader narrow_chunk(std::uint32_t number, std::uint8_t version, DType dtype = DType::float16) {
-  wire::ChunkHeader header = chunk(number, version);
+wire::switchml::ChunkHeader narrow_chunk(std::uint32_t number, std::uint8_t version, DType dtype = DType::float16) {
+  wire::switchml::ChunkHeader header = chunk(number, version);
   header.dtype = dtype;
   return header;
 }
@@ -516,7 +524,7 @@ TEST_F(NarrowTest, Float16IsSummedExactlyAndRoundedOnce) {
 
 // A job has room for what its ranks send at once; one value of each lies on a page or two of it.
 TEST(GatherMemory, IsTouchedAsFarAsItIsUsed) {
-  constexpr std::uint32_t many = wire::switchml_max_workers, slots = 16, elements = 1024;
+  constexpr std::uint32_t many = wire::switchml::max_workers, slots = 16, elements = 1024;
   const std::size_t bytes = switchml::Switch::memory_bytes(elements, slots, many);
   ASSERT_GT(bytes, std::size_t{slots} * many * elements * 2);
   void* const block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -530,11 +538,11 @@ TEST(GatherMemory, IsTouchedAsFarAsItIsUsed) {
     ASSERT_TRUE(lane.add_job(config, {static_cast<std::byte*>(block), bytes}));
     RecordingSink sink;
     for (std::uint32_t rank = 0; rank < many; ++rank) {
-      wire::ChunkHeader header{.signature = 5, .elements = 1, .dtype = DType::float32};
-      std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
-      wire::write_chunk_header(packet, {wire::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank},
-                               header);
-      wire::seal(packet);
+      wire::switchml::ChunkHeader header{.signature = 5, .elements = 1, .dtype = DType::float32};
+      std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
+      wire::switchml::write_chunk_header(
+          packet, {wire::switchml::Type::contribution, static_cast<std::uint8_t>(rank), epoch, 100 + rank}, header);
+      wire::switchml::seal(packet);
       const RxView view{packet, config.members[rank].endpoint};
       lane.on_packets({&view, 1}, Time{}, sink);
       sink.flush();
@@ -549,7 +557,7 @@ TEST(GatherMemory, IsTouchedAsFarAsItIsUsed) {
 }
 
 TEST_F(NarrowTest, AveragesAreDividedBeforeTheyAreRounded) {
-  wire::ChunkHeader header = narrow_chunk(0, 0);
+  wire::switchml::ChunkHeader header = narrow_chunk(0, 0);
   header.average = true;
   receive_narrow(0, header, {0x7bff, 0x3c00});
   receive_narrow(1, header, {0x7bff, 0x4000});
@@ -569,10 +577,10 @@ TEST_F(NarrowTest, RankOrderDecidesNotTheOrderOfArrival) {
   std::vector<std::byte> first;
   do {
     for (const std::uint32_t rank : order) {
-      wire::ChunkHeader header = narrow_chunk(number, static_cast<std::uint8_t>(number % 2), DType::bfloat16);
+      wire::switchml::ChunkHeader header = narrow_chunk(number, static_cast<std::uint8_t>(number % 2), DType::bfloat16);
       auto packet = narrow(rank, header, of_rank[rank]);
       store_le(packet.data() + 8, epoch + 1);
-      wire::seal(packet);
+      wire::switchml::seal(packet);
       receive(packet, host(rank));
     }
     EXPECT_EQ((Values{0, 0x3f80}), take_values(3));
@@ -616,7 +624,7 @@ TEST_F(NarrowTest, ContributionsThatDoNotFitTheFirstAreDropped) {
   receive_narrow(1, narrow_chunk(0, 0), {0x3c00, 0x3c00, 0x3c00});
   receive_narrow(1, narrow_chunk(0, 0, DType::bfloat16), {0x3c00, 0x3c00});
   receive(1, chunk(0, 0), 1);
-  wire::ChunkHeader average = narrow_chunk(0, 0);
+  wire::switchml::ChunkHeader average = narrow_chunk(0, 0);
   average.average = true;
   receive_narrow(1, average, {0x3c00, 0x3c00});
   EXPECT_EQ(5U, counters().dropped_shape);
@@ -827,8 +835,9 @@ TEST_F(SwitchGroupTest, NothingOnItsWayChangesDestinations) {
     if (round + 1 < rounds) contribute(2, round);
   }
   std::vector<std::vector<std::byte>> packets;
-  const wire::ChunkHeader next{.chunk = rounds, .signature = 5, .slot = 0, .version = static_cast<std::uint8_t>(rounds % 2)};
-  const wire::ChunkHeader last{
+  const wire::switchml::ChunkHeader next{
+      .chunk = rounds, .signature = 5, .slot = 0, .version = static_cast<std::uint8_t>(rounds % 2)};
+  const wire::switchml::ChunkHeader last{
       .chunk = rounds - 1, .signature = 5, .slot = 0, .version = static_cast<std::uint8_t>((rounds - 1) % 2)};
   for (std::uint32_t rank = 0; rank < members; ++rank) packets.push_back(contribution(rank, next, 1));
   for (int i = 0; i < 4; ++i) packets.push_back(contribution(2, last, 1));

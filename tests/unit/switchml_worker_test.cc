@@ -56,15 +56,15 @@ class WorkerTest : public ::testing::Test {
   }
 
   // The oldest datagram that was sent and not looked at.
-  wire::ChunkPacket take(wire::Type type = wire::Type::contribution) {
+  wire::switchml::ChunkPacket take(wire::switchml::Type type = wire::switchml::Type::contribution) {
     EXPECT_FALSE(sink.sent().empty());
     if (sink.sent().empty()) return {};
     kept.push_back(std::move(sink.sent().front().bytes));
     sink.sent().erase(sink.sent().begin());
-    wire::Common common;
-    wire::ChunkPacket packet;
-    EXPECT_EQ(wire::parse_common(kept.back(), common), wire::ParseError::none);
-    EXPECT_EQ(wire::parse_chunk(kept.back(), common, packet), wire::ParseError::none);
+    wire::switchml::Common common;
+    wire::switchml::ChunkPacket packet;
+    EXPECT_EQ(wire::switchml::parse_common(kept.back(), common), wire::ParseError::none);
+    EXPECT_EQ(wire::switchml::parse_chunk(kept.back(), common, packet), wire::ParseError::none);
     EXPECT_EQ(common.type, type);
     EXPECT_EQ(common.rank, 1);
     EXPECT_EQ(common.rank_epoch, 5U);
@@ -72,14 +72,15 @@ class WorkerTest : public ::testing::Test {
   }
 
   // The result of a contribution: `value` everywhere.
-  static std::vector<std::byte> result(wire::ChunkHeader header, std::int32_t value,
-                                       wire::Common common = {wire::Type::result, 0, job_epoch, folded}) {
-    std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
-    wire::write_chunk_header(packet, common, header);
+  static std::vector<std::byte> result(wire::switchml::ChunkHeader header, std::int32_t value,
+                                       wire::switchml::Common common = {wire::switchml::Type::result, 0, job_epoch,
+                                                                        folded}) {
+    std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
+    wire::switchml::write_chunk_header(packet, common, header);
     for (std::size_t i = 0; i < header.elements; ++i) {
-      store_le(packet.data() + wire::chunk_header_bytes + 4 * i, static_cast<std::uint32_t>(value));
+      store_le(packet.data() + wire::switchml::chunk_header_bytes + 4 * i, static_cast<std::uint32_t>(value));
     }
-    wire::seal(packet);
+    wire::switchml::seal(packet);
     return packet;
   }
 
@@ -128,7 +129,7 @@ TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
     operation.elements = 700;
     operation.data = wide ? static_cast<void*>(floats.data()) : halves.data();
     ASSERT_TRUE(worker.submit(operation, now, sink));
-    std::vector<wire::ChunkPacket> sent;
+    std::vector<wire::switchml::ChunkPacket> sent;
     for (std::uint32_t chunk = 0; chunk < 2; ++chunk) {
       sent.push_back(take());
       EXPECT_EQ(sent.back().header.chunk, chunk);
@@ -139,15 +140,15 @@ TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
       EXPECT_EQ(load_le<std::uint16_t>(sent.back().payload.data() + 2), 0x3c00);
     }
     EXPECT_TRUE(sink.sent().empty());
-    for (const wire::ChunkPacket& chunk : sent) {
+    for (const wire::switchml::ChunkPacket& chunk : sent) {
       for (const bool right : {false, true}) {  // first as another type, and as a sum, which nobody asked for
-        wire::ChunkHeader header = chunk.header;
+        wire::switchml::ChunkHeader header = chunk.header;
         const auto answer = [&](std::uint16_t value) {
-          std::vector<std::byte> packet(wire::chunk_packet_bytes(header));
-          wire::write_chunk_header(packet, {wire::Type::result, 0, job_epoch, folded}, header);
+          std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
+          wire::switchml::write_chunk_header(packet, {wire::switchml::Type::result, 0, job_epoch, folded}, header);
           for (std::size_t i = 0; i < header.elements; ++i)
-            store_le(packet.data() + wire::chunk_header_bytes + 2 * i, value);
-          wire::seal(packet);
+            store_le(packet.data() + wire::switchml::chunk_header_bytes + 2 * i, value);
+          wire::switchml::seal(packet);
           return packet;
         };
         if (right) {
@@ -210,12 +211,12 @@ TEST_F(WorkerTest, BelievesOnlyItsOwnSwitchAndJob) {
   const auto header = take().header;
   const auto untouched = values[0];
   receive(result(header, 9), endpoint(2));
-  receive(result(header, 9, {wire::Type::result, 0, job_epoch + 1, folded}));
-  receive(result(header, 9, {wire::Type::result, 0, job_epoch, folded + 1}));
+  receive(result(header, 9, {wire::switchml::Type::result, 0, job_epoch + 1, folded}));
+  receive(result(header, 9, {wire::switchml::Type::result, 0, job_epoch, folded + 1}));
   EXPECT_EQ(worker.counters().foreign, 3U);
-  receive(result(header, 9, {wire::Type::contribution, 0, job_epoch, folded}));
+  receive(result(header, 9, {wire::switchml::Type::contribution, 0, job_epoch, folded}));
   const auto differs = [&](auto change) {
-    wire::ChunkHeader other = header;
+    wire::switchml::ChunkHeader other = header;
     change(other);
     receive(result(other, 9));
   };
@@ -251,14 +252,14 @@ TEST_F(WorkerTest, AsksForTheExponentFirst) {
   operation.elements = real.size();
   operation.data = real.data();
   ASSERT_TRUE(worker.submit(operation, now, sink));
-  const auto asked = take(wire::Type::exponent_contribution);
+  const auto asked = take(wire::switchml::Type::exponent_contribution);
   ASSERT_EQ(asked.header.exponents, 1);
   EXPECT_EQ(asked.header.elements, 0);
   const auto answer = [&](std::uint8_t exponent) {
-    std::vector<std::byte> packet(wire::chunk_packet_bytes(asked.header));
-    wire::write_chunk_header(packet, {wire::Type::exponent_result, 0, job_epoch, folded}, asked.header);
-    packet[wire::chunk_header_bytes] = std::byte{exponent};
-    wire::seal(packet);
+    std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(asked.header));
+    wire::switchml::write_chunk_header(packet, {wire::switchml::Type::exponent_result, 0, job_epoch, folded}, asked.header);
+    packet[wire::switchml::chunk_header_bytes] = std::byte{exponent};
+    wire::switchml::seal(packet);
     receive(packet);
     return take();
   };
@@ -281,20 +282,20 @@ TEST_F(WorkerTest, AsksAgainForTheExponentsOfAStripeThatItHasBegun) {
   std::vector<float> floats(128, 1.0F);
   std::fill_n(floats.begin(), 64, 8.0F);  // it is these that the exponent of both is of
   ASSERT_TRUE(worker.submit({.number = 0, .elements = floats.size(), .data = floats.data()}, now, sink));
-  const auto asked = take(wire::Type::exponent_contribution);
+  const auto asked = take(wire::switchml::Type::exponent_contribution);
   const std::byte exponent = asked.exponents[0];
-  wire::ChunkHeader header = asked.header;
-  std::vector<std::byte> answer(wire::chunk_packet_bytes(header));
-  answer[wire::chunk_header_bytes] = exponent;
-  wire::write_chunk_header(answer, {wire::Type::exponent_result, 0, job_epoch, folded}, header);
-  wire::seal(answer);
+  wire::switchml::ChunkHeader header = asked.header;
+  std::vector<std::byte> answer(wire::switchml::chunk_packet_bytes(header));
+  answer[wire::switchml::chunk_header_bytes] = exponent;
+  wire::switchml::write_chunk_header(answer, {wire::switchml::Type::exponent_result, 0, job_epoch, folded}, header);
+  wire::switchml::seal(answer);
   receive(answer);
   header = take().header;
   EXPECT_EQ(header.ahead_chunk, 1U);
-  header.ahead_operation = wire::no_ahead;  // as if another rank had not known
+  header.ahead_operation = wire::switchml::no_ahead;  // as if another rank had not known
   header.exponents = 0;
   receive(result(header, 0));
-  const auto again = take(wire::Type::exponent_contribution);
+  const auto again = take(wire::switchml::Type::exponent_contribution);
   EXPECT_EQ(again.header.chunk, 1U);
   EXPECT_EQ(again.exponents[0], exponent);
 }
@@ -316,10 +317,10 @@ TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
     sink.clear();
   }
   EXPECT_EQ(worker.counters().retransmissions, 6U);
-  wire::Common common;
-  wire::ChunkPacket packet;
-  ASSERT_EQ(wire::parse_common(first, common), wire::ParseError::none);
-  ASSERT_EQ(wire::parse_chunk(first, common, packet), wire::ParseError::none);
+  wire::switchml::Common common;
+  wire::switchml::ChunkPacket packet;
+  ASSERT_EQ(wire::switchml::parse_common(first, common), wire::ParseError::none);
+  ASSERT_EQ(wire::switchml::parse_chunk(first, common, packet), wire::ParseError::none);
   receive(result(packet.header, 1));
   wait();
   EXPECT_TRUE(sink.sent().empty());
@@ -346,10 +347,10 @@ TEST_F(WorkerTest, OnlyAnswersToFirstTransmissionsAreRoundTrips) {
 TEST_F(WorkerTest, AResultOfTheOtherRoundIsNotTaken) {
   submit(0, 256);
   const auto sent = take();
-  receive(result(sent.header, 1, {wire::Type::exponent_result, 0, job_epoch, folded}));  // with values: malformed
+  receive(result(sent.header, 1, {wire::switchml::Type::exponent_result, 0, job_epoch, folded}));  // with values: malformed
   auto exponents = sent.header;
   exponents.elements = 0;
-  receive(result(exponents, 1, {wire::Type::exponent_result, 0, job_epoch, folded}));
+  receive(result(exponents, 1, {wire::switchml::Type::exponent_result, 0, job_epoch, folded}));
   EXPECT_EQ(worker.counters().stale, 1U);
   EXPECT_EQ(worker.counters().results, 0U);
   receive(result(sent.header, 1));
@@ -361,7 +362,7 @@ TEST_F(WorkerTest, ResultsHaveAChecksumUnlessTheAggregatorIsOnThisHost) {
   submit(0, 512);
   const auto sent = take();
   EXPECT_TRUE(sent.common.checked);
-  const wire::Common unchecked{wire::Type::result, 0, job_epoch, folded, false};
+  const wire::switchml::Common unchecked{wire::switchml::Type::result, 0, job_epoch, folded, false};
   receive(result(sent.header, 1, unchecked));
   EXPECT_EQ(worker.counters().malformed[static_cast<std::size_t>(wire::ParseError::checksum)], 1U);
   EXPECT_EQ(worker.counters().results, 0U);
@@ -378,18 +379,22 @@ TEST_F(WorkerTest, ResultsHaveAChecksumUnlessTheAggregatorIsOnThisHost) {
 }
 
 // "Waiting for `rank`."
-std::vector<std::byte> waiting_for(std::uint32_t rank, const wire::ChunkHeader& header, bool exponent_round = false) {
-  wire::SwitchmlRanks missing;
+std::vector<std::byte> waiting_for(std::uint32_t rank, const wire::switchml::ChunkHeader& header,
+                                   bool exponent_round = false) {
+  wire::switchml::Ranks missing;
   missing.insert(rank);
-  std::vector<std::byte> packet(wire::waiting_bytes);
-  wire::write_waiting(
-      packet,
-      {{wire::Type::waiting, 0, job_epoch, folded}, header.operation, header.chunk, header.slot, exponent_round, missing});
+  std::vector<std::byte> packet(wire::switchml::waiting_bytes);
+  wire::switchml::write_waiting(packet, {{wire::switchml::Type::waiting, 0, job_epoch, folded},
+                                         header.operation,
+                                         header.chunk,
+                                         header.slot,
+                                         exponent_round,
+                                         missing});
   return packet;
 }
 
 // "Have yours, waiting for rank 2."
-std::vector<std::byte> waiting_for_rank_2(const wire::ChunkHeader& header, bool exponent_round = false) {
+std::vector<std::byte> waiting_for_rank_2(const wire::switchml::ChunkHeader& header, bool exponent_round = false) {
   return waiting_for(2, header, exponent_round);
 }
 
@@ -489,7 +494,7 @@ TEST_F(WorkerTest, AnswersOfOtherChunksNameNobody) {
   submit(0, 256);
   const auto header = take().header;
   const auto differs = [&](auto change, bool exponent_round = false) {
-    wire::ChunkHeader other = header;
+    wire::switchml::ChunkHeader other = header;
     change(other);
     receive(waiting_for_rank_2(other, exponent_round));
     EXPECT_TRUE(worker.oldest_stall()->missing.empty());
@@ -508,8 +513,8 @@ TEST_F(WorkerTest, AnswersOfOtherChunksNameNobody) {
 TEST_F(WorkerTest, FailuresAreToldAndEndTheRepeats) {
   submit(0, 256);
   sink.clear();
-  std::vector<std::byte> packet(wire::mismatch_bytes);
-  wire::write_mismatch(packet, {{wire::Type::mismatch, 0, job_epoch, folded}, 0, 0, 11, 22, 1, 2});
+  std::vector<std::byte> packet(wire::switchml::mismatch_bytes);
+  wire::switchml::write_mismatch(packet, {{wire::switchml::Type::mismatch, 0, job_epoch, folded}, 0, 0, 11, 22, 1, 2});
   receive(packet);
   ASSERT_TRUE(worker.failure());
   EXPECT_EQ(worker.failure()->kind, WorkerFailure::Kind::mismatch);
@@ -522,13 +527,14 @@ TEST_F(WorkerTest, FailuresAreToldAndEndTheRepeats) {
 
 TEST_F(WorkerTest, ASwitchThatDoesNotKnowTheJobIsAFailure) {
   submit(3, 256);
-  std::vector<std::byte> other(wire::common_bytes), earlier(wire::common_bytes), own(wire::common_bytes);
-  wire::write_unknown_job(other, {wire::Type::contribution, 0, job_epoch + 1, 5});
-  wire::write_unknown_job(earlier, {wire::Type::contribution, 0, job_epoch, 4});
-  wire::write_unknown_job(own, {wire::Type::contribution, 0, job_epoch, 5});
+  std::vector<std::byte> other(wire::switchml::common_bytes), earlier(wire::switchml::common_bytes),
+      own(wire::switchml::common_bytes);
+  wire::switchml::write_unknown_job(other, {wire::switchml::Type::contribution, 0, job_epoch + 1, 5});
+  wire::switchml::write_unknown_job(earlier, {wire::switchml::Type::contribution, 0, job_epoch, 4});
+  wire::switchml::write_unknown_job(own, {wire::switchml::Type::contribution, 0, job_epoch, 5});
   std::vector<std::byte> longer = own;
-  longer.resize(wire::chunk_header_bytes);
-  wire::seal(longer);
+  longer.resize(wire::switchml::chunk_header_bytes);
+  wire::switchml::seal(longer);
   receive(other);
   receive(earlier);  // the rank's former life asked
   receive(longer);
@@ -553,7 +559,7 @@ TEST_F(WorkerTest, AnswersThatDoNotFitAreMalformed) {
     EXPECT_EQ(worker.counters().results, 0U);
   };
   const auto changed = [&](auto change) {
-    wire::ChunkHeader header = sent.header;
+    wire::switchml::ChunkHeader header = sent.header;
     change(header);
     refused(result(header, 1));
   };
@@ -569,31 +575,31 @@ TEST_F(WorkerTest, AnswersThatDoNotFitAreMalformed) {
   std::vector<float> ones(700, 1.0F);
   stream::Operation floats{.number = 0, .elements = ones.size(), .data = ones.data()};
   ASSERT_TRUE(worker.submit(floats, now, sink));
-  const auto exponents = take(wire::Type::exponent_contribution);
+  const auto exponents = take(wire::switchml::Type::exponent_contribution);
   malformed = 0;
   const auto wrong_ahead = [&](auto change) {
-    wire::ChunkHeader header = exponents.header;
+    wire::switchml::ChunkHeader header = exponents.header;
     change(header);
-    refused(result(header, 1, {wire::Type::exponent_result, 0, job_epoch, folded}));
+    refused(result(header, 1, {wire::switchml::Type::exponent_result, 0, job_epoch, folded}));
   };
   wrong_ahead([](auto& h) { ++h.ahead_operation; });
   wrong_ahead([](auto& h) { ++h.ahead_chunk; });
   wrong_ahead([](auto& h) { ++h.exponents; });
   wrong_ahead([](auto& h) {
-    h.ahead_operation = wire::no_ahead;
+    h.ahead_operation = wire::switchml::no_ahead;
     h.exponents = 0;
   });
   std::vector<std::byte> waiting = waiting_for_rank_2(sent.header);
   waiting.resize(waiting.size() - 1);
-  wire::seal(waiting);
+  wire::switchml::seal(waiting);
   refused(waiting);
-  std::vector<std::byte> mismatch(wire::mismatch_bytes + 1);
-  wire::write_mismatch(std::span(mismatch).first(wire::mismatch_bytes),
-                       {{wire::Type::mismatch, 0, job_epoch, folded}, 0, 0, 1, 2, 0, 1});
-  wire::seal(mismatch);
+  std::vector<std::byte> mismatch(wire::switchml::mismatch_bytes + 1);
+  wire::switchml::write_mismatch(std::span(mismatch).first(wire::switchml::mismatch_bytes),
+                                 {{wire::switchml::Type::mismatch, 0, job_epoch, folded}, 0, 0, 1, 2, 0, 1});
+  wire::switchml::seal(mismatch);
   refused(mismatch);
-  std::vector<std::byte> probe(wire::probe_reply_bytes);
-  wire::write_probe(probe, {{wire::Type::probe_reply, 0, job_epoch, folded}, 0});
+  std::vector<std::byte> probe(wire::switchml::probe_reply_bytes);
+  wire::switchml::write_probe(probe, {{wire::switchml::Type::probe_reply, 0, job_epoch, folded}, 0});
   refused(probe);
   EXPECT_FALSE(worker.failure());
 }

@@ -1,3 +1,4 @@
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include "base/bytes.h"
 #include "support/virtual_network.h"
 
-namespace netsum::wire {
+namespace netsum::wire::switchml {
 namespace {
 
 using netsum::testing::Random;
@@ -265,7 +266,7 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
   };
   std::vector<std::byte> packet(waiting_bytes);
   WaitingPacket waiting{};
-  write_waiting(packet, {{Type::waiting, 0, 5, 6}, 7, 8, 9, true, SwitchmlRanks::first(3)});
+  write_waiting(packet, {{Type::waiting, 0, 5, 6}, 7, 8, 9, true, Ranks::first(3)});
   ASSERT_EQ(ParseError::none, parse_common(packet, read));
   EXPECT_EQ(ParseError::field, parse_waiting(altered(packet, 34), read, waiting));  // neither values nor exponents
   EXPECT_EQ(ParseError::field, parse_waiting(altered(packet, 35), read, waiting));  // reserved
@@ -293,7 +294,7 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
 
 TEST(WireSwitchml, OtherPacketsReadBack) {
   const Common from_switch{Type::waiting, 0, 5, 6};
-  SwitchmlRanks missing;
+  Ranks missing;
   missing.insert(0);
   missing.insert(255);
   std::vector<std::byte> packet(waiting_bytes);
@@ -377,4 +378,4 @@ TEST(WireSwitchml, FoldedEpochsDependOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace netsum::wire
+}  // namespace netsum::wire::switchml

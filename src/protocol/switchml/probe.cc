@@ -15,7 +15,8 @@ constexpr std::uint32_t least_slots = 2, most_slots = 512;
 }  // namespace
 
 void Probe::send_single(Time now, Sink& sink) {
-  wire::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes), {{wire::Type::probe, 0, 0, 0}, sequence_});
+  wire::switchml::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes),
+                              {{wire::switchml::Type::probe, 0, 0, 0}, sequence_});
   sent_ = now;
   deadline_ = now + config_.patience;
 }
@@ -24,8 +25,8 @@ void Probe::send_train(Time now, Sink& sink) {
   phase_ = Phase::train;
   train_first_ = ++sequence_;
   for (std::uint32_t i = 0; i < config_.train; ++i) {
-    wire::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes),
-                      {{wire::Type::probe, 0, 0, 0}, train_first_ + i});
+    wire::switchml::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes),
+                                {{wire::switchml::Type::probe, 0, 0, 0}, train_first_ + i});
   }
   sent_ = now;
   deadline_ = now + config_.patience;
@@ -33,10 +34,12 @@ void Probe::send_train(Time now, Sink& sink) {
 
 void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   for (const RxView& packet : packets) {
-    wire::Common common;
-    wire::ProbePacket reply{};
-    if (packet.source != config_.aggregator || wire::parse_common(packet.bytes, common) != wire::ParseError::none ||
-        common.type != wire::Type::probe_reply || wire::parse_probe(packet.bytes, common, reply) != wire::ParseError::none) {
+    wire::switchml::Common common;
+    wire::switchml::ProbePacket reply{};
+    if (packet.source != config_.aggregator ||
+        wire::switchml::parse_common(packet.bytes, common) != wire::ParseError::none ||
+        common.type != wire::switchml::Type::probe_reply ||
+        wire::switchml::parse_probe(packet.bytes, common, reply) != wire::ParseError::none) {
       continue;
     }
     if (phase_ == Phase::singles && reply.sequence == sequence_) {

@@ -13,12 +13,13 @@ class ProbeAnswers {
   explicit ProbeAnswers(const EndpointCookies& cookies = {}) : cookies_(cookies) {}
 
   // Answers a packet whose type is a probe's.
-  [[nodiscard]] wire::ParseError answer(const RxView& packet, const wire::Common& common, Sink& sink) const {
-    wire::ProbePacket probe{};
-    if (const auto error = wire::parse_probe(packet.bytes, common, probe); error != wire::ParseError::none) return error;
-    probe.common.type = wire::Type::probe_reply;
+  [[nodiscard]] wire::ParseError answer(const RxView& packet, const wire::switchml::Common& common, Sink& sink) const {
+    wire::switchml::ProbePacket probe{};
+    if (const auto error = wire::switchml::parse_probe(packet.bytes, common, probe); error != wire::ParseError::none)
+      return error;
+    probe.common.type = wire::switchml::Type::probe_reply;
     probe.cookie = cookies_.of(packet.source);
-    wire::write_probe(sink.datagram(packet.source, wire::probe_reply_bytes), probe);
+    wire::switchml::write_probe(sink.datagram(packet.source, wire::switchml::probe_reply_bytes), probe);
     return wire::ParseError::none;
   }
 

@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "protocol/switchml/audience.h"
 #include "protocol/switchml/overtaken.h"
+#include "wire/epochs.h"
 
 namespace netsum::switchml {
 namespace {
@@ -20,7 +21,8 @@ constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
 // A slot's memory is a packet in place: the header and exponents end where the payload begins, at a cache line.
 constexpr std::size_t payload_at = 128;
-static_assert(payload_at >= wire::chunk_header_bytes + wire::padded_exponents(wire::max_blocks));
+static_assert(payload_at >=
+              wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(wire::switchml::max_blocks));
 
 constexpr std::size_t cache_line = 64;
 
@@ -29,7 +31,7 @@ std::size_t whole_lines(std::size_t bytes) {
 }
 
 std::size_t slot_bytes(std::uint32_t packet_elements) {
-  return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::mask_bytes(packet_elements));
+  return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements));
 }
 
 // Of one rank's floats that travel as they are: they are kept until all are there.
@@ -53,7 +55,7 @@ struct Switch::SlotState {
   bool masks = false;
   std::uint8_t exponents = 0;
   std::uint16_t elements = 0;
-  std::uint16_t ahead_operation = wire::no_ahead;
+  std::uint16_t ahead_operation = wire::switchml::no_ahead;
   std::uint32_t ahead_chunk = 0;
   std::uint32_t signature = 0;
   DType dtype = DType::int32;
@@ -61,8 +63,8 @@ struct Switch::SlotState {
   std::uint32_t arrived = 0;
   std::uint8_t first_rank = 0, other_rank = 0;  // mismatch: who came first, and who came with another call
   std::uint32_t other_signature = 0;
-  wire::SwitchmlRanks seen{};
-  wire::SwitchmlRanks told{};  // have had "have yours" or "mismatch" since told_since
+  wire::switchml::Ranks seen{};
+  wire::switchml::Ranks told{};  // have had "have yours" or "mismatch" since told_since
   Time told_since{};
   std::uint64_t place = 0;                        // in the order in which rounds were opened
   std::uint64_t sent_in_batch = 0;                // the batch in which the memory was last lent to the sink
@@ -144,10 +146,10 @@ void Switch::append_state(std::vector<std::byte>& out) const {
                    slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature, slot.first_rank,
                    slot.other_rank, slot.other_signature, slot.seen.words(), slot.dtype, slot.average);
       const std::byte* const payload = job->memory_of(slot) + payload_at;
-      const std::size_t masks = slot.masks ? 2 * wire::mask_bytes(slot.elements) : 0;
+      const std::size_t masks = slot.masks ? 2 * wire::switchml::mask_bytes(slot.elements) : 0;
       const std::size_t bytes = slot.elements * bytes_of(slot.dtype);
       const std::byte* const end = payload + (slot.gathers() ? 0 : bytes + masks);
-      out.insert(out.end(), payload - wire::padded_exponents(slot.exponents), end);
+      out.insert(out.end(), payload - wire::switchml::padded_exponents(slot.exponents), end);
       if (!slot.gathers()) continue;
       for (std::uint32_t rank = 0; rank < job->audience.ranks().size(); ++rank) {
         const std::byte* const gathered = job->gathered(slot, rank);
@@ -204,17 +206,17 @@ Switch::Job* Switch::find(std::uint64_t epoch) {
 void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   ++batch_;
   for (const RxView& packet : packets) {
-    wire::Common common;
-    if (const auto error = wire::parse_common(packet.bytes, common); error != wire::ParseError::none) {
+    wire::switchml::Common common;
+    if (const auto error = wire::switchml::parse_common(packet.bytes, common); error != wire::ParseError::none) {
       ++counters_.malformed[static_cast<std::size_t>(error)];
       continue;
     }
     switch (common.type) {
-      case wire::Type::contribution:
-      case wire::Type::exponent_contribution:
+      case wire::switchml::Type::contribution:
+      case wire::switchml::Type::exponent_contribution:
         on_contribution(packet, common, now, sink);
         break;
-      case wire::Type::probe: {
+      case wire::switchml::Type::probe: {
         const wire::ParseError error = probe_answers_.answer(packet, common, sink);
         ++(error == wire::ParseError::none ? counters_.probes : counters_.malformed[static_cast<std::size_t>(error)]);
         break;
@@ -226,14 +228,14 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   }
 }
 
-void Switch::on_unknown_job(const RxView& packet, const wire::Common& common, Time now, Sink& sink) {
+void Switch::on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
   ++counters_.unknown_job;
   if (!unknown_job_budget_.take(now)) return;
   ++counters_.unknown_job_replies;
-  wire::write_unknown_job(sink.datagram(packet.source, wire::common_bytes), common);
+  wire::switchml::write_unknown_job(sink.datagram(packet.source, wire::switchml::common_bytes), common);
 }
 
-void Switch::on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink) {
+void Switch::on_contribution(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
   Job* const job = find(common.job_epoch);
   if (job == nullptr) return on_unknown_job(packet, common, now, sink);
 
@@ -245,16 +247,17 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
   if (common.rank_epoch != member.epoch) return void(++counters.dropped_rank_epoch);
   if (packet.source != member.endpoint) return void(++counters.dropped_source);
 
-  wire::ChunkPacket chunk;
-  if (wire::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none) return void(++counters.dropped_shape);
-  const wire::ChunkHeader& header = chunk.header;
+  wire::switchml::ChunkPacket chunk;
+  if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
+    return void(++counters.dropped_shape);
+  const wire::switchml::ChunkHeader& header = chunk.header;
   if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
   if (chunk.payload.size() > std::size_t{job->config.packet_elements} * 4) return void(++counters.dropped_shape);
 
   // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
   // wrong).
   SlotState& slot = job->slots[std::size_t{header.slot} * 2 + header.version];
-  const bool values = common.type == wire::Type::contribution;
+  const bool values = common.type == wire::switchml::Type::contribution;
   const auto identity = std::tuple(header.operation, header.chunk, values);
 
   if (slot.used && slot.operation == header.operation && slot.chunk == header.chunk && slot.signature != header.signature) {
@@ -310,8 +313,8 @@ void Switch::on_contribution(const RxView& packet, const wire::Common& common, T
 }
 
 // Alg. 3, l. 8-12. False if the packet does not fit what the slot already holds.
-bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk) {
-  const wire::ChunkHeader& header = chunk.header;
+bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk) {
+  const wire::switchml::ChunkHeader& header = chunk.header;
   std::byte* const payload = job.memory_of(slot) + payload_at;
   if (header.dtype != slot.dtype || header.average != slot.average) return false;
   if (header.dtype != DType::int32) {
@@ -338,12 +341,12 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chun
     }
   }
   // The look-ahead holds only if every rank knew the same next block; one that did not makes it "unknown" for all.
-  std::byte* const exponents = payload - wire::padded_exponents(slot.exponents);
+  std::byte* const exponents = payload - wire::switchml::padded_exponents(slot.exponents);
   if (slot.arrived == 0) {
     std::copy(chunk.exponents.begin(), chunk.exponents.end(), exponents);
   } else if (header.ahead_operation != slot.ahead_operation || header.ahead_chunk != slot.ahead_chunk ||
              header.exponents != slot.exponents) {
-    slot.ahead_operation = wire::no_ahead;
+    slot.ahead_operation = wire::switchml::no_ahead;
     slot.ahead_chunk = 0;
     slot.exponents = 0;
   } else {
@@ -354,7 +357,7 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chun
 
 // In rank order, whatever order they came in: the same bits each time (docs/numerics.md).
 void Switch::sum_gathered(const Job& job, const SlotState& slot) {
-  std::array<const std::byte*, wire::switchml_max_workers> sources;
+  std::array<const std::byte*, wire::switchml::max_workers> sources;
   const std::size_t ranks = job.audience.ranks().size();
   for (std::size_t rank = 0; rank < ranks; ++rank) sources[rank] = job.gathered(slot, rank);
   std::byte* const out = job.memory_of(slot) + payload_at;
@@ -363,28 +366,28 @@ void Switch::sum_gathered(const Job& job, const SlotState& slot) {
 }
 
 // Alg. 3, l. 13-15.
-void Switch::complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink) {
-  const wire::ChunkHeader header{.operation = slot.operation,
-                                 .chunk = slot.chunk,
-                                 .signature = slot.signature,
-                                 .slot = last.slot,
-                                 .version = last.version,
-                                 .masks = slot.masks,
-                                 .exponents = slot.exponents,
-                                 .elements = slot.elements,
-                                 .ahead_operation = slot.ahead_operation,
-                                 .ahead_chunk = slot.ahead_chunk,
-                                 .dtype = slot.dtype,
-                                 .average = slot.average};
+void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink) {
+  const wire::switchml::ChunkHeader header{.operation = slot.operation,
+                                           .chunk = slot.chunk,
+                                           .signature = slot.signature,
+                                           .slot = last.slot,
+                                           .version = last.version,
+                                           .masks = slot.masks,
+                                           .exponents = slot.exponents,
+                                           .elements = slot.elements,
+                                           .ahead_operation = slot.ahead_operation,
+                                           .ahead_chunk = slot.ahead_chunk,
+                                           .dtype = slot.dtype,
+                                           .average = slot.average};
   if (slot.dtype != DType::int32) sum_gathered(job, slot);
-  NETSUM_CHECK(slot.seen == wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.audience.ranks().size())));
-  const std::size_t before = wire::chunk_header_bytes + wire::padded_exponents(slot.exponents);
+  NETSUM_CHECK(slot.seen == wire::switchml::Ranks::first(static_cast<std::uint32_t>(job.audience.ranks().size())));
+  const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
-  slot.result_bytes = static_cast<std::uint32_t>(wire::chunk_packet_bytes(header));
+  slot.result_bytes = static_cast<std::uint32_t>(wire::switchml::chunk_packet_bytes(header));
   const std::span<std::byte> packet = job.result_of(slot);
-  const auto type = slot.values ? wire::Type::result : wire::Type::exponent_result;
-  wire::write_chunk_header(packet, {type, 0, job.config.epoch, job.folded_epochs, slot.checked}, header);
-  wire::seal(packet);
+  const auto type = slot.values ? wire::switchml::Type::result : wire::switchml::Type::exponent_result;
+  wire::switchml::write_chunk_header(packet, {type, 0, job.config.epoch, job.folded_epochs, slot.checked}, header);
+  wire::switchml::seal(packet);
   slot.complete = true;
   slot.sent_in_batch = batch_;
   ++job.counters.chunks;
@@ -420,12 +423,12 @@ void Switch::answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, Time n
 }
 
 void Switch::tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Sink& sink) {
-  const wire::Common common{wire::Type::waiting, 0, job.config.epoch, job.folded_epochs};
-  const wire::SwitchmlRanks missing =
-      wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.audience.ranks().size())).minus(slot.seen);
-  wire::write_waiting(sink.datagram(job.audience.ranks()[rank], wire::waiting_bytes),
-                      {common, slot.operation, slot.chunk, static_cast<std::uint16_t>((&slot - job.slots.data()) / 2),
-                       !slot.values, missing});
+  const wire::switchml::Common common{wire::switchml::Type::waiting, 0, job.config.epoch, job.folded_epochs};
+  const wire::switchml::Ranks missing =
+      wire::switchml::Ranks::first(static_cast<std::uint32_t>(job.audience.ranks().size())).minus(slot.seen);
+  wire::switchml::write_waiting(sink.datagram(job.audience.ranks()[rank], wire::switchml::waiting_bytes),
+                                {common, slot.operation, slot.chunk,
+                                 static_cast<std::uint16_t>((&slot - job.slots.data()) / 2), !slot.values, missing});
 }
 
 // Every rank is told once; after that, whoever contributes again (the first telling may be lost).
@@ -439,15 +442,15 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::
     slot.other_signature = signature;
   }
   if (!first && !may_tell(slot, rank, now)) return;
-  const wire::MismatchPacket mismatch{{wire::Type::mismatch, 0, job.config.epoch, job.folded_epochs},
-                                      slot.operation,
-                                      slot.chunk,
-                                      slot.signature,
-                                      slot.other_signature,
-                                      slot.first_rank,
-                                      slot.other_rank};
+  const wire::switchml::MismatchPacket mismatch{{wire::switchml::Type::mismatch, 0, job.config.epoch, job.folded_epochs},
+                                                slot.operation,
+                                                slot.chunk,
+                                                slot.signature,
+                                                slot.other_signature,
+                                                slot.first_rank,
+                                                slot.other_rank};
   for (const Endpoint& endpoint : job.audience.ranks())
-    wire::write_mismatch(sink.datagram(endpoint, wire::mismatch_bytes), mismatch);
+    wire::switchml::write_mismatch(sink.datagram(endpoint, wire::switchml::mismatch_bytes), mismatch);
 }
 
 const JobCounters* Switch::job_counters(std::uint64_t epoch) const {
@@ -468,7 +471,7 @@ std::vector<StalledChunk> Switch::stalled(std::uint64_t epoch, std::size_t most)
   const auto found = jobs_.find(epoch);
   if (found == jobs_.end()) return chunks;
   const Job& job = *found->second;
-  const wire::SwitchmlRanks all = wire::SwitchmlRanks::first(static_cast<std::uint32_t>(job.audience.ranks().size()));
+  const wire::switchml::Ranks all = wire::switchml::Ranks::first(static_cast<std::uint32_t>(job.audience.ranks().size()));
   for (std::size_t i = 0; i < job.slots.size(); ++i) {
     const SlotState& slot = job.slots[i];
     if (slot.used && !slot.complete) {

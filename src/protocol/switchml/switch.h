@@ -70,7 +70,7 @@ struct StalledChunk {
   std::uint64_t operation;
   std::uint32_t chunk;
   std::uint32_t slot;
-  wire::SwitchmlRanks missing;
+  wire::switchml::Ranks missing;
 };
 
 class Switch {
@@ -121,11 +121,11 @@ class Switch {
  private:
   struct SlotState;
 
-  void on_contribution(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
-  void on_unknown_job(const RxView& packet, const wire::Common& common, Time now, Sink& sink);
-  [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::ChunkPacket& chunk);
+  void on_contribution(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  void on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, const SlotState& slot);
-  void complete(Job& job, SlotState& slot, const wire::ChunkHeader& last, Sink& sink);
+  void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink);
   static bool may_tell(SlotState& slot, std::uint8_t rank, Time now);
   static void tell_losses(Job& job, const SlotState& slot, std::uint8_t rank, Time now, Sink& sink);
   static void tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Sink& sink);

@@ -47,14 +47,14 @@ struct Slot {
   std::uint8_t version = 0;  // of the round under way, or of the next one
 
   // The packet under way; with the tensor, all that a byte-identical retransmission needs.
-  wire::ChunkHeader header;
-  std::array<std::uint8_t, wire::max_blocks> all{};  // its blocks' exponents, the largest over all ranks
-  std::uint64_t ahead = 0;                           // the chunk whose exponents it carries: of its operation, on this lane
+  wire::switchml::ChunkHeader header;
+  std::array<std::uint8_t, wire::switchml::max_blocks> all{};  // its blocks' exponents, the largest over all ranks
+  std::uint64_t ahead = 0;  // the chunk whose exponents it carries: of its operation, on this lane
 
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
   bool held = false;  // the switch has our contribution and waits for others
-  wire::SwitchmlRanks missing;
+  wire::switchml::Ranks missing;
   Time told{};  // when the switch named them
 };
 
@@ -105,7 +105,7 @@ struct Worker::Impl {
     std::uint8_t* const exponents = place.active->exponents.data() + stripes.first_block_of(stripe);
     if (*exponents != not_scanned) return;
     const std::uint32_t length = stripes.stripe_length(stripe);
-    const std::size_t blocks = (length + wire::block_elements - 1) / wire::block_elements;
+    const std::size_t blocks = (length + wire::switchml::block_elements - 1) / wire::switchml::block_elements;
     place.active->nonfinite[stripe] =
         codec.scan(place.active->operation, stripes.stripe_offset(stripe), length, {exponents, blocks});
   }
@@ -141,7 +141,7 @@ struct Worker::Impl {
     if (const Place next = after(slot, place); next.active != nullptr && stream::uses_exponents(next.active->operation)) {
       name_ahead(slot, next);
     } else {
-      slot.header.ahead_operation = wire::no_ahead;
+      slot.header.ahead_operation = wire::switchml::no_ahead;
       slot.header.ahead_chunk = 0;
       slot.header.exponents = 0;
     }
@@ -170,20 +170,21 @@ struct Worker::Impl {
   }
 
   void transmit(Slot& slot, const Place& place, Time now, Sink& sink) {
-    const auto type = slot.round == Round::exponents ? wire::Type::exponent_contribution : wire::Type::contribution;
-    const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::chunk_packet_bytes(slot.header));
+    const auto type =
+        slot.round == Round::exponents ? wire::switchml::Type::exponent_contribution : wire::switchml::Type::contribution;
+    const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::switchml::chunk_packet_bytes(slot.header));
     if (slot.header.exponents > 0) {
       const ActiveOperation& ahead = at(slot.header.operation + slot.header.ahead_operation);
-      std::memcpy(packet.data() + wire::chunk_header_bytes, ahead.exponents.data() + ahead.stripes.first_block(slot.ahead),
-                  slot.header.exponents);
+      std::memcpy(packet.data() + wire::switchml::chunk_header_bytes,
+                  ahead.exponents.data() + ahead.stripes.first_block(slot.ahead), slot.header.exponents);
     }
-    wire::write_chunk_header(
+    wire::switchml::write_chunk_header(
         packet, {type, static_cast<std::uint8_t>(config.rank), config.job_epoch, config.rank_epoch, config.checksums},
         slot.header);
-    const std::size_t payload = wire::chunk_header_bytes + wire::padded_exponents(slot.header.exponents);
+    const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.header.exponents);
     codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
                  packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
-    wire::seal(packet);
+    wire::switchml::seal(packet);
     ++slot.transmissions;
     slot.repeated = now;
     arm(slot, now + patience(slot));
@@ -214,8 +215,8 @@ struct Worker::Impl {
   // ---- receiving
 
   void on_packet(const RxView& packet, Time now, Sink& sink) {
-    wire::Common common;
-    if (const auto error = wire::parse_common(packet.bytes, common); error != wire::ParseError::none) {
+    wire::switchml::Common common;
+    if (const auto error = wire::switchml::parse_common(packet.bytes, common); error != wire::ParseError::none) {
       ++counters.malformed[static_cast<std::size_t>(error)];
       return;
     }
@@ -223,8 +224,8 @@ struct Worker::Impl {
       return void(++counters.malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
     }
     if (packet.source != config.aggregator || common.job_epoch != config.job_epoch) return void(++counters.foreign);
-    if (common.type == wire::Type::unknown_job) {
-      if (packet.bytes.size() != wire::common_bytes) {
+    if (common.type == wire::switchml::Type::unknown_job) {
+      if (packet.bytes.size() != wire::switchml::common_bytes) {
         return void(++counters.malformed[static_cast<std::size_t>(wire::ParseError::length)]);
       }
       if (common.rank_epoch != config.rank_epoch) return void(++counters.foreign);
@@ -236,22 +237,22 @@ struct Worker::Impl {
 
     auto error = wire::ParseError::type;
     switch (common.type) {
-      case wire::Type::result:
-      case wire::Type::exponent_result: {
-        wire::ChunkPacket chunk;
-        error = wire::parse_chunk(packet.bytes, common, chunk);
+      case wire::switchml::Type::result:
+      case wire::switchml::Type::exponent_result: {
+        wire::switchml::ChunkPacket chunk;
+        error = wire::switchml::parse_chunk(packet.bytes, common, chunk);
         if (error == wire::ParseError::none) error = on_result(chunk, now, sink);
         break;
       }
-      case wire::Type::waiting: {
-        wire::WaitingPacket waiting{};
-        error = wire::parse_waiting(packet.bytes, common, waiting);
+      case wire::switchml::Type::waiting: {
+        wire::switchml::WaitingPacket waiting{};
+        error = wire::switchml::parse_waiting(packet.bytes, common, waiting);
         if (error == wire::ParseError::none) error = on_waiting(waiting, now, sink);
         break;
       }
-      case wire::Type::mismatch: {
-        wire::MismatchPacket mismatch{};
-        error = wire::parse_mismatch(packet.bytes, common, mismatch);
+      case wire::switchml::Type::mismatch: {
+        wire::switchml::MismatchPacket mismatch{};
+        error = wire::switchml::parse_mismatch(packet.bytes, common, mismatch);
         if (error != wire::ParseError::none) break;
         ++counters.mismatch;
         if (!failure) {
@@ -267,11 +268,11 @@ struct Worker::Impl {
   }
 
   // Alg. 4, l. 10-18.
-  wire::ParseError on_result(const wire::ChunkPacket& chunk, Time now, Sink& sink) {
-    const wire::ChunkHeader& header = chunk.header;
+  wire::ParseError on_result(const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink) {
+    const wire::switchml::ChunkHeader& header = chunk.header;
     if (header.slot >= config.slots) return wire::ParseError::field;
     Slot& slot = slots[header.slot];
-    const Round round = chunk.common.type == wire::Type::result ? Round::values : Round::exponents;
+    const Round round = chunk.common.type == wire::switchml::Type::result ? Round::values : Round::exponents;
     if (slot.round != round || header.operation != slot.header.operation || header.chunk != slot.header.chunk ||
         header.version != slot.header.version) {
       ++counters.stale;
@@ -279,7 +280,7 @@ struct Worker::Impl {
     }
     ActiveOperation& active = at(slot.header.operation);
     const Place place{&active, slot.position - active.base};
-    const bool ahead_known = header.ahead_operation != wire::no_ahead;
+    const bool ahead_known = header.ahead_operation != wire::switchml::no_ahead;
     const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
     if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
@@ -315,11 +316,11 @@ struct Worker::Impl {
     return wire::ParseError::none;
   }
 
-  static void take_exponents(Slot& slot, const wire::ChunkPacket& chunk) {
+  static void take_exponents(Slot& slot, const wire::switchml::ChunkPacket& chunk) {
     std::memcpy(slot.all.data(), chunk.exponents.data(), chunk.exponents.size());
   }
 
-  wire::ParseError on_waiting(const wire::WaitingPacket& waiting, Time now, Sink& sink) {
+  wire::ParseError on_waiting(const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink) {
     if (waiting.slot >= config.slots) return wire::ParseError::field;
     Slot& slot = slots[waiting.slot];
     const Round round = waiting.exponent_round ? Round::exponents : Round::values;
@@ -401,7 +402,7 @@ void Worker::append_state(std::vector<std::byte>& out) const {
   for (const Slot& slot : w.slots) {
     append_bytes(out, slot.position, slot.round, slot.version);
     if (slot.round == Round::idle) continue;
-    const wire::ChunkHeader& h = slot.header;
+    const wire::switchml::ChunkHeader& h = slot.header;
     append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
                  h.dtype, h.average, slot.all);
   }

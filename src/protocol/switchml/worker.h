@@ -16,6 +16,7 @@
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "stream/operation.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace netsum::switchml {
@@ -59,8 +60,8 @@ struct WorkerFailure {
 struct WorkerStall {
   std::uint64_t operation;
   std::uint32_t chunk;
-  wire::SwitchmlRanks missing;  // as the switch last said; empty if it has not answered
-  Time told{};                  // when it said so
+  wire::switchml::Ranks missing;  // as the switch last said; empty if it has not answered
+  Time told{};                    // when it said so
 };
 
 class Worker {

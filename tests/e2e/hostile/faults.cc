@@ -100,7 +100,8 @@ void Meddler::meddle(std::span<const std::byte> packet, Time now, const Owner& o
   }
   if (happens(Fault::garbage, 0.02)) out.push_back({garbage()});
   if (happens(Fault::reflect, 0.01)) out.push_back({Bytes(packet.begin(), packet.end()), {}, true});
-  if (packet.size() >= wire::chunk_header_bytes && happens(Fault::misshape, 0.02)) out.push_back({misshapen(packet)});
+  if (packet.size() >= wire::switchml::chunk_header_bytes && happens(Fault::misshape, 0.02))
+    out.push_back({misshapen(packet)});
   if (Captures::Capture capture{}; random_.chance(0.06 * intensity_) && captures.pick(owner, random_, capture)) {
     count(capture.kind);
     out.push_back({*capture.packet});
@@ -124,11 +125,11 @@ Bytes Meddler::corrupted(std::span<const std::byte> packet) {
 Bytes Meddler::garbage() {
   Bytes bytes(random_.below(random_.chance(0.1) ? 9000 : 200));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_.next());
-  if (bytes.size() < wire::common_bytes || random_.chance(0.3)) return bytes;
-  bytes[at_version] = std::byte{wire::switchml_version};
+  if (bytes.size() < wire::switchml::common_bytes || random_.chance(0.3)) return bytes;
+  bytes[at_version] = std::byte{wire::switchml::version};
   bytes[at_type] = static_cast<std::byte>(random_.between(1, 9));
   bytes[at_reserved] = std::byte{0};
-  if (random_.chance(0.5)) wire::seal(bytes);
+  if (random_.chance(0.5)) wire::switchml::seal(bytes);
   return bytes;
 }
 
@@ -138,7 +139,7 @@ Bytes Meddler::misshapen(std::span<const std::byte> packet) {
   std::byte* const p = bytes.data();
   const auto flip = [&](std::size_t at, std::uint64_t bits) { p[at] ^= static_cast<std::byte>(bits); };
   // Type 5 has other fields where packets about a chunk have the last two cases'.
-  const bool chunk = std::to_integer<int>(p[at_type]) <= static_cast<int>(wire::Type::exponent_result);
+  const bool chunk = std::to_integer<int>(p[at_type]) <= static_cast<int>(wire::switchml::Type::exponent_result);
   switch (random_.below(chunk ? 9 : 7)) {
     case 0:
       p[at_version] = static_cast<std::byte>(random_.between(2, 255));
@@ -159,12 +160,12 @@ Bytes Meddler::misshapen(std::span<const std::byte> packet) {
       if (way_ == Way::up) {
         p[at_rank] = std::byte{255};
       } else {  // "unknown job", but not to this life of the rank
-        bytes.resize(wire::common_bytes);
-        p[at_type] = static_cast<std::byte>(wire::Type::unknown_job);
+        bytes.resize(wire::switchml::common_bytes);
+        p[at_type] = static_cast<std::byte>(wire::switchml::Type::unknown_job);
       }
       break;
     case 6:
-      bytes.resize(random_.between(wire::common_bytes + 1, bytes.size() - 1));
+      bytes.resize(random_.between(wire::switchml::common_bytes + 1, bytes.size() - 1));
       break;
     case 7:
       store_le(p + at_slot, static_cast<std::uint16_t>(random_.between(0x8000, 0xffff)));
@@ -177,7 +178,7 @@ Bytes Meddler::misshapen(std::span<const std::byte> packet) {
       }
       break;
   }
-  wire::seal(bytes);
+  wire::switchml::seal(bytes);
   return bytes;
 }
 

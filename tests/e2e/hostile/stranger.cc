@@ -26,6 +26,7 @@
 #include "control/netsum.grpc.pb.h"
 #include "sim/random.h"
 #include "transport/addresses.h"
+#include "wire/epochs.h"
 #include "wire/switchml.h"
 
 namespace {
@@ -97,26 +98,30 @@ class Ledger {
   explicit Ledger(std::uint64_t running) : running_(running) {}
 
   void sent(const Bytes& packet) {
-    wire::Common common;
-    wire::ProbePacket probe{};
-    if (wire::parse_common(packet, common) != wire::ParseError::none) return;
-    if (common.type == wire::Type::probe && wire::parse_probe(packet, common, probe) == wire::ParseError::none) {
+    wire::switchml::Common common;
+    wire::switchml::ProbePacket probe{};
+    if (wire::switchml::parse_common(packet, common) != wire::ParseError::none) return;
+    if (common.type == wire::switchml::Type::probe &&
+        wire::switchml::parse_probe(packet, common, probe) == wire::ParseError::none) {
       probes_[probe.sequence] = packet.size();
     }
-    const bool contribution = common.type == wire::Type::contribution || common.type == wire::Type::exponent_contribution;
+    const bool contribution =
+        common.type == wire::switchml::Type::contribution || common.type == wire::switchml::Type::exponent_contribution;
     if (contribution && common.job_epoch != running_) unknown_[{common.job_epoch, common.rank_epoch}] = packet.size();
   }
   void received(const Bytes& packet, const Endpoint& from, const std::vector<Endpoint>& lanes) {
     bytes_ += packet.size();
-    wire::Common common;
+    wire::switchml::Common common;
     if (std::find(lanes.begin(), lanes.end(), from) == lanes.end()) return complain("a datagram from elsewhere", packet);
-    if (wire::parse_common(packet, common) != wire::ParseError::none) return complain("a malformed answer", packet);
-    if (common.type == wire::Type::probe_reply) {
+    if (wire::switchml::parse_common(packet, common) != wire::ParseError::none)
+      return complain("a malformed answer", packet);
+    if (common.type == wire::switchml::Type::probe_reply) {
       ++probe_replies_;
-      wire::ProbePacket reply{};
-      if (wire::parse_probe(packet, common, reply) != wire::ParseError::none) return complain("a malformed answer", packet);
+      wire::switchml::ProbePacket reply{};
+      if (wire::switchml::parse_probe(packet, common, reply) != wire::ParseError::none)
+        return complain("a malformed answer", packet);
       take(probes_, reply.sequence, packet);
-    } else if (common.type == wire::Type::unknown_job) {
+    } else if (common.type == wire::switchml::Type::unknown_job) {
       ++unknown_replies_;
       take(unknown_, std::pair(common.job_epoch, common.rank_epoch), packet);
     } else {
@@ -208,25 +213,25 @@ class DataStorm {
   }
 
   // What a rank, or the switch, could send next, full of wrong values.
-  Bytes chunk(wire::Type type, std::uint8_t rank, std::uint64_t job_epoch, std::uint32_t rank_epoch) {
-    const bool values = type == wire::Type::contribution || type == wire::Type::result;
-    const wire::ChunkHeader header{.operation = random_.chance(0.1) ? random_.next() : random_.below(1000),
-                                   .chunk = static_cast<std::uint32_t>(random_.below(300)),
-                                   .signature = random32(),
-                                   .slot = static_cast<std::uint16_t>(random_.below(k_.slots)),
-                                   .version = static_cast<std::uint8_t>(random_.below(2)),
-                                   .exponents = static_cast<std::uint8_t>(values ? 0 : 1),
-                                   .elements = static_cast<std::uint16_t>(values ? k_.packet_elements : 0),
-                                   .ahead_operation = values ? wire::no_ahead : std::uint16_t{0}};
-    Bytes packet = noise(wire::chunk_packet_bytes(header));
-    wire::write_chunk_header(packet, {type, rank, job_epoch, rank_epoch}, header);
-    if (!values) packet[wire::chunk_header_bytes] = std::byte{100};
-    wire::seal(packet);
+  Bytes chunk(wire::switchml::Type type, std::uint8_t rank, std::uint64_t job_epoch, std::uint32_t rank_epoch) {
+    const bool values = type == wire::switchml::Type::contribution || type == wire::switchml::Type::result;
+    const wire::switchml::ChunkHeader header{.operation = random_.chance(0.1) ? random_.next() : random_.below(1000),
+                                             .chunk = static_cast<std::uint32_t>(random_.below(300)),
+                                             .signature = random32(),
+                                             .slot = static_cast<std::uint16_t>(random_.below(k_.slots)),
+                                             .version = static_cast<std::uint8_t>(random_.below(2)),
+                                             .exponents = static_cast<std::uint8_t>(values ? 0 : 1),
+                                             .elements = static_cast<std::uint16_t>(values ? k_.packet_elements : 0),
+                                             .ahead_operation = values ? wire::switchml::no_ahead : std::uint16_t{0}};
+    Bytes packet = noise(wire::switchml::chunk_packet_bytes(header));
+    wire::switchml::write_chunk_header(packet, {type, rank, job_epoch, rank_epoch}, header);
+    if (!values) packet[wire::switchml::chunk_header_bytes] = std::byte{100};
+    wire::switchml::seal(packet);
     return packet;
   }
   Bytes contribution() {
     const std::uint64_t rank = random_.below(k_.rank_epochs.size());
-    const auto type = random_.chance(0.5) ? wire::Type::contribution : wire::Type::exponent_contribution;
+    const auto type = random_.chance(0.5) ? wire::switchml::Type::contribution : wire::switchml::Type::exponent_contribution;
     return chunk(type, static_cast<std::uint8_t>(rank), k_.job_epoch, k_.rank_epochs[rank]);
   }
 
@@ -238,10 +243,10 @@ class DataStorm {
   }
 
   void send_unknown() {
-    Bytes packet = chunk(wire::Type::contribution, 0, random_.next(), random32());
+    Bytes packet = chunk(wire::switchml::Type::contribution, 0, random_.next(), random32());
     if (random_.chance(0.3)) {  // the shortest that asks for an answer
-      packet.resize(wire::common_bytes);
-      wire::seal(packet);
+      packet.resize(wire::switchml::common_bytes);
+      wire::switchml::seal(packet);
     }
     send("unknown_job", lane(), packet);
   }
@@ -252,22 +257,22 @@ class DataStorm {
         return send("noise", lane(), noise(random_.below(1500)));
       case 1: {
         Bytes packet = noise(random_.between(2, 1500));
-        packet[0] = std::byte{wire::switchml_version};
+        packet[0] = std::byte{wire::switchml::version};
         packet[1] = static_cast<std::byte>(random_.chance(0.8) ? random_.between(1, 9) : random_.between(10, 255));
-        if (packet.size() >= wire::common_bytes && random_.chance(0.5)) wire::seal(packet);
+        if (packet.size() >= wire::switchml::common_bytes && random_.chance(0.5)) wire::switchml::seal(packet);
         return send("noise_with_head", lane(), packet);
       }
       case 2: {
         Bytes packet = contribution();
         packet.resize(random_.below(packet.size()));
-        if (packet.size() >= wire::common_bytes) wire::seal(packet);
+        if (packet.size() >= wire::switchml::common_bytes) wire::switchml::seal(packet);
         return send("truncated", lane(), packet);
       }
       case 3: {
         if (!random_.chance(0.03)) return send_unknown();
         Bytes packet = contribution();
         packet.resize(random_.between(packet.size() + 1, longest_datagram));
-        wire::seal(packet);
+        wire::switchml::seal(packet);
         return send("oversized", lane(), packet);
       }
       case 4: {
@@ -279,8 +284,8 @@ class DataStorm {
         return send_unknown();
       case 6:
         return send("rank_epoch", lane(),
-                    chunk(wire::Type::contribution, static_cast<std::uint8_t>(random_.below(k_.rank_epochs.size())),
-                          k_.job_epoch, random32()));
+                    chunk(wire::switchml::Type::contribution,
+                          static_cast<std::uint8_t>(random_.below(k_.rank_epochs.size())), k_.job_epoch, random32()));
       case 7: {
         const Bytes packet = contribution();
         if (has_same_port_ && random_.chance(0.5)) {
@@ -290,22 +295,24 @@ class DataStorm {
         return send("source", lane(), packet);
       }
       case 8:
-        return send("rank", lane(),
-                    chunk(wire::Type::contribution, static_cast<std::uint8_t>(random_.between(k_.rank_epochs.size(), 255)),
-                          k_.job_epoch, k_.rank_epochs[0]));
+        return send(
+            "rank", lane(),
+            chunk(wire::switchml::Type::contribution, static_cast<std::uint8_t>(random_.between(k_.rank_epochs.size(), 255)),
+                  k_.job_epoch, k_.rank_epochs[0]));
       case 9:
         return send("type", lane(),
-                    chunk(random_.chance(0.5) ? wire::Type::result : wire::Type::exponent_result, 0, k_.job_epoch,
-                          wire::fold_epochs(k_.rank_epochs)));
+                    chunk(random_.chance(0.5) ? wire::switchml::Type::result : wire::switchml::Type::exponent_result, 0,
+                          k_.job_epoch, wire::fold_epochs(k_.rank_epochs)));
       case 10: {
-        Bytes packet(random_.between(wire::common_bytes, random_.chance(0.1) ? wire::probe_reply_bytes - 1 : 1500));
-        if (packet.size() < wire::probe_reply_bytes) {
-          wire::write_unknown_job(packet, {wire::Type::probe, 0, 0, 0});
-          packet[1] = static_cast<std::byte>(wire::Type::probe);
-          wire::seal(packet);
+        Bytes packet(random_.between(wire::switchml::common_bytes,
+                                     random_.chance(0.1) ? wire::switchml::probe_reply_bytes - 1 : 1500));
+        if (packet.size() < wire::switchml::probe_reply_bytes) {
+          wire::switchml::write_unknown_job(packet, {wire::switchml::Type::probe, 0, 0, 0});
+          packet[1] = static_cast<std::byte>(wire::switchml::Type::probe);
+          wire::switchml::seal(packet);
           return send("probe_short", lane(), packet);
         }
-        wire::write_probe(packet, {{wire::Type::probe, 0, k_.job_epoch, 0}, random32()});
+        wire::switchml::write_probe(packet, {{wire::switchml::Type::probe, 0, k_.job_epoch, 0}, random32()});
         return send("probe", lane(), packet);
       }
       default:
@@ -320,19 +327,21 @@ class DataStorm {
       case 0:
         return send("worker_noise", worker, noise(random_.below(1500)));
       case 1: {
-        Bytes packet(wire::common_bytes);
+        Bytes packet(wire::switchml::common_bytes);
         const std::uint32_t epoch = k_.rank_epochs[random_.below(k_.rank_epochs.size())];
-        wire::write_unknown_job(packet, {wire::Type::unknown_job, 0, k_.job_epoch, epoch});
+        wire::switchml::write_unknown_job(packet, {wire::switchml::Type::unknown_job, 0, k_.job_epoch, epoch});
         return send("worker_unknown_job", worker, packet);
       }
       case 2: {
-        Bytes packet(wire::mismatch_bytes);
-        wire::write_mismatch(packet, {{wire::Type::mismatch, 0, k_.job_epoch, folded}, random_.below(1000), 0, 1, 2, 0, 1});
+        Bytes packet(wire::switchml::mismatch_bytes);
+        wire::switchml::write_mismatch(
+            packet, {{wire::switchml::Type::mismatch, 0, k_.job_epoch, folded}, random_.below(1000), 0, 1, 2, 0, 1});
         return send("worker_mismatch", worker, packet);
       }
       default:
         return send("worker_result", worker,
-                    chunk(random_.chance(0.5) ? wire::Type::result : wire::Type::exponent_result, 0, k_.job_epoch, folded));
+                    chunk(random_.chance(0.5) ? wire::switchml::Type::result : wire::switchml::Type::exponent_result, 0,
+                          k_.job_epoch, folded));
     }
   }
 
@@ -411,7 +420,7 @@ class ControlStorm {
     prepare(context);
     proto::JoinRequest request;
     proto::JoinReply reply;
-    request.set_protocol_version(wire::switchml_version);
+    request.set_protocol_version(wire::switchml::version);
     request.set_protocol("switchml");
     request.set_job(k_.job);
     request.set_world_size(static_cast<std::uint32_t>(k_.rank_epochs.size()));

@@ -224,19 +224,19 @@ class Tenant {
     [[nodiscard]] std::uint64_t cookie_of(const Endpoint& lane) const {
       sockaddr_storage to{};
       const socklen_t size = transport::to_sockaddr(lane, false, to);
-      std::array<std::byte, wire::probe_reply_bytes> probe{}, reply{};
-      wire::write_probe(probe, {{wire::Type::probe, 0, 0, 0}, 1});
+      std::array<std::byte, wire::switchml::probe_reply_bytes> probe{}, reply{};
+      wire::switchml::write_probe(probe, {{wire::switchml::Type::probe, 0, 0, 0}, 1});
       for (int attempt = 0; attempt < 20 && !stopping; ++attempt) {
         static_cast<void>(
             sendto(socket.descriptor.number(), probe.data(), probe.size(), 0, reinterpret_cast<sockaddr*>(&to), size));
         pollfd readable{socket.descriptor.number(), POLLIN, 0};
         if (poll(&readable, 1, 50) != 1) continue;
         const ssize_t bytes = recv(socket.descriptor.number(), reply.data(), reply.size(), 0);
-        wire::Common common;
-        wire::ProbePacket parsed{};
+        wire::switchml::Common common;
+        wire::switchml::ProbePacket parsed{};
         const auto packet = std::span<const std::byte>(reply).first(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
-        if (wire::parse_common(packet, common) != wire::ParseError::none) continue;
-        if (wire::parse_probe(packet, common, parsed) == wire::ParseError::none) return parsed.cookie;
+        if (wire::switchml::parse_common(packet, common) != wire::ParseError::none) continue;
+        if (wire::switchml::parse_probe(packet, common, parsed) == wire::ParseError::none) return parsed.cookie;
       }
       return 0;
     }
@@ -249,7 +249,7 @@ class Tenant {
                                                   std::uint32_t world_size, const Endpoint& endpoint,
                                                   const std::vector<std::uint64_t>& proved = {}) {
     proto::JoinRequest request;
-    request.set_protocol_version(daemon.is_switch() ? wire::switchml_version : wire::atp::version);
+    request.set_protocol_version(daemon.is_switch() ? wire::switchml::version : wire::atp::version);
     request.set_protocol(daemon.is_switch() ? "switchml" : "atp");
     request.set_job(job);
     request.set_rank(rank);
@@ -288,16 +288,17 @@ class Tenant {
   }
 
   static Bytes packet(sim::Random& random) {
-    Bytes bytes(random.chance(0.5) ? wire::chunk_header_bytes + 4 : random.below(1400));
-    if (bytes.size() < wire::chunk_header_bytes + 4 || random.chance(0.1)) {
+    Bytes bytes(random.chance(0.5) ? wire::switchml::chunk_header_bytes + 4 : random.below(1400));
+    if (bytes.size() < wire::switchml::chunk_header_bytes + 4 || random.chance(0.1)) {
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
       return bytes;
     }
-    bytes.resize(
-        wire::chunk_packet_bytes({.elements = static_cast<std::uint16_t>((bytes.size() - wire::chunk_header_bytes) / 4)}));
-    wire::write_chunk_header(bytes, {wire::Type::contribution, 0, random.next(), 1},
-                             {.elements = static_cast<std::uint16_t>((bytes.size() - wire::chunk_header_bytes) / 4)});
-    wire::seal(bytes);
+    bytes.resize(wire::switchml::chunk_packet_bytes(
+        {.elements = static_cast<std::uint16_t>((bytes.size() - wire::switchml::chunk_header_bytes) / 4)}));
+    wire::switchml::write_chunk_header(
+        bytes, {wire::switchml::Type::contribution, 0, random.next(), 1},
+        {.elements = static_cast<std::uint16_t>((bytes.size() - wire::switchml::chunk_header_bytes) / 4)});
+    wire::switchml::seal(bytes);
     return bytes;
   }
 
@@ -318,12 +319,13 @@ class Tenant {
   // Many datagrams for one system call.
   static void send_train(const Socket& socket, sockaddr_storage& lane, sim::Random& random) {
     constexpr std::size_t of_train = 64;
-    constexpr std::uint16_t each = wire::chunk_header_bytes + 4;
+    constexpr std::uint16_t each = wire::switchml::chunk_header_bytes + 4;
     Bytes bytes(of_train * each);
     for (std::size_t i = 0; i < of_train; ++i) {
       const auto one = std::span(bytes).subspan(i * each, each);
-      wire::write_chunk_header(one, {wire::Type::exponent_contribution, 0, random.next(), 1}, {.exponents = 1});
-      wire::seal(one);
+      wire::switchml::write_chunk_header(one, {wire::switchml::Type::exponent_contribution, 0, random.next(), 1},
+                                         {.exponents = 1});
+      wire::switchml::seal(one);
     }
     iovec part{bytes.data(), bytes.size()};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof each)> room{};
