@@ -34,7 +34,7 @@ session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session
 
 AggregatorHost::AggregatorHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
                                std::uint32_t life)
-    : Host(surroundings, id), scenario_(scenario), registry_(registry_config(scenario, protocol, id, life)) {
+    : Host(surroundings, id), scenario_(scenario), aggregator_(registry_config(scenario, protocol, id, life)) {
   for (std::uint32_t i = 0; i < scenario.lanes; ++i) {
     const Endpoint self = endpoint_of(id, static_cast<std::uint16_t>(aggregator_port + i));
     lanes_.push_back({protocol.aggregator_lane(), std::make_unique<HostSink>(surroundings, id, self)});
@@ -54,8 +54,8 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
     lane.sink->flush();
   }
   settle(now);  // first: ranks that were told nothing cannot have been silent
-  if (now >= registry_.next_timeout()) {
-    registry_.on_timer(now);
+  if (now >= aggregator_.next_timeout()) {
+    aggregator_.on_timer(now);
     settle(now);
   }
   check();
@@ -71,7 +71,7 @@ void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
     const std::string name = std::to_string(installed.a_switch);
     if (installed.lost) {
       installations_.on_refused(installed.job_epoch, name, now);
-      registry_.fail(installed.job_epoch, "switch " + name + " has lost its sums", now);
+      aggregator_.registry().fail(installed.job_epoch, "switch " + name + " has lost its sums", now);
     } else {
       installations_.on_installed(installed.job_epoch, name, installed.instance, now);
       if (const auto job = jobs_.find(installed.job_epoch); job != jobs_.end()) job->second.views[name] = installed.view;
@@ -97,31 +97,27 @@ session::JobView AggregatorHost::look(std::uint64_t epoch) const {
 
 void AggregatorHost::on_call(const ControlCall& call, Time now) {
   if (const auto* join = std::get_if<JoinCall>(&call.what)) {
-    const std::uint64_t ticket = registry_.join(join->request, now);
-    joins_[ticket] = {call.from, call.number};
+    joins_[++last_join_] = {call.from, call.number};
+    aggregator_.join(last_join_, join->request, never, now);
   } else if (const auto* cancel = std::get_if<CancelCall>(&call.what)) {
     const auto found = std::find_if(joins_.begin(), joins_.end(), [&](const auto& entry) {
       return entry.second.from == call.from && entry.second.number == cancel->join;
     });
     if (found == joins_.end()) return;
-    static_cast<void>(registry_.cancel_join(found->first, now));
+    aggregator_.cancel(found->first, now);
     joins_.erase(found);
   } else if (const auto* beat = std::get_if<BeatCall>(&call.what)) {
-    if (!registry_.belongs(beat->job_epoch, call.tenant)) {
-      return surroundings_.reply(id(), call.from, {call.number, id(), session::HeartbeatReply()});
+    if (aggregator_.registry().belongs(beat->job_epoch, call.tenant)) {
+      session::JobView view = look(beat->job_epoch);
+      const bool fails = !view.mismatch.empty();
+      aggregator_.on_view(beat->job_epoch, std::move(view), now);
+      if (fails) settle(now);
     }
-    const session::JobView view = look(beat->job_epoch);
-    if (!view.mismatch.empty()) {
-      registry_.fail_mismatch(beat->job_epoch, view.mismatch, now);
-      settle(now);
-    }
-    auto reply = registry_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, now);
-    reply.missing = view.missing;
-    surroundings_.reply(id(), call.from, {call.number, id(), reply});
+    surroundings_.reply(
+        id(), call.from,
+        {call.number, id(), aggregator_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, call.tenant, now)});
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {
-    if (registry_.belongs(leave->job_epoch, call.tenant)) {
-      registry_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, now);
-    }
+    aggregator_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, call.tenant, now);
   }
   settle(now);
   check();
@@ -129,27 +125,26 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
 
 void AggregatorHost::settle(Time now) {
   for (const auto& silent : installations_.take_silent(now)) {
-    registry_.fail(silent.job_epoch, "switch " + silent.a_switch + " has not answered", now);
+    aggregator_.registry().fail(silent.job_epoch, "switch " + silent.a_switch + " has not answered", now);
   }
-  const session::Changes changes = session::take_changes(registry_);
-  for (const session::StopJob& stop : changes.stops) {
-    surroundings_.say(id(), "ends a job");
-    for (Lane& lane : lanes_) lane.lane->stop_job(stop.job_epoch);
-    installations_.remove(stop.job_epoch);
-    jobs_.erase(stop.job_epoch);
-  }
-  for (const session::StartJob& each : changes.starts) start(each, now);
-  for (auto join = joins_.begin(); join != joins_.end();) {
-    const auto outcome = registry_.join_outcome(join->first);
-    if (!outcome) {
-      ++join;
-      continue;
+  const auto ready = [&](std::uint64_t epoch) { return installations_.ready(epoch, now); };
+  session::Aggregator::Step step;
+  do {
+    step = aggregator_.step(now, ready);
+    for (const session::StopJob& stop : step.changes.stops) {
+      surroundings_.say(id(), "ends a job");
+      for (Lane& lane : lanes_) lane.lane->stop_job(stop.job_epoch);
+      installations_.remove(stop.job_epoch);
+      jobs_.erase(stop.job_epoch);
+      aggregator_.on_stopped(stop.job_epoch);
     }
-    const ControlReply reply{join->second.number, id(), *outcome};
-    answers_.push_back({outcome->admission ? outcome->admission->job_epoch : 0, join->second.from, reply});
-    join = joins_.erase(join);
-  }
-  install(now);
+    for (const session::StartJob& each : step.changes.starts) start(each, now);
+    install(now);
+    for (session::Aggregator::Answer& answer : step.answers) {
+      const auto join = joins_.extract(answer.call).mapped();
+      surroundings_.reply(id(), join.from, {join.number, id(), std::move(answer.outcome)});
+    }
+  } while (!step.empty());
 }
 
 // What Server::Impl::begin and the daemons' start_job do in the binaries.
@@ -162,9 +157,10 @@ void AggregatorHost::start(const session::StartJob& start, Time now) {
   for (std::size_t i = 0; i < without; ++i) lanes_[i].lane->start_job(lane_start(start, *plan, i));
   if (without < lanes_.size()) {
     for (std::size_t i = 0; i < without; ++i) lanes_[i].lane->stop_job(epoch);
-    return registry_.start_failed(epoch, "there is no memory left", now);
+    return aggregator_.on_start_failed(epoch, "there is no memory left", now);
   }
   jobs_[epoch] = {start, static_cast<std::uint32_t>(plan - scenario_.jobs.begin()), {}};
+  aggregator_.on_started(start);
   if (!installations_.add(epoch, start.admission.placement, now, start.switches_needed)) {
     throw Violation("there are more switches than a process tells of jobs");
   }
@@ -210,18 +206,12 @@ void AggregatorHost::install(Time now) {
     }
     surroundings_.call(id(), to, std::move(call));
   }
-  static_cast<void>(installations_.take_ready(now));  // answers wait, and ask
-  std::erase_if(answers_, [&](const Answer& answer) {
-    if (!installations_.ready(answer.job_epoch, now)) return false;
-    registry_.admission_told(answer.job_epoch, now);
-    surroundings_.reply(id(), answer.to, answer.reply);
-    return true;
-  });
+  static_cast<void>(installations_.take_ready(now));  // settle() asks by itself
   wake_ = installations_.next_timeout(now);
 }
 
 Time AggregatorHost::next_wake() const {
-  Time next = std::min(registry_.next_timeout(), wake_);
+  Time next = std::min(aggregator_.next_timeout(), wake_);
   for (const Lane& lane : lanes_) next = std::min(next, lane.lane->next_timeout());
   return next;
 }
@@ -229,12 +219,13 @@ Time AggregatorHost::next_wake() const {
 void AggregatorHost::check() const {
   std::uint32_t charged = 0;
   std::size_t running = 0;
-  for (const session::JobStatus& job : registry_.jobs()) {
+  for (const session::JobStatus& job : aggregator_.registry().jobs()) {
     if (!job.running) continue;
     ++running;
     charged += job.charged;
   }
-  if (charged + registry_.slots_free() != scenario_.switch_slots) throw Violation("slots were lost or given out twice");
+  if (charged + aggregator_.registry().slots_free() != scenario_.switch_slots)
+    throw Violation("slots were lost or given out twice");
   if (running != jobs_.size()) throw Violation("the registry runs other jobs than the lanes");
   for (const Lane& lane : lanes_) {
     if (lane.lane->jobs() != jobs_.size()) throw Violation("a lane serves other jobs than the registry runs");
@@ -245,7 +236,8 @@ void AggregatorHost::check() const {
 void AggregatorHost::check_idle() const {
   check();
   if (!jobs_.empty()) throw Violation("a job lives on after all of its ranks have ended");
-  if (registry_.slots_free() != scenario_.switch_slots) throw Violation("slots are in use after all jobs have ended");
+  if (aggregator_.registry().slots_free() != scenario_.switch_slots)
+    throw Violation("slots are in use after all jobs have ended");
   if (!joins_.empty()) throw Violation("a join was never answered");
 }
 

@@ -1,4 +1,4 @@
-// A host that runs one aggregator: the registry behind its control plane, and its data lanes.
+// A host that runs one aggregator: its session machine, and its data lanes.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "session/aggregator.h"
 #include "session/installations.h"
-#include "session/registry.h"
 #include "sim/host.h"
 #include "sim/protocol.h"
 #include "sim/scenario.h"
@@ -59,15 +59,16 @@ class AggregatorHost final : public Host {
   };
 
   [[nodiscard]] session::JobView look(std::uint64_t epoch) const;
-  void settle(Time now);  // carries out what the registry decided
+  void settle(Time now);  // carries out the machine's steps
   void install(Time now);
   void start(const session::StartJob& start, Time now);
   [[nodiscard]] LaneStart lane_start(const session::StartJob& start, const JobPlan& plan, std::size_t lane) const;
 
   const Scenario& scenario_;
-  session::Registry registry_;
+  session::Aggregator aggregator_;
   std::vector<Lane> lanes_;
-  std::map<std::uint64_t, Join> joins_;  // by ticket
+  std::map<session::Aggregator::Call, Join> joins_;
+  session::Aggregator::Call last_join_ = 0;
   struct Running {
     session::StartJob start;
     std::uint32_t plan = 0;
@@ -75,12 +76,6 @@ class AggregatorHost final : public Host {
   };
   std::map<std::uint64_t, Running> jobs_;  // by epoch
   session::Installations installations_;
-  struct Answer {
-    std::uint64_t job_epoch = 0;
-    HostId to = 0;
-    ControlReply reply;
-  };
-  std::vector<Answer> answers_;  // admissions that wait until the switches know the job
   std::uint64_t next_call_ = 1;
   Time wake_ = never, no_memory_until_{};
 };

@@ -30,6 +30,7 @@
 #include "control/border.h"
 #include "control/credentials.h"
 #include "control/netsum.grpc.pb.h"
+#include "session/aggregator.h"
 #include "session/words.h"
 
 namespace netsum::control {
@@ -168,7 +169,7 @@ session::Quota quota_of(const Tenant& tenant) {
 // Two kinds of thread: gRPC's, which change the state below under its lock and never wait, and one of its own, which carries
 // out what that leads to. Joins wait without a thread.
 struct Server::Impl final : proto::Aggregator::CallbackService {
-  Impl(ServerOptions o, ServerHooks h) : options(std::move(o)), hooks(std::move(h)), registry(options.registry) {}
+  Impl(ServerOptions o, ServerHooks h) : options(std::move(o)), hooks(std::move(h)), aggregator(options.registry) {}
 
   // Everything below is one state, and every rank of every job needs it: whoever holds it does not wait.
   class Lock {
@@ -213,10 +214,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       session::HeartbeatReply beat;
       {
         const Lock lock(*this);
-        if (registry.belongs(life.job_epoch, caller.tenant)) {
-          beat = registry.heartbeat(life.job_epoch, life.rank, life.rank_epoch, now());
-          beat.missing = view_of(life.job_epoch).missing;
-        }
+        beat = aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, now());
       }
       write(beat, *reply);
       return grpc::Status::OK;
@@ -227,9 +225,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return answer(context, "Leave", *message, [&](const Principal& caller, const Life& life) {
       {
         const Lock lock(*this);
-        if (registry.belongs(life.job_epoch, caller.tenant)) {
-          registry.leave(life.job_epoch, life.rank, life.rank_epoch, now());
-        }
+        aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, now());
       }
       wake();
       return grpc::Status::OK;
@@ -254,10 +250,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
                                           " ranks that wait for the rest of their jobs already"));
       }
       ++of_peer;
-      call->ticket = registry.join(request, now());
-      call->deadline = now() + std::min<Duration>(join->wait, longest_join);
-      joins[call->ticket] = call.get();
-      deadlines.emplace(call->deadline, call->ticket);
+      call->number = ++last_call;
+      calls[call->number] = call.get();
+      const Time at = now();
+      aggregator.join(call->number, request, at + std::min<Duration>(join->wait, longest_join), at);
     }
     wake();
     return call.release();  // its own, until OnDone()
@@ -368,22 +364,19 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     const std::string peer, job;
     const std::uint32_t rank, world_size;
     proto::JoinReply* const reply;
-    std::uint64_t ticket = 0;
-    Time deadline{};
+    session::Aggregator::Call number = 0;
   };
 
   // Under the lock: this call is answered next, or has gone away.
-  void forget(JoinCall& call) {
-    joins.erase(call.ticket);
-    deadlines.erase({call.deadline, call.ticket});
+  void forget(const JoinCall& call) {
+    calls.erase(call.number);
     if (const auto of_peer = joins_of_peer.find(call.peer); --of_peer->second == 0) joins_of_peer.erase(of_peer);
   }
 
   void give_up(JoinCall& call) {
     {
       const Lock lock(*this);
-      if (!joins.contains(call.ticket)) return;  // answered just now
-      static_cast<void>(registry.cancel_join(call.ticket, now()));
+      if (!aggregator.cancel(call.number, now())) return;  // answered just now
       forget(call);
     }
     wake();
@@ -451,20 +444,20 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       if (lease == leases.end() && leases.size() >= most_leases) {
         return overloaded("this switch serves " + std::to_string(most_leases) + " jobs already");
       }
-      if (bytes != 0 && registry.memory().of(holder) == 0) {
-        const std::uint64_t quota = holder == 0 ? UINT64_MAX : registry.quota_of(caller.tenant).memory_bytes;
+      if (bytes != 0 && aggregator.registry().memory().of(holder) == 0) {
+        const std::uint64_t quota = holder == 0 ? UINT64_MAX : aggregator.registry().quota_of(caller.tenant).memory_bytes;
         const std::string owner = holder == 0 ? std::string() : caller.tenant;
-        if (const std::string error = registry.memory().check(owner, bytes, quota); !error.empty()) {
+        if (const std::string error = aggregator.registry().memory().check(owner, bytes, quota); !error.empty()) {
           return refused_installation(error);
         }
-        registry.memory().charge(holder, owner, bytes);
+        aggregator.registry().memory().charge(holder, owner, bytes);
         charged = true;
       }
     }
     const std::string error = error_of(how);
     const Lock lock(*this);
     if (!error.empty()) {
-      if (charged) registry.memory().release(holder);
+      if (charged) aggregator.registry().memory().release(holder);
       return refused_installation(error);
     }
     leases[epoch] = {now() + session::installation_lease, caller.tenant};
@@ -478,23 +471,19 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     report_errors([&] { hooks.uninstall(epoch); });
     const Lock lock(*this);
     leases.erase(epoch);
-    registry.memory().release(epoch);
+    aggregator.registry().memory().release(epoch);
   }
 
   // ---- the control plane's own thread
 
   // All that changed while the lock was held, to be carried out without it.
   struct Due {
-    session::Changes changes;
-    std::vector<session::JobFailure> failures;
+    session::Aggregator::Step step;
     std::vector<std::uint64_t> leases;  // that have run out
     std::deque<Command> commands;
     std::vector<std::pair<JoinCall*, grpc::Status>> answers;
     std::vector<std::uint64_t> watched;  // to look at
-    [[nodiscard]] bool empty() const {
-      return changes.stops.empty() && changes.starts.empty() && failures.empty() && leases.empty() && commands.empty() &&
-             answers.empty() && watched.empty();
-    }
+    [[nodiscard]] bool empty() const { return step.empty() && leases.empty() && commands.empty() && watched.empty(); }
   };
 
   void run() {
@@ -516,81 +505,53 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   void collect(Due& due) {
     const Time at = now();
-    if (at >= registry.next_timeout()) registry.on_timer(at);
-    while (!deadlines.empty() && deadlines.begin()->first <= at) {
-      JoinCall& call = *joins.at(deadlines.begin()->second);
-      if (registry.look_at_outcome(call.ticket) != nullptr) {
-        // Admitted or refused meanwhile, or about to be: that answer is on its way.
-        deadlines.erase(deadlines.begin());
-        continue;
-      }
-      due.answers.emplace_back(&call, too_late(call, registry.cancel_join(call.ticket, at)));
+    if (at >= aggregator.next_timeout()) aggregator.on_timer(at);
+    due.step = aggregator.step(at, [this](std::uint64_t epoch) { return !teller || teller->ready(epoch); });
+    for (session::Aggregator::Answer& answer : due.step.answers) {
+      JoinCall& call = *calls.at(answer.call);
+      due.answers.emplace_back(&call, status_of(answer, call));
       forget(call);
     }
-    due.changes = session::take_changes(registry);
-    due.failures = registry.take_failures();
     for (const auto& [epoch, lease] : leases) {
       if (lease.until <= at || stopping) due.leases.push_back(epoch);
     }
     due.commands.swap(commands);
-    for (const std::uint64_t ticket : registry.decided()) {
-      const auto call = joins.find(ticket);
-      if (call != joins.end()) answer_join(*call->second, due);
-    }
     if (at < next_look || stopping) return;
     next_look = at + tick;
-    for (const auto& [epoch, job] : running) {
-      if (job.watched) due.watched.push_back(epoch);
-    }
+    due.watched = aggregator.watched();
   }
 
-  [[nodiscard]] static grpc::Status too_late(const JoinCall& call, const RankSet& missing) {
-    if (missing.empty()) {
+  // And the reply, if there is one.
+  [[nodiscard]] static grpc::Status status_of(const session::Aggregator::Answer& answer, const JoinCall& call) {
+    if (answer.late && answer.missing.empty()) {
       return {StatusCode::DEADLINE_EXCEEDED,
               "job '" + call.job + "': rank " + std::to_string(call.rank) + "'s former process has not ended in time"};
     }
-    return {StatusCode::DEADLINE_EXCEEDED, "job '" + call.job + "': ranks " + list(missing) + " of " +
-                                               std::to_string(call.world_size) + " have not joined in time"};
-  }
-
-  // A rank hears of its admission when every lane serves the job, and its switches know it: without them the job would start
-  // on a detour, or cannot start. A job that needs one which does not answer fails meanwhile.
-  void answer_join(JoinCall& call, Due& due) {
-    const session::JoinOutcome* const decided = registry.look_at_outcome(call.ticket);
-    if (decided->admission && !stopping) {
-      const std::uint64_t epoch = decided->admission->job_epoch;
-      // Of a job that has ended meanwhile the rank learns from its first heartbeat.
-      if (registry.is_running(epoch) && (!running.contains(epoch) || (teller && !teller->ready(epoch)))) return;
+    if (answer.late) {
+      return {StatusCode::DEADLINE_EXCEEDED, "job '" + call.job + "': ranks " + list(answer.missing) + " of " +
+                                                 std::to_string(call.world_size) + " have not joined in time"};
     }
-    const auto outcome = registry.join_outcome(call.ticket);
-    if (outcome->refusal != session::Refusal::none) {
-      due.answers.emplace_back(&call, refused(*outcome));
-    } else {
-      registry.admission_told(outcome->admission->job_epoch, now());
-      write(*outcome->admission, *call.reply);
-      due.answers.emplace_back(&call, grpc::Status::OK);
-    }
-    forget(call);
+    if (answer.outcome.refusal != session::Refusal::none) return refused(answer.outcome);
+    write(*answer.outcome.admission, *call.reply);
+    return grpc::Status::OK;
   }
 
   [[nodiscard]] Time next_wake() const {
-    Time next = registry.next_timeout();
-    if (!deadlines.empty()) next = std::min(next, deadlines.begin()->first);
+    Time next = aggregator.next_timeout();
     for (const auto& [epoch, lease] : leases) next = std::min(next, lease.until);
-    const bool watched = std::any_of(running.begin(), running.end(), [](const auto& job) { return job.second.watched; });
-    if (watched) next = std::min(next, next_look);
+    if (!aggregator.watched().empty()) next = std::min(next, next_look);
     return std::min(next, now() + std::chrono::hours(1));  // a condition variable cannot wait for ever
   }
 
   void carry_out(Due& due) {
-    for (const session::StopJob& stop : due.changes.stops) {
+    for (const session::StopJob& stop : due.step.changes.stops) {
       report_errors([&] { hooks.stop_job(stop); });
       if (teller) teller->remove(stop.job_epoch);
       const Lock lock(*this);
-      running.erase(stop.job_epoch);
+      aggregator.on_stopped(stop.job_epoch);
     }
-    for (const session::StartJob& start : due.changes.starts) begin(start);
-    for (const session::JobFailure& failure : due.failures) log("job '" + failure.job + "' failed: " + failure.reason);
+    for (const session::StartJob& start : due.step.changes.starts) begin(start);
+    for (const session::JobFailure& failure : due.step.failures) log("job '" + failure.job + "' failed: " + failure.reason);
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
     latest.reset();
     for (Command& command : due.commands) {
@@ -608,10 +569,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     {
       const Lock lock(*this);
       if (!error.empty()) {
-        registry.start_failed(epoch, error, now());
+        aggregator.on_start_failed(epoch, error, now());
         return;
       }
-      running[epoch] = {start.watched, {}};
+      aggregator.on_started(start);
     }
     if (teller) teller->add(start);
     log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
@@ -627,14 +588,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     });
     if (teller) view = teller->refined(epoch, std::move(view));
     const Lock lock(*this);
-    if (!view.mismatch.empty()) registry.fail_mismatch(epoch, view.mismatch, now());
-    if (const auto job = running.find(epoch); job != running.end()) job->second.view = std::move(view);
-  }
-
-  // What is known of the job here, and what the switches below have said, not long ago.
-  [[nodiscard]] session::JobView view_of(std::uint64_t epoch) const {
-    const auto job = running.find(epoch);
-    return job == running.end() ? session::JobView{} : job->second.view;
+    aggregator.on_view(epoch, std::move(view), now());
   }
 
   template <class Action>
@@ -660,13 +614,13 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     events.failed = [this](std::uint64_t job_epoch, const std::string& why) {
       {
         const Lock lock(*this);
-        registry.fail(job_epoch, why, now());
+        aggregator.registry().fail(job_epoch, why, now());
       }
       wake();
     };
     events.pool = [this](const std::string& a_switch, std::uint32_t slots) {
       const Lock lock(*this);
-      registry.on_pool(a_switch, slots);
+      aggregator.registry().on_pool(a_switch, slots);
     };
     events.log = [this](const std::string& line) { log(line); };
     teller = std::make_unique<SwitchTeller>(options.switches, hooks.switches, std::move(events));
@@ -680,10 +634,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     {
       const Lock lock(*this);
       out.slots = options.registry.slots;
-      out.slots_free = registry.slots_free();
-      out.memory_bytes = registry.memory().limit();
-      out.memory_used = registry.memory().used();
-      for (auto& job : registry.jobs()) out.jobs.push_back({std::move(job), {}, {}});
+      out.slots_free = aggregator.registry().slots_free();
+      out.memory_bytes = aggregator.registry().memory().limit();
+      out.memory_used = aggregator.registry().memory().used();
+      for (auto& job : aggregator.registry().jobs()) out.jobs.push_back({std::move(job), {}, {}});
     }
     out.lanes = options.registry.lanes;
     out.uptime_seconds = std::chrono::duration<double>(now() - started).count();
@@ -708,7 +662,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     std::shared_ptr<const Tenants> known = std::make_shared<const Tenants>(std::move(list));
     {
       const Lock lock(*this);
-      registry.set_quotas(std::move(quotas));
+      aggregator.registry().set_quotas(std::move(quotas));
     }
     const std::lock_guard lock(tenants_mutex);
     tenants = std::move(known);
@@ -719,15 +673,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   std::mutex mutex;  // of all up to `stopping`
   std::condition_variable changed;
   bool woken = false;
-  session::Registry registry;
-  std::map<std::uint64_t, JoinCall*> joins;  // by ticket
-  std::set<std::pair<Time, std::uint64_t>> deadlines;
+  session::Aggregator aggregator;
+  session::Aggregator::Call last_call = 0;
+  std::map<session::Aggregator::Call, JoinCall*> calls;  // joins that wait
   std::map<std::string, std::uint32_t> joins_of_peer;
-  struct Running {
-    bool watched = false;
-    session::JobView view;
-  };
-  std::map<std::uint64_t, Running> running;  // by epoch: every lane serves them
   struct Lease {
     Time until{};
     std::string tenant;
@@ -804,7 +753,7 @@ Server::~Server() {
   {
     const Impl::Lock lock(*impl_);
     impl_->stopping = true;
-    impl_->registry.shut_down(now());
+    impl_->aggregator.shut_down(now());
   }
   impl_->wake();
   impl_->thread.join();
@@ -819,7 +768,7 @@ std::string Server::address() const {
 void Server::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how) {
   {
     const Impl::Lock lock(*impl_);
-    impl_->registry.lose(job_epoch, rank, how, now());
+    impl_->aggregator.registry().lose(job_epoch, rank, how, now());
   }
   impl_->wake();
 }

@@ -1,4 +1,5 @@
-// The aggregator's side of the control plane: gRPC in front of a session::Registry, with a thread that keeps its time.
+// The aggregator's side of the control plane: gRPC in front of a session::Aggregator, with a thread that carries out its
+// steps.
 #pragma once
 
 #include <cstdint>

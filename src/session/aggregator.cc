@@ -1,0 +1,109 @@
+#include "session/aggregator.h"
+
+#include <algorithm>
+
+namespace netsum::session {
+
+void Aggregator::join(Call call, const JoinRequest& request, Time deadline, Time now) {
+  const std::uint64_t ticket = registry_.join(request, now);
+  joins_[call] = {ticket, deadline};
+  calls_[ticket] = call;
+  if (deadline != never) deadlines_.emplace(deadline, call);
+}
+
+bool Aggregator::cancel(Call call, Time now) {
+  const auto found = joins_.find(call);
+  if (found == joins_.end()) return false;
+  static_cast<void>(registry_.cancel_join(found->second.ticket, now));
+  forget(found);
+  return true;
+}
+
+void Aggregator::forget(std::map<Call, Join>::iterator join) {
+  deadlines_.erase({join->second.deadline, join->first});
+  calls_.erase(join->second.ticket);
+  joins_.erase(join);
+}
+
+HeartbeatReply Aggregator::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
+                                     const std::string& tenant, Time now) {
+  if (!registry_.belongs(job_epoch, tenant)) return {};
+  HeartbeatReply reply = registry_.heartbeat(job_epoch, rank, rank_epoch, now);
+  if (const auto view = views_.find(job_epoch); view != views_.end()) reply.missing = view->second.missing;
+  return reply;
+}
+
+void Aggregator::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
+                       Time now) {
+  if (registry_.belongs(job_epoch, tenant)) registry_.leave(job_epoch, rank, rank_epoch, now);
+}
+
+void Aggregator::on_timer(Time now) {
+  if (now >= registry_.next_timeout()) registry_.on_timer(now);
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const auto found = joins_.find(deadlines_.begin()->second);
+    if (registry_.look_at_outcome(found->second.ticket) != nullptr) {
+      deadlines_.erase(deadlines_.begin());  // admitted or refused meanwhile: that answer is on its way
+      continue;
+    }
+    late_.push_back({found->first, true, registry_.cancel_join(found->second.ticket, now), {}});
+    forget(found);
+  }
+}
+
+Aggregator::Step Aggregator::step(Time now, const std::function<bool(std::uint64_t)>& ready) {
+  Step step{take_changes(registry_), registry_.take_failures(), std::exchange(late_, {})};
+  for (const std::uint64_t ticket : registry_.decided()) {
+    const auto call = calls_.find(ticket);
+    if (call == calls_.end()) continue;
+    const JoinOutcome* const decided = registry_.look_at_outcome(ticket);
+    if (decided->admission && !stopping_) {
+      const std::uint64_t epoch = decided->admission->job_epoch;
+      // Of a job that has ended meanwhile the rank learns from its first heartbeat.
+      if (registry_.is_running(epoch) && (!running_.contains(epoch) || !ready(epoch))) continue;
+    }
+    auto outcome = registry_.join_outcome(ticket);
+    if (outcome->admission) registry_.admission_told(outcome->admission->job_epoch, now);
+    step.answers.push_back({call->second, false, {}, std::move(*outcome)});
+    forget(joins_.find(call->second));
+  }
+  return step;
+}
+
+void Aggregator::shut_down(Time now) {
+  stopping_ = true;
+  registry_.shut_down(now);
+}
+
+void Aggregator::on_started(const StartJob& start) {
+  running_[start.admission.job_epoch] = start.watched;
+}
+
+void Aggregator::on_start_failed(std::uint64_t job_epoch, const std::string& reason, Time now) {
+  registry_.start_failed(job_epoch, reason, now);
+}
+
+void Aggregator::on_stopped(std::uint64_t job_epoch) {
+  running_.erase(job_epoch);
+  views_.erase(job_epoch);
+}
+
+void Aggregator::on_view(std::uint64_t job_epoch, JobView view, Time now) {
+  if (!view.mismatch.empty()) registry_.fail_mismatch(job_epoch, view.mismatch, now);
+  if (running_.contains(job_epoch)) views_[job_epoch] = std::move(view);
+}
+
+Time Aggregator::next_timeout() const {
+  const Time next = registry_.next_timeout();
+  return deadlines_.empty() ? next : std::min(next, deadlines_.begin()->first);
+}
+
+std::vector<std::uint64_t> Aggregator::watched() const {
+  std::vector<std::uint64_t> epochs;
+  for (const auto& [epoch, is_watched] : running_) {
+    if (is_watched) epochs.push_back(epoch);
+  }
+  return epochs;
+}
+
+}  // namespace netsum::session
