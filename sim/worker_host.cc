@@ -153,8 +153,8 @@ void WorkerHost::start(Time now) {
                       now);
   next_beat_ = now;
   for (const Site& site : sites_) {
-    if (site.admission->resumption == sites_[0].admission->resumption) continue;
-    return fail(Error(ErrorCode::refused, name() + ": the aggregators do not agree where to go on"), now);
+    const std::string what = session::disagreement(*sites_[0].admission, *site.admission);
+    if (!what.empty()) return fail(Error(ErrorCode::refused, name() + ": the aggregators do not agree " + what), now);
   }
   witness_.began(place_.job, place_.rank, sites_[0].admission->job_epoch, process());
   const std::uint32_t lanes = scenario_.lanes * scenario_.aggregators;
@@ -393,8 +393,7 @@ void WorkerHost::fail(const Error& error, Time now) {
   if (!under_way_.empty()) operation = under_way_.front().call.number;
   witness_.failed(place_.job, place_.rank, error, operation);
   const ErrorCode code = error.code();
-  const bool curable = code == ErrorCode::worker_lost || code == ErrorCode::aggregator_lost ||
-                       code == ErrorCode::aggregator_restarted || phase_ != Phase::running;
+  const bool curable = session::recoverable(code) || phase_ != Phase::running;
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (sites_[i].admission) former_epochs_[i] = sites_[i].admission->rank_epoch;
   }

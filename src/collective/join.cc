@@ -123,10 +123,9 @@ std::vector<session::Admission> join_all(const Options& options, const RankProto
     for (const auto& admission : admitted) {
       if (waiting || error) continue;
       const session::Admission& first = *admitted.front();
-      const bool agree = admission->resumption == first.resumption;
-      if (agree && admission->packet_elements == first.packet_elements) continue;
-      error = Error(ErrorCode::refused, "the aggregators of job '" + options.job + "' do not agree " +
-                                            (agree ? "how long its packets are" : "where it goes on"));
+      const std::string what = session::disagreement(first, *admission);
+      if (what.empty()) continue;
+      error = Error(ErrorCode::refused, "the aggregators of job '" + options.job + "' do not agree " + what);
     }
     for (std::size_t i = 0; i < sites.size(); ++i) {
       if (!admitted[i] || (!waiting && !error)) continue;

@@ -136,9 +136,7 @@ void Monitor::loop() {
 
 std::optional<Error> Monitor::recover(const Error& cause) {
   const ErrorCode code = cause.code();
-  const bool curable =
-      code == ErrorCode::worker_lost || code == ErrorCode::aggregator_lost || code == ErrorCode::aggregator_restarted;
-  if (recovering_ == nullptr || !curable) return cause;
+  if (recovering_ == nullptr || !session::recoverable(code)) return cause;
   const Time deadline = runtime::after(now(), runtime::bounded(options_.recovery));
   if (options_.log) {
     options_.log("warning: " + std::string(cause.what()) + "; rank " + std::to_string(options_.rank) + " waits up to " +

@@ -2,12 +2,12 @@
 // hardware through a bump in the wire.
 #include <algorithm>
 #include <bit>
-#include <random>
 #include <utility>
 
 #include "collective/rank_protocol.h"
 #include "session/netreduce_job.h"
 #include "transport/addresses.h"
+#include "transport/random.h"
 #include "transport/verbs_ring.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
@@ -147,14 +147,14 @@ class UdpRingRank final : public RingRank {
  private:
   // A rank's queue pairs at a lane. Numbers from the socket's port, which no other rank at the same address has.
   [[nodiscard]] netreduce::Member member_at(const Endpoint& local) const {
-    std::random_device random;
     netreduce::Member member;
     member.address = local.address;
     member.send_qp = 0x20000U | std::uint32_t{local.port} << 1;
     member.receive_qp = member.send_qp | 1;
-    member.send_psn = settings().first_psn.value_or(random() & wire::roce::psn_mask);
-    member.memory_address = std::uint64_t{random()} << 16;
-    member.memory_key = random();
+    member.send_psn =
+        settings().first_psn.value_or(static_cast<std::uint32_t>(transport::random_number() & wire::roce::psn_mask));
+    member.memory_address = (transport::random_number() & 0xffffffff) << 16;
+    member.memory_key = static_cast<std::uint32_t>(transport::random_number());
     return member;
   }
 };

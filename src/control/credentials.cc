@@ -3,14 +3,15 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "netsum/error.h"
+#include "transport/random.h"
 
 namespace netsum::control {
 namespace {
@@ -46,9 +47,7 @@ std::string number_of(const std::string& token) {
 
 std::string new_challenge() {
   std::array<unsigned char, 16> bytes{};
-  if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
-    throw Error(ErrorCode::internal, "the system's random number generator failed");
-  }
+  transport::random_bytes(std::as_writable_bytes(std::span(bytes)));
   return hexadecimal(bytes.data(), bytes.size());
 }
 

@@ -3,14 +3,12 @@
 #include <grpcpp/grpcpp.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/rand.h>
 #include <openssl/x509.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <fstream>
@@ -32,6 +30,7 @@
 #include "control/netsum.grpc.pb.h"
 #include "session/aggregator.h"
 #include "session/words.h"
+#include "transport/random.h"
 
 namespace netsum::control {
 namespace {
@@ -51,14 +50,6 @@ constexpr int calls_of_one_connection = 256;
 
 Time now() {
   return Time(std::chrono::steady_clock::now().time_since_epoch());
-}
-
-std::uint64_t system_random() {
-  std::uint64_t value = 0;
-  unsigned char bytes[sizeof value];
-  if (RAND_bytes(bytes, sizeof bytes) != 1) throw Error(ErrorCode::internal, "the system's random number generator failed");
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
 }
 
 std::string read_file(const std::string& path, const char* flag) {
@@ -694,7 +685,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   mutable std::mutex log_mutex;
   std::optional<telemetry::Report> latest;  // of the control plane's own thread
 
-  std::uint64_t instance = system_random();
+  std::uint64_t instance = transport::random_number();
   Time started = now();
   std::string address;
   std::unique_ptr<grpc::Server> server;
@@ -705,7 +696,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 };
 
 Server::Server(ServerOptions options, ServerHooks hooks) {
-  if (!options.registry.random) options.registry.random = &system_random;
+  if (!options.registry.random) options.registry.random = &transport::random_number;
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     throw Error(ErrorCode::bad_argument, "--tls-cert and --tls-key go together");

@@ -15,6 +15,7 @@
 #include "netsum/error.h"
 #include "runtime/thread.h"
 #include "transport/local_socket.h"
+#include "transport/random.h"
 
 namespace netsum::daemon {
 namespace {
@@ -23,7 +24,7 @@ std::string random_name() {
   constexpr char digits[] = "0123456789abcdef";
   std::string name = "netsum-";
   for (int word = 0; word < 2; ++word) {
-    std::uint64_t bits = random_number();
+    std::uint64_t bits = transport::random_number();
     for (int i = 0; i < 16; ++i, bits >>= 4) name += digits[bits & 15];
   }
   return name;

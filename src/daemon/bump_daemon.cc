@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <random>
 #include <span>
 #include <thread>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "session/netreduce_job.h"
 #include "telemetry/metrics_server.h"
 #include "transport/port_set.h"
+#include "transport/random.h"
 #include "version.h"
 
 namespace netsum::daemon {
@@ -137,11 +137,6 @@ std::string words_of(Misfit misfit, const netreduce::MisfitExample& example) {
   return "gradients " + words_of(example.connection) + " are dropped: " + because();
 }
 
-std::uint64_t system_random() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
-}
-
 Counters counters_of(const Bump& bump) {
   const netreduce::BridgeCounters& bridge = bump.bridge().counters();
   const netreduce::AcceleratorCounters& accelerator = bump.accelerator().counters();
@@ -245,7 +240,7 @@ struct BumpDaemon::Impl {
         throw Error(ErrorCode::bad_argument,
                     "rings '" + other->second + "' and '" + text + "' cannot be told apart: give them IDs of their own");
       }
-      ring.incarnation = system_random();
+      ring.incarnation = transport::random_number();
       rings.push_back(std::move(ring));
     }
   }

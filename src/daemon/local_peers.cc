@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <random>
 
 #include "runtime/arenas.h"
 #include "runtime/shared_segment.h"
+#include "transport/random.h"
 #include "transport/shared_memory.h"
 
 namespace netsum::daemon {
@@ -25,11 +25,6 @@ constexpr int send_buffer_bytes = 8192;
 constexpr int soon_ms = 1, later_ms = 20;
 
 }  // namespace
-
-std::uint64_t random_number() {
-  std::random_device source;
-  return std::uint64_t{source()} << 32 | source();
-}
 
 std::size_t LocalPeers::pending() const {
   return static_cast<std::size_t>(std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return !p.in_job; }));
@@ -90,7 +85,7 @@ void LocalPeers::receive(Peer& peer) {
       peer.closed = true;
     } else if (message.type == transport::LocalType::hello && !peer.segment && is_memory(sizeof(runtime::SharedSegment))) {
       peer.segment = std::move(attached);
-      peer.ticket = random_number() | 1;
+      peer.ticket = transport::random_number() | 1;
       transport::LocalMessage answer;
       answer.type = transport::LocalType::ticket;
       answer.ticket = peer.ticket;

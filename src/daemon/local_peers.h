@@ -68,7 +68,4 @@ class LocalPeers {
   bool moved_ = false;  // somebody took some of what was kept for it
 };
 
-// Unguessable.
-[[nodiscard]] std::uint64_t random_number();
-
 }  // namespace netsum::daemon

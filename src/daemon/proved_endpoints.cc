@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <fstream>
-#include <random>
 #include <span>
 
 #include "netsum/error.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
+#include "transport/random.h"
 
 namespace netsum::daemon {
 namespace {
@@ -27,8 +27,7 @@ namespace {
     }
     if (digits == 32) return key;
   }
-  std::random_device random;
-  for (std::uint64_t& word : key) word = std::uint64_t{random()} << 32 | random();
+  for (std::uint64_t& word : key) word = transport::random_number();
   return key;
 }
 

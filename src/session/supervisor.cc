@@ -7,6 +7,15 @@
 
 namespace netsum::session {
 
+bool recoverable(ErrorCode code) {
+  return code == ErrorCode::worker_lost || code == ErrorCode::aggregator_lost || code == ErrorCode::aggregator_restarted;
+}
+
+std::string disagreement(const Admission& first, const Admission& other) {
+  if (!(other.resumption == first.resumption)) return "where it goes on";
+  return other.packet_elements == first.packet_elements ? "" : "how long its packets are";
+}
+
 Supervisor::Supervisor(Config config, Time now)
     : config_(std::move(config)), sites_(config_.aggregators.size(), {now, false, {}}) {}
 

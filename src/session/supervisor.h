@@ -21,6 +21,11 @@ inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100); 
 inline constexpr Duration beat_patience = std::chrono::seconds(1);               // for one answer
 inline constexpr Duration silence_allowed = std::chrono::seconds(3);             // of an aggregator
 
+// Of a job that recovers: whether joining again may help.
+[[nodiscard]] bool recoverable(ErrorCode code);
+// What the aggregators of one job must admit a rank to alike. Empty, or what they do not agree on.
+[[nodiscard]] std::string disagreement(const Admission& first, const Admission& other);
+
 // What the oldest chunk in flight waits for, as its aggregator last said.
 struct Stall {
   std::size_t site = 0;  // index of the aggregator

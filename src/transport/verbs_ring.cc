@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "netsum/error.h"
+#include "transport/random.h"
 #include "transport/socket.h"
 
 namespace netsum::transport {
@@ -117,8 +117,7 @@ class Device final : public VerbsRing {
     for (std::uint32_t i = 0; i < receives; ++i) post_receive();
     own_.send_qp = sending_->qp_num;
     own_.receive_qp = receiving_->qp_num;
-    std::random_device random;
-    own_.send_psn = options.first_psn.value_or(random()) & psn_mask;
+    own_.send_psn = options.first_psn.value_or(static_cast<std::uint32_t>(random_number())) & psn_mask;
     own_.memory_address = reinterpret_cast<std::uintptr_t>(memory_.data() + send_pages_);
     own_.memory_key = region_->rkey;
   }

@@ -100,5 +100,25 @@ TEST(Supervisor, MismatchAndDeadlineNameWhoAndWhat) {
          {"waits for ranks 1, 3"});
 }
 
+TEST(Recovery, HelpsWhereARankOrAnAggregatorIsLost) {
+  for (const ErrorCode code : {ErrorCode::worker_lost, ErrorCode::aggregator_lost, ErrorCode::aggregator_restarted}) {
+    EXPECT_TRUE(recoverable(code));
+  }
+  for (const ErrorCode code : {ErrorCode::mismatch, ErrorCode::deadline, ErrorCode::refused, ErrorCode::closed}) {
+    EXPECT_FALSE(recoverable(code));
+  }
+}
+
+TEST(Admissions, MustAgreeOverAllAggregators) {
+  Admission first;
+  first.packet_elements = 256;
+  Admission other = first;
+  EXPECT_EQ(disagreement(first, other), "");
+  other.packet_elements = 320;
+  EXPECT_EQ(disagreement(first, other), "how long its packets are");
+  other.resumption.first = 7;
+  EXPECT_EQ(disagreement(first, other), "where it goes on");
+}
+
 }  // namespace
 }  // namespace netsum::session
