@@ -85,7 +85,7 @@ transport::LocalMessage message_of(FuzzedDataProvider& input, transport::LocalTy
 void at_the_table(FuzzedDataProvider& input) {
   constexpr std::size_t most_pending = 6;
   std::set<std::pair<std::uint64_t, std::uint32_t>> members;
-  LocalPeers peers(most_pending, [&](std::uint64_t epoch, std::uint32_t rank) {
+  daemon::LocalPeers peers(most_pending, [&](std::uint64_t epoch, std::uint32_t rank) {
     fuzz::check(members.erase({epoch, rank}) == 1, "a member is lost once");
   });
   struct Rank {
