@@ -53,7 +53,7 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
     if (now >= lane.lane->next_timeout()) lane.lane->on_timer(now, *lane.sink);
     lane.sink->flush();
   }
-  settle(now);  // first: ranks that were told nothing cannot have been silent
+  settle(now);  // first: ranks that got no message cannot count as silent
   if (now >= aggregator_.next_timeout()) {
     aggregator_.on_timer(now);
     settle(now);
@@ -80,7 +80,7 @@ void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
   settle(now);
 }
 
-// What daemon/aggregator.cc does in the binaries.
+// Corresponds to daemon/aggregator.cc in the binaries.
 session::JobView AggregatorHost::look(std::uint64_t epoch) const {
   session::JobView view;
   for (const Lane& lane : lanes_) {
@@ -147,7 +147,7 @@ void AggregatorHost::settle(Time now) {
   } while (!step.empty());
 }
 
-// What Server::Impl::begin and the daemons' start_job do in the binaries.
+// Corresponds to Server::Impl::begin and the daemons' start_job in the binaries.
 void AggregatorHost::start(const session::StartJob& start, Time now) {
   surroundings_.say(id(), "starts " + start.job);
   const auto plan =
@@ -179,7 +179,7 @@ LaneStart AggregatorHost::lane_start(const session::StartJob& start, const JobPl
   return {start, scenario_, plan, lane, endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + lane))};
 }
 
-// What control/switch_teller.cc does in the binaries.
+// Corresponds to control/switch_teller.cc in the binaries.
 void AggregatorHost::install(Time now) {
   for (const std::uint64_t epoch : installations_.take_moved()) {
     const Running& job = jobs_.at(epoch);
@@ -206,7 +206,7 @@ void AggregatorHost::install(Time now) {
     }
     surroundings_.call(id(), to, std::move(call));
   }
-  static_cast<void>(installations_.take_ready(now));  // settle() asks by itself
+  static_cast<void>(installations_.take_ready(now));  // settle() queries it separately
   wake_ = installations_.next_timeout(now);
 }
 

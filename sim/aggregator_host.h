@@ -15,19 +15,19 @@
 
 namespace netsum::sim {
 
-inline constexpr std::uint16_t aggregator_port = 7170;    // of lane 0; a switch below has the same
-inline constexpr std::string_view intruder = "intruder";  // a tenant of every aggregator; the jobs are of none
+inline constexpr std::uint16_t aggregator_port = 7170;    // of lane 0; switches below use the same
+inline constexpr std::string_view intruder = "intruder";  // a tenant of every aggregator; the jobs have no tenant
 
 [[nodiscard]] inline HostId switch_host(const Scenario& scenario, std::uint32_t a_switch) {
   return scenario.aggregators + a_switch;
 }
 
-// Where the switches of a placement receive; both must outlive it.
+// The endpoints of a placement's switches; both arguments must outlive the result.
 [[nodiscard]] session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session::Placement& placement);
 
 class AggregatorHost final : public Host {
  public:
-  // `life`: counts restarts; no epoch of an earlier one comes again.
+  // `life`: counts restarts; epochs of earlier lives are never reused.
   AggregatorHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
                  std::uint32_t life);
 
@@ -40,9 +40,9 @@ class AggregatorHost final : public Host {
     for (Lane& lane : lanes_) lane.lane->bypass(on);
   }
 
-  // A job that begins before then finds no memory on one of the lanes.
+  // A job that begins before `until` finds no memory on one of the lanes.
   void lack_memory(Time until) { no_memory_until_ = std::max(no_memory_until_, until); }
-  [[nodiscard]] std::vector<LeaveCall> memberships() const;  // of all that runs here
+  [[nodiscard]] std::vector<LeaveCall> memberships() const;  // of all running jobs
 
   void check() const;       // at every step
   void check_idle() const;  // when all jobs have ended
@@ -55,11 +55,11 @@ class AggregatorHost final : public Host {
   };
   struct Join {
     HostId from;
-    std::uint64_t number;  // of the caller's call
+    std::uint64_t number;  // the caller's call number
   };
 
   [[nodiscard]] session::JobView look(std::uint64_t epoch) const;
-  void settle(Time now);  // carries out the machine's steps
+  void settle(Time now);  // executes the session machine's steps
   void install(Time now);
   void start(const session::StartJob& start, Time now);
   [[nodiscard]] LaneStart lane_start(const session::StartJob& start, const JobPlan& plan, std::size_t lane) const;

@@ -25,7 +25,7 @@ using wire::atp::Type;
 // Offsets of docs/protocol-atp.md.
 constexpr std::size_t job_epoch_bytes = 8, exponent_byte = 39;
 
-constexpr std::size_t long_queue = 48;  // datagrams at once: a queue that marks
+constexpr std::size_t long_queue = 48;  // datagrams in one turn from which a queue marks
 
 struct alignas(64) CacheLine {
   std::byte bytes[64];
@@ -37,7 +37,7 @@ std::uint64_t sum(const std::uint64_t (&values)[wire::parse_error_kinds]) {
 
 void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
   for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
-    // Lengths of gradients count with their job, as "shape".
+    // Gradient length errors count per job, as "shape".
     if (where != "worker" && i == static_cast<std::size_t>(ParseError::length)) continue;
     tally.events[where + "_malformed_" + wire::to_string(static_cast<ParseError>(i))] += malformed[i];
   }
@@ -349,7 +349,7 @@ class AtpWorker final : public WorkerLane {
   std::uint64_t received_ = 0;
 };
 
-// Repeats say the same: a rank's values as the first time, the result as everybody's.
+// Checks that repeats have the same content: a rank's values as in the first transmission, results as sent to all ranks.
 class AtpTap final : public Tap {
  public:
   AtpTap(HostId first_switch, HostId first_worker, std::uint32_t lanes)
@@ -364,7 +364,7 @@ class AtpTap final : public Tap {
       if (wire::atp::parse_gradient(bytes, common, gradient) != ParseError::none)
         throw Violation("a node sent a malformed gradient packet");
       if (gradient.common.wide) ++wide_;
-      if (host_of(from) < first_worker_) return;  // sums differ with what is in them
+      if (host_of(from) < first_worker_) return;  // partial sums differ by their contributors
       values = gradient.payload;
     } else if (common.type == Type::parameter) {
       wire::atp::ParameterPacket parameter;
@@ -389,8 +389,8 @@ class AtpTap final : public Tap {
   void count_events(Tally& tally) const override { tally.events["gradient_wide"] += wide_; }
 
  private:
-  // Lanes have sequence numbers of their own; a parameter packet is the same from all hosts that pass it on.
-  // A switch has a job's lanes at others of its own.
+  // Each lane has separate sequence numbers; a parameter packet is the same from all hosts that pass it on. A switch numbers
+  // a job's lanes differently.
   [[nodiscard]] std::uint64_t lane_of(const Endpoint& from, const Common& common) const {
     if (common.type == Type::gradient) return 0;
     const std::size_t at = from.port - aggregator_port;
@@ -418,7 +418,7 @@ class Atp final : public Protocol {
                                     switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())),
                                     scenario.lanes);
   }
-  // Nothing is measured: the congestion window finds out.
+  // Nothing is measured: the congestion window adapts.
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
   [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
@@ -447,7 +447,7 @@ class Atp final : public Protocol {
         known && common.type == Type::gradient && wire::atp::parse_gradient(bytes, common, gradient) == ParseError::none;
     const std::uint64_t kind = random.below(is_gradient ? 9 : 5);
     switch (kind) {
-      case 0:  // right in all but its source and its content
+      case 0:  // correct but for source and content
         forgery.spoofed = false;
         for (std::size_t i = bytes.size(); i-- > wire::atp::gradient_header_bytes;) bytes[i] ^= std::byte{1};
         break;
@@ -477,7 +477,7 @@ class Atp final : public Protocol {
         wire::atp::write_gradient_header(bytes, common, gradient.directions);
         break;
       default:
-        common = {.type = static_cast<Type>(random.between(3, 6)),  // the other side's
+        common = {.type = static_cast<Type>(random.between(3, 6)),  // types of the opposite direction
                   .job_epoch = common.job_epoch,
                   .sequence = common.sequence,
                   .rank_epoch = common.rank_epoch ^ 1};

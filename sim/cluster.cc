@@ -22,9 +22,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::size_t socket_buffer = 512;              // datagrams that a host holds that does not run
-constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended, everything must be free again
-constexpr Duration notice_bound = seconds(5);           // for a dead worker
+constexpr std::size_t socket_buffer = 512;              // datagrams held for a host that does not run
+constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended: by then all resources must be free
+constexpr Duration notice_bound = seconds(5);           // for noticing a dead worker
 constexpr std::uint16_t first_worker_port = 20000, stranger_port = 6666;
 
 // A clock that runs fast or slow from an arbitrary start.
@@ -36,7 +36,7 @@ class Clock {
     const auto elapsed = global.time_since_epoch();
     return Time(offset_ + elapsed + elapsed / 1'000'000 * parts_);
   }
-  // The first moment at which the local clock shows `time` or later.
+  // The first global time at which the local clock shows `time` or later.
   [[nodiscard]] Time global(Time time) const {
     if (time == never) return never;
     Time guess = Time(Duration((time.time_since_epoch() - offset_).count() / (1'000'000 + parts_) * 1'000'000));
@@ -175,9 +175,9 @@ class Cluster final : public Surroundings, public Witness {
     std::uint32_t life = 0;
     Time ran_since = never;  // a worker: when its attempt began
     Time paused_until{};
-    Time silent_until{};   // it answers no call
-    Duration slow_by{};    // its answers to calls are late
-    Time turn_at = never;  // the earliest turn that is queued
+    Time silent_until{};   // answers no call until then
+    Duration slow_by{};    // delay of its answers to calls
+    Time turn_at = never;  // the earliest queued turn
     std::vector<Datagram> inbox;
     std::vector<std::variant<ControlCall, ControlReply>> mail;  // while paused
   };
@@ -230,7 +230,7 @@ class Cluster final : public Surroundings, public Witness {
     push({at, 0, TurnDue{id}});
   }
 
-  // After whatever a host did: when its attempt began, and when it wants to run next.
+  // Called after every activity of a host: records the attempt's begin, and schedules the next turn.
   void settle(HostId id) {
     Node& node = nodes_[id];
     if (node.worker && node.host) {
@@ -320,7 +320,7 @@ class Cluster final : public Surroundings, public Witness {
     trace_.line(now_, who(victim) + what_happens(fault.kind));
     if (fault.kind == Fault::intrude) return intrude(victim, fault);
     if (fault.below && !protocol_.rules().switches_needed) {
-      // Soft state: no error is excused by it.
+      // Soft state: its loss excuses no error.
     } else if (fault.aggregator) {
       verdict_.aggregator_disturbed();
     } else {
@@ -385,7 +385,7 @@ class Cluster final : public Surroundings, public Witness {
     }
   }
 
-  // Another tenant, who knows all that there is to know of the jobs. It excuses no error of theirs.
+  // Another tenant that knows everything about the jobs. Its actions excuse no errors.
   void intrude(HostId to, const NodeFault& fault) {
     const JobPlan& plan = scenario_.jobs[fault.job];
     const auto say = [&](auto what) {
@@ -400,7 +400,7 @@ class Cluster final : public Surroundings, public Witness {
       request.job = plan.name;
       request.tenant = intruder;
       request.rank = rank;
-      request.world_size = plan.workers + 2;  // it is never complete
+      request.world_size = plan.workers + 2;  // so it never completes
       request.packet_elements = plan.packet_elements;
       request.slots_fixed = plan.slots;
       request.pool_slots = scenario_.pool_slots;
@@ -485,7 +485,7 @@ class Cluster final : public Surroundings, public Witness {
 
   void call(HostId from, HostId to, ControlCall call) override {
     const auto fate = network_->control(now_, from, to);
-    // Joins and their cancellation travel over a connection that either works or is seen to break, and keeps their order.
+    // Joins and their cancellation travel over a connection that keeps their order, and whose failure is detected.
     if (std::holds_alternative<JoinCall>(call.what) || std::holds_alternative<CancelCall>(call.what)) {
       Time& last = connections_[{from, to}];
       last = std::max(last, now_ + fate.delay);
@@ -500,7 +500,7 @@ class Cluster final : public Surroundings, public Witness {
     if (to == stranger_) return;
     auto fate = network_->control(now_, from, to);
     fate.delay += nodes_[from].slow_by;
-    if (fate.lost && from < first_worker_ && to < first_worker_) return;  // it is asked again
+    if (fate.lost && from < first_worker_ && to < first_worker_) return;  // the caller repeats it
     if (fate.lost && std::holds_alternative<session::HeartbeatReply>(reply.what)) return disturbed(to);
     push({now_ + fate.delay, 0, ReplyDue{to, std::move(reply)}});
   }
@@ -532,7 +532,7 @@ class Cluster final : public Surroundings, public Witness {
     ++tally_.events[std::string("error_") + netsum::to_string(error.code())];
   }
 
-  // Where nodes die and nothing else happens, a dead worker is noticed in time by every rank that ran beside it.
+  // If nodes die and there are no other faults, every rank that ran together with a dead worker notices in time.
   void check_noticed(std::uint32_t job, std::uint32_t rank) const {
     if (scenario_.settings.profile != Profile::crash || scenario_.links.control_loss > 0) return;
     const Time began = nodes_[first_host_[job] + rank].ran_since;
@@ -567,7 +567,7 @@ class Cluster final : public Surroundings, public Witness {
   Verdict verdict_;
   Random forgeries_;
   std::optional<Network> network_;
-  std::map<std::pair<HostId, HostId>, Time> connections_;  // the latest arrival of a call that keeps its order
+  std::map<std::pair<HostId, HostId>, Time> connections_;  // the latest arrival of an ordered call
   std::vector<Node> nodes_;                                // aggregators, switches, workers by job and rank, the stranger
   std::vector<HostId> first_host_;
   HostId first_worker_ = 0;

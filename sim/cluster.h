@@ -1,4 +1,4 @@
-// A whole cluster in one thread under a virtual clock: hosts, the network between them, and faults, from one scenario.
+// A complete cluster in one thread under a virtual clock: hosts, the network between them, and faults, from one scenario.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace netsum::sim {
 
 struct Outcome {
-  std::string failure;  // empty: everything held
+  std::string failure;  // empty: no violation
   Tally tally;
   std::uint64_t trace_hash = 0;
   double turns_of_window = 0;  // of the busiest job: chunks of its operations over its slots
@@ -20,9 +20,9 @@ struct Outcome {
 class Protocol;
 
 struct RunOptions {
-  std::ostream* text = nullptr;  // what happened, a line each
+  std::ostream* text = nullptr;  // the events, one per line
   std::ostream* pcap = nullptr;
-  const Protocol* protocol = nullptr;  // null: the one that the scenario names
+  const Protocol* protocol = nullptr;  // null: the scenario's
 };
 
 // Runs until every rank has ended.

@@ -13,9 +13,9 @@ namespace netsum::sim {
 enum class Fault : std::uint8_t {
   // of a link
   loss,
-  burst,  // loss of several in a row
+  burst,  // loss of consecutive packets
   duplicate,
-  reorder,  // arrives after a packet that was sent later
+  reorder,  // a packet arrives after one sent later
   late,     // heavy tail: up to seconds
   corrupt,
   truncate,
@@ -36,10 +36,10 @@ enum class Fault : std::uint8_t {
   mismatch,  // a rank issues another call
   bypass,    // packets go past the aggregator's sums (NetReduce)
   // of the control plane
-  silent_switch,  // a switch below answers nobody from the start on
-  slow_switch,    // or late
-  no_memory,      // an aggregator's lane finds no memory for a job that begins
-  intrude,        // another tenant joins a job's name, and beats and leaves in its ranks' place
+  silent_switch,  // a switch below never answers
+  slow_switch,    // a switch below answers late
+  no_memory,      // a lane of an aggregator has no memory for a starting job
+  intrude,        // another tenant joins under a job's name, and sends heartbeats and leaves for its ranks
 };
 inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::intrude) + 1;
 
@@ -88,10 +88,10 @@ class FaultSet {
   std::uint32_t bits_ = 0;
 };
 
-// What a run did. Sums over runs.
+// Statistics of a run, or sums over runs.
 struct Tally {
   std::array<std::uint64_t, fault_kinds> faults{};
-  std::uint64_t live_faults = 0;                // that hit a datagram of a job under way
+  std::uint64_t live_faults = 0;                // that hit a datagram of a running job
   std::uint64_t packets = 0;                    // datagrams sent
   std::uint64_t operations = 0;                 // delivered to a rank
   std::uint64_t errors = 0;                     // attempts that ended in an error
@@ -110,7 +110,7 @@ struct Tally {
   }
 };
 
-// Something that must always hold did not.
+// An invariant was violated.
 class Violation : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,4 @@
-// What every simulated host has: a clock of its own, sockets, and a moment at which it wants to run next.
+// The common part of all simulated hosts: a local clock, sockets, and the next time to run.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace netsum::sim {
 struct JoinCall {
   session::JoinRequest request;
 };
-struct CancelCall {  // the connection of a join went away
+struct CancelCall {  // the connection of a join was lost
   std::uint64_t join = 0;
 };
 struct BeatCall {
@@ -29,34 +29,34 @@ struct LeaveCall {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank = 0, rank_epoch = 0;
 };
-// An aggregator to a switch below it: where does it receive?
+// From an aggregator to a switch below it: asks for the switch's endpoints.
 struct GreetCall {};
-// Serve this job, as that switch of its placement.
+// Tells a switch to serve this job as `a_switch` of its placement.
 struct InstallCall {
   session::StartJob start;
   std::uint32_t job = 0;  // of the scenario
   std::uint32_t a_switch = 0;
   bool again = false;
-  std::vector<std::vector<Endpoint>> lanes{};  // of the placement's switches, as far as they are known
+  std::vector<std::vector<Endpoint>> lanes{};  // of the placement's switches, as far as known
 };
 struct RemoveCall {
   std::uint64_t job_epoch = 0;
 };
 struct ControlCall {
-  std::uint64_t number = 0;  // of the caller
+  std::uint64_t number = 0;  // assigned by the caller
   HostId from = 0;
   std::variant<JoinCall, CancelCall, BeatCall, LeaveCall, GreetCall, InstallCall, RemoveCall> what;
-  std::string tenant{};  // that the caller is
+  std::string tenant{};  // the caller's tenant
 };
 struct Greeted {
-  std::uint32_t a_switch = 0;  // of the scenario, as below
+  std::uint32_t a_switch = 0;  // scenario's number, as below
   std::vector<Endpoint> lanes;
   std::uint64_t instance = 0;
 };
 struct Installed {
   std::uint64_t job_epoch = 0;
   std::uint32_t a_switch = 0;
-  bool lost = false;  // what the job cannot do without
+  bool lost = false;  // state that the job depends on
   session::JobView view;
   std::uint64_t instance = 0;
 };
@@ -69,7 +69,7 @@ struct ControlReply {
   std::variant<session::JoinOutcome, session::HeartbeatReply, Greeted, Installed, Removed> what;
 };
 
-// What hosts ask of the cluster that they live in. Times are the host's own.
+// Services of the cluster to its hosts. Times are the host's local ones.
 class Surroundings {
  public:
   virtual void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) = 0;
@@ -90,14 +90,14 @@ class Host {
 
   [[nodiscard]] HostId id() const { return id_; }
 
-  // Datagrams that have arrived since the last turn, oldest first; then whatever is due.
+  // Datagrams that have arrived since the last turn, oldest first; then everything that is due.
   virtual void turn(std::span<const Datagram> datagrams, Time now) = 0;
   virtual void on_call(const ControlCall&, Time) {}
   virtual void on_reply(const ControlReply&, Time) {}
   [[nodiscard]] virtual Time next_wake() const = 0;
 
  protected:
-  // Keeps the contract of Sink to the letter: references are read at flush() and not before.
+  // Implements the contract of Sink strictly: references are read at flush() and not before.
   class HostSink final : public Sink {
    public:
     HostSink(Surroundings& surroundings, HostId host, const Endpoint& self)
@@ -127,7 +127,7 @@ class Host {
   HostId id_;
 };
 
-// What a protocol sees of it; valid as long as the datagram.
+// A protocol's view of the datagram; valid as long as the datagram.
 [[nodiscard]] inline RxView view_of(const Datagram& datagram) {
   return {datagram.bytes, datagram.from, datagram.marked};
 }

@@ -56,7 +56,7 @@ void add(RingCounters& total, const RingCounters& c) {
   total.dropped_mismatch += c.dropped_mismatch;
 }
 
-// Rings at one switch of a tree, or at the only one.
+// Rings at one switch of a tree, or at the only switch.
 class Accelerating {
  public:
   void add(const LaneStart& start, std::uint32_t a_switch) {
@@ -77,7 +77,7 @@ class Accelerating {
     if (!tunnel_.add_ring(ring, std::as_writable_bytes(std::span(running.lines)))) {
       throw Violation("a ring was made twice, or two ranks have the same queue pair");
     }
-    // What hosts get while packets pass: the same ways, and no sums.
+    // The routes while packets pass unsummed: the same, without rings.
     running.bypass_lines.resize(running.lines.size());
     netreduce::TunnelRing nothing = ring;
     nothing.ring.layout.magic_bytes = 16;
@@ -274,14 +274,14 @@ class RingWorker final : public WorkerLane {
   std::uint64_t received_ = 0;
 };
 
-// A gradient packet that is sent again holds what it held; so does a result, to whomever it goes.
+// Checks that a repeated gradient packet has the same content, and that a result is the same for every receiver.
 class RingTap final : public Tap {
  public:
   explicit RingTap(std::uint32_t switches) : switches_(switches) {}
   void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
     Packet packet;
     if (wire::roce::parse(bytes, packet) != ParseError::none) throw Violation("a node sent a malformed packet");
-    if (!wire::roce::icrc_valid(bytes)) {  // what was damaged on the way to an accelerator passes as it is
+    if (!wire::roce::icrc_valid(bytes)) {  // a packet damaged before an accelerator is passed unchanged
       if (host_of(from) < switches_) return;
       throw Violation("a host sent a packet with a wrong ICRC");
     }
@@ -290,7 +290,7 @@ class RingTap final : public Tap {
     const std::uint64_t connection = std::uint64_t{packet.bth.destination_qp} << 32 | packet.bth.psn;
     const std::uint64_t hosts = std::uint64_t{from.port} << 16 | to.port;
     std::uint64_t key = mix(connection ^ mix(hosts ^ (raw ? 1 : 0)));
-    // A switch sends headers on, and whole packets while it lets them pass.
+    // A switch forwards headers, or whole packets while they pass unsummed.
     if (host_of(from) < switches_) key = mix(key ^ packet.payload.size());
     for (const auto& address : {packet.ip.source, packet.ip.destination}) {
       key = mix(key ^ load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(address.data()) + 8));
@@ -303,7 +303,7 @@ class RingTap final : public Tap {
   void count_events(Tally&) const override {}
 
  private:
-  const std::uint32_t switches_;  // hosts below this are some
+  const std::uint32_t switches_;  // hosts with lower IDs are switches
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
 };
 
@@ -316,7 +316,7 @@ class Netreduce final : public Protocol {
     for (const Endpoint& endpoint : request.endpoints) {
       netreduce::Member member;
       member.address = endpoint.address;
-      member.send_qp = (life % 128) << 17 | std::uint32_t{endpoint.port} << 1;  // never one that was used before
+      member.send_qp = (life % 128) << 17 | std::uint32_t{endpoint.port} << 1;  // never reused
       member.receive_qp = member.send_qp | 1;
       member.send_psn = plan.first_psn;
       member.memory_address = std::uint64_t{life} << 32 | endpoint.port;
@@ -350,7 +350,7 @@ class Netreduce final : public Protocol {
     return std::make_unique<RingWorker>(config);
   }
 
-  // RoCE has nothing that would tell a stranger who knows the connection from its end, but for the place that he sends from.
+  // In RoCE nothing but the source address distinguishes a stranger who knows the connection from its real end.
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, false};
     Packet packet;
@@ -358,13 +358,13 @@ class Netreduce final : public Protocol {
     std::vector<std::byte> payload(packet.payload.begin(), packet.payload.end());
     packet.payload = payload;
     switch (random.below(4)) {
-      case 0:  // a value, with a checksum that is right, from elsewhere
+      case 0:  // another value with a correct checksum, from another source
         if (!payload.empty()) payload[random.below(payload.size())] ^= std::byte{1};
         break;
-      case 1:  // another packet number, from elsewhere
+      case 1:  // another packet number, from another source
         packet.bth.psn = (packet.bth.psn + static_cast<std::uint32_t>(random.below(64))) & wire::roce::psn_mask;
         break;
-      case 2:  // of nobody's connection
+      case 2:  // of an unknown connection
         forgery.spoofed = true;
         packet.bth.destination_qp ^= 0x800000;
         break;

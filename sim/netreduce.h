@@ -1,5 +1,5 @@
-// NetReduce under the simulator: hosts with queue pairs of our own, and tunnels to the accelerators that the aggregators
-// are.
+// NetReduce under the simulator: hosts with software queue pairs, and tunnels to the accelerators, which run on the
+// aggregators.
 #pragma once
 
 #include <memory>

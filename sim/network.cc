@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t network_label = 7;
 constexpr std::size_t header_bytes = 42;   // Ethernet, IPv4, UDP
-constexpr std::uint64_t kinds_apart = 22;  // draws of one packet's faults lie so far apart; another number is another trace
+constexpr std::uint64_t kinds_apart = 22;  // spacing of the draws of one packet's faults; changing it changes traces
 static_assert(static_cast<std::size_t>(Fault::forge) < kinds_apart, "of links' faults");
 
 double unit(std::uint64_t draw) {
@@ -113,8 +113,8 @@ std::span<Network::Arrival> Network::send(Time now, HostId from, HostId to, cons
     Datagram one = datagram;
     one.bytes.assign(bytes.begin(), bytes.end());
     Duration extra = jitter(static_cast<std::uint64_t>(copy));
-    // A heavy tail: each power of two of the delay is as likely as the next, up to the latest. The second copy is late more
-    // often than the first, as a packet that took a detour is.
+    // A heavy tail: each power of two of the delay is equally likely, up to the latest. The second copy is late more often
+    // than the first, like a packet that took a detour.
     if (chance(link, Fault::late, copy == 0 ? plan_.late : 4 * plan_.late)) {
       injected(Fault::late, live);
       const double powers = std::log2(std::max(2.0, static_cast<double>(plan_.latest / std::chrono::microseconds(100))));

@@ -1,4 +1,4 @@
-// The network between the simulated hosts: what becomes of each datagram. Decides only; the cluster delivers.
+// The network between the simulated hosts: determines each datagram's fate; the cluster delivers.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,15 @@ class Network {
     Time at;
     Datagram datagram;
   };
-  // What arrives of a datagram sent now, and when: nothing, it, or several; damaged or not. Valid until the next call.
-  // `live`: it belongs to a job under way.
+  // The arrivals of a datagram sent now: none, one or several, damaged or not. Valid until the next call. `live`: it belongs
+  // to a running job.
   [[nodiscard]] std::span<Arrival> send(Time now, HostId from, HostId to, const Endpoint& source,
                                         const Endpoint& destination, std::span<const std::byte> bytes, bool live);
 
-  // One direction is dead until then.
+  // One direction is dead until `until`.
   void cut(HostId from, HostId to, Time until);
 
-  // Control messages travel over a transport that repairs loss; what is left of it are calls that fail and are made again.
+  // Control messages travel over a reliable transport; the remaining faults are calls that fail and are made again.
   struct ControlFate {
     bool lost = false, repeated = false;
     Duration delay{};

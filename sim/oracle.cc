@@ -93,7 +93,7 @@ void fill_floats(Random& random, std::span<float> values) {
   }
 }
 
-// What a float travels as: float32 stands for block fixed point.
+// The format of a float in packets: float32 stands for block fixed point.
 DType wire_of(const Operation& call) {
   const bool narrow = bytes_of(call.dtype) == 2;
   if (call.wire == WireFormat::float32) return DType::float32;
@@ -135,7 +135,7 @@ std::string judge_int32(const std::vector<std::vector<std::byte>>& inputs, std::
 // The elements whose largest value decides the step that values are rounded to: [begin, end).
 std::size_t end_of_group(const JobPlan& job, std::size_t begin, std::size_t elements) {
   if (!job.rescaled) return std::min(elements, begin + block);
-  constexpr std::size_t piece = 1 << 20;  // in which ATP deals tensors to lanes, and packets begin anew
+  constexpr std::size_t piece = 1 << 20;  // pieces by which ATP assigns tensors to lanes; packets begin anew in each
   return std::min({elements, (begin / piece + 1) * piece, begin + job.packet_elements});
 }
 
@@ -145,8 +145,9 @@ std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std:
   const auto ranks = static_cast<double>(inputs.size());
   const double divisor = avg ? ranks : 1;
   const int ranks_log = static_cast<int>(std::ceil(std::log2(ranks)));
-  // Below a tree's root each switch rounds its sum to the tensor's own type: of each level, no more than all together.
-  constexpr int levels = 2;  // that scenarios have, at most
+  // Below a tree's root each switch rounds its sum to the tensor's type; the sums of one level together are bounded by the
+  // total.
+  constexpr int levels = 2;  // the most in scenarios
   const bool tree = job.numbers == Numbers::in_order && !job.switch_of_rank.empty();
   std::vector<std::vector<float>> values;
   for (const auto& input : inputs) values.push_back(widened(dtype, input));
@@ -161,8 +162,8 @@ std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std:
         }
       }
     }
-    // Every rank's value is rounded to a step of the block's fixed point, or of 10^-8, or of what the packet's largest value
-    // allows where that is more; from 128 ranks on that is one bit more.
+    // Every rank's value is rounded to a step of the block's fixed point, or of 10^-8, or, if larger, of the scale that the
+    // packet's largest value allows; from 128 ranks on one bit more.
     double step = std::ldexp(1.0, exponent - (31 - ranks_log));
     if (job.numbers == Numbers::in_order) step = 0;
     if (job.numbers == Numbers::scaled) step = job.rescaled ? std::max(1e-8, ranks > 128 ? 2 * step : step) : 1e-8;
@@ -179,13 +180,13 @@ std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std:
           magnitude += std::fabs(static_cast<double>(input[i]));
         }
       }
-      // Added in float32, one after the other: each addition rounds what is no larger than all magnitudes together.
+      // Added in float32, one after the other: each addition rounds a value no larger than the sum of all magnitudes.
       const double additions = job.numbers == Numbers::in_order ? (ranks - 1) * 0x1p-24 * (1 + 0x1p-10) * magnitude : 0;
       const double rounded = tree ? levels * format.half_ulp * 1.01 * magnitude + ranks * format.smallest_step : 0;
       const double before = quantization + additions + rounded;
       const auto got = static_cast<double>(results[i]);
       const double expected = sum / divisor;
-      // Rounded to float32 (before and after a division), then to the tensor's own type.
+      // Rounded to float32 (before and after a division), then to the tensor's type.
       const double bound = before / divisor + (std::fabs(expected) + before) * (0x1p-23 + format.half_ulp * 1.01) +
                            0x1p-149 + format.smallest_step;
       // A rack's sum may leave the range where the sum of all would not.
@@ -206,8 +207,8 @@ std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std:
   return "";
 }
 
-// 16 bits on the wire: to the bit. float16 is added exactly; bfloat16 in float32, in rank order, and in double where that
-// overflows.
+// 16 bits on the wire: compared bit by bit. float16 is added exactly; bfloat16 in float32, in rank order, and in double if
+// that overflows.
 std::string judge_narrow(const Operation& call, const std::vector<std::vector<std::byte>>& inputs,
                          std::span<const std::byte> result, bool avg) {
   const DType wire = wire_of(call);
@@ -251,7 +252,7 @@ std::vector<std::byte> tensor_of(const JobPlan& job, const Operation& call, std:
     return bytes;
   }
   if (call.collective == Collective::all_reduce && call.dtype != DType::int32) {
-    // Most of them of moderate size: the bits of any half are likely infinite or NaN somewhere in every block.
+    // Most blocks have moderate values: with random bits, almost every block would have an infinity or NaN.
     const bool anything = random.chance(0.2);
     for (std::size_t i = 0; i < call.elements; ++i) {
       auto half = static_cast<std::uint16_t>(random.next());

@@ -1,4 +1,4 @@
-// What an operation must give, from the inputs of all ranks, computed without the code under test: docs/numerics.md.
+// The expected result of an operation from the inputs of all ranks, computed without the code under test: docs/numerics.md.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace netsum::sim {
 [[nodiscard]] std::size_t tensor_bytes(const stream::Operation& call);
 
 // A rank's input: blocks of different magnitudes, and now and then NaN, infinities, zeros, subnormals and powers of two.
-// Differs between jobs, operations and ranks; and between processes of a rank, where a job goes on with another: it computes
-// another gradient.
+// Differs between jobs, operations and ranks; in a job that recovers also between processes of a rank: a new process
+// computes another gradient.
 [[nodiscard]] std::vector<std::byte> tensor_of(const JobPlan& job, const stream::Operation& call, std::uint32_t rank,
                                                std::uint32_t process = 0);
 
-// Empty if `result` is what the call must give, else what is wrong. `processes`: of each rank; none: the first.
+// Empty if `result` is correct, else a description of the error. `processes`: by rank; empty: the first of each rank.
 [[nodiscard]] std::string judge(const JobPlan& job, const stream::Operation& call, std::span<const std::byte> result,
                                 std::span<const std::uint32_t> processes = {});
 

@@ -1,5 +1,5 @@
-// What the simulator needs of a protocol. Each implements it in a file of its own (sim/switchml.h); nothing else in sim/
-// knows which protocol runs.
+// A protocol's interface to the simulator. Each protocol implements it in a separate file (sim/switchml.h); nothing else in
+// sim/ knows which protocol runs.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@
 
 namespace netsum::sim {
 
-// A job that begins, on one lane.
+// The start of a job on one lane.
 struct LaneStart {
   const session::StartJob& start;
   const Scenario& scenario;
   const JobPlan& plan;
   std::size_t lane = 0;  // of the aggregator
-  Endpoint aggregator;   // this very lane's
-  // All ranks issue the same calls; then no worker ever goes on before its slot's chunk is complete.
+  Endpoint aggregator;   // of this lane
+  // All ranks issue the same calls; then no worker ever advances before its slot's chunk is complete.
   [[nodiscard]] bool agreed() const { return !plan.mismatch; }
 };
 
@@ -40,25 +40,25 @@ class AggregatorLane {
   virtual ~AggregatorLane() = default;
   virtual void start_job(const LaneStart& start) = 0;
   virtual void stop_job(std::uint64_t epoch) = 0;
-  // The job's switches receive elsewhere than they did, or are known only now.
+  // The job's switches have new endpoints, or first become known.
   virtual void place(const LaneStart&, const session::SwitchEndpoint&) {}
   virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
   virtual void on_timer(Time now, Sink& sink) = 0;
   [[nodiscard]] virtual Time next_timeout() const = 0;
 
-  // Throws Violation if its counters do not account for everything that it was handed, or if a job holds more than it may.
+  // Throws Violation if the counters do not account for all received packets, or if a job exceeds its memory.
   virtual void check() const = 0;
   [[nodiscard]] virtual std::size_t jobs() const = 0;
   [[nodiscard]] virtual session::JobView look(std::uint64_t) const { return {}; }
-  virtual void bypass(bool) {}  // packets pass as they are, while it is on (NetReduce)
+  virtual void bypass(bool) {}  // while on, packets pass unchanged (NetReduce)
   virtual void count_events(Tally& tally) const = 0;
 };
 
-// One data thread of a switch below the aggregators, in protocols that have such.
+// One data thread of a switch below the aggregators, for protocols with switches.
 class SwitchLane {
  public:
   virtual ~SwitchLane() = default;
-  // Idempotent. False: it has been told before, and has lost what the job cannot do without.
+  // Idempotent. False: the job was installed before, and state that it depends on has been lost.
   [[nodiscard]] virtual bool install(const LaneStart& start, const InstallCall& call) = 0;
   virtual void remove(std::uint64_t epoch) = 0;
   virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
@@ -73,7 +73,7 @@ struct LaneFailure {
   bool mismatch = false;  // else: the aggregator does not know the job
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;
-  std::string unsealed{};  // else: a result was no sum of all ranks (NetReduce)
+  std::string unsealed{};  // not empty: a result was not the sum of all ranks (NetReduce)
 };
 
 // One rank's share of one aggregator lane.
@@ -86,8 +86,8 @@ class WorkerLane {
   [[nodiscard]] virtual Time next_timeout() const = 0;
   [[nodiscard]] virtual std::vector<std::uint64_t> take_completed() = 0;
   [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
-  [[nodiscard]] virtual std::optional<session::Stall> oldest_stall() const = 0;  // `site` is the caller's to fill
-  [[nodiscard]] virtual bool drained() const { return true; }  // nobody needs this rank any more for what has ended
+  [[nodiscard]] virtual std::optional<session::Stall> oldest_stall() const = 0;  // `site` is filled by the caller
+  [[nodiscard]] virtual bool drained() const { return true; }  // no other rank needs this one for completed operations
   virtual void check() const = 0;
   virtual void count_events(Tally& tally) const = 0;
 };
@@ -101,7 +101,7 @@ struct WorkerLanePlan {
   const JobPlan* plan = nullptr;
 };
 
-// Measures the path to an aggregator before a rank joins, for a job whose window nobody has fixed.
+// Measures the path to an aggregator before a rank joins, for a job without a configured window.
 class PathProbe {
  public:
   virtual ~PathProbe() = default;
@@ -113,7 +113,7 @@ class PathProbe {
   [[nodiscard]] virtual std::optional<std::uint32_t> slots() const = 0;  // none: no answer
 };
 
-// Sees every datagram as it is sent, before the network does anything to it.
+// Observes every datagram as it is sent, before the network processes it.
 class Tap {
  public:
   virtual ~Tap() = default;
@@ -122,24 +122,24 @@ class Tap {
   virtual void count_events(Tally& tally) const = 0;
 };
 
-// A datagram of a stranger who has overheard another and knows the format, the job and the checksum, but may not harm
-// anyone.
+// A datagram from a stranger who has overheard another one and knows the format, the job and the checksum, but must not be
+// able to do harm.
 struct Forgery {
   std::vector<std::byte> bytes;
-  bool spoofed = false;  // seems to come from the sender of the one overheard
+  bool spoofed = false;  // its source is the sender of the overheard one
 };
 
 class Protocol {
  public:
   virtual ~Protocol() = default;
   [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
-  // What a rank's join says beside what is the same for all protocols; its endpoints are there. `life`: differs between all
-  // attempts of all processes of a rank.
-  // The rank whose connection brings a rank its results, where that is not the aggregator's own.
+  // The rank whose connection brings a rank its results, if that is not the aggregator's own.
   [[nodiscard]] virtual std::optional<std::uint32_t> predecessor(std::uint32_t /*rank*/,
                                                                  std::uint32_t /*world_size*/) const {
     return std::nullopt;
   }
+  // Adds the protocol's fields to a rank's join, whose endpoints are set. `life`: differs between all attempts of all
+  // processes of a rank.
   virtual void complete(session::JoinRequest&, const JobPlan&, std::uint32_t /*life*/) const {}
   [[nodiscard]] virtual std::unique_ptr<AggregatorLane> aggregator_lane() const = 0;
   [[nodiscard]] virtual std::unique_ptr<SwitchLane> switch_lane(const Scenario&) const { return nullptr; }

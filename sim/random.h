@@ -1,5 +1,5 @@
-// Everything random in a simulation comes from one 64-bit seed, through streams that do not disturb each other: leaving out
-// a worker or a kind of fault (sim/shrink.h) leaves every other stream as it was.
+// All randomness in a simulation comes from one 64-bit seed, through independent streams: removing a worker or a kind of
+// fault (sim/shrink.h) leaves every other stream unchanged.
 #pragma once
 
 #include <cstdint>

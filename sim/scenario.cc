@@ -19,7 +19,7 @@ using std::chrono::seconds;
 using stream::Collective;
 using stream::Operation;
 
-// Labels of the streams below the seed. One each, so that taking something away leaves the rest as it was.
+// Labels of the streams derived from the seed. One per purpose, so that removing something leaves the rest unchanged.
 enum Label : std::uint64_t {
   topology = 1,
   network,
@@ -50,7 +50,7 @@ std::uint32_t limited(std::uint64_t value, std::uint64_t limit) {
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(value, limit)));
 }
 
-// Short times are as likely as long ones.
+// Log-uniform: short times are as likely as long ones.
 Duration log_uniform(Random& random, Duration least, Duration most) {
   const double ratio = std::chrono::duration<double>(most) / std::chrono::duration<double>(least);
   return Duration(static_cast<std::int64_t>(static_cast<double>(least.count()) * std::pow(ratio, random.unit())));
@@ -146,7 +146,7 @@ Operation draw_other(Random& random, Operation call) {
   return call;
 }
 
-// A switch's slots are of 256 elements each.
+// A switch's slots have 256 elements each.
 std::uint32_t units_of(const JobPlan& job) {
   return (job.packet_elements + 255) / 256;
 }
@@ -194,7 +194,7 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   return job;
 }
 
-// SwitchML: how floats travel. A rank with a bug may have another format, and nothing else that is wrong.
+// SwitchML: the wire format of floats. A rank with a bug may use another format, and has no other bug.
 void draw_wires(Scenario& scenario) {
   constexpr WireFormat formats[] = {WireFormat::native,  WireFormat::native,  WireFormat::native,
                                     WireFormat::float32, WireFormat::float16, WireFormat::bfloat16};
@@ -212,15 +212,15 @@ void draw_wires(Scenario& scenario) {
   }
 }
 
-constexpr std::uint32_t rack_ranks = 32;  // at most, below one switch
-constexpr std::uint32_t small_job = 24;   // ranks that may stand anywhere
+constexpr std::uint32_t rack_ranks = 32;  // the most below one switch
+constexpr std::uint32_t small_job = 24;   // ranks that may be placed anywhere
 
-// ATP: a tree of switches, slots that rarely suffice, and where everybody stands.
+// ATP: a tree of switches, rarely enough slots, and the placement of ranks.
 void draw_switches(Scenario& scenario) {
   Random random(derive(scenario.seed, Label::switches));
   std::uint64_t racks = random.between(1, 4);
   bool second_level = random.chance(0.5);
-  // A switch has at most 32 below it, and so has the parameter server: large jobs fill racks evenly, under a second level.
+  // A switch has at most 32 children, and so has the parameter server: large jobs fill racks evenly, under a second level.
   std::uint32_t largest = 0;
   for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
   const bool large = largest > small_job;
@@ -246,7 +246,7 @@ void draw_switches(Scenario& scenario) {
     job.saturating = place.chance(0.2);
     job.congestion_control = place.chance(0.7);
     job.rescaled = Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4);
-    // Loss halves windows, and floats that overflow take a second round, in which something of each rank may be lost again.
+    // Loss halves windows, and overflowing floats take a second round, in which each rank may lose packets again.
     if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
     need += job.slots * scenario.aggregators;
     scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
@@ -256,16 +256,16 @@ void draw_switches(Scenario& scenario) {
         job.switch_of_rank.push_back(rank % static_cast<std::uint32_t>(racks));
         continue;
       }
-      // Few at the parameter server itself: its bitmap is as long as a switch's.
+      // Only few ranks directly at the parameter server: its bitmap is as long as a switch's.
       const bool at_server = rank < 4 && place.chance(0.1);
       job.switch_of_rank.push_back(at_server ? UINT32_MAX : static_cast<std::uint32_t>((place.below(all) + rank) % all));
     }
   }
-  const std::uint64_t share = random.below(4);  // of what all need at once
+  const std::uint64_t share = random.below(4);  // fraction of the total demand at once
   scenario.pool_slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(need * (share == 3 ? 6 : share) / 3));
 }
 
-// NetReduce: rings of messages of some packets, whose numbers wrap in half of the jobs.
+// NetReduce: rings with messages of several packets, whose numbers wrap in half of the jobs.
 void draw_rings(Scenario& scenario) {
   std::uint32_t need = 0;
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
@@ -277,7 +277,7 @@ void draw_rings(Scenario& scenario) {
     const std::uint64_t psns = std::uint64_t{1} << 24;
     job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
     job.unordered = random.chance(0.2);
-    // A loss is repaired by one rank after the other, in order.
+    // Ranks repair a loss one after the other, in ring order.
     if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
     need += job.slots * job.message_packets * job.workers * units_of(job) * scenario.lanes;
   }
@@ -292,13 +292,13 @@ void draw_racks(Scenario& scenario) {
   for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
   const auto racks = static_cast<std::uint32_t>(largest >= 32 ? largest / 8 : random.between(1, 4));
   scenario.parent_of_switch.assign(racks, UINT32_MAX);
-  if (random.chance(0.4)) {  // a third level, and some right below the root
+  if (random.chance(0.4)) {  // a third level, and some ranks directly below the root
     scenario.parent_of_switch.push_back(UINT32_MAX);
     for (std::uint32_t i = 0; i < racks; ++i) {
       if (random.chance(0.8)) scenario.parent_of_switch[i] = racks;
     }
   }
-  const bool mixed = random.chance(0.3);  // ranks stand at any switch
+  const bool mixed = random.chance(0.3);  // ranks may be at any switch
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
     JobPlan& job = scenario.jobs[index];
     Random place(derive(scenario.seed, Label::of_placement + index));
@@ -336,7 +336,7 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
     fault.job = static_cast<std::uint32_t>(job % scenario.jobs.size());
     fault.rank = static_cast<std::uint32_t>(rank % scenario.jobs[fault.job].workers);
     fault.site = static_cast<std::uint32_t>(site % scenario.aggregators);
-    // While a job runs, more often than not: a network without faults is done with one in some milliseconds.
+    // Usually while a job runs: without faults a job takes a few milliseconds.
     fault.at =
         Time(log_uniform(random, microseconds(500), profile == Profile::crash ? milliseconds(100) : Duration(seconds(1))));
     fault.lasts = log_uniform(random, milliseconds(1), seconds(6));
@@ -351,7 +351,7 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
   return faults;
 }
 
-// What goes wrong where jobs begin, and what another tenant does. Beside the faults above, which stay as they are.
+// Faults at job start, and another tenant's interference. Added to the faults above, which stay unchanged.
 void draw_control_faults(Scenario& scenario) {
   const Limits& limits = scenario.settings.limits;
   if (scenario.settings.profile != Profile::chaos) return;
@@ -458,12 +458,12 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
   if (settings.protocol == "netreduce") {
     for (JobPlan& job : scenario.jobs) job.measured = false;
   }
-  // A measured window takes what is there, and halves until it fits: jobs beside it may find too little.
+  // A measured window takes the free slots, and halves until it fits: other jobs may find too few.
   const bool measured =
       jobs > 1 && std::any_of(scenario.jobs.begin(), scenario.jobs.end(), [](const JobPlan& job) { return job.measured; });
   for (const JobPlan& job : scenario.jobs)
     need += (job.measured ? std::max(job.slots, 2U) : job.slots) * units_of(job) * scenario.lanes;
-  // Now and then too few for all: who comes too late is refused, in words, and tries again.
+  // Now and then too few slots for all: a late job is refused with a message, and tries again.
   scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
   scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
   if (settings.protocol == "netreduce") {

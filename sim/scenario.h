@@ -1,4 +1,4 @@
-// A scenario: everything that a simulation will do, as data, drawn from one seed.
+// A scenario: everything that a simulation does, as data, drawn from one seed.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace netsum::sim {
 
-// none: an ideal network. lossy: every fault of links; every operation must end in its result. crash: nodes die and come
-// back on a fair network. chaos: everything at once.
+// none: an ideal network. lossy: all link faults; every operation must produce its result. crash: nodes die and restart on a
+// fair network. chaos: everything at once.
 enum class Profile : std::uint8_t { none, lossy, chaos, crash };
 [[nodiscard]] const char* to_string(Profile profile);
 [[nodiscard]] std::optional<Profile> profile_of(const std::string& name);
@@ -22,19 +22,19 @@ struct Range {
   std::uint32_t least = 1, most = 1;
 };
 
-// What shrinking takes away (sim/shrink.h). The defaults take nothing.
+// What shrinking removes (sim/shrink.h). The defaults remove nothing.
 struct Limits {
   static constexpr std::uint64_t unlimited = UINT64_MAX;
 
   std::uint64_t workers = unlimited, jobs = unlimited, operations = unlimited, elements = unlimited, slots = unlimited,
                 lanes = unlimited, aggregators = unlimited, attempts = unlimited;
-  std::uint64_t faults = unlimited;       // only the first so many faults of links happen
-  std::uint64_t node_faults = unlimited;  // and of nodes
+  std::uint64_t faults = unlimited;       // the number of link faults that happen, from the first
+  std::uint64_t node_faults = unlimited;  // the same for node faults
   FaultSet kinds = FaultSet::all();
 
-  // "workers=2,operations=1,without=loss+late"; empty if nothing is taken away.
+  // "workers=2,operations=1,without=loss+late"; empty if nothing is removed.
   [[nodiscard]] std::string text() const;
-  // Throws std::invalid_argument with the words for the user.
+  // Throws std::invalid_argument with a message for the user.
   [[nodiscard]] static Limits parse(const std::string& text);
   bool operator==(const Limits&) const = default;
 };
@@ -50,43 +50,43 @@ struct LinkFaults {
   Duration least_delay{}, most_delay{};
   double loss = 0, burst = 0, duplicate = 0, late = 0, corrupt = 0, truncate = 0, forge = 0;
   Duration burst_length{};                // mean
-  Duration latest{};                      // of a late packet
+  Duration latest{};                      // longest delay of a late packet
   std::uint64_t bytes_per_second = 0;     // of each host's port, each way; 0: unlimited
   std::uint64_t queue_bytes = 0;          // behind a port
-  std::uint64_t mark_bytes = UINT64_MAX;  // ECN: packets that find a longer queue are marked
+  std::uint64_t mark_bytes = UINT64_MAX;  // packets behind a longer queue are marked
   double control_loss = 0, control_repeat = 0;
 };
 
-// A fault of a node, at a time.
+// A node fault and its time.
 struct NodeFault {
   Fault kind{};
   bool aggregator = false;
-  std::uint32_t job = 0, rank = 0;  // or:
-  std::uint32_t site = 0;           // the aggregator, or the switch below; for a partition, between both
+  std::uint32_t job = 0, rank = 0;  // the worker
+  std::uint32_t site = 0;           // the aggregator or switch below; a partition is between it and the worker
   bool below = false;               // a switch below the aggregators
   Time at{};
-  Duration lasts{};  // of a pause, a partition, silence or want of memory, or until the restart; how late a slow switch is
+  Duration lasts{};  // of a pause, partition, silence, memory shortage, or until the restart; the delay of a slow switch
   bool same_ports = true;  // after a restart
   bool outward = true;     // partition: away from the worker
 };
 
-// How floats travel: what their error may be (docs/numerics.md).
+// The representation of floats in packets, which determines their error bound (docs/numerics.md).
 enum class Numbers : std::uint8_t { block_fixed_point, scaled, in_order };
 
 struct JobPlan {
   std::string name;
   std::uint64_t seed = 0;  // of its tensors
   std::uint32_t workers = 2, packet_elements = 64;
-  std::uint32_t slots = 4;  // per lane; if measured, only what the aggregators are sure to have
-  bool measured = false;    // the ranks measure the path and agree on the window
+  std::uint32_t slots = 4;  // per lane; if measured, the number that the aggregators guarantee
+  bool measured = false;    // the ranks measure the path and agree on a window
   std::vector<stream::Operation> calls;
-  std::uint32_t window = 1;  // operations under way at once
+  std::uint32_t window = 1;  // pending operations per rank
   Duration gap{};            // the longest between two calls of a rank
   double straggle = 0;       // probability that a call comes `straggle_for` late
   Duration straggle_for{};
-  std::uint32_t attempts = 1;  // how often a rank joins before it gives up
+  std::uint32_t attempts = 1;  // joins per rank before it gives up
   Duration operation_deadline{};
-  bool recovers = false;   // ranks join again after a death, and go on where they were
+  bool recovers = false;   // ranks rejoin after a failure and continue where they were
   bool impatient = false;  // the deadline may be too short for the network
   // A rank that issues another call.
   struct Mismatch {
@@ -95,7 +95,7 @@ struct JobPlan {
   };
   std::optional<Mismatch> mismatch;
   Numbers numbers = Numbers::block_fixed_point;
-  std::vector<std::uint32_t> switch_of_rank;           // where the protocol has switches of its own; empty: none
+  std::vector<std::uint32_t> switch_of_rank;           // for protocols with switches; empty: none
   std::uint32_t indexing = 0;                          // ATP: atp::Indexing
   bool saturating = false, congestion_control = true;  // ATP
   bool rescaled = false;                               // ATP: atp::Scaling::dynamic
@@ -107,15 +107,15 @@ struct Scenario {
   std::uint64_t seed = 0;
   Settings settings;
   std::uint32_t aggregators = 1, lanes = 1;
-  std::vector<std::uint32_t> parent_of_switch;      // switches below the aggregators; UINT32_MAX: an aggregator is next
-  std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane of such a switch
+  std::vector<std::uint32_t> parent_of_switch;  // switches below the aggregators; UINT32_MAX: directly below an aggregator
+  std::uint32_t pool_slots = 0, pool_elements = 0;  // per lane of these switches
   std::uint32_t switch_slots = 0;                   // of each aggregator
-  bool scarce = false;                              // they do not suffice for all jobs at once
+  bool scarce = false;                              // too few slots for all jobs at once
   LinkFaults links;
   std::vector<JobPlan> jobs;
   std::vector<NodeFault> node_faults;
-  Duration coalesce{};  // how long a host lets packets collect before it looks
-  double skew = 0;      // clocks run up to this part fast or slow
+  Duration coalesce{};  // how long a host collects packets before it runs
+  double skew = 0;      // clocks run fast or slow by up to this fraction
   Duration connect_deadline = std::chrono::seconds(5);
 
   [[nodiscard]] std::string summary() const;

@@ -12,7 +12,7 @@ class Shrinker {
     static_cast<void>(fails(settings.limits));
   }
 
-  // Whether anything could be taken away.
+  // One pass over all limits. True if anything could be removed.
   bool round() {
     const Limits before = shrunk_.limits;
     const Scenario scenario = current();

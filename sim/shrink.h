@@ -1,4 +1,4 @@
-// From a failing seed to a small scenario that still fails.
+// Reduces a failing seed to a small scenario that still fails.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace netsum::sim {
 struct Shrunk {
   Limits limits;
   std::string failure;     // of the small scenario
-  std::uint32_t runs = 0;  // that it took
+  std::uint32_t runs = 0;  // runs used
 };
 
-// `settings` must fail with `seed`. Takes away whatever can be taken: jobs, aggregators, lanes, workers, operations,
-// elements, slots, kinds of faults, and then single faults, until nothing more can or `most_runs` are used up.
+// `settings` must fail with `seed`. Removes jobs, aggregators, lanes, workers, operations, elements, slots, kinds of faults,
+// and then single faults, until nothing more can be removed or `most_runs` are used up.
 using Runner = std::function<Outcome(const Scenario&)>;
 [[nodiscard]] Shrunk shrink(
     const Settings& settings, std::uint64_t seed, std::uint32_t most_runs = 400,

@@ -49,7 +49,7 @@ void SwitchHost::on_call(const ControlCall& call, Time now) {
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       const Endpoint aggregator = endpoint_of(call.from, static_cast<std::uint16_t>(aggregator_port + i));
       const LaneStart start{install->start, scenario_, scenario_.jobs[install->job], i, aggregator};
-      // NetReduce's rings are where their numbers say.
+      // NetReduce's rings are assigned to lanes by number.
       SwitchLane& lane = *lanes_[install->start.switches_needed ? i : session::switch_lane(epoch, i, lanes_.size())].lane;
       if (!lane.install(start, *install)) installed.lost = true;
       installed.view.merge(lane.look(epoch));

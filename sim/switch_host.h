@@ -1,4 +1,4 @@
-// A host that runs a switch below the aggregators: it serves the jobs that it is told of, for as long as it is told.
+// A host that runs a switch below the aggregators: it serves the installed jobs while their leases are renewed.
 #pragma once
 
 #include <map>
@@ -36,7 +36,7 @@ class SwitchHost final : public Host {
   const Scenario& scenario_;
   const std::uint64_t instance_;
   std::vector<Lane> lanes_;
-  std::map<std::uint64_t, Time> leases_;  // by job epoch: when it is forgotten
+  std::map<std::uint64_t, Time> leases_;  // by job epoch: when the job is removed
 };
 
 }  // namespace netsum::sim

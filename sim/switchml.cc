@@ -34,12 +34,12 @@ std::uint64_t accounted(const JobCounters& c) {
 void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
   for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
     if (where == "switch" && i == static_cast<std::size_t>(wire::ParseError::length))
-      continue;  // it takes probes of any length
+      continue;  // probes may have any length
     tally.events[where + "_malformed_" + wire::to_string(static_cast<wire::ParseError>(i))] += malformed[i];
   }
 }
 
-// Results leave by reference, everything else as datagrams of its own.
+// Results are sent by reference, everything else as separate datagrams.
 class CountingSink final : public Sink {
  public:
   explicit CountingSink(Sink& inner) : inner_(inner) {}
@@ -100,7 +100,7 @@ class SwitchmlLane final : public AggregatorLane {
   [[nodiscard]] Time next_timeout() const override { return never; }
 
   void check() const override {
-    ++checks_;  // what looks at every slot is done now and then
+    ++checks_;  // checks of every slot run only now and then
     const SwitchCounters& c = switch_.counters();
     std::uint64_t results = ended_.results_sent;
     std::uint64_t seen = sum(c.malformed) + c.unknown_job + c.probes + c.unexpected_type + ended_received_;
@@ -252,7 +252,7 @@ class SwitchmlProbe final : public PathProbe {
   return type >= wire::switchml::Type::contribution && type <= wire::switchml::Type::exponent_result;
 }
 
-// Repeats are byte-identical: a contribution to the same rank's first one, a result to everybody's.
+// Checks that repeats are byte-identical: a contribution to the same rank's first one, a result to all ranks'.
 class SwitchmlTap final : public Tap {
  public:
   void on_send(const Endpoint&, const Endpoint&, std::span<const std::byte> bytes) override {
@@ -342,7 +342,7 @@ class Switchml final : public Protocol {
     wire::switchml::ChunkHeader header = chunk.header;
     const std::uint64_t kind = random.below(is_chunk_packet ? 10 : 3);
     switch (kind) {
-      case 0:  // right in all but its source and its content
+      case 0:  // correct but for source and content
         forgery.spoofed = false;
         for (std::size_t i = bytes.size(); i-- > wire::switchml::chunk_header_bytes + 4;) bytes[i] ^= std::byte{1};
         break;
@@ -362,15 +362,14 @@ class Switchml final : public Protocol {
         header.slot = static_cast<std::uint16_t>(4096 + random.below(1000));
         break;
       case 6:
-        common.type =
-            static_cast<wire::switchml::Type>(random.between(1, 9));  // the other side's, or none that fits the length
+        common.type = static_cast<wire::switchml::Type>(random.between(1, 9));  // the other side's, or of another length
         common.rank_epoch ^= 1;
         break;
       case 7:
         bytes[exponents_byte] = static_cast<std::byte>(random.between(wire::switchml::max_blocks + 1, 255));
         break;
       case 8:
-        bytes[reserved_byte] = std::byte{2};  // 1 would say that there is no checksum
+        bytes[reserved_byte] = std::byte{2};  // 1 would mean no checksum
         break;
       default:
         header.elements = 1024;  // more than any job's packets have

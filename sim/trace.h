@@ -1,4 +1,4 @@
-// What happened, for people (text), for Wireshark (pcap), and as a hash that two runs of one seed must share.
+// The events of a run: as text, as pcap for Wireshark, and as a hash that two runs of one seed must share.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class Trace {
   [[nodiscard]] bool verbose() const { return text_ != nullptr; }
   void line(Time now, const std::string& what);  // verbose only
 
-  // A datagram as it leaves its sender; `fate` in words for the text, e.g. "lost".
+  // A datagram as it leaves its sender.
   void datagram(Time now, const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes, bool marked);
 
  private:

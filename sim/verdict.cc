@@ -31,7 +31,7 @@ void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Ope
   const bool holds = plan.recovers ? !known.holders.empty() : known.bytes.has_value();
   known.holders.insert(rank);
   if (same) return;
-  // Saturating sums are within the bound always, but whether by way of the floats depends on the order of arrival.
+  // Saturating sums are always within the bound, but whether they use the float values depends on the order of arrival.
   if (holds && (plan.recovers || !plan.saturating))
     throw Violation(what + ": the result differs from another rank's, or from an earlier attempt's");
   if (const std::string wrong = judge(plan, call, result, processes); !wrong.empty()) throw Violation(what + ": " + wrong);
@@ -72,8 +72,8 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       break;
     case ErrorCode::aggregator_lost:
     case ErrorCode::aggregator_restarted:
-      // After a job has failed everywhere, the aggregator forgets it.
-      // A switch that a job needs is unanswering too where all that is said to it gets lost.
+      // After a job has failed on all ranks, the aggregator forgets it. If control messages are lost, a switch that a job
+      // needs may also appear not to answer.
       if (scenario_.links.control_loss > 0 && text.find("has not answered") != std::string::npos) break;
       if (!aggregators_ && !disturbed(rank) && !jobs_failed_[job]) fail("blames an aggregator to which nothing happened");
       break;
@@ -81,7 +81,7 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       if (std::find(named.begin(), named.end(), rank) != named.end()) fail("waits for itself");
       [[fallthrough]];
     case ErrorCode::unreachable:
-      // Who measures the path gives up after some probes; a network that loses most of them is enough.
+      // A rank that measures the path gives up after some probes; a network that loses most of them suffices.
       if (error.code() == ErrorCode::unreachable && plan.measured && profile == Profile::chaos) break;
       if (!explained(job)) fail("a wait that nothing explains");
       break;
@@ -106,7 +106,8 @@ std::vector<std::uint32_t> ranks_named(const std::string& text) {
   const auto at = [&](std::size_t place, const std::string& word) { return text.compare(place, word.size(), word) == 0; };
   const auto digit = [&](std::size_t place) { return place < text.size() && text[place] >= '0' && text[place] <= '9'; };
   for (std::size_t place = text.find("rank"); place != std::string::npos; place = text.find("rank", place)) {
-    // Not a cause: the rank that reports ("this is rank 2", "job 'x', rank 2:"), and a call's own ("broadcast from rank 1").
+    // Not a cause: the reporting rank ("this is rank 2", "job 'x', rank 2:"), and the root of a call ("broadcast from rank
+    // 1").
     const auto after = [&](const std::string& words) { return place >= words.size() && at(place - words.size(), words); };
     const bool cause = !after("this is ") && !after("', ") && !after("from ");
     place += at(place, "ranks ") ? 6 : 5;

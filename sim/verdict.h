@@ -1,5 +1,4 @@
-// Judges what ranks experience: results against the oracle and against each other, errors against the faults that were
-// injected.
+// Judges what ranks observe: results against the oracle and against each other, errors against the injected faults.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +22,30 @@ class Verdict {
 
   // A process of the rank runs under this epoch of the job.
   void began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process);
-  // It has gone, with its results.
+  // The rank's process has ended; its results are lost.
   void forgot(std::uint32_t job, std::uint32_t rank);
 
-  // Throws Violation if a result is wrong, or differs from another rank's or attempt's. Where a job goes on with new
-  // processes, a result is that of the processes under one epoch, and holds as long as any rank has it.
+  // Throws Violation if a result is wrong, or differs from another rank's or attempt's. In a job that recovers, a result is
+  // the sum over the processes under one epoch, and is binding as long as any rank has it.
   void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result,
                  std::uint64_t epoch);
 
-  // Throws Violation if no fault explains the error, or if it names a rank to which nothing happened.
+  // Throws Violation if no fault explains the error, or if it names a rank without a fault.
   void failed(std::uint32_t job, std::uint32_t rank, const Error& error);
 
-  // Something happened that may end jobs.
+  // A fault that may end jobs.
   void rank_disturbed(std::uint32_t job, std::uint32_t rank) { ranks_[job][rank] = true; }
   void aggregator_disturbed() { aggregators_ = true; }
 
  private:
-  [[nodiscard]] bool explained(std::uint32_t job) const;  // that this job does not go on
+  [[nodiscard]] bool explained(std::uint32_t job) const;  // whether a known cause explains that this job is stuck
 
   const Scenario& scenario_;
-  std::vector<std::vector<bool>> ranks_;  // [job][rank]: died, was away, or has ended in an error
+  std::vector<std::vector<bool>> ranks_;  // [job][rank]: died, was absent, or ended in an error
   std::vector<bool> jobs_failed_;         // a rank has ended in an error
   bool aggregators_ = false;
   struct Result {
-    std::optional<std::vector<std::byte>> bytes;  // the first one; the last that held, where a job goes on
+    std::optional<std::vector<std::byte>> bytes;  // the first result; if the job recovers, the last binding one
     std::set<std::uint32_t> holders;              // ranks whose process has it
   };
   std::vector<std::vector<Result>> results_;  // [job][operation]

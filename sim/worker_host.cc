@@ -38,7 +38,7 @@ WorkerHost::WorkerHost(Surroundings& surroundings, HostId id, const Scenario& sc
 
 // ---- joining
 
-// Every other rank's path takes longer packets than the first one's.
+// Odd ranks' paths may allow longer packets than even ranks'.
 std::uint32_t WorkerHost::measured_elements() const {
   return place_.rank % 2 == 0 ? plan().packet_elements
                               : std::max(plan().packet_elements, wire::switchml::most_sharing_blocks);
@@ -106,7 +106,8 @@ void WorkerHost::join() {
       request.former_epoch = former_epochs_[i];
     }
     if (!plan().switch_of_rank.empty()) {
-      // Another life may be in another rack (ATP §A.3), where one more rank still fits, and where sums do not depend on it.
+      // A restarted host may be in another rack (ATP §A.3), if that has room for one more rank and sums do not depend on the
+      // placement.
       const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
       const bool may_move = plan().workers + all < 32 && plan().numbers != Numbers::in_order;
       const std::uint32_t moved = may_move ? place_.life : 0;
@@ -178,7 +179,7 @@ void WorkerHost::start(Time now) {
   schedule_issue(now);
 }
 
-// What collective/monitor.cc and runtime/worker_engine.cc do in the binaries.
+// Corresponds to collective/monitor.cc and runtime/worker_engine.cc in the binaries.
 void WorkerHost::resume() {
   if (!plan().recovers) {
     next_operation_ = delivered_ = 0;
@@ -261,7 +262,7 @@ void WorkerHost::collect(Lane& lane, Time now) {
     witness_.delivered(place_.job, place_.rank, done->call, done->tensor, sites_[0].admission->job_epoch);
     ++delivered_;
   }
-  // A lane may complete operations in another order than they were issued; they leave from the front.
+  // A lane may complete operations out of order; they are removed from the front.
   while (!under_way_.empty() && under_way_.front().lanes_remaining == 0) {
     under_way_.pop_front();
     for (Lane& each : lanes_) --each.queued;
@@ -280,7 +281,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
     fail(Error(ErrorCode::unreachable, name() + ": the job did not become complete in time"), now);
   }
   if (phase_ == Phase::joining && now >= next_beat_) {
-    for (Site& site : sites_) site.beat = 0;  // whatever became of the last one
+    for (Site& site : sites_) site.beat = 0;  // regardless of the previous one
     beat(now);
   }
   if (phase_ != Phase::running) return;
@@ -297,7 +298,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
   }
   while (now >= next_issue_) issue(now);
   bool more = true;
-  while (more) {  // an operation may end as it is submitted, where it has nothing on a lane, and make room
+  while (more) {  // an operation without a part on a lane may complete at submission, and make room
     more = false;
     for (Lane& lane : lanes_) {
       const std::uint64_t before = delivered_;
@@ -320,7 +321,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
   }
 }
 
-// Whether nobody needs this rank any more (collective/communicator.cc).
+// Whether no other rank needs this one any more (collective/communicator.cc).
 bool WorkerHost::parted(Time now) {
   if (parting_ == never) parting_ = now + plan().operation_deadline;
   const bool drained = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.lane->drained(); });
@@ -341,7 +342,7 @@ void WorkerHost::beat(Time now) {
   next_beat_ = now + (supervisor_ ? supervisor_->interval() : session::beat_interval);
 }
 
-// What the monitor's thread does in the binaries (collective/monitor.cc).
+// Corresponds to the monitor's thread in the binaries (collective/monitor.cc).
 std::optional<Error> WorkerHost::look(Time now) {
   for (Lane& lane : lanes_) {
     const auto failure = lane.lane->failure();
@@ -355,7 +356,7 @@ std::optional<Error> WorkerHost::look(Time now) {
     }
     if (!failure->unsealed.empty()) return supervisor_->unsealed(lane.site, failure->operation, failure->unsealed);
     supervisor_->on_job_dropped(lane.site);
-    sites_[lane.site].beat = 0;  // an answer that is under way was given before
+    sites_[lane.site].beat = 0;  // an answer in flight predates this
     sites_[lane.site].beat_deadline = never;
     next_beat_ = now;
   }
@@ -397,9 +398,8 @@ void WorkerHost::fail(const Error& error, Time now) {
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (sites_[i].admission) former_epochs_[i] = sites_[i].admission->rank_epoch;
   }
-  if (!recovering() || !curable || phase_ == Phase::joining)
-    leave();                       // the others then know that this rank will not contribute
-  if (recovering() && !curable) {  // the process ends, and a launcher starts another
+  if (!recovering() || !curable || phase_ == Phase::joining) leave();  // the others learn that this rank will not contribute
+  if (recovering() && !curable) {                                      // the process ends, and a launcher starts another
     log_.reset();
     under_way_.clear();
     next_operation_ = delivered_ = 0;

@@ -1,5 +1,5 @@
-// A host that runs one rank of one job: it joins every aggregator, issues the job's calls, keeps alive, and ends in results
-// or in an error; after an error it tries again, as a launcher would.
+// A host that runs one rank of one job: it joins every aggregator, issues the job's calls, sends heartbeats, and ends with
+// results or an error; after an error it tries again, like a launcher.
 #pragma once
 
 #include <deque>
@@ -19,14 +19,14 @@
 
 namespace netsum::sim {
 
-// Told of what ranks experience.
+// Observer of the ranks' results and errors.
 class Witness {
  public:
-  // `epoch`: of the job, at its first aggregator. `process`: of the rank, 0 at first.
+  // `epoch`: of the job, at its first aggregator. `process`: of the rank, counted from 0.
   virtual void began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process) = 0;
   virtual void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
                          std::span<const std::byte> result, std::uint64_t epoch) = 0;
-  virtual void forgot(std::uint32_t job, std::uint32_t rank) = 0;  // all results: another process comes next
+  virtual void forgot(std::uint32_t job, std::uint32_t rank) = 0;  // all results: another process follows
   virtual void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t> operation) = 0;
   virtual void straggled() = 0;
 
@@ -50,14 +50,14 @@ class WorkerHost final : public Host {
   void on_reply(const ControlReply& reply, Time now) override;
   [[nodiscard]] Time next_wake() const override;
 
-  // From the host's operating system, as it dies: connections break, and nothing else is said.
+  // Called by the host's operating system at its death: connections break, and no message is sent.
   void die();
 
   [[nodiscard]] bool ended() const { return phase_ == Phase::ended; }
   [[nodiscard]] bool running() const { return phase_ == Phase::running; }
   [[nodiscard]] bool inside_operation() const { return phase_ == Phase::running && !under_way_.empty(); }
   [[nodiscard]] std::uint32_t attempts_used() const { return attempt_; }
-  void count_events(Tally& tally) const;  // of the attempt under way
+  void count_events(Tally& tally) const;  // of the current attempt
 
  private:
   enum class Phase : std::uint8_t { waiting, probing, joining, running, ended };
@@ -66,15 +66,15 @@ class WorkerHost final : public Host {
     std::unique_ptr<PathProbe> probe;
     std::unique_ptr<HostSink> probe_sink;
     std::optional<session::Admission> admission;
-    std::uint64_t join = 0;  // the call that is not answered; 0: none
-    std::uint64_t beat = 0;  // likewise
+    std::uint64_t join = 0;  // the unanswered call; 0: none
+    std::uint64_t beat = 0;  // the unanswered heartbeat; 0: none
     Time beat_deadline = never;
   };
   struct Lane {
     std::unique_ptr<WorkerLane> lane;
     std::unique_ptr<HostSink> sink;
     std::size_t site = 0;
-    std::size_t queued = 0;  // of under_way_, from the front: handed to the lane
+    std::size_t queued = 0;  // operations of under_way_, from the front, handed to the lane
     Endpoint self;
     bool failure_seen = false;
   };
@@ -83,17 +83,17 @@ class WorkerHost final : public Host {
     std::vector<std::byte> tensor;
     Time issued{}, deadline = never;
     std::uint32_t lanes_remaining = 0;
-    bool replay = false;  // of a result that this rank has
+    bool replay = false;  // of an operation whose result this rank has
   };
 
   [[nodiscard]] const JobPlan& plan() const { return scenario_.jobs[place_.job]; }
-  [[nodiscard]] Endpoint own_endpoint(std::uint32_t lane) const {  // of all aggregators' lanes
+  [[nodiscard]] Endpoint own_endpoint(std::uint32_t lane) const {  // `lane`: counted over all aggregators
     return endpoint_of(id(), static_cast<std::uint16_t>(place_.first_port + lane));
   }
   [[nodiscard]] Endpoint aggregator_endpoint(std::uint32_t lane) const {
     return endpoint_of(lane / scenario_.lanes, static_cast<std::uint16_t>(aggregator_port + lane % scenario_.lanes));
   }
-  // How many processes the rank has had: a host may run several.
+  // The number of the rank's process: a host may run several.
   [[nodiscard]] std::uint32_t process() const { return place_.life * 64 + restarts_; }
   [[nodiscard]] bool recovering() const { return log_.has_value(); }
   [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
@@ -135,7 +135,7 @@ class WorkerHost final : public Host {
   std::optional<stream::OperationLog> log_;           // of a job that recovers, once it has begun
   std::vector<std::uint32_t> former_epochs_;          // of the rank, by site
   std::uint32_t restarts_ = 0;                        // of the process
-  std::uint64_t next_operation_ = 0, delivered_ = 0;  // by number: those of former processes count
+  std::uint64_t next_operation_ = 0, delivered_ = 0;  // numbers; operations of former processes count
   Time next_issue_ = never, parting_ = never;
   std::deque<UnderWay> under_way_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* tenants_instead = ", or --tenants FILE for several users";
 
-// Nobody on another host gets there.
+// Whether no other host can reach the address.
 bool is_loopback(const std::string& listen) {
   const Endpoint endpoint = transport::resolve(listen);
   if (transport::is_ipv4(endpoint)) return endpoint.address[12] == 127;

@@ -1,4 +1,4 @@
-// Which ranks may join a daemon, and what their jobs may take.
+// Which ranks may join a daemon, and which resources their jobs may use.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace netsum::app {
 
-// Of a daemon with one secret for all ranks.
+// For a daemon with one secret for all ranks.
 class Admittance {
  public:
   explicit Admittance(Settings& settings);
 
   // The secret; empty: none. Throws UsageError: the file cannot be read, or any host that reaches `listen` could join.
-  // `others`: flags that would do in the secret's place, for the error.
+  // `others`: flags that would serve in place of the secret, for the error.
   [[nodiscard]] std::string resolve(const std::string& listen, const std::string& others = "") const;
   void check_reach(const std::string& listen, const std::string& others = "") const;
   [[nodiscard]] const std::string& token_file() const { return token_file_; }
@@ -27,12 +27,12 @@ class Admittance {
   bool anyone_may_join_ = false;
 };
 
-// Of `netsum switch` and `netsum ps`, which serve tenants, and which other daemons tell of jobs.
+// For `netsum switch` and `netsum ps`, which serve tenants and to which other daemons announce jobs.
 class TenantAdmittance {
  public:
   explicit TenantAdmittance(Settings& settings);
 
-  // Reads the files into the options of a daemon that will listen there. Throws UsageError as Admittance::resolve().
+  // Reads the files into the options of a daemon that will listen at options.listen. Throws as Admittance::resolve().
   template <class Options>
   void apply(Options& options) {
     resolve(options.listen);
@@ -41,7 +41,7 @@ class TenantAdmittance {
     options.tenants = tenants_;
     options.memory_bytes = std::uint64_t{memory_mib_} << 20;
   }
-  // The tenants' file anew, for a daemon that runs: on an error the former tenants stay, and the log says why.
+  // Reloads the tenants' file of a running daemon. On an error the former tenants stay, and the log has the reason.
   template <class Daemon>
   void reload(Daemon& daemon) const {
     if (tenants_file_.empty()) return say("SIGHUP: there is no --tenants file to read again");

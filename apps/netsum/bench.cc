@@ -1,4 +1,4 @@
-// `netsum bench all-reduce`: flags, and which way to run.
+// `netsum bench all-reduce`: flags, and the choice of how to run.
 #include "bench.h"
 
 #include <sched.h>

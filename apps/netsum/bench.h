@@ -1,5 +1,5 @@
-// The parts of `netsum bench all-reduce`: bench.cc has its flags, bench_worker.cc runs one rank, bench_local.cc runs all of
-// them as processes, bench_report.cc makes one report of what the ranks measured.
+// The parts of `netsum bench all-reduce`: bench.cc has its flags, bench_worker.cc runs one rank, bench_local.cc runs all
+// ranks as processes, bench_report.cc merges the ranks' measurements into one report.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct BenchOptions {
   std::string switches, servers, spines, verbs, job = "bench";  // servers: ATP; spines, verbs: NetReduce
   std::uint32_t rank = 0, world_size = 0;
   std::string token_file, tls_ca;
-  bool rank_report = false;  // print lines for a parent: "iteration I" as they end, then this rank's report
+  bool rank_report = false;  // print lines for a parent: "iteration I" as each ends, then this rank's report
 
   [[nodiscard]] bool local() const { return switches.empty() && servers.empty() && spines.empty(); }
   [[nodiscard]] DType dtype_value() const;
@@ -55,18 +55,18 @@ struct BenchOptions {
   [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
 };
 
-// What one rank measured: sums over its timed iterations, but for the lists.
+// One rank's measurements: sums over its timed iterations, except the lists.
 struct RankReport {
   std::uint32_t rank = 0;
-  std::uint32_t first_iteration = 0;       // a process that was started again has none before
+  std::uint32_t first_iteration = 0;       // a restarted process has none before
   std::vector<std::uint64_t> nanoseconds;  // of each iteration
   std::vector<std::uint64_t> hashes;       // of each iteration's result
   Verdict verdict;
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint64_t packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_down = 0;
-  std::uint64_t packets_dropped_up = 0;  // of all ranks, by the aggregators' counters; rank 0 alone asks them
+  std::uint64_t packets_dropped_up = 0;  // of all ranks, by the aggregators' counters; only rank 0 queries them
   std::uint64_t bytes_copied = 0;        // in shared memory, from and to tensors
-  std::uint32_t window = 0;              // packets that it may have under way, at the end
+  std::uint32_t window = 0;              // packets that may be in flight, at the end
   std::string placement;
 
   [[nodiscard]] std::string text() const;  // one line of JSON
@@ -74,14 +74,14 @@ struct RankReport {
 };
 
 struct BenchReport {
-  std::vector<double> seconds;  // of each iteration: the slowest rank's time; back to back, the mean of the ranks'
+  std::vector<double> seconds;  // of each iteration: the slowest rank's time; back to back: the ranks' mean
   Verdict verdict;              // of all ranks; results that differ between ranks are wrong
   bool bit_identical = true;
   std::uint64_t result_hash = 0;
-  double bytes_sent = 0, bytes_received = 0;  // of one worker and one all-reduce, like the packets
+  double bytes_sent = 0, bytes_received = 0;  // per worker and all-reduce, as are the packets
   double packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_up = 0, packets_dropped_down = 0;
-  double bytes_copied = 0;  // likewise
-  double window = 0;        // packets that a worker may have under way, at the end
+  double bytes_copied = 0;  // per worker and all-reduce
+  double window = 0;        // packets that a worker may have in flight, at the end
   std::string placement;
 
   BenchReport(const BenchOptions& options, const std::vector<RankReport>& ranks);
@@ -89,13 +89,12 @@ struct BenchReport {
   [[nodiscard]] std::string table(const BenchOptions& options) const;
 };
 
-// Runs one rank against the aggregators of options.switches. Throws Error. With `gather`, the other ranks' reports too,
-// exchanged through the communicator; else its own alone.
+// Runs one rank against the aggregators of options.switches. Returns its report and, with `gather`, the other ranks' too,
+// exchanged through the communicator. Throws Error.
 [[nodiscard]] std::vector<RankReport> run_rank(const BenchOptions& options, bool gather,
                                                const std::function<void(std::uint32_t)>& on_iteration);
 
-// Runs aggregators and workers as child processes. Returns their reports; on failure none, and `exit_code` says how it
-// ended.
+// Runs aggregators and workers as child processes. Returns the workers' reports; on failure none, and sets `exit_code`.
 [[nodiscard]] std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code);
 
 }  // namespace netsum::app

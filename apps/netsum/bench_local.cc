@@ -1,4 +1,4 @@
-// `netsum bench all-reduce` on one machine: aggregators and workers as processes of their own, over real sockets.
+// `netsum bench all-reduce` on one machine: aggregators and workers as separate processes, over real sockets.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
   return daemons;
 }
 
-// Those that are `upper`, then the others: ATP's parameter servers, or aggregators above racks.
+// `addresses`: the upper level first (ATP's parameter servers, or aggregators above racks), then the others.
 std::vector<Program> workers_of(const BenchOptions& options, const std::vector<std::string>& addresses) {
   const bool atp = options.protocol == "atp";
   const std::size_t upper = atp ? options.parameter_servers : options.racks != 0 ? options.aggregators : 0;
@@ -83,7 +83,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
       arguments.push_back(value);
     };
     add("protocol", options.protocol);
-    // Neighbours in the ring stand in one rack.
+    // Neighbours in the ring share a rack.
     const std::size_t rack = std::size_t{rank} * options.racks / options.workers;
     add("switch", options.racks == 0 ? switches : addresses[upper + rack]);
     if (!above.empty()) add(atp ? "ps" : "spine", above);

@@ -1,4 +1,4 @@
-// From what the ranks measured to one report.
+// Merges the ranks' measurements into one report.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -83,10 +83,10 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     for (const RankReport& rank : ranks) {
       if (i < rank.first_iteration) continue;
       const double own = 1e-9 * static_cast<double>(rank.nanoseconds.at(i - rank.first_iteration));
-      // Back to back, ranks do not begin together: who is early waits, and only the mean is not counted twice.
+      // Back to back, ranks do not begin together: an early rank waits, and only the mean does not count that time twice.
       seconds[i] = options.back_to_back ? seconds[i] + own / static_cast<double>(ranks.size()) : std::max(seconds[i], own);
       if (rank.hashes.at(i - rank.first_iteration) == hash) continue;
-      bit_identical = false;  // which of the elements differ is not known here: all of them count
+      bit_identical = false;  // which elements differ is unknown here: all count
       verdict.wrong += std::max<std::uint64_t>(options.elements, 1);
     }
   }

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Every rank's bytes, on every rank: each adds its own to zeros in a place of their own, so an int32 sum is a gather.
+// Every rank's bytes, on every rank: each rank fills its section among zeros, so an int32 sum is a gather.
 std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
   std::vector<std::int32_t> lengths(comm.world_size());
   lengths[comm.rank()] = static_cast<std::int32_t>(mine.size());
@@ -39,7 +39,7 @@ std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
   return texts;
 }
 
-// Datagrams that the aggregators, and the switch that this rank is at, dropped on purpose so far.
+// Datagrams dropped on purpose so far by the aggregators and by this rank's switch.
 std::uint64_t dropped_at(const Options& options, const std::string& at) {
   std::uint64_t dropped = 0;
   std::vector<std::string> all = options.aggregators;
@@ -57,7 +57,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
 }
 
-// The switch that this rank is at, where that is not an aggregator; empty: none.
+// This rank's switch, if that is not an aggregator; empty: none.
 std::string own_switch(const BenchOptions& options) {
   return options.servers.empty() && options.spines.empty() ? "" : options.switches;
 }
@@ -128,11 +128,11 @@ Numbers numbers_of(const BenchOptions& options) {
   return options.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
 }
 
-// A barrier, so that all begin together; the all-reduce; and a barrier, so that nobody checks on a processor that others
-// still need.
+// A barrier, so that all ranks begin together; the all-reduce; and a barrier, so that no rank checks results on a processor
+// that others still need.
 constexpr std::uint64_t calls_of_iteration = 3;
 
-// Counts what the timed all-reduces alone cost: barriers between them are not theirs.
+// Counts the cost of the timed all-reduces alone, without the barriers between them.
 void add_difference(RankReport& report, const Statistics& before, const Statistics& after) {
   report.bytes_sent += after.wire_bytes_sent - before.wire_bytes_sent;
   report.bytes_received += after.wire_bytes_received - before.wire_bytes_received;
@@ -151,7 +151,7 @@ void measure(Communicator& comm, TensorView view, ReduceOp op, RankReport& repor
   report.nanoseconds.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(end - begin).count()));
 }
 
-// As many tensors of the same length.
+// Several tensors of the same length.
 class Tensors {
  public:
   Tensors(const BenchOptions& options, Communicator& comm, std::size_t count)
@@ -174,7 +174,7 @@ class Tensors {
   TensorMemory allocated_;
 };
 
-// A tensor for each iteration, so that nothing need be filled or checked in between.
+// A tensor per iteration, so that none is filled or checked in between.
 void measure_back_to_back(const BenchOptions& options, const Oracle& oracle, Communicator& comm, RankReport& report,
                           const std::function<void(std::uint32_t)>& on_iteration) {
   const DType dtype = options.dtype_value();
@@ -202,7 +202,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   const DType dtype = options.dtype_value();
   const ReduceOp op = options.op_value();
   const Oracle oracle(options.seed, options.world_size, dtype, op, numbers_of(options), static_cast<int>(options.magnitude));
-  // A process that succeeds another begins where that one was: one call a warm-up iteration, three a timed one.
+  // A restarted process continues where the former one stopped: one call per warm-up iteration, three per timed one.
   const std::uint64_t calls = comm.next_operation();
   Tensors tensors(options, comm, 1);
   const std::span<std::byte> tensor = tensors[0];
@@ -224,7 +224,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   }
   if (asks) dropped_before = dropped_at(connect, own_switch(options));
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
-  // What the other process had summed already is not measured again.
+  // Iterations that the former process completed are not measured again.
   report.first_iteration =
       static_cast<std::uint32_t>(std::min<std::uint64_t>((timed + 1) / calls_of_iteration, options.iterations));
   if (options.back_to_back) measure_back_to_back(options, oracle, comm, report, on_iteration);
@@ -241,7 +241,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
     on_iteration(i + 1);
   }
   report.window = comm.statistics().window;
-  if (options.back_to_back) comm.barrier();  // nobody measures any more
+  if (options.back_to_back) comm.barrier();  // all ranks have finished measuring
   if (asks) report.packets_dropped_up = dropped_at(connect, own_switch(options)) - dropped_before;
   if (!gather_all) return {report};
   std::vector<RankReport> reports;

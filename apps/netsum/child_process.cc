@@ -16,7 +16,7 @@
 namespace netsum::app {
 
 ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& arguments) : name_(std::move(name)) {
-  // All that allocates comes before the fork.
+  // Allocate only before the fork.
   std::vector<std::string> words{"netsum"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -34,7 +34,7 @@ ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& arg
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);  // it died before the line above
+    if (getppid() != parent) _exit(1);  // the parent died before the line above
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -74,7 +74,7 @@ void ChildProcess::read_lines(const std::function<void(const std::string&)>& lin
   std::array<char, 65536> buffer;
   while (output_ >= 0) {
     const ssize_t got = read(output_, buffer.data(), buffer.size());
-    if (got < 0) return;  // nothing now
+    if (got < 0) return;  // nothing to read now
     if (got == 0) {
       close(std::exchange(output_, -1));
       return;

@@ -1,4 +1,4 @@
-// This program once more, as a child: its stdout comes here line by line, it dies with this process, and it is reaped.
+// This program as a child process: its stdout is read line by line, it dies with this process, and it is reaped.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@ namespace netsum::app {
 
 class ChildProcess {
  public:
-  // `name`: for messages. The child sees no NETSUM_* variable: what it is told stands in `arguments`.
+  // `name`: for messages. The child sees no NETSUM_* variables, only `arguments`.
   ChildProcess(std::string name, const std::vector<std::string>& arguments);
   ~ChildProcess();  // SIGKILL if it still runs
   ChildProcess(ChildProcess&& other) noexcept;
@@ -19,13 +19,13 @@ class ChildProcess {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int output() const { return output_; }  // to poll; -1 after its end
-  // Hands over the complete lines that are there now.
+  // Passes on the complete lines available now.
   void read_lines(const std::function<void(const std::string&)>& line);
 
-  [[nodiscard]] bool running();  // reaps it if it has ended
+  [[nodiscard]] bool running();  // reaps the child if it has ended
   void signal(int number);
   [[nodiscard]] bool succeeded() const { return status_ == 0; }
-  [[nodiscard]] bool killed() const;               // by a signal that did not come from here
+  [[nodiscard]] bool killed() const;               // by a signal that this object did not send
   [[nodiscard]] int exit_code() const;             // -1 if there is none
   [[nodiscard]] std::string how_it_ended() const;  // "worker rank 1 was killed by signal 9 (KILL)"
 

@@ -1,4 +1,4 @@
-// A subcommand of netsum: it declares its flags in its constructor and runs after they were resolved.
+// A subcommand of netsum: its constructor declares flags, and it runs after they were resolved.
 #pragma once
 
 #include <memory>

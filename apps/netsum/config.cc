@@ -59,7 +59,7 @@ void check_keys(const toml::table& table, const std::string& prefix, const std::
   }
 }
 
-// For CLI11: empty, or why it is none.
+// For CLI11: empty, or why the text is no number.
 [[nodiscard]] std::string check_number(const std::string& text) {
   double number = 0;
   return CLI::detail::lexical_cast(text, number) && std::isnan(number) ? text + " is not a number" : "";
@@ -68,8 +68,8 @@ void check_keys(const toml::table& table, const std::string& prefix, const std::
 }  // namespace
 
 std::string as_toml(const std::string& value) {
-  // In one line and with escapes: toml++ loses the first line break of a text that it writes in several, and puts line
-  // breaks into literal ones.
+  // In one line and with escapes: toml++ loses the first line break of a multi-line string, and puts line breaks into
+  // literal strings.
   using Flags = toml::format_flags;
   std::ostringstream out;
   out << toml::toml_formatter(
@@ -159,7 +159,7 @@ void Settings::declare(Setting setting) {
   settings_.push_back(std::move(setting));
 }
 
-// CLI11 takes an empty text for the number 0.
+// CLI11 parses an empty text as the number 0.
 void Settings::check_given(const Setting& setting, const std::string& value, const std::string& origin) {
   if (value.empty() && !setting.is_text) throw UsageError(origin + ": " + setting.name + " has no value");
 }

@@ -1,5 +1,4 @@
-// Settings of a subcommand: flags over NETSUM_* variables over a TOML file over defaults. One declaration serves all of
-// them.
+// Settings of a subcommand: flags over NETSUM_* variables over a TOML file over defaults. One declaration serves all four.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +22,10 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The tables and keys that a file may have: it may configure several subcommands, and an unknown key in any is an error.
+// The tables and keys that a file may have. One file may configure several subcommands; an unknown key in any is an error.
 using Sections = std::map<std::string, std::set<std::string>>;
 
-// A value as TOML writes it.
+// A value in TOML syntax.
 [[nodiscard]] std::string as_toml(const std::string& value);
 [[nodiscard]] std::string as_toml(double value);
 [[nodiscard]] std::string as_toml(std::uint64_t value);
@@ -34,14 +33,14 @@ using Sections = std::map<std::string, std::set<std::string>>;
 [[nodiscard]] std::string as_toml(bool value);
 [[nodiscard]] std::string as_toml(const std::vector<std::string>& values);
 
-// A setting that was declared: its limits, and the heading under which --help lists it.
+// A declared setting: sets its limits, and the heading under which --help lists it.
 class Declared {
  public:
   explicit Declared(CLI::Option& option) : option_(option) {}
   Declared& between(int least, int most);
   Declared& between(double least, double most);
   Declared& positive();
-  Declared& group(const std::string& heading);  // "": in no list
+  Declared& group(const std::string& heading);  // "": not listed
 
  private:
   CLI::Option& option_;
@@ -49,19 +48,19 @@ class Declared {
 
 class Settings {
  public:
-  // `section`: the TOML table, which is the subcommand's words with dots between ("bench.all-reduce").
+  // `section`: the TOML table: the subcommand's words joined by dots ("bench.all-reduce").
   Settings(CLI::App& app, std::string section, Sections& sections);
 
   // --NAME VALUE, NETSUM_NAME, or NAME in the file; the target's value is the default. T: std::string, bool, double,
   // std::uint32_t or std::uint64_t.
   template <class T>
   Declared add(const std::string& name, T& target, const std::string& value_name, const std::string& help);
-  // --NAME once for each value, NETSUM_NAME with spaces between values, or a list in the file. Values may have commas.
+  // --NAME once per value, NETSUM_NAME with spaces between values, or a list in the file. Values may contain commas.
   Declared add_list(const std::string& name, std::vector<std::string>& target, const std::string& value_name,
                     const std::string& help);
   Declared add_flag(const std::string& name, bool& target, const std::string& help);
 
-  // After the command line was parsed: takes what it left out from the environment and from the file `config`.
+  // After the command line was parsed: takes missing settings from the environment and from the file `config`.
   void resolve();
 
   // Where a setting's value came from, in words ("--loss", "NETSUM_LOSS", "netsum.toml"); empty: the default.

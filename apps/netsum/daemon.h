@@ -1,4 +1,4 @@
-// What the daemons have in common: signals, the line that says where they listen, and how they end.
+// Common parts of the daemons: signals, the line with the listening address, and shutdown.
 #pragma once
 
 #include <csignal>
@@ -13,24 +13,24 @@
 
 namespace netsum::app {
 
-// Blocks SIGTERM, SIGINT and SIGHUP for this thread and those that it starts, so that only wait_for_stop() takes them.
+// Blocks SIGTERM, SIGINT and SIGHUP for this thread and threads that it starts, so that only wait_for_stop() takes them.
 [[nodiscard]] sigset_t block_stop_signals();
 // `reload` is called for each SIGHUP.
 void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload);
 
-// As many descriptors as the system allows: the control plane's own limits on connections are then the ones that count.
+// Raises the limit to the system's maximum, so that the control plane's own connection limits are the effective ones.
 void raise_descriptor_limit();
 
 void log_line(const std::string& line);
 
-// Throws UsageError: there is one without the other.
+// Throws UsageError: one is given without the other.
 void check_tls_pair(const std::string& certificate, const std::string& key);
 
 // SWITCH=PARENT[,...]; throws UsageError.
 [[nodiscard]] std::map<std::string, std::string> parse_switch_parents(const std::string& text);
 
-// Runs until SIGTERM or SIGINT. `start` makes the daemon, `reload` reads its files again on SIGHUP; `ready` logs a line
-// about it, and `ended` what became of it. One without an address does not listen.
+// Runs until SIGTERM or SIGINT. `start` makes the daemon, `reload` reads its files again on SIGHUP, `ready` logs its start,
+// and `ended` its outcome. A daemon without an address does not listen.
 template <class Start, class Reload, class Ready, class Ended>
 int run_daemon(Start start, Reload reload, Ready ready, Ended ended) {
   const sigset_t stop = block_stop_signals();
@@ -39,7 +39,7 @@ int run_daemon(Start start, Reload reload, Ready ready, Ended ended) {
     try {
       return start();
     } catch (const Error& error) {
-      // An address that is taken is this command's failure, not an aggregator that refused somebody.
+      // An address in use is this command's failure, not a refusal by an aggregator.
       if (error.code() == ErrorCode::refused) throw std::runtime_error(error.what());
       throw;
     }

@@ -15,7 +15,7 @@
 namespace netsum::app {
 namespace {
 
-// After the first failure the others must notice by themselves; heartbeats make that a few seconds.
+// After the first failure the other processes must notice by themselves; with heartbeats that takes a few seconds.
 constexpr auto patience_after_failure = std::chrono::seconds(15);
 constexpr auto patience_at_stop = std::chrono::seconds(5);
 
@@ -90,7 +90,7 @@ int LocalJob::run(const std::vector<Program>& daemons, std::chrono::duration<dou
   return exit_done;
 }
 
-// Handles events until `done`; false if the deadline came first, or an interrupt.
+// Handles events until done(); false if the deadline or an interrupt came first.
 template <class Done>
 bool LocalJob::wait(Done done, Clock::time_point deadline) {
   while (!interrupted_) {
@@ -138,7 +138,7 @@ bool LocalJob::failed() {
          std::any_of(workers_.begin(), workers_.end(), [](auto& child) { return !child.running() && !child.succeeded(); });
 }
 
-// Those that were killed are the cause; the others tell of it.
+// Killed children are the cause; errors of the others follow from that.
 std::string LocalJob::failure_text() {
   for (const auto* group : {&daemons_, &workers_}) {
     for (const auto& child : *group) {
@@ -151,10 +151,10 @@ std::string LocalJob::failure_text() {
 
 int LocalJob::failure_code() const {
   for (const auto& daemon : daemons_) {
-    if (daemon.killed()) return exit_failed;  // whatever a worker that had not quite joined makes of it
+    if (daemon.killed()) return exit_failed;  // whatever exit code a joining worker gives
   }
   for (const auto& worker : workers_) {
-    if (worker.killed()) return exit_failed;  // and not what the others make of it
+    if (worker.killed()) return exit_failed;  // not the other workers' exit codes
   }
   for (const auto& worker : workers_) {
     if (worker.exit_code() == exit_usage || worker.exit_code() == exit_unreachable) return worker.exit_code();

@@ -1,5 +1,5 @@
-// Daemons and workers as child processes on this machine: daemons first, which say where they listen, then workers, which
-// print lines. All of them end with it, whatever ends it.
+// Daemons and workers as child processes on this machine: first the daemons, which print their addresses, then the workers,
+// which print lines. All children end with the job, however it ends.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ struct Program {
   std::vector<std::string> arguments;
 };
 
-// SIGCHLD, SIGINT and SIGTERM as something to poll.
+// SIGCHLD, SIGINT and SIGTERM as a descriptor to poll.
 class Signals {
  public:
   Signals();
@@ -26,7 +26,7 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  // Takes what is there; true once SIGINT or SIGTERM came.
+  // Takes the pending signals; true once SIGINT or SIGTERM came.
   [[nodiscard]] bool interrupted();
 
  private:
@@ -40,8 +40,8 @@ class LocalJob {
   using MakeWorkers = std::function<std::vector<Program>(const std::vector<std::string>& daemon_addresses)>;
   using OnLine = std::function<void(const std::string& line)>;
 
-  // The exit code; says on stderr, in one line, what went wrong. Workers are made once all daemons listen. A worker that
-  // fails may say why in a line "error TEXT", which is not handed out: the first is the cause, unless somebody was killed.
+  // The exit code; prints a failure on stderr, in one line. Workers are made once all daemons listen. A failing worker may
+  // print the reason as a line "error TEXT", which is not passed on: the first is the cause, unless a child was killed.
   [[nodiscard]] int run(const std::vector<Program>& daemons, std::chrono::duration<double> patience,
                         const MakeWorkers& make_workers, const OnLine& on_worker_line);
 
@@ -58,7 +58,7 @@ class LocalJob {
   [[nodiscard]] std::string failure_text();
   [[nodiscard]] int failure_code() const;
 
-  Signals signals_;  // before any child, so that no end of one is missed
+  Signals signals_;  // before any child, so that no child's end is missed
   Children daemons_, workers_;
   std::vector<std::string> addresses_;  // of each daemon; empty: it does not listen yet
   OnLine on_worker_line_;

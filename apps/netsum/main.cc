@@ -1,4 +1,4 @@
-// netsum: one binary, one file a subcommand. Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not
+// netsum: one binary, one file per subcommand. Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not
 // reachable or refused. Data goes to stdout; logs, progress and errors to stderr.
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -27,7 +27,7 @@ int fail(int code, std::string text) {
   return code;
 }
 
-// CLI11's own words for these are in an order of their own, or only miss a command in their place.
+// CLI11's own message lists the unknown words in another order, or only reports a missing command.
 void refuse_unknown(const CLI::App& root, bool has_command) {
   const std::vector<std::string> unknown = root.remaining(true);
   if (unknown.empty()) return;

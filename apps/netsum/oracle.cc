@@ -40,7 +40,7 @@ struct Shape {
   std::uint32_t exponents;  // a power of two
 };
 constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
-  // Gradients, as ATP's one scale is made for: below 1/2, so that the sums of some dozens of ranks do not overflow.
+  // Gradients as ATP's one scale expects them: below 1/2, so that sums of some dozens of ranks do not overflow.
   if (numbers == Numbers::scaled || numbers == Numbers::rescaled) {
     if (dtype == DType::float16) return {11, -3, 2};
     return {dtype == DType::bfloat16 ? 8 : 24, magnitude - 9, 8};
@@ -58,11 +58,10 @@ constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
   const int growth = added == 1 ? 0 : static_cast<int>(std::bit_width(added));
   const int ranks_log = static_cast<int>(std::bit_width(ranks - 1)) + growth;
   if (numbers == Numbers::scaled) return 1e-8;
-  if (numbers == Numbers::in_order || numbers == Numbers::in_racks) return 0;       // nothing is rounded before it is added
-  if (numbers == Numbers::as_float16 || numbers == Numbers::as_bfloat16) return 0;  // or not to a step of its own
+  if (numbers == Numbers::in_order || numbers == Numbers::in_racks) return 0;       // no rounding before the additions
+  if (numbers == Numbers::as_float16 || numbers == Numbers::as_bfloat16) return 0;  // or not to a fixed step
   if (numbers == Numbers::block_fixed_point) return std::ldexp(1.0, static_cast<int>(largest >> 23) - 126 + ranks_log - 31);
-  // Where packets begin is not known here, nor what else is in them: the largest input that there can be. One more bit for
-  // 256 ranks.
+  // Packet boundaries and contents are unknown here, so assume the largest possible input. One more bit for 256 ranks.
   const int above = shape.smallest_exponent + static_cast<int>(shape.exponents);
   return std::max(1e-8, std::ldexp(1.0, above + ranks_log + (ranks == 256 ? 1 : 0) - 31));
 }
@@ -76,7 +75,7 @@ constexpr Shape shape_of(DType dtype, Numbers numbers, int magnitude) {
   return static_cast<float>(static_cast<std::int32_t>(random) >> (32 - bits)) * scale;
 }
 
-// 16-bit floats in scalar code of their own. To 16 bits: exact values in the normal range and zero only, which inputs are.
+// 16-bit floats, in separate scalar code. To 16 bits: only zero and exact values in the normal range, as inputs are.
 [[nodiscard]] std::uint16_t exact_float16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = (word & 0x7fffffffu) >> 13;
@@ -141,7 +140,7 @@ void load_floats(Block<float>& out, const std::byte* in, std::size_t count, DTyp
   }
 }
 
-// Half a unit in the last place of a result, relative to it: what rounding into the type may add.
+// Half a unit in the last place of a result, relative to the result: the error that rounding to the type may add.
 [[nodiscard]] double rounding_of(DType dtype) {
   const double narrow = dtype == DType::float16 ? 0x1p-11 : dtype == DType::bfloat16 ? 0x1p-8 : 0;
   return 0x1p-24 * (1 + 0x1p-20) + narrow;  // 16-bit types are rounded twice; a quotient is rounded to double first
@@ -151,7 +150,7 @@ struct Lanes {  // maxima kept per vector lane: a compiler may not reorder a max
   std::array<double, 8> error{}, bound{}, ratio{};
 };
 
-// Adds the block's verdict; `count` is a constant 256 but for a tensor's last block.
+// Adds the block's verdict; `count` is a constant 256 except for a tensor's last block.
 inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte* result, std::size_t count, DType dtype,
                                                                  Numbers numbers, const Shape& shape, double divisor,
                                                                  const std::uint64_t* keys, std::uint32_t ranks,
@@ -171,15 +170,15 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
   // Quantization: half a unit per rank, the unit from the largest exponent over all ranks, or the same for all.
   const std::uint32_t quantized = ranks / added_before;
   const double quantization = quantized * unit_of(shape, numbers, largest, quantized, added_before) / 2 / divisor;
-  // Added in float32: each of the additions rounds what cannot be larger than all magnitudes together.
+  // Added in float32: each addition rounds a value no larger than the sum of all magnitudes.
   const bool racks = numbers == Numbers::in_racks;
   const bool in_order = racks || numbers == Numbers::in_order || numbers == Numbers::as_bfloat16;
   const std::uint32_t added = in_order ? ranks : added_before;
-  // float32 in 16 bits: each input is rounded, and the sum; those of float16 below 2^-14 to a multiple of 2^-24.
+  // float32 in 16 bits: each input and the sum are rounded; in float16, values below 2^-14 to a multiple of 2^-24.
   const DType narrow = numbers == Numbers::as_float16 ? DType::float16 : DType::bfloat16;
   const bool narrowed = dtype == DType::float32 && (numbers == Numbers::as_float16 || numbers == Numbers::as_bfloat16);
   const double rounding = rounding_of(narrowed ? narrow : dtype);
-  // The sums of a level's racks, too, are no larger than all magnitudes together.
+  // The sums of a level's racks are also no larger than the sum of all magnitudes.
   const double of_racks = racks ? 2 * rounding * (1 + 0x1p-10) : 0;
   const double of_inputs = narrowed ? rounding * (1 + 0x1p-7) : 0;
   const double additions = ((added - 1) * 0x1p-24 * (1 + 0x1p-7) + of_racks + of_inputs) / divisor;

@@ -1,5 +1,5 @@
-// What an all-reduce must give, computed by the benchmark itself: inputs that every rank can recompute from the seed, their
-// exact sum, and the bound of docs/numerics.md. Shares no code with what it judges.
+// The benchmark's own computation of an all-reduce's result: inputs that every rank can recompute from the seed, their exact
+// sum, and the bound of docs/numerics.md. Shares no code with the implementation that it checks.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ struct Verdict {
 enum class Numbers : std::uint8_t {
   block_fixed_point,
   scaled,       // times 10^8
-  rescaled,     // times 10^8, or what the largest value allows
-  in_order,     // as they are, added one after the other in float32
+  rescaled,     // times 10^8, or the scale that the largest value allows
+  in_order,     // unconverted, added one after the other in float32
   as_float16,   // rounded to float16 if they are float32, added exactly, and rounded once
-  as_bfloat16,  // likewise to bfloat16, and added one after the other in float32
-  in_racks,     // as in_order, and sums of racks are rounded to the tensor's type, on at most two levels below the root
+  as_bfloat16,  // rounded to bfloat16 if they are float32, and added one after the other in float32
+  in_racks,     // as in_order, with racks' sums rounded to the tensor's type, on at most two levels below the root
 };
 
 class Oracle {
@@ -54,12 +54,12 @@ class Oracle {
   DType dtype_;
   ReduceOp op_;
   Numbers numbers_;
-  int magnitude_;  // inputs are 2^magnitude times as large: not those of float16
-  // So many ranks each, a divisor of the world size, have their inputs added in float32 before they travel.
+  int magnitude_;  // inputs are 2^magnitude times as large; not for float16
+  // Inputs are added in float32 in groups of this many ranks, a divisor of the world size, before they travel.
   std::uint32_t added_before_;
 };
 
-// 64 bits that differ whenever two results differ in a bit, for comparing ranks and runs (not against an adversary).
+// A 64-bit hash for comparing the results of ranks and runs (not against an adversary).
 [[nodiscard]] std::uint64_t hash_of(std::span<const std::byte> bytes);
 [[nodiscard]] std::uint64_t hash_of(std::uint64_t hash, std::uint64_t next);
 

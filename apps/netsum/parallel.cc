@@ -1,4 +1,4 @@
-// `netsum bench parallel`: flags, and which way to run.
+// `netsum bench parallel`: flags, and the choice of how to run.
 #include "parallel.h"
 
 #include <algorithm>
@@ -130,7 +130,7 @@ class ParallelCommand final : public Command {
       const std::string text =
           "GPU " + std::to_string(options_.gpu) + " of machine " + std::to_string(options_.machine) + ": " + error.what();
       if (!options_.rank_report) throw Error(error.code(), text);
-      std::printf("error %s\n", text.c_str());  // to the parent, who knows whose is the cause
+      std::printf("error %s\n", text.c_str());  // to the parent, which decides whose error is the cause
       return exit_code_of(error.code());
     }
   }

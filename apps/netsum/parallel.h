@@ -1,5 +1,5 @@
 // The parts of `netsum bench parallel`: parallel.cc has its flags, parallel_member.cc runs one GPU's process,
-// parallel_local.cc runs all of them, parallel_report.cc makes one report of what they measured.
+// parallel_local.cc runs all processes, parallel_report.cc merges their measurements into one report.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,18 @@ struct ParallelBenchOptions {
   // One process
   std::uint32_t machine = 0, gpu = 0;
   std::string job = "parallel", peers, switches, servers;
-  bool rank_report = false;  // for a parent: "iteration I" lines, too, and "error TEXT" on stdout
+  bool rank_report = false;  // for a parent: also print "iteration I" and "error TEXT" lines on stdout
 
   [[nodiscard]] parallel::Pattern pattern_value() const;
   [[nodiscard]] std::uint32_t ranks() const { return machines * gpus; }
-  // Whether a switch has part in it.
+  // Whether a switch takes part.
   [[nodiscard]] bool in_network() const { return pattern == "pn" && machines > 1; }
 };
 
-// What one process measured.
+// One process's measurements.
 struct MemberReport {
   std::uint32_t rank = 0;
-  std::vector<std::uint64_t> nanoseconds;            // of each iteration, as are the next
+  std::vector<std::uint64_t> nanoseconds;            // of each iteration, as are the next two lines
   std::vector<std::uint64_t> before, across, after;  // its stages
   std::vector<std::uint64_t> hashes;
   Verdict verdict;
@@ -50,11 +50,11 @@ struct MemberReport {
 
 struct ParallelReport {
   std::vector<double> seconds;                // of each iteration: the slowest rank's time
-  std::vector<double> before, across, after;  // of the slowest machine, as its GPU 0 has it
+  std::vector<double> before, across, after;  // of the slowest machine, as measured by its GPU 0
   Verdict verdict;
   bool bit_identical = true;
   std::uint64_t result_hash = 0;
-  double bytes_sent = 0, bytes_received = 0;  // of one machine's link and one all-reduce
+  double bytes_sent = 0, bytes_received = 0;  // per machine's link and all-reduce
   std::string placement;
 
   ParallelReport(const ParallelBenchOptions& options, const std::vector<MemberReport>& members);
@@ -65,7 +65,7 @@ struct ParallelReport {
 [[nodiscard]] MemberReport run_member(const ParallelBenchOptions& options,
                                       const std::function<void(std::uint32_t)>& on_iteration);
 
-// All as child processes; on failure no reports, and `exit_code` says how it ended.
+// Runs all members as child processes; on failure returns no reports and sets `exit_code`.
 [[nodiscard]] std::vector<MemberReport> run_members(const ParallelBenchOptions& options, int& exit_code);
 
 }  // namespace netsum::app

@@ -1,4 +1,4 @@
-// `netsum bench parallel` on one machine: every GPU a process, machines that share memory, and links that are loopback.
+// `netsum bench parallel` on one machine: a process per GPU, shared memory for machines, and loopback for links.
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ std::vector<Program> workers_of(const ParallelBenchOptions& options, const std::
 
 std::vector<MemberReport> run_members(const ParallelBenchOptions& options, int& exit_code) {
   const std::string job = "bench-" + std::to_string(getpid());
-  // The children's ports, held for them.
+  // Reserves the children's ports.
   std::vector<parallel::TcpSocket> ports;
   std::string peers;
   for (std::uint32_t rank = 0; options.pattern != "pn" && rank < options.ranks(); ++rank) {

@@ -60,7 +60,7 @@ MemberReport run_member(const ParallelBenchOptions& options, const std::function
     oracle.fill(tensor, report.rank, ~i);
     static_cast<void>(job.all_reduce(options.elements, deadline));
   }
-  // Over all of them, and so with their barriers: what comes in does not wait until one has begun here.
+  // Over all iterations, barriers included: traffic may arrive before an iteration has begun here.
   const auto traffic_before = job.traffic();
   for (std::uint32_t i = 0; i < options.iterations; ++i) {
     oracle.fill(tensor, report.rank, i);
@@ -70,7 +70,7 @@ MemberReport run_member(const ParallelBenchOptions& options, const std::function
     report.before.push_back(nanoseconds(stages.before));
     report.across.push_back(nanoseconds(stages.across));
     report.after.push_back(nanoseconds(stages.after));
-    job.barrier(deadline);  // nobody checks on a processor that others still need
+    job.barrier(deadline);  // no rank checks results on a processor that others still need
     report.verdict.merge(oracle.check(tensor, i));
     report.hashes.push_back(hash_of(tensor));
     on_iteration(i + 1);

@@ -1,4 +1,4 @@
-// From what the processes measured to one report.
+// Merges the processes' measurements into one report.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ ParallelReport::ParallelReport(const ParallelBenchOptions& options, const std::v
         slowest(after[i], member.after.at(i));
       }
       if (member.hashes.at(i) == hash) continue;
-      bit_identical = false;  // which of the elements differ is not known here: all of them count
+      bit_identical = false;  // which elements differ is unknown here: all count
       verdict.wrong += std::max<std::uint64_t>(options.elements, 1);
     }
   }

@@ -5,7 +5,7 @@
 
 namespace netsum::app {
 
-// A bar on stderr if that is a terminal, else nothing.
+// A bar on stderr if that is a terminal, else no output.
 class Progress {
  public:
   explicit Progress(std::uint64_t total);

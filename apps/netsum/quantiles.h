@@ -1,4 +1,4 @@
-// Of what was measured repeatedly.
+// Quantiles of repeated measurements.
 #pragma once
 
 #include <algorithm>

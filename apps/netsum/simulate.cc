@@ -1,4 +1,4 @@
-// `netsum simulate`: whole clusters under a virtual clock, a seed each.
+// `netsum simulate`: whole clusters under a virtual clock, one per seed.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -41,7 +41,7 @@ Span parse_span(const std::string& flag, const std::string& text, std::uint64_t 
   return span;
 }
 
-// What is kept of a seed.
+// The result kept for a seed.
 struct SeedResult {
   std::uint64_t trace_hash = 0, operations = 0, live_faults = 0;
   double turns = 0;
@@ -140,7 +140,7 @@ class SimulateCommand final : public Command {
     std::atomic<std::uint64_t> next = 0;
     std::atomic<bool> failed = false;
     std::uint64_t done = 0;
-    std::mutex mutex;  // of tally_ and done
+    std::mutex mutex;  // guards tally_ and done
     const auto work = [&] {
       sim::Tally tally;
       for (std::uint64_t i = next++; i < count && !(first_failure_ && failed); i = next++) {
@@ -199,7 +199,7 @@ class SimulateCommand final : public Command {
     return median(std::move(values));
   }
 
-  // A run that never came to the hard cases shows nothing.
+  // A run that never reached the hard cases proves nothing.
   void complain_of_worth() {
     if (least_ == 0) return;
     if (median_of(&SeedResult::operations) < 3) complaints_.emplace_back("the median seed delivers fewer than 3 operations");
@@ -214,9 +214,9 @@ class SimulateCommand final : public Command {
     };
     for (std::size_t i = 0; i < sim::fault_kinds; ++i) {
       const auto fault = static_cast<sim::Fault>(i);
-      if (fault == sim::Fault::bypass && protocol_ != "netreduce") continue;  // of accelerators alone
+      if (fault == sim::Fault::bypass && protocol_ != "netreduce") continue;  // accelerators only
       const bool below = fault == sim::Fault::silent_switch || fault == sim::Fault::slow_switch;
-      if (below && protocol_ == "switchml") continue;  // it has none below its aggregators
+      if (below && protocol_ == "switchml") continue;  // it has no switches below its aggregators
       require(to_string(fault), tally_.faults[i]);
     }
     for (const auto& [name, count] : tally_.events) require(name, count);

@@ -1,4 +1,4 @@
-// `netsum status`: what an aggregator does, and whom it waits for.
+// `netsum status`: an aggregator's state, and the ranks that it waits for.
 #include <chrono>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// The file that says whom a daemon serves (--tenants): a [[tenant]] for each token. docs/security.md has an example.
+// The file with the tenants that a daemon serves (--tenants): a [[tenant]] per token. docs/security.md has an example.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace netsum::app {
 
-// `name`: of the file, for errors. Throws UsageError: it is no TOML, or has keys or values that no tenant has, or no tenant.
+// `name`: of the file, for errors. Throws UsageError: not TOML, unknown keys, invalid values, or no tenant.
 [[nodiscard]] std::vector<Tenant> parse_tenants(const std::string& text, const std::string& name);
 
 }  // namespace netsum::app

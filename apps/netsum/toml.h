@@ -5,8 +5,9 @@
 
 #include "config.h"
 
-// toml++ 3.3 has files for which what it takes for granted does not hold ("[,"; a letter outside of strings like U+03FF):
-// then it aborts, or, in release, anything may happen. Here such a file is no TOML, and such a letter no space.
+// Some files violate toml++ 3.3's assumptions ("[,"; a letter like U+03FF outside of strings): it then aborts or, in
+// release, has undefined behaviour. Here the parser rejects such a file as not TOML, and does not take such a letter as
+// space.
 // clang-format off
 #include <toml++/impl/preprocessor.h>
 #undef TOML_ASSERT

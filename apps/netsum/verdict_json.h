@@ -1,4 +1,4 @@
-// A verdict in what a worker's process reports to its parent.
+// A verdict in a worker process's report to its parent.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ void to_json(Json& json, const Verdict& verdict) {
 
 template <class Json>
 void from_json(const Json& json, Verdict& verdict) {
-  // JSON has no NaN or infinity: null, which only a wrong result can give.
+  // JSON has no NaN or infinity: null stands for them, and only a wrong result gives it.
   const auto number = [&](const char* key) {
     return json.at(key).is_null() ? HUGE_VAL : json.at(key).template get<double>();
   };

@@ -11,7 +11,7 @@
 namespace netsum::torch_backend {
 
 struct CallbackThreads::State {
-  std::mutex mutex;  // of all below
+  std::mutex mutex;  // guards all members below
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
   std::vector<std::thread> threads;
@@ -74,7 +74,7 @@ void CallbackThreads::post(std::function<void()> task) {
       try {
         state_->start(state_);
       } catch (const std::system_error&) {
-        // The system has no more threads: it waits for one that there is.
+        // The system has no more threads: the task waits for an existing one.
       }
     }
   }

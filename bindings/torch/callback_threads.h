@@ -1,5 +1,5 @@
-// Threads for what users do when an operation ends: as many as there are callbacks at once, as each may wait for an
-// operation that is yet to end.
+// Threads for users' callbacks at the end of operations: one per concurrent callback, as each may wait for an operation
+// that is yet to end.
 #pragma once
 
 #include <functional>
@@ -10,17 +10,17 @@ namespace netsum::torch_backend {
 class CallbackThreads {
  public:
   CallbackThreads();
-  // What was posted has run on return, but for a task that is under way on this very thread.
+  // Waits until all posted tasks have run, except a task that is running on the calling thread.
   ~CallbackThreads();
   CallbackThreads(const CallbackThreads&) = delete;
   CallbackThreads& operator=(const CallbackThreads&) = delete;
 
-  // Runs it on a thread that does nothing else: an idle one, or else a new one. From any thread.
+  // Runs the task on an idle thread, or else a new one. Thread-safe.
   void post(std::function<void()> task);
 
  private:
   struct State;
-  const std::shared_ptr<State> state_;  // outlived by no thread of its own
+  const std::shared_ptr<State> state_;  // each thread keeps it alive
 };
 
 }  // namespace netsum::torch_backend

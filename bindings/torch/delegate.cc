@@ -57,7 +57,7 @@ at::Tensor as_summable(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kBFloat16:
       return tensor.detach().to(at::kFloat);
-    case at::kBool:  // as in PyTorch elsewhere: a sum of booleans is whether any is set
+    case at::kBool:  // as elsewhere in PyTorch, a sum of booleans says whether any is set
     case at::kShort:
       return tensor.detach().to(at::kInt);
     default:

@@ -1,4 +1,4 @@
-// What the switch does not do, done by Gloo; and where PyTorch's Gloo backend refuses, done in terms of what it does.
+// Gloo does what the switch does not; operations that PyTorch's Gloo backend refuses are built from ones that it has.
 #pragma once
 
 #include <torch/version.h>
@@ -22,14 +22,14 @@ namespace netsum::torch_backend {
 [[nodiscard]] std::vector<at::Tensor> as_movable(const std::vector<at::Tensor>& tensors);
 [[nodiscard]] std::vector<std::vector<at::Tensor>> as_movable(const std::vector<std::vector<at::Tensor>>& lists);
 
-// A copy in a type that Gloo adds without losing what the tensor's own type holds; the tensor itself if that is one.
-// Throws, naming the dtype, where there is none.
+// A copy in a type that Gloo adds and that holds every value of the tensor's type; the tensor itself if its type is one.
+// Throws, naming the dtype, if there is none.
 [[nodiscard]] at::Tensor as_summable(const at::Tensor& tensor);
 
 // Divides in place; integers round toward zero, as they do on the switch.
 void divide(at::Tensor& tensor, int by);
 
-// A work that ends after `inner`, and after `then`; both on `threads`, as Gloo's own are few. `outputs` are its result.
+// A work that ends after `inner` and then `then`; both run on `threads`, as Gloo has few threads. `outputs`: its result.
 c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const c10::intrusive_ptr<c10d::Work>& inner, int rank,
                                      c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
                                      std::function<void()> then, std::function<void()> finally = {});

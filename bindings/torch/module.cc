@@ -1,4 +1,4 @@
-// The extension module netsum.torch._C. What Python decides (which way, which addresses) is in agreement.py.
+// The extension module netsum.torch._C. Python's decisions (path, addresses) are in agreement.py.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -20,13 +20,13 @@ namespace {
 
 using TorchGroup = Group<GroupBase>;
 
-// Lines come from native threads that must not wait for Python's lock: stdio writes them whole.
+// Lines come from native threads, which must not wait for Python's lock. stdio writes lines whole.
 std::function<void(const std::string&)> log_to_stderr(const std::string& prefix) {
   if (prefix.empty()) return {};
   return [prefix](const std::string& line) { std::fprintf(stderr, "%s%s\n", prefix.c_str(), line.c_str()); };
 }
 
-// The protocol's own settings; python/netsum/torch/settings.py has refused those of another protocol.
+// The protocol's settings; python/netsum/torch/settings.py has refused those of other protocols.
 Protocol protocol_of(const std::string& name, const std::string& switch_address, const std::string& wire,
                      const std::string& shared_memory) {
   Protocol protocol = protocol_named(name);
@@ -81,7 +81,7 @@ std::shared_ptr<Aggregator> start_shard(const std::string& listen, std::uint32_t
   return std::make_shared<Aggregator>(options);
 }
 
-// A communicator on its way from connect() to the group that owns it; dropped without one, it leaves the job.
+// A communicator between connect() and the group that will own it; if dropped before that, it leaves the job.
 class Connection {
  public:
   explicit Connection(std::unique_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
@@ -141,10 +141,10 @@ py::dict statistics(const TorchGroup& group) {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-  py::module_::import("torch.distributed");  // its types are the bases of ours
+  py::module_::import("torch.distributed");  // has the base classes of this module's types
   module.attr("torch_version") = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
 
-  // netsum.torch.Error, a RuntimeError with the code of docs/errors.md: from here, and from any Work.wait() in torch.
+  // netsum.torch.Error, a RuntimeError with the code of docs/errors.md: thrown by this module, and by Work.wait() in torch.
   static py::exception<Error> error_type(module, "Error", PyExc_RuntimeError);
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {

@@ -15,7 +15,7 @@
 namespace netsum::torch_backend {
 namespace {
 
-constexpr std::chrono::seconds shard_patience{3};  // how long a shard outlives its own rank's membership
+constexpr std::chrono::seconds shard_patience{3};  // how long a shard outlives its rank's membership
 constexpr const char* left_key = "left";
 
 std::optional<std::chrono::milliseconds> given(std::chrono::milliseconds timeout) {
@@ -23,9 +23,8 @@ std::optional<std::chrono::milliseconds> given(std::chrono::milliseconds timeout
   return timeout;
 }
 
-// Says in the store that this rank has left, and returns when `all` have, or after the patience of a shard: another rank may
-// still wait for a result that was lost on its way. A thread of its own asks, because a store whose host hangs never
-// answers.
+// Records in the store that this rank has left, and returns when `all` have, or after shard_patience: another rank may still
+// wait for a lost result. A separate thread queries the store, because a store on a hung host never answers.
 void say_goodbye(const c10::intrusive_ptr<c10d::Store>& store, std::int64_t all) {
   const auto until = Stopwatch::Clock::now() + shard_patience;
   std::promise<void> over;
@@ -38,7 +37,7 @@ void say_goodbye(const c10::intrusive_ptr<c10d::Store>& store, std::int64_t all)
         left = store->add(left_key, 0);
       }
     } catch (const std::exception&) {
-      // The store went first (its process ended): the others are gone too, or learn it from their heartbeats.
+      // The store's process ended first: the other ranks are gone too, or learn of it from their heartbeats.
     }
     store.reset();
     over.set_value();
@@ -90,7 +89,7 @@ Group<Base>::Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> 
 template <class Base>
 Group<Base>::~Group() {
   if (!is_ours()) {
-    // In a child of fork() there are no threads to join: what the parent built is left to the exit.
+    // A child of fork() has no threads to join: leave the parent's objects to the exit.
     static_cast<void>(queue_.release());
     static_cast<void>(gloo_.release());
     static_cast<void>(threads_.release());
@@ -98,7 +97,7 @@ Group<Base>::~Group() {
     static_cast<void>(new std::shared_ptr<Aggregator>(std::move(shard_)));
     return;
   }
-  // Python drops its last reference with its lock held, and the threads joined below may want it for their callbacks.
+  // Python drops its last reference with its lock held, and the threads joined below may need the lock for callbacks.
   if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
     PyThreadState* const state = PyEval_SaveThread();
     shutdown();
@@ -154,7 +153,7 @@ auto Group<Base>::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoa
   return reduce_all(tensors, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE_COALESCED);
 }
 
-// The way is chosen by what all ranks have in common (dtype, operation, layout), never by what one rank alone can see.
+// The path depends only on properties that all ranks share (dtype, operation, layout), never on one rank's state.
 template <class Base>
 auto Group<Base>::reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                              c10d::OpType type) -> WorkPtr {
@@ -203,7 +202,7 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
       }
     };
   }
-  // The group outlives the work: Gloo's destructor, which the group's runs, waits for its own threads, and so do these.
+  // The group outlives the work: its destructor waits for Gloo's threads and for `threads_`.
   return after(*threads_, inner, this->getRank(), type, "all_reduce" + describe(tensors) + " over Gloo", tensors,
                std::move(then), [this] { stopwatch_.end(); });
 }
@@ -236,7 +235,7 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
                });
 }
 
-// Gloo divides by the size of what it gathers: where there is nothing to move, the ranks meet in a barrier instead.
+// Gloo divides by the size of the data that it gathers, so with no data the ranks meet in a barrier instead.
 template <class Base>
 auto Group<Base>::meet(const char* operation, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout)
     -> WorkPtr {
@@ -297,7 +296,7 @@ auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const 
   return gloo("scatter").scatter(movable_outputs, movable_inputs, options);
 }
 
-// PyTorch's Gloo has no reduce-scatter: an all-reduce of all parts, of which this rank keeps its own.
+// PyTorch's Gloo has no reduce-scatter: all-reduces all parts, and keeps this rank's part.
 template <class Base>
 auto Group<Base>::scatter_of_sum(at::Tensor flat, at::Tensor output, std::int64_t offset,
                                  const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
@@ -342,7 +341,7 @@ auto Group<Base>::alltoall_base(at::Tensor& output, at::Tensor& input, std::vect
   return gloo("all_to_all_single").alltoall_base(movable_output, movable_input, output_splits, input_splits, options);
 }
 
-// PyTorch's Gloo exchanges one tensor that is split: the lists travel as their concatenation.
+// PyTorch's Gloo exchanges one split tensor: the lists travel as their concatenation.
 template <class Base>
 auto Group<Base>::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) -> WorkPtr {
   const auto size = static_cast<std::size_t>(this->getSize());
@@ -392,7 +391,7 @@ auto Group<Base>::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
   return gloo("recv").recvAnysource(movable, tag);
 }
 
-// A barrier stands behind everything that was issued before it, on the switch too.
+// A barrier waits for all operations issued before it, on the switch too.
 template <class Base>
 auto Group<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr {
   check_usable();

@@ -1,7 +1,7 @@
-// The process group: all-reduces go through the switch where it sums that, everything else to a Gloo group of the same
-// ranks.
+// The process group: all-reduces go through the switch if it sums the type and operator, everything else to a Gloo group of
+// the same ranks.
 //
-// Written once over the base class that PyTorch wants of a backend: ProcessGroup in 1.x, Backend in 2.x.
+// Written once for both of PyTorch's base classes for backends: ProcessGroup in 1.x, Backend in 2.x.
 #pragma once
 
 #include <torch/version.h>
@@ -33,7 +33,7 @@ using GroupBase = c10d::Backend;
 using GroupBase = c10d::ProcessGroup;
 #endif
 
-// How the ranks of a group decided that it reduces, and why.
+// The path on which the ranks of a group decided to reduce, and why.
 struct Decision {
   std::string path;  // "switch" or "gloo"
   std::string reason;
@@ -51,18 +51,18 @@ struct GlooCount {
 template <class Base>
 class Group final : public Base {
  public:
-  // `communicator` is null, and `shard` with it, where the decision is Gloo. `shard` is this rank's part of the switch, if
-  // it runs one; `store` is where the ranks say that they have left, which a shard waits for.
+  // `communicator` and `shard` are null if the decision is Gloo. `shard` is this rank's part of the switch, if it runs one;
+  // in `store` the ranks record that they have left, which a shard waits for.
   Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> communicator, std::shared_ptr<Aggregator> shard,
         c10::intrusive_ptr<c10d::Store> store, Decision decision);
   ~Group() override;
 
-  // Fails what is under way and leaves the job; later operations are errors. Without Python's interpreter lock.
+  // Fails pending operations and leaves the job; later operations are errors. Call without Python's interpreter lock.
   void shutdown();
 
   [[nodiscard]] const Decision& decision() const { return decision_; }
   [[nodiscard]] const SwitchQueue* queue() const { return queue_.get(); }
-  // Where Gloo reduces, or nobody takes such tensors, they stay where they are.
+  // Does nothing if Gloo reduces or the tensor has no switch_dtype().
   void move_to_allocated(const at::Tensor& tensor);
   [[nodiscard]] const std::array<GlooCount, 16>& gloo_counts() const { return gloo_counts_; }
   [[nodiscard]] double seconds_in_all_reduce() const { return stopwatch_.seconds(); }
@@ -101,7 +101,7 @@ class Group final : public Base {
   uint64_t getSequenceNumberForGroup() override;
 
  private:
-  Base& gloo(const char* operation);  // counts it; throws where the group cannot be used
+  Base& gloo(const char* operation);  // counts the operation; throws if the group cannot be used
   void check_usable() const;
   WorkPtr reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
   WorkPtr gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
@@ -113,7 +113,7 @@ class Group final : public Base {
   const Decision decision_;
   c10::intrusive_ptr<Base> gloo_;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<Aggregator> shard_;  // outlives the queue, whose communicator is a member of it
+  std::shared_ptr<Aggregator> shard_;  // outlives the queue, whose communicator is the shard's member
   Stopwatch stopwatch_;
   std::unique_ptr<CallbackThreads> threads_ = std::make_unique<CallbackThreads>();  // outlive the queue, and Gloo's
   std::unique_ptr<SwitchQueue> queue_;

@@ -1,4 +1,4 @@
-// Seconds during which at least one all-reduce was under way, however many overlapped.
+// Seconds during which at least one all-reduce was pending, however many overlapped.
 #pragma once
 
 #include <chrono>

@@ -92,7 +92,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::last() const {
   return last_;
 }
 
-// One thread after the other: once a work has ended, and before anybody's callbacks run, the next one's turn begins.
+// One thread after the other: once a work has ended, and before any callbacks run, the next work's turn begins.
 void SwitchQueue::complete_next() {
   Pending next;
   {

@@ -1,4 +1,4 @@
-// All-reduces through the switch, for one process group: issued in call order, and completed in it.
+// All-reduces through the switch, for one process group: issued and completed in call order.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -19,24 +19,24 @@
 
 namespace netsum::torch_backend {
 
-// The words of the public API for torch's, or nothing where the switch does not sum that.
+// The public API's value for torch's, or none if the switch does not support it.
 [[nodiscard]] std::optional<DType> switch_dtype(const at::Tensor& tensor);
 [[nodiscard]] std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op);
 
 class SwitchQueue {
  public:
-  // Works end, and their futures' callbacks run, on `threads`, which outlive the queue and run callbacks after its end.
+  // Works end and futures' callbacks run on `threads`, which outlive the queue and still run callbacks after its end.
   SwitchQueue(Communicator communicator, Stopwatch& stopwatch, CallbackThreads& threads);
-  ~SwitchQueue();  // fails what is under way, then leaves the job
+  ~SwitchQueue();  // fails pending operations, then leaves the job
   SwitchQueue(const SwitchQueue&) = delete;
   SwitchQueue& operator=(const SwitchQueue&) = delete;
 
-  // Every tensor has a switch_dtype. One that is not contiguous travels as a contiguous copy.
+  // Every tensor has a switch_dtype. A non-contiguous tensor travels as a contiguous copy.
   c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
                                            std::optional<std::chrono::milliseconds> timeout, c10d::OpType type);
 
-  // Moves what the tensor is a view of, with all other views of it, to memory from Communicator::allocate(), and what lies
-  // there with it; once. A call that all ranks make, like all_reduce().
+  // Moves the tensor's storage, with its contents and all views on it, to memory from Communicator::allocate(); once. All
+  // ranks make this call, like all_reduce().
   void move_to_allocated(const at::Tensor& tensor);
 
   // The last work that was issued; it ends after all others. Null if there was none.
@@ -50,7 +50,7 @@ class SwitchQueue {
 
  private:
   struct Part {
-    at::Tensor tensor, contiguous;  // the second is lent; it is the first, or a copy of it
+    at::Tensor tensor, contiguous;  // `contiguous` is lent; it is `tensor` or a copy
     Work lent;
   };
   struct Pending {
@@ -67,11 +67,11 @@ class SwitchQueue {
   std::atomic<bool> failed_{false};
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
-  mutable std::mutex mutex_;  // of the four below
+  mutable std::mutex mutex_;  // guards the four below
   std::condition_variable all_ended_;
   std::deque<Pending> pending_;
   c10::intrusive_ptr<GroupWork> last_;
-  bool completing_ = false;  // there is a thread in complete_next() whose work has not ended
+  bool completing_ = false;  // a thread is in complete_next(), and its work has not ended
 };
 
 }  // namespace netsum::torch_backend

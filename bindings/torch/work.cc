@@ -12,14 +12,14 @@ GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<
       what_(std::move(what)),
       outputs_(std::move(outputs)),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
-  // The first of its callbacks. Only complete() and fail() run them.
+  // The future's first callback. Only complete() and fail() run callbacks.
   future_->addCallback([this](c10::ivalue::Future&) {
     finish(error_);
     if (then_) std::exchange(then_, nullptr)();
   });
 }
 
-// In a child of fork() nobody ends it, and what another thread had locked stays locked.
+// In a child of fork() no thread ends the work, and mutexes that other threads held stay locked.
 void GroupWork::check_process() const {
   if (getpid() == owner_) return;
   throw std::runtime_error("netsum: " + what_ + " was inherited through fork() from process " + std::to_string(owner_) +
@@ -35,7 +35,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
   check_process();
   std::unique_lock lock(mutex_);
   if (timeout == kNoTimeout) {
-    cv_.wait(lock, [this] { return completed_; });  // bounded: the operation has a deadline of its own
+    cv_.wait(lock, [this] { return completed_; });  // bounded: the operation has a deadline
   } else if (!cv_.wait_for(lock, timeout, [this] { return completed_; })) {
     throw std::runtime_error("netsum: rank " + std::to_string(rank_) + " waited " + std::to_string(timeout.count()) +
                              " ms for " + what_ + ", which is still under way");

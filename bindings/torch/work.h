@@ -1,4 +1,4 @@
-// What an operation of the backend returns to PyTorch: waited for, polled, or chained on as a future.
+// The handle that a backend operation returns to PyTorch: waited for, polled, or chained on as a future.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -13,11 +13,11 @@
 
 namespace netsum::torch_backend {
 
-// Ended once, from a native thread and without Python's interpreter lock. The tensors are kept by value until then. Who
-// waits for it does not wait for the callbacks of its future: these may wait for operations that end later.
+// Ended once, from a native thread without Python's interpreter lock. The tensors are kept by value until then. wait() does
+// not wait for the future's callbacks: they may wait for operations that end later.
 class GroupWork final : public c10d::Work {
  public:
-  // `what` names the operation in the error of a wait() that ran out of time.
+  // `what` names the operation in the error of a wait() that timed out.
   GroupWork(int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs);
 
   bool isCompleted() override;
@@ -25,8 +25,8 @@ class GroupWork final : public c10d::Work {
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
-  // The future's callbacks run here, before these return. `then` runs before them: waiters have been woken, and other works
-  // may end from now on.
+  // The future's callbacks run on this thread, before these functions return. `then` runs first, once waiters have been
+  // woken: other works may end from then on.
   void complete(std::function<void()> then = {});
   void fail(std::exception_ptr error, std::function<void()> then = {});
 

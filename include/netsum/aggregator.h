@@ -1,7 +1,7 @@
-// An aggregator inside this process: what `netsum switch` runs, and what a colocated shard on a worker's host is. For
-// SwitchML and NetReduce it is where a job's ranks join. For ATP it sums on the way to the job's parameter servers
-// (netsum/parameter_server.h), and in a tree of NetReduce's on the way to the aggregator where they join: those tell it of
-// the job.
+// An aggregator inside this process: `netsum switch` runs one, and a colocated shard on a worker's host is one. For SwitchML
+// and NetReduce, a job's ranks join here. For ATP it sums on the way to the job's parameter servers
+// (netsum/parameter_server.h), and in a NetReduce tree on the way to the aggregator where ranks join: these tell it of the
+// job.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,22 @@ struct AggregatorOptions {
   std::uint32_t slots = 16384;         // slots of 256 elements (two versions each), over all threads
   std::uint32_t pool_slots = 4096;     // ATP: aggregator slots of each thread, which all jobs share
   std::uint32_t pool_elements = 2048;  // ATP: elements of each; a job's packets have no more
-  // NetReduce: of switches below this one, but not next to it: the next one on the way.
+  // NetReduce: switches below this one but not next to it; the value is the next switch upstream.
   std::map<std::string, std::string> switch_parents;
   bool pin_threads = false;
-  // SwitchML: results go once to an IP multicast group of the job, and to those ranks by themselves that are not in it or do
-  // not hear it. "GROUP:PORT", or "GROUP/BITS:PORT" for a group of its own for each job; thread i has PORT + i. Needs an
-  // IPv4 address to listen at. Empty: to each rank by itself.
+  // SwitchML: results go once to an IP multicast group of the job, and by unicast to ranks that are not in it or do not hear
+  // it. "GROUP:PORT", or "GROUP/BITS:PORT" for one group per job; thread i has PORT + i. Needs an IPv4 address to listen at.
+  // Empty: unicast to each rank.
   std::string multicast;
-  bool busy_poll = true;          // threads look again for a moment before they sleep
-  std::string metrics;            // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
-  std::string token;              // shared secret that every worker must show; empty: none
-  std::string daemon_token;       // shared secret of daemons: only who has it tells this one of jobs; empty: none
-  std::string tls_cert, tls_key;  // PEM files: switches the control channel to TLS
-  std::string tls_ca;             // PEM file: the control channels of the switches below are TLS
-  std::vector<std::string>
-      local_users;              // by name or number: whose ranks may share memory, besides its own user's and root's
-  std::vector<Tenant> tenants;  // in place of `token`: each has a token, jobs and limits of its own
-  std::uint64_t memory_bytes = 1ULL << 30;    // that all jobs together may have
+  bool busy_poll = true;                 // threads poll for a moment before they sleep
+  std::string metrics;                   // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
+  std::string token;                     // shared secret that every worker must show; empty: none
+  std::string daemon_token;              // shared secret of daemons, needed to tell this one of jobs; empty: none
+  std::string tls_cert, tls_key;         // PEM files: switches the control channel to TLS
+  std::string tls_ca;                    // PEM file: the control channels of the switches below are TLS
+  std::vector<std::string> local_users;  // users, by name or number, whose ranks may share memory, besides its own and root
+  std::vector<Tenant> tenants;           // in place of `token`: each has a token, jobs and limits of its own
+  std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;

@@ -8,15 +8,13 @@
 //
 // Threads. Calls of a communicator are made by one thread at a time: collective ones (blocking, asynchronous, allocate(),
 // dup()), next_operation(), and moving it. Threads may take turns; a call that begins while another thread is inside one
-// throws `bad_argument`, and nothing of it is done, here or at other ranks. For as many threads as you like, dup() it for
-// each. A tag is no exception: it says which call is meant, so that ranks which disagree hear of it, and gives no order of
-// its own.
-//   Any number of asynchronous operations may be under way; each Work is one thread's at a time, and any thread's. abort(),
+// throws `bad_argument`, and has no effect, here or at other ranks. To call from several threads, dup() it for each. A tag
+// does not change this: it names the call, so that ranks that disagree get an error, and does not order calls.
+//   Any number of asynchronous operations may be pending; each Work is one thread's at a time, and any thread's. abort(),
 // statistics(), placement(), rank() and world_size() are any thread's at any time.
 //   A communicator that is destroyed while another thread is inside a call fails that call with `closed`, and waits for its
 //   end.
-// One that was moved from throws `closed`, whatever is called; so do those that a child of fork() inherits, with their
-// Works.
+// Every call of a moved-from communicator throws `closed`; so do communicators and Works that a child of fork() inherits.
 #pragma once
 
 #include <chrono>
@@ -36,15 +34,15 @@
 
 namespace netsum {
 
-// Whether ranks that are all on the aggregator's host sum in shared memory: if they can, never, or rather than not at all.
+// Whether ranks that are all on the aggregator's host sum in shared memory: if they can, never, or fail if they cannot.
 enum class SharedMemory : std::uint8_t { automatic, off, required };
 
 // The protocols, each with the settings that are its own.
 
 struct SwitchMl {
-  WireFormat wire = WireFormat::native;  // how floats travel; the same on all ranks
-  bool multicast = true;                 // results come by IP multicast, where the aggregator offers that
-  bool local_checksums = false;          // packets have checksums over this host's loopback too
+  WireFormat wire = WireFormat::native;  // floats on the wire; the same on all ranks
+  bool multicast = true;                 // results come by IP multicast, where the aggregator offers it
+  bool local_checksums = false;          // checksums on this host's loopback too
   // Without recovery (docs/shared-memory.md); decided for all ranks together as they join.
   SharedMemory shared_memory = SharedMemory::automatic;
   bool spin = false;  // in shared memory, threads never sleep in an operation, but yield the CPU; requires busy_poll
@@ -52,19 +50,19 @@ struct SwitchMl {
 
 // The aggregators are the job's parameter servers.
 struct Atp {
-  std::string switch_address{};    // "host:port" of the switch that this rank is at; empty: all is summed at the servers
-  bool congestion_control = true;  // false: the whole window is in flight always
+  std::string switch_address{};    // "host:port" of the switch that this rank is at; empty: only the servers sum
+  bool congestion_control = true;  // false: always use the whole window
 };
 
 struct NetReduce {
   // "host:port" of the switch that this rank is at, in a tree whose root is the aggregator (the spine); empty: the rank is
   // next to the aggregator.
   std::string switch_address{};
-  std::uint32_t message_packets = 0;  // of a message; 0: as many as make 64 KiB
-  // The RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are bumps in the wire then
-  // (docs/operations.md). Empty: an endpoint of our own, in UDP.
+  std::uint32_t message_packets = 0;  // packets per message; 0: as many as make 64 KiB
+  // The RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are then bumps in the wire
+  // (docs/operations.md). Empty: netsum's own endpoint, over UDP.
   std::string verbs{};
-  std::optional<std::uint32_t> first_psn{};  // tests: of this rank's connections; empty: random
+  std::optional<std::uint32_t> first_psn{};  // tests: for this rank's connections; empty: random
 };
 
 using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
@@ -78,31 +76,31 @@ struct Options {
   std::string job = "default";   // ranks with the same job name at the same aggregators meet
   std::uint32_t rank = 0;        // 0 ... world_size-1
   std::uint32_t world_size = 1;  // 1 ... 256, or 1024 (ATP)
-  // SwitchML: a multiple of 64 up to 1024, or of 256 up to 15360, of 32 bits: packets of 16-bit floats have twice as many.
+  // SwitchML: a multiple of 64 up to 1024, or of 256 up to 15360, of 32 bits: packets of 16-bit floats hold twice as many.
   // ATP: 1 to 10880, and no more than a slot of its switch holds. NetReduce: 64 to 1024, a power of two: RoCE's path MTU in
-  // elements of 4 bytes. 0: the most that all ranks' paths take.
+  // elements of 4 bytes. 0: the most that all ranks' paths carry.
   std::uint32_t packet_elements = 0;
-  // Window per lane, a power of two, in packets, and for NetReduce in messages; 0: from the measured bandwidth-delay
-  // product, or for ATP 256 chunks, of which congestion control uses as many as the network takes.
+  // Window per lane, a power of two, in packets (NetReduce: in messages). 0: from the measured bandwidth-delay product; for
+  // ATP, 256 chunks, of which congestion control uses as many as the network carries.
   std::uint32_t slots = 0;
   std::uint32_t threads = 1;                              // I/O threads of this worker
   bool pin_threads = false;                               // thread i to the i-th allowed CPU
   bool busy_poll = true;                                  // threads look again for a moment before they sleep
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
-  std::chrono::milliseconds operation_deadline{300'000};  // for an operation that names none of its own
-  // How long the ranks wait for one of them that died, or left, to be started again, and for aggregators that died; then
-  // they go on with the operation that they were in (docs/operations.md). 0: a death is the job's end. All ranks must give
-  // 0, or none. Costs a copy of each tensor before and after its operation.
+  std::chrono::milliseconds operation_deadline{300'000};  // for operations without their own deadline
+  // How long the ranks wait for a rank that died or left to be started again, and for aggregators that died; then they go on
+  // with the interrupted operation (docs/operations.md). 0: a death ends the job. Either all ranks give 0 or none does.
+  // Costs a copy of each tensor before and after its operation.
   std::chrono::milliseconds recovery{0};
-  std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results that are kept for ranks that start again
-  // The number of this rank's first call, if it is started again with a state of its own, as from a checkpoint. Empty: it
-  // goes on where the others are; Communicator::next_operation() then says where.
+  std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results kept for ranks that start again
+  // The number of this rank's first call, if it is started again with its own state, e.g. from a checkpoint. Empty: it goes
+  // on where the others are; Communicator::next_operation() then says where.
   std::optional<std::uint64_t> first_operation;
   std::string token;   // shared secret, if the aggregator wants one
   std::string tls_ca;  // PEM file: switches the control channel to TLS
   double loss = 0;     // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
-  // One line per call, from any thread, which must not wait there for an operation; empty: silent.
+  // One line per call, from any thread; must not wait for an operation. Empty: silent.
   std::function<void(const std::string&)> log;
 };
 
@@ -117,14 +115,13 @@ struct Statistics {
   std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;
   std::uint64_t operations = 0;
   std::uint32_t lanes = 0, slots = 0, packet_elements = 0;
-  std::uint32_t window =
-      0;  // packets that may be under way now, over all lanes: the slots, or what ATP's congestion control allows
-  bool shared_memory = false;      // there are no packets
-  std::uint64_t bytes_copied = 0;  // in shared memory, from and to tensors: none where tensors lie there
+  std::uint32_t window = 0;    // packets that may be in flight now, over all lanes: the slots, or ATP's congestion window
+  bool shared_memory = false;  // there are no packets
+  std::uint64_t bytes_copied = 0;  // shared memory: to and from tensors that lie outside it
 };
 
-// Memory for tensors, from Communicator::allocate(). Copies refer to the same; with the last of them it is given back, when
-// the operations whose tensors lie there have ended. It may outlive its communicator. A child of fork() has a copy of it.
+// Memory for tensors, from Communicator::allocate(). Copies refer to the same memory; it is freed after the last copy, once
+// the operations on tensors in it have ended. It may outlive its communicator. A child of fork() has a copy.
 class TensorMemory {
  public:
   TensorMemory() = default;
@@ -144,7 +141,7 @@ class TensorMemory {
   std::size_t bytes_ = 0;
 };
 
-// One operation under way. The tensor is lent until wait() returns or throws, or the destructor has run.
+// One pending operation. The tensor is lent until wait() returns or throws, or the destructor has run.
 class Work {
  public:
   struct State;
@@ -153,7 +150,7 @@ class Work {
   Work& operator=(Work&&) noexcept;
   ~Work();  // waits for the loan to end; swallows the error
 
-  [[nodiscard]] bool done() const;  // ended, in a result or in an error; never waits
+  [[nodiscard]] bool done() const;  // ended, with a result or an error; never waits
   void wait();                      // throws Error if the operation failed; the buffer is then unspecified
 
  private:
@@ -171,7 +168,7 @@ class Communicator {
 
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t world_size() const;
-  // The number of the next call: how many there were before, in this process or in those that it succeeds.
+  // The number of the next call: the count of calls before it, in this process and in the rank's former processes.
   [[nodiscard]] std::uint64_t next_operation() const;
 
   // In place. Each of these throws Error, after which the communicator has failed and every later call throws `closed`.
@@ -181,10 +178,10 @@ class Communicator {
   void broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
   void barrier(const CallOptions& call = {});
 
-  // Memory for tensors, zeroed, and aligned to pages. Where ranks share memory, the others see what lies there, and sums of
-  // such tensors, whole or parts of it, copy nothing in or out; elsewhere it is memory as any other. All ranks call it, as
-  // the operations above, in the same order among these; each asks for as much as it likes. What ranks let go of returns to
-  // the system when all have called it again, or at the end.
+  // Memory for tensors, zeroed and page-aligned. Where ranks share memory, the others see it, and sums of tensors in it copy
+  // nothing in or out; elsewhere it is ordinary memory. All ranks call it, in the same order relative to the operations
+  // above; sizes may differ. Memory that ranks have released returns to the system when all have called it again, or at the
+  // end.
   [[nodiscard]] TensorMemory allocate(std::size_t bytes, const CallOptions& call = {});
 
   [[nodiscard]] Work all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call = {});
@@ -203,7 +200,7 @@ class Communicator {
   struct Impl;
   class Call;
   explicit Communicator(std::shared_ptr<Impl> impl);
-  [[nodiscard]] Impl& impl() const;  // throws where there is none
+  [[nodiscard]] Impl& impl() const;  // throws if moved from
   std::shared_ptr<Impl> impl_;
 };
 

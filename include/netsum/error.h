@@ -1,4 +1,4 @@
-// What netsum throws. docs/errors.md says of each code what it means and what to do.
+// The exceptions that netsum throws. docs/errors.md says what each code means and what to do.
 #pragma once
 
 #include <cstdint>

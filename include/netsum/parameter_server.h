@@ -1,5 +1,5 @@
-// A parameter server of ATP inside this process: what `netsum ps` runs. It sums what the switches below it leave, sends the
-// results, and is where a job's ranks join.
+// An ATP parameter server inside this process: `netsum ps` runs one. It sums what the switches below it leave, sends the
+// results, and admits the job's ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace netsum {
 struct ParameterServerOptions {
   std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
   std::uint32_t threads = 1;           // I/O threads; the switches below need at least as many
-  std::uint32_t slots = 65536;         // chunks of 256 elements that all jobs may have under way, over all threads
+  std::uint32_t slots = 65536;         // chunks of 256 elements that all jobs may have in flight, over all threads
   bool pin_threads = false;
-  bool busy_poll = true;                              // threads look again for a moment before they sleep
-  std::map<std::string, std::string> switch_parents;  // of switches that are not next to this server: the next one
+  bool busy_poll = true;                              // threads poll for a moment before they sleep
+  std::map<std::string, std::string> switch_parents;  // for switches not next to this server: the next one upstream
   std::string indexing = "rehash";  // of chunks to the switches' slots: rehash, hash or linear (ATP §3.6, §5.4.2)
-  // Comparison: not 0 divides the slots of each switch among so many jobs, one part each, in place of sharing them one by
-  // one.
+  // For comparison: if not 0, each switch's slots are divided into this many parts, one per job, instead of being shared one
+  // by one.
   std::uint32_t parts = 0;
-  std::uint32_t first_part = 0, own_parts = 0;  // of these, this server's: others' are to be others; own_parts 0: the rest
+  std::uint32_t first_part = 0, own_parts = 0;  // this server's parts, which no other server may have; own_parts 0: the rest
   std::string overflow = "exact";  // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
   std::string scaling = "fixed";   // or dynamic: smaller scales where 10^8 would overflow (ATP §B.3)
-  std::string token;         // shared secret that every worker must show, and that is shown to the switches; empty: none
-  std::string daemon_token;  // shared secret of daemons, proved to the switches; empty: none
-  std::string tls_cert, tls_key;              // PEM files: switches the control channel to TLS
-  std::string tls_ca;                         // PEM file: the switches' control channels are TLS
-  std::vector<Tenant> tenants;                // in place of `token`: each has a token, jobs and limits of its own
-  std::uint64_t memory_bytes = 1ULL << 30;    // that all jobs together may have
+  std::string token;               // shared secret that every worker must show, and this server to the switches; empty: none
+  std::string daemon_token;        // shared secret of daemons, proved to the switches; empty: none
+  std::string tls_cert, tls_key;   // PEM files: switches the control channel to TLS
+  std::string tls_ca;              // PEM file: the switches' control channels are TLS
+  std::vector<Tenant> tenants;     // in place of `token`: each has a token, jobs and limits of its own
+  std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;

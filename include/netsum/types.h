@@ -13,9 +13,10 @@ enum class DType : std::uint8_t { float32, int32, float16, bfloat16 };
 // Avg: the sum divided by the world size; int32 rounds toward zero.
 enum class ReduceOp : std::uint8_t { sum, avg };
 
-// How the floats of an all-reduce travel (SwitchML). native: in the tensor's own width. A 16-bit format halves the bytes of
-// float32 tensors, each of whose values it rounds; float32 costs 16-bit tensors twice the bytes and rounds their sums once
-// more. What a format does not apply to (int32, a 16-bit tensor and the other 16-bit format) travels natively.
+// The format of an all-reduce's floats on the wire (SwitchML). native: the tensor's own width. A 16-bit format halves the
+// bytes of float32 tensors and rounds each of their values; float32 costs 16-bit tensors twice the bytes and rounds their
+// sums once more. Tensors that a format does not apply to (int32; 16-bit tensors of the other 16-bit format) travel
+// natively.
 enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16 };
 
 // `elements` elements of `dtype` at `data`, contiguous, lent to netsum until the operation ends. `data` may be unaligned

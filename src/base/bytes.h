@@ -1,5 +1,5 @@
-// Loads and stores at any alignment. netsum's own formats are little-endian because every host that runs it is; a big-endian
-// port would swap here and in kernels/. The Internet's and InfiniBand's are big-endian.
+// Loads and stores at any alignment. netsum's own formats are little-endian because all its hosts are; a big-endian port
+// would swap here and in kernels/. The Internet's and InfiniBand's formats are big-endian.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ inline void store_be(std::byte* to, T value) {
     to[i] = static_cast<std::byte>(value);
 }
 
-// The values one after the other, without padding.
+// Appends the values without padding.
 template <class... T>
 inline void append_bytes(std::vector<std::byte>& out, const T&... values) {
   static_assert((std::has_unique_object_representations_v<T> && ...));

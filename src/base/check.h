@@ -1,5 +1,5 @@
-// Assertions on a protocol's own state, in the presets debug, asan, tsan and sim: what must hold whatever arrives. One
-// that fails throws, so that a simulation can name the seed; in release it costs nothing.
+// Assertions on a protocol's state that must hold whatever packets arrive; enabled in the presets debug, asan, tsan and sim.
+// A failed assertion throws, so that a simulation can name the seed. In release it costs nothing.
 #pragma once
 
 #include <stdexcept>

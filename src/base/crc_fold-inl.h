@@ -1,8 +1,8 @@
-// A reflected 32-bit CRC by carry-less multiplication, for every vector width: to be included behind hwy/highway.h by a
-// source that foreach_target.h compiles once a target.
+// A reflected 32-bit CRC by carry-less multiplication, for every vector width. Include it after hwy/highway.h in a source
+// that foreach_target.h compiles once per target.
 //
-// Words is how the polynomial does without: run(state, p, bytes); enough_below, the length from which folding is faster; and
-// beside_folding, whether words take less time than the folding that they run beside.
+// Words computes the CRC without folding: run(state, p, bytes); enough_below, the length from which folding is faster; and
+// beside_folding, whether words take less time than the folding that they overlap with.
 #if defined(NETSUM_BASE_CRC_FOLD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NETSUM_BASE_CRC_FOLD_INL_H
 #undef NETSUM_BASE_CRC_FOLD_INL_H
@@ -32,7 +32,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 #endif
 
 #if NETSUM_CARRYLESS_PRODUCTS
-// Highway puts wider products together from 128-bit ones where the target has no instruction for them.
+// Highway composes wider products from 128-bit ones where the target has no instruction for them.
 using CrcBlock = hn::CappedTag<std::uint64_t, 2>;
 using CrcVector = hn::CappedTag<std::uint64_t, HWY_TARGET == HWY_AVX3_DL ? 8 : 2>;
 
@@ -59,7 +59,7 @@ HWY_INLINE hn::Vec<D> crc_constants(D d) {
   return hn::OddEven(hn::Set(d, k.upper), hn::Set(d, k.lower));
 }
 
-// What the polynomial leaves of the 64 bits in the lower half (Barrett).
+// The remainder of the 64 bits in the lower half (Barrett).
 template <class Polynomial>
 HWY_INLINE std::uint32_t crc_rest(hn::Vec<CrcBlock> value) {
   const CrcBlock d;
@@ -69,7 +69,7 @@ HWY_INLINE std::uint32_t crc_rest(hn::Vec<CrcBlock> value) {
                                     32);
 }
 
-// The state behind a block: times x^32, to 96 bits, to 64, to 32.
+// The state after a block: times x^32, reduced to 96 bits, to 64, to 32.
 template <class Polynomial>
 HWY_INLINE std::uint32_t crc_of_block(hn::Vec<CrcBlock> block) {
   const CrcBlock d;
@@ -105,7 +105,7 @@ HWY_INLINE hn::Vec<CrcBlock> crc_last_block(D d, hn::Vec<D> v) {
   }
 }
 
-// Folds four vectors at a time, then one; there are four at least. Moves p to the rest, which is less than one.
+// Folds four vectors at a time, then one; there are at least four. Advances p to the rest, which is shorter than a vector.
 template <class Polynomial, class D>
 HWY_INLINE hn::Vec<CrcBlock> crc_fold_vectors(D d, std::uint32_t state, const std::byte*& p, std::size_t& bytes) {
   constexpr std::size_t width = hn::MaxLanes(D()) * sizeof(std::uint64_t);
@@ -134,7 +134,7 @@ HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std
   const CrcBlock d;
   if (bytes < std::max(Words::enough_below, block_bytes)) return Words::run(state, p, bytes);
   const bool vectors = vector_bytes > block_bytes && bytes >= 4 * vector_bytes;
-  // What fills no block or no vector goes first, so that it runs beside the loads of the rest.
+  // The part that fills no block or vector goes first, so that it overlaps with the loads of the rest.
   const std::size_t head = bytes % (vectors && Words::beside_folding ? vector_bytes : block_bytes);
   state = Words::run(state, p, head);
   p += head;

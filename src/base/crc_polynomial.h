@@ -1,5 +1,5 @@
-// What every reflected 32-bit CRC is computed from, made of its polynomial at compile time. Values are reflected: bit 31 is
-// x^0.
+// Tables and constants of a reflected 32-bit CRC, computed from its polynomial at compile time. Values are reflected: bit 31
+// is x^0.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ struct CrcPolynomial {
     return t;
   }();
 
-  // The CRC of some more bytes by the tables, without inversions.
+  // Advances the state over more bytes with the tables, without inversions.
   static std::uint32_t table_words(std::uint32_t state, const std::byte* p, std::size_t bytes) {
     for (; bytes >= 8; bytes -= 8, p += 8) {
       const std::uint64_t word = load_le<std::uint64_t>(p) ^ state;
@@ -62,7 +62,7 @@ struct CrcPolynomial {
     return state;
   }
 
-  // Folding by `bits`: what the lower and the upper half of a 128-bit block are multiplied by. A carry-less product of
+  // Folding by `bits`: the factors of the lower and the upper half of a 128-bit block. A carry-less product of
   // reflected operands is one bit short, and the constant sits in the low half of its word: hence 31 and -33.
   struct FoldConstants {
     std::uint64_t lower, upper;

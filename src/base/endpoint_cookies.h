@@ -1,4 +1,5 @@
-// Cookies of endpoints: who has one has received what this process sent to the endpoint, because nobody else can make it.
+// Cookies of endpoints: a peer that shows one has received a packet that this process sent to the endpoint, because only
+// this process can make it.
 #pragma once
 
 #include <cstring>
@@ -13,7 +14,7 @@ class EndpointCookies {
   EndpointCookies() = default;
   explicit EndpointCookies(const SipKey& secret) : secret_(secret) {}
 
-  // Without the scope: each host has its own number for a link.
+  // Without the scope: each host numbers its links differently.
   [[nodiscard]] std::uint64_t of(const Endpoint& endpoint) const {
     std::array<std::byte, sizeof endpoint.address + sizeof endpoint.port> message;
     std::memcpy(message.data(), endpoint.address.data(), sizeof endpoint.address);

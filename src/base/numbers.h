@@ -9,7 +9,7 @@
 
 namespace netsum {
 
-// All of `text` as a decimal number from `least` to `most`; empty if it is none.
+// All of `text` as a decimal number from `least` to `most`; none if it is not one.
 template <std::unsigned_integral Number>
 [[nodiscard]] std::optional<Number> parse_number(std::string_view text, Number least = 0,
                                                  Number most = std::numeric_limits<Number>::max()) {

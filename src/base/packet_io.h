@@ -1,4 +1,4 @@
-// What a protocol sees of the network: received datagrams, and a sink for what it wants sent.
+// A protocol's view of the network: received datagrams, and a sink for datagrams to send.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// How often strangers are answered: packets of jobs that nobody here knows may be anybody's, and must not turn this host
-// against another.
+// How often strangers are answered. Packets of unknown jobs may have forged sources, and must not turn this host against
+// another.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace netsum {
 class ReplyBudget {
  public:
   static constexpr Duration interval = std::chrono::milliseconds(10);
-  static constexpr std::uint32_t burst = 64;  // in an interval
+  static constexpr std::uint32_t burst = 64;  // per interval
 
   // Whether one more may be answered now.
   [[nodiscard]] bool take(Time now) {

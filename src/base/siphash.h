@@ -1,4 +1,4 @@
-// SipHash-2-4 (Aumasson and Bernstein, 2012): 64 bits that nobody can say of a message without the key.
+// SipHash-2-4 (Aumasson and Bernstein, 2012): a 64-bit hash that nobody can compute without the key.
 #pragma once
 
 #include <array>

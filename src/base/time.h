@@ -1,4 +1,4 @@
-// Time as protocols see it: a number that the caller hands in. Only runtime/ and sim/ know where it comes from.
+// Time as protocols see it: a number that the caller passes in. Only runtime/ and sim/ have a source of time.
 #pragma once
 
 #include <chrono>

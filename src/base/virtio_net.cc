@@ -5,8 +5,8 @@
 namespace netsum {
 namespace {
 
-// The sum of 16-bit words that IP, TCP and UDP use (RFC 1071), in the host's byte order: it only has to be stored as it was
-// loaded. A last odd byte counts as if a zero followed.
+// The sum of 16-bit words that IP, TCP and UDP use (RFC 1071), in the host's byte order: loads and stores only have to
+// agree. A last odd byte counts as if a zero followed.
 std::uint16_t ones_complement_sum(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0;
   const std::byte* at = bytes.data();
@@ -52,7 +52,7 @@ bool complete_checksum(std::span<std::byte> frame) {
   const std::size_t place = std::size_t{header.csum_start} + header.csum_offset;
   if (header.gso_type != VirtioNetHeader::gso_none || place + sizeof(std::uint16_t) > packet.size()) return false;
   auto checksum = static_cast<std::uint16_t>(~ones_complement_sum(packet.subspan(header.csum_start)));
-  if (checksum == 0) checksum = 0xffff;  // the same number; in UDP, 0 says that there is none
+  if (checksum == 0) checksum = 0xffff;  // the same number; in UDP, 0 means no checksum
   store_le(&packet[place], checksum);
   header.flags = VirtioNetHeader::data_valid;
   header.csum_start = header.csum_offset = 0;

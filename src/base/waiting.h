@@ -1,6 +1,6 @@
-// Which code may wait. A daemon's control lock is needed by every rank of every job, so nothing that waits for another
-// thread, process or host may run under it. The lock says so while it is held (NoWaiting); what waits asks (check_may_wait).
-// The question is a thread's own, and costs a load: it is asked in every build, so that every test is a test of the rule.
+// Which code may wait. Every rank of every job needs a daemon's control lock, so code that waits for another thread, process
+// or host must not run under it. The lock forbids waiting while it is held (NoWaiting); waiting code checks
+// (check_may_wait). The check is thread-local and costs a load. Every build makes it, so every test tests the rule.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +10,7 @@ namespace netsum {
 
 inline thread_local int waiting_forbidden = 0;
 
-// While it lives, its thread does not wait.
+// While it lives, its thread may not wait.
 class NoWaiting {
  public:
   NoWaiting() { ++waiting_forbidden; }
@@ -19,7 +19,7 @@ class NoWaiting {
   NoWaiting& operator=(const NoWaiting&) = delete;
 };
 
-// Throws std::logic_error: this is a bug of netsum's.
+// Throws std::logic_error: a bug in netsum.
 inline void check_may_wait(const char* what) {
   if (waiting_forbidden != 0) throw std::logic_error(std::string("under the control lock, netsum would wait for ") + what);
 }

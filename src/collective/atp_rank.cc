@@ -10,8 +10,8 @@
 namespace netsum::collective {
 namespace {
 
-// What congestion control may use when nobody says, where buffers take it, and the packets that fill a slot of a switch with
-// default settings, where the MTU takes longer ones (on loopback).
+// Defaults: congestion control's largest window, if buffers hold it; and the packets that fill a slot of a switch with
+// default settings, if the MTU allows longer ones (on loopback).
 constexpr std::uint32_t default_window = 256;
 constexpr std::uint32_t longest_default_packet = 2048;
 
@@ -79,7 +79,7 @@ class AtpRank final : public RankProtocol {
   }
 
  private:
-  // That the paths take.
+  // That the paths carry.
   [[nodiscard]] static std::uint32_t most_elements(const Reach& reach) {
     std::uint32_t room = 65535;
     for (const Site& site : reach.sites) {

@@ -26,7 +26,7 @@ using stream::Operation;
 
 namespace {
 
-// A longer operation's window is better served beside its caller, on all of this rank's cores.
+// Longer operations run better on I/O threads than on the caller's: they use all of this rank's cores.
 constexpr std::uint64_t most_for_callers = 16384;  // int32 words
 
 Operation all_reduce_of(TensorView inout, ReduceOp op, WireFormat wire) {
@@ -59,7 +59,7 @@ Error failed_earlier(const Error& failure) {
   return {ErrorCode::closed, std::string("the communicator failed earlier: ") + failure.what()};
 }
 
-// As what ranks share is: zeroed, in pages of its own, and found by address while it is lent.
+// Like shared memory: zeroed, in separate pages, and found by address while it is lent.
 TensorMemory ordinary_memory(const std::shared_ptr<runtime::Arenas>& arenas, std::uint32_t rank, std::size_t bytes) {
   const std::size_t whole = std::max<std::size_t>(bytes, 1);
   void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -67,7 +67,7 @@ TensorMemory ordinary_memory(const std::shared_ptr<runtime::Arenas>& arenas, std
     throw Error(ErrorCode::bad_argument, "allocate: cannot have " + std::to_string(bytes) + " bytes");
   }
   std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory), [whole](std::byte* begin) { ::munmap(begin, whole); });
-  static_cast<void>(arenas->take_hidden());  // which no other rank has to hear of
+  static_cast<void>(arenas->take_hidden());  // no other rank needs to be told
   const std::uint32_t arena = arenas->reserve();
   if (arena == 0) throw collective::too_many_allocations(rank);
   std::shared_ptr<std::byte> shown(owner.get(), [owner, arenas, arena](std::byte*) { arenas->hide(arena); });
@@ -75,12 +75,12 @@ TensorMemory ordinary_memory(const std::shared_ptr<runtime::Arenas>& arenas, std
   return {std::move(shown), bytes};
 }
 
-// Who is inside calls of a communicator. One atomic operation to enter and one to leave.
+// The threads inside calls of a communicator. One atomic operation to enter and one to leave.
 class Visitors {
  public:
   enum class Entry : std::uint8_t { entered, occupied, closed };
 
-  // alone: there is one such visitor at a time.
+  // alone: one such visitor at a time.
   [[nodiscard]] Entry enter(bool alone) {
     std::uint32_t seen = state_.load(std::memory_order_relaxed);
     do {
@@ -94,12 +94,12 @@ class Visitors {
     while ((seen & closing) == 0) {
       if (state_.compare_exchange_weak(seen, seen - entry(alone), std::memory_order_acq_rel)) return;
     }
-    const std::lock_guard lock(mutex_);  // until it is unlocked, wait_until_left() does not return
+    const std::lock_guard lock(mutex_);  // wait_until_left() does not return before it is unlocked
     state_.fetch_sub(entry(alone), std::memory_order_acq_rel);
     left_.notify_all();
   }
 
-  void close() { state_.fetch_or(closing, std::memory_order_acq_rel); }  // nobody enters any more
+  void close() { state_.fetch_or(closing, std::memory_order_acq_rel); }  // no thread enters any more
   void wait_until_left() {
     std::unique_lock lock(mutex_);
     left_.wait(lock, [this] { return !any(); });
@@ -111,7 +111,7 @@ class Visitors {
   [[nodiscard]] static std::uint32_t entry(bool alone) { return visitor + (alone ? occupied : 0); }
 
   std::atomic<std::uint32_t> state_{0};
-  std::mutex mutex_;  // of those that leave after close()
+  std::mutex mutex_;  // for threads that leave after close()
   std::condition_variable left_;
 };
 
@@ -122,7 +122,7 @@ struct Communicator::Impl {
 
   ~Impl() {
     if (!monitor) return;
-    // The others may still need what this rank sent (NetReduce: only it can send that again).
+    // The others may still need packets from this rank (NetReduce: only it can retransmit them).
     if (engine && !engine->failure() && !engine->most_urgent()) {
       const Time until = runtime::after(runtime::now(), runtime::bounded(options.operation_deadline));
       engine->drain([&] {
@@ -165,7 +165,7 @@ struct Communicator::Impl {
     lanes = static_cast<std::uint32_t>(joined.lanes.size());
     std::optional<stream::OperationLog> log;
     if (options.recovery.count() > 0) {
-      // Ranks are apart by a window at most: whatever is kept, that is enough for those that did not die.
+      // Ranks are at most a window apart: so much is enough for ranks that did not die, whatever recovery_memory is.
       const std::size_t window = std::size_t{slots} * packet_elements * sizeof(float);
       log.emplace(std::max(options.recovery_memory, window));
       static_cast<void>(log->resume(joined.resumption));
@@ -182,7 +182,7 @@ struct Communicator::Impl {
     if (options.log) options.log(traits.placement);
   }
 
-  // A child of fork() has none of our threads, and its parent's sockets: it must not touch them.
+  // A child of fork() has none of the threads, and shares its parent's sockets: it must not touch them.
   void check_process() const {
     if (getpid() == owner) return;
     throw Error(ErrorCode::closed,
@@ -218,14 +218,14 @@ struct Communicator::Impl {
       operation.collective = Collective::allocate;
       return local->allocate(bytes, runtime::after(runtime::now(), patience), *shared, [&] { run(operation, call); });
     } catch (const Error& error) {
-      // The others wait for what this rank does not have.
+      // The others wait for data that this rank does not have.
       engine->fail(error);
       monitor->engine_failed();
       throw;
     }
   }
 
-  // What takes less than handing it to another thread and being woken by that.
+  // Short operations run on the caller: cheaper than handing them to another thread and being woken.
   void run(const Operation& operation, const CallOptions& call) {
     const auto pending = issue(operation, call);
     monitor->watch(pending->deadline);
@@ -236,7 +236,7 @@ struct Communicator::Impl {
     if (const auto error = pending->error()) throw *error;
   }
 
-  // Nobody may enter; who is inside hears of it, and leaves.
+  // No thread may enter; calls inside fail and leave.
   void close() {
     visitors.close();
     if (!visitors.any()) return;
@@ -254,17 +254,17 @@ struct Communicator::Impl {
   std::uint32_t copies = 0;
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   collective::RankTraits traits;
-  std::shared_ptr<collective::LocalGroup> local;  // outlives both of these: its end, without a goodbye, is a death
-  std::shared_ptr<runtime::Arenas> arenas = std::make_shared<runtime::Arenas>();  // the group's own, if there is one
+  std::shared_ptr<collective::LocalGroup> local;  // outlives monitor and engine: its end without a goodbye counts as a death
+  std::shared_ptr<runtime::Arenas> arenas = std::make_shared<runtime::Arenas>();  // the group's, if there is one
   std::unique_ptr<Monitor> monitor;  // outlives the engine, whose threads call it
   std::unique_ptr<runtime::Engine> engine;
-  runtime::SharedEngine* shared = nullptr;  // the same, of ranks that share memory
+  runtime::SharedEngine* shared = nullptr;  // the same engine, if ranks share memory
 };
 
 struct Work::State {
   State(std::shared_ptr<PendingOperation> p, pid_t o) : pending(std::move(p)), owner(o) {}
 
-  // In a child of fork() it never ends.
+  // In a child of fork() the operation never ends.
   void check_process() const {
     if (getpid() == owner) return;
     throw Error(ErrorCode::closed, "this operation was inherited through fork(): wait for it in the process that issued it");
@@ -290,7 +290,7 @@ Work::~Work() {
   if (getpid() == state_->owner) {
     state_->pending->wait();
   } else {
-    // What another thread had locked as the process was forked stays locked: left to the exit.
+    // Locks that another thread held at fork() stay locked: left to the exit.
     static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
   }
 }
@@ -324,7 +324,7 @@ Communicator::~Communicator() {
   if (getpid() == impl_->owner) {
     impl_->close();
   } else {
-    // In a child of fork() there are no threads to join and no connections of ours to close: left to the exit.
+    // A child of fork() has no threads to join and no own connections to close: left to the exit.
     static_cast<void>(new std::shared_ptr<Impl>(std::move(impl_)));
   }
 }
@@ -334,7 +334,7 @@ Communicator::Impl& Communicator::impl() const {
   throw Error(ErrorCode::closed, "this communicator was moved from: use the communicator that it was moved to");
 }
 
-// A call under way, in the process that may make it.
+// A pending call, in the process that may make it.
 class Communicator::Call {
  public:
   enum Threads : bool { any, one };

@@ -25,7 +25,7 @@ constexpr Duration longest_join = std::chrono::hours(24);
 // For a heartbeat or a goodbye while other aggregators still decide.
 constexpr milliseconds parting_deadline{1000};
 
-// For an aggregator to show that it is there, where others may do without it.
+// For an aggregator to answer, if the others may do without it.
 constexpr milliseconds reach_again{1000};
 
 void check(const Options& options, const RankProtocol& protocol) {
@@ -49,7 +49,7 @@ void check(const Options& options, const RankProtocol& protocol) {
   protocol.check();
 }
 
-// What one attempt to join takes along, beside the options.
+// An attempt to join: parameters beside the options.
 struct Attempt {
   Time deadline{};
   Former* former = nullptr;
@@ -93,8 +93,8 @@ session::Admission join_at(const Options& options, const RankProtocol& protocol,
   return site.membership.client->join(request, remaining(attempt.deadline), attempt.stop);
 }
 
-// All at once: an aggregator answers only when every rank has come to it, and ranks must not wait for each other in turn.
-// Who has admitted this rank hears from it while others still wait for somebody, and is told if they wait in vain.
+// All at once: an aggregator answers only when every rank has joined there, and ranks must not wait for each other in turn.
+// An aggregator that has admitted this rank gets heartbeats while others still wait for ranks, and a goodbye if they fail.
 std::vector<session::Admission> join_all(const Options& options, const RankProtocol& protocol, const Reach& reach,
                                          const Attempt& attempt) {
   const std::vector<Site>& sites = reach.sites;
@@ -139,7 +139,7 @@ std::vector<session::Admission> join_all(const Options& options, const RankProto
               client.heartbeat(admitted[i]->job_epoch, options.rank, admitted[i]->rank_epoch, parting_deadline));
         }
       } catch (const Error&) {
-        // The monitor, or whoever tries again, finds out why.
+        // The monitor or the next attempt finds the cause.
       }
     }
   }
@@ -156,7 +156,7 @@ std::unique_ptr<transport::Transport> with_loss(const Options& options, std::uni
   return std::make_unique<transport::Lossy>(std::move(transport), options.loss, options.loss_seed, stream);
 }
 
-// Each warning of small buffers once.
+// Gives each warning of small buffers once.
 void warn_of_buffers(const Options& options, const Reach& reach) {
   if (!options.log) return;
   std::set<std::string> warnings;

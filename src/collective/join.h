@@ -28,15 +28,15 @@ struct Joined {
 // Throws Error: bad_argument, unreachable, refused, deadline.
 [[nodiscard]] Joined join(const Options& options);
 
-// Of a job that recovers: a former life of this rank, which it gives up. What an attempt was admitted to in vain is one too.
+// For a job that recovers: a former life of this rank, which it gives up. An admission from a failed attempt counts too.
 struct Former {
   stream::Progress progress;
   std::uint32_t packet_elements = 0;
   std::map<std::string, std::uint32_t> rank_epochs;  // by aggregator
 };
 
-// Joins again, at those aggregators that can be reached; goes without the rank's switch if need be. Tries once. `stop` ends
-// the wait. Throws as join(), or `closed`.
+// Joins again, at the aggregators that can be reached; without the rank's switch if need be. Tries once. `stop` ends the
+// wait. Throws as join(), or `closed`.
 [[nodiscard]] Joined join_again(const Options& options, Former& former, Time deadline, const std::stop_token& stop);
 
 }  // namespace netsum::collective

@@ -25,11 +25,11 @@ std::uint32_t processors() {
   return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&allowed)));
 }
 
-constexpr int poll_ms = 20;  // then the engine is looked at, and the clock
+constexpr int poll_ms = 20;  // between checks of the engine and the clock
 constexpr int retry_ms = 2;
-constexpr Duration most_patience = std::chrono::seconds(5);  // to be let in: without, there is still the network
+constexpr Duration most_patience = std::chrono::seconds(5);  // to be let in; otherwise the network serves
 
-// What a rank is told whom the aggregator lets go.
+// The reason for a rank that the aggregator disconnects.
 std::string not_let_in(const transport::Descriptor& socket) {
   const auto user = transport::user_of(socket);
   if (!user || *user == ::geteuid() || ::geteuid() == 0) return "the aggregator does not take this rank's shared memory";
@@ -82,7 +82,7 @@ std::shared_ptr<LocalGroup> LocalGroup::reach(const Config& config, Time deadlin
   }
   std::shared_ptr<transport::Descriptor> socket;
   LocalOutcome outcome = LocalOutcome::later;
-  // Others may crowd there; they are soon let in, or sent away.
+  // Others may be queued; they are soon let in, or sent away.
   const Time patience = std::min(deadline, runtime::now() + most_patience);
   while ((outcome = transport::connect_local(config.broker, socket)) == LocalOutcome::later && runtime::now() < patience) {
     ::poll(nullptr, 0, retry_ms);
@@ -151,14 +151,14 @@ std::vector<const SharedSegment*> LocalGroup::segments() const {
 
 // ---- memory for tensors
 
-// What a TensorMemory refers to.
+// The memory behind a TensorMemory.
 struct LocalGroup::Shown {
   Shown(std::shared_ptr<runtime::Arenas> among, std::uint32_t rank, std::size_t bytes)
       : arenas(std::move(among)), memory("netsum-tensors" + std::to_string(rank), bytes, true), arena(arenas->reserve()) {
     if (arena == 0) throw too_many_allocations(rank);
   }
   ~Shown() {
-    // In a child of fork() nobody hears of it, and another thread may have had the lock.
+    // A child of fork() has no peers to tell, and another thread may have held the lock.
     if (arena != 0 && ::getpid() == owner) arenas->hide(arena);
   }
   Shown(const Shown&) = delete;
@@ -183,7 +183,7 @@ TensorMemory LocalGroup::allocate(std::size_t bytes, Time deadline, runtime::Sha
   message.arena = shown->arena;
   send(message, shown->memory.descriptor().get(), deadline);
   shown->memory.close_descriptor();
-  // Then all have sent theirs, and what is missing is on its way through the broker.
+  // After this all have sent theirs, and the missing ones are in flight through the broker.
   meet();
   ++allocations_;
   take_arenas(deadline, engine);
@@ -249,7 +249,7 @@ void LocalGroup::take_arena(const transport::LocalMessage& message, const std::s
     ++peer.taken;
   }
   engine.set_arena(message.rank, arena, memory ? memory->bytes() : std::span<const std::byte>());
-  peer.arenas[arena - 1] = std::move(memory);  // nobody reads the one before any more
+  peer.arenas[arena - 1] = std::move(memory);  // the former one has no readers any more
 }
 
 }  // namespace netsum::collective

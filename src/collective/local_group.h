@@ -1,5 +1,5 @@
-// A rank's place in the shared memory of its job's ranks on one host: its own segment, the others', and the connection to
-// the aggregator's broker, by whose end a death is noticed.
+// A rank's part in shared memory, for a job whose ranks are on one host: its own segment, the others', and the connection to
+// the aggregator's broker, whose end reveals a rank's death.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +19,20 @@
 
 namespace netsum::collective {
 
-// Of a rank that has as many as there are numbers for.
+// The error of a rank that has used up all arena numbers.
 [[nodiscard]] Error too_many_allocations(std::uint32_t rank);
 
 class LocalGroup {
  public:
   struct Config {
-    std::string broker;  // its socket's name
+    std::string broker;  // name of the broker's socket
     std::uint32_t rank = 0, world_size = 1, threads = 1;
   };
 
-  // Null, with the reason: the broker is not on this host, or in another network namespace.
+  // Null, with `why_not`: the broker is not on this host, or in another network namespace.
   [[nodiscard]] static std::shared_ptr<LocalGroup> reach(const Config& config, Time deadline, std::string& why_not);
 
-  // The same, of a socket that is connected to one.
+  // The same, over a socket that is already connected to a broker.
   [[nodiscard]] static std::shared_ptr<LocalGroup> over(std::shared_ptr<transport::Descriptor> socket, const Config& config,
                                                         Time deadline, std::string& why_not);
 
@@ -45,13 +45,13 @@ class LocalGroup {
   // The job is admitted: takes the other ranks' memory. Throws Error: refused, deadline, internal.
   void gather(std::uint64_t job_epoch, Time deadline);
 
-  // Then, for the engine.
+  // For the engine, after gather().
   [[nodiscard]] runtime::SharedSegment& own() const { return *own_; }
   [[nodiscard]] std::vector<const runtime::SharedSegment*> segments() const;
   [[nodiscard]] const std::shared_ptr<runtime::Arenas>& arenas() const { return arenas_; }
 
-  // Memory for tensors that all ranks can read, when all have called this; `meet` is a barrier. Throws Error: what `meet`
-  // does, the engine's if that fails meanwhile, bad_argument, deadline, aggregator_lost, internal.
+  // Memory for tensors that all ranks can read, when all have called this; `meet` is a barrier. Throws Error: as `meet`, the
+  // engine's if it fails meanwhile, bad_argument, deadline, aggregator_lost, internal.
   [[nodiscard]] TensorMemory allocate(std::size_t bytes, Time deadline, runtime::SharedEngine& engine,
                                       const std::function<void()>& meet);
 
@@ -60,7 +60,7 @@ class LocalGroup {
   struct Peer {
     std::unique_ptr<transport::PeerMemory> segment;              // null: this rank
     std::vector<std::unique_ptr<transport::PeerMemory>> arenas;  // by number - 1
-    std::uint64_t taken = 0;                                     // of these, so far
+    std::uint64_t taken = 0;                                     // arenas taken so far
   };
 
   LocalGroup(const Config& config, std::shared_ptr<transport::Descriptor> socket);

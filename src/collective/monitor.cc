@@ -128,7 +128,7 @@ void Monitor::loop() {
     if (error && !engine_->failure()) error = recover(*error);
     if (error) engine_->fail(*error);
     if (engine_->failure()) {
-      leave();  // the others then know that this rank will not contribute, and that it did not just die
+      leave();  // so the others know that this rank will not contribute, and did not just die
       return;
     }
   }
@@ -145,7 +145,7 @@ std::optional<Error> Monitor::recover(const Error& cause) {
   recovering_->suspend();
   {
     const std::lock_guard lock(mutex_);
-    lane_failure_.reset();  // of a lane that is no more
+    lane_failure_.reset();  // of a lane that no longer exists
   }
   Former former{recovering_->progress(), packet_elements_, {}};
   for (const Membership& membership : memberships_) former.rank_epochs[membership.address] = membership.rank_epoch;
@@ -200,7 +200,7 @@ std::optional<session::Stall> Monitor::oldest_stall() {
   return session::Stall{aggregator_of_lane_[stalled->lane], stall.operation, stall.chunk, stall.missing, stall.told};
 }
 
-// A lane that is not known any more is no error yet: control knows why, and is asked next.
+// A lane whose job is unknown is no error yet: the next heartbeat gives the reason.
 std::optional<Error> Monitor::explain(std::uint32_t lane, const runtime::LaneFailure& failure) {
   if (failure.kind == runtime::LaneFailure::Kind::unknown_job) {
     supervisor_->on_job_dropped(aggregator_of_lane_[lane]);
@@ -217,7 +217,7 @@ std::optional<Error> Monitor::explain(std::uint32_t lane, const runtime::LaneFai
 std::optional<Error> Monitor::check_deadlines() {
   std::shared_ptr<runtime::PendingOperation> urgent;
   {
-    const std::lock_guard lock(mutex_);  // around both: a deadline that watch() brings meanwhile must not be overwritten
+    const std::lock_guard lock(mutex_);  // around both: must not overwrite a deadline that watch() sets meanwhile
     urgent = engine_->most_urgent();
     next_deadline_ = urgent ? urgent->deadline : never;
   }

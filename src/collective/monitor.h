@@ -1,5 +1,5 @@
-// The rank's own native thread that keeps it alive and its waits bounded: heartbeats to every aggregator, deadlines of
-// operations. What to make of the answers, session/supervisor.h says.
+// A rank's own native thread, which keeps it alive and its waits bounded: heartbeats to every aggregator, deadlines of
+// operations. session/supervisor.h interprets the answers.
 #pragma once
 
 #include <condition_variable>
@@ -30,16 +30,15 @@ class Monitor {
 
   // From an I/O thread: a lane cannot go on.
   void lane_failed(std::uint32_t lane, const runtime::LaneFailure& failure);
-  // An operation with this deadline was submitted.
-  [[nodiscard]] bool has_left(std::uint32_t rank);  // in good order, as was last heard
-  void watch(Time deadline);
-  // The engine was failed by somebody else: the other ranks learn of it now, not when they miss this one.
+  [[nodiscard]] bool has_left(std::uint32_t rank);  // in good order, as last heard
+  void watch(Time deadline);                        // an operation with this deadline was submitted
+  // Another thread failed the engine: tells the other ranks now, not when they miss this one.
   void engine_failed();
 
  private:
   void loop();
   void attend(Joined& joined);
-  // Of a job that recovers: waits for all ranks to join again, and goes on. Otherwise the error.
+  // For a job that recovers: waits for all ranks to join again, and goes on. Otherwise returns the error.
   [[nodiscard]] std::optional<Error> recover(const Error& cause);
   [[nodiscard]] std::optional<Error> beat(std::size_t site);
   [[nodiscard]] std::optional<session::Stall> oldest_stall();
@@ -47,7 +46,7 @@ class Monitor {
   [[nodiscard]] std::optional<Error> check_deadlines();
 
   const Options options_;
-  std::optional<session::Supervisor> supervisor_;  // of the thread only, as the three below
+  std::optional<session::Supervisor> supervisor_;  // the thread's only, like the next three
   std::vector<Membership> memberships_;
   std::vector<std::size_t> aggregator_of_lane_;
   std::uint32_t packet_elements_ = 0;
@@ -55,7 +54,7 @@ class Monitor {
   runtime::WorkerEngine* recovering_ = nullptr;
   bool goodbye_ = false;
 
-  std::mutex mutex_;  // of the four below
+  std::mutex mutex_;  // guards the four values below
   std::condition_variable changed_;
   bool stopping_ = false;
   std::optional<std::pair<std::uint32_t, runtime::LaneFailure>> lane_failure_;

@@ -1,4 +1,4 @@
-// NetReduce at the rank: rings of RoCEv2 connections through the aggregators, by an endpoint of our own in UDP, or by RDMA
+// NetReduce at the rank: rings of RoCEv2 connections through the aggregators, by netsum's own endpoint over UDP, or by RDMA
 // hardware through a bump in the wire.
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@
 namespace netsum::collective {
 namespace {
 
-// On RDMA hardware, which has no packets to measure the path with: 25 Gbit/s for 160 us, with messages of that length.
+// For RDMA hardware, which cannot send probes to measure the path: 25 Gbit/s for 160 us, with messages of that length.
 constexpr std::uint32_t verbs_window = 8;
 
 // The largest path MTU of RoCE whose packets fit, as elements.
@@ -35,7 +35,7 @@ constexpr std::uint32_t verbs_window = 8;
   return {m.address, m.send_qp, m.send_psn, m.receive_qp, m.memory_address, m.memory_key};
 }
 
-// What both endpoints have in common.
+// Common to both endpoints.
 class RingRank : public RankProtocol {
  public:
   RingRank(const Options& options, const NetReduce& settings) : RankProtocol(options), settings_(settings) {}
@@ -79,7 +79,7 @@ class RingRank : public RankProtocol {
   [[nodiscard]] std::uint32_t message_packets(std::uint32_t packet_elements) const {
     return settings_.message_packets != 0 ? settings_.message_packets : session::default_message_packets(packet_elements);
   }
-  // Everything but the endpoint's own.
+  // All but the endpoint's own fields.
   [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Site& site,
                                                     const LaneNumber& number) const {
     if (admission.members.size() != options().world_size) {
@@ -113,7 +113,7 @@ class UdpRingRank final : public RingRank {
     for (const Site& site : reach.sites) {
       const Lane& lane = site.lanes.front();
       const std::uint32_t mtu = tree ? mtu_for_all(reach.hop.lanes.front()) : mtu_for_all(lane);
-      // Switches have addresses of IPv6 among themselves.
+      // Switches use IPv6 among themselves.
       reach.packet_elements =
           std::min(reach.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator)));
     }
@@ -121,8 +121,8 @@ class UdpRingRank final : public RingRank {
   }
 
   void measure_windows(Reach& reach, Time deadline) override {
-    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when all of its message is there. No
-    // more: where the links' queues are shorter than all ranks' windows, a loss makes a connection go back by one.
+    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when its whole message has arrived. No
+    // more than that: if the links' queues are shorter than all ranks' windows, a loss makes a connection go back by one.
     const std::uint32_t of_message = message_packets(reach.packet_elements);
     for (Site& site : reach.sites) {
       const std::uint32_t packets =
@@ -145,7 +145,7 @@ class UdpRingRank final : public RingRank {
   }
 
  private:
-  // A rank's queue pairs at a lane. Numbers from the socket's port, which no other rank at the same address has.
+  // A rank's queue pairs at a lane. Their numbers are derived from the socket's port, which is unique at its address.
   [[nodiscard]] netreduce::Member member_at(const Endpoint& local) const {
     netreduce::Member member;
     member.address = local.address;
@@ -159,7 +159,7 @@ class UdpRingRank final : public RingRank {
   }
 };
 
-// One ring at each aggregator, which is a bump in the wire of all ranks' hosts. Its packets are the device's.
+// One ring per aggregator, which is a bump in the wire of all ranks' hosts. The device sends and receives the packets.
 class VerbsRingRank final : public RingRank {
  public:
   using RingRank::RingRank;
@@ -194,10 +194,10 @@ class VerbsRingRank final : public RingRank {
     return reach;
   }
 
-  void measure_windows(Reach&, Time) override {}  // complete() says it
+  void measure_windows(Reach&, Time) override {}  // complete() sets the window
 
   void complete(session::JoinRequest& request, const Site& site) const override {
-    // What is registered with the device before, has its length already.
+    // Memory is registered with the device before admission, so its length is fixed here.
     request.slots_fixed = window();
     request.message_packets = message_packets(request.packet_elements);
     request.packet_elements_measured = false;

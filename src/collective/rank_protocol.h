@@ -1,4 +1,4 @@
-// A protocol at the rank: what joining (collective/join.cc) asks of it, from settings to lanes. The only place in the
+// A protocol at the rank: the steps that joining (collective/join.cc) needs, from settings to lanes. The only place in the
 // library that tells protocols apart is rank_protocol.cc, by the alternative that Options::protocol holds.
 #pragma once
 
@@ -15,16 +15,16 @@
 
 namespace netsum::collective {
 
-// Of one of a rank's lanes.
+// The numbers of one of a rank's lanes.
 struct LaneNumber {
   std::uint32_t of_rank = 0, lanes = 1;  // over all aggregators
   std::size_t of_site = 0;
 };
 
-// What a protocol's ranks are to the rest of the rank's process, once they are admitted.
+// An admitted rank's properties, for the rest of its process.
 struct RankTraits {
   std::string placement;                       // one line: which aggregators, and what to expect of them
-  WireFormat wire = WireFormat::native;        // how floats travel
+  WireFormat wire = WireFormat::native;        // floats on the wire
   bool spin = false;                           // in shared memory, threads never sleep in an operation
   std::optional<std::uint32_t> predecessor{};  // the only rank whose packets arrive here
   std::optional<std::uint32_t> successor{};    // the rank that may still need what this one has sent
@@ -43,22 +43,22 @@ class RankProtocol {
 
   // The switch that the rank is at; empty: none.
   [[nodiscard]] virtual std::string switch_address() const { return {}; }
-  // Recovery, where that switch cannot be reached: whether the rank can go on past it (ATP; NetReduce's sums would be others
-  // in another tree).
+  // Recovery, if that switch cannot be reached: whether the rank can bypass it (ATP; in another tree, NetReduce's sums would
+  // differ).
   [[nodiscard]] virtual bool can_pass_switch() const { return false; }
   virtual void pass_switch() {}
 
-  // Connects to every aggregator, opens the lanes' sockets, and chooses the length of packets, unless options say it.
+  // Connects to every aggregator, opens the lanes' sockets, and chooses the packet length unless options give it.
   [[nodiscard]] virtual Reach reach(Time deadline) = 0;
-  // Where options do not say how long the window is: each site's slots_measured.
+  // Sets each site's slots_measured, if options give no window.
   virtual void measure_windows(Reach& reach, Time deadline) = 0;
-  // What the protocol alone has to say on joining.
+  // Adds the protocol's own fields to the request.
   virtual void complete(session::JoinRequest&, const Site&) const {}
 
-  // A lane of the admitted rank, over what was reached.
+  // A lane of the admitted rank, over the reached sites.
   [[nodiscard]] virtual runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
                                                      const LaneNumber& number) const = 0;
-  // Packets that one of the admitted slots is.
+  // Packets per admitted slot.
   [[nodiscard]] virtual std::uint32_t packets_of_slot(const session::Admission&) const { return 1; }
   // `slots`: of each lane.
   [[nodiscard]] virtual RankTraits traits(const Reach& reach, const session::Admission& admission,

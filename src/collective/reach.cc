@@ -39,8 +39,8 @@ switchml::Probe probe(transport::Udp& socket, const std::string& address, const 
   return path;
 }
 
-// What the packets of all ranks to this address may be as long as, where `own` is the MTU of this rank's way there. On this
-// host that is the loopback device's, unless the address is another interface's: ranks elsewhere get there over its link.
+// The longest packets that all ranks may send to this address; `own`: the MTU of this rank's path. For an address of this
+// host `own` is the loopback device's, but ranks elsewhere reach the address over its interface's link.
 std::uint32_t mtu_for_all(const Endpoint& address, std::uint32_t own) {
   if (!transport::is_of_this_host(address)) return own;
   const auto interface = transport::interface_of(address);
@@ -53,7 +53,7 @@ milliseconds remaining(Time deadline) {
 }
 
 Reached reach_control(const Options& options, const std::string& address, Time deadline) {
-  const Endpoint control = transport::resolve(address);  // first: no deadline helps a name that is none
+  const Endpoint control = transport::resolve(address);  // first: retries until the deadline do not help a bad name
   Reached reached;
   reached.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
   reached.hello = reached.client->hello(remaining(deadline), options.job);
@@ -121,7 +121,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
         ErrorCode::refused,
         "aggregator " + address + " has no data sockets: it is a bump in the wire, where ranks with RDMA hardware join");
   }
-  // Both ends must say so: where addresses are translated on the way, one end alone takes the other for local.
+  // Both ends must say so: behind address translation, one end alone may take the other for local.
   site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
   site.groups = std::move(reached.hello.groups);
   return site;
@@ -142,7 +142,7 @@ void prove_endpoints(Reach& reach, Time deadline) {
   for (Site& site : reach.sites) {
     for (std::size_t l = 0; l < site.lanes.size(); ++l) {
       Lane& lane = site.lanes[l];
-      if (lane.ring) continue;  // it has no packets that could be probes
+      if (lane.ring) continue;  // a verbs ring cannot send probes
       config.aggregator = lane.aggregator;
       lane.cookie = probe(*lane.socket, site.membership.address, config, deadline).cookie();
       if (reach.hop.lanes.empty()) continue;

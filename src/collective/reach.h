@@ -1,4 +1,4 @@
-// A rank's ways to the aggregators where it is about to join: control connections, sockets, and what the paths carry.
+// A rank's paths to the aggregators where it is about to join: control connections, sockets, and the MTU.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ struct Membership {
 struct Lane {
   Endpoint aggregator;
   std::unique_ptr<transport::Udp> socket;
-  std::unique_ptr<transport::VerbsRing> ring{};     // in its place
-  std::unique_ptr<transport::GroupSocket> group{};  // results come here too
-  std::uint64_t cookie = 0, switch_cookie = 0;      // as the aggregator's lane answered a probe, and the switch's
+  std::unique_ptr<transport::VerbsRing> ring{};     // in place of the socket
+  std::unique_ptr<transport::GroupSocket> group{};  // results arrive here too
+  std::uint64_t cookie = 0, switch_cookie = 0;      // from the probe answers of the aggregator's lane and the switch's
   [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
 };
 
@@ -41,14 +41,14 @@ struct Site {
   bool near = false;  // the aggregator is on this host
   std::uint32_t slots_measured = 0;
   std::string local_socket{};
-  std::vector<Endpoint> groups{};  // of IP multicast, one a lane, where the aggregator offers them
+  std::vector<Endpoint> groups{};  // of IP multicast, one per lane, if the aggregator offers them
   std::shared_ptr<LocalGroup> local{};
   std::string why_not_local{};
   bool needs_local = false;
   bool listens = false;
 };
 
-// The switch that this rank is at, where the aggregators are behind one.
+// The switch that this rank is at, if the aggregators are behind one.
 struct FirstHop {
   std::string address;
   std::vector<Endpoint> lanes;  // empty: there is none
@@ -58,7 +58,7 @@ struct FirstHop {
 
 struct Reach {
   FirstHop hop;
-  std::vector<Site> sites;  // one an aggregator
+  std::vector<Site> sites;  // one per aggregator
   std::uint32_t packet_elements = 0;
 };
 
@@ -66,8 +66,8 @@ struct Reach {
 
 // Each throws Error: unreachable, refused.
 
-// The control connection to an address, and the data sockets that answer there. What listens on every address is reached at
-// the one that we know.
+// The control connection to an address, and the data sockets that answer there. Sockets on every address are reached at the
+// known one.
 struct Reached {
   std::unique_ptr<control::Client> client;
   control::Hello hello;
@@ -82,10 +82,10 @@ struct Reached {
 // Round trip and bandwidth, for the window.
 [[nodiscard]] switchml::Probe measure(const Lane& lane, const std::string& address, std::uint32_t packet_elements,
                                       Time deadline);
-// Shows all that will send to the lanes that these receive it.
+// Proves to all senders that the lanes receive their packets.
 void prove_endpoints(Reach& reach, Time deadline);
 
-// The longest packets that the paths of all ranks to this address carry, IP headers included, as far as this rank can know.
+// The longest packets, IP headers included, that all ranks' paths to this address carry, as far as this rank can know.
 [[nodiscard]] std::uint32_t mtu_for_all(const Lane& lane);
 [[nodiscard]] std::uint32_t mtu_for_all(const Endpoint& address);
 

@@ -1,4 +1,4 @@
-// SwitchML at the rank: all ranks send to every aggregator, by UDP or in memory that they share with it.
+// SwitchML at the rank: all ranks send to every aggregator, by UDP or in shared memory.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -12,7 +12,8 @@
 namespace netsum::collective {
 namespace {
 
-// Whether a network carries the groups' packets shows only once there are some: the aggregator then sees who hears them.
+// Whether a network carries the groups' packets shows only once there are some: the aggregator then sees which ranks receive
+// them.
 void join_groups(const Options& options, Site& site) {
   if (site.groups.size() != site.lanes.size()) return;
   try {
@@ -49,25 +50,25 @@ void join_groups(const Options& options, Site& site) {
   return best;
 }
 
-// Whether ranks on other hosts may be there, and so a link.
+// Whether ranks on other hosts may use the aggregator, over a link.
 bool is_reached_over_link(const Site& site) {
   if (!site.near) return true;
   const auto interface = transport::interface_of(site.lanes.front().aggregator);
   return interface && !interface->loopback;
 }
 
-// The most slots that are of use on the way there. To an aggregator on this host nothing is ever under way: a longer window
-// only waits its turn, and leaves the cache before it comes.
+// The largest useful number of slots. With an aggregator on this host nothing is in flight: a longer window only queues, and
+// is evicted from the cache meanwhile.
 std::uint32_t most_slots(const Site& site, std::uint32_t packet_elements) {
   constexpr std::uint32_t window_bytes = 128 << 10;
   if (!site.near) return UINT32_MAX;
   return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
 }
 
-// Each lane's window. Lanes share the link to this host, and so what keeps that busy: that of other ranks, if this one gets
-// there over its loopback device. The ranks agree on the longest window: it is to be no longer for being near.
+// Measures each lane's window. Lanes share the link to this host, and so the window that fills it: other ranks' link, if
+// this rank uses loopback. The ranks agree on the longest window: a near rank must not lengthen it.
 void measure_all(Reach& reach, Time deadline) {
-  constexpr std::uint32_t least = 4;  // fewer, and losses are not noticed before a time-out (protocol/switchml/overtaken.h)
+  constexpr std::uint32_t least = 4;  // with fewer, losses are detected only by time-out (protocol/switchml/overtaken.h)
   std::uint32_t lanes = 0, far = 0, near = 0;
   for (Site& site : reach.sites) {
     const std::uint32_t measured =
@@ -159,7 +160,7 @@ class SwitchMlRank final : public RankProtocol {
   }
 
  private:
-  // Shared memory is the first aggregator's matter; at the others there are memberships alone.
+  // Only the first aggregator serves shared memory; the others only hold memberships.
   void reach_memory(Site& site, Time deadline) const {
     site.needs_local = settings_.shared_memory == SharedMemory::required;
     if (settings_.shared_memory == SharedMemory::off) {
@@ -169,7 +170,7 @@ class SwitchMlRank final : public RankProtocol {
     } else if (options().loss > 0) {
       site.why_not_local = "only packets can be lost";
     } else if (settings_.wire != WireFormat::native) {
-      site.why_not_local = "a format on the wire was asked for";  // and its numbers with it
+      site.why_not_local = "a format on the wire was asked for";  // and with it that format's rounding
     } else {
       const LocalGroup::Config config{site.local_socket, options().rank, options().world_size, options().threads};
       site.local = LocalGroup::reach(config, deadline, site.why_not_local);

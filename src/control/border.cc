@@ -10,7 +10,7 @@
 namespace netsum::control {
 namespace {
 
-// Never leaves this file: parsed() makes an answer of it.
+// Never leaves this file: parsed() turns it into Parsed::wrong().
 struct Nonsense {
   std::string what;
 };
@@ -47,7 +47,7 @@ netreduce::Member member_of(const proto::Member& in) {
   return {address_of(in.address()), in.send_qp(), in.send_psn(), in.receive_qp(), in.memory_address(), in.memory_key()};
 }
 
-// A list, of which so many can be: before anything is made of them.
+// A list of at most `most` elements; checked before anything is allocated.
 template <class List, class Make>
 auto list_of(const List& in, std::size_t most, const char* too_many, const Make& make) {
   demand(static_cast<std::size_t>(in.size()) <= most, too_many);

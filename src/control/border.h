@@ -1,7 +1,7 @@
-// The border between protocol buffers and the structures of session/. Every message from outside is parsed here, in either
-// direction, into a value about which all that can be said without knowing anything else has been checked
-// (session/check.h), or into one line of what is wrong with it. No protocol buffer travels past this border: beside it only
-// gRPC's own signatures, in server.cc and client.cc, name them (tests/lint/check_includes.py).
+// The border between protocol buffers and the structures of session/. Every message from outside, in either direction, is
+// parsed here into a value that has passed all checks of the message by itself (session/check.h), or into a one-line reason
+// why it is wrong. No protocol buffer passes this border: elsewhere only gRPC's own signatures, in server.cc and client.cc,
+// name them (tests/lint/check_includes.py).
 #pragma once
 
 #include <chrono>
@@ -73,10 +73,10 @@ struct Life {
 [[nodiscard]] Parsed<session::JobView> parse(const proto::RingView& in);
 [[nodiscard]] Parsed<telemetry::Report> parse(const proto::StatusReply& in);
 
-// A part of several of them.
+// Part of several messages.
 [[nodiscard]] Parsed<Endpoint> parse(const proto::Endpoint& in);
 
-// The reverse. Sentences leave as one line.
+// The reverse. Texts leave as one line each.
 void write(const std::string& job, proto::HelloRequest& out);
 void write(const Join& join, proto::JoinRequest& out);
 void write(const Life& life, proto::Membership& out);

@@ -1,4 +1,4 @@
-// gRPC channels to aggregators, and what their statuses mean.
+// gRPC channels to aggregators, and their statuses as errors.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,14 +17,14 @@ namespace netsum::control {
 // `target`: gRPC's name of options.address. Throws Error: bad_argument, if the CA cannot be read.
 [[nodiscard]] std::shared_ptr<grpc::Channel> open_channel(const ClientOptions& options, const std::string& target);
 
-// Puts what proves the caller's tokens into a call; `request`: its bytes.
+// Adds the proofs of the caller's tokens to a call; `request`: its bytes.
 void prove(grpc::ClientContext& context, const Credentials& credentials, const char* call, std::string_view request);
-// Whether the call is to be made once more: the daemon has issued a challenge that was not known.
+// Whether to make the call once more: the daemon has issued a new challenge.
 [[nodiscard]] bool challenged(const grpc::ClientContext& context, const grpc::Status& status, Credentials& credentials);
 
-// Of a call that has failed: unreachable, deadline, internal, or refused, with the aggregator's words.
+// The error of a failed call: unreachable, deadline, internal, or refused, with the aggregator's reason.
 [[nodiscard]] Error error_of(const grpc::Status& status, const std::string& address);
-// Of one that waited for the connection.
+// The error of a failed call that waited for the connection.
 [[nodiscard]] Error error_of_greeting(const grpc::Status& status, const ClientOptions& options,
                                       std::chrono::milliseconds deadline);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Stub = proto::Aggregator::Stub;
 
-// How much longer than its own deadline a call waits for the aggregator's word on why it ended.
+// How much longer than its deadline a call waits for the aggregator's reason.
 constexpr auto grace = std::chrono::seconds(2);
 
 }  // namespace
@@ -27,7 +27,7 @@ struct Client::Impl {
 
   explicit Impl(ClientOptions o) : options(std::move(o)), credentials(options.token, options.daemon_token) {}
 
-  // A daemon that wants a proof says so once, with its challenge.
+  // A daemon that needs a proof refuses once, with its challenge.
   template <class Request, class Reply>
   [[nodiscard]] grpc::Status call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                                   const char* name, std::chrono::milliseconds deadline, const Request& request, Reply& reply,
@@ -69,7 +69,7 @@ Hello Client::hello(std::chrono::milliseconds deadline, const std::string& job) 
   proto::HelloRequest message;
   write(job, message);
   proto::HelloReply reply;
-  // A switch that starts a moment later is found.
+  // Also finds a switch that starts a moment later.
   const grpc::Status status = impl_->call(&Stub::Hello, "Hello", deadline, message, reply, {}, true);
   if (!status.ok()) throw error_of_greeting(status, impl_->options, deadline);
   return impl_->accept(parse(reply));

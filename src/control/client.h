@@ -17,20 +17,20 @@
 namespace netsum::control {
 
 struct Hello {
-  std::vector<Endpoint> lanes;                      // the aggregator's data sockets, one a thread
+  std::vector<Endpoint> lanes;                      // the aggregator's data sockets, one per thread
   std::uint64_t instance = 0;                       // random, new at every start of the aggregator
-  std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane, for ATP; 0: it is no switch
-  std::string local_socket;                         // for ranks on its host; empty: it has none
-  std::vector<Endpoint> groups;                     // of the job, one a lane: results by IP multicast; empty: none
+  std::uint32_t pool_slots = 0, pool_elements = 0;  // of each lane, for ATP; 0: not a switch
+  std::string local_socket;                         // for ranks on its host; empty: none
+  std::vector<Endpoint> groups;                     // of the job, one per lane: results by IP multicast; empty: none
   bool same_host = false;                           // the aggregator sees this process at an address of its own host
-  std::uint64_t receive_bytes = 0;  // of each lane's receive buffer, with what the kernel keeps around packets; 0: unknown
+  std::uint64_t receive_bytes = 0;  // of each lane's receive buffer, including the kernel's overhead per packet; 0: unknown
 };
 
 struct ClientOptions {
   std::string address;  // host:port
   std::string token;
   std::string tls_ca;
-  std::string daemon_token{};  // of a daemon, for others
+  std::string daemon_token{};  // a daemon's, for other daemons
 };
 
 class Client {
@@ -39,8 +39,8 @@ class Client {
   ~Client();
   Client(Client&&) noexcept;
 
-  // Each throws Error: unreachable (with the address), refused (with the aggregator's words), deadline, internal (an answer
-  // that makes no sense).
+  // Each throws Error: unreachable (with the address), refused (with the aggregator's reason), deadline, internal (an
+  // invalid answer).
   [[nodiscard]] Hello hello(std::chrono::milliseconds deadline, const std::string& job = {});
   // `stop` ends the wait, with `closed`.
   [[nodiscard]] session::Admission join(const session::JoinRequest& request, std::chrono::milliseconds deadline,

@@ -52,7 +52,7 @@ std::string new_challenge() {
 }
 
 std::string proof_of(const std::string& token, std::string_view challenge, std::string_view call, std::string_view request) {
-  // No part but the last has a line break, so that no two calls have one text.
+  // Only the last part may have a line break, so that no two calls have the same text.
   std::string text = "netsum control\n";
   text.append(challenge).append("\n").append(call).append("\n").append(request);
   return number_of(token) + ":" + digest(token, text);

@@ -1,6 +1,6 @@
-// Tokens on the control plane: shown to be known, never sent. A daemon issues a challenge, new at every start; whoever calls
-// sends a keyed digest of it, of the call's name and of the request. What is overheard opens nothing but that same call, and
-// a daemon at an address that somebody made up learns nothing that another daemon accepts for another request.
+// Tokens on the control plane: proved, never sent. A daemon issues a challenge, new at every start; a caller sends a keyed
+// digest of the challenge, the call's name and the request. An overheard proof opens only that same call, and a rogue daemon
+// learns nothing that another daemon accepts for another request.
 #pragma once
 
 #include <map>
@@ -14,26 +14,26 @@
 
 namespace netsum::control {
 
-inline constexpr char challenge_key[] = "netsum-challenge";        // metadata of a refusal for want of a proof
-inline constexpr char proof_key[] = "netsum-proof";                // and of a call: the tenant's token
-inline constexpr char daemon_proof_key[] = "netsum-daemon-proof";  // the token that daemons have
+inline constexpr char challenge_key[] = "netsum-challenge";        // metadata of a refusal for lack of a proof
+inline constexpr char proof_key[] = "netsum-proof";                // metadata of a call: proves the tenant's token
+inline constexpr char daemon_proof_key[] = "netsum-daemon-proof";  // proves the daemons' token
 
 [[nodiscard]] std::string new_challenge();  // throws Error: the random number generator failed
 // "TOKEN'S NUMBER:DIGEST", in hexadecimal digits.
 [[nodiscard]] std::string proof_of(const std::string& token, std::string_view challenge, std::string_view call,
                                    std::string_view request);
 
-// A caller's side: its tokens, and the challenge that a daemon has issued last. Any thread.
+// A caller's side: its tokens, and the daemon's latest challenge. Any thread.
 class Credentials {
  public:
   Credentials(std::string token, std::string daemon_token)
       : token_(std::move(token)), daemon_token_(std::move(daemon_token)) {}
 
   [[nodiscard]] bool empty() const { return token_.empty() && daemon_token_.empty(); }
-  // Metadata of a call, by key; none, if there is no challenge yet.
+  // Metadata of a call, by key; none before the first challenge.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> proofs(std::string_view call,
                                                                         std::string_view request) const;
-  // Whether to call once more: the daemon has another challenge than the one that was known.
+  // Whether to call once more: the challenge is a new one.
   [[nodiscard]] bool learn(std::string_view challenge);
 
  private:
@@ -49,16 +49,16 @@ class Tenants {
   // Throws Error: bad_argument, if names or tokens are missing, too short, or used twice.
   explicit Tenants(std::vector<Tenant> tenants);
 
-  // Of a daemon whose one token opens everything: tenant "" has all jobs, and no quota.
+  // For a daemon with a single token for everything: tenant "" owns all jobs, without a quota.
   [[nodiscard]] static Tenants one(std::string token);
 
-  // By its token; null: the proof is none of a token that is known here.
+  // The tenant whose token the proof shows; null: none that is known here.
   [[nodiscard]] const Tenant* prove(std::string_view proof, std::string_view challenge, std::string_view call,
                                     std::string_view request) const;
   [[nodiscard]] bool empty() const { return by_number_.empty(); }
 
  private:
-  std::map<std::string, Tenant, std::less<>> by_number_;  // that a token has: not secret
+  std::map<std::string, Tenant, std::less<>> by_number_;  // by the token's number: not secret
 };
 
 }  // namespace netsum::control

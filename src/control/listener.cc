@@ -32,7 +32,7 @@ int listening_socket(const std::string& address) {
   const Endpoint endpoint = transport::resolve(address);
   const bool ipv6 = !transport::is_ipv4(endpoint);
   const int number = ::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  transport::set_option(number, SOL_SOCKET, SO_REUSEADDR, 1);  // connections of a former life may linger
+  transport::set_option(number, SOL_SOCKET, SO_REUSEADDR, 1);  // connections of a former process may linger
   if (ipv6) transport::set_option(number, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   sockaddr_storage storage{};
   const socklen_t length = transport::to_sockaddr(endpoint, ipv6, storage);
@@ -102,7 +102,7 @@ void Listener::watch(int socket) const {
   epoll_ctl(events_.number(), EPOLL_CTL_ADD, socket, &event);
 }
 
-// Until the oldest silent connection has had its time, or descriptors may be there again.
+// Until the oldest silent connection's deadline, or the next try to get descriptors.
 int Listener::patience() const {
   Clock::time_point wake = Clock::time_point::max();
   if (!silent_.empty()) wake = silent_.front().deadline;
@@ -129,7 +129,7 @@ void Listener::run() {
           static_cast<void>(hear(number));
         }
       } catch (const std::bad_alloc&) {
-        // Whoever was not heard for want of memory is heard again, or has had its time.
+        // A connection not heard for lack of memory is heard again, or reaches its deadline.
       }
     }
     const Clock::time_point now = Clock::now();
@@ -158,7 +158,7 @@ void Listener::accept_all() {
       epoll_ctl(events_.number(), EPOLL_CTL_DEL, socket_.number(), nullptr);
       return;
     }
-    // What is wrong with one connection says nothing of the next.
+    // An error of one connection says nothing about the next.
   }
 }
 
@@ -173,7 +173,7 @@ void Listener::admit(int socket, const Peer& peer) {
     place = silent_.insert(place, {socket, peer, Clock::now() + limits_.silence});
     by_socket_[socket] = place;
     ++count;
-  } catch (const std::bad_alloc&) {  // of what is open already, nothing ends
+  } catch (const std::bad_alloc&) {  // open connections stay open
     if (place != silent_.end()) silent_.erase(place);
     ::close(socket);
     return;
@@ -181,7 +181,7 @@ void Listener::admit(int socket, const Peer& peer) {
   watch(socket);
 }
 
-// Where there is none, a silent connection makes way: of that peer, or where all together are too many, of anybody.
+// If there is none, a silent connection is closed: the peer's own, or any if there are too many in all.
 bool Listener::has_room(const Peer& peer) {
   const auto of_all = [&] { return silent_.size() + taken_.size() < limits_.connections; };
   const auto of_peer = [&] {
@@ -195,12 +195,12 @@ bool Listener::has_room(const Peer& peer) {
   return of_all() && of_peer();
 }
 
-// The oldest; false: there is none.
+// Ends the oldest silent connection; false: there is none.
 bool Listener::end_silent(const Peer* of) {
   for (auto next = silent_.begin(); next != silent_.end();) {
     const auto each = next++;
     if (of != nullptr && each->peer != *of) continue;
-    const Heard heard = hear(each->socket);  // it may have said something that was not read yet
+    const Heard heard = hear(each->socket);  // it may have sent something not read yet
     if (heard == Heard::nothing) end(each);
     if (heard != Heard::something) return true;
   }
@@ -208,7 +208,7 @@ bool Listener::end_silent(const Peer* of) {
 }
 
 void Listener::end(std::list<Silent>::iterator silent) {
-  ::close(silent->socket);  // and it is watched no more
+  ::close(silent->socket);  // which also ends its watch
   forget(silent->peer);
   by_socket_.erase(silent->socket);
   silent_.erase(silent);
@@ -221,7 +221,7 @@ void Listener::forget(const Peer& peer) {
 
 Listener::Heard Listener::hear(int socket) {
   const auto found = by_socket_.find(socket);
-  if (found == by_socket_.end()) return Heard::nothing;  // it made way in this round
+  if (found == by_socket_.end()) return Heard::nothing;  // closed earlier in this round
   const auto silent = found->second;
   char byte = 0;
   const ssize_t heard = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -231,7 +231,7 @@ Listener::Heard Listener::hear(int socket) {
     end(silent);
     return Heard::its_end;
   }
-  // An inode that comes again is of a connection that has ended.
+  // A repeated inode means that its former connection has ended.
   if (const auto former = taken_.find(status.st_ino); former != taken_.end()) forget(former->second);
   taken_[status.st_ino] = silent->peer;
   epoll_ctl(events_.number(), EPOLL_CTL_DEL, socket, nullptr);
@@ -242,7 +242,7 @@ Listener::Heard Listener::hear(int socket) {
   return Heard::something;
 }
 
-// gRPC does not say when it closes one.
+// gRPC does not report closed connections.
 void Listener::count_taken() {
   const Clock::time_point now = Clock::now();
   if (now - counted_ < between_counts) return;

@@ -1,6 +1,6 @@
-// Accepts the control plane's TCP connections. One costs gRPC far more than it costs the kernel, and each that is open costs
-// a descriptor; so gRPC gets only those whose clients have said something (clients speak first), and only so many, in all
-// and per peer. Without limits one host that opens connections keeps every other host out.
+// Accepts the control plane's TCP connections. A connection costs gRPC far more than the kernel, and each open one costs a
+// descriptor; so gRPC gets only connections whose clients have sent something (clients speak first), and only a limited
+// number in all and per peer. Without limits, one host that opens connections keeps every other host out.
 #pragma once
 
 #include <sys/types.h>
@@ -21,24 +21,25 @@ namespace netsum::control {
 struct ConnectionLimits {
   std::uint32_t connections = 4096;
   std::uint32_t of_one_peer = 1024;
-  std::chrono::milliseconds silence{5000};  // a connection that has said nothing for so long is closed
+  std::chrono::milliseconds silence{5000};  // a connection that has sent nothing for so long is closed
 };
 
 class Listener {
  public:
-  // Listens at HOST:PORT; port 0: any. Nobody is accepted before start(). Throws Error: refused, or as resolve() does.
+  // Listens at HOST:PORT; port 0: any. No connection is accepted before start(). Throws Error: refused, or as resolve()
+  // does.
   Listener(const std::string& address, const ConnectionLimits& limits, std::function<void(const std::string&)> log);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
   [[nodiscard]] std::uint16_t port() const;
-  // From now on, on a thread of this: `take` owns each connection that it is given. `log` is called there too.
+  // Accepts from now on, on the listener's thread. `take` owns each connection it gets; `log` is called on that thread too.
   void start(std::function<void(int socket)> take);
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Peer = std::array<std::uint8_t, 16>;  // its IP address, of IPv4 as IPv6 maps it
+  using Peer = std::array<std::uint8_t, 16>;  // its IP address; IPv4 as IPv6 maps it
   struct Silent {
     int socket;
     Peer peer;

@@ -39,12 +39,12 @@ using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 using grpc::StatusCode;
 
-constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at jobs that are watched
+constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at watched jobs
 constexpr Duration longest_join = std::chrono::minutes(30);
 constexpr std::size_t most_leases = 1024;
-constexpr std::size_t most_commands = 1024;  // that wait for the control plane's thread
+constexpr std::size_t most_commands = 1024;  // waiting for the control plane's thread
 
-// What gRPC does for a peer that opens a connection and does not say, or no longer says, anything.
+// gRPC's limits for a peer that opens a connection and sends nothing, or nothing more.
 constexpr int handshake_ms = 5'000, idle_connection_ms = 60'000;
 constexpr int calls_of_one_connection = 256;
 
@@ -60,7 +60,7 @@ std::string read_file(const std::string& path, const char* flag) {
   return text.str();
 }
 
-// gRPC would find out only when somebody connects.
+// gRPC would find out only at the first connection.
 void check_pair(const std::string& certificate, const std::string& key, const std::string& listen) {
   const auto memory = [](const std::string& text) {
     return std::unique_ptr<BIO, decltype(&BIO_free)>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
@@ -121,7 +121,7 @@ ServerUnaryReactor* finish(CallbackServerContext* context, const grpc::Status& s
   return reactor;
 }
 
-// In one line, what came of it where memory ran out or the data plane refused.
+// The error in one line, if memory ran out or the data plane refused.
 template <class Action>
 [[nodiscard]] std::string error_of(const Action& action) {
   try {
@@ -134,8 +134,8 @@ template <class Action>
   return "";
 }
 
-// Anybody can make the control plane work, so it gets the processor that lanes and ranks of this host leave. A thread
-// inherits its priority: so do gRPC's, which `start` starts.
+// Strangers can load the control plane, so it gets only the CPU time that this host's lanes and ranks leave. Threads inherit
+// the priority: gRPC's too, which `start` starts.
 void with_low_priority(const std::function<void()>& start) {
   constexpr int nicer = 10;
   std::exception_ptr failure;
@@ -157,12 +157,12 @@ session::Quota quota_of(const Tenant& tenant) {
 
 }  // namespace
 
-// Two kinds of thread: gRPC's, which change the state below under its lock and never wait, and one of its own, which carries
-// out what that leads to. Joins wait without a thread.
+// Two kinds of thread: gRPC's, which change the state below under its lock and never wait, and the server's own, which
+// carries out the resulting steps. Pending joins hold no thread.
 struct Server::Impl final : proto::Aggregator::CallbackService {
   Impl(ServerOptions o, ServerHooks h) : options(std::move(o)), hooks(std::move(h)), aggregator(options.registry) {}
 
-  // Everything below is one state, and every rank of every job needs it: whoever holds it does not wait.
+  // Guards all state below, which every rank of every job needs: never wait while holding it.
   class Lock {
    public:
     explicit Lock(Impl& impl) : lock_(impl.mutex) {}
@@ -177,7 +177,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   // ---- the service
 
-  // Who calls. Tenant "": of a daemon without tenants.
+  // The caller. Tenant "": the daemon has no tenants.
   struct Principal {
     std::string tenant;
     bool sees_all = true;
@@ -247,7 +247,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       aggregator.join(call->number, request, at + std::min<Duration>(join->wait, longest_join), at);
     }
     wake();
-    return call.release();  // its own, until OnDone()
+    return call.release();  // owns itself until OnDone()
   }
 
   ServerUnaryReactor* Status(CallbackServerContext* context, const proto::StatusRequest* message,
@@ -297,14 +297,14 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     });
   }
 
-  // ---- who calls, and answers that need no wait
+  // ---- authentication, and calls answered at once
 
   template <class Message>
   [[nodiscard]] std::optional<Principal> authenticate(CallbackServerContext* context, const char* call,
                                                       const Message& message) {
     return prove(context, *tenants_now(), proof_key, call, message);
   }
-  // Of what only daemons say to each other. Without a token of theirs it is as any call.
+  // For calls between daemons. Without a daemons' token, as any other call.
   template <class Message>
   [[nodiscard]] std::optional<Principal> authenticate_daemon(CallbackServerContext* context, const char* call,
                                                              const Message& message) {
@@ -333,7 +333,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
                                              : "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"};
   }
 
-  // Calls what(caller, value) with what the message says.
+  // Calls what(caller, value) with the parsed message.
   template <class Message, class What>
   ServerUnaryReactor* answer(CallbackServerContext* context, const char* call, const Message& message, const What& what) {
     const auto caller = authenticate(context, call, message);
@@ -343,7 +343,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return finish(context, what(*caller, *value));
   }
 
-  // ---- what waits for the control plane's own thread
+  // ---- calls that wait for the control plane's own thread
 
   struct JoinCall final : ServerUnaryReactor {
     JoinCall(Impl& i, std::string p, const session::JoinRequest& request, proto::JoinReply* r)
@@ -358,7 +358,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     session::Aggregator::Call number = 0;
   };
 
-  // Under the lock: this call is answered next, or has gone away.
+  // Under the lock: this call is answered next, or was cancelled.
   void forget(const JoinCall& call) {
     calls.erase(call.number);
     if (const auto of_peer = joins_of_peer.find(call.peer); --of_peer->second == 0) joins_of_peer.erase(of_peer);
@@ -414,9 +414,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return installation.start.admission.job_epoch;
   }
 
-  // What an installation takes here, under a number of its own in the account.
+  // An installation's memory, and its number in the account.
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::Installation&) const {
-    return {0, hooks.pool_bytes};  // the pool, which all such jobs share
+    return {0, hooks.pool_bytes};  // the pool, which all ATP jobs share
   }
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::RingInstallation& installation) const {
     return {epoch_of(installation), session::memory_bytes(installation)};
@@ -467,10 +467,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   // ---- the control plane's own thread
 
-  // All that changed while the lock was held, to be carried out without it.
+  // Changes made under the lock, to be carried out without it.
   struct Due {
     session::Aggregator::Step step;
-    std::vector<std::uint64_t> leases;  // that have run out
+    std::vector<std::uint64_t> leases;  // that have expired
     std::deque<Command> commands;
     std::vector<std::pair<JoinCall*, grpc::Status>> answers;
     std::vector<std::uint64_t> watched;  // to look at
@@ -512,7 +512,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     due.watched = aggregator.watched();
   }
 
-  // And the reply, if there is one.
+  // The status of a join's answer. Also writes the reply, if admitted.
   [[nodiscard]] static grpc::Status status_of(const session::Aggregator::Answer& answer, const JoinCall& call) {
     if (answer.late && answer.missing.empty()) {
       return {StatusCode::DEADLINE_EXCEEDED,
@@ -635,7 +635,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     hooks.fill_report(out);
     return out;
   }
-  // On the control plane's own thread: one for all that have asked meanwhile, however many they are.
+  // On the control plane's own thread: one report for all calls that have asked meanwhile.
   [[nodiscard]] const telemetry::Report& shared_report() {
     if (!latest) latest = report();
     return *latest;
@@ -661,12 +661,12 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   ServerOptions options;
   ServerHooks hooks;
-  std::mutex mutex;  // of all up to `stopping`
+  std::mutex mutex;  // for all members up to `stopping`
   std::condition_variable changed;
   bool woken = false;
   session::Aggregator aggregator;
   session::Aggregator::Call last_call = 0;
-  std::map<session::Aggregator::Call, JoinCall*> calls;  // joins that wait
+  std::map<session::Aggregator::Call, JoinCall*> calls;  // pending joins
   std::map<std::string, std::uint32_t> joins_of_peer;
   struct Lease {
     Time until{};
@@ -679,7 +679,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   std::mutex tenants_mutex;
   std::shared_ptr<const Tenants> tenants = std::make_shared<const Tenants>();
-  Tenants daemons;  // that may tell this one of jobs; none: whoever may join
+  Tenants daemons;  // that may tell this one of jobs; none: any caller that may join
   std::string challenge = new_challenge();
 
   mutable std::mutex log_mutex;

@@ -19,13 +19,13 @@ using session::Installations;
 using std::chrono::milliseconds;
 
 constexpr auto deadline = std::chrono::duration_cast<milliseconds>(session::installation_deadline);
-constexpr milliseconds farewell{400};  // for switches to hear that this process ends
+constexpr milliseconds farewell{400};  // to tell switches that this process ends
 
 Time now() {
   return Time(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// "ipv4:10.0.0.1:7170" or "ipv6:%5Bfe80::1%252%5D:7170", as gRPC writes peers, as HOST:PORT.
+// "ipv4:10.0.0.1:7170" or "ipv6:%5Bfe80::1%252%5D:7170", as gRPC writes peers, to HOST:PORT.
 std::string numeric_address(const std::string& peer) {
   std::string text;
   for (std::size_t i = peer.find(':') + 1; i < peer.size(); ++i) {
@@ -57,12 +57,12 @@ struct SwitchTeller::Impl {
     grpc::ClientContext context;
     std::variant<Greeting, Install, InstallRing, Uninstall> messages;
     grpc::Status status;
-    bool again = false;  // because the switch wanted a proof
+    bool again = false;  // because the switch asked for a proof
   };
   struct Running {
     std::shared_ptr<const session::StartJob> start;
     std::map<std::string, session::JobView> views;  // of its switches
-    std::map<std::string, std::string> complaints;  // that were logged last, by switch
+    std::map<std::string, std::string> complaints;  // the last one logged, by switch
   };
 
   Impl(SwitchTellerOptions o, SwitchTellerHooks h, SwitchTellerEvents e)
@@ -75,13 +75,13 @@ struct SwitchTeller::Impl {
   const SwitchTellerHooks hooks;
   const SwitchTellerEvents events;
 
-  mutable std::mutex mutex;  // of what is between here and the next comment
+  mutable std::mutex mutex;  // guards all from here to the next comment
   std::condition_variable changed;
   Installations installations;
   std::map<std::uint64_t, Running> jobs;
   std::set<std::shared_ptr<Call>> under_way;
   std::vector<std::shared_ptr<Call>> ended;
-  std::vector<std::uint64_t> crowded;  // jobs of too many switches
+  std::vector<std::uint64_t> crowded;  // jobs that `installations` refused: too many switches
   bool news = false, stopping = false;
 
   // The thread's own.
@@ -117,7 +117,7 @@ struct SwitchTeller::Impl {
     part(lock);
   }
 
-  // Says goodbye to switches that answer at once, and waits for the calls that are under way.
+  // Says goodbye to switches that answer at once, and waits for pending calls.
   void part(std::unique_lock<std::mutex>& lock) {
     for (const auto& [epoch, job] : std::exchange(jobs, {})) installations.remove(epoch);
     for (const auto& call : under_way) {
@@ -134,7 +134,7 @@ struct SwitchTeller::Impl {
     changed.wait(lock, [&] { return under_way.empty(); });
   }
 
-  // ---- what happened
+  // ---- answers
 
   void say_ready(std::uint64_t epoch, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
@@ -208,7 +208,7 @@ struct SwitchTeller::Impl {
     if (const auto job = jobs.find(due.job_epoch); job != jobs.end()) job->second.views[due.a_switch] = std::move(view);
   }
 
-  // A new connection is tried sooner, and asks for the name again. One that is still being made goes on: a slow name server
+  // A new connection is tried sooner, and resolves the name again. A connection still in setup goes on: a slow name server
   // may take longer than one call.
   void connect_anew(const Call& call) {
     if (stopping || call.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return;
@@ -247,7 +247,7 @@ struct SwitchTeller::Impl {
     }
   }
 
-  // `final`: it will not do better when asked again.
+  // `final`: asking again will not help.
   void complain(std::uint64_t epoch, const std::string& a_switch, const std::string& what, bool final,
                 std::unique_lock<std::mutex>& lock) {
     const auto job = jobs.find(epoch);
@@ -269,7 +269,7 @@ struct SwitchTeller::Impl {
     lock.lock();
   }
 
-  // ---- what is to be sent
+  // ---- calls
 
   [[nodiscard]] ClientOptions client_of(const std::string& name) const {
     return {name, options.token, options.tls_ca, options.daemon_token};
@@ -327,7 +327,7 @@ struct SwitchTeller::Impl {
     auto* const async = stub->async();
     switch (call->due.what) {
       case Installations::Ask::greet: {
-        call->context.set_wait_for_ready(true);  // a switch that starts a moment later is found
+        call->context.set_wait_for_ready(true);  // also finds a switch that starts a moment later
         auto& messages = call->messages.emplace<Greeting>();
         show("Hello", messages.request);
         return async->Hello(&call->context, &messages.request, &messages.reply, done);

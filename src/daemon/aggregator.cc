@@ -34,8 +34,8 @@ namespace {
 
 using telemetry::Counters;
 
-// How long the lanes of a stopping aggregator still answer that they no longer know a job: a worker with a chunk in flight
-// asks again within WorkerConfig::max_timeout.
+// How long the lanes of a stopping aggregator still answer "unknown job": a worker with a chunk in flight retransmits within
+// WorkerConfig::max_timeout.
 constexpr std::chrono::milliseconds farewell{300};
 
 Counters counters_of(const netreduce::Tunnel& tunnel) {
@@ -50,7 +50,7 @@ Counters counters_of(const netreduce::Tunnel& tunnel) {
           {"dropped_roce_known", tunnel.accelerator().counters().dropped_known}};
 }
 
-// A malformed packet counts once, whichever format it was meant to be.
+// A malformed packet counts once, whatever its format.
 Counters counters_of(const switchml::SwitchCounters& switchml, const atp::Switch* atp, const transport::Counters& t) {
   switchml::SwitchCounters s = switchml;
   std::uint64_t reclaimed = 0, pool_in_use = 0;
@@ -89,10 +89,10 @@ struct Aggregator::Impl {
     std::optional<session::JobStatus> installed;  // of a job whose ranks join elsewhere
   };
   std::map<std::uint64_t, Served> jobs;  // by epoch
-  mutable std::mutex jobs_mutex;         // of these; nothing waits under it
-  std::optional<session::Parts> parts;   // of pools; of the control plane's own thread
+  mutable std::mutex jobs_mutex;         // guards `jobs`; never wait while holding it
+  std::optional<session::Parts> parts;   // of pools; only the control plane's own thread uses it
 
-  std::unique_ptr<daemon::Broker> broker;  // outlives the server, whose jobs it is told of
+  std::unique_ptr<daemon::Broker> broker;  // outlives the server, which tells it of jobs
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
   const pid_t owner = getpid();
@@ -164,7 +164,7 @@ struct Aggregator::Impl {
   }
 
   void keep(daemon::Part part) {
-    part.status.world_size = part.status.joined.size();  // of those below this switch
+    part.status.world_size = part.status.joined.size();  // only those below this switch
     part.status.running = true;
     const std::uint64_t epoch = part.status.job_epoch;
     const std::lock_guard lock(jobs_mutex);
@@ -181,7 +181,7 @@ struct Aggregator::Impl {
     return job ? job->look() : session::JobView{};
   }
 
-  // ---- what others ask, on threads of theirs
+  // ---- calls from other threads
 
   void place(const session::StartJob& start, const control::SwitchLanes& switches) const {
     if (const auto job = find(start.admission.job_epoch)) job->place(start, switches);
@@ -198,7 +198,7 @@ struct Aggregator::Impl {
     return endpoints;
   }
 
-  // Of a job, one a lane.
+  // A job's groups, one per lane.
   [[nodiscard]] std::vector<Endpoint> groups_of(const std::string& job) const {
     std::vector<Endpoint> of_lanes;
     for (std::size_t lane = 0; groups && lane < shop.lanes.size(); ++lane) of_lanes.push_back(groups->group_of(job, lane));

@@ -1,4 +1,4 @@
-// ATP at an aggregator, which is a switch below the parameter servers where the job's ranks join.
+// ATP at an aggregator: a switch below the parameter servers where the job's ranks join.
 #include "daemon/proved_endpoints.h"
 #include "daemon/service.h"
 #include "session/atp_job.h"

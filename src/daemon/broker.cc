@@ -30,7 +30,7 @@ std::string random_name() {
   return name;
 }
 
-// Connections that belong to no job yet: with their memory, half of the descriptors that this process may have.
+// Connections that belong to no job yet: with their segments, they take half of this process's descriptor limit.
 std::size_t most_pending() {
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return 256;
@@ -54,7 +54,7 @@ std::vector<uid_t> users_called(const std::vector<std::string>& names) {
   return users;
 }
 
-// The shorter of two waits, of which -1 is for ever.
+// The shorter of two waits; -1: for ever.
 int shorter(int a, int b) {
   return a < 0 ? b : b < 0 ? a : std::min(a, b);
 }

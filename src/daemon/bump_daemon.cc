@@ -35,17 +35,18 @@ using netreduce::Misfit;
 using netreduce::RingConfig;
 using telemetry::Counters;
 
-// A connection without a ring that was silent for so long has no packet left on its way: hosts give up, or repeat, sooner.
+// A connection without a ring that was silent for so long has no packet left in flight: hosts give up, or retransmit,
+// sooner.
 constexpr Duration forgotten_after = std::chrono::minutes(10);
 constexpr Duration forget_every = std::chrono::minutes(1);
 constexpr Duration look_every = std::chrono::seconds(1);
 constexpr Duration stalled_after = std::chrono::seconds(5);
-constexpr Duration said_again_after = std::chrono::minutes(1);  // what is still so
+constexpr Duration said_again_after = std::chrono::minutes(1);  // least time between repeats of a complaint
 
-// What waits for the disk, and what is done now and then: not on the thread that forwards frames.
+// Disk writes and periodic checks, off the thread that forwards frames.
 class Background {
  public:
-  // `after`: when what was posted has run; `tick`: every look_every.
+  // `after`: called when posted tasks have run; `tick`: called every look_every.
   Background(std::function<void()> after, std::function<void()> tick) : after_(std::move(after)), tick_(std::move(tick)) {
     const runtime::SignalsBlocked blocked;
     thread_ = std::thread([this] {
@@ -172,7 +173,7 @@ Counters counters_of(std::size_t number, const transport::PortCounters& port) {
           {name + "dropped_train", port.dropped_train},     {name + "dropped_malformed", port.dropped_malformed}};
 }
 
-// Jobs of ranks with RDMA hardware: a ring each, in the wire of all of its hosts.
+// Jobs of ranks with RDMA hardware: one ring per job, in the wire of all of its hosts.
 session::ProtocolRules bump_rules() {
   session::ProtocolRules rules = session::netreduce_rules();
   rules.switches = rules.switches_needed = false;
@@ -199,7 +200,7 @@ struct BumpDaemon::Impl {
   const Time started = runtime::now();
   std::unique_ptr<runtime::PacketLoop> loop;  // its thread uses all above
 
-  // Of the background's thread.
+  // Used only by the background thread.
   struct Said {
     std::uint64_t count = 0;
     Time again{};
@@ -272,7 +273,7 @@ struct BumpDaemon::Impl {
       loop->call([&] { added = bump->accelerator().add_ring(std::move(state)); });
       if (!added) throw Error(ErrorCode::internal, "a queue pair of the ring belongs to another rank already");
     });
-    // Ranks send when they are told that the job has begun, and that waits until their connections are on the disk.
+    // Ranks send once told that the job has begun; that waits until their connections are on the disk.
     background->call([&] {
       if (!file) return;
       for (const Connection& connection : connections) file->learned({connection, {}});
@@ -280,7 +281,7 @@ struct BumpDaemon::Impl {
     });
   }
 
-  // Its connections stay known: what still comes of them does not pass.
+  // Its connections stay known: their late packets do not pass.
   void stop_job(std::uint64_t epoch) {
     const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
     netreduce::Accelerator::RingState ring;
@@ -303,7 +304,7 @@ struct BumpDaemon::Impl {
     return view;
   }
 
-  // What a former life knew, so that packets of its connections do not pass as they are.
+  // Restores the former process's connections, so that their packets do not pass as they are.
   void restore() {
     netreduce::Accelerator& accelerator = bump->accelerator();
     accelerator.learn({hosts, !options.state.empty()});
@@ -340,7 +341,8 @@ struct BumpDaemon::Impl {
     }
   }
 
-  // What waits for the disk: the first sums on connections that were learned (LearningConfig::record), and ranks that join.
+  // Commits, and releases all that waits for the disk: the first sums on learned connections (LearningConfig::record), and
+  // ranks that join.
   void commit() {
     if (!file) return;
     try {
@@ -357,7 +359,7 @@ struct BumpDaemon::Impl {
     learned.clear();
   }
 
-  // `count`: how often it was so; said if that has grown, but not too often.
+  // `count`: occurrences so far; logged if it has grown, but not too often.
   void complain(const std::string& key, std::uint64_t count, const std::string& words) {
     Said& last = said[key];
     if (count == last.count || runtime::now() < last.again) return;
@@ -489,7 +491,7 @@ struct BumpDaemon::Impl {
 
   void listen() {
     control::ServerHooks hooks;
-    hooks.lanes = [] { return std::vector<Endpoint>(); };  // nobody sends to a bump
+    hooks.lanes = [] { return std::vector<Endpoint>(); };  // no packets are addressed to a bump
     hooks.start_job = [this](const session::StartJob& start) { start_job(start); };
     hooks.stop_job = [this](const session::StopJob& stop) { stop_job(stop.job_epoch); };
     hooks.look = [this](std::uint64_t epoch) { return look(epoch); };
@@ -532,7 +534,7 @@ struct BumpDaemon::Impl {
     });
   }
 
-  // A ring in the place of a job, a message in that of an operation.
+  // Reports a ring as a job, and a message as an operation.
   [[nodiscard]] telemetry::JobReport report_of(const RingConfig& ring) const {
     const netreduce::Accelerator& accelerator = bump->accelerator();
     telemetry::JobReport report;

@@ -1,5 +1,5 @@
-// A bump in the wire inside this process: ports, the thread that serves them, and what operators see. What `netsum bump`
-// runs.
+// A bump in the wire inside this process: ports, the thread that serves them, and status for operators. `netsum bump` runs
+// one.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@ namespace netsum::daemon {
 struct BumpOptions {
   std::vector<std::string> ports;  // transport::open_port
   std::vector<std::string> rings;  // netreduce::parse_ring
-  // Addresses, some separated by commas: whose connections are learned, and alone may join. Needed with rings.
+  // Addresses, or lists separated by commas, of the hosts whose connections are learned, and which alone may join. Needed
+  // with rings.
   std::vector<std::string> hosts;
   std::string state;    // file of known connections (connection_file.h); empty: they are forgotten at the end
   std::string listen;   // "host:port" of the control channel: for `netsum status`, and where ranks with RDMA hardware join;
                         // empty: none
-  std::string metrics;  // as AggregatorOptions', as is the rest
+  std::string metrics;  // as in AggregatorOptions, like the rest
   std::uint32_t slots = 16384;
   std::uint32_t heartbeat_timeout_ms = 3000;
   std::string token, tls_cert, tls_key;
@@ -33,7 +34,7 @@ class BumpDaemon {
   ~BumpDaemon();  // the wire is cut
 
   [[nodiscard]] std::string address() const;  // as Aggregator's; empty if it does not listen
-  [[nodiscard]] std::string summary() const;  // what it has carried, in a line
+  [[nodiscard]] std::string summary() const;  // traffic carried so far, in one line
 
  private:
   struct Impl;

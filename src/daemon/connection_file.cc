@@ -30,7 +30,7 @@ constexpr std::size_t mapped_bytes = 12;
 
 constexpr std::string_view first_line =
     "# netsum switch --state: gradient connections, as source, destination, queue pair of the destination, first PSN.\n";
-constexpr std::size_t lines_of_the_past = 1000;  // beside as many as there are of the present
+constexpr std::size_t lines_of_the_past = 1000;  // obsolete lines allowed, beyond the number of current ones
 
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
   throw std::runtime_error("cannot " + what + " '" + path + "' (--state): " + std::strerror(errno));
@@ -41,7 +41,7 @@ std::string line_of(const Connection& connection, const std::optional<std::uint3
          std::to_string(connection.destination_qp) + (first_psn ? ' ' + std::to_string(*first_psn) : "") + '\n';
 }
 
-// Of a line without its end; none: it is none.
+// Parses a line without its newline; none: invalid.
 std::optional<KnownConnection> parse_line(std::string_view line) {
   std::array<std::string, 5> words;
   std::istringstream stream{std::string(line)};
@@ -69,8 +69,7 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-// A folder: which names are in it is on the disk. Some file systems cannot do that; they keep the order of what is renamed
-// by themselves.
+// Puts a folder's entries on the disk. Some file systems cannot do that; they keep the order of renames themselves.
 void synchronize_folder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
@@ -130,7 +129,7 @@ ConnectionFile::ConnectionFile(std::string path) : path_(std::move(path)) {
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) fail("read", path_);
   for (const KnownConnection& each : parse_connections(content, path_)) known_[each.connection] = each.first_psn;
-  rewrite();  // or it could not be done when it matters
+  rewrite();  // fails now rather than when it matters
 }
 
 ConnectionFile::~ConnectionFile() {
@@ -159,7 +158,7 @@ void ConnectionFile::commit() {
   if (pending_.empty() && whole_) return;
   if (!whole_ || lines_ > 2 * known_.size() + lines_of_the_past) return rewrite();
   if (!write_all(file_, pending_) || ::fdatasync(file_) != 0) {
-    whole_ = false;  // who knows how much of it was written
+    whole_ = false;  // an unknown part was written
     fail("write", path_);
   }
   pending_.clear();

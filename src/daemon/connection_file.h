@@ -1,4 +1,4 @@
-// A bump's gradient connections, on disk: what it must still know after a restart.
+// A bump's gradient connections, on disk: a bump needs them after a restart.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,18 @@
 namespace netsum::daemon {
 
 [[nodiscard]] std::string to_string(const netreduce::HostAddress& address);
-[[nodiscard]] std::optional<netreduce::HostAddress> parse_address(const std::string& text);  // of IPv4 or IPv6, no name
+[[nodiscard]] std::optional<netreduce::HostAddress> parse_address(const std::string& text);  // IPv4 or IPv6, no name
 
-// The content of such a file: a log of what became known, and of what was forgotten. One a line: address of the source, of
-// the destination, number of the destination's queue pair, and the first PSN if that is known; with a '-' in front:
-// forgotten. Lines that begin with '#' are for readers. A last line that has no end was not written to its end, and is
-// nothing. `name` is for errors; throws Error: bad_argument, if it is something else.
+// The content of such a file: a log of connections learned and forgotten, one per line: source address, destination address,
+// number of the destination's queue pair, and the first PSN if known; a leading '-': forgotten. Lines that begin with '#'
+// are comments. A last line without a newline was not fully written, and is ignored. `name` is for errors; throws Error:
+// bad_argument, if the content is something else.
 [[nodiscard]] std::vector<netreduce::KnownConnection> parse_connections(std::string_view content, const std::string& name);
 
-// The file. It is appended to, and written anew when most of its lines are of the past. Whoever calls these waits for the
-// disk.
+// The file. It is appended to, and rewritten when most of its lines are obsolete. Calls wait for the disk.
 class ConnectionFile {
  public:
-  // No such file: it is made. Throws Error: bad_argument (it is something else), std::runtime_error (it cannot be written).
+  // Creates a missing file. Throws Error: bad_argument (it is something else), std::runtime_error (it cannot be written).
   explicit ConnectionFile(std::string path);
   ~ConnectionFile();
   ConnectionFile(const ConnectionFile&) = delete;
@@ -35,7 +34,7 @@ class ConnectionFile {
 
   void learned(const netreduce::KnownConnection& connection);
   void forgotten(const netreduce::Connection& connection);
-  // Returns when all that was said before is on the disk. Throws std::runtime_error; then nothing is lost, and the next call
+  // Returns when all earlier changes are on the disk. Throws std::runtime_error; then nothing is lost, and the next call
   // tries again.
   void commit();
 
@@ -43,11 +42,11 @@ class ConnectionFile {
   void rewrite();
 
   std::string path_;
-  int file_ = -1;  // to append to
+  int file_ = -1;  // for appending
   std::map<netreduce::Connection, std::optional<std::uint32_t>> known_;
   std::string pending_;
   std::size_t lines_ = 0;  // in the file, and pending
-  bool whole_ = false;     // the file is what was committed last; else it is to be written anew
+  bool whole_ = false;     // the file matches the last commit; otherwise it must be rewritten
 };
 
 }  // namespace netsum::daemon

@@ -1,4 +1,4 @@
-// What the reports of aggregators and parameter servers have in common.
+// The common part of aggregators' and parameter servers' reports.
 #pragma once
 
 #include <cstddef>

@@ -14,12 +14,12 @@ bool is_of_this_host(const std::string& address) {
   try {
     return transport::is_of_this_host(transport::resolve(address));
   } catch (const Error&) {
-    return false;  // nobody has it
+    return false;  // no such host
   }
 }
 
 std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config) {
-  constexpr std::uint64_t loss_stream = 1'000'000;  // apart from every rank's
+  constexpr std::uint64_t loss_stream = 1'000'000;  // distinct from every rank's
   std::vector<std::unique_ptr<transport::Transport>> sockets;
   const Endpoint listen = transport::resolve(config.listen);
   for (std::uint32_t i = 0; i < config.threads; ++i) {

@@ -1,4 +1,4 @@
-// The data sockets of an aggregator or parameter server: one a thread, at consecutive ports.
+// The data sockets of an aggregator or parameter server: one per thread, at consecutive ports.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct DataSocketsConfig {
   double loss = 0;
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;
-  bool multicast = false;  // they send to groups
+  bool multicast = false;  // the sockets send to multicast groups
 };
 
-// A lane's own queue is long, and what comes in is marked, from half of its receive buffer on: the kernel counts what was
-// read as queued until a quarter of the buffer can be given back.
+// A lane's queue is long, and incoming packets are marked, from half of its receive buffer on: the kernel counts data
+// already read as queued until it can release a quarter of the buffer.
 [[nodiscard]] inline std::uint64_t mark_bytes(const transport::Transport& socket) {
   return socket.receive_buffer_bytes() / 2;
 }

@@ -16,9 +16,9 @@ namespace {
 using transport::Descriptor;
 using transport::LocalOutcome;
 
-constexpr std::size_t most_queued = 65536;                  // messages for one rank that does not take them
+constexpr std::size_t most_queued = 65536;                  // messages for one rank that does not read them
 constexpr std::size_t most_arenas = runtime::Arenas::most;  // of one rank
-// Descriptors kept for a rank, for each rank of its job: of a segment, and of arenas, of which nobody is two ahead.
+// Descriptors queued for a rank, per rank of its job: a segment, and arenas, of which no rank is two ahead.
 constexpr std::size_t descriptors_of_each = 4;
 // In a connection's buffer: the kernel limits how many descriptors all connections of a process have there.
 constexpr int send_buffer_bytes = 8192;
@@ -72,7 +72,7 @@ void LocalPeers::serve(std::span<const pollfd> polled, Time now) {
 }
 
 void LocalPeers::receive(Peer& peer) {
-  // Some, and then the others' turn.
+  // A bounded number, then the other peers' turn.
   for (int i = 0; i < 64 && !peer.closed; ++i) {
     transport::LocalMessage message;
     std::shared_ptr<Descriptor> attached;
@@ -154,7 +154,7 @@ void LocalPeers::start_job(std::uint64_t job_epoch, const std::vector<std::uint6
     found->rank = static_cast<std::uint32_t>(members.size() - 1);
     found->most_descriptors_out = descriptors_of_each * tickets.size();
   }
-  // A rank that is gone, or two that showed the same ticket: nobody waits for a job that cannot come together.
+  // A rank is gone, or two showed the same ticket: the job cannot come together, so no rank waits for it.
   const bool complete = std::find(members.begin(), members.end(), nullptr) == members.end();
   for (Peer* const to : members) {
     if (to == nullptr) continue;
@@ -173,7 +173,7 @@ void LocalPeers::start_job(std::uint64_t job_epoch, const std::vector<std::uint6
 void LocalPeers::stop_job(std::uint64_t job_epoch) {
   for (Peer& peer : peers_) {
     if (!peer.in_job || peer.job_epoch != job_epoch) continue;
-    peer.in_job = false;  // nobody is lost
+    peer.in_job = false;  // not a lost rank
     peer.closed = true;
   }
 }

@@ -1,5 +1,5 @@
-// Who is connected to a broker, and what it has to say to each: half-open connections, ranks that wait for their job, and
-// ranks of jobs. All of it is bounded, whatever they send and do not send. One thread's; it waits for nobody.
+// A broker's connections and the messages queued for each: half-open connections, ranks that wait for their job, and ranks
+// of jobs. All of this is bounded, whatever the peers send or do not send. One thread's; it never waits.
 #pragma once
 
 #include <poll.h>
@@ -26,14 +26,14 @@ class LocalPeers {
 
   static constexpr Duration hello_patience = std::chrono::seconds(5);  // for a connection's first message
 
-  // `most_pending`: connections that belong to no job yet. A user has half of them at most, but for root and this process's.
-  // `on_lost`: the connection of a job's rank ended.
+  // `most_pending`: connections that belong to no job yet. A user may have half of them, except root and this process's
+  // user. `on_lost`: the connection of a job's rank ended.
   LocalPeers(std::size_t most_pending, OnLost on_lost) : most_pending_(most_pending), on_lost_(std::move(on_lost)) {}
 
   [[nodiscard]] bool has_room() const { return pending() < most_pending_; }
-  void add(transport::LocalPeer peer, Time now);  // or ends its connection
+  void add(transport::LocalPeer peer, Time now);  // or closes its connection
 
-  // For poll(2): one of each, in an order that holds until serve(), which wants them back.
+  // For poll(2): one per connection, in an order that holds until serve(), which takes them back.
   void poll_for(std::vector<pollfd>& descriptors) const;
   [[nodiscard]] int most_wait_ms(Time now) const;  // -1: for ever
   void serve(std::span<const pollfd> polled, Time now);
@@ -65,7 +65,7 @@ class LocalPeers {
   const std::size_t most_pending_;
   const OnLost on_lost_;
   std::list<Peer> peers_;
-  bool moved_ = false;  // somebody took some of what was kept for it
+  bool moved_ = false;  // a peer took some of its queued messages
 };
 
 }  // namespace netsum::daemon

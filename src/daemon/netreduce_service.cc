@@ -1,4 +1,4 @@
-// NetReduce at an aggregator: rings of RoCEv2 connections, one a lane, whole or as part of a tree of switches.
+// NetReduce at an aggregator: rings of RoCEv2 connections, one per lane, whole or as part of a tree of switches.
 #include <mutex>
 #include <utility>
 
@@ -14,8 +14,8 @@ class Job final : public ServedJob {
  public:
   Job(Shop& shop, std::uint64_t epoch) : shop_(shop), epoch_(epoch) {}
 
-  // ring_of(lane) on each of the first so many lanes; nothing, if it is there already or has ended: what a switch holds is
-  // lost with its ring. None of the job's ranks has been told that it is admitted before, so no packet comes earlier.
+  // Adds ring_of(lane) to each of the first `lanes` lanes; no effect if the job has its rings or has ended: a switch's sums
+  // are lost with its ring. The job's ranks are told of their admission only afterwards, so no packet comes earlier.
   template <class RingOf>
   void add_rings(std::size_t lanes, const RingOf& ring_of) {
     const std::lock_guard lock(mutex_);
@@ -35,7 +35,7 @@ class Job final : public ServedJob {
     });
   }
 
-  // Of the lane whose stream is furthest behind.
+  // All lanes' views merged; `missing` is the first stalled lane's.
   [[nodiscard]] session::JobView look() const override {
     session::JobView view;
     for (std::size_t lane = 0; lane < shop_.lanes.size(); ++lane) {
@@ -62,8 +62,8 @@ class Job final : public ServedJob {
  private:
   Shop& shop_;
   const std::uint64_t epoch_;
-  std::mutex mutex_;       // of those below
-  std::size_t lanes_ = 0;  // from the first on, that have their ring
+  std::mutex mutex_;       // guards the members below
+  std::size_t lanes_ = 0;  // the first lanes, which have their ring
   bool stopped_ = false;
 };
 

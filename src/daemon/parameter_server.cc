@@ -94,7 +94,7 @@ struct ParameterServer::Impl {
   const pid_t owner = getpid();
   std::atomic<bool> closing = false, jobs_stopped = false;
 
-  // Where its switches are comes later. Of a job that cannot be put on all lanes, none keeps anything.
+  // The switches' endpoints come later. If a lane cannot take the job, no lane keeps it.
   void start_job(const session::StartJob& start) {
     try {
       for (std::size_t lane = 0; lane < lanes.size(); ++lane) {

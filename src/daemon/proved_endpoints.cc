@@ -12,7 +12,7 @@
 namespace netsum::daemon {
 namespace {
 
-// Random, made by the kernel as it starts; or by now.
+// From the kernel's boot ID, random per boot; without one, drawn now.
 [[nodiscard]] SipKey key_of_this_boot() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;
@@ -31,7 +31,7 @@ namespace {
   return key;
 }
 
-// Whether what is at `other` may have packets sent to an endpoint.
+// Whether a peer at `other` may have packets sent to the endpoint: same address, or both on this host.
 [[nodiscard]] bool are_together(const Endpoint& endpoint, const Endpoint& other) {
   return endpoint.address == other.address || (transport::is_of_this_host(endpoint) && transport::is_of_this_host(other));
 }

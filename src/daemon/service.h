@@ -1,5 +1,5 @@
-// A protocol at an aggregator: what it makes of a job on the aggregator's lanes. The aggregator (aggregator.cc) keeps the
-// jobs, and knows no protocol by name.
+// A protocol at an aggregator: it serves jobs on the aggregator's lanes. The aggregator (aggregator.cc) keeps the jobs, and
+// knows no protocol by name.
 #pragma once
 
 #include <cstddef>
@@ -23,28 +23,28 @@ namespace netsum::daemon {
 
 class Broker;
 
-// What all services work with; outlives them and their jobs.
+// Shared by all services; outlives them and their jobs.
 struct Shop {
   std::vector<std::unique_ptr<runtime::SwitchLane>> lanes;
   std::uint32_t pool_slots = 0;                   // ATP: of each lane
-  const transport::GroupRange* groups = nullptr;  // of IP multicast; null: results go to each rank by itself
+  const transport::GroupRange* groups = nullptr;  // of IP multicast; null: unicast to each rank
   EndpointCookies cookies;
   Broker* broker = nullptr;
   std::function<void(const std::string&)> log;
 };
 
-// A job that lanes serve. What changes it is called by one thread at a time, but for place().
+// A job that lanes serve. Functions that change it are called by one thread at a time, except place().
 class ServedJob {
  public:
   virtual ~ServedJob() = default;
 
-  // Returns once no lane serves it. Nothing is served from here on, whatever place() is told.
+  // Returns once no lane serves it. Afterwards no lane does, even if place() is called.
   virtual void stop() = 0;
-  // The sockets of the job's switches are known now, or are others. Any thread. Throws Error: the job cannot go on.
+  // The sockets of the job's switches have become known, or have changed. Any thread. Throws Error: the job cannot go on.
   virtual void place(const session::StartJob&, const control::SwitchLanes&) {}
-  // What its ranks cannot be told in packets.
+  // Facts that ranks cannot be told in packets.
   [[nodiscard]] virtual session::JobView look() const { return {}; }
-  // Adds what lane number `lane` counts of the job. On the lane's thread, which waits for nothing.
+  // Adds lane `lane`'s counters of the job. Called on the lane's thread; must not wait.
   virtual void report(std::size_t lane, const runtime::SwitchLane::State& state, telemetry::JobReport& report) const = 0;
 };
 
@@ -59,7 +59,7 @@ class Service {
 [[nodiscard]] std::unique_ptr<Service> make_switchml_service(Shop& shop);
 [[nodiscard]] std::unique_ptr<Service> make_netreduce_service(Shop& shop);
 
-// Jobs whose ranks join elsewhere, as an aggregator is told of them: `status` is made with them. Each throws as start().
+// A job whose ranks join elsewhere, as an aggregator is told of it, and its status. Each function throws as start().
 struct Part {
   std::shared_ptr<ServedJob> job;
   session::JobStatus status;

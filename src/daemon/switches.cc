@@ -8,7 +8,7 @@
 namespace netsum::daemon {
 
 void complete_lanes(std::vector<Endpoint>& lanes, const std::string& numeric_address) {
-  const Endpoint reached = transport::resolve(numeric_address);  // without asking anybody
+  const Endpoint reached = transport::resolve(numeric_address);  // no name look-up
   for (Endpoint& lane : lanes) {
     if (!transport::is_unspecified(lane)) continue;
     lane.address = reached.address;

@@ -1,4 +1,4 @@
-// The switches below an aggregator or a parameter server: who tells them of jobs, and where both ends receive.
+// The switches below an aggregator or a parameter server: options of the teller, and the endpoints of both ends.
 #pragma once
 
 #include <set>
@@ -11,7 +11,7 @@
 
 namespace netsum::daemon {
 
-// `DaemonOptions`: AggregatorOptions, ParameterServerOptions. `own`: what this process is, for errors. Switches that are
+// `DaemonOptions`: AggregatorOptions, ParameterServerOptions. `own`: this process in words, for errors. Switches that are
 // parents of others are greeted at once.
 template <class DaemonOptions>
 [[nodiscard]] control::SwitchTellerOptions switch_teller_options(const DaemonOptions& daemon, const std::string& own,
@@ -23,10 +23,11 @@ template <class DaemonOptions>
   return options;
 }
 
-// Lanes that listen on every address are reached at this one, which is numeric.
+// Gives lanes that listen on every address this one, which is numeric.
 void complete_lanes(std::vector<Endpoint>& lanes, const std::string& numeric_address);
 
-// A process that listens on every address is reached at the one that its route to the switch has. Throws Error: unreachable.
+// This process's lanes, as a switch reaches them: where they listen on every address, the source address of the route to the
+// switch. Throws Error: unreachable.
 [[nodiscard]] std::vector<Endpoint> own_endpoints(const std::vector<Endpoint>& lanes, const Endpoint& a_switch);
 
 }  // namespace netsum::daemon

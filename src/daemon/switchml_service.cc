@@ -1,4 +1,4 @@
-// SwitchML at an aggregator: every lane has a part of each job's slots; on one host, ranks may share memory instead.
+// SwitchML at an aggregator: each lane has a part of each job's slots; ranks on one host may share memory instead.
 #include <algorithm>
 #include <utility>
 

@@ -17,10 +17,10 @@ namespace netsum::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void CopyPastCaches(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 0) return;  // memcpy takes no null pointers, which then may be here
+  if (bytes == 0) return;  // null pointers are possible then, and invalid for memcpy
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t lanes = hn::Lanes(d);
-  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(to) % lanes;  // streams are of whole vectors
+  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(to) % lanes;  // streaming stores are whole vectors
   std::size_t i = std::min(bytes, beyond == 0 ? 0 : lanes - beyond);
   std::memcpy(to, from, i);
   for (; i + 2 * lanes <= bytes; i += 2 * lanes) {

@@ -21,11 +21,11 @@ namespace netsum::kernels {
 
 inline constexpr std::uint32_t exponent_mask = 0x7f800000;
 
-// That of 128 ranks. Up to so many, nothing that a block's exponent allows is clamped (docs/numerics.md).
+// The limit for 128 ranks. With up to 128, no value that a block's exponent allows is clamped (docs/numerics.md).
 inline constexpr std::int32_t least_unreached_limit = std::numeric_limits<std::int32_t>::max() / 128;
 
-// 2^shift as one normal float, or two if it is out of a float's range: products with block elements stay exact, for the
-// elements of a block with such a shift are small (docs/numerics.md, "Scaling").
+// 2^shift as one normal float, or two if it is out of a float's range. Products with block elements stay exact, because the
+// elements of such a block are small (docs/numerics.md, "Scaling").
 struct Scale {
   float first, second;
 };
@@ -90,7 +90,7 @@ template <class Convert>
 HWY_INLINE void to_words(std::byte* payload, const float* values, std::size_t count, const Convert& convert) {
   const F f;
   const I i32;
-  auto* out = reinterpret_cast<std::int32_t*>(payload);  // of any alignment: StoreU and memcpy only
+  auto* out = reinterpret_cast<std::int32_t*>(payload);  // any alignment: StoreU and memcpy only
   for_vectors(
       count, [&](std::size_t i) { hn::StoreU(convert(hn::LoadU(f, values + i)), i32, out + i); },
       [&](std::size_t i, std::size_t n) {
@@ -120,7 +120,7 @@ bool Quantize(std::byte* payload, const float* values, std::size_t count, Scale 
   return hn::GetLane(hn::MaxOfLanes(u, seen)) == exponent_mask;
 }
 
-// Without a look for what is not finite, and with one product where that is exact.
+// Without a check for values that are not finite, and with one product where that is exact.
 void QuantizeFinite(std::byte* payload, const float* values, std::size_t count, Scale scale, std::int32_t limit) {
   const F f;
   const I i32;
@@ -142,7 +142,7 @@ void DequantizeNormal(float* values, const std::byte* payload, std::size_t count
   const I i32;
   const auto by = hn::Set(f, scale);
   const auto convert = [&](auto words) { return hn::Mul(hn::ConvertTo(f, words), by); };
-  const auto* in = reinterpret_cast<const std::int32_t*>(payload);  // of any alignment: LoadU and memcpy only
+  const auto* in = reinterpret_cast<const std::int32_t*>(payload);  // any alignment: LoadU and memcpy only
   for_vectors(
       count, [&](std::size_t i) { hn::StoreU(convert(hn::LoadU(i32, in + i)), f, values + i); },
       [&](std::size_t i, std::size_t n) {
@@ -203,7 +203,7 @@ void quantize_finite(std::byte* payload, const float* values, std::size_t count,
 }
 
 void dequantize(float* values, const std::byte* payload, std::size_t count, FixedPoint format, std::uint32_t divisor) {
-  // Dividing by a power of two is part of the scale, and rounds as little.
+  // Division by a power of two becomes part of the scale, without further rounding.
   const int shift = format.shift + (std::has_single_bit(divisor) ? std::countr_zero(divisor) : 0);
   if (std::has_single_bit(divisor) && shift <= 126) {
     HWY_DYNAMIC_DISPATCH(DequantizeNormal)(values, payload, count, scale_of(-shift).first);

@@ -1,4 +1,4 @@
-// float16 and bfloat16: left to the compiler's vectorizer, for every instruction set that Highway knows.
+// float16 and bfloat16, vectorized by the compiler for every instruction set that Highway knows.
 #include <bit>
 
 #include "kernels/kernels.h"
@@ -15,7 +15,7 @@ namespace netsum::kernels::HWY_NAMESPACE {
 HWY_INLINE float from_half(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000U} << 16;
   const std::uint32_t magnitude = half & 0x7fffU;
-  // Shifted into place, the exponent is 112 too small: a multiplication by 2^112 mends that, for subnormals too.
+  // Shifted into place, the exponent is 112 too small: a multiplication by 2^112 corrects that, for subnormals too.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
   const std::uint32_t finite = std::bit_cast<std::uint32_t>(scaled);
   const std::uint32_t special = 0x7f800000U | (magnitude & 0x3ffU) << 13;

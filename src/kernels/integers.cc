@@ -17,7 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 void AddInt32(std::byte* payload_sum, const std::byte* payload, std::size_t count) {
   const hn::ScalableTag<std::uint32_t> d;
   const std::size_t lanes = hn::Lanes(d);
-  auto* sum = reinterpret_cast<std::uint32_t*>(payload_sum);  // of any alignment: LoadU and StoreU only
+  auto* sum = reinterpret_cast<std::uint32_t*>(payload_sum);  // any alignment: LoadU and StoreU only
   const auto* add = reinterpret_cast<const std::uint32_t*>(payload);
   std::size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {

@@ -1,5 +1,4 @@
-// Floats to the nearest integers: to be included behind hwy/highway.h by a source that foreach_target.h compiles once a
-// target.
+// Floats to the nearest integers. Include it after hwy/highway.h in a source that foreach_target.h compiles once per target.
 #if defined(NETSUM_KERNELS_NEAREST_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NETSUM_KERNELS_NEAREST_INL_H
 #undef NETSUM_KERNELS_NEAREST_INL_H
@@ -16,8 +15,8 @@ namespace netsum::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Of floats that int32 can hold. NearestInt() is right for others too, which takes it as many instructions again as all else
-// that quantizing does.
+// For floats in int32's range. NearestInt() is right for others too, at the cost of as many more instructions as the rest of
+// quantizing takes.
 template <class V>
 HWY_INLINE auto nearest_in_range(V v) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL

@@ -1,4 +1,4 @@
-// Sums over buffered contributions, in their order: the same bits whatever the order in which they arrived.
+// Sums over buffered contributions, in a fixed order: the same bits whatever the order of arrival.
 #include "kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -22,7 +22,7 @@ namespace netsum::kernels {
 
 struct Summed {
   std::size_t done;  // whole vectors
-  bool finite;       // all of these sums, before they were divided
+  bool finite;       // all these sums, before the division
 };
 
 }  // namespace netsum::kernels
@@ -52,7 +52,7 @@ void SumInt32(std::byte* out, Sources sources, std::size_t count) {
   }
 }
 
-// Returns whether all sums are finite; those that are not are left as they are in `out`.
+// Returns whether all sums are finite; `out` keeps those that are not.
 bool SumFloats(std::byte* out, Sources sources, std::size_t count, float divisor) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -115,7 +115,7 @@ HWY_INLINE hn::Vec<F> WidenHalf(const std::byte* at) {
   const hn::Rebind<hwy::float16_t, F> h;
   return hn::PromoteTo(f, hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(at)));
 #else
-  // halves.cc says why.
+  // halves.cc has the reason.
   const hn::RebindToUnsigned<F> u;
   const auto halves = hn::PromoteTo(u, hn::LoadU(H(), reinterpret_cast<const std::uint16_t*>(at)));
   const auto magnitude = hn::And(halves, hn::Set(u, 0x7fffU));
@@ -127,7 +127,7 @@ HWY_INLINE hn::Vec<F> WidenHalf(const std::byte* at) {
 #endif
 }
 
-// Of the halves from `begin` on.
+// Sums the halves from `begin` on.
 template <class Widen>
 HWY_INLINE Summed SumWidened(float* out, Sources sources, std::size_t begin, std::size_t count, float divisor, Widen widen) {
   const F f;
@@ -157,8 +157,8 @@ Summed SumBrains(float* out, Sources sources, std::size_t begin, std::size_t cou
   return SumWidened(out, sources, begin, count, divisor, [](const std::byte* at) HWY_ATTR { return WidenBrain(at); });
 }
 
-// To the nearest float16, ties to even, and as a double still: adding and subtracting 1.5 * 2^52 units of the last place
-// rounds to one; the unit is that of 2^-14 below it. Beyond 65504 the grid goes on.
+// To the nearest float16, ties to even, still as a double: adding and subtracting 1.5 * 2^52 units of the last place rounds
+// to a unit, which below 2^-14 is that of 2^-14. Beyond 65504 the grid goes on.
 HWY_INLINE hn::Vec<D> RoundToHalf(hn::Vec<D> value) {
   const D d;
   const hn::RebindToUnsigned<D> u;
@@ -169,7 +169,7 @@ HWY_INLINE hn::Vec<D> RoundToHalf(hn::Vec<D> value) {
   return hn::IfThenElse(hn::IsNaN(value), hn::Set(d, std::numeric_limits<double>::quiet_NaN()), rounded);
 }
 
-// Sums of halves are exact in double: multiples of 2^-24 below 2^24. Returns how many were in whole vectors.
+// Sums of halves are exact in double: multiples of 2^-24 below 2^24. Returns the number of elements in whole vectors.
 #if HWY_TARGET == HWY_SCALAR  // whose vectors have no halves
 std::size_t SumHalvesExactly(float*, Sources, std::size_t, std::size_t, double) {
   return 0;
@@ -216,7 +216,7 @@ HWY_EXPORT(SumHalvesExactly);
 
 constexpr std::size_t block = 256;
 
-// A sum that left float32 on the way may be finite in the end: it is formed once more, in double. value(source, i).
+// A sum that left float32 on the way may be finite in the end, so it is computed again in double. value(source, i).
 template <class Value>
 float mended(std::size_t sources, std::size_t i, std::uint32_t divisor, const Value& value) {
   double sum = 0;
@@ -242,7 +242,7 @@ void sum_float32(std::byte* out, Sources sources, std::size_t count, std::uint32
   return half;
 }
 
-// In blocks: `sum(sums, begin, part)` fills floats, which are then rounded to 16 bits.
+// Per block: `sum(sums, begin, part)` fills floats, which are then rounded to 16 bits.
 template <class Sum, class Narrow>
 void by_blocks(std::byte* out, std::size_t count, Sum sum, Narrow narrow) {
   std::array<float, block> sums;
@@ -255,7 +255,7 @@ void by_blocks(std::byte* out, std::size_t count, Sum sum, Narrow narrow) {
   }
 }
 
-// Widened, added in float32, rounded once. `vectors` does what is whole vectors.
+// Widened, added in float32, rounded once. `vectors` handles whole vectors.
 template <class Vectors, class Widen, class Narrow>
 void sum_halves(std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor, Vectors vectors, Widen widen,
                 Narrow narrow) {
@@ -290,7 +290,7 @@ void sum_halves(std::byte* out, Sources sources, std::size_t count, std::uint32_
   return static_cast<float>(std::copysign(value + magic - magic, value));
 }
 
-// Of tensors of a few elements.
+// For tensors of a few elements.
 void sum_in_double(std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
   for (std::size_t i = 0; i < count; ++i) {
     double sum = -0.0;

@@ -1,5 +1,5 @@
-// Integers divided by one number, in double, as averages are: to be included behind hwy/highway.h by a source that
-// foreach_target.h compiles once a target.
+// Integers divided by one number, in double, for averages. Include it after hwy/highway.h in a source that foreach_target.h
+// compiles once per target.
 #if defined(NETSUM_KERNELS_QUOTIENT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NETSUM_KERNELS_QUOTIENT_INL_H
 #undef NETSUM_KERNELS_QUOTIENT_INL_H
@@ -27,10 +27,10 @@ struct ByDivision {
   }
 };
 
-// The same as integer * first + (integer * second), fused, for every int32; first is the reciprocal, second what that is
-// short of. The sum is off by less than 2^-104 of it before it is rounded, and no quotient lies that near to where rounding
-// turns: integer / (m * 2^k) is no midpoint T * 2^j of two doubles, as the odd T has 54 bits and the integer 32, so it is
-// off by 1 / (m * T) > 2^-94 of it if m < 2^40. For ATP, m is 5^8 * ranks: 19 bits and the ranks' own.
+// The same as integer * first + (integer * second), fused, for every int32; first is the rounded reciprocal, second its
+// error. Before rounding, the sum's relative error is below 2^-104, and no quotient is that near to a rounding boundary:
+// integer / (m * 2^k) is no midpoint T * 2^j of two doubles, as the odd T has 54 bits and the integer 32, so its relative
+// distance from one is 1 / (m * T) > 2^-94 if m < 2^40. For ATP, m is 5^8 * ranks: 19 bits plus those of the ranks.
 struct ByReciprocal {
   double first, second;
 
@@ -53,7 +53,7 @@ struct ByReciprocal {
   }
 };
 
-// body(quotient) with the faster of the two that is right.
+// Calls body(quotient) with the faster of the two if that is exact.
 template <class Body>
 HWY_INLINE void with_quotient(double divisor, const Body& body) {
   if (ByReciprocal::is_exact(divisor)) {
@@ -63,7 +63,7 @@ HWY_INLINE void with_quotient(double divisor, const Body& body) {
   }
 }
 
-// The nearest floats, infinity beyond the largest. Highway's conversion of single lanes would stop at the largest float.
+// The nearest floats; infinity beyond the largest, where Highway's single-lane conversion would give the largest float.
 template <class Tag>
 HWY_INLINE auto to_floats(hn::Vec<Tag> doubles, Tag) {
   const hn::Rebind<float, Tag> f;

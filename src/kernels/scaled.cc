@@ -1,5 +1,4 @@
-// ATP's numbers: floats to int32 by one scale and back, additions that know when they overflow, and the exact sum beyond
-// int32.
+// ATP's numbers: floats to int32 by one scale and back, additions with overflow detection, and the exact sum beyond int32.
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -22,7 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using I = hn::ScalableTag<std::int32_t>;
 using D = hn::ScalableTag<double>;
 
-// A packet's payload ends anywhere, and everything here may read and write any address: Highway's own partial loads may not.
+// Loads from any address, as a packet's payload may end anywhere: Highway's partial loads do not allow that.
 template <class Tag>
 HWY_INLINE hn::Vec<Tag> load(Tag tag, const void* from) {
   using T = hn::TFromD<Tag>;
@@ -47,8 +46,8 @@ HWY_INLINE void store(hn::Vec<Tag> vector, Tag tag, void* to) {
   }
 }
 
-// body(tag, at) for the whole vectors of [at, count), then what is left in vectors of half the width, down to one lane: the
-// same code for every length, in place too, and no tail of 15 scalars behind a packet of 62.
+// body(tag, at) for the whole vectors of [at, count), then for the rest in vectors of half the width, down to one lane: the
+// same code for every length, also in place, and no tail of 15 scalars for a packet of 62.
 template <class Tag, class Body>
 HWY_INLINE void for_vectors(Tag tag, std::size_t count, const Body& body, std::size_t at = 0) {
   const std::size_t lanes = hn::Lanes(tag);
@@ -67,7 +66,7 @@ HWY_INLINE bool any(Tag tag, hn::Vec<Tag> signs) {
   return any(tag, hn::Lt(signs, hn::Zero(tag)));
 }
 
-// for_vectors() whose body finds something: a mask, or a vector where the sign says it. Whether it did anywhere.
+// for_vectors() with a body that returns hits, as a mask or in a vector's signs. Returns whether there was any hit.
 template <class Tag, class Body>
 HWY_INLINE bool any_in_vectors(Tag tag, std::size_t count, const Body& body, std::size_t at = 0) {
   const std::size_t lanes = hn::Lanes(tag);
@@ -83,7 +82,7 @@ HWY_INLINE bool any_in_vectors(Tag tag, std::size_t count, const Body& body, std
   return found;
 }
 
-// In the sign: whether before + added left int32. The wrapped sum's sign is then neither of theirs.
+// In the sign: whether before + added left int32. The wrapped sum's sign then differs from both operands'.
 template <class V>
 HWY_INLINE V overflow(V sum, V before, V added) {
   return hn::And(hn::Xor(sum, before), hn::Xor(sum, added));
@@ -122,7 +121,7 @@ bool QuantizeScaled(std::byte* payload, const float* values, std::size_t count, 
     return beyond_int32(rounded, i64);
   });
   if (any_beyond) {
-    // Rare, so that the words to be 0 cost nothing above.
+    // Rare, so it is kept out of the loop above: zeroes the words out of range.
     for_vectors(wide, count, [=](auto i64, std::size_t i) HWY_ATTR {
       const auto rounded = in_units(hn::RebindToFloat<decltype(i64)>(), values + i, scale);
       const auto beyond = hn::Lt(beyond_int32(rounded, i64), hn::Zero(i64));
@@ -142,7 +141,7 @@ void DequantizeScaled(float* values, const std::byte* payload, std::size_t count
   });
 }
 
-// Toward zero: no quotient rounds to an integer that it is not, as it is 1 / divisor off at least.
+// Toward zero: no non-integer quotient rounds to an integer, as it is at least 1 / divisor away from one.
 void DivideInt32(std::int32_t* values, std::size_t count, double divisor) {
   with_quotient(divisor, [=](auto quotient) HWY_ATTR {
     for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
@@ -166,7 +165,7 @@ void CarryInt32(std::byte* high, const std::byte* sum, const std::byte* payload,
     const hn::Rebind<std::int16_t, decltype(d)> i16;
     const auto after = load(d, sum + i * 4), added = load(d, payload + i * 4);
     const auto overflowed = hn::Lt(overflow(after, hn::Sub(after, added), added), hn::Zero(d));
-    // What overflowed upward was not negative: 1; downward: -1.
+    // Upward overflow adds a non-negative value: 1; downward: -1.
     const auto direction = hn::Or(hn::ShiftRight<31>(added), hn::Set(d, 1));
     const auto carry = hn::DemoteTo(i16, hn::IfThenElseZero(overflowed, direction));
     store(hn::Add(load(i16, high + i * 2), carry), i16, high + i * 2);
@@ -192,7 +191,7 @@ bool AddInt32Saturating(std::byte* sum, const std::byte* payload, std::size_t co
     const auto after = hn::Add(before, added);
     const auto is_end = [=](auto v) HWY_ATTR { return hn::Or(hn::Eq(v, most), hn::Eq(v, least)); };
     const auto overflowed = hn::Lt(overflow(after, before, added), hn::Zero(d));
-    const auto end = hn::Xor(most, hn::ShiftRight<31>(before));  // the one on this side of 0: most ^ -1 is least
+    const auto end = hn::Xor(most, hn::ShiftRight<31>(before));  // the end with the same sign: most ^ -1 is least
     const auto held = hn::IfThenElse(hn::Or(overflowed, is_end(before)), end, after);
     store(held, d, sum + i * 4);
     return is_end(held);

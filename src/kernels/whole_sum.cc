@@ -1,5 +1,5 @@
-// All ranks' values at once, as where their memory is shared: quantize, add and back in registers, with the bits that the
-// steps apart give (docs/numerics.md).
+// Sums all ranks' values at once, for shared memory: quantizes, adds and dequantizes in registers, with the same bits as the
+// separate steps (docs/numerics.md).
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -47,7 +47,7 @@ std::uint32_t LargestExponentBitsOfAll(const float* const* sources, std::size_t 
   return std::max(rest, hn::GetLane(hn::MaxOfLanes(u, hn::Max(largest, more))));
 }
 
-// Sums of up to 128 ranks need no clamp: nothing is ever at the limit (docs/numerics.md). back(sum): as floats.
+// Sums of up to 128 ranks need no clamp: no value reaches the limit (docs/numerics.md). back(sum): as floats.
 template <bool clamped, class Back>
 HWY_INLINE void SumBlock(float* out, float* copy, const float* const* sources, std::size_t ranks, std::size_t begin,
                          std::size_t count, float there, std::int32_t limit, const Back& back) {
@@ -108,7 +108,7 @@ HWY_INLINE void SumBlockOf(float* out, float* copy, const float* const* sources,
   }
 }
 
-// `back` is a power of two, that a sum is multiplied by.
+// `back`: the power of two that a sum is multiplied by.
 void SumFixedPoint(float* out, float* copy, const float* const* sources, std::size_t ranks, std::size_t begin,
                    std::size_t count, float there, float back, std::int32_t limit) {
   const F f;
@@ -168,7 +168,7 @@ float power_of_two(int exponent) {
 
 using Sources = std::span<const std::byte* const>;
 
-// Elements [begin, begin + count) of one rank as floats: where they lie, or widened.
+// Elements [begin, begin + count) of one rank as floats: in place, or widened into scratch.
 const float* floats_of(DType dtype, const std::byte* source, std::size_t begin, std::size_t count, float* scratch) {
   const std::byte* const from = source + begin * bytes_of(dtype);
   if (dtype == DType::float32) return reinterpret_cast<const float*>(from);
@@ -177,7 +177,7 @@ const float* floats_of(DType dtype, const std::byte* source, std::size_t begin, 
   return scratch;
 }
 
-// One block of any floating type, in the steps that packets take; whatever is in it.
+// One block of any floating type and any values, in the same steps as with packets.
 void sum_block_in_steps(DType dtype, std::byte* out, std::byte* copy, Sources sources, std::size_t begin, std::size_t count,
                         std::uint32_t divisor) {
   const auto ranks = static_cast<std::uint32_t>(sources.size());
@@ -217,7 +217,7 @@ void sum_floats(std::byte* out, std::byte* copy, Sources sources, std::size_t co
   const auto ranks = static_cast<std::uint32_t>(sources.size());
   std::array<const float*, most_ranks> values;
   for (std::size_t rank = 0; rank < ranks; ++rank) values[rank] = reinterpret_cast<const float*>(sources[rank]);
-  // Where the divisor is a power of two, dividing is part of the scale, and rounds as little.
+  // Division by a power of two becomes part of the scale, without further rounding.
   const bool scaled = std::has_single_bit(divisor);
   const int divided = scaled ? std::countr_zero(divisor) : 0;
   for (std::size_t begin = 0; begin < count; begin += block) {
@@ -240,9 +240,9 @@ void sum_floats(std::byte* out, std::byte* copy, Sources sources, std::size_t co
   }
 }
 
-// float32 in 16 bits: each rank's narrowed, summed, and the sums widened.
+// float32 in 16 bits: narrows each rank's values, sums them, and widens the sums.
 void sum_narrowed(DType narrow, std::byte* out, std::byte* copy, Sources sources, std::size_t count, std::uint32_t divisor) {
-  constexpr std::size_t most = 64;  // so that those of all ranks fit into L1
+  constexpr std::size_t most = 64;  // so that all ranks' parts fit into L1
   std::array<std::array<std::uint16_t, most>, most_ranks> halves;
   std::array<const std::byte*, most_ranks> at;
   std::array<std::uint16_t, most> sums;

@@ -21,7 +21,7 @@ constexpr std::uint32_t most_members = 256;
 constexpr std::size_t longest_name = 80;
 constexpr Duration retry_interval = std::chrono::milliseconds(2);
 
-// From member 0 to who connects, with the memory: what it is.
+// Sent by member 0 with the memory: describes it.
 struct GroupMessage {
   static constexpr std::uint64_t expected_magic = 0x32'7075'6f72'676eULL;  // "ngroup2"
 
@@ -51,7 +51,7 @@ Error group_error(ErrorCode code, const std::string& group, const std::string& w
   return {code, "machine group '" + group + "'" + what};
 }
 
-// Of its user: what another one listens at is never taken for it.
+// Per user: another user's socket is never mistaken for it.
 std::string socket_name(const std::string& group) {
   const auto allowed = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
@@ -70,7 +70,7 @@ void pause(Duration patience) {
 
 }  // namespace
 
-// Where member 0 hands the memory to who comes, on a thread of its own: it may be busy with other things.
+// Hands member 0's memory to the other members, on a separate thread: member 0 may be busy.
 class GroupMemory::Door {
  public:
   Door(transport::LocalListener listener, const GroupMemory& group)
@@ -96,7 +96,7 @@ class GroupMemory::Door {
       pollfd descriptors[] = {{wakeup_.descriptor(), POLLIN, 0}, listener_.poll_for()};
       ::poll(descriptors, 2, listener_.most_wait_ms());
       for (const transport::LocalPeer& peer : listener_.accept()) {
-        // The connection's first message: there is room for it. Who does not get it comes again.
+        // The connection's first message: there is room for it. A member that does not get it connects again.
         static_cast<void>(transport::send_local(*peer.socket, std::as_bytes(std::span(&message_, 1)), memory_.get()));
       }
     }
@@ -144,7 +144,7 @@ std::shared_ptr<GroupMemory> GroupMemory::join(const GroupMemoryOptions& options
   std::shared_ptr<GroupMemory> made(new GroupMemory(options.size, options.elements));
   if (options.rank == 0) {
     try {
-      // First: of two that would be member 0, one has the name.
+      // First: of two candidates for member 0, only one gets the name.
       transport::LocalListener listener(address, false);
       made->make(options.name);
       static_cast<void>(made->lock(0));
@@ -203,7 +203,7 @@ bool GroupMemory::lock(std::uint32_t rank) {
 
 bool GroupMemory::alive(std::uint32_t rank) const {
   if (!locks_) return true;
-  struct flock lock = byte_lock(rank);  // of another open file than this
+  struct flock lock = byte_lock(rank);  // in another open file description
   return ::fcntl(locks_->number(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 

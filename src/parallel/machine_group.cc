@@ -13,9 +13,9 @@
 namespace netsum::parallel {
 namespace {
 
-constexpr std::size_t block = 256;  // of pieces: exponent blocks of a sum that follows then lie as they would without
-constexpr std::size_t elements_at_once = 4096;  // of a sum: they stay in the first-level cache
-// How often who waits looks whether the others live; a word that changes wakes it at once.
+constexpr std::size_t block = 256;  // of pieces: a following sum's exponent blocks are the same as without pieces
+constexpr std::size_t elements_at_once = 4096;  // of a sum: these stay in the first-level cache
+// How often a waiting member checks that the others live; a changed word wakes it at once.
 constexpr Duration look_interval = std::chrono::milliseconds(50);
 constexpr int looks_before_sleep = 64;
 
@@ -87,16 +87,16 @@ void MachineGroup::await(std::uint32_t member, Step step, Time deadline) {
   }
 }
 
-// Whoever it is that has not come: the cause may be another than the one who is waited for now.
+// Checks all members: the cause may be another member than the one awaited now.
 void MachineGroup::check_members(Step step, bool look, bool too_late) {
   std::string missing;
   for (std::uint32_t member = 0; member < size(); ++member) {
     const auto state = [&] { return state_of(memory_->slot(member).word.load(std::memory_order_acquire)); };
-    // In this order: it may join, or leave, meanwhile.
+    // In this order: the member may join or leave meanwhile.
     const bool dead = look && state() == MemberState::here && !memory_->alive(member) && state() == MemberState::here;
     const std::string who = "member " + std::to_string(member);
-    if (state() == MemberState::failed) {  // even if it has come: somebody else has not, and it no longer waits
-      // The member writes there, and may have written no end.
+    if (state() == MemberState::failed) {  // even if it has reached this step: another has not, and this one no longer waits
+      // The member writes this memory, and may not have terminated the text.
       const auto& reason = memory_->slot(member).reason;
       fail(ErrorCode::worker_lost, who + " failed: " + std::string(reason.data(), ::strnlen(reason.data(), reason.size())));
     }
@@ -128,7 +128,7 @@ void MachineGroup::barrier(Time deadline) {
 void MachineGroup::sum_piece(std::span<float> out, std::size_t elements) {
   const Piece piece = piece_of(elements, rank_, size());
   std::vector<const std::byte*> sources(size());
-  alignas(64) std::array<std::byte, elements_at_once * sizeof(float)> sum;  // `out` is a source
+  alignas(64) std::array<std::byte, elements_at_once * sizeof(float)> sum;  // not in `out`, which is a source
   for (std::size_t at = piece.begin; at < piece.end; at += elements_at_once) {
     const std::size_t count = std::min(elements_at_once, piece.end - at);
     for (std::uint32_t member = 0; member < size(); ++member) {
@@ -154,7 +154,7 @@ void MachineGroup::all_gather(std::size_t elements, Time deadline) {
     const Piece piece = piece_of(elements, member, size());
     std::memcpy(tensor().data() + piece.begin, memory_->tensor(member).data() + piece.begin, piece.size() * sizeof(float));
   }
-  meet(Step::end, elements, deadline);  // before anybody writes what others may still read
+  meet(Step::end, elements, deadline);  // before a member overwrites data that others may still read
 }
 
 void MachineGroup::reduce(std::size_t elements, Time deadline) {

@@ -1,6 +1,6 @@
-// Collectives inside a machine: members that share memory read each other's tensors where they are, as GPUs with peer access
-// do. Sums are added in float32 in the order of the members, so that they have the same bits in every run. No locks: a
-// member that dies holds nothing, and the others notice.
+// Collectives inside a machine: members that share memory read each other's tensors in place, as GPUs with peer access do.
+// Sums are added in float32 in the order of the members, so that they have the same bits in every run. No locks: a member
+// that dies holds nothing, and the others notice.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace netsum::parallel {
 
-// A share of a tensor: whole blocks of 256 elements, but at the tensor's end.
+// A share of a tensor: whole blocks of 256 elements, except at the tensor's end.
 struct Piece {
   std::size_t begin = 0, end = 0;
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 [[nodiscard]] Piece piece_of(std::size_t elements, std::uint32_t index, std::uint32_t pieces);
 
-// One member; all of them make the same calls in the same order, with the same lengths. Each call throws Error: deadline
+// One member; all members make the same calls in the same order, with the same lengths. Each call throws Error: deadline
 // (with the members that are missing), worker_lost (a member died, failed or left), mismatch; after that every call of every
-// member does. From one thread at a time.
+// member throws. One thread at a time.
 class MachineGroup {
  public:
   // Returns when all members are there.
@@ -39,13 +39,14 @@ class MachineGroup {
 
   void barrier(Time deadline);
 
-  // This member's piece of its tensor becomes the sum of all members'. Until the next call, no other piece may be written.
+  // This member's piece of its tensor becomes the sum of all members' pieces. Until the next call, no other piece may be
+  // written.
   void reduce_scatter(std::size_t elements, Time deadline);
-  // Each member's piece, to all.
+  // Sends each member's piece to all.
   void all_gather(std::size_t elements, Time deadline);
   // Member 0's tensor becomes the sum of all; each member adds its piece. The others' stay as they are.
   void reduce(std::size_t elements, Time deadline);
-  // Member 0's tensor, to all.
+  // Sends member 0's tensor to all.
   void broadcast(std::size_t elements, Time deadline);
 
   // The others fail too, with this reason.
@@ -55,7 +56,7 @@ class MachineGroup {
   enum class Step : std::uint8_t { join, barrier, reduce_scatter, all_gather, reduce, broadcast, end };
   static const char* name_of(Step step);
 
-  // All members have come to this step.
+  // Returns when all members have reached this step.
   void meet(Step step, std::size_t elements, Time deadline);
   void await(std::uint32_t member, Step step, Time deadline);
   void check_members(Step step, bool look, bool too_late);

@@ -83,7 +83,7 @@ std::span<float> ParallelAllReduce::tensor() {
   return group_ ? group_->tensor() : std::span(own_);
 }
 
-// Whoever fails tells the rest of its machine, and its rings, which tell theirs.
+// A failing process tells the rest of its machine and its rings, which pass it on.
 template <class Body>
 void ParallelAllReduce::guarded(const Body& body) {
   try {
@@ -122,7 +122,7 @@ StageDurations ParallelAllReduce::all_reduce(std::size_t elements, std::chrono::
       case Pattern::tencent:
         group_->reduce(elements, deadline);
         stages.before = since(begin);
-        reduce_across(whole, deadline);  // on the masters alone
+        reduce_across(whole, deadline);  // only on the masters
         stages.across = since(begin);
         group_->broadcast(elements, deadline);
         stages.after = since(begin);

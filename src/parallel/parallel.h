@@ -1,5 +1,5 @@
-// All-reduce among machines of several GPUs, each a process, in the four patterns of NetReduce §3.4. docs/parallel.md has
-// them side by side, and how long each takes.
+// All-reduce among machines of several GPUs, each a process, in the four patterns of NetReduce §3.4. docs/parallel.md
+// compares them and their durations.
 #pragma once
 
 #include <chrono>
@@ -23,14 +23,13 @@ using netreduce::Pattern;
 
 struct ParallelOptions {
   Pattern pattern = Pattern::parallel_netreduce;
-  std::string job = "default";  // on each machine, no other live job of this user has this name
+  std::string job = "default";  // on each machine, unique among this user's live jobs
   std::uint32_t machines = 1, gpus = 1;
   std::uint32_t machine = 0, gpu = 0;  // this process; its rank is machine * gpus + gpu
   std::size_t elements = 0;            // of the longest tensor
   // FR, TA, PR: "host:port" of each rank, where it listens. TA uses those of the masters, GPU 0 of each machine.
   std::vector<std::string> peers;
-  Options
-      across;  // PN: protocol, aggregators and what else is the same for all ranks; job, rank and world size are set here
+  Options across;  // PN: protocol, aggregators and other options equal on all ranks; job, rank and world size are set here
   std::chrono::milliseconds connect_deadline{30'000};
 };
 
@@ -42,13 +41,13 @@ struct StageDurations {
 // failed on every rank.
 class ParallelAllReduce {
  public:
-  explicit ParallelAllReduce(const ParallelOptions& options);  // returns when all are there
+  explicit ParallelAllReduce(const ParallelOptions& options);  // returns when all ranks are there
   ~ParallelAllReduce();
   ParallelAllReduce(const ParallelAllReduce&) = delete;
   ParallelAllReduce& operator=(const ParallelAllReduce&) = delete;
 
-  [[nodiscard]] std::span<float> tensor();  // the gradient: what is summed, in place
-  // Of its first `elements`. The bits are the same on all ranks.
+  [[nodiscard]] std::span<float> tensor();  // the gradient, summed in place
+  // Sums the first `elements`. The bits are the same on all ranks.
   StageDurations all_reduce(std::size_t elements, std::chrono::milliseconds deadline);
   void barrier(std::chrono::milliseconds deadline);
 
@@ -62,7 +61,7 @@ class ParallelAllReduce {
   void guarded(const Body& body);
 
   ParallelOptions options_;
-  std::vector<float> own_;             // FR's tensor: it knows no machines
+  std::vector<float> own_;             // FR's tensor: FR has no machine group
   std::optional<MachineGroup> group_;  // all but FR
   std::optional<TcpRing> ring_;
   std::optional<Communicator> communicator_;

@@ -16,10 +16,10 @@
 namespace netsum::parallel {
 namespace {
 
-// What goes on at once if there is more to come: less would cost more system calls, more would wait.
+// Bytes forwarded at once while more are to come: less costs more system calls, more adds latency.
 constexpr std::size_t chunk_bytes = 16 << 10;
 constexpr std::size_t scratch_bytes = 64 << 10;
-constexpr Duration stranger_patience = std::chrono::seconds(1);  // for who connected and does not say who it is
+constexpr Duration stranger_patience = std::chrono::seconds(1);  // for the Hello of a new connection
 
 // Little-endian, like all of netsum's own formats.
 struct Hello {
@@ -45,7 +45,7 @@ struct Hello {
   return hash;
 }
 
-// Says who is here, and hears that the other is who it should be.
+// Whether the peer's Hello is the expected one.
 [[nodiscard]] bool hears(TcpSocket& socket, const Hello& expected, Time deadline) {
   std::array<std::byte, Hello::size> got;
   return socket.receive_all(got, deadline) && got == expected.bytes();
@@ -53,7 +53,7 @@ struct Hello {
 
 }  // namespace
 
-// One all-reduce under way.
+// One pending all-reduce.
 class TcpRing::Transfer {
  public:
   Transfer(TcpRing& ring, std::span<float> tensor)
@@ -102,11 +102,11 @@ class TcpRing::Transfer {
     }
   }
 
-  // Bytes of the piece under way to the successor that may go now.
+  // Bytes of the current piece that may be sent to the successor now.
   [[nodiscard]] std::size_t ready() const {
     if (all_sent()) return 0;
     const std::size_t whole = sent_in(sending_.step).size();
-    std::size_t there = whole;  // the first is our own; others must have come from the predecessor
+    std::size_t there = whole;  // the first is this rank's own; others must come from the predecessor
     if (sending_.step > 0 && receiving_.step < sending_.step) {
       there = receiving_.step + 1 == sending_.step ? receiving_.offset : 0;
     }
@@ -145,7 +145,7 @@ class TcpRing::Transfer {
       skip_empty();
       return got > 0;
     }
-    // Behind the part of a float that came before.
+    // After the partial float that was received before.
     auto scratch = std::span(ring_.scratch_).first(std::min(ring_.scratch_.size(), to.size()));
     const std::size_t got = receive(scratch.subspan(partial_));
     const std::size_t floats = (partial_ + got) / sizeof(float);
@@ -180,7 +180,7 @@ class TcpRing::Transfer {
     return bytes > 0;
   }
 
-  // What is there; 0: nothing now.
+  // Receives available bytes; 0: none now.
   std::size_t receive(std::span<std::byte> to) {
     const ssize_t got = ::recv(ring_.previous_.number(), to.data(), to.size(), 0);
     if (got > 0) return static_cast<std::size_t>(got);
@@ -190,7 +190,7 @@ class TcpRing::Transfer {
 
   void wait(Time deadline) {
     if (runtime::now() >= deadline) too_late();
-    // The successor sends nothing, so that what there is to read from it is its end.
+    // The successor sends nothing, so a readable socket means that it closed.
     std::array<pollfd, 2> sockets{pollfd{all_received() ? -1 : ring_.previous_.number(), POLLIN, 0},
                                   pollfd{all_sent() ? -1 : ring_.next_.number(), POLLIN, 0}};
     if (ready() > 0) sockets[1].events |= POLLOUT;
@@ -214,7 +214,7 @@ class TcpRing::Transfer {
   std::size_t elements_;
   std::uint32_t steps_;
   std::array<std::byte, header_size> header_{}, theirs_{};
-  std::size_t header_bytes_ = 0, partial_ = 0;  // received of theirs; of a float that is not added yet
+  std::size_t header_bytes_ = 0, partial_ = 0;  // of the peer's header received; of a float that is not added yet
   bool header_seen_ = false;
   Position sending_, receiving_;
 };
@@ -278,7 +278,7 @@ void TcpRing::all_reduce(std::span<float> inout, Time deadline) {
 }
 
 void TcpRing::barrier(Time deadline) {
-  std::vector<float> nothing(size_);  // an element a piece: nobody ends before all have begun
+  std::vector<float> nothing(size_);  // one element per piece: no rank ends before all have begun
   all_reduce(nothing, deadline);
 }
 

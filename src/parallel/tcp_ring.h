@@ -1,7 +1,7 @@
-// A ring all-reduce over TCP: what FR and TA are made of, and PR, with which aggregation in the network is compared
-// (NetReduce §3.4). Reduce-scatter, then all-gather: in step s rank r sends piece r - s to its successor and takes piece r -
-// s - 1 from its predecessor, and what it took in one step it sends in the next. So each connection carries one stream, and
-// bytes go on as soon as they are added.
+// A ring all-reduce over TCP: FR, TA and PR use it, and in-network aggregation is compared with these (NetReduce §3.4).
+// Reduce-scatter, then all-gather: in step s rank r sends piece r - s to its successor and receives piece r - s - 1 from its
+// predecessor, which it sends in the next step. So each connection carries one stream, and bytes are forwarded as soon as
+// they are added.
 //
 // On the wire: a connection begins with a Hello each way, an all-reduce with its header; then come the pieces as they lie in
 // memory. No authentication, as in MPI and Gloo: for trusted networks.
@@ -20,25 +20,26 @@
 namespace netsum::parallel {
 
 struct TcpRingOptions {
-  std::string name;  // the ring's, for messages and to know its members
+  std::string name;  // the ring's, for messages and to recognize its members
   std::uint32_t rank = 0, size = 2;
   std::string next;  // "host:port" where the successor listens
 };
 
 class TcpRing {
  public:
-  // `listener`: bound. Returns when both neighbours are there. Throws Error: deadline, refused (somebody else answers).
+  // `listener`: bound. Returns when both neighbours are connected. Throws Error: deadline, refused (another process
+  // answers).
   TcpRing(TcpSocket listener, const TcpRingOptions& options, Time deadline);
 
-  // Over connections that there are already, of any stream sockets that do not block. Likewise.
+  // Over existing connections, of any non-blocking stream sockets. Returns and throws as above.
   TcpRing(TcpSocket next, TcpSocket previous, const TcpRingOptions& options, Time deadline);
 
-  // In place, on all ranks, in the same order: the same bits everywhere. Piece k is added from rank k on around the ring.
-  // Throws Error: deadline, worker_lost (a neighbour closed its connection), mismatch; then the ring is closed, which its
-  // neighbours notice.
+  // In place; all ranks make the same calls in the same order. The bits are the same on all ranks: piece k is summed from
+  // rank k on around the ring. Throws Error: deadline, worker_lost (a neighbour closed its connection), mismatch; then the
+  // ring is closed, which the neighbours notice.
   void all_reduce(std::span<float> inout, Time deadline);
   void barrier(Time deadline);
-  void close();  // its neighbours notice
+  void close();  // the neighbours notice
 
   [[nodiscard]] LinkTraffic to_next() const { return next_.traffic(); }
   [[nodiscard]] LinkTraffic to_previous() const { return previous_.traffic(); }

@@ -97,7 +97,7 @@ void TcpSocket::listen() {
 std::optional<TcpSocket> TcpSocket::accept(Time deadline) {
   while (wait_for(number_, POLLIN, deadline)) {
     const int accepted = ::accept4(number_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (accepted < 0) {  // the peer has gone again, or there is no descriptor: then the listening socket stays readable
+    if (accepted < 0) {  // the peer has closed, or no descriptor is free: then the listening socket stays readable
       if (errno == EMFILE || errno == ENFILE) wait_for(-1, 0, std::min(deadline, runtime::now() + retry_interval));
       continue;
     }

@@ -1,4 +1,4 @@
-// TCP sockets whose every wait has a deadline. None of them blocks by itself.
+// Non-blocking TCP sockets. Every wait has a deadline.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +29,15 @@ class TcpSocket {
   ~TcpSocket() { close(); }
   void close();
 
-  // Throws Error: bad_argument, refused (in use). Binds what others hold too, if they do not listen.
+  // Throws Error: bad_argument, refused (in use). Binds an address that others have bound too, if they do not listen.
   [[nodiscard]] static TcpSocket bound_to(const std::string& address);
-  // Tries until somebody listens. Throws Error: bad_argument, deadline.
+  // Retries until a peer listens. Throws Error: bad_argument, deadline.
   [[nodiscard]] static TcpSocket connected_to(const std::string& address, Time deadline);
 
   void listen();                                                 // throws Error: refused
-  [[nodiscard]] std::optional<TcpSocket> accept(Time deadline);  // none: nobody came in time
+  [[nodiscard]] std::optional<TcpSocket> accept(Time deadline);  // none: no connection in time
 
-  // All of it, or false: closed, or not in time.
+  // Transfers all bytes; false: the connection closed, or the deadline passed.
   [[nodiscard]] bool send_all(std::span<const std::byte> bytes, Time deadline);
   [[nodiscard]] bool receive_all(std::span<std::byte> bytes, Time deadline);
 
@@ -49,7 +49,7 @@ class TcpSocket {
   int number_;
 };
 
-// Until one of these poll(2) events, or the deadline; false: that came first.
+// Waits for one of these poll(2) events; false: the deadline came first.
 bool wait_for(int socket, short events, Time deadline);
 // For poll(2): milliseconds, rounded up, at most a minute.
 [[nodiscard]] int milliseconds_until(Time deadline);

@@ -1,4 +1,4 @@
-// This rank's memory for tensors that the other ranks of its host have mapped: found by address, given back by number.
+// This rank's tensor memory that the other ranks of its host have mapped: found by address, given back by number.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace netsum::runtime {
 
-// From any thread.
+// Thread-safe.
 class Arenas {
  public:
   static constexpr std::uint32_t most = 4096;  // at a time
@@ -22,13 +22,13 @@ class Arenas {
     std::shared_ptr<const void> memory;  // stays as long as this does
   };
 
-  // A number that no other has; 0: all are in use.
+  // A number that is not in use; 0: all are.
   [[nodiscard]] std::uint32_t reserve();
-  // The others have it mapped.
+  // The other ranks have mapped this arena.
   void show(std::uint32_t arena, std::span<const std::byte> memory, std::weak_ptr<const void> owner);
-  // Is not found any more: its owner is about to give it back.
+  // find() no longer finds this arena: its owner is about to give it back.
   void hide(std::uint32_t arena);
-  // Those that were hidden since the last call. Their numbers may be reserved again, so the others must hear of that first.
+  // Arenas hidden since the last call. Their numbers may now be reserved again, so tell the other ranks first.
   [[nodiscard]] std::vector<std::uint32_t> take_hidden();
 
   // Where `bytes` bytes at `data` lie, in elements of `width` bytes.
@@ -44,7 +44,7 @@ class Arenas {
   mutable std::mutex mutex_;
   std::vector<bool> used_;  // by number - 1
   std::vector<std::uint32_t> hidden_;
-  std::map<std::uintptr_t, Shown> shown_;  // by where it begins
+  std::map<std::uintptr_t, Shown> shown_;  // by first address
 };
 
 }  // namespace netsum::runtime

@@ -1,5 +1,5 @@
-// How long an event loop that has found nothing looks again before it sleeps. To be woken costs some microseconds on both
-// sides, to look costs one; so a few looks more are worth it where packets come in quick succession, and only there.
+// How long an idle event loop polls before it sleeps. A wake-up costs some microseconds on both sides, a poll costs one, so
+// a few more polls pay off where packets come in quick succession, and only there.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ class BusyPoll {
  public:
   explicit BusyPoll(bool allowed) : allowed_(allowed) {}
 
-  // A look found nothing: whether to yield the CPU and look again. False: sleep until something comes.
+  // A poll found nothing. True: yield the CPU and poll again. False: sleep until something comes.
   [[nodiscard]] bool look_again(Time now) {
     if (!allowed_) return false;
     if (looks_ == 0 && skip_ > 0) {
       --skip_;
       return false;
     }
-    // Whoever got the CPU kept it: it computes. A thread that sleeps is let in again sooner than one that yields.
+    // The thread that got the CPU kept it, so it is computing. A sleeping thread is scheduled sooner than a yielding one.
     if (looks_ > 0 && now - looked_ > longest_yield) return give_up(most_skipped);
     if (looks_ == most_looks) return give_up(std::clamp(2 * penalty_, 1U, most_skipped));
     ++looks_;
@@ -29,15 +29,15 @@ class BusyPoll {
     return true;
   }
 
-  // A look found something.
+  // A poll found something.
   void found() {
     if (looks_ > 0) penalty_ = 0;
     looks_ = 0;
   }
 
  private:
-  static constexpr std::uint32_t most_looks = 32;     // about what a wake-up costs, if nobody else wants the CPU
-  static constexpr std::uint32_t most_skipped = 256;  // sleeps without a look before, where looks have been in vain
+  static constexpr std::uint32_t most_looks = 32;     // costs about as much as a wake-up on an idle CPU
+  static constexpr std::uint32_t most_skipped = 256;  // sleeps without polling first, after polls in vain
   static constexpr auto longest_yield = std::chrono::milliseconds(1);
 
   bool give_up(std::uint32_t penalty) {

@@ -1,4 +1,5 @@
-// What carries out a communicator's operations, as the façade and its monitor see it: lanes of packets, or shared memory.
+// An engine carries out a communicator's operations, over packet lanes or in shared memory. This is the façade's and the
+// monitor's view.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@
 
 namespace netsum::runtime {
 
-// One operation under way, shared by its caller and the lanes.
+// One pending operation, shared by its caller and the lanes.
 class PendingOperation {
  public:
   PendingOperation(const stream::Operation& what, Time from, Time until)
@@ -26,18 +27,18 @@ class PendingOperation {
   const stream::Operation operation;
   const Time issued, deadline;
 
-  // The engine's: what the lanes are given for it, and how many of them are not done with that.
+  // For the engine: what the lanes carry out, and how many of them have not finished.
   stream::Operation sent;
   bool called = true;  // false: a replay for other ranks alone
   std::atomic<std::uint32_t> lanes_remaining = 0;
-  // Its tensor's, if that is from Communicator::allocate(): stays as long as it is lent.
+  // Owns the tensor's memory if that is from Communicator::allocate(), while the tensor is lent.
   std::shared_ptr<const void> memory;
-  // In shared memory: where the others see its tensor, if they do.
+  // Shared memory: where the other ranks see the tensor, if they do.
   Arenas::Place place;
 
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-  void wait();                                   // until it ends
-  void end(std::shared_ptr<const Error> error);  // null: in a result
+  void wait();
+  void end(std::shared_ptr<const Error> error);  // null: success
   [[nodiscard]] std::shared_ptr<const Error> error() const;
 
  private:
@@ -62,24 +63,24 @@ class Engine {
 
   virtual ~Engine() = default;
 
-  // Operations are submitted in order of number, from one thread at a time. Throws the engine's error if it has failed.
+  // In order of operation numbers, from one thread at a time. Throws the engine's error if the engine has failed.
   virtual void submit(const std::shared_ptr<PendingOperation>& operation) = 0;
 
-  // submit(), and carries it out on the caller's own thread, which costs no hand-over: for small operations. False: not
-  // possible now, and nothing was done.
+  // As submit(), but on the caller's thread, which saves the hand-over: for small operations. False: not possible now, and
+  // nothing was done.
   [[nodiscard]] virtual bool run(const std::shared_ptr<PendingOperation>& operation) = 0;
 
-  // Ends every operation under way, and every later one, with `error`; the first call counts. Returns when no thread of the
-  // engine touches a caller's memory any more. Not from one of these.
+  // Ends all pending and later operations with `error`; only the first call counts. Returns when no thread of the engine
+  // touches a caller's memory any more. Not from an engine's thread.
   virtual void fail(const Error& error) = 0;
 
-  // Waits until nobody needs this rank any more for the operations that have ended, or until `enough`. No operation is under
-  // way.
+  // Waits until no other rank needs this one for operations that have ended, or until enough() is true. No operation is
+  // pending.
   virtual void drain(const std::function<bool()>& enough) = 0;
 
   [[nodiscard]] virtual std::shared_ptr<const Error> failure() const = 0;
-  [[nodiscard]] virtual std::shared_ptr<PendingOperation> most_urgent() const = 0;  // the next deadline's; null if none
-  [[nodiscard]] virtual std::shared_ptr<PendingOperation> find(std::uint64_t number) const = 0;  // null: not under way
+  [[nodiscard]] virtual std::shared_ptr<PendingOperation> most_urgent() const = 0;  // the next deadline's; null: none
+  [[nodiscard]] virtual std::shared_ptr<PendingOperation> find(std::uint64_t number) const = 0;  // null: not pending
   [[nodiscard]] virtual std::optional<LaneStall> oldest_stall() = 0;  // what the oldest chunk in flight waits for
   [[nodiscard]] virtual std::uint64_t operations_completed() const = 0;
   [[nodiscard]] virtual Totals totals() = 0;

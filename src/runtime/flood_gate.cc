@@ -32,8 +32,8 @@ constexpr sock_filter load_word(std::uint32_t at) {
 constexpr sock_filter pass = statement(BPF_RET | BPF_K, std::numeric_limits<std::uint32_t>::max());
 constexpr sock_filter drop = statement(BPF_RET | BPF_K, 0);
 
-// As load_word() sees the lower half of an epoch. Epochs are random, so that half tells a few hundred from strangers' well
-// enough, and the kernel bounds a filter's length (net.core.optmem_max).
+// The lower half of an epoch as load_word() sees it. Epochs are random, so half of one tells a few hundred jobs from
+// strangers well enough, and the kernel bounds a filter's length (net.core.optmem_max).
 constexpr std::uint32_t as_loaded(std::uint64_t epoch) {
   const auto half = static_cast<std::uint32_t>(epoch);
   return std::endian::native == std::endian::little ? __builtin_bswap32(half) : half;
@@ -47,7 +47,7 @@ std::vector<sock_filter> filter_of(const Guests& guests, std::uint32_t one_in) {
     for (const sock_filter& each : statements) program.push_back(each);
   };
   add({load_byte(at_type), statement(BPF_MISC | BPF_TAX, 0), load_byte(at_version)});
-  // Probes: of ranks that are about to join.
+  // Probes from ranks that are about to join.
   add({jump_if(wire::switchml::version, 0, 3), statement(BPF_MISC | BPF_TXA, 0),
        jump_if(static_cast<std::uint32_t>(wire::switchml::Type::probe), 0, 1), pass});
   if (guests.rings != 0) {  // IP packets of either version

@@ -1,5 +1,5 @@
-// When a lane's thread has the kernel drop what belongs to none of its jobs, and what that is. A datagram that the kernel
-// drops costs its sender time; one that is received costs the lane's jobs theirs.
+// When a lane's thread has the kernel drop datagrams that belong to none of its jobs, and the filter for that. A datagram
+// dropped by the kernel costs its sender time; a received one costs the lane's jobs time.
 #pragma once
 
 #include <linux/filter.h>
@@ -13,16 +13,16 @@
 
 namespace netsum::runtime {
 
-// Shut while datagrams of no job come in floods. No I/O and no clock.
+// Shut while strangers (datagrams of no job here) flood the lane. No I/O and no clock.
 class FloodGate {
  public:
-  // Beyond so many strange datagrams in a window it shuts. What fewer cost is not worth a rank's waiting for "unknown job".
+  // Shuts beyond this many strangers in a window. Fewer cost too little to delay a rank's "unknown job" answer.
   static constexpr std::uint64_t most_in_window = 2000;
   static constexpr Duration window = std::chrono::milliseconds(100);
-  // While it is shut, the flood is looked at so often.
+  // How often the flood is checked while the gate is shut.
   static constexpr Duration look_again = std::chrono::seconds(1);
 
-  // `strangers` more of them were received. True: shut now.
+  // `strangers` more were received. True: just shut.
   [[nodiscard]] bool received(std::uint64_t strangers, Time now) {
     if (now - began_ > window) {
       began_ = now;
@@ -38,7 +38,7 @@ class FloodGate {
 
   [[nodiscard]] bool is_shut() const { return shut_; }
   [[nodiscard]] bool is_due(Time now) const { return shut_ && now - looked_ >= look_again; }
-  // When it is due: how many the kernel has dropped so far. True: open again.
+  // Call when due. `dropped`: datagrams that the kernel has dropped so far. True: open again.
   [[nodiscard]] bool looked(std::uint64_t dropped, Time now) {
     const bool ebbs = dropped_ && dropped - *dropped_ < most_in_window;
     dropped_ = dropped;
@@ -54,17 +54,17 @@ class FloodGate {
   Time began_{}, looked_{};
 };
 
-// What a lane expects.
+// Whose packets a lane expects.
 struct Guests {
-  std::vector<std::uint64_t> epochs;  // of its SwitchML and ATP jobs
-  std::uint32_t rings = 0;            // NetReduce's: with one, all RoCE packets pass
+  std::vector<std::uint64_t> epochs;  // of SwitchML and ATP jobs
+  std::uint32_t rings = 0;            // of NetReduce: with one, all RoCE packets pass
 };
 
-// One in so many strange datagrams passes all the same, so that a rank of a job that has ended is told so.
+// One in this many strangers passes a shut gate, so that a rank of an ended job is told that it has ended.
 inline constexpr std::uint32_t strangers_that_pass = 256;
 
 // For Transport::set_filter: passes the guests' packets, probes, and one in `one_in` of the rest (a power of two; 0: none).
-// Of a train that the kernel has made of datagrams from one source the first decides. Empty: there are too many jobs.
+// A train that the kernel coalesced from one source's datagrams is judged by the first. Empty: too many jobs.
 [[nodiscard]] std::vector<sock_filter> filter_of(const Guests& guests, std::uint32_t one_in = strangers_that_pass);
 
 }  // namespace netsum::runtime

@@ -15,13 +15,13 @@
 
 namespace netsum::runtime {
 
-// Of threads that serve packets: memory comes and goes elsewhere, since both take the kernel long.
+// True on threads that serve packets. They neither allocate nor free packet memory: both take the kernel long.
 inline thread_local bool serves_packets = false;
 
 enum class Pages { when_touched, now };
 
-// From the kernel and back to it: what ended jobs had is not kept, however much it was. What a job reserves and does not use
-// costs nothing, unless it is to be there now: then no packet waits for a page.
+// Mapped from the kernel and returned to it: memory of ended jobs is not cached. Pages that a job reserves and does not use
+// cost nothing, unless they are populated at once so that no packet waits for a page.
 class PacketMemory {
  public:
   PacketMemory() = default;
@@ -50,8 +50,8 @@ class PacketMemory {
   std::unique_ptr<void, Unmap> block_;
 };
 
-// The memory of a lane's jobs, by a number of the job's own. Of the thread that adds and removes jobs, not of the lane's:
-// what the kernel takes long for (unmapping many pages) delays no packet.
+// The memory of a lane's jobs, by a job's number. Belongs to the thread that adds and removes jobs, not to the lane's
+// thread, so slow kernel work (unmapping many pages) delays no packet.
 class JobMemory {
  public:
   // Calls serve(bytes) with new memory. If that throws, the memory is freed.

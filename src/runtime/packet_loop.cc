@@ -77,7 +77,7 @@ void PacketLoop::expect_ring_no_more() {
   filter();
 }
 
-// A kernel that takes no filter leaves the lane to receive the flood.
+// If the kernel takes no filter, the lane receives the flood.
 void PacketLoop::filter() {
   if (gate_.is_shut()) static_cast<void>(transport_->set_filter(filter_of(guests_)));
 }

@@ -1,4 +1,4 @@
-// An I/O thread of an aggregator: one socket, and whatever answers its packets.
+// An I/O thread of an aggregator: one socket, and a callback that answers its packets.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace netsum::runtime {
 
 class PacketLoop {
  public:
-  // Called on the loop's thread with each batch; the transport's sink is flushed after it. Returns how many of all packets
-  // so far were nobody's: malformed, or of no job here. Where they come in floods, the kernel drops them (flood_gate.h).
+  // Called on the loop's thread with each batch; the transport's sink is flushed afterwards. Returns how many of all packets
+  // so far were strangers: malformed, or of no job here. The kernel drops floods of them (flood_gate.h).
   using OnPackets = std::function<std::uint64_t(std::span<const RxView> packets, Time now, transport::Transport& transport)>;
 
   PacketLoop(std::unique_ptr<transport::Transport> transport, std::uint32_t index, const ThreadOptions& threads,
@@ -34,7 +34,7 @@ class PacketLoop {
   void call(const std::function<void()>& command) { mailbox_.call(command); }
   // On the loop's thread:
   [[nodiscard]] const transport::Transport& transport() const { return *transport_; }
-  // Whose packets are expected from now on: jobs', by their epochs, and rings'.
+  // Which packets are expected from now on: jobs' by epoch, and rings'.
   void expect(std::uint64_t epoch);
   void expect_no_more(std::uint64_t epoch);
   void expect_ring();
@@ -42,7 +42,7 @@ class PacketLoop {
 
  private:
   void loop();
-  void filter();  // if it is shut: what passes has changed
+  void filter();  // renews the filter if the gate is shut
   void look_at_flood(Time now);
 
   std::unique_ptr<transport::Transport> transport_;
@@ -52,7 +52,7 @@ class PacketLoop {
   BusyPoll busy_poll_;
   FloodGate gate_;
   Guests guests_;
-  std::uint64_t strangers_ = 0;  // nobody's packets so far
+  std::uint64_t strangers_ = 0;  // so far
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -16,7 +16,7 @@ ServerLane::ServerLane(std::unique_ptr<transport::Transport> transport, std::uin
                                        });
 }
 
-// Probes have SwitchML's format, whatever the protocol of the rank that is about to join.
+// Probes have SwitchML's format, whatever the joining rank's protocol.
 std::uint64_t ServerLane::on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport) {
   const auto is_probe = [](const RxView& packet, wire::switchml::Common& common) {
     return !wire::atp::is_atp(packet.bytes) &&

@@ -13,17 +13,17 @@
 
 namespace netsum::runtime {
 
-// add_job and remove_job are called by one thread at a time. Theirs is all that takes long: what is made and freed is large.
+// add_job and remove_job are called by one thread at a time. They do all slow work, as large memory is made and freed.
 class ServerLane {
  public:
   ServerLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes, std::uint32_t index,
              const ThreadOptions& threads, const EndpointCookies& cookies = EndpointCookies());
 
   [[nodiscard]] Endpoint local() const { return loop_->local(); }
-  // Returns once the lane serves it. Throws Error, std::bad_alloc: the lane is as it was.
+  // Returns once the lane serves the job. Throws Error or std::bad_alloc and then leaves the lane unchanged.
   void add_job(const atp::ServerJobConfig& config);
   void remove_job(std::uint64_t epoch);
-  void move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots);  // as Server's
+  void move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots);  // as Server::move_roots
   // `look` sees the lane's state on its own thread, between batches.
   void inspect(const std::function<void(const atp::Server&, const transport::Counters&)>& look);
 
@@ -34,7 +34,7 @@ class ServerLane {
   const switchml::ProbeAnswers probe_answers_;
   atp::Server server_;
   JobMemory memory_;
-  std::unique_ptr<PacketLoop> loop_;  // last: its thread uses all above
+  std::unique_ptr<PacketLoop> loop_;  // last: its thread uses all members above
 };
 
 }  // namespace netsum::runtime

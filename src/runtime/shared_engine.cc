@@ -13,10 +13,10 @@
 namespace netsum::runtime {
 namespace {
 
-// How long a futex is waited for before all is looked at again.
+// The longest futex wait before all state is checked again.
 constexpr Duration longest_sleep = std::chrono::milliseconds(10);
 
-// Turns of waiting: looks at memory that is likely to change within a microsecond, then yields to whoever shares the
+// Turns of waiting: polls of memory that is likely to change within a microsecond, then yields to threads that share the
 // processor, then sleep.
 struct Patience {
   std::uint32_t looks, yields;
@@ -33,7 +33,7 @@ void publish(Signal& own, std::uint32_t changes) {
 
 }  // namespace
 
-// One thread, with its part of every operation that is not short; lane 0 also has the short ones that must wait their turn.
+// One thread, with a part of every long operation; lane 0 also has the short operations that must wait their turn.
 class SharedEngine::Lane {
  public:
   Lane(SharedEngine& engine, std::uint32_t number, const shared::MemberConfig& config)
@@ -72,7 +72,7 @@ class SharedEngine::Lane {
     });
   }
 
-  // Forgets every operation; on return this thread touches no caller's memory again.
+  // Drops every operation; on return this thread touches no caller's memory again.
   void abandon() {
     call([this] {
       copied_before_ = copied();
@@ -221,7 +221,7 @@ class SharedEngine::Lane {
     changed_.wait(lock, [this] { return !commands_.empty(); });
   }
 
-  // Another rank, which the oldest operation needs, has not come yet.
+  // The oldest operation waits for another rank.
   void wait_for_others(std::uint32_t turn, bool briefly) {
     const Patience patience = patience_of(engine_.config_.waiting, engine_.crowded_);
     if (turn < patience.looks) return relax();
@@ -230,7 +230,7 @@ class SharedEngine::Lane {
       if (turn % 4096 == 4095) give_reasons();
       return;
     }
-    // Its word before its progress: what comes between wakes.
+    // Read its futex word before its progress: a change in between ends the wait.
     const auto stall = member_->stall(others_);
     if (!stall || stall->missing.empty()) return;
     const SharedSegment& peer = *engine_.config_.peers[stall->missing.front()];
@@ -293,7 +293,7 @@ SharedEngine::SharedEngine(SharedEngineConfig config, OnFailure on_failure)
       on_failure_(std::move(on_failure)),
       small_(config_.rank, config_.world_size, config_.own->small_slots.data(), slots_of(config_.peers)),
       posted_(config_.world_size) {
-  // All ranks read the same.
+  // All ranks read the same values.
   std::uint32_t threads = most_shared_lanes, processors = ~0U;
   for (const SharedSegment* const peer : config_.peers) {
     threads = std::clamp(shared::once(peer->threads), 1U, threads);
@@ -429,7 +429,7 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
   const DefaultFloatingPoint environment;
   show_call(operation);
   post_small(operation);
-  // Before the first sleep: while it is not under way for all to see, its deadline is nobody's.
+  // Poll before the first sleep: the monitor enforces no deadline until the operation is registered as pending.
   const Patience patience = patience_of(config_.waiting, config_.world_size > 2 || crowded_);
   const std::uint32_t soon = patience.looks + patience.yields;
   for (std::uint32_t turn = 0; turn < soon; ++turn) {
@@ -440,7 +440,7 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
     if (small_.failure()) break;
     wait_for_small(turn);
   }
-  // Somebody is late, or worse: others are to look after the deadline.
+  // A rank is late or has failed: the monitor now enforces the deadline.
   pending->lanes_remaining = 1;
   {
     const std::lock_guard lock(mutex_);
@@ -455,7 +455,7 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
     if (const auto& failure = small_.failure()) report(0, *failure);
     look_for_reasons(0, operation.number, small_missing());
     if (small_.failure()) {
-      pending->wait();  // the monitor has been told, and says what it means
+      pending->wait();  // the monitor was notified, and ends the operation with the error
     } else {
       wait_for_small(soon);
     }
@@ -463,7 +463,7 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
   return true;
 }
 
-// ---- what goes wrong
+// ---- failures
 
 void SharedEngine::report(std::uint32_t lane, const shared::MemberFailure& failure) {
   if (reported_.exchange(true)) return;
@@ -514,7 +514,7 @@ void SharedEngine::fail(const Error& error) {
 }
 
 void SharedEngine::drain(const std::function<bool()>&) {
-  // An operation ends when nobody needs this rank for it: its memory stays with those that have it mapped.
+  // An operation that has ended needs this rank no more: the other ranks keep its memory mapped.
 }
 
 std::shared_ptr<const Error> SharedEngine::failure() const {

@@ -1,5 +1,5 @@
-// Operations of ranks on one host, in memory that they share: lanes of protocol/shared on threads of their own; short
-// tensors on the caller's thread.
+// Operations of ranks on one host, in shared memory: each lane of protocol/shared has a thread; short tensors run on the
+// caller's.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct SharedEngineConfig {
   Waiting waiting = Waiting::adaptive;
   ThreadOptions threads;
   SharedSegment* own = nullptr;
-  std::vector<const SharedSegment*> peers;  // by rank, the own one too; all outlive the engine
+  std::vector<const SharedSegment*> peers;  // by rank, this rank's included; all outlive the engine
   std::shared_ptr<const Arenas> arenas;     // this rank's; null: none
 };
 
@@ -36,17 +36,17 @@ class SharedEngine final : public Engine {
  public:
   using OnFailure = std::function<void(std::uint32_t lane, const LaneFailure&)>;
   SharedEngine(SharedEngineConfig config, OnFailure on_failure);
-  ~SharedEngine() override;  // ends what is under way with `closed`
+  ~SharedEngine() override;  // ends pending operations with `closed`
   SharedEngine(const SharedEngine&) = delete;
   SharedEngine& operator=(const SharedEngine&) = delete;
 
   [[nodiscard]] std::uint32_t lanes() const { return lanes_count_; }
 
-  // Where another rank's tensors may lie from now on; empty: no longer. On return nobody here reads what was there before.
+  // Where another rank's tensors may lie from now on; empty: the arena is gone. On return no thread reads the former memory.
   void set_arena(std::uint32_t rank, std::uint32_t arena, std::span<const std::byte> memory);
 
   void submit(const std::shared_ptr<PendingOperation>& operation) override;
-  // A short operation that no other one stands before.
+  // Only a short operation with none queued before it.
   [[nodiscard]] bool run(const std::shared_ptr<PendingOperation>& operation) override;
   void fail(const Error& error) override;
   void drain(const std::function<bool()>& enough) override;
@@ -68,7 +68,7 @@ class SharedEngine final : public Engine {
   void post_small(const stream::Operation& operation);
   [[nodiscard]] bool finish_small();
   [[nodiscard]] RankSet small_missing() const;
-  // Of a wait that is long: did another rank call something else, or find out that some did?
+  // For a long wait: did another rank issue a different call, or report ranks that did?
   void look_for_reasons(std::uint32_t lane, std::uint64_t operation, const RankSet& missing);
   void report(std::uint32_t lane, const shared::MemberFailure& failure);
   void wait_for_small(std::uint32_t turn);
@@ -78,7 +78,7 @@ class SharedEngine final : public Engine {
   std::uint32_t lanes_count_ = 1;
   bool crowded_ = false;  // more threads than processors
 
-  shared::SmallMember small_;  // of whoever carries out short operations: the caller, or lane 0 while any are queued there
+  shared::SmallMember small_;  // used by the caller, or by lane 0 while short operations are queued there
   std::vector<std::uint64_t> posted_;
   std::atomic<std::uint32_t> small_queued_{0};
   std::atomic<bool> failed_{false};

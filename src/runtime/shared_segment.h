@@ -1,5 +1,5 @@
-// The memory that a rank of a job on one host shows to the others, who have it mapped to read. Everything in it is written
-// by that rank alone, and nothing in it is believed: protocol/shared copies what it decides by, and checks it.
+// The memory that a rank shows to the other ranks of its job on one host, which map it read-only. Only that rank writes it,
+// and readers trust nothing in it: protocol/shared copies each value before it checks and uses it.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 
 namespace netsum::runtime {
 
-inline constexpr std::uint64_t segment_magic = 0x32'6d65'6d75'736eULL;  // "nsumem2": what follows is laid out like this
+inline constexpr std::uint64_t segment_magic = 0x32'6d65'6d75'736eULL;  // "nsumem2": the layout below
 inline constexpr std::uint32_t most_shared_lanes = 8;
-inline constexpr std::size_t shared_ring_bytes = 524288;  // of a lane
+inline constexpr std::size_t shared_ring_bytes = 524288;  // per lane
 inline constexpr std::size_t least_row_bytes = 65536;
 inline constexpr std::uint32_t most_shared_rows = shared_ring_bytes / least_row_bytes;
 inline constexpr std::size_t calls_shown = 64;
 inline constexpr std::size_t page_bytes = 4096;
 
-// A rank says that something of its has changed, and, where a word of its says so, that it sleeps until others' has.
+// A rank announces that its state changed and, in `sleeping`, that it sleeps until another rank's changes.
 struct alignas(64) Signal {
   std::atomic<std::uint32_t> changes{0};  // a futex
   std::atomic<std::uint32_t> sleeping{0};
@@ -37,13 +37,13 @@ struct alignas(64) SmallState {
   std::atomic<std::uint32_t> changes{0}, sleeping{0};  // as a Signal, in the same line
 };
 
-// What was called as which operation, for ranks that wait in vain.
+// The call issued under an operation number, for ranks that wait in vain.
 struct ShownCall {
   std::atomic<std::uint64_t> number_and_one{0};
   std::atomic<std::uint32_t> signature{0};
 };
 
-// Ranks that were found to differ.
+// Two ranks that were found to differ.
 struct ShownFailure {
   std::atomic<std::uint32_t> valid{0}, first_rank{0}, second_rank{0};
   std::atomic<std::uint64_t> operation{0};
@@ -52,7 +52,7 @@ struct ShownFailure {
 struct SharedSegment {
   std::uint64_t magic = segment_magic;
   std::uint32_t rank = 0, world_size = 0;
-  std::uint32_t threads = 1, processors = 1;  // that the rank has for this
+  std::uint32_t threads = 1, processors = 1;  // available to the rank
 
   SmallState small;
   std::array<shared::SmallSlot, 2> small_slots;
@@ -67,14 +67,14 @@ struct SharedSegment {
   std::array<Ring, most_shared_lanes> staged, results;
 };
 
-// How a lane's ring is used. The same for all ranks.
+// How a lane's ring is divided. The same on all ranks.
 struct Rows {
   std::uint32_t window;  // rows
   std::size_t bytes;     // of each
 };
 
-// Where the ranks of a lane share a processor, two rows each: the longer they are, the less often threads change places.
-// Else many short ones, so that as many owners sum at a time.
+// Where the ranks of a lane share a processor, two rows: longer rows mean fewer context switches. Else many short rows, so
+// that as many owners sum at a time.
 inline Rows rows_of(bool crowded) {
   return crowded ? Rows{2, shared_ring_bytes / 2} : Rows{most_shared_rows, least_row_bytes};
 }

@@ -96,7 +96,7 @@ void SwitchLane::inspect(const std::function<void(const State&)>& look) {
   loop_->call([&] { look({switch_, atp_ ? &*atp_ : nullptr, tunnel_, loop_->transport().counters()}); });
 }
 
-// Runs of one format each: packets of one job come in trains.
+// Splits a batch into runs of one format: packets of one job come in trains.
 std::uint64_t SwitchLane::on_packets(std::span<const RxView> packets, Time now, transport::Transport& transport) {
   enum class Format : std::uint8_t { switchml, atp, netreduce };
   const auto format_of = [&](const RxView& packet) {

@@ -1,5 +1,5 @@
-// One I/O thread of an aggregator: a socket, SwitchML's switch and its share of the slots, ATP's switch with a pool of its
-// own, and NetReduce's accelerator. All three formats come to the same socket.
+// One I/O thread of an aggregator: a socket, SwitchML's switch with its share of the slots, ATP's switch with a separate
+// pool, and NetReduce's accelerator. All three formats arrive at the same socket.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,26 @@
 
 namespace netsum::runtime {
 
-// What changes its jobs is called by one thread at a time. Theirs is all that takes long: what is made and freed is large.
-// What throws (Error, std::bad_alloc) leaves the lane as it was.
+// Functions that change its jobs are called by one thread at a time. They do all slow work, as large memory is made and
+// freed. If one throws (Error, std::bad_alloc), the lane is unchanged.
 class SwitchLane {
  public:
-  // The pool is made when the first ATP job comes.
+  // The pool is allocated for the first ATP job.
   SwitchLane(std::unique_ptr<transport::Transport> transport, const atp::SwitchConfig& pool, std::uint64_t mark_bytes,
              std::uint32_t index, const ThreadOptions& threads, const EndpointCookies& cookies = EndpointCookies());
 
   [[nodiscard]] Endpoint local() const { return loop_->local(); }
-  void add_job(const switchml::SwitchJobConfig& config);  // returns once the lane serves it
+  void add_job(const switchml::SwitchJobConfig& config);  // returns once the lane serves the job
   void remove_job(std::uint64_t epoch);
-  // Again: its neighbours may be elsewhere now. Throws Error if its chunks are longer than a slot, or it is another job.
+  // May be repeated with new neighbours. Throws Error: chunks longer than a slot, or a different job of that epoch.
   void install(const atp::SwitchJobConfig& config);
   void uninstall(std::uint64_t epoch);
-  void add_ring(const netreduce::TunnelRing& ring);  // returns once the lane serves it
+  void add_ring(const netreduce::TunnelRing& ring);  // returns once the lane serves the ring
   void remove_ring(std::uint64_t incarnation);
 
   struct State {
     const switchml::Switch& switchml;
-    const atp::Switch* atp;  // null: there was no ATP job yet
+    const atp::Switch* atp;  // null: no ATP job yet
     netreduce::Tunnel& netreduce;
     const transport::Counters& transport;
   };
@@ -48,13 +48,13 @@ class SwitchLane {
   const atp::SwitchConfig pool_;
   const std::uint64_t mark_bytes_;
   switchml::Switch switch_;
-  JobMemory memory_;  // nothing of a former owner is in it
+  JobMemory memory_;  // zeroed: nothing of a former owner remains
   PacketMemory pool_memory_;
-  bool has_pool_ = false;  // as its callers know
+  bool has_pool_ = false;  // the callers' view
   std::optional<atp::Switch> atp_;
   netreduce::Tunnel tunnel_;
   JobMemory ring_memory_;
-  std::unique_ptr<PacketLoop> loop_;  // last: its thread uses all above
+  std::unique_ptr<PacketLoop> loop_;  // last: its thread uses all members above
 };
 
 }  // namespace netsum::runtime

@@ -1,4 +1,4 @@
-// What the event loops share: the clock, a wake-up descriptor, and commands run on a loop's own thread.
+// Common parts of the event loops: the clock, a wake-up descriptor, and commands that run on a loop's thread.
 #pragma once
 
 #include <pthread.h>
@@ -29,7 +29,7 @@ namespace netsum::runtime {
   return Time(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// `patience` after `from`, however long that is.
+// `patience` after `from`, without overflow.
 [[nodiscard]] inline Time after(Time from, Duration patience) {
   return patience < never - from ? from + patience : never;
 }
@@ -71,12 +71,12 @@ class Mailbox {
   void post(std::function<void()> command) {
     const std::lock_guard lock(mutex_);
     commands_.push_back(std::move(command));
-    // Both under the lock, so that the descriptor is readable exactly while something waits: a loop may trust either.
+    // Both under the lock, so that the descriptor is readable exactly while commands wait: a loop may rely on either.
     waiting_.store(true, std::memory_order_release);
     wakeup_.notify();
   }
 
-  // Runs `command` on the owner's thread and waits for it. What it throws is thrown here: the owner's loop goes on.
+  // Runs `command` on the owner's thread and waits for it. Rethrows its exceptions here; the owner's loop goes on.
   void call(const std::function<void()>& command) {
     check_may_wait("a command on another thread");
     std::packaged_task<void()> task(command);
@@ -108,11 +108,11 @@ class Mailbox {
 
 struct ThreadOptions {
   bool pin = false;       // thread i to the i-th allowed CPU
-  bool busy_poll = true;  // looks again for a moment before it sleeps (busy_poll.h)
+  bool busy_poll = true;  // polls for a moment before sleeping (busy_poll.h)
 };
 
-// First thing on a thread of ours. The floating-point environment is inherited from whoever created the thread, and a
-// process that flushes subnormals to zero would give other bits than its peers (docs/numerics.md).
+// Called first on each of the library's threads. A thread inherits its creator's floating-point environment, and a process
+// that flushes subnormals to zero would compute other bits than its peers (docs/numerics.md).
 inline void enter_thread(const std::string& name, int cpu_index) {
   std::fesetenv(FE_DFL_ENV);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
@@ -130,10 +130,10 @@ inline void enter_thread(const std::string& name, int cpu_index) {
   }
 }
 
-// For what is computed on a caller's thread: the default environment, and the caller's again at the end.
+// For computations on a caller's thread: sets the default environment, and restores the caller's at the end.
 class DefaultFloatingPoint {
  public:
-#if defined(__SSE2__)  // where floats are, and quicker than the whole environment
+#if defined(__SSE2__)  // floats use SSE there, and this is faster than the whole environment
   DefaultFloatingPoint() : before_(__builtin_ia32_stmxcsr()) {
     __builtin_ia32_ldmxcsr(0x1f80);
   }
@@ -160,7 +160,7 @@ class DefaultFloatingPoint {
 #endif
 };
 
-// Signals belong to the application's own threads: blocked while ours are created, which inherit that.
+// Signals belong to the application's threads: blocked while the library creates threads, which inherit the mask.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

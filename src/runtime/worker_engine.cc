@@ -13,12 +13,12 @@
 namespace netsum::runtime {
 namespace {
 
-constexpr int batches_per_turn = 64;  // of one lane, before the others and the mailbox have their turn
+constexpr int batches_per_turn = 64;  // per lane, before the other lanes and the mailbox get their turn
 constexpr auto drain_poll = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// Serves some of the lanes: everything of theirs is touched by this thread only.
+// Serves some of the lanes. Only this thread touches their state.
 class WorkerEngine::IoThread {
  public:
   IoThread(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index,
@@ -45,7 +45,7 @@ class WorkerEngine::IoThread {
     });
   }
 
-  // Forgets every operation; on return this thread touches no caller's memory again.
+  // Drops every operation; on return this thread touches no caller's memory again.
   void abandon() {
     mailbox_.call([this] {
       for (Lane& lane : lanes_) {
@@ -78,13 +78,13 @@ class WorkerEngine::IoThread {
     return all;
   }
 
-  // A caller's turn: between borrow() and give_back() it is the thread that serves the lanes and the mailbox. Nothing is
-  // under way when it begins.
+  // A caller's turn: between borrow() and give_back() the caller's thread serves the lanes and the mailbox. No operation is
+  // pending when it begins.
   void borrow() { turn_.lock(); }
   void begin(const std::shared_ptr<PendingOperation>& operation) {
     for (Lane& lane : lanes_) lane.queue.push_back(operation);
   }
-  // Lanes on which the operation has nothing (left) cost it no look.
+  // Does not poll lanes on which the operation has nothing (left).
   bool serve_for_caller() {
     if (mailbox_.waiting()) mailbox_.run_all();
     bool any = false;
@@ -165,7 +165,7 @@ class WorkerEngine::IoThread {
     }
   }
 
-  // Whether anything came.
+  // Whether any packet came.
   bool serve() {
     bool any = false;
     for (Lane& lane : lanes_) any |= serve(lane);
@@ -185,7 +185,7 @@ class WorkerEngine::IoThread {
     if (!lane.worker) return any;
     if (const Time time = now(); time >= lane.worker->next_timeout()) lane.worker->on_timer(time, sink);
     report_completed(lane);
-    // Operations may end as they are submitted, where they have nothing on this lane, and make room for more.
+    // An operation with nothing on this lane may end as it is submitted, and make room for more.
     do {
       while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->sent, now(), sink)) lane.queue.pop_front();
     } while (report_completed(lane) && !lane.queue.empty());
@@ -206,11 +206,11 @@ class WorkerEngine::IoThread {
 
   WorkerEngine& engine_;
   Mailbox mailbox_;
-  // Held by whoever serves the lanes: this thread but where it sleeps, or a caller in run().
+  // Held by the thread that serves the lanes: this one except while it sleeps, or a caller in run().
   std::mutex turn_;
   std::vector<Lane> lanes_;
   BusyPoll busy_poll_;
-  bool lent_ = false;  // a caller has served the lanes, and left nothing to do: asleep until the mailbox says otherwise
+  bool lent_ = false;  // a caller has served the lanes and left no work: sleep until a message in the mailbox
   bool stopping_ = false;
   std::thread thread_;
 };
@@ -254,7 +254,7 @@ void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
   for (const auto& thread : threads_) thread->submit(operation);
 }
 
-// All lanes, for as long as a caller serves them. Without a log, the threads stay who they are.
+// All lanes, while a caller serves them. Without a log, the set of threads does not change.
 class WorkerEngine::Borrowed {
  public:
   explicit Borrowed(const std::vector<std::unique_ptr<IoThread>>& threads) : threads_(threads) {

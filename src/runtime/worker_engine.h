@@ -30,24 +30,24 @@ struct LaneSetup {
 
 class WorkerEngine final : public Engine {
  public:
-  // `on_failure` (from an I/O thread) learns of a lane that cannot go on; fail() or suspend() is the expected answer. With a
-  // log, resumed already, operations can go on over other lanes.
+  // `on_failure` is called from an I/O thread when a lane cannot go on; the owner then calls fail() or suspend(). With a
+  // log, already resumed, operations can go on over other lanes.
   WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
                std::function<void(std::uint32_t lane, const LaneFailure&)> on_failure,
                std::optional<stream::OperationLog> log = {});
-  ~WorkerEngine() override;  // ends what is under way with `closed`
+  ~WorkerEngine() override;  // ends pending operations with `closed`
   WorkerEngine(const WorkerEngine&) = delete;
   WorkerEngine& operator=(const WorkerEngine&) = delete;
 
   void submit(const std::shared_ptr<PendingOperation>& operation) override;  // to every lane
 
-  // Not possible where others are under way, or may have to be replayed.
+  // Not possible while others are pending or may have to be replayed.
   [[nodiscard]] bool run(const std::shared_ptr<PendingOperation>& operation) override;
   void fail(const Error& error) override;
   void drain(const std::function<bool()>& enough) override;
 
-  // Of an engine with a log: ends the lanes, not the operations, which resume() sends anew over others. In between,
-  // operations may be submitted, and wait. Neither from an I/O thread.
+  // With a log only: ends the lanes but not the operations, which resume() sends again over new lanes. Operations submitted
+  // in between wait. Not from an I/O thread.
   void suspend();
   [[nodiscard]] stream::Progress progress() const;  // once suspended
   void resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption);
@@ -71,15 +71,15 @@ class WorkerEngine final : public Engine {
   const ThreadOptions thread_options_;
   std::function<void(std::uint32_t, const LaneFailure&)> on_failure_;
 
-  mutable std::mutex mutex_;  // of those up to the empty line; I/O threads take it
+  mutable std::mutex mutex_;  // guards the members up to the empty line; I/O threads take it
   std::map<std::uint64_t, std::shared_ptr<PendingOperation>> under_way_;
   std::optional<stream::OperationLog> log_;
   std::shared_ptr<const Error> failure_;
   std::uint64_t completed_ = 0;
 
-  std::mutex threads_mutex_;  // of those below; never taken by an I/O thread, and before mutex_
+  std::mutex threads_mutex_;  // guards the members below; taken before mutex_, never by an I/O thread
   bool suspended_ = false;
-  bool lendable_ = false;  // a caller may serve the lanes: they have nothing to do between operations
+  bool lendable_ = false;  // a caller may serve the lanes: they are idle between operations
   std::uint32_t lanes_ = 0;
   Totals past_;  // of lanes that have ended
   std::vector<std::unique_ptr<IoThread>> threads_;

@@ -87,7 +87,7 @@ class RoceLane final : public WorkerLane {
   netreduce::RoceHost host_;
 };
 
-// The same worker, where a device does what RoceHost's queue pairs do.
+// The same worker, with a device in place of RoceHost's queue pairs.
 class VerbsLane final : public WorkerLane {
  public:
   VerbsLane(const netreduce::WorkerConfig& config, transport::VerbsRing& ring)
@@ -106,7 +106,7 @@ class VerbsLane final : public WorkerLane {
     const transport::VerbsEvents events = ring_.take_events();
     acknowledged_ = events.completed;
     for (const transport::VerbsEvents::Received& message : events.received) {
-      // A completion does not say where the message was written: it has one place (docs/protocol-netreduce.md).
+      // A completion does not report where the message was written, but each has a fixed place (docs/protocol-netreduce.md).
       worker_.on_message(message.immediate % places_ * message_bytes_, message.bytes, message.immediate);
     }
     send();
@@ -129,7 +129,7 @@ class VerbsLane final : public WorkerLane {
     if (!stall) return std::nullopt;
     return ChunkStall{stall->operation, stall->chunk, {}, {}};
   }
-  [[nodiscard]] LaneTotals totals() const override { return {0, window_}; }  // what a device repeats it does not say
+  [[nodiscard]] LaneTotals totals() const override { return {0, window_}; }  // a device does not report its retransmissions
 
  private:
   class Posting final : public netreduce::MessageSink {

@@ -1,5 +1,4 @@
-// A worker's protocol as the event loop sees it, whichever of them it is. One call per batch or per operation, never per
-// packet.
+// The event loop's view of a worker protocol. One virtual call per batch or per operation, never per packet.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +36,7 @@ struct ChunkStall {
 
 struct LaneTotals {
   std::uint64_t retransmissions = 0;
-  std::uint32_t window = 0;  // chunks that it may have under way now
+  std::uint32_t window = 0;  // chunks that may be in flight now
 };
 
 class WorkerLane {
@@ -51,17 +50,17 @@ class WorkerLane {
   [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
   [[nodiscard]] virtual std::optional<ChunkStall> oldest_stall() const = 0;
   [[nodiscard]] virtual LaneTotals totals() const = 0;
-  // Whether other ranks need its answers while it has nothing under way itself.
+  // Whether other ranks need this lane's answers while it has nothing in flight.
   [[nodiscard]] virtual bool answers_when_idle() const { return false; }
-  // Whether nobody needs this rank any more for the operations that have ended.
+  // Whether no other rank needs this one for operations that have ended.
   [[nodiscard]] virtual bool drained() const { return true; }
 };
 
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const switchml::WorkerConfig& config);
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const atp::WorkerConfig& config);
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const netreduce::RoceHostConfig& config);
-// NetReduce on RDMA hardware: `ring` is connected, is the lane's transport, and outlives this. The worker's memory is the
-// ring's, and not to be given.
+// NetReduce on RDMA hardware. `ring` is connected, serves as the lane's transport, and outlives the lane. The ring provides
+// the worker's memory; `config` gives none.
 [[nodiscard]] std::unique_ptr<WorkerLane> make_worker_lane(const netreduce::WorkerConfig& config,
                                                            transport::VerbsRing& ring);
 

@@ -43,7 +43,7 @@ void Aggregator::on_timer(Time now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const auto found = joins_.find(deadlines_.begin()->second);
     if (registry_.look_at_outcome(found->second.ticket) != nullptr) {
-      deadlines_.erase(deadlines_.begin());  // admitted or refused meanwhile: that answer is on its way
+      deadlines_.erase(deadlines_.begin());  // already admitted or refused: that answer is next
       continue;
     }
     late_.push_back({found->first, true, registry_.cancel_join(found->second.ticket, now), {}});
@@ -59,7 +59,7 @@ Aggregator::Step Aggregator::step(Time now, const std::function<bool(std::uint64
     const JoinOutcome* const decided = registry_.look_at_outcome(ticket);
     if (decided->admission && !stopping_) {
       const std::uint64_t epoch = decided->admission->job_epoch;
-      // Of a job that has ended meanwhile the rank learns from its first heartbeat.
+      // A rank learns that its job has ended meanwhile from its first heartbeat.
       if (registry_.is_running(epoch) && (!running_.contains(epoch) || !ready(epoch))) continue;
     }
     auto outcome = registry_.join_outcome(ticket);

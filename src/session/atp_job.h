@@ -1,4 +1,4 @@
-// From an ATP job's placement to what its parameter server, its switches and its ranks must know (ATP §3.2: dynamic job
+// From an ATP job's placement to the configuration of its parameter server, switches and ranks (ATP §3.2: dynamic job
 // setup).
 #pragma once
 
@@ -31,10 +31,10 @@ struct AtpSettings {
 // For a switch of the placement; `server`: the parameter server's lanes.
 [[nodiscard]] Installation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
                                             const SwitchEndpoint& endpoint, std::span<const Endpoint> server);
-// What a lane of that switch makes of it, of what check() has nothing against.
+// One lane of that switch; `installation` has passed check().
 [[nodiscard]] atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t lane);
 
-// One lane of a rank: everything but `lane`, `lanes`, and choices of its own.
+// One lane of a rank, except `lane`, `lanes`, and the rank's own choices.
 [[nodiscard]] atp::WorkerConfig worker_config(const Admission& admission, std::uint32_t rank, const AtpSettings& settings,
                                               const Endpoint& server, const Endpoint& first_hop);
 

@@ -16,7 +16,7 @@
 namespace netsum::session {
 namespace {
 
-// IPv4's addresses, as Endpoint has them.
+// IPv4 addresses, as in Endpoint.
 bool is_mapped(const std::array<std::uint8_t, 16>& address) {
   constexpr std::uint8_t prefix[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(std::begin(prefix), std::end(prefix), address.begin());
@@ -27,7 +27,7 @@ std::string between(const std::string& what, std::uint64_t value, std::uint64_t 
   return what + " " + std::to_string(value) + " is not between " + std::to_string(least) + " and " + std::to_string(most);
 }
 
-// The first of them that says anything.
+// The first non-empty text.
 std::string first_of(std::initializer_list<std::string> errors) {
   for (const std::string& error : errors) {
     if (!error.empty()) return error;
@@ -49,7 +49,7 @@ std::optional<ProtocolRules> rules_named(const std::string& protocol) {
   return std::nullopt;
 }
 
-// As far as it can be said whatever the protocol; whether there is a way up from everywhere, the protocols' rules say.
+// Checks for every protocol; the protocols' rules check that each switch has a path up.
 std::string check_placement(const Placement& placement, std::size_t ranks) {
   const std::size_t switches = placement.switches.size();
   if (switches > most_switches) return std::to_string(switches) + " switches are too many for a job";
@@ -73,7 +73,7 @@ bool is_member(const netreduce::Member& member) {
          member.send_psn <= wire::roce::psn_mask;
 }
 
-// All ranks with as many queue pairs as lanes, and no two connections of a lane that look alike on the wire.
+// All ranks have as many queue pairs as lanes, and no two connections of a lane look alike on the wire.
 std::string check_members(std::span<const std::vector<netreduce::Member>> members, std::size_t lanes) {
   for (const auto& of_rank : members) {
     if (of_rank.size() != lanes) {
@@ -104,7 +104,7 @@ std::string check_child(const Installation::Child& child) {
   }
   if (child.is_switch) {
     if (child.rank_epoch != 0) return "an epoch of a rank for a switch";
-    // One that could not be reached yet has no address, and nothing comes from it.
+    // A switch that could not be reached yet has no address, and sends nothing.
     return child.endpoint == Endpoint{} || is_host(child.endpoint) ? "" : "a switch below at an address that is no host's";
   }
   if (child.ranks.size() != 1) return std::to_string(child.ranks.size()) + " ranks in place of one";
@@ -319,7 +319,7 @@ std::string check(const RingInstallation& installation) {
     }
   }
   for (const std::vector<Endpoint>& of_switch : installation.switches) {
-    // One that could not be reached yet has no addresses, and nothing comes from it. It may have threads that are not used.
+    // A switch that could not be reached yet has no addresses, and sends nothing. It may have unused threads.
     const auto known = [](const Endpoint& endpoint) { return endpoint == Endpoint{} || is_host(endpoint); };
     if (of_switch.size() < lanes || of_switch.size() > most_lanes ||
         !std::all_of(of_switch.begin(), of_switch.end(), known)) {
@@ -328,7 +328,7 @@ std::string check(const RingInstallation& installation) {
   }
   if (!all_hosts(installation.root)) return "an aggregator at an address that is no host's";
   if (std::string error = rules.check_placement(admission.placement); !error.empty()) return error;
-  // Of no lane can be said more than of the first.
+  // The check of the first lane covers all of them.
   return netreduce::check(tunnel_ring(installation, 0).ring);
 }
 

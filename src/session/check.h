@@ -1,6 +1,6 @@
-// What can be said of the values of a control message by themselves, whoever sent it: each check returns an empty string, or
-// in one line why there can be no such thing. Nothing comes in from outside unasked (control/border.h), in either direction;
-// what session/ makes of values that pass is total.
+// Checks of a control message's values by themselves, whoever sent it: each returns an empty string, or in one line why the
+// value is invalid. No value from outside enters unchecked (control/border.h), in either direction; session/'s functions are
+// total on values that pass.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace netsum::session {
 
-// What a stranger sends goes into one-line errors, logs and tables: neither lines of its own making nor megabytes.
-inline constexpr std::size_t longest_name = 255;   // of a job, a protocol, an address
+// Text from strangers goes into one-line errors, logs and tables: it may add no lines, and no megabytes.
+inline constexpr std::size_t longest_name = 255;   // of a job, protocol or address
 inline constexpr std::size_t longest_text = 2047;  // of a reason
 inline constexpr std::size_t most_aggregators = 256;
 inline constexpr std::size_t most_lanes = 64;       // an aggregator's threads
@@ -24,18 +24,18 @@ inline constexpr std::uint32_t most_slots = 4096;   // per lane
 inline constexpr std::size_t most_switches = 4096;  // of a job
 
 [[nodiscard]] bool printable(const std::string& text);
-[[nodiscard]] bool is_name(const std::string& text);  // short and printable; perhaps empty
-// A sentence of anyone's as one line of at most longest_text bytes.
+[[nodiscard]] bool is_name(const std::string& text);  // short and printable; may be empty
+// The text as one line of at most longest_text bytes.
 [[nodiscard]] std::string one_line(std::string text);
 
-// Whether packets can be sent there, and reach one host: an address that is no group's, and a port.
+// Whether packets can be sent there and reach one host: a unicast address, and a port.
 [[nodiscard]] bool is_host(const Endpoint& endpoint);
 [[nodiscard]] bool is_anywhere(const Endpoint& endpoint);  // all addresses of a host, with a port
 [[nodiscard]] bool is_group(const Endpoint& endpoint);     // of IP multicast, with a port
 
-// Whatever the protocol, and whatever the rest of the job says.
+// Independent of the protocol and of the job's other ranks.
 [[nodiscard]] std::string check(const JoinRequest& request);
-// That a rank which asked so can work with.
+// That a rank which asked for this can work with it.
 [[nodiscard]] std::string check(const Admission& admission, const JoinRequest& asked);
 [[nodiscard]] std::string check(const Installation& installation);
 [[nodiscard]] std::string check(const RingInstallation& installation);

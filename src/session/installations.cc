@@ -34,7 +34,7 @@ void Installations::remove(std::uint64_t job_epoch) {
   auto job = jobs_.extract(job_epoch);
   if (job.empty()) return;
   for (const Member& member : job.mapped().members) {
-    // Who does not answer forgets it by itself.
+    // A switch that does not answer forgets the job when its lease ends.
     if (Switch& a_switch = switches_.at(member.name); a_switch.reached) a_switch.parting.push_back(job_epoch);
     leave(member.name);
   }
@@ -89,7 +89,7 @@ void Installations::on_installed(std::uint64_t job_epoch, const std::string& nam
   const auto found = switches_.find(name);
   if (found == switches_.end()) return;
   answered(found->second);
-  // Another one answers at its address, and may receive elsewhere.
+  // Another instance answers at its address, and may receive elsewhere.
   if (found->second.instance != instance) found->second.reached = false;
   if (Member* const member = find(job_epoch, name)) {
     member->told = true;
@@ -115,7 +115,7 @@ void Installations::on_failure(const std::string& name, Time now) {
   if (found == switches_.end()) return;
   Switch& a_switch = found->second;
   a_switch.busy_until.reset();
-  a_switch.reached = false;  // it may come back at other places
+  a_switch.reached = false;  // it may come back at other endpoints
   a_switch.parting.clear();
   a_switch.rests_until = now + a_switch.rest;
   a_switch.rest = std::min(a_switch.rest * 2, installation_rest);
@@ -148,7 +148,7 @@ bool Installations::may_be_told(const Job& job, const Member& member) const {
 }
 
 std::vector<Installations::Due> Installations::take_due(Time now) {
-  // Of each switch, what has been due for longest.
+  // By switch: the install that has been due for longest.
   std::map<std::string, std::pair<Time, Due>> installs;
   for (const auto& [epoch, job] : jobs_) {
     for (std::uint32_t i = 0; i < job.members.size(); ++i) {

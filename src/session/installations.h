@@ -1,12 +1,12 @@
-// Which switches must know of which jobs (ATP's dynamic job setup, §3.2; NetReduce's trees, §3.3). A switch's knowledge is
-// soft state with a lease: it is told again and again while the job runs, so that one that restarts learns it anew, and
-// forgets a job whose aggregator fell silent.
+// Which switches must know which jobs (ATP's dynamic job setup, §3.2; NetReduce's trees, §3.3). A switch holds its jobs as
+// soft state with a lease: installs are repeated while the job runs, so that a switch that restarts learns its jobs anew,
+// and a switch whose aggregator fell silent forgets them.
 //
-// A switch is greeted first, and says where it receives. Then it is told of its jobs; after its parent in each, so that it
-// never passes on what nobody takes: until then it answers "unknown job", and its ranks go past it at once. Whoever is next
-// to a switch that comes back at other places is told of these at once.
+// A switch is greeted first, and says where it receives. Then it is told of its jobs, in each after its parent, so that its
+// packets are never sent to a parent that does not know the job: until then it answers "unknown job", and its ranks bypass
+// it at once. When a switch comes back at other endpoints, its neighbours are told at once.
 //
-// Pure: the caller sends what is due, one message to a switch at a time.
+// Pure: the caller sends the messages that are due, one to a switch at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,67 +22,67 @@
 
 namespace netsum::session {
 
-inline constexpr Duration installation_interval = std::chrono::milliseconds(500);  // from an answer to the next telling
-inline constexpr Duration installation_retry = std::chrono::milliseconds(125);     // after a message without an answer: at
-inline constexpr Duration installation_rest = std::chrono::milliseconds(250);      // first, and at last
-inline constexpr Duration installation_deadline = std::chrono::seconds(1);         // of a message
-inline constexpr Duration installation_lease = std::chrono::seconds(3);            // what a switch grants
-inline constexpr Duration installation_patience = std::chrono::milliseconds(500);  // what a new job waits for a switch
+inline constexpr Duration installation_interval = std::chrono::milliseconds(500);  // from an answer to the next install
+inline constexpr Duration installation_retry = std::chrono::milliseconds(125);     // after an unanswered message, at first
+inline constexpr Duration installation_rest = std::chrono::milliseconds(250);      // after an unanswered message, at most
+inline constexpr Duration installation_deadline = std::chrono::seconds(1);         // per message
+inline constexpr Duration installation_lease = std::chrono::seconds(3);            // granted by a switch
+inline constexpr Duration installation_patience = std::chrono::milliseconds(500);  // how long a new job waits for a switch
 
 class Installations {
  public:
-  static constexpr std::size_t most_switches = 1024;  // whose jobs are remembered, and that messages are under way to
+  static constexpr std::size_t most_switches = 1024;  // known at a time, with jobs or pending messages
 
   enum class Ask : std::uint8_t { greet, install, uninstall };
   struct Due {
     Ask what{};
     std::string a_switch;
-    std::uint64_t job_epoch = 0;  // not of a greeting
-    std::uint32_t index = 0;      // install: of the switch in the job's placement
-    bool again = false;           // install: it has answered before
+    std::uint64_t job_epoch = 0;  // not for a greeting
+    std::uint32_t index = 0;      // install: the switch's index in the job's placement
+    bool again = false;           // install: it has accepted the job before
   };
 
-  // It is greeted whether or not a job needs it now.
+  // Greets the switch whether or not a job needs it now.
   void keep(const std::string& a_switch, Time now);
-  // `needed`: the job cannot do without any of its switches, and waits for all. A switch that answers only later might have
-  // been told before, and have lost sums since. False: there are too many switches, and none of the job's is told.
+  // `needed`: the job cannot do without any of its switches, and waits for all of them. A switch that answers only later
+  // might have been told before, and have lost sums since. False: too many switches; none of the job's is told.
   [[nodiscard]] bool add(std::uint64_t job_epoch, const Placement& placement, Time now, bool needed = false);
   void remove(std::uint64_t job_epoch);
 
-  // Answers of a switch. `instance`: drawn when it started.
+  // Answers of a switch. `instance`: drawn at its start.
   void on_greeted(const std::string& a_switch, const std::vector<Endpoint>& lanes, std::uint64_t instance, Time now);
   void on_installed(std::uint64_t job_epoch, const std::string& a_switch, std::uint64_t instance, Time now);
-  void on_refused(std::uint64_t job_epoch, const std::string& a_switch, Time now);  // it cannot, or does not want to
+  void on_refused(std::uint64_t job_epoch, const std::string& a_switch, Time now);  // it cannot take the job, or will not
   void on_uninstalled(const std::string& a_switch);
-  void on_failure(const std::string& a_switch, Time now);  // none in time, to whatever, or none that makes sense
+  void on_failure(const std::string& a_switch, Time now);  // to any message: no answer in time, or an invalid one
 
-  // Jobs whose switches receive elsewhere than when this was last asked. Those that need all of them are here only once
-  // all are known. To be asked, and carried out, before take_due.
+  // Jobs whose switches' endpoints have changed since the last call. A job that needs all its switches is listed only once
+  // all are known. Call this, and act on it, before take_due().
   [[nodiscard]] std::vector<std::uint64_t> take_moved();
-  // By switch of the job's placement; empty: unknown.
+  // By switch of the job's placement; an empty element: unknown.
   [[nodiscard]] std::vector<std::vector<Endpoint>> lanes_of(std::uint64_t job_epoch) const;
 
-  // To be sent now; each is due again if it is not answered.
+  // Messages to send now; each is due again if it is not answered.
   [[nodiscard]] std::vector<Due> take_due(Time now);
 
-  // Whether the job's ranks may start: every switch knows it, or, where the job can do without, has been waited for long
-  // enough. Without it they would only find out by themselves that it does not answer.
+  // Whether the job's ranks may start: every switch knows the job or, where the job can do without, the wait has lasted long
+  // enough. Ranks that start earlier find out by themselves that a switch does not answer.
   [[nodiscard]] bool ready(std::uint64_t job_epoch, Time now) const;
-  [[nodiscard]] std::vector<std::uint64_t> take_ready(Time now);  // jobs that have become so, each once
-  // Switches that their jobs need, and that have not answered for as long as they would remember them; each once.
+  [[nodiscard]] std::vector<std::uint64_t> take_ready(Time now);  // jobs that have become ready, each once
+  // Switches that their jobs need, and that have not answered for a lease; each once.
   [[nodiscard]] std::vector<Due> take_silent(Time now);
 
   [[nodiscard]] Time next_timeout(Time now) const;
   [[nodiscard]] bool knows(const std::string& a_switch) const { return switches_.contains(a_switch); }
-  [[nodiscard]] bool parting() const;  // some are yet to be told that a job has ended
+  [[nodiscard]] bool parting() const;  // some switches are yet to be told that a job has ended
 
  private:
   struct Switch {
-    std::size_t users = 0;        // jobs; and one if it is kept
-    bool reached = false;         // its last answer was one
+    std::size_t users = 0;        // jobs, plus one if it is kept
+    bool reached = false;         // it has answered the greeting, and every message since
     std::vector<Endpoint> lanes;  // as last heard
     std::uint64_t instance = 0;
-    std::optional<Time> busy_until;  // a message is under way
+    std::optional<Time> busy_until;  // a message is pending
     Time rests_until{};
     Duration rest = installation_retry;  // after the next failure
     std::vector<std::uint64_t> parting;  // jobs that have ended
@@ -91,8 +91,8 @@ class Installations {
     std::string name;
     std::uint32_t parent = Placement::at_server;
     Time due{}, heard{};
-    bool told = false;    // it has answered once
-    bool silent = false;  // and that it does not has been said
+    bool told = false;    // it has accepted an install
+    bool silent = false;  // and take_silent() has reported it
   };
   struct Job {
     Time ready_at{};
@@ -111,8 +111,8 @@ class Installations {
   std::map<std::uint64_t, Job> jobs_;
 };
 
-// Where a job's switches receive on its lanes, from what they said of themselves. Of one that has said nothing: no place,
-// an endpoint without a port. NetReduce's rings are on the lanes of their numbers; ATP's jobs are spread (switch_lane).
+// Where a job's switches receive on its lanes, as they said themselves. For a switch that is not known yet: an endpoint
+// without a port. NetReduce's rings are on the lanes of their numbers; ATP's jobs are spread (switch_lane).
 [[nodiscard]] SwitchEndpoint switch_endpoints(std::vector<std::vector<Endpoint>> lanes);
 [[nodiscard]] SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch);
 

@@ -1,4 +1,4 @@
-// What the data plane knows of a job and cannot tell its ranks itself (NetReduce: nothing of it is in a RoCEv2 packet).
+// Facts about a job that the data plane cannot tell its ranks itself (NetReduce: RoCEv2 packets have no field for them).
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 namespace netsum::session {
 
 struct JobView {
-  std::string mismatch;  // ranks issued different calls: which
-  RankSet missing;       // what the oldest sum waits for
+  std::string mismatch;  // ranks issued different calls; names them
+  RankSet missing;       // ranks that the oldest sum waits for
 
-  // Of another lane: whatever is first.
+  // Adds another lane's view; for `missing` the first one wins.
   void merge(const JobView& of_lane) {
     if (!of_lane.mismatch.empty()) mismatch = of_lane.mismatch;
     if (missing.empty()) missing = of_lane.missing;
   }
 };
 
-// A switch above knows only that something below another lacks. What that one says itself, a while ago, is taken where it
-// names some of those still missing.
+// A switch knows only that ranks below another switch are missing. That switch's own last report replaces them, if it names
+// some that are still missing.
 [[nodiscard]] RankSet refined(const RankSet& missing, const Placement& placement, const std::string& a_switch,
                               const RankSet& of_switch);
 

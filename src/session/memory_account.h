@@ -1,5 +1,5 @@
 // The one account of the memory that a daemon gives to jobs, in bytes: admission charges it before anything is allocated,
-// and `netsum status` shows it. Whoever asks for more than is left, or than its tenant may have, is refused in words.
+// and `netsum status` shows it. A request for more than is left, or more than its tenant may have, is refused with a reason.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class MemoryAccount {
  public:
   explicit MemoryAccount(std::uint64_t limit = UINT64_MAX) : limit_(limit) {}
 
-  // Empty, or why `bytes` more cannot be had; `quota`: of all that the tenant has.
+  // Empty, or why `bytes` more are refused; `quota`: for all of the tenant's charges.
   [[nodiscard]] std::string check(const std::string& tenant, std::uint64_t bytes, std::uint64_t quota) const {
     if (bytes > quota || used_by(tenant) > quota - bytes) {
       return "it needs " + in_bytes(bytes) + " of memory, and tenant '" + tenant + "' has " + in_bytes(used_by(tenant)) +
@@ -27,7 +27,7 @@ class MemoryAccount {
     }
     return "";
   }
-  // `holder`: a number of the job's own, which has no other charge. To be called where check() says nothing.
+  // `holder`: a number unique to the job, with no other charge. Call only if check() returned an empty string.
   void charge(std::uint64_t holder, const std::string& tenant, std::uint64_t bytes) {
     charges_.emplace(holder, Charge{tenant, bytes});
     tenants_[tenant] += bytes;

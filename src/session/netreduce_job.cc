@@ -10,7 +10,7 @@ namespace netsum::session {
 namespace {
 
 constexpr std::uint32_t least_mtu = 256;
-constexpr std::uint32_t message_bytes = 65536;  // where nobody says
+constexpr std::uint32_t message_bytes = 65536;  // the default
 
 // A path MTU in elements of 4 bytes.
 constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
@@ -51,7 +51,7 @@ ProtocolRules netreduce_rules() {
   };
   rules.memory_bytes = [](const JoinRequest& request, const Placement& placement) -> std::uint64_t {
     netreduce::RingConfig ring;
-    // A line for each rank's connection, and one for each switch that is next to the aggregator.
+    // One member per rank's connection, and one per switch, any of which may be next to the aggregator.
     ring.members = request.world_size + static_cast<std::uint32_t>(placement.switches.size());
     ring.window = request.slots_fixed;
     ring.message_packets = request.message_packets;

@@ -1,4 +1,4 @@
-// From a NetReduce job's admission to what its accelerator and its ranks must know: one ring a lane.
+// From a NetReduce job's admission to the configuration of its accelerator and its ranks: one ring per lane.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,34 @@
 namespace netsum::session {
 
 [[nodiscard]] ProtocolRules netreduce_rules();
-// Of a message where nobody says.
+// The default length of a message.
 [[nodiscard]] std::uint32_t default_message_packets(std::uint32_t packet_elements);
 
-// The ring's RingID is its lane: rings of different jobs have different connections, and incarnations. An incarnation is a
+// A ring's RingID is its lane: rings of different jobs differ in connections and incarnations. An incarnation combines a
 // job's epoch and a lane.
 [[nodiscard]] std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane);
 
 [[nodiscard]] netreduce::Tree tree_of(const Placement& placement, std::size_t ranks);
 
-// One lane of a switch in the job's tree, which has ranks below; netreduce::at_root: of the aggregator where they join.
+// One lane of a switch in the job's tree with ranks below it; netreduce::at_root: of the aggregator where they join.
 [[nodiscard]] netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
                                                 const SwitchEndpoint& endpoint,
                                                 netreduce::Order order = netreduce::Order::ring);
-// Of a job that has one switch alone.
+// For a job with a single switch.
 [[nodiscard]] netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane,
                                                 netreduce::Order order = netreduce::Order::ring);
 
-// What a switch below the aggregator is told of a job.
+// A job, as a switch below the aggregator is told of it.
 struct RingInstallation {
   StartJob start;
   std::uint32_t a_switch = 0;
-  bool again = false;                           // it has been told before: if it knows nothing of the job, it lost the sums
+  bool again = false;                           // told before: if it does not know the job now, it has lost the sums
   std::vector<std::vector<Endpoint>> switches;  // [switch][lane]
   std::vector<Endpoint> root;                   // [lane]
 };
-// One lane of that switch, of what check() has nothing against.
+// One lane of that switch; `installation` has passed check().
 [[nodiscard]] netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane);
-// What all lanes of that switch take.
+// For all lanes of that switch.
 [[nodiscard]] std::uint64_t memory_bytes(const RingInstallation& installation);
 
 [[nodiscard]] constexpr std::uint32_t successor_of(std::uint32_t rank, std::uint32_t world_size) {
@@ -49,7 +49,7 @@ struct RingInstallation {
   return (rank + world_size - 1) % world_size;
 }
 
-// One lane of a rank: everything but `accelerator`, `worker.lane` and `worker.lanes`.
+// One lane of a rank, except `accelerator`, `worker.lane` and `worker.lanes`.
 [[nodiscard]] netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane);
 
 }  // namespace netsum::session

@@ -1,5 +1,5 @@
-// Which part of a switch's slots is which job's alone. Servers choose parts by themselves, and know nothing of each other,
-// or of a pool that they have not heard of: the switch, which all of them tell of their jobs, finds out that parts overlap.
+// Which jobs own which parts of a switch's slots. Servers choose parts without knowing each other, or pools that they have
+// not heard of; so the switch, which all of them tell of their jobs, detects parts that overlap.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class Parts {
  public:
   explicit Parts(std::uint32_t pool_slots) : pool_slots_(pool_slots) {}
 
-  // Empty, or why the job cannot have its part. A job without one shares all slots, and takes its chances.
+  // Empty, or why the job cannot have its part. A job without a part shares all slots, and may collide.
   [[nodiscard]] std::string take(std::uint64_t job_epoch, const std::string& job, const Part& part) {
     if (part.count == 0) return "";
     const auto slots = [](const Part& p) {

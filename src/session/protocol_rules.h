@@ -1,4 +1,4 @@
-// What membership needs to know of the protocol that an aggregator serves.
+// A protocol's rules, as far as membership at an aggregator depends on them.
 #pragma once
 
 #include <algorithm>
@@ -12,27 +12,27 @@
 
 namespace netsum::session {
 
-// Where a job's ranks stand: the switches between them and the aggregator where they join.
+// A job's topology: the switches between its ranks and the aggregator where they join.
 struct Placement {
   static constexpr std::uint32_t at_server = UINT32_MAX;
 
   std::vector<std::string> switches;            // their addresses
   std::vector<std::uint32_t> parent_of_switch;  // the next one on the way to the parameter server, or at_server
   std::vector<std::uint32_t> switch_of_rank;    // or at_server
-  std::uint32_t pool_slots = 0;                 // the fewest that one has, of those that are known; 0: no rank is at one
+  std::uint32_t pool_slots = 0;                 // the smallest known pool; 0: no rank is at a switch
   std::uint32_t indexing = 0;                   // atp::Indexing, as the parameter server says
-  std::uint32_t part = 0, parts = 0;            // of each pool, that is this job's alone; parts 0: none is
-  std::uint32_t scaling = 0;                    // atp::Scaling, likewise
+  std::uint32_t part = 0, parts = 0;            // this job's own part of each pool; parts 0: it has none
+  std::uint32_t scaling = 0;                    // atp::Scaling, as the parameter server says
 };
 
-// The lane of an ATP switch that serves a job's lane there. Jobs begin at different ones, so that all of a switch's threads
-// have work, however few its servers have; and a job's lanes have one each, as a switch has at least as many. Worker, switch
-// and server derive it alike: job epochs are random.
+// The lane of an ATP switch that serves a job's lane. Jobs start at different switch lanes, so that all of a switch's
+// threads have work even if its servers have few; a job's lanes get distinct ones, as a switch has at least as many. Worker,
+// switch and server compute the same value; job epochs are random.
 [[nodiscard]] constexpr std::size_t switch_lane(std::uint64_t job_epoch, std::size_t lane, std::size_t lanes) {
   return (static_cast<std::size_t>(job_epoch % lanes) + lane) % lanes;
 }
 
-// Slots of each pool that are a job's alone; none: it shares all.
+// A job's own slots of each pool; count 0: it shares all.
 struct Part {
   std::uint32_t first = 0, count = 0;
   bool operator==(const Part&) const = default;
@@ -43,17 +43,17 @@ struct Part {
   return {placement.part * count, count};
 }
 
-// Where a switch of the placement receives, on a lane.
+// Where a switch of the placement receives on a lane.
 using SwitchEndpoint = std::function<Endpoint(std::uint32_t a_switch, std::size_t lane)>;
 
-// What one of those switches must know of an ATP job, on each of its lanes.
+// An ATP job, as one of those switches must know it.
 struct Installation {
   struct Child {
     Endpoint endpoint;
     bool is_switch = false;
     std::uint32_t rank_epoch = 0;      // of a rank
-    std::vector<std::uint32_t> ranks;  // it, or those below the switch
-    std::uint64_t cookie = 0;          // of a rank: shows that its endpoint receives what this switch sends
+    std::vector<std::uint32_t> ranks;  // the rank itself, or those below the switch
+    std::uint64_t cookie = 0;          // of a rank: proof that its endpoint receives this switch's packets
   };
   struct Lane {
     Endpoint parent;  // the next switch's lane, or the aggregator's
@@ -75,23 +75,23 @@ struct ProtocolRules {
   std::string name;  // as in JoinRequest
   std::uint32_t version = 0;
   std::uint32_t max_world_size = 0;
-  bool switches = false;         // ranks name the switch that they are at
-  bool switches_needed = false;  // and cannot do without it
-  bool watched = false;          // packets tell ranks of no stall and no mismatch: the control plane looks for them
-  // Each empty, or why a job cannot have this.
+  bool switches = false;         // ranks name their switch
+  bool switches_needed = false;  // ranks cannot do without their switch
+  bool watched = false;          // packets tell ranks of no stall or mismatch: the control plane looks for them
+  // Each returns an empty string, or why a job cannot have these values.
   std::function<std::string(std::uint32_t packet_elements)> check_packet;
   std::function<std::string(const Placement& placement)> check_placement;
-  std::function<std::string(const JoinRequest& request)> check_request;  // whatever else it says
-  // What one of a job's slots takes of an aggregator's, which have 256 elements.
+  std::function<std::string(const JoinRequest& request)> check_request;  // the request's other fields
+  // How many of an aggregator's slots, of 256 elements each, one of a job's slots takes.
   std::function<std::uint32_t(const JoinRequest& request)> units;
-  // Bytes that one lane of a job takes at the aggregator, all of it. `request` has the agreed slots (slots_fixed).
+  // All bytes that one lane of a job takes at the aggregator. `request` has the agreed slots (slots_fixed).
   std::function<std::uint64_t(const JoinRequest& request, const Placement& placement)> memory_bytes;
-  // The length of a message where no rank asks for one; empty: there are no messages.
+  // The default length of a message; empty: the protocol has no messages.
   std::function<std::uint32_t(std::uint32_t packet_elements)> message_packets;
 };
-// Of protocols whose slots hold a packet each.
+// For protocols whose slots hold a packet each.
 [[nodiscard]] std::uint32_t units_of_packet(const JoinRequest& request);
-// Of protocols without rings: a request that names queue pairs is none of theirs.
+// For protocols without rings: refuses a request that names queue pairs.
 [[nodiscard]] std::string check_no_ring(const JoinRequest& request);
 
 [[nodiscard]] ProtocolRules switchml_rules();

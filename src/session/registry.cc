@@ -14,16 +14,16 @@ namespace netsum::session {
 namespace {
 
 constexpr std::uint32_t least_slots = 2;  // a measured window is halved down to this before a job is refused
-constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time in which a death is noticed
+constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time to detect a death
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 
 [[nodiscard]] std::uint64_t elements_of_slot(const JoinRequest& request) {
   return std::uint64_t{request.packet_elements} * std::max(1U, request.message_packets);
 }
 
-// What a packet takes of a receive buffer. The kernel charges what holds it: a network card's driver gives each frame a
-// page, or half of one, and beside it there are the kernel's own structures, of less than a kilobyte. Packets that fill
-// their frames take less than twice their length so; on a host's own loopback hardly more than it.
+// A packet's share of a receive buffer. The kernel charges the memory that holds it: a network card's driver gives each
+// frame a page, or half of one, and the kernel's structures add less than a kilobyte. So packets that fill their frames take
+// less than twice their length; on loopback, hardly more than their length.
 [[nodiscard]] std::uint64_t charged_bytes(std::uint32_t packet_elements) {
   constexpr std::uint64_t structures = 1024;
   return std::uint64_t{packet_elements} * 4 * 2 + structures;
@@ -60,11 +60,11 @@ struct Job {
   std::string failure;
   std::optional<std::uint32_t> lost;
   bool mismatch = false;
-  bool told = true;                          // its ranks know that they are admitted
-  std::map<std::uint32_t, Rank> successors;  // of a job that recovers: new processes for ranks that are not known to be dead
+  bool told = true;                          // its ranks have been told of their admission
+  std::map<std::uint32_t, Rank> successors;  // a job that recovers: new processes for ranks not known to be dead
 };
 
-// Two tenants' jobs of one name are two jobs. Neither a tenant's nor a job's name has a line break.
+// Jobs of different tenants may have the same name. Neither a tenant's nor a job's name has a line break.
 [[nodiscard]] std::string key_of(const JoinRequest& request) {
   return request.tenant.empty() ? request.job : request.tenant + '\n' + request.job;
 }
@@ -86,7 +86,7 @@ struct Registry::Impl {
   std::map<std::uint64_t, std::string> keys;  // of running and failed jobs
   std::map<std::uint64_t, JoinOutcome> outcomes;
   std::map<std::uint64_t, std::pair<std::string, std::uint32_t>> waiting;  // ticket -> (key, rank)
-  std::map<std::string, std::uint32_t> joins;                              // of them, by tenant
+  std::map<std::string, std::uint32_t> joins;                              // number of waiting joins, by tenant
   std::vector<StartJob> starts;
   std::vector<StopJob> stops;
   std::vector<JobFailure> failures;
@@ -96,13 +96,13 @@ struct Registry::Impl {
   std::uint32_t slots_free = 0;
   bool closing = false;
 
-  // 64 random bits do not come again, in this life or another.
+  // 64 random bits do not repeat, in this process or another.
   [[nodiscard]] std::uint64_t new_job_epoch() const {
     std::uint64_t epoch = 0;
     while (epoch == 0 || keys.contains(epoch)) epoch = config.random();
     return epoch;
   }
-  // Goes with the job's epoch in all that is compared; among live jobs, none has another's rank's.
+  // Always compared together with the job's epoch; among live jobs, unique to the rank.
   [[nodiscard]] std::uint32_t new_rank_epoch() {
     std::uint32_t epoch = 0;
     while (epoch == 0 || !rank_epochs.insert(epoch).second) epoch = static_cast<std::uint32_t>(config.random());
@@ -119,18 +119,18 @@ struct Registry::Impl {
     if (--of_tenant->second == 0) joins.erase(of_tenant);
   }
 
-  // Whatever a job was given is free again.
+  // Releases all that a job was charged.
   void release(const Job& job) {
     slots_free += job.charged;
     memory.release(job.epoch);
   }
-  // Nothing of the job will be asked for again.
+  // The job will not be asked for again.
   void forget(const Job& job) {
     keys.erase(job.epoch);
     for (const auto& [rank, member] : job.ranks) rank_epochs.erase(member.epoch);
   }
 
-  // Empty, or why the tenant cannot have another join, or another job.
+  // Empty, or why the tenant may have no further join or job.
   [[nodiscard]] std::string over_quota(const JoinRequest& request, bool new_job) const {
     const Quota& quota = quota_of(request.tenant);
     if (const auto found = joins.find(request.tenant); found != joins.end() && found->second >= quota.joins) {
@@ -160,7 +160,7 @@ struct Registry::Impl {
     return list(served);
   }
 
-  // Empty, or why the request cannot be served, whatever the rest of its job says.
+  // Empty, or why the request cannot be served, whatever the other ranks ask for.
   [[nodiscard]] JoinOutcome check(const JoinRequest& request) const {
     const auto refuse = [](Refusal refusal, std::string reason) { return JoinOutcome{refusal, std::move(reason), {}}; };
     if (closing) return refuse(Refusal::shutting_down, "the aggregator is shutting down");
@@ -202,7 +202,7 @@ struct Registry::Impl {
     return {};
   }
 
-  // Whoever asks for a length has it, if the paths of all take it. Without anybody who does, the least is agreed on.
+  // A length that a rank asks for is used if all paths carry it. If no rank asks for one, the least measured length is used.
   [[nodiscard]] static JoinOutcome compare_packets(const Job& job, const JoinRequest& request) {
     const auto differ = [&](std::string reason) { return JoinOutcome{Refusal::parameters_differ, std::move(reason), {}}; };
     const auto elements = [](const JoinRequest& of) { return std::to_string(of.packet_elements); };
@@ -258,7 +258,7 @@ struct Registry::Impl {
     return {};
   }
 
-  // The switches that the ranks are at, and those between them and here.
+  // The switches that the ranks are at, and those upstream of them.
   [[nodiscard]] Placement place(const Job& job) const {
     Placement placement;
     placement.indexing = config.indexing;
@@ -305,7 +305,7 @@ struct Registry::Impl {
     }
   }
 
-  // Empty, or which connection of the job's looks on the wire like another one.
+  // Empty, or which of the job's connections looks like another one on the wire.
   [[nodiscard]] std::string clash(const Job& job) const {
     if (job.ranks.begin()->second.request.members.empty()) return "";
     std::set<std::pair<std::size_t, netreduce::Connection>> taken;
@@ -324,7 +324,7 @@ struct Registry::Impl {
     return error;
   }
 
-  // The slots that hold the longest of the windows that the ranks measured, each with packets of its own length.
+  // Enough slots for the longest window that a rank measured, each with its own packet length.
   [[nodiscard]] std::uint32_t longest_window(const Job& job, const JoinRequest& agreed) const {
     const ProtocolRules& rules = *rules_of(agreed.protocol);
     std::uint64_t elements = 0;
@@ -338,10 +338,10 @@ struct Registry::Impl {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, UINT32_MAX));
   }
 
-  // How many slots of each rank fit into the receive buffers on the way, if all arrive at once. At a switch those are of the
-  // ranks next to it, and here of those that are at no switch: switches merge what passes them.
+  // How many slots per rank fit into the receive buffers on the path, if all arrive at once. A switch receives from the
+  // ranks next to it, this aggregator from ranks at no switch: switches merge the packets that pass them.
   [[nodiscard]] std::uint32_t most_in_flight(const Job& job, const JoinRequest& agreed, const Placement& placement) const {
-    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> at;  // by switch: its buffer, the ranks
+    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> at;  // by switch: its buffer, its ranks
     at[Placement::at_server].first = config.receive_bytes;
     std::size_t number = 0;
     for (const auto& [rank, member] : job.ranks) {
@@ -506,7 +506,7 @@ struct Registry::Impl {
     }
   }
 
-  // Processes that waited for a rank's old one to end take its place, or are told why not.
+  // Processes that waited for a rank's old process to end take its place, or are told why not.
   void succeed(Job& ended, Time now) {
     for (auto& [rank, successor] : std::exchange(ended.successors, {})) {
       wait_no_more(successor.ticket, ended.tenant);
@@ -540,7 +540,7 @@ struct Registry::Impl {
     failed.erase(oldest);
   }
 
-  // Whether a new process may wait for the end of the rank's old one: that died, and nobody knows yet.
+  // Whether a new process may wait for the end of the rank's old one, which may be dead but not detected yet.
   [[nodiscard]] static bool may_succeed(const Job& job, const JoinRequest& request) {
     return request.recovers && request.world_size == job.world_size && job.ranks.at(request.rank).request.recovers &&
            !job.successors.contains(request.rank);
@@ -553,7 +553,7 @@ struct Registry::Impl {
     if (found != jobs.end() && found->second.phase == Phase::running && request.former_epoch != 0 &&
         request.world_size == found->second.world_size &&
         found->second.ranks.at(request.rank).epoch == request.former_epoch) {
-      // Its other aggregators know of a death, or have died; this one need not find out by itself.
+      // The rank's other aggregators know of a death, or have died: no need to wait until this one detects it.
       end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew", std::nullopt, now);
       found = jobs.find(key);
     }
@@ -604,7 +604,7 @@ struct Registry::Impl {
     if (job.ranks.size() == job.world_size) admit(key, job, now);
   }
 
-  // A new process whose old one lives after all.
+  // New processes whose old one is alive after all.
   void refuse_successors(Job& job, Time now) {
     std::erase_if(job.successors, [&](auto& entry) {
       auto& [rank, successor] = entry;
@@ -654,7 +654,7 @@ std::optional<JoinOutcome> Registry::join_outcome(std::uint64_t ticket) {
 RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
   Impl& r = *impl_;
   if (auto node = r.outcomes.extract(ticket); !node.empty()) {
-    // Admitted just now, and nobody will hear of it: for the others this rank is dead.
+    // Admitted just now, but the rank will not be told: for the others it is dead.
     if (node.mapped().admission) {
       const Admission& admission = *node.mapped().admission;
       if (Job* job = r.running(admission.job_epoch)) {
@@ -688,7 +688,7 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
 
 void Registry::start_failed(std::uint64_t job_epoch, const std::string& reason, Time now) {
   Impl& r = *impl_;
-  if (r.running(job_epoch) == nullptr) return;  // it ended meanwhile
+  if (r.running(job_epoch) == nullptr) return;  // the job ended meanwhile
   auto node = r.jobs.extract(r.keys.at(job_epoch));
   Job& job = node.mapped();
   for (const auto& [rank, member] : job.ranks) {

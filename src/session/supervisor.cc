@@ -60,7 +60,7 @@ Duration Supervisor::interval() const {
 std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {
   if (!stall || !stall->missing.empty()) return stall;
   RankSet own;
-  own.insert(config_.rank);  // waits like all others for what a sum before lacks
+  own.insert(config_.rank);  // this rank waits, like all others, for an earlier sum
   stall->missing = sites_[stall->site].missing.minus(own);
   if (config_.predecessor && left_.contains(*config_.predecessor)) stall->missing.insert(*config_.predecessor);
   stall->told = sites_[stall->site].heard;
@@ -69,7 +69,7 @@ std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {
 
 std::optional<Error> Supervisor::check_left(const std::optional<Stall>& lane_stall) const {
   const std::optional<Stall> stall = completed(lane_stall);
-  // What the switch said before they left may be out of date: they may have contributed, and left after the result.
+  // The switch's report from before they left may be stale: they may have contributed, and left after the result.
   if (left_.empty() || !stall || stall->told < left_since_ + beat_interval) return std::nullopt;
   const RankSet gone = stall->missing.minus(stall->missing.minus(left_));
   if (gone.empty()) return std::nullopt;

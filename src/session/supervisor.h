@@ -1,6 +1,5 @@
-// One rank's view of its job: which aggregators answer, which ranks have left, what an operation waits for; and the words
-// for what went wrong. A pure state machine: the monitor's thread (or the simulator) carries heartbeats and hands in the
-// answers.
+// One rank's view of its job: which aggregators answer, which ranks have left, which ranks an operation waits for; and the
+// error texts. A pure state machine: the monitor's thread (or the simulator) sends heartbeats and hands in the answers.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +20,12 @@ inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100); 
 inline constexpr Duration beat_patience = std::chrono::seconds(1);               // for one answer
 inline constexpr Duration silence_allowed = std::chrono::seconds(3);             // of an aggregator
 
-// Of a job that recovers: whether joining again may help.
+// For a job that recovers: whether joining again may help.
 [[nodiscard]] bool recoverable(ErrorCode code);
-// What the aggregators of one job must admit a rank to alike. Empty, or what they do not agree on.
+// Empty, or the parameters on which two aggregators of a job disagree: a rank's admissions must match.
 [[nodiscard]] std::string disagreement(const Admission& first, const Admission& other);
 
-// What the oldest chunk in flight waits for, as its aggregator last said.
+// The oldest chunk in flight and the ranks that it waits for, as its aggregator last said.
 struct Stall {
   std::size_t site = 0;  // index of the aggregator
   std::uint64_t operation = 0;
@@ -41,28 +40,28 @@ class Supervisor {
     std::string job;
     std::uint32_t rank = 0;
     std::vector<std::string> aggregators;           // addresses, by site
-    std::optional<std::uint32_t> predecessor = {};  // whose connection brings this rank's results (NetReduce)
+    std::optional<std::uint32_t> predecessor = {};  // the rank whose connection brings the results (NetReduce)
   };
 
   Supervisor(Config config, Time now);
 
-  // An error, once returned, is the job's end on this rank.
+  // A returned error ends the job on this rank.
   [[nodiscard]] std::optional<Error> on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
   [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now);
 
-  [[nodiscard]] const RankSet& left() const { return left_; }  // in good order, as was last heard
+  [[nodiscard]] const RankSet& left() const { return left_; }  // in good order, as last heard
 
-  // The site's data plane does not know the job. Control knows why: heartbeats go on, faster, and say.
+  // The site's data plane does not know the job. Heartbeats go on, faster: their replies give the reason.
   void on_job_dropped(std::size_t site) { sites_[site].dropped = true; }
   [[nodiscard]] Duration interval() const;  // between heartbeats
 
-  // A rank that left will not contribute: whoever waits for it would wait until the deadline.
+  // A rank that left will not contribute: waiting for it would last until the deadline.
   [[nodiscard]] std::optional<Error> check_left(const std::optional<Stall>& stall) const;
 
-  // `own`: this rank's call in words, empty if it is not under way.
+  // `own`: this rank's call in words, empty if it is not pending.
   [[nodiscard]] Error mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,
                                const std::string& own) const;
-  // A result that is no sum of all ranks (NetReduce): `what` says in which packet.
+  // A result that is not the sum of all ranks (NetReduce); `what` names the packet.
   [[nodiscard]] Error unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const;
   [[nodiscard]] Error overdue(std::uint64_t operation, const std::string& own, Duration patience,
                               const std::optional<Stall>& stall) const;
@@ -74,7 +73,7 @@ class Supervisor {
     RankSet missing;  // as it last said
   };
 
-  // A lane that cannot know which ranks its sum waits for: the aggregator's heartbeats said so.
+  // Adds the missing ranks from the aggregator's heartbeats, where a lane cannot know them.
   [[nodiscard]] std::optional<Stall> completed(std::optional<Stall> stall) const;
 
   [[nodiscard]] std::string job() const { return "job '" + config_.job + "'"; }
@@ -82,7 +81,7 @@ class Supervisor {
   Config config_;
   std::vector<Site> sites_;
   RankSet left_;
-  Time left_since_{};  // the latest of them
+  Time left_since_{};  // when the latest one left
 };
 
 }  // namespace netsum::session

@@ -13,8 +13,8 @@ namespace {
 
 using wire::switchml::block_elements;
 
-// The parts of [offset, offset + elements) that lie in one block each, in order: body(block, begin, count), `block` counted
-// from that of the first element, `begin` from the first element.
+// Splits [offset, offset + elements) at block boundaries, in order: body(block, begin, count), with `block` counted from the
+// first element's block and `begin` from the first element.
 template <class Body>
 void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
   std::uint32_t count = block_elements - static_cast<std::uint32_t>(offset % block_elements);
@@ -85,7 +85,7 @@ void ChunkCodec::encode(const Operation& operation, std::uint64_t offset, std::u
   const float* values = floats(operation, offset, elements);
   for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
     const auto format = kernels::fixed_point(exponents[block], world_size_);
-    // Whether all are finite is known from scan(): else the masks were asked for then.
+    // scan() found whether all are finite: if not, the caller asks for masks.
     if (masks.empty()) {
       kernels::quantize_finite(payload + std::size_t{begin} * 4, values + begin, count, format);
     } else {

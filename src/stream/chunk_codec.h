@@ -14,17 +14,16 @@ namespace netsum::stream {
 
 class ChunkCodec {
  public:
-  // `packet_elements`: of 32 bits; no call names more than such a packet, or one of twice as many 16-bit values, or a
-  // stripe.
+  // `packet_elements`: 32-bit values. No call exceeds one packet (or twice as many 16-bit values) or one stripe.
   ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
 
-  // Largest exponents of the blocks in [offset, offset + elements), a stripe of this rank's tensor; offset is a multiple of
-  // 256. Whether there are elements that are not finite.
+  // The largest exponent of each block in [offset, offset + elements), a stripe of this rank's tensor; offset is a multiple
+  // of 256. Returns whether any element is not finite.
   [[nodiscard]] bool scan(const Operation& operation, std::uint64_t offset, std::uint32_t elements,
                           std::span<std::uint8_t> exponents);
 
-  // Elements [offset, offset + elements) into payload, as wire_dtype() says, and, if not empty, masks.
-  // `exponents`: the global ones of the blocks that hold elements of the range.
+  // Elements [offset, offset + elements) into payload, in wire_dtype(), and into masks unless that is empty.
+  // `exponents`: the global exponents of the range's blocks.
   void encode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, const std::uint8_t* exponents,
               std::byte* payload, std::span<std::byte> masks);
 

@@ -9,7 +9,7 @@ namespace netsum::stream {
 
 namespace {
 
-// 0 where a call travels as it does unless asked otherwise, so that this is no part of other protocols' signatures.
+// 0 for a call in the default format, so that this does not change other protocols' signatures.
 std::byte unusual_format(const Operation& operation) {
   Operation usual = operation;
   usual.wire = WireFormat::native;

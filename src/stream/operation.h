@@ -1,4 +1,4 @@
-// One collective call as data: what is matched between ranks, and where its bytes lie.
+// One collective call as data: the fields matched between ranks, and the location of its bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace netsum::stream {
 
-// allocate: a barrier, of ranks that give each other memory.
+// allocate: a barrier at which the ranks exchange memory.
 enum class Collective : std::uint8_t { all_reduce, broadcast, barrier, allocate };
 
 struct Operation {
@@ -24,17 +24,17 @@ struct Operation {
   WireFormat wire = WireFormat::native;
 };
 
-// Everything that must agree between ranks, in 32 bits.
+// A 32-bit digest of all fields that must agree between ranks.
 [[nodiscard]] std::uint32_t signature_of(const Operation& operation, std::uint32_t packet_elements);
 
 // "all_reduce sum of 1000 float32, tag 0"
 [[nodiscard]] std::string to_string(const Operation& operation);
 
-// A float32 tensor of so few elements travels as it is: exponents would cost a round trip of their own. Such a tensor fits
+// A float32 tensor of at most this many elements travels as plain floats: exponents would cost an extra round trip. It fits
 // into any packet.
 inline constexpr std::uint64_t most_plain_floats = 16;
 
-// What travels in SwitchML: floats as they are, or int32: block fixed point, a broadcast's words, integers.
+// The type on the wire in SwitchML: the float's type, or int32 for block fixed point, a broadcast's words, and integers.
 [[nodiscard]] constexpr DType wire_dtype(const Operation& operation) {
   if (operation.collective != Collective::all_reduce || operation.elements == 0) return DType::int32;
   switch (operation.dtype) {

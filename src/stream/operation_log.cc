@@ -62,7 +62,7 @@ std::string check(const Resumption& resumption, const Progress& own, std::uint32
     return "operation " + std::to_string(number) + " cannot be gone on with";
   };
   if (first > Progress::furthest) return nonsense(first);
-  // A rank has results of so many operations from there on, and so many beyond its next one.
+  // Bounds how far from `first` a rank's results can be: kept ones, and ones beyond its next operation.
   constexpr std::uint64_t reach = 3 * OperationLog::most_results;
   for (const auto& [number, rank] : replays) {
     if (number < first || number - first > reach || rank >= ranks) return nonsense(number);
@@ -126,8 +126,8 @@ void OperationLog::finish(std::uint64_t number) {
   forget();
 }
 
-// The oldest results first, and none of a later operation than one without a result: a rank's results are a stretch up to
-// its next operation, and what is beyond.
+// Drops the oldest results first, and none of a later operation than one without a result: a rank's results are a contiguous
+// range up to its next operation, and those beyond.
 void OperationLog::forget() {
   while (entries_.size() > 1 && (bytes_kept_ > memory_ || entries_.size() > most_results)) {
     const auto oldest = entries_.begin();
@@ -138,8 +138,8 @@ void OperationLog::forget() {
   }
 }
 
-// What has a result already is sent as a broadcast of it. The call as such is in the tag: ranks that mean different calls
-// are told so, as always.
+// A call that already has a result is sent as a broadcast of the result. The call's signature is in the tag, so mismatched
+// calls are still detected.
 Operation OperationLog::as_sent(const Operation& call) const {
   const auto found = resumption_.replays.find(call.number);
   if (found == resumption_.replays.end()) return call;

@@ -1,9 +1,9 @@
-// What a rank remembers of its calls so that a job can go on after one of its processes died: the inputs of those without a
-// result, which are sent again, and the latest results, for ranks that did not get them (ATP §A.3).
+// A rank's log of its calls, so that a job can go on after one of its processes died: the inputs of calls without a result,
+// which are sent again, and the latest results, for ranks that did not get them (ATP §A.3).
 //
-// The paper restarts "from the earliest sequence number that is yet to be aggregated"; but what a restarted worker computes
-// again may differ, and one tensor could mix two gradients. So recovery restarts at operations: what any rank has a result
-// of keeps that result, which is broadcast to those that do not; everything else is void, and sent anew by all.
+// The paper restarts "from the earliest sequence number that is yet to be aggregated". But a restarted worker may compute
+// different values, and one tensor could mix two gradients. So recovery restarts at operations: if any rank has an
+// operation's result, that result stands and is broadcast to the other ranks; all ranks send all other operations again.
 #pragma once
 
 #include <cstddef>
@@ -17,51 +17,51 @@
 
 namespace netsum::stream {
 
-// How far a rank is, as it joins.
+// How far a rank has got when it joins.
 struct Progress {
   static constexpr std::uint64_t anywhere = UINT64_MAX;
-  static constexpr std::uint64_t furthest = UINT64_MAX / 2;  // no job gets there, and none is to begin where numbers wrap
+  static constexpr std::uint64_t furthest = UINT64_MAX / 2;  // no job gets this far, and none may begin where numbers wrap
 
-  std::uint64_t next = anywhere;        // the first operation that it has no result of; anywhere: a new process that goes
+  std::uint64_t next = anywhere;        // the first operation without a result here; anywhere: a new process, which goes
                                         // on where the others are
-  std::uint64_t kept = anywhere;        // the first operation whose result it keeps, at most `next`
+  std::uint64_t kept = anywhere;        // the first operation whose result is kept, at most `next`
   std::vector<std::uint64_t> finished;  // beyond `next`, ascending
   bool operator==(const Progress&) const = default;
 
-  [[nodiscard]] bool sound() const;  // whether a log could have said so
+  [[nodiscard]] bool sound() const;  // whether a log can be in this state
 };
 
-// Where all ranks go on together.
+// Where all ranks resume together.
 struct Resumption {
-  std::uint64_t first = 0;                         // the first operation that some rank has no result of
-  std::map<std::uint64_t, std::uint32_t> replays;  // operations from there on that others have: whose result holds
+  std::uint64_t first = 0;                         // the first operation without a result on some rank
+  std::map<std::uint64_t, std::uint32_t> replays;  // later operations that have a result: the rank that has it
   bool operator==(const Resumption&) const = default;
 };
 
-// Empty, or why these ranks cannot go on together: one needs a result that another does not keep any more.
+// Empty, or why these ranks cannot resume: one needs a result that no other keeps any more.
 [[nodiscard]] std::string agree(std::span<const Progress> ranks, Resumption& out);
-// Empty, or why this cannot be what `ranks` of them have agreed on, of which one is `own`: what it is to send again it must
-// have, and what it has a result of it must not send anew.
+// Empty, or why `ranks` ranks, one of them at `own`, cannot have agreed on this: `own` must still have all that it is to
+// replay, and must not send an operation again that it has a result of.
 [[nodiscard]] std::string check(const Resumption& resumption, const Progress& own, std::uint32_t ranks);
 
 class OperationLog {
  public:
   static constexpr std::size_t most_results = 4096;
 
-  // `memory`: bytes of results to keep, beside the latest, which is always kept.
+  // `memory`: bytes of results to keep besides the latest, which is always kept.
   explicit OperationLog(std::size_t memory) : memory_(memory) {}
 
   [[nodiscard]] Progress progress() const;
 
-  // The ranks have agreed where to go on. Puts inputs back into the tensors of calls without a result, and returns what is
-  // to be sent of the calls so far, in order: some are replays, of which this rank may have the result (their number then
-  // belongs to no call under way, and they point at the log's own memory).
+  // The ranks have agreed where to resume. Restores the inputs in the tensors of calls without a result, and returns the
+  // operations to send for the calls so far, in order. Some are replays. If this rank has a replay's result, the number
+  // belongs to no pending call, and the operation points at the log's memory.
   [[nodiscard]] std::vector<Operation> resume(const Resumption& resumption);
 
-  // The next call: keeps its input, and returns what to send for it.
+  // The next call: keeps its input, and returns the operation to send.
   [[nodiscard]] Operation issue(const Operation& call);
 
-  // What was sent under this number has ended: the call has its result, or a replay of what this rank had is over.
+  // The operation sent under this number has ended: the call has its result, or the replay of this rank's result is over.
   void finish(std::uint64_t number);
 
   [[nodiscard]] std::uint64_t next_issue() const { return next_issue_; }
@@ -79,7 +79,7 @@ class OperationLog {
   void forget();
 
   std::size_t memory_, bytes_kept_ = 0;
-  std::map<std::uint64_t, Entry> entries_;  // the results kept, then what is under way
+  std::map<std::uint64_t, Entry> entries_;  // the results kept, then the pending calls
   std::uint64_t next_issue_ = 0;
   bool begun_ = false;
   Resumption resumption_;

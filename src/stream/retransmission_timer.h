@@ -1,4 +1,4 @@
-// The time-out of a lane, from round trips (RFC 6298's smoothing), where it is certain which transmission was answered.
+// The time-out of a lane, from round trips whose answered transmission is certain (RFC 6298's smoothing).
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@ class RetransmissionTimer {
  public:
   RetransmissionTimer(Duration initial, Duration least, Duration most) : timeout_(initial), least_(least), most_(most) {}
 
-  // An answer, so long after the first transmission and after the last. After a repeat it does not say which of them it is
-  // for (Karn); but sooner than any round trip was, it is for an earlier one, and the repeat was in vain. Leaving those out
-  // would leave the time-out too short for as long as it is; but a few that the network held for long shall not make it
-  // as long.
+  // An answer, with its time since the first and since the last transmission. After a retransmission the answered one is
+  // unknown (Karn). But an answer sooner than any round trip is for an earlier transmission, so the retransmission was
+  // spurious. Without these answers, a time-out that is too short would stay so. The min(): a few packets that the network
+  // held for long must not raise it to their delay.
   void answered(Duration after_first, Duration after_last) {
     if (after_first == after_last) {
       sample(after_first);
@@ -34,13 +34,13 @@ class RetransmissionTimer {
       smoothed_ += (round_trip - smoothed_) / 8;
       least_round_trip_ = std::min(least_round_trip_, round_trip);
     }
-    // Steady round trips would leave no room for a peer that runs a moment late (RFC 6298's G).
+    // Without `least_`, steady round trips would leave no margin for a peer that is scheduled late (RFC 6298's G).
     timeout_ = std::min(smoothed_ + std::max(least_, 4 * variation_), most_);
   }
 
   [[nodiscard]] Duration smoothed_round_trip() const { return smoothed_; }
 
-  // For the transmission number `transmissions` (1: the first) of a packet: doubles with each, up to the most.
+  // For a packet's transmission number `transmissions` (1: the first): doubles with each, up to the maximum.
   [[nodiscard]] Duration timeout(std::uint32_t transmissions = 1) const {
     return std::min(most_, timeout_ * (std::int64_t{1} << std::min(transmissions - 1, 16U)));
   }

@@ -13,7 +13,7 @@ namespace netsum::stream {
 
 double scale_for(std::uint8_t exponent, std::uint32_t world_size) {
   if (exponent == 0) return atp_scale;
-  // docs/numerics.md: up to 128 ranks each stays below 2^(31 - ranks_log), beyond it may be just that.
+  // docs/numerics.md: with up to 128 ranks each value stays below 2^(31 - ranks_log), with more it may reach that.
   const auto ranks_log = static_cast<int>(std::bit_width(world_size > 128 ? world_size : world_size - 1));
   return std::min(atp_scale, std::ldexp(1.0, 31 - ranks_log - (int{exponent} - 126)));
 }

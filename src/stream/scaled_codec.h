@@ -1,5 +1,5 @@
-// Tensor memory to packet payload and back with one scale for a packet (ATP §3.8, §B.3): floats times the scale as int32, or
-// as they are; other types as bytes. docs/numerics.md has the bounds.
+// Tensor memory to packet payload and back with one scale per packet (ATP §3.8, §B.3): floats times the scale as int32, or
+// unscaled; other types as bytes. docs/numerics.md has the bounds.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace netsum::stream {
 
 inline constexpr double atp_scale = 1e8;  // ATP §B.1
 
-// An exponent says that every finite value is below 2^(exponent - 126), 0 that nothing is known: then the scale is
-// atp_scale. Else the most of atp_scale and powers of two with which no sum of so many ranks leaves int32.
+// With a nonzero exponent, every finite value is below 2^(exponent - 126), and the scale is the largest of atp_scale and
+// powers of two with which no sum of all ranks leaves int32. 0: unknown; the scale is atp_scale.
 [[nodiscard]] double scale_for(std::uint8_t exponent, std::uint32_t world_size);
 
 class ScaledCodec {
  public:
-  // `packet_elements`: the longest range that any call names.
+  // `packet_elements`: the longest range of any call.
   ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
 
-  // What holds for the finite ones of elements [offset, offset + elements): 1 ... 254.
+  // The exponent for the finite elements in [offset, offset + elements): 1 ... 254.
   [[nodiscard]] std::uint8_t exponent_of(const Operation& operation, std::uint64_t offset, std::uint32_t elements);
 
   // Elements [offset, offset + elements) as int32 into payload (4 * elements bytes). False if a value does not fit.
@@ -34,7 +34,7 @@ class ScaledCodec {
   // The reverse, from the sum over all ranks into the tensor.
   void decode(const Operation& operation, std::uint64_t offset, std::uint32_t elements, std::uint8_t exponent,
               const std::byte* payload,
-              bool floats);  // floats: as encode_floats() has them, and an average's are divided already
+              bool floats);  // floats: as from encode_floats(), and averages already divided
 
  private:
   // The floats at `offset`: in place, or widened into scratch_.
@@ -44,7 +44,7 @@ class ScaledCodec {
   std::vector<float> scratch_;
 };
 
-// Whether its values are floats that travel scaled; all others are added modulo 2^32 as they are.
+// Whether values are floats that travel scaled; all others are added unconverted, modulo 2^32.
 [[nodiscard]] constexpr bool uses_scale(const Operation& operation) {
   return adds_floats(operation);
 }

@@ -1,7 +1,7 @@
-// How operations are dealt to lanes whole (ATP §4): each tensor goes to the lane with the least work so far.
+// How whole operations are dealt to lanes (ATP §4): each tensor goes to the lane with the least work so far.
 //
-// "So far" counts what was ever assigned, not what is under way: the ranks agree on the first without talking, and on the
-// second never. Long tensors are cut first, as BytePS cuts them (§5.1), else one lane would carry a model's largest layer.
+// "So far" counts all work ever assigned, not work in flight: the ranks agree on the first without communication, and never
+// on the second. Long tensors are cut first, as in BytePS (§5.1), else one lane would carry a model's largest layer.
 #pragma once
 
 #include <algorithm>

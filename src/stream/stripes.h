@@ -1,9 +1,9 @@
 // How an operation is cut up: chunks (packets), and stripes of them, dealt to lanes.
 //
-// A stripe is the least number of packets that hold whole exponent blocks, which are 256 elements whatever the packet's
-// length: no block is in two stripes, and so in two lanes. If the values have no exponents it is a packet. Stripe u of
-// operation o belongs to lane (u + o / 16) mod lanes: small operations use all lanes in turn, and of those one after the
-// other the same, whose threads are awake.
+// A stripe is the least number of packets that hold whole exponent blocks (256 elements, whatever the packet's length), so
+// no block is in two stripes or two lanes. Without exponents a stripe is one packet. Stripe u of operation o belongs to lane
+// (u + o / 16) mod lanes: small operations use all lanes in turn, and consecutive ones use the same lane, whose thread is
+// awake.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Stripes {
   [[nodiscard]] std::uint64_t count() const { return count_; }    // stripes on this lane
   [[nodiscard]] std::uint64_t chunks() const { return chunks_; }  // chunks on this lane
 
-  // Of the lane's chunk `index`:
+  // For the lane's chunk `index`:
   [[nodiscard]] std::uint64_t stripe(std::uint64_t index) const { return index >> chunks_log_; }
   [[nodiscard]] std::uint64_t offset(std::uint64_t index) const {
     return stripe_offset(stripe(index)) + part(index) * packet_elements_;
@@ -52,7 +52,7 @@ class Stripes {
     return static_cast<std::uint32_t>(offset(index) / packet_elements_);
   }
 
-  // Of the lane's stripe `stripe`:
+  // For the lane's stripe `stripe`:
   [[nodiscard]] std::uint64_t stripe_offset(std::uint64_t stripe) const {
     return (first_ + stripe * lanes_) * stripe_elements_;
   }
@@ -61,7 +61,7 @@ class Stripes {
         std::min<std::uint64_t>(stripe_elements_, elements_ - std::min(elements_, stripe_offset(stripe))));
   }
 
-  // Blocks, counted over the lane's stripes: the first that holds elements of a chunk, and how many do.
+  // Blocks, counted over the lane's stripes: a chunk's first block, and how many it touches.
   [[nodiscard]] std::uint64_t blocks() const { return first_block_of(count_); }  // at most
   [[nodiscard]] std::uint64_t first_block_of(std::uint64_t stripe) const {
     return stripe * (stripe_elements_ / wire::switchml::block_elements);
@@ -83,7 +83,7 @@ class Stripes {
 
   std::uint64_t elements_ = 0;
   std::uint32_t packet_elements_ = wire::switchml::block_elements, stripe_elements_ = wire::switchml::block_elements;
-  std::uint32_t chunks_log_ = 0;  // of a stripe's chunks: 256 is a power of two, and so are they
+  std::uint32_t chunks_log_ = 0;  // log2 of the chunks in a stripe, a power of two as 256 is
   std::uint32_t lanes_ = 1, first_ = 0;
   std::uint64_t count_ = 0, chunks_ = 0;
 };

@@ -23,7 +23,7 @@ template <class T>
   return static_cast<std::size_t>(std::min<std::uint64_t>(std::uint64_t{words} * 4, operation.elements - word * 4));
 }
 
-// Whether `rank` has values to send: all but the root of a broadcast send an empty contribution.
+// Whether `rank` has values to send: in a broadcast, ranks other than the root send an empty contribution.
 [[nodiscard]] inline bool contributes(const Operation& operation, std::uint32_t rank) {
   return operation.collective == Collective::all_reduce ||
          (operation.collective == Collective::broadcast && operation.root == rank);

@@ -19,7 +19,7 @@ void Counters::add(const std::string& name, std::uint64_t value) {
 }
 
 void Counters::add(const Counters& more) {
-  std::size_t guess = 0;  // lists of one kind have a name at the same place
+  std::size_t guess = 0;  // lists of one kind have a name at the same index
   for (const auto& [name, value] : more) {
     if (guess < counters_.size() && counters_[guess].first == name) {
       counters_[guess].second += value;

@@ -1,4 +1,4 @@
-// Named counters. They are read, added and compared by name alone: nothing depends on where one stands in a list.
+// Named counters. They are read, added and compared by name alone: nothing depends on their order.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Counters {
 
   void add(const std::string& name, std::uint64_t value);
   void add(const Counters& more);
-  [[nodiscard]] std::uint64_t value(const std::string& name) const;  // 0, if there is none
+  [[nodiscard]] std::uint64_t value(const std::string& name) const;  // 0 if there is none
 
   // In the order in which the names came.
   [[nodiscard]] auto begin() const { return counters_.begin(); }

@@ -26,13 +26,13 @@ ClientMetric sample(MetricType type, std::vector<ClientMetric::Label> labels, do
   return metric;
 }
 
-// Of all jobs, by the counters' names: jobs of several protocols count different things.
+// All jobs' counters, grouped by name: jobs of different protocols have different counters.
 std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
   std::vector<MetricFamily> families;
   std::map<std::string, std::size_t> numbers;
   std::map<std::tuple<std::size_t, std::string, std::string>, std::size_t> samples;  // family, tenant, job
   for (const JobReport& job : jobs) {
-    // A failed job is no longer on the lanes, and its name may be that of the next.
+    // A failed job is no longer on the lanes, and the next job may have its name.
     if (!job.job.failure.empty()) continue;
     std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};
     if (!job.job.tenant.empty()) labels.push_back({"tenant", job.job.tenant});
@@ -44,8 +44,8 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
         families.push_back({"netsum_job_" + name + (is_gauge ? "" : "_total"), "Of one job, over all lanes.", type, {}});
       }
       MetricFamily& family = families[number->second];
-      // Jobs of several protocols, or from several parameter servers, may have one name: Prometheus drops a scrape that has
-      // a sample twice.
+      // Jobs of different protocols or parameter servers may have the same name: Prometheus rejects a scrape with duplicate
+      // samples.
       const auto [place, is_first] =
           samples.emplace(std::tuple(number->second, job.job.tenant, job.job.job), family.metric.size());
       if (is_first) {

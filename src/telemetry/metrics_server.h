@@ -1,4 +1,4 @@
-// A Prometheus endpoint: a scrape collects a report, if the last one is not a tenth of a second old.
+// A Prometheus endpoint: a scrape collects a report, unless the last one is less than a tenth of a second old.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace netsum::telemetry {
 
-// Where a daemon that listens at `listen` serves `metrics`: "HOST:PORT", or only "PORT", on the daemon's own host address
-// then, or on loopback if it listens nowhere.
+// The address of a daemon's metrics. `metrics`: "HOST:PORT", or only "PORT" for the host of `listen`, or loopback if the
+// daemon does not listen.
 [[nodiscard]] std::string metrics_address(const std::string& metrics, const std::string& listen);
 
 class MetricsServer {

@@ -25,8 +25,8 @@ using Clock = std::chrono::steady_clock;
 using transport::Descriptor;
 using Answer = std::shared_ptr<const std::string>;  // headers and page: many slow readers of one page share it
 
-constexpr std::chrono::milliseconds farewell{1000};       // for a client to close, once it has its answer
-constexpr std::chrono::milliseconds no_descriptors{100};  // until accept is tried again
+constexpr std::chrono::milliseconds farewell{1000};       // for a client to close after its answer
+constexpr std::chrono::milliseconds no_descriptors{100};  // until the next accept
 
 struct Connection {
   Connection(int descriptor, const Endpoint& from, Clock::time_point until)
@@ -64,7 +64,7 @@ struct PageServer::Impl {
   Impl(const Endpoint& endpoint, std::string a_path, std::function<std::string()> a_page,
        const PageServerLimits& some_limits)
       : path(std::move(a_path)), page(std::move(a_page)), limits(some_limits), ipv6(!transport::is_ipv4(endpoint)) {
-    transport::set_option(listener.number(), SOL_SOCKET, SO_REUSEADDR, 1);  // connections of a former life may linger
+    transport::set_option(listener.number(), SOL_SOCKET, SO_REUSEADDR, 1);  // connections of a former process may linger
     sockaddr_storage address{};
     const socklen_t length = transport::to_sockaddr(endpoint, ipv6, address);
     if (bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
@@ -103,7 +103,7 @@ struct PageServer::Impl {
     }
   }
 
-  // False: it has ended.
+  // False: the connection has ended.
   bool proceed(Connection& connection, Clock::time_point now) {
     const int socket = connection.socket.number();
     if (connection.answer == nullptr || connection.answered) {
@@ -123,7 +123,7 @@ struct PageServer::Impl {
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     connection.sent += static_cast<std::size_t>(size);
     if (connection.sent == connection.answer->size()) {
-      // Closed at once, with something unread, the answer could be lost on the way.
+      // Closing at once, with input unread, could lose the answer in flight.
       connection.answered = true;
       connection.deadline = std::min(connection.deadline, now + farewell);
       shutdown(socket, SHUT_WR);

@@ -1,4 +1,4 @@
-// Serves one page over HTTP: one thread, and any number of clients, none of which delays another.
+// Serves one page over HTTP, on one thread. No client delays another.
 #pragma once
 
 #include <chrono>
@@ -12,15 +12,16 @@
 namespace netsum::telemetry {
 
 struct PageServerLimits {
-  std::size_t connections = 64;  // one more ends the oldest of the address that has the most
+  std::size_t connections = 64;  // one more closes the oldest of the address that has the most
   std::size_t request_bytes = 8192;
   std::chrono::milliseconds connection{10'000};  // from its beginning to the end of its answer
-  std::chrono::milliseconds page{100};  // as long is one answer good: how often it is asked for is no stranger's choice
+  std::chrono::milliseconds page{
+      100};  // an answer is reused for so long: strangers cannot make the page be computed more often
 };
 
 class PageServer {
  public:
-  // Answers GET PATH with what `page` returns, which its thread calls, and which may throw (500). `listen`: "HOST:PORT",
+  // Answers GET PATH with the result of `page`, called on the server's thread; it may throw (500). `listen`: "HOST:PORT",
   // HOST an address or a name of this host; port 0: any free one. Throws Error: bad_argument, refused (address in use).
   PageServer(const std::string& listen, std::string path, std::function<std::string()> page, PageServerLimits limits = {});
   ~PageServer();

@@ -30,7 +30,7 @@ ordered_json counters_json(const Counters& counters) {
   return json;
 }
 
-// Values that an aggregator of anyone's wrote: a number that fits, a text that is one line.
+// Values from an untrusted aggregator: a number in range, a text of one line.
 template <class Number>
 Number number_of(const ordered_json& json) {
   const auto value = json.is_number_unsigned() ? json.get<std::uint64_t>() : UINT64_MAX;
@@ -74,7 +74,7 @@ std::string list(const std::vector<std::uint32_t>& ranks) {
   return text.empty() ? "-" : text;
 }
 
-// Those that have counted anything, on as many lines as they need.
+// Non-zero counters, on as many lines as needed.
 std::string counters_text(const std::string& indent, const Counters& counters) {
   constexpr std::size_t width = 118;
   std::string text, line;

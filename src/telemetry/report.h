@@ -1,4 +1,4 @@
-// What an aggregator tells about itself: to `netsum status` as a table or JSON, to Prometheus as text.
+// An aggregator's report: for `netsum status` as a table or JSON, for Prometheus as text.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct Report {
   std::string version;
   double uptime_seconds = 0;
   std::uint32_t lanes = 0, slots = 0, slots_free = 0;
-  std::uint64_t memory_bytes = 0, memory_used = 0;  // that jobs may have, and have
+  std::uint64_t memory_bytes = 0, memory_used = 0;  // for jobs: limit, and used
   Counters counters;                                // of the whole aggregator
   std::vector<JobReport> jobs;
 };
 
 [[nodiscard]] std::string to_json(const Report& report);
-[[nodiscard]] Report from_json(const std::string& text);  // throws Error: internal, if it is none
+[[nodiscard]] Report from_json(const std::string& text);  // throws Error: internal, if the text is no report
 [[nodiscard]] std::string to_table(const Report& report);
 
 }  // namespace netsum::telemetry

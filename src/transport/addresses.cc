@@ -29,7 +29,7 @@ Endpoint resolve(const std::string& address) {
     return Error(ErrorCode::bad_argument, "'" + address + "' is not HOST:PORT (or [IPV6]:PORT), PORT 0 to 65535");
   };
   const std::size_t colon = address.rfind(':');
-  // A TOML file can hold one; it would end the text for getaddrinfo before its end.
+  // A TOML file can hold a NUL, which would cut the text short for getaddrinfo.
   if (address.find('\0') != std::string::npos)
     throw Error(ErrorCode::bad_argument, "an address is HOST:PORT, without a NUL");
   if (colon == std::string::npos || colon == 0) throw bad();

@@ -10,8 +10,8 @@
 
 namespace netsum::transport {
 
-// "host:port" or "[v6]:port"; of a host with addresses of both families the IPv4 one, because that is what servers listen on
-// unless told otherwise. Throws Error: bad_argument (not of that form), unreachable (no such host).
+// "host:port" or "[v6]:port". A host with addresses of both families resolves to IPv4, which servers listen on by default.
+// Throws Error: bad_argument (not of that form), unreachable (no such host).
 [[nodiscard]] Endpoint resolve(const std::string& address);
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 [[nodiscard]] bool is_ipv4(const Endpoint& endpoint);

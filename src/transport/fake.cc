@@ -71,7 +71,7 @@ class FakeNetwork::Port final : public Transport, private Sink {
   void deliver(const Endpoint& to, std::span<const std::byte> bytes) {
     ++counters_.packets_sent;
     counters_.wire_bytes_sent += header_bytes(to) + bytes.size();
-    // Nobody there: a wire takes it all the same.
+    // No receiver: a wire takes the datagram all the same.
     if (const auto port = network_.ports_.find(to); port != network_.ports_.end()) {
       port->second->inbox_.push_back({address_, {bytes.begin(), bytes.end()}, network_.congested_.contains(to)});
     }

@@ -1,4 +1,4 @@
-// A network in memory, in one thread, without loss: what one endpoint flushed is there when the other receives, in order.
+// An in-memory network for one thread, without loss: flushed datagrams are there at the next receive(), in order.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ class FakeNetwork {
   FakeNetwork(const FakeNetwork&) = delete;
   FakeNetwork& operator=(const FakeNetwork&) = delete;
 
-  // An endpoint of this network, which must outlive it. Port 0: any that is free. Throws Error: refused (address taken).
+  // An endpoint of this network; the network must outlive it. Port 0: any free one. Throws Error: refused (address taken).
   [[nodiscard]] std::unique_ptr<Transport> attach(Endpoint address);
 
-  // What is flushed to this address from now on arrives as from behind a long queue (RxView::congested), or no longer so.
+  // Whether datagrams flushed to this address from now on arrive marked as from a long queue (RxView::congested).
   void congest(const Endpoint& to, bool congested = true);
 
  private:

@@ -19,7 +19,7 @@ struct NotForChildren::List {
   }
 
   static List& list() {
-    static List* const list = new List;  // for ever: what is in it may outlive other static objects
+    static List* const list = new List;  // never freed: its entries may outlive other static objects
     return *list;
   }
 };

@@ -1,11 +1,12 @@
-// What a child of fork() must not share with its parent: it is made the child's own, or closed there, before fork() returns.
+// Resources that a child of fork() must not share with its parent: before fork() returns in the child, they are closed or
+// replaced by private ones.
 #pragma once
 
 #include <cstddef>
 
 namespace netsum::transport {
 
-// In a list that fork() walks. (posix_spawn, vfork and clone(2) do not: they are for what calls exec at once.)
+// An entry of a list that fork() walks. (posix_spawn, vfork and clone(2) do not: their children call exec at once.)
 class NotForChildren {
  public:
   NotForChildren(const NotForChildren&) = delete;
@@ -14,12 +15,12 @@ class NotForChildren {
  protected:
   NotForChildren() = default;
   ~NotForChildren() = default;
-  // The last thing that a constructor does, and the first that a destructor does.
+  // Call last in a constructor, and first in a destructor.
   void enlist();
   void delist();
 
  private:
-  // In the child, which has this thread alone: nothing but system calls.
+  // Runs in the child, which has only this thread: system calls only.
   virtual void in_child() noexcept = 0;
 
   struct List;

@@ -6,7 +6,7 @@
 namespace netsum::transport {
 namespace {
 
-// Of trains of 64 kB each, more would leave the L2 cache before they are sent on; of short frames, more is no faster.
+// More trains of 64 kB would leave the L2 cache before they are sent on; more short frames are no faster.
 constexpr std::size_t frames_received_per_call = 16;
 constexpr std::size_t frames_sent_per_call = 64;
 // As in train_receiver.cc: short frames in buffers at a multiple of 64 KiB would compete for the same cache sets.
@@ -31,7 +31,7 @@ FrameReceiver::FrameReceiver(std::size_t headroom, std::size_t bytes, std::size_
 }
 
 FrameReceiver::Result FrameReceiver::receive(int socket) {
-  // What was written by the last call: the kernel says how much it used.
+  // The last call overwrote these with the lengths used.
   for (std::size_t i = 0; i < frames_.size(); ++i) headers_[i].msg_hdr.msg_controllen = control_bytes_;
   frames_.clear();
   const int count = ::recvmmsg(socket, headers_.data(), static_cast<unsigned>(headers_.size()), MSG_DONTWAIT, nullptr);

@@ -13,7 +13,7 @@ namespace netsum::transport {
 class FrameReceiver {
  public:
   struct Frame {
-    std::byte* bytes = nullptr;  // `headroom` bytes in front of them may be written to
+    std::byte* bytes = nullptr;  // the `headroom` bytes before these are writable
     std::size_t size = 0;
     msghdr* header = nullptr;  // flags and control messages
   };
@@ -22,7 +22,7 @@ class FrameReceiver {
     int error = 0;  // errno, if there are no frames
   };
 
-  // Takes up to `bytes` of each message, and `control_bytes` of what is said of it.
+  // Takes up to `bytes` of each message and `control_bytes` of control messages.
   FrameReceiver(std::size_t headroom, std::size_t bytes, std::size_t control_bytes);
 
   // One system call's worth, without waiting; valid until the next call.
@@ -40,12 +40,12 @@ class FrameSender {
  public:
   struct Result {
     std::size_t sent = 0;
-    int error = 0;  // errno: of the frame behind those
+    int error = 0;  // errno of the next frame
   };
 
   FrameSender();
 
-  // Sends until one is not taken. Does not wait.
+  // Sends until the socket refuses a frame. Does not wait.
   Result send(int socket, std::span<iovec> frames);
 
  private:

@@ -1,4 +1,4 @@
-// Frames that wait, first in first out, in a fixed piece of memory.
+// A FIFO of frames in a fixed piece of memory.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class FrameQueue {
  public:
   explicit FrameQueue(std::size_t bytes) : memory_(bytes) {}
 
-  // False: there is no room.
+  // False: no room.
   [[nodiscard]] bool push(std::span<const std::byte> frame) {
     const std::size_t needed = length_bytes + frame.size();
     if (frames_ == 0) {
@@ -25,7 +25,7 @@ class FrameQueue {
     const bool wrapped = end_ < begin_ || (frames_ > 0 && end_ == begin_);
     if (needed > (wrapped ? begin_ : memory_.size()) - end_) {
       if (wrapped || needed > begin_) return false;
-      wrap_ = end_;  // frames lie in one piece each: the rest at the end stays empty
+      wrap_ = end_;  // frames are contiguous: the rest at the end stays empty
       end_ = 0;
     }
     store_le(&memory_[end_], static_cast<std::uint32_t>(frame.size()));
@@ -35,7 +35,7 @@ class FrameQueue {
     return true;
   }
 
-  // The one that has waited longest, until pop(). There must be one.
+  // The oldest frame, valid until pop(). The queue is not empty.
   [[nodiscard]] std::span<std::byte> front() {
     return {memory_.data() + begin_ + length_bytes, load_le<std::uint32_t>(&memory_[begin_])};
   }
@@ -57,7 +57,7 @@ class FrameQueue {
 
   std::vector<std::byte> memory_;
   std::size_t begin_ = 0, end_ = 0, frames_ = 0;
-  std::size_t wrap_ = nowhere;  // where the queue goes on at the beginning of the memory
+  std::size_t wrap_ = nowhere;  // where the queue wraps to the beginning of the memory
 };
 
 }  // namespace netsum::transport

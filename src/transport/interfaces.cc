@@ -62,7 +62,7 @@ static_assert(sizeof(RouteRequest) == sizeof(nlmsghdr) + sizeof(rtmsg) + 2 * siz
 bool is_of_this_host(const Endpoint& address) {
   const Descriptor netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   const RouteRequest request = route_request(address);
-  // The kernel answers before send() returns: nothing waits here.
+  // The kernel answers before send() returns, so this does not wait.
   if (::send(netlink.number(), &request, request.header.nlmsg_len, 0) < 0) return false;
   alignas(nlmsghdr) std::array<std::byte, 4096> answer{};
   const ssize_t bytes = ::recv(netlink.number(), answer.data(), answer.size(), MSG_DONTWAIT);

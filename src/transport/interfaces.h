@@ -8,15 +8,15 @@
 
 namespace netsum::transport {
 
-// Whether the stack of this network namespace delivers to itself what is sent to the address, whatever the port: such
-// packets cross no link. The system's routes say so; without their word it is not so.
+// Whether this network namespace delivers packets for the address (any port) to itself, so that they cross no link.
+// According to the system's routes; false if they cannot be read.
 [[nodiscard]] bool is_of_this_host(const Endpoint& address);
 
 struct Interface {
   std::uint32_t mtu = 0;
-  bool loopback = false;  // no other host gets there
+  bool loopback = false;  // not reachable from other hosts
 };
-// The interface that has this address, whatever the port; none if none of this host's does.
+// The interface with this address (any port), if this host has one.
 [[nodiscard]] std::optional<Interface> interface_of(const Endpoint& address);
 
 }  // namespace netsum::transport

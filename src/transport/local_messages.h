@@ -1,5 +1,5 @@
-// What an aggregator and the ranks on its host say to each other, with descriptors of memory. The same library is on both
-// sides: control/ has compared versions.
+// Messages between an aggregator and the ranks on its host, some with descriptors of memory. Both sides run the same
+// library: control/ has compared versions.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ namespace netsum::transport {
 
 enum class LocalType : std::uint32_t {
   hello,       // rank to broker, with its segment
-  ticket,      // broker to rank: to be shown on joining
+  ticket,      // broker to rank: for the join request
   member,      // broker to rank, with another rank's segment: the job is admitted
   arena,       // rank to broker, with memory for tensors; then to the other ranks
-  arena_gone,  // likewise, without: nobody reads there any more
+  arena_gone,  // same path, without memory: no rank reads there any more
 };
 
 struct LocalMessage {

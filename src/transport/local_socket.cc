@@ -21,8 +21,8 @@ struct Address {
   socklen_t length = 0;
 };
 
-constexpr int longest_queue = 1024;  // who has connected and was not accepted yet
-constexpr int most_at_once = 16;     // of those, between two looks at what else there is to do
+constexpr int longest_queue = 1024;  // connections not yet accepted
+constexpr int most_at_once = 16;     // accepted per call, so that other work gets its turn
 constexpr std::size_t longest_name = sizeof(sockaddr_un::sun_path) - 1;
 
 Address address_of(const std::string& name) {
@@ -48,7 +48,7 @@ int make_socket() {
   return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// All that came with a message, each of which is closed but for one that is wanted.
+// All descriptors that came with a message; those that the caller drops are closed.
 std::vector<std::shared_ptr<Descriptor>> descriptors_of(msghdr& header) {
   std::vector<std::shared_ptr<Descriptor>> descriptors;
   for (const cmsghdr* each = CMSG_FIRSTHDR(&header); each != nullptr;

@@ -13,7 +13,7 @@ namespace netsum::transport {
 
 class Lossy final : public Transport {
  public:
-  // The n-th datagram received is dropped or not as (seed, stream, n) says, whatever else happens.
+  // (seed, stream, n) alone decides whether the n-th received datagram is dropped.
   Lossy(std::unique_ptr<Transport> inner, double loss, std::uint64_t seed, std::uint64_t stream)
       : inner_(std::move(inner)),
         threshold_(static_cast<std::uint64_t>(std::ldexp(loss, 53))),
@@ -22,7 +22,7 @@ class Lossy final : public Transport {
   std::span<const RxView> receive() override {
     std::span<const RxView> all;
     kept_.clear();
-    // Empty means "nothing there": a batch that was dropped whole must not end the caller's loop.
+    // Empty means "nothing to receive", so a batch dropped as a whole must not look like it and end the caller's loop.
     do {
       all = inner_->receive();
       for (const RxView& view : all) {

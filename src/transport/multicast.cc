@@ -114,8 +114,8 @@ struct GroupSocket::Impl {
     const auto fail = [&](const std::string& what) {
       throw Error(ErrorCode::refused, "cannot " + what + " multicast group " + to_string(group) + ": " + errno_text());
     };
-    // Bound to the group and not to any address, so that it hears no other; connected, so that it hears nobody else. Without
-    // the last option it would hear what other processes of this host have joined the group for on other interfaces.
+    // Bound to the group's address, so that it receives no other group's packets; connected, so that it receives only the
+    // source's. Without the last option it would receive packets on interfaces where other processes of this host joined.
     set_option(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
     socklen_t size = to_sockaddr(group, false, address);
     if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), size) != 0) fail("bind a socket to");

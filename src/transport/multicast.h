@@ -1,6 +1,6 @@
-// IP multicast over IPv4: groups that jobs share out among themselves, and a socket that hears one beside its own.
+// IP multicast over IPv4: a range of groups for jobs, and a socket that receives one group.
 //
-// The sender is an ordinary socket (UdpOptions::multicast_from_here) that writes to the group's address.
+// The sender is an ordinary socket (UdpOptions::multicast_from_here) that sends to the group's address.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class GroupRange {
   // "GROUP:PORT", or "GROUP/BITS:PORT" for all groups that have the first BITS in common. Throws Error: bad_argument.
   explicit GroupRange(const std::string& text);
 
-  // The group of a job, at the lane's port. It follows from the name alone; jobs whose names fall on the same group hear
-  // each other's packets in vain.
+  // The group of a job, at the lane's port. It depends on the name alone; jobs with colliding names receive and discard each
+  // other's packets.
   [[nodiscard]] Endpoint group_of(std::string_view job, std::size_t lane) const;
 
   [[nodiscard]] std::uint32_t first() const { return first_; }
@@ -34,11 +34,11 @@ class GroupRange {
   std::uint16_t port_ = 0;
 };
 
-// Hears what `source` sends to a group, for whichever of this host's processes want it: they share the port.
+// Receives datagrams that `source` sends to a group. Several processes of this host may: they share the port.
 class GroupSocket {
  public:
-  // Joins the group on the interface that has the address `local`. Throws Error: refused (the port is another's, the kernel
-  // joins no more groups), bad_argument (not IPv4).
+  // Joins the group on the interface with the address `local`. Throws Error: refused (port in use, the kernel joins no more
+  // groups), bad_argument (not IPv4).
   GroupSocket(const Endpoint& group, const Endpoint& local, const Endpoint& source, std::size_t buffer_bytes);
   ~GroupSocket();
 
@@ -52,7 +52,7 @@ class GroupSocket {
   std::unique_ptr<Impl> impl_;
 };
 
-// One transport of both: what comes to either is received, what is sent leaves from the own one.
+// One transport of both: receives from either, sends from `own`.
 [[nodiscard]] std::unique_ptr<Transport> with_group(std::unique_ptr<Transport> own, std::unique_ptr<GroupSocket> group);
 
 }  // namespace netsum::transport

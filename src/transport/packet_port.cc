@@ -18,14 +18,14 @@
 namespace netsum::transport {
 namespace {
 
-constexpr std::size_t tag_bytes = 4, addresses_bytes = 12;  // of a VLAN tag, and what is in front of it
+constexpr std::size_t tag_bytes = 4, addresses_bytes = 12;  // of a VLAN tag, and of the addresses before it
 
 Error refused(const std::string& interface, const std::string& why) {
   return {ErrorCode::refused, "port eth:" + interface + ": " + why};
 }
 
 int open_socket(const std::string& interface) {
-  // For no protocol, that is, deaf: until it is bound it would hear all interfaces.
+  // Protocol 0 receives nothing: until it is bound, the socket would receive from all interfaces.
   const int number = ::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (number >= 0) return number;
   const bool permission = errno == EPERM || errno == EACCES;
@@ -33,7 +33,7 @@ int open_socket(const std::string& interface) {
                                (permission ? ": run as root, or give the program CAP_NET_RAW" : ""));
 }
 
-// Its index, if it is an Ethernet interface that is up.
+// The interface's index; throws Error unless it is an Ethernet interface that is up.
 int index_of(int socket, const std::string& interface) {
   const auto bad = [&](const std::string& why) {
     return Error(ErrorCode::bad_argument, "port eth:" + interface + ": " + why);
@@ -54,8 +54,7 @@ int index_of(int socket, const std::string& interface) {
   return request.ifr_ifindex;
 }
 
-// A VLAN tag that the kernel took out of a frame and put beside it. Not const, because CMSG_NXTHDR takes it so; it is only
-// read.
+// The VLAN tag that the kernel moved from a frame to a control message. Not const because CMSG_NXTHDR needs it; only read.
 std::optional<tpacket_auxdata> stripped_tag(msghdr& header) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level != SOL_PACKET || control->cmsg_type != PACKET_AUXDATA) continue;
@@ -66,7 +65,7 @@ std::optional<tpacket_auxdata> stripped_tag(msghdr& header) {
   return {};
 }
 
-// Puts a tag back where it was, which makes the frame begin tag_bytes earlier, and what is said of its places true again.
+// Puts a tag back in its place. The frame then begins tag_bytes earlier, and its header's offsets are right again.
 std::byte* restore_tag(std::byte* frame, const tpacket_auxdata& notes) {
   const bool named = (notes.tp_status & TP_STATUS_VLAN_TPID_VALID) != 0;
   std::byte* const begin = frame - tag_bytes;
@@ -131,14 +130,14 @@ std::string PacketPort::look_after() {
     attach(index_of(socket_.number(), interface_));
     return "port eth:" + interface_ + ": the interface was made again, and is open again";
   } catch (const Error&) {
-    return {};  // not up yet: the next time
+    return {};  // not up yet: try again next time
   }
 }
 
 void PacketPort::receive(std::vector<RxView>& into, const Endpoint& source) {
   const FrameReceiver::Result result = receiver_.receive(socket_.number());
-  // A frame that PACKET_VNET_HDR has no words for, such as a train of a kind that is newer than it. It is gone; what is
-  // behind it comes with the next call.
+  // A frame that PACKET_VNET_HDR cannot describe, such as a newer kind of train. It is lost; the frames after it come with
+  // the next call.
   if (result.error == EINVAL) ++counters_.dropped_unreadable;
   for (const FrameReceiver::Frame& frame : result.frames) {
     if ((frame.header->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
@@ -154,7 +153,7 @@ void PacketPort::receive(std::vector<RxView>& into, const Endpoint& source) {
   }
 }
 
-// Like a switch, this drops what the link behind it does not take; hosts repeat what they must.
+// Like a switch, this drops frames that the link does not take; hosts retransmit.
 void PacketPort::send(std::span<iovec> frames) {
   while (!frames.empty()) {
     const FrameSender::Result result = sender_.send(socket_.number(), frames);

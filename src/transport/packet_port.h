@@ -1,5 +1,5 @@
-// An Ethernet interface as a port: a packet socket (packet(7)) that sees all frames that arrive there, whoever they are for,
-// and none that leave.
+// An Ethernet interface as a port: a packet socket (packet(7)) that sees all arriving frames, whatever their destination,
+// and no departing ones.
 //
 // The interface's own host sees them too: give it no address (ip link set IFNAME addrgenmode none; no ip addr add).
 #pragma once
@@ -25,20 +25,19 @@ class PacketPort final : public Port {
   PortCounters counters() const override;
   std::uint64_t queued_bytes() const override { return receive_memory(socket_.number()); }
   std::string warning() const override { return warning_; }
-  // An interface that was made again under the same name is another one to the kernel, and the socket deaf until it is bound
-  // to that.
+  // To the kernel, an interface re-created under the same name is a new one; the socket receives nothing until bound to it.
   std::string look_after() override;
 
  private:
   void attach(int index);
 
   std::string interface_;
-  int index_ = 0;  // of the interface that the socket is bound to; 0: it has gone
+  int index_ = 0;  // of the interface that the socket is bound to; 0: interface gone
   Descriptor socket_;
   std::string warning_;
   FrameReceiver receiver_;
   FrameSender sender_;
-  mutable PortCounters counters_;  // the kernel's own count of what it dropped is added when somebody looks
+  mutable PortCounters counters_;  // the kernel's drop count is added when counters() is called
 };
 
 }  // namespace netsum::transport

@@ -1,4 +1,4 @@
-// How a datagram from here gets there.
+// The path of a datagram from this host to a peer.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace netsum::transport {
 
 struct Path {
-  Endpoint local;         // its source, with any port
+  Endpoint local;         // source address; the port is arbitrary
   std::uint32_t mtu = 0;  // IP headers included
 };
 [[nodiscard]] Path path_towards(const Endpoint& peer);  // throws Error: unreachable

@@ -1,7 +1,7 @@
-// Ethernet ports: what a bump in the wire has two or more of. A port set (port_set.h) makes a transport of them.
+// Ethernet ports, of which a bump in the wire has two or more. A port set (port_set.h) makes a transport of them.
 //
-// Every frame that a port hands out or takes begins with a virtio_net_header (base/virtio_net.h), and the Ethernet header
-// follows; there is no FCS. VLAN tags are in the frame, wherever the kernel keeps them.
+// Every frame that a port hands out or takes begins with a virtio_net_header (base/virtio_net.h), followed by the Ethernet
+// header; there is no FCS. VLAN tags are in the frame, wherever the kernel keeps them.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,24 +18,24 @@
 
 namespace netsum::transport {
 
-// The longest IPv4 packet behind Ethernet's header and two VLAN tags: a train that is yet to be cut may be so long.
+// The longest IPv4 packet after the Ethernet header and two VLAN tags: an uncut train may be this long.
 inline constexpr std::size_t max_frame_bytes = 65535 + 14 + 8;
 
 struct PortOptions {
   std::size_t buffer_bytes = 8 << 20;  // asked of the kernel, each way
-  std::size_t queue_bytes = 2 << 20;  // QEMU: of frames that wait for the guest, which takes ten at a time; more are dropped
+  std::size_t queue_bytes = 2 << 20;   // QEMU: frames queued for the guest, which takes ten at a time; more are dropped
 };
 
 // Frames and bytes of frames, without the header in front. A train counts as one.
 struct PortCounters {
   std::uint64_t frames_received = 0, bytes_received = 0;
   std::uint64_t frames_sent = 0, bytes_sent = 0;
-  std::uint64_t dropped_overrun = 0;     // before they were received: we were slow and the socket's buffer full
-  std::uint64_t dropped_unreadable = 0;  // that the kernel could not describe, or longer than any buffer
-  std::uint64_t dropped_full = 0;        // to be sent: there was no room in queue or socket
+  std::uint64_t dropped_overrun = 0;     // before they were received: this process was slow and the socket's buffer full
+  std::uint64_t dropped_unreadable = 0;  // received: the kernel could not describe them, or longer than any buffer
+  std::uint64_t dropped_full = 0;        // to be sent: no room in queue or socket
   std::uint64_t dropped_refused = 0;     // to be sent: longer than the MTU, interface down, no guest
-  std::uint64_t dropped_train = 0;       // to be sent: trains, where nobody cuts them
-  std::uint64_t dropped_malformed = 0;   // to be sent: their header, or their length, is impossible
+  std::uint64_t dropped_train = 0;       // to be sent: trains, at a port that cannot cut them
+  std::uint64_t dropped_malformed = 0;   // to be sent: impossible header or length
 };
 
 class Port {
@@ -48,11 +48,11 @@ class Port {
   // Appends the frames of one system call, without waiting. Valid until the next call.
   virtual void receive(std::vector<RxView>& into, const Endpoint& source) = 0;
 
-  // First what waits from before, then these, in order and without waiting. The frames may change when it returns.
+  // Sends queued frames first, then these, in order and without waiting. The caller may change the frames afterwards.
   virtual void send(std::span<iovec> frames) = 0;
 
-  // Looks whether what the port stands on has gone, or has come again, and takes it up then. In words what has happened
-  // since the last call; empty: nothing. To be called now and then.
+  // Checks whether the underlying interface has gone or come back, and reattaches to it. Returns in words what has happened
+  // since the last call; empty: nothing. Call this now and then.
   [[nodiscard]] virtual std::string look_after() { return {}; }
 
   [[nodiscard]] virtual int descriptor() const = 0;  // readable: there is something to receive
@@ -62,12 +62,12 @@ class Port {
 
   [[nodiscard]] virtual PortCounters counters() const = 0;
   [[nodiscard]] virtual std::uint64_t queued_bytes() const = 0;  // as Transport's
-  [[nodiscard]] virtual std::string warning() const = 0;         // empty, or what the kernel gave less, and what raises it
+  [[nodiscard]] virtual std::string warning() const = 0;         // empty, or which buffer is too small, and how to raise it
 };
 
 // A port from text, in this thread's network namespace:
 //   eth:IFNAME, or IFNAME alone   an Ethernet interface (packet_port.h)
-//   qemu:LOCAL,REMOTE             what QEMU's -netdev dgram speaks (qemu_port.h). LOCAL is ours and REMOTE the guest's: both
+//   qemu:LOCAL,REMOTE             QEMU's -netdev dgram (qemu_port.h). LOCAL is this side and REMOTE the guest's: both
 //                                 paths of Unix sockets, with a '/' in them (qemu:./wire0,./vm0), or both HOST:PORT
 // Throws Error: bad_argument (the text, or no such interface), refused (not permitted, interface down, address in use).
 [[nodiscard]] std::unique_ptr<Port> open_port(const std::string& text, const PortOptions& options = {});

@@ -43,7 +43,7 @@ class PortSet::Outbox final : public Sink {
   }
 
   void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    // An iovec serves both directions and so points to mutable bytes; sending only reads them.
+    // An iovec serves both directions, so it points to mutable bytes; sending only reads them.
     for (const Endpoint& each : to) put(each, const_cast<std::byte*>(packet.data()), packet.size());
   }
 

@@ -1,4 +1,4 @@
-// Several ports as one transport: what comes in at any of them is received, and what is sent goes to the one that it names.
+// Several ports as one transport: receives frames from all ports, and sends each frame to the port that it names.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace netsum::transport {
 
-// The name of a port in RxView::source and in Sink's destinations: an address that nobody has (it begins with "port", and is
-// zero else), and the port's number in the set as the port.
+// The name of a port in RxView::source and in Sink's destinations: an address that no host has ("port", then zeros), and the
+// port's number in the set as the UDP port.
 [[nodiscard]] Endpoint port_endpoint(std::uint16_t number);
 
-// Frames of a port keep their order, whatever of datagram() and multicast() sends them. Frames are as port.h says;
-// RxView::congested is never set, as what an IP header says is for whoever reads it.
+// Frames to a port keep their order across datagram() and multicast(). port.h has their form. RxView::congested is never
+// set: readers of the frame see the IP header.
 class PortSet final : public Transport {
  public:
   explicit PortSet(std::vector<std::unique_ptr<Port>> ports);
@@ -29,13 +29,13 @@ class PortSet final : public Transport {
   Sink& sink() override;
   int descriptor() const override;
   Endpoint local() const override { return {}; }  // a wire has no address
-  // The ports' sums, without the headers in front. truncated: dropped_unreadable; send_failures: the others that were to be
-  // sent.
+  // Sums over the ports, without the virtio headers. truncated: dropped_unreadable; send_failures: frames to be sent that
+  // were dropped.
   Counters counters() const override;
   std::uint64_t queued_bytes() const override;
 
   [[nodiscard]] std::span<const Endpoint> endpoints() const { return endpoints_; }  // by number
-  [[nodiscard]] std::vector<std::string> look_after();  // of all ports, what has happened (Port::look_after)
+  [[nodiscard]] std::vector<std::string> look_after();                              // Port::look_after() of all ports
   [[nodiscard]] const Port& port(std::size_t number) const { return *ports_.at(number); }
 
  private:
@@ -51,7 +51,7 @@ class PortSet final : public Transport {
   std::unique_ptr<Outbox> outbox_;
 };
 
-// The ports that these texts name (open_port), none of them twice. Throws Error.
+// The ports that these texts name (open_port), each at most once. Throws Error.
 [[nodiscard]] std::vector<std::unique_ptr<Port>> open_ports(std::span<const std::string> texts,
                                                             const PortOptions& options = {});
 

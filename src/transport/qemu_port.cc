@@ -44,7 +44,7 @@ bool attach(int (*call)(int, const sockaddr*, socklen_t), int socket, const std:
   return call(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-// Whether `path` is the socket of a process that is gone.
+// Whether `path` is the socket of a process that has ended.
 bool left_behind(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
@@ -96,7 +96,7 @@ int open_local(const std::string& local, const std::string& remote) {
     throw Error(ErrorCode::bad_argument, "of a QEMU port '" + local + "' and '" + remote + "' one is a path and one is not");
   }
   if (!is_path(local)) return open_udp(local, remote);
-  static_cast<void>(unix_address(remote));  // is not too long
+  static_cast<void>(unix_address(remote));  // throws if too long
   return open_path(local);
 }
 
@@ -113,7 +113,7 @@ QemuPort::QemuPort(const std::string& local, const std::string& remote, const Po
   warning_ = size_buffers(receive_.number(), "a QEMU port's socket a", options.buffer_bytes);
   if (is_path(local)) {
     static_cast<void>(size_buffers(send_.number(), "", options.buffer_bytes));  // the same limits, and so the same warning
-    attach(::connect, send_.number(), remote);                                  // if it is there already
+    attach(::connect, send_.number(), remote);                                  // if the guest is there already
   }
 }
 
@@ -122,7 +122,7 @@ QemuPort::~QemuPort() {
 }
 
 void QemuPort::receive(std::vector<RxView>& into, const Endpoint& source) {
-  // An error is the answer to an earlier frame that no guest was there to take.
+  // An error reports an earlier frame that no guest was there to take.
   for (const FrameReceiver::Frame& frame : receiver_.receive(receive_.number()).frames) {
     if ((frame.header->msg_flags & MSG_TRUNC) != 0) {
       ++counters_.dropped_unreadable;
@@ -143,7 +143,7 @@ void QemuPort::send(std::span<iovec> frames) {
     if (offer({&piece, 1}) == 0) break;
     queue_.pop();
   }
-  // Those that can go as they are, in runs.
+  // Frames that need no change are sent in runs.
   std::size_t run = 0;
   const auto end_run = [&](std::size_t end) {
     transmit(frames.subspan(run, end - run));
@@ -164,7 +164,7 @@ void QemuPort::send(std::span<iovec> frames) {
       ++counters_.dropped_train;
     } else if ((header.flags & VirtioNetHeader::needs_checksum) != 0) {
       end_run(i);
-      // In a copy: a frame may be on its way to several ports.
+      // In a copy: the same frame may be sent to several ports.
       const auto copy = std::span(completed_).first(bytes.size());
       std::copy(bytes.begin(), bytes.end(), copy.begin());
       if (complete_checksum(copy)) {
@@ -185,7 +185,7 @@ void QemuPort::transmit(std::span<iovec> frames) {
   }
 }
 
-// Sends what can be sent and drops what never can be. Returns how many of the frames that were: the others wait for room.
+// Sends frames, and drops those that can never be sent. Returns how many are done: the others wait for room.
 std::size_t QemuPort::offer(std::span<iovec> frames) {
   std::size_t done = 0;
   bool again = true;
@@ -200,7 +200,7 @@ std::size_t QemuPort::offer(std::span<iovec> frames) {
       ++done;
       continue;
     }
-    // Nobody is there, or somebody else than before. UDP says so of an earlier frame and once, so it is only tried again.
+    // The guest is gone or has restarted. UDP reports this once, for an earlier frame, so just try again.
     if (again && (!is_path(local_) || attach(::connect, send_.number(), remote_))) {
       again = false;
       continue;

@@ -1,11 +1,11 @@
-// A virtual machine's network card as a port: QEMU's -netdev dgram, by which each datagram of a Unix or UDP socket is one
-// frame, complete and without FCS.
+// A virtual machine's network card as a port: with QEMU's -netdev dgram, each datagram of a Unix or UDP socket is one
+// complete frame without FCS.
 //
 //   qemu-system-x86_64 ... -netdev dgram,id=n,local.type=unix,local.path=/run/vm0,remote.type=unix,remote.path=/run/wire0
 //                          -device virtio-net-pci,netdev=n     is the guest of the port qemu:/run/wire0,/run/vm0
 //
-// There is no room in it for what a VirtioNetHeader says. On the way in it is all zero; on the way out a checksum is
-// computed, and a train is dropped, as nobody here cuts it: hosts at other ports must not send any
+// The datagram has no room for a VirtioNetHeader. Received frames get a zero header. For sent frames, the port computes
+// missing checksums and drops trains, which it cannot cut: hosts at other ports must not send trains
 // (ethtool -K IFNAME tso off gso off).
 #pragma once
 
@@ -41,8 +41,8 @@ class QemuPort final : public Port {
   [[nodiscard]] std::size_t offer(std::span<iovec> frames);
 
   const std::string local_, remote_;
-  // A socket of its own for sending, connected: poll() then says when the guest has room. The receiving one is not, so that
-  // a guest that was started again, with a new socket, is heard.
+  // The sending socket is connected, so that poll() reports when the guest has room. The receiving one is not, so that it
+  // receives from a restarted guest's new socket.
   Descriptor receive_, send_;
   std::string warning_;
   FrameReceiver receiver_;

@@ -1,4 +1,4 @@
-// Numbers that nobody can guess, of the system's generator.
+// Unpredictable numbers from the system's generator.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace netsum::transport {
 
-// Throws Error: internal, if the system has none.
+// Throws Error: internal (no generator).
 void random_bytes(std::span<std::byte> bytes);
 [[nodiscard]] std::uint64_t random_number();
 

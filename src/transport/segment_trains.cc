@@ -14,7 +14,7 @@ namespace netsum::transport {
 namespace {
 
 constexpr std::size_t max_segments = 64;        // UDP_MAX_SEGMENTS of every kernel since 4.18 (newer ones: 128)
-constexpr std::size_t max_train_bytes = 65487;  // one IP packet of either family, as the kernel checks it before it splits
+constexpr std::size_t max_train_bytes = 65487;  // one IP packet of either family: the kernel checks before it splits
 constexpr std::size_t arena_bytes = 8 * 65536;  // datagrams written in place between flushes; more would leave the L2 cache
 constexpr std::size_t max_trains = 256;         // between flushes
 constexpr std::size_t max_pieces = 2048;        // multicast datagrams between flushes
@@ -81,7 +81,7 @@ void SegmentTrains::multicast(std::span<const std::byte> packet, std::span<const
     train.first_piece = pieces_.size();
   }
   trains_[open_multicast_].add(packet.size());
-  // An iovec serves both directions and so points to mutable bytes; sendmmsg only reads them.
+  // An iovec serves both directions, so it points to mutable bytes; sendmmsg only reads them.
   pieces_.push_back({const_cast<std::byte*>(packet.data()), packet.size()});
 }
 
@@ -132,7 +132,7 @@ void SegmentTrains::put(Batch& batch, const Train& train, const Endpoint& to, st
   Message& message = batch.messages[batch.count];
   msghdr& header = batch.headers[batch.count].msg_hdr;
   header = {};
-  if (!peer_ || *peer_ != to) {  // a connected socket has looked up its route already
+  if (!peer_ || *peer_ != to) {  // a connected socket has already looked up its route
     header.msg_namelen = to_sockaddr(to, ipv6_, message.name);
     if (header.msg_namelen == 0) {
       counters_.send_failures += datagrams;
@@ -159,7 +159,8 @@ void SegmentTrains::put(Batch& batch, const Train& train, const Endpoint& to, st
   ++batch.count;
 }
 
-// UDP may lose, and this never waits: what the kernel refuses is counted and left to the protocol's retransmission.
+// UDP may lose packets, and this never waits: datagrams that the kernel refuses are counted and left to the protocol's
+// retransmission.
 std::size_t SegmentTrains::send(Batch& batch) {
   std::size_t taken = 0, next = 0;
   bool retried = false;
@@ -177,7 +178,7 @@ std::size_t SegmentTrains::send(Batch& batch) {
     }
     const int error = errno;
     if (error == EINTR) continue;
-    // An ICMP answer to an earlier datagram is reported by the next call, which then has sent nothing.
+    // The next call reports an ICMP answer to an earlier datagram, and then sends nothing.
     if (!retried && error != EAGAIN && error != ENOBUFS) {
       retried = true;
       continue;
@@ -189,8 +190,8 @@ std::size_t SegmentTrains::send(Batch& batch) {
       counters_.send_failures += message.datagrams;
       continue;
     }
-    // A segment longer than the path's MTU, or an interface without checksum offload. If the datagrams pass alone, the
-    // segment size was at fault and not the destination.
+    // A segment longer than the path's MTU, or an interface without checksum offload. If single datagrams pass, the segment
+    // size was at fault and not the destination.
     put_datagrams(singles_, *message.train, *message.to);
     if (send(singles_) > 0) unsegmentable_from_ = std::min(unsegmentable_from_, message.train->segment_bytes);
   }

@@ -21,7 +21,7 @@ inline constexpr std::size_t max_datagram_bytes = 65507;  // 65535 - IPv4 - UDP 
 
 class SegmentTrains final : public Sink {
  public:
-  // `peer` is whom the socket is connected to. Counts into `counters`, which must outlive this.
+  // `peer`: the endpoint that the socket is connected to. Counts into `counters`, which must outlive this object.
   SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> peer, bool segmentation, Counters& counters);
   ~SegmentTrains() = default;
 
@@ -32,12 +32,12 @@ class SegmentTrains final : public Sink {
  private:
   static constexpr std::size_t no_train = ~std::size_t{0};
 
-  // Datagrams of equal size, of which the last may be shorter, to the same destinations.
+  // Datagrams of equal size (the last may be shorter) to the same destinations.
   struct Train {
     std::span<const Endpoint> group;  // a multicast's destinations, by reference; empty: `single`
     Endpoint single;
-    iovec whole{};                // of a train written in place: all its bytes, contiguous
-    std::size_t first_piece = 0;  // of a multicast train: its datagrams, pieces_[first_piece, + datagrams)
+    iovec whole{};                // a train written in place: all its bytes, contiguous
+    std::size_t first_piece = 0;  // a multicast train: its datagrams, pieces_[first_piece, + datagrams)
     std::size_t datagrams = 0, segment_bytes = 0, bytes = 0;
     bool closed = false;  // a shorter datagram ended it
 
@@ -46,7 +46,7 @@ class SegmentTrains final : public Sink {
     void add(std::size_t more);
   };
 
-  // One message of a sendmmsg call and everything that its header points to.
+  // One message of a sendmmsg call and the memory that its header points to.
   struct Message {
     const Train* train = nullptr;
     const Endpoint* to = nullptr;
@@ -72,14 +72,14 @@ class SegmentTrains final : public Sink {
   int descriptor_;
   bool ipv6_;
   std::optional<Endpoint> peer_;
-  std::size_t unsegmentable_from_;  // trains of segments this long or longer go one by one
+  std::size_t unsegmentable_from_;  // trains with segments this long or longer are sent as single datagrams
   Counters& counters_;
 
   std::unique_ptr<std::byte[]> arena_;
   std::size_t arena_used_ = 0;
   std::vector<Train> trains_;
   std::vector<iovec> pieces_;
-  // The trains that may still grow, one written in place and one multicast: a stray reply between two results ends neither.
+  // The open trains, one written in place and one multicast: a stray reply between two results closes neither.
   std::size_t open_in_place_ = no_train, open_multicast_ = no_train;
   Batch batch_, singles_;
 };

@@ -43,7 +43,7 @@ std::shared_ptr<Descriptor> make_memory(const std::string& name, std::size_t byt
   return made;
 }
 
-// Pages of all of it; large ones where the system has them for this.
+// Allocates all pages, large ones where the system provides them.
 void populate(const Descriptor& descriptor, std::span<std::byte> memory) {
   ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
   if (::madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return;
@@ -57,7 +57,7 @@ void seal(const Descriptor& descriptor, int seals) {
   if (::fcntl(descriptor.number(), F_ADD_SEALS, seals) != 0) fail("cannot seal shared memory (Linux 5.1 or newer?)");
 }
 
-// Its length; nothing: it is not sealed like that.
+// The memory's length; none: it lacks these seals.
 std::optional<std::size_t> sealed_bytes(const Descriptor& descriptor, int seals) {
   const int found = ::fcntl(descriptor.number(), F_GET_SEALS);
   struct stat status {};
@@ -87,8 +87,8 @@ Mapping::~Mapping() {
 }
 
 void Mapping::in_child() noexcept {
-  if (for_child_ == nullptr) return;  // of a child's child: the copy is copied as all memory is
-  // Another of fork()'s handlers may have come to lie here meanwhile: then it stays.
+  if (for_child_ == nullptr) return;  // in a child's child: the copy is copied like all memory
+  // Another fork() handler may have mapped memory here meanwhile: then leave that.
   void* const place = bytes_.data();
   void* const found =
       ::mmap(place, bytes_.size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -106,7 +106,7 @@ OwnMemory::OwnMemory(const std::string& name, std::size_t bytes, bool reserved)
     : descriptor_(make_memory(name, std::max<std::size_t>(bytes, 1))),
       mapping_(*descriptor_, std::max<std::size_t>(bytes, 1)) {
   if (reserved) populate(*descriptor_, mapping_.bytes());
-  seal(*descriptor_, own_seals);  // this mapping may write on; no other one can be made to
+  seal(*descriptor_, own_seals);  // this mapping stays writable; no other writable one can be made
 }
 
 bool PeerMemory::is_readable(const Descriptor& descriptor, std::size_t least) {

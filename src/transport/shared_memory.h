@@ -1,5 +1,5 @@
-// Memory of several processes: memfds, whose seals hold what is said here, whoever has a descriptor. Nobody can change the
-// length of any: reading and writing it ends in no SIGBUS.
+// Memory shared by several processes: memfds, whose seals enforce these rules on every holder of a descriptor. The length is
+// fixed, so access never raises SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace netsum::transport {
 
-// A descriptor's memory, to read and to write, for this process alone: in a child of fork() there is at the same place a
-// copy of it, which the child makes as it writes, and which reaches nobody.
+// A descriptor's memory, mapped to read and write by this process alone. A child of fork() has a private copy-on-write copy
+// at the same address.
 class Mapping final : NotForChildren {
  public:
   // Throws Error: bad_argument (too many bytes).
@@ -28,35 +28,35 @@ class Mapping final : NotForChildren {
   void in_child() noexcept override;
 
   std::span<std::byte> bytes_;
-  void* for_child_ = nullptr;  // the same memory, not shared and not touched: a child moves it to where the first was
+  void* for_child_ = nullptr;  // the same memory, private and untouched: a child moves it to the first's address
 };
 
-// Of this process. Nobody else can ever map it to write.
+// This process's memory. No other process can map it writable.
 class OwnMemory {
  public:
-  // Zeros. `reserved`: all of it is there at once, so that no later write finds none left. Throws Error: bad_argument
-  // (too many bytes), internal.
+  // Zeroed. `reserved`: allocated at once, so that no later write runs out of memory. Throws Error: bad_argument (too many
+  // bytes), internal.
   OwnMemory(const std::string& name, std::size_t bytes, bool reserved = false);
 
   [[nodiscard]] std::span<std::byte> bytes() const { return mapping_.bytes(); }
   [[nodiscard]] const std::shared_ptr<Descriptor>& descriptor() const { return descriptor_; }
-  void close_descriptor() { descriptor_.reset(); }  // for memory that everybody has mapped
+  void close_descriptor() { descriptor_.reset(); }  // once all ranks have mapped the memory
 
  private:
   std::shared_ptr<Descriptor> descriptor_;
   Mapping mapping_;
 };
 
-// Another process's, to read.
+// Another process's memory, read-only.
 class PeerMemory {
  public:
-  // Throws Error: refused (not sealed, or not of at least `least` bytes), internal.
+  // Throws Error: refused (not sealed, or shorter than `least` bytes), internal.
   PeerMemory(const Descriptor& descriptor, std::size_t least);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // Whether the constructor would take it, for who passes it on.
+  // Whether the constructor would accept the descriptor, for a process that passes it on.
   [[nodiscard]] static bool is_readable(const Descriptor& descriptor, std::size_t least);
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
@@ -65,18 +65,18 @@ class PeerMemory {
   std::span<const std::byte> bytes_;
 };
 
-// Of whoever has its descriptor, who may all write it.
+// Memory that every holder of the descriptor may write.
 class CommonMemory {
  public:
-  // Made here: zeros, all of them there at once. Throws Error: bad_argument (too many bytes), internal.
+  // Makes new memory: zeroed, and allocated at once. Throws Error: bad_argument (too many bytes), internal.
   CommonMemory(const std::string& name, std::size_t bytes);
-  // Made by another process. Throws Error: refused (not sealed, or of another length), internal.
+  // Maps another process's. Throws Error: refused (not sealed, or of another length), internal.
   CommonMemory(std::shared_ptr<Descriptor> made, std::size_t bytes);
 
   [[nodiscard]] std::span<std::byte> bytes() const { return mapping_.bytes(); }
   [[nodiscard]] const std::shared_ptr<Descriptor>& descriptor() const { return descriptor_; }
-  // Opened once more: locks on it end with it, and with this process, whoever else has the memory. (A mapping would keep
-  // them, also in a child.) Throws Error: internal.
+  // A second open file description: locks on it end when it is closed or this process ends, whichever processes hold the
+  // memory. (A mapping would keep locks, also in a child.) Throws Error: internal.
   [[nodiscard]] std::shared_ptr<Descriptor> opened_again() const;
 
  private:

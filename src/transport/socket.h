@@ -1,4 +1,4 @@
-// What this folder's sockets have in common.
+// Common parts of this folder's sockets.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace netsum::transport {
 
-// A file descriptor that is closed with it.
+// Owns a file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -25,15 +25,15 @@ class Descriptor {
 
 [[nodiscard]] std::string errno_text();
 bool set_option(int socket, int level, int name, int value);
-[[nodiscard]] int get_option(int socket, int level, int name);  // -1: there is no such
+[[nodiscard]] int get_option(int socket, int level, int name);  // -1: no such option
 
-// Asks for room for `bytes` in a socket's receive and send buffers. Returns a warning, or nothing; `what` begins like
-// "a UDP socket".
+// Requests `bytes` for each of a socket's receive and send buffers. Returns a warning, or nothing; it names the socket as
+// `what`, such as "a UDP socket".
 [[nodiscard]] std::string size_buffers(int socket, const std::string& what, std::size_t bytes);
 
-// Bytes that wait to be received, with the memory around them.
+// Memory of the datagrams queued for receiving, the kernel's overhead included.
 [[nodiscard]] std::size_t receive_memory(int socket);
-// What the kernel has dropped of what came: there was no room, or the socket's filter refused it.
+// Received datagrams that the kernel dropped: buffer full, or refused by the socket's filter.
 [[nodiscard]] std::size_t dropped_datagrams(int socket);
 
 }  // namespace netsum::transport

@@ -14,20 +14,19 @@ namespace netsum::transport {
 namespace {
 
 constexpr std::size_t buffer_bytes = 65536;  // the longest datagram, and the longest train
-// Buffers one after the other at a multiple of 64 KiB would compete for the same cache sets when each holds one short
-// datagram.
+// Consecutive buffers at a multiple of 64 KiB would compete for the same cache sets when each holds one short datagram.
 constexpr std::size_t buffer_stride = buffer_bytes + 1088;
-// What one call may take: more would leave the L2 cache before it is added up, and delay the answer to the first of them.
+// The most per call: more would leave the L2 cache before they are summed, and delay the answer to the first.
 constexpr std::size_t trains_per_call = 16;
 constexpr std::size_t datagrams_per_call = 64;  // without trains
 constexpr std::size_t max_segments = 128;       // in one train, in newer kernels
 
 struct TrainNotes {
-  std::size_t segment = 0;  // bytes; 0: it is one datagram
-  bool congested = false;   // each of its datagrams: the kernel joins none whose IP headers differ in that
+  std::size_t segment = 0;  // bytes; 0: one datagram
+  bool congested = false;   // applies to all its datagrams: the kernel coalesces none that differ in this
 };
 
-// What the kernel says of a train, beside its bytes. Not const, because CMSG_NXTHDR takes it so; it is only read.
+// A train's control messages. Not const because CMSG_NXTHDR needs it; only read.
 TrainNotes notes_of(msghdr& header) {
   TrainNotes notes;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
@@ -71,7 +70,7 @@ TrainReceiver::TrainReceiver(int descriptor, bool coalescing, Counters& counters
 std::span<const RxView> TrainReceiver::receive() {
   views_.clear();
   int count = -1;
-  // A connected socket reports the ICMP answer to an earlier datagram once, in place of data: then ask again.
+  // A connected socket reports the ICMP answer to an earlier datagram once, in place of data: then try again.
   for (int tries = 0; count < 0 && tries < 2; ++tries) {
     count = ::recvmmsg(descriptor_, headers_.data(), static_cast<unsigned>(headers_.size()), MSG_DONTWAIT, nullptr);
     if (count < 0 && errno == EAGAIN) break;
@@ -97,7 +96,7 @@ void TrainReceiver::split(msghdr& header, const Message& message, std::size_t by
   const auto* data = static_cast<const std::byte*>(message.buffer.iov_base);
   const std::size_t headers = header_bytes(source);
   std::size_t begin = 0;
-  do {  // once for a datagram of no bytes
+  do {  // once for an empty datagram
     const std::size_t length = std::min(segment, bytes - begin);
     views_.push_back({{data + begin, length}, source, notes.congested});
     counters_.wire_bytes_received += headers + length;

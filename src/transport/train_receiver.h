@@ -26,7 +26,7 @@ class TrainReceiver {
   struct Message {
     iovec buffer{};
     sockaddr_storage source{};
-    // of the train: how long its segments are, and its IP header's type of service (IPv4: a byte) or traffic class (an int)
+    // the train's segment length, and its IP header's type of service (IPv4: a byte) or traffic class (an int)
     alignas(cmsghdr) std::byte control[2 * CMSG_SPACE(sizeof(int))] = {};
   };
 

@@ -3,8 +3,8 @@
 // A transport belongs to one thread. The event loop polls descriptor(), calls receive(), hands the views to a protocol,
 // which writes into sink(), then sink().flush().
 //
-// Two signs of congestion come with it: that a queue on the way was long (RxView::congested, from the IP header, where both
-// ends use ECN), and how long the own queue is (queued_bytes()).
+// It gives two signs of congestion: a long queue on the way (RxView::congested, from the IP header, where both ends use
+// ECN), and the length of the local receive queue (queued_bytes()).
 #pragma once
 
 #include <linux/filter.h>
@@ -37,20 +37,20 @@ class Transport {
   [[nodiscard]] virtual std::span<const RxView> receive() = 0;
   [[nodiscard]] virtual Sink& sink() = 0;
 
-  // What poll() can wait on until receive() has something; -1 if there is nothing to poll (an in-memory network).
+  // Readable when receive() has something; -1 if there is nothing to poll (an in-memory network).
   [[nodiscard]] virtual int descriptor() const = 0;
   [[nodiscard]] virtual Endpoint local() const = 0;  // with the real port, and the real address once connected
   [[nodiscard]] virtual Counters counters() const = 0;
 
-  // What waits for receive(), in bytes of what bounds it: of an in-memory network the datagrams', of a kernel's socket those
-  // of the buffers that hold them, which are more. A kernel may count what was received lately until its queue is empty, up
-  // to a quarter of the whole buffer. A system call, so for once a batch and not once a datagram.
+  // Bytes queued for receive(): of datagrams (in-memory network), or of the larger buffers that hold them (kernel socket). A
+  // kernel may still count recently received data, up to a quarter of the buffer, until its queue is empty. A system call:
+  // call it once per batch, not per datagram.
   [[nodiscard]] virtual std::uint64_t queued_bytes() const = 0;
-  // How much can wait, in the same bytes; 0: there is no bound to speak of.
+  // The most that can be queued, in the same bytes; 0: practically unbounded.
   [[nodiscard]] virtual std::uint64_t receive_buffer_bytes() const { return 0; }
 
-  // Has the kernel drop what `program`, of classic BPF, refuses, in place of the former program; empty: nothing. False: it
-  // does not; what it dropped before, it still drops. The program sees a datagram from its UDP header on.
+  // Has the kernel drop datagrams that `program` (classic BPF) refuses; replaces the former program; empty: drop nothing.
+  // False: not possible, and the former program stays. The program sees a datagram from its UDP header on.
   [[nodiscard]] virtual bool set_filter(std::span<const sock_filter> /*program*/) { return false; }
 };
 

@@ -31,7 +31,7 @@ bool wants_ipv6(const UdpOptions& options) {
   return is_unspecified(options.bind) ? options.ipv6 : !is_ipv4(options.bind);
 }
 
-// On a socket of IPv6 both families' options: its IPv4 datagrams are sent and reported as those of an IPv4 socket.
+// An IPv6 socket needs both families' options: it sends and reports IPv4 datagrams like an IPv4 socket.
 void use_ecn(int socket, bool ipv6) {
   const bool done = set_option(socket, IPPROTO_IP, IP_TOS, IPTOS_ECN_ECT0) &&
                     set_option(socket, IPPROTO_IP, IP_RECVTOS, 1) &&
@@ -56,7 +56,7 @@ struct Udp::Impl {
     sockaddr_storage address{};
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (ipv6) set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    if (options.ecn) use_ecn(descriptor, ipv6);  // before an address, and so before any datagram
+    if (options.ecn) use_ecn(descriptor, ipv6);  // before bind(), and so before any datagram
     socklen_t size =
         to_sockaddr(is_unspecified(options.bind) ? Endpoint{.port = options.bind.port} : options.bind, ipv6, address);
     if (size == 0) {
@@ -115,7 +115,7 @@ std::uint64_t Udp::receive_buffer_bytes() const {
 bool Udp::set_filter(std::span<const sock_filter> program) {
   const int socket = impl_->socket.number();
   if (program.empty()) return set_option(socket, SOL_SOCKET, SO_DETACH_FILTER, 0) || errno == ENOENT;
-  // The kernel copies it.
+  // The kernel copies the program.
   sock_fprog filter{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
   return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0;
 }

@@ -16,17 +16,17 @@ inline constexpr std::size_t socket_buffer_bytes = 8 << 20;
 
 struct UdpOptions {
   // An unspecified address of either family, or a local one; port 0: any. A socket bound to an unspecified address answers
-  // from the address that its route prefers, which on a host with several may not be the one that was written to.
+  // from the address that its route prefers. On a host with several addresses, the peer may have sent to another one.
   Endpoint bind{};
   bool ipv6 = false;                               // which family an unspecified `bind` means; IPv6 takes IPv4 datagrams too
-  std::optional<Endpoint> peer{};                  // connects the socket: the kernel then drops datagrams of others
+  std::optional<Endpoint> peer{};                  // connects the socket: the kernel then drops datagrams from others
   std::size_t buffer_bytes = socket_buffer_bytes;  // asked of the kernel, each way
   bool segmentation = true;                        // false: as on a kernel without UDP_SEGMENT and UDP_GRO
-  // Sends every datagram as ECT(0), so that queues on the way mark it where they would drop it, and says of what it receives
-  // which was marked (RxView::congested). Off, because marks that nobody answers to are worse than drops.
+  // Sends every datagram as ECT(0), so that queues on the way mark rather than drop it, and reports marks on received
+  // datagrams (RxView::congested). Off by default: marks without a reaction are worse than drops.
   bool ecn = false;
-  // What it sends to a multicast group leaves at the interface of `bind`, where that is an IPv4 address; else where the
-  // route to the group says. It goes no further than that network: its TTL is 1.
+  // Multicast leaves at the interface of `bind` if that is an IPv4 address, else by the route to the group. Its TTL is 1, so
+  // it stays in that network.
   bool multicast_from_here = false;
 };
 
@@ -46,7 +46,7 @@ class Udp final : public Transport {
   bool set_filter(std::span<const sock_filter> program) override;
 
   [[nodiscard]] std::uint32_t mtu() const;           // of the path to the peer, IP headers included; 1500 without a peer
-  [[nodiscard]] std::string buffer_warning() const;  // empty, or what the kernel gave less and the sysctl that raises it
+  [[nodiscard]] std::string buffer_warning() const;  // empty, or which buffer is too small, and its sysctl
 
  private:
   struct Impl;

@@ -107,7 +107,7 @@ class Device final : public VerbsRing {
     channel_.reset(ibv_create_comp_channel(context_.get()));
     check(channel_ != nullptr, "ibv_create_comp_channel");
     check(::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) == 0, "not to wait for events");
-    // The predecessor is ahead of us by two windows at most.
+    // The predecessor is at most two windows ahead of this rank.
     const std::uint32_t receives = 2 * options.messages;
     queue_.reset(ibv_create_cq(context_.get(), static_cast<int>(options.messages + receives), nullptr, channel_.get(), 0));
     check(queue_ != nullptr, "ibv_create_cq");
@@ -132,7 +132,7 @@ class Device final : public VerbsRing {
 
   void connect(const VerbsMember& successor, const VerbsMember& predecessor) override {
     successor_ = successor;
-    // First what receives. An accelerator passes nothing on before all ranks send, and then all are ready to receive.
+    // Receiving first. An accelerator passes nothing on before all ranks send, and by then all are ready to receive.
     make_ready(receiving_.get(), predecessor.address, predecessor.send_qp, predecessor.send_psn, 0);
     make_ready(sending_.get(), successor.address, successor.receive_qp, 0, own_.send_psn);
   }
@@ -174,7 +174,7 @@ class Device final : public VerbsRing {
   std::uint64_t queued_bytes() const override { return 0; }
 
  private:
-  // What protocols that speak in datagrams would write to: none does here.
+  // Protocols that send datagrams would write here: none does.
   class NoSink final : public Sink {
    public:
     ~NoSink() = default;
@@ -194,7 +194,7 @@ class Device final : public VerbsRing {
     if (!done) refuse(options_.device, call);
   }
 
-  // An IPv4 address rather than an IPv6 one, and of those no link-local one, as Linux gives each port.
+  // Prefers an IPv4 address, then an IPv6 one that is not link-local (Linux gives each port a link-local one).
   void find_address(const ibv_port_attr& port) {
     constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     bool found = false;
@@ -259,7 +259,7 @@ class Device final : public VerbsRing {
     check(ibv_modify_qp(pair, &state, to_send) == 0, "ibv_modify_qp (RTS)");
   }
 
-  // Where a write with immediate ends; its data have their place in memory.
+  // Takes the completion of a write with immediate; the data go straight to memory.
   void post_receive() {
     ibv_recv_wr request{}, *bad = nullptr;
     request.wr_id = of_receiving;
@@ -272,7 +272,7 @@ class Device final : public VerbsRing {
         std::string("the connection to the ") + (pair == sending_.get() ? "successor" : "predecessor") + " broke: " + why;
   }
 
-  // Whether anything was completed.
+  // Whether any work completed.
   bool poll() {
     ibv_wc done[completions_at_once];
     const int number = ibv_poll_cq(queue_.get(), completions_at_once, done);
@@ -292,7 +292,7 @@ class Device final : public VerbsRing {
     return number != 0;
   }
 
-  // The next completion is told by the descriptor. False: it was to be already.
+  // Makes the descriptor signal the next completion. False: it was armed already.
   bool rearm() {
     unsigned events = 0;
     ibv_cq* queue = nullptr;
@@ -304,7 +304,7 @@ class Device final : public VerbsRing {
     return true;
   }
 
-  // As if nothing had been repeated: that is the device's business, which does not say.
+  // Counts without retransmissions, which the device does not report.
   void count(std::uint64_t& packets, std::uint64_t& wire_bytes, std::uint64_t bytes) const {
     const std::uint64_t of_message = (bytes + options_.mtu - 1) / options_.mtu;
     packets += of_message;

@@ -28,7 +28,7 @@ std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) {
   return std::to_integer<std::uint8_t>(bytes[at]);
 }
 
-// One pass: the word before the checksum stands in for the CRC of what came before.
+// One pass: the word before the checksum serves as the CRC of the preceding bytes.
 std::uint32_t checksum_of(std::span<const std::byte> packet) {
   return crc32c(packet.subspan(at_checksum + 4), load_le<std::uint32_t>(packet.data()));
 }
@@ -113,7 +113,7 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
 
 ParseError parse_gradient(std::span<const std::byte> bytes, const Common& common, GradientPacket& out) {
   if (bytes.size() < gradient_header_bytes) return ParseError::truncated;
-  // Floats are one rank's own, exact as they are, and go to the parameter server alone.
+  // Floats are one rank's unscaled values, and go only to the parameter server.
   if (common.floats && (common.wide || common.overflow || common.collision || !common.direct)) return ParseError::field;
   if (common.average && !common.floats) return ParseError::field;
   if (common.integers && (common.floats || common.wide || common.overflow || common.exponent != 0)) return ParseError::field;

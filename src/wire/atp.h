@@ -14,7 +14,7 @@ namespace netsum::wire::atp {
 // Not a version of SwitchML's format: one socket may take both.
 inline constexpr std::uint8_t version = 0xa1;
 inline constexpr std::size_t common_bytes = 40;
-// Where a packet says of what kind and of which job it is, for a filter before any parser.
+// Offsets of a packet's type and job, for a filter that runs before any parser.
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
 inline constexpr std::uint32_t max_levels = 4;   // of aggregation, the parameter server included
 inline constexpr std::uint32_t max_fan_in = 32;  // of one level: the bits of a bitmap
@@ -27,18 +27,18 @@ using Ranks = RankSet;
 enum class Type : std::uint8_t {
   gradient = 1,   // up: one rank's values, or the sum of several
   parameter = 2,  // down: the sum of all (the paper's isAck)
-  ask = 3,        // down: send this one again, straight to the parameter server
-  done = 4,       // down: a sequence number that everybody has long had; frees slots
+  ask = 3,        // down: retransmit this one straight to the parameter server
+  done = 4,       // down: a sequence number that all have long received; frees slots
   waiting = 5,    // parameter server -> worker: "have yours, waiting for ranks ..."
   mismatch = 6,   // parameter server -> workers: two ranks issued different calls
   unknown_job = 7,
 };
 
-// What every packet says. A field that a type does not use is 0.
+// The fields of every packet. A field that a type does not use is 0.
 struct Common {
   Type type{};
   bool resend = false;     // gradient: sent before; no switch takes it up (§3.7)
-  bool ecn = false;        // congestion was experienced by this packet or by one that is in its sum
+  bool ecn = false;        // this packet, or one in its sum, experienced congestion
   bool collision = false;  // gradient: a switch had no free slot for it
   bool overflow = false;   // gradient: a value did not fit int32; sticky
   bool wide = false;       // gradient: int16 high words follow the values
@@ -48,20 +48,20 @@ struct Common {
   bool integers = false;   // gradient: no floats behind the values; they are added modulo 2^32 as they are
   std::uint64_t job_epoch = 0;
   std::uint64_t sequence = 0;    // of the chunk in the job's stream on this lane; never wraps
-  std::uint32_t rank_epoch = 0;  // of the sender's life; a sum's and what comes down: all ranks' folded
-  std::uint32_t signature = 0;   // of the call and of its place in the stream
+  std::uint32_t rank_epoch = 0;  // of the sender's life; in sums and downward packets: all ranks' folded
+  std::uint32_t signature = 0;   // of the call and its place in the stream
   std::uint32_t index = 0;       // aggregatorIndex
   std::uint16_t elements = 0;
-  std::uint8_t exponent = 0;  // gradient, parameter: of the chunk one window later (§B.3); 0: nothing is said of it
+  std::uint8_t exponent = 0;  // gradient, parameter: of the chunk one window later (§B.3); 0: unknown
   bool operator==(const Common&) const = default;
 };
 
 // The packet's directions (§3.3), one entry per level of aggregation: worker's switch, ..., parameter server.
 struct Directions {
-  std::uint8_t level = 0;                         // that it is on its way to (edgeSwitchIdentifier)
+  std::uint8_t level = 0;                         // next level on the way (edgeSwitchIdentifier)
   std::array<std::uint8_t, max_levels> fan_in{};  // children that the level waits for
   std::array<std::uint32_t, max_levels>
-      bitmap{};  // below `level`: what is in the sum; from it on: one bit, whose child it is
+      bitmap{};  // below `level`: the sum's contributions; from `level` on: one bit, the sending child
   bool operator==(const Directions&) const = default;
 };
 
@@ -75,7 +75,7 @@ inline constexpr std::size_t gradient_header_bytes = common_bytes + 20;
 // parameter, ask, done.
 struct ParameterPacket {
   Common common;
-  std::uint32_t next_index = 0;  // parameter: where the sequence number one window later goes (§3.6)
+  std::uint32_t next_index = 0;  // parameter: the index for the sequence number one window later (§3.6)
   std::span<const std::byte> payload;
 };
 inline constexpr std::size_t parameter_header_bytes = common_bytes + 4;
@@ -104,7 +104,7 @@ inline constexpr std::size_t mismatch_bytes = common_bytes + 12;
   return parameter_header_bytes + std::size_t{common.elements} * 4;
 }
 
-// Whether a datagram on a socket that takes several formats is of this one.
+// Whether a datagram on a socket for several formats has this one.
 [[nodiscard]] constexpr bool is_atp(std::span<const std::byte> bytes) {
   return !bytes.empty() && std::to_integer<std::uint8_t>(bytes[0]) == version;
 }
@@ -116,7 +116,7 @@ inline constexpr std::size_t mismatch_bytes = common_bytes + 12;
 [[nodiscard]] ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out);
 [[nodiscard]] ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out);
 
-// Writers of headers; the caller fills in what follows, and seal() comes last.
+// Writers of headers. The caller fills in the rest and calls seal() last.
 void write_gradient_header(std::span<std::byte> packet, const Common& common, const Directions& directions);
 void write_parameter_header(std::span<std::byte> packet, const Common& common, std::uint32_t next_index);
 void seal(std::span<std::byte> packet);

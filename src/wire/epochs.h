@@ -6,8 +6,8 @@
 
 namespace netsum::wire {
 
-// What a packet to all ranks carries in place of a rank's epoch, so that one packet serves all ranks and still shows that
-// the switch knows this membership.
+// Packets to all ranks carry this in place of a rank's epoch: one packet serves all ranks, and still shows that the switch
+// knows this membership.
 [[nodiscard]] std::uint32_t fold_epochs(std::span<const std::uint32_t> rank_epochs);
 
 }  // namespace netsum::wire

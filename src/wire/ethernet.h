@@ -1,4 +1,4 @@
-// What is in front of the IP header on a port: Ethernet II, with up to two VLAN tags.
+// The headers before IP on a port: Ethernet II, with up to two VLAN tags.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ inline constexpr std::size_t header_bytes = 14, tag_bytes = 4;
 
 struct Header {
   Address destination{}, source{};
-  std::uint16_t type = 0;  // behind the tags
+  std::uint16_t type = 0;  // after the tags
   std::size_t bytes = 0;   // with the tags
 };
 

@@ -46,7 +46,7 @@ std::uint32_t number(const std::string& text, std::string_view part, std::uint32
   return *value;
 }
 
-constexpr std::uint32_t longest_header = 128;  // of the smallest path MTU, half
+constexpr std::uint32_t longest_header = 128;  // half the smallest path MTU
 
 Layout::Field field_of(const std::string& text, std::string_view value) {
   const std::size_t colon = value.find(':');

@@ -1,4 +1,4 @@
-// Why bytes are not a packet; receivers count by it.
+// Why bytes are not a packet; receivers count by reason.
 #pragma once
 
 #include <cstddef>

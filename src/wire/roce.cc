@@ -19,7 +19,7 @@ constexpr std::size_t at_flags = 1, at_partition_key = 2, at_destination_qp = 4,
 constexpr std::size_t at_key = 8, at_length = 12;                                             // in the RETH
 
 constexpr std::byte protocol_udp{17};
-constexpr std::uint16_t fragment_offset = 0x1fff, fragmented = 0x3fff;  // that, and "more fragments" too
+constexpr std::uint16_t fragment_offset = 0x1fff, fragmented = 0x3fff;  // fragmented: includes "more fragments"
 constexpr std::size_t addresses_v4 = 8, addresses_v6 = 32;
 constexpr std::array<std::uint8_t, 12> mapped_prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
@@ -35,7 +35,7 @@ std::uint32_t load_24(const std::byte* from) {
   return load_be<std::uint32_t>(from) & 0xffffff;
 }
 
-// Byte in front of 24 bits.
+// A byte before 24 bits.
 void store_8_24(std::byte* to, std::byte first, std::uint32_t value) {
   store_be(to, std::to_integer<std::uint32_t>(first) << 24 | (value & 0xffffff));
 }
@@ -52,7 +52,7 @@ std::size_t ip_bytes(std::span<const std::byte> ip_packet) {
   return ip_bytes(ip_version(ip_packet) == 6);
 }
 
-// A one's complement sum (RFC 1071), in the order of bytes of this host. 32 bits at a time, which the sum does not notice.
+// A one's complement sum (RFC 1071), in this host's byte order. Adds 32 bits at a time, which gives the same sum.
 std::uint64_t sum_words(std::span<const std::byte> bytes, std::uint64_t sum = 0) {
   const std::byte* p = bytes.data();
   std::size_t left = bytes.size();
@@ -62,7 +62,7 @@ std::uint64_t sum_words(std::span<const std::byte> bytes, std::uint64_t sum = 0)
   return sum + load_le<std::uint32_t>(rest);
 }
 
-// The checksum of a sum, to be stored in the order of bytes of this host.
+// The checksum of a sum, to be stored in this host's byte order.
 std::uint16_t checksum_of(std::uint64_t sum) {
   while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
   return static_cast<std::uint16_t>(~sum);
@@ -76,9 +76,9 @@ std::uint16_t udp_checksum_of(std::span<const std::byte> ip_packet, std::span<co
   pseudo[7] = protocol_udp;
   const auto addresses = ip_packet.subspan(v6 ? at_ipv6_source : at_ipv4_source, v6 ? addresses_v6 : addresses_v4);
   std::uint64_t sum = sum_words(udp, sum_words(addresses, sum_words(pseudo)));
-  sum -= load_le<std::uint32_t>(udp.data() + at_udp_length) & 0xffff0000;  // itself
+  sum -= load_le<std::uint32_t>(udp.data() + at_udp_length) & 0xffff0000;  // the checksum field itself
   const std::uint16_t checksum = checksum_of(sum);
-  return checksum == 0 ? 0xffff : checksum;  // 0 says that there is none (RFC 768)
+  return checksum == 0 ? 0xffff : checksum;  // 0 means no checksum (RFC 768)
 }
 
 using Address = std::array<std::uint8_t, 16>;
@@ -150,7 +150,7 @@ ParseError parse_ipv6(std::span<const std::byte> packet, Ip& ip, std::size_t& by
   return ParseError::none;
 }
 
-// The readers set every field of what they read, one by one: a whole one copied from the stack would wait for its parts.
+// The readers set the fields one by one: copying a whole struct from the stack would stall on store forwarding.
 void read_bth(const std::byte* p, Bth& bth) {
   const std::byte flags = p[at_flags], congestion = p[at_destination_qp], request = p[at_psn];
   const auto has = [](std::byte byte, unsigned bit) { return (byte >> bit & std::byte{1}) != std::byte{0}; };
@@ -203,7 +203,7 @@ void write_ip(std::byte* p, const Ip& ip, std::size_t bytes) {
   store_le(p + at_ipv4_checksum, checksum_of(sum_words({p, ipv4_bytes})));
 }
 
-// Of the headers between BTH and payload.
+// The length of the headers between BTH and payload.
 std::size_t extension_bytes(const Shape& shape) {
   return (shape.reth ? reth_bytes : 0) + (shape.aeth ? aeth_bytes : 0) + (shape.immediate ? immediate_bytes : 0);
 }
@@ -245,18 +245,18 @@ constexpr auto shapes = [] {
     Shape& acknowledge = table[0x11];
     acknowledge.known = acknowledge.aeth = true;
   }
-  Shape& notification = table[0x81];  // 16 reserved bytes behind the BTH: taken for a payload
+  Shape& notification = table[0x81];  // 16 reserved bytes after the BTH: treated as payload
   notification.known = notification.payload = true;
   return table;
 }();
 
-// What the ICRC takes for ones, from the IP header to the end of the BTH: what routers may change (Annex A17.3.3).
+// The bits that the ICRC takes as ones because routers may change them (Annex A17.3.3), from the IP header to the BTH's end.
 constexpr std::byte ones{0xff};
 constexpr auto mask_v4 = [] {
   std::array<std::byte, ipv4_bytes + udp_bytes + bth_bytes> mask{};
   mask[at_traffic_class] = mask[at_time_to_live] = mask[at_ipv4_checksum] = mask[at_ipv4_checksum + 1] = ones;
   mask[ipv4_bytes + at_udp_checksum] = mask[ipv4_bytes + at_udp_checksum + 1] = ones;
-  mask[ipv4_bytes + udp_bytes + at_destination_qp] = ones;  // the byte in front of it: congestion marks
+  mask[ipv4_bytes + udp_bytes + at_destination_qp] = ones;  // the byte before it: congestion marks
   return mask;
 }();
 constexpr auto mask_v6 = [] {
@@ -268,7 +268,7 @@ constexpr auto mask_v6 = [] {
   return mask;
 }();
 
-// The CRC of eight bytes of ones, which stand in for InfiniBand's local route header, and of the headers.
+// The CRC of eight bytes of ones, in place of InfiniBand's local route header, and of the headers.
 template <std::size_t bytes>
 std::uint32_t masked_crc(const std::byte* headers, const std::array<std::byte, bytes>& mask) {
   constexpr std::size_t route = 8;
@@ -278,7 +278,7 @@ std::uint32_t masked_crc(const std::byte* headers, const std::array<std::byte, b
   return crc32(masked);
 }
 
-// Of a packet but for its last bytes.
+// The ICRC's CRC over a packet except its last bytes.
 std::uint32_t covered_crc(std::span<const std::byte> ip_packet, std::size_t but_for) {
   const bool v6 = ip_version(ip_packet) == 6;
   const std::size_t covered = ip_packet.size() - but_for, headers = v6 ? mask_v6.size() : mask_v4.size();
@@ -420,7 +420,7 @@ void write(std::span<std::byte> out, const Packet& packet) {
 }
 
 void write_checksums(std::span<std::byte> ip_packet) {
-  write_icrc(ip_packet);  // first: the UDP checksum covers it, while it takes that one for ones
+  write_icrc(ip_packet);  // first: the UDP checksum covers the ICRC, while the ICRC takes the UDP checksum as ones
   write_udp_checksum(ip_packet);
 }
 

@@ -1,7 +1,7 @@
 // RoCEv2 packets: InfiniBand's transport headers in UDP (InfiniBand Architecture Specification, Annex A17), from the IP
-// header to the invariant CRC. What is in front of it (Ethernet, VLAN tags) is ethernet.h's.
+// header to the invariant CRC. ethernet.h has the headers before that (Ethernet, VLAN tags).
 //
-// All numbers on this wire are big-endian, but the ICRC.
+// All numbers on this wire are big-endian except the ICRC.
 #pragma once
 
 #include <array>
@@ -23,12 +23,12 @@ inline constexpr std::uint32_t qp_mask = 0xffffff;
 
 // Packet sequence numbers: 24 bits that start anywhere and wrap.
 inline constexpr std::uint32_t psn_mask = 0xffffff;
-// b - a in sequence, -2^23 ... 2^23 - 1.
+// b - a in sequence order, -2^23 ... 2^23 - 1.
 [[nodiscard]] constexpr std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>((b - a) << 8) >> 8;
 }
 
-// The lower five bits say what it is, the upper three for which service: 0 RC, 1 UC.
+// Lower five bits: the operation; upper three: the service, 0 RC, 1 UC.
 enum class Opcode : std::uint8_t {
   rc_send_first = 0x00,
   rc_send_middle = 0x01,
@@ -63,7 +63,7 @@ enum class Opcode : std::uint8_t {
   congestion_notification = 0x81,
 };
 
-// What packets of an opcode are, and what they carry between BTH and payload, in this order.
+// Properties of an opcode's packets, and the headers between BTH and payload, in this order.
 struct Shape {
   bool known = false;                // of the opcodes above
   bool reliable = false;             // RC
@@ -71,7 +71,7 @@ struct Shape {
   bool write = false;                // of a WRITE
   bool first = false, last = false;  // of a message; ONLY is both
   bool reth = false, aeth = false, immediate = false;
-  bool payload = false;  // may have any
+  bool payload = false;  // may have payload
 };
 [[nodiscard]] Shape shape_of(Opcode opcode);
 
@@ -89,7 +89,7 @@ struct Ip {
 struct Bth {
   Opcode opcode{};
   bool solicited = false, migration = false, fecn = false, becn = false, ack_request = false;
-  std::uint8_t pad = 0;      // bytes behind the payload: 0 ... 3
+  std::uint8_t pad = 0;      // bytes after the payload: 0 ... 3
   std::uint8_t version = 0;  // 4 bits
   std::uint16_t partition_key = 0xffff;
   std::uint8_t reserved6 = 0, reserved7 = 0;  // beside fecn and becn, and beside ack_request
@@ -109,7 +109,7 @@ struct Aeth {
                                 nak_operational = 0x63;
   static constexpr std::uint8_t kind_mask = 0x60;  // 0x00 ACK, 0x20 RNR NAK, 0x60 NAK
   std::uint8_t syndrome = ack;
-  std::uint32_t msn = 0;  // messages that were completed, 24 bits
+  std::uint32_t msn = 0;  // completed messages, 24 bits
   bool operator==(const Aeth&) const = default;
 };
 
@@ -117,7 +117,7 @@ struct Aeth {
 struct Packet {
   Ip ip;
   std::uint16_t source_port = 0;
-  std::uint16_t udp_checksum = 0;  // 0: none. As it was read; write() computes one where this is not 0
+  std::uint16_t udp_checksum = 0;  // 0: none. As read; write() computes it if this is not 0
   Bth bth;
   Reth reth;
   Aeth aeth;
@@ -125,47 +125,47 @@ struct Packet {
   std::span<const std::byte> payload;  // without pad
 };
 
-// Whether bytes from the IP header on are UDP to port 4791 and no fragment: everything else is none of our business.
+// Whether bytes from the IP header on are UDP to port 4791 and no fragment. Other packets are not ours.
 [[nodiscard]] bool is_roce(std::span<const std::byte> ip_packet);
 
-// Which connection's a packet is that begins with these bytes, or a train of such, or a fragment, however little else of it
-// can be read. `payload_at`: where in the UDP payload the packet's BTH begins; in a train each has one.
+// The connection of a packet that begins with these bytes, or of a train or a fragment, however little else is readable.
+// `payload_at`: where in the UDP payload the packet's BTH begins; each packet of a train has one.
 struct Glance {
   std::array<std::uint8_t, 16> source{}, destination{};
   std::uint32_t destination_qp = 0;
-  std::span<const std::byte> beginning;  // if its opcode says that it begins a message: of that, and what is behind
+  std::span<const std::byte> beginning;  // if its opcode begins a message: the message's beginning, and all after it
 };
 [[nodiscard]] std::optional<Glance> glance(std::span<const std::byte> ip_packet, std::size_t payload_at = 0);
 
-// Reads a packet whose bytes begin with the IP header; what is behind the length that the IP header says (Ethernet pads
-// short frames) is not looked at. Checks lengths, versions, the IPv4 header's checksum and the pad count; neither the UDP
-// checksum nor the ICRC. IPv4 options, IPv6 extension headers and opcodes that are not listed above are errors.
+// Reads a packet whose bytes begin with the IP header; ignores bytes beyond the IP header's length (Ethernet pads short
+// frames). Checks lengths, versions, the IPv4 header's checksum and the pad count, but neither the UDP checksum nor the
+// ICRC. IPv4 options, IPv6 extension headers and opcodes not listed above are errors.
 [[nodiscard]] ParseError parse(std::span<const std::byte> ip_packet, Packet& out);
 
-// The length that the IP header of a parsed packet says: from the IP header to the end of the ICRC.
+// A parsed packet's length by its IP header: from the IP header to the end of the ICRC.
 [[nodiscard]] std::size_t packet_bytes(std::span<const std::byte> ip_packet);
-// The same of a packet to be written: of bth.opcode, ip.v6 and payload.size().
+// The length of a packet to be written, from bth.opcode, ip.v6 and payload.size().
 [[nodiscard]] std::size_t packet_bytes(const Packet& packet);
 // Where the payload of a parsed packet begins.
 [[nodiscard]] std::size_t payload_offset(const Packet& packet);
 
-// The ICRC: CRC-32 over the packet with those fields as ones that routers may change.
+// The ICRC: CRC-32 over the packet, with all fields that routers may change set to ones.
 [[nodiscard]] std::uint32_t icrc_of(std::span<const std::byte> ip_packet);  // exactly packet_bytes()
-[[nodiscard]] bool icrc_valid(std::span<const std::byte> ip_packet);        // likewise
-void write_icrc(std::span<std::byte> ip_packet);                            // likewise
+[[nodiscard]] bool icrc_valid(std::span<const std::byte> ip_packet);        // exactly packet_bytes()
+void write_icrc(std::span<std::byte> ip_packet);                            // exactly packet_bytes()
 
-// Writes all of a packet, ICRC included; `out` has packet_bytes(packet), and packet.payload may already lie in its place.
-// bth.pad is computed.
+// Writes a whole packet, ICRC included; `out` has packet_bytes(packet), and packet.payload may already be in place there.
+// Computes bth.pad.
 void write(std::span<std::byte> out, const Packet& packet);
 
-// After the payload of a packet was changed: its UDP checksum, if it has one, and its ICRC.
+// Renews the UDP checksum, if there is one, and the ICRC after a change to the payload.
 void write_checksums(std::span<std::byte> ip_packet);  // exactly packet_bytes()
 
-// What packets have in common that differ in nothing but their headers: the last bytes in front of the ICRC.
+// The common part of packets that differ only in their headers: the last bytes before the ICRC.
 struct CommonEnd {
   std::size_t bytes = 0;
   std::uint32_t crc = 0;  // crc32 of them
-  Crc32Shift shift{0};    // by as many
+  Crc32Shift shift{0};    // by `bytes`
 };
 void write_checksums(std::span<std::byte> ip_packet, const CommonEnd& end);
 

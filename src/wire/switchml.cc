@@ -24,7 +24,7 @@ constexpr std::size_t at_cookie = at_sequence + 4;
 constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_average = 16, dtype_bits = 12,
                        known_flags = flag_version | flag_masks | flag_average | dtype_bits;
 constexpr int dtype_shift = 2;
-constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32};  // by what the flags say
+constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32};  // by the flags' value
 
 static_assert(at_flags + 1 == chunk_header_bytes);
 static_assert(at_waiting_missing + 32 == waiting_bytes);
@@ -35,7 +35,7 @@ std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) {
   return std::to_integer<std::uint8_t>(bytes[at]);
 }
 
-// One pass: the word before the checksum stands in for the CRC of what came before.
+// One pass: the word before the checksum serves as the CRC of the preceding bytes.
 std::uint32_t checksum_of(std::span<const std::byte> packet) {
   return crc32c(packet.subspan(at_checksum + 4), load_le<std::uint32_t>(packet.data()));
 }
@@ -59,7 +59,7 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::probe_reply)) {
     return ParseError::type;
   }
-  // No flipped bit turns a packet with a checksum into one without: that has 0 in its place.
+  // A bit flip cannot turn a checked packet into a valid unchecked one, which has 0 in the checksum's place.
   const std::uint8_t unchecked = byte_at(bytes, at_unchecked);
   const std::uint32_t expected = unchecked == 1 ? 0 : checksum_of(bytes);
   if (load_le<std::uint32_t>(bytes.data() + at_checksum) != expected) return ParseError::checksum;
@@ -96,7 +96,7 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   if ((flags & ~known_flags) != 0 || header.exponents > max_blocks) return ParseError::field;
   header.dtype = dtypes[dtype];
   if (header.elements * bytes_of(header.dtype) > std::size_t{max_packet_elements} * 4) return ParseError::field;
-  // Neither a barrier nor a rank without values has floats, and those need no masks and no division at the workers.
+  // Barriers and ranks without values have no floats, and floats need neither masks nor division at the workers.
   if (header.dtype == DType::int32 ? header.average : header.elements == 0 || header.masks) return ParseError::field;
   if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
   if (header.masks && header.elements == 0) return ParseError::field;

@@ -19,22 +19,21 @@ inline constexpr std::uint8_t version = 1;
 inline constexpr std::uint32_t max_workers = 256;
 using Ranks = BasicRankSet<max_workers>;
 inline constexpr std::size_t common_bytes = 20;
-// Where a packet says of what kind and of which job it is, for a filter before any parser.
+// Offsets of a packet's type and job, for a filter that runs before any parser.
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
 inline constexpr std::size_t chunk_header_bytes = 48;  // with the common part
 inline constexpr std::uint32_t block_elements = 256;   // elements that share one exponent (the same for every packet length)
 inline constexpr std::uint32_t max_packet_elements =
     15360;  // with exponents and masks, 65388 bytes: below UDP's limit over IPv6
 inline constexpr std::uint32_t max_blocks = max_packet_elements / block_elements;
-// Packets of up to 1024 elements, where headers weigh, have any multiple of 64: they may share blocks. Longer ones have
-// whole blocks.
+// Packets of up to 1024 elements, where headers weigh, have any multiple of 64 elements and may share blocks. Longer ones
+// have whole blocks.
 inline constexpr std::uint32_t packet_step = 64, most_sharing_blocks = 1024;
 [[nodiscard]] constexpr bool possible_packet(std::uint32_t elements) {
   const std::uint32_t step = elements <= most_sharing_blocks ? packet_step : block_elements;
   return elements > 0 && elements <= max_packet_elements && elements % step == 0;
 }
-// The most blocks that a packet's elements are of: it begins at any multiple of what its length and a block's have in
-// common.
+// The most blocks that a packet's elements belong to: it may begin at any multiple of the gcd of its length and a block's.
 [[nodiscard]] constexpr std::uint32_t blocks_of_packet(std::uint32_t elements) {
   const std::uint32_t latest = block_elements - std::gcd(elements, block_elements);
   return (latest + elements + block_elements - 1) / block_elements;
@@ -57,12 +56,12 @@ struct Common {
   Type type{};
   std::uint8_t rank;  // contribution: the sender; else 0
   std::uint64_t job_epoch;
-  std::uint32_t rank_epoch;  // to the switch: the sender's; from the switch: the epochs of all ranks, folded (fold_epochs)
-  bool checked = true;       // by a checksum; packets about chunks may do without on a host's own loopback
+  std::uint32_t rank_epoch;  // to the switch: the sender's; from the switch: all ranks' epochs, folded (fold_epochs)
+  bool checked = true;       // by a checksum; packets about chunks may omit it on a host's loopback
   bool operator==(const Common&) const = default;
 };
 
-// What every packet about one chunk says.
+// The fields of every packet about one chunk.
 struct ChunkHeader {
   std::uint64_t operation = 0;
   std::uint32_t chunk = 0;
@@ -118,11 +117,11 @@ inline constexpr std::size_t mismatch_bytes = common_bytes + 24;
 struct ProbePacket {
   Common common;
   std::uint32_t sequence = 0;
-  std::uint64_t cookie = 0;  // reply: of the endpoint that it goes to (base/endpoint_cookies.h); probe: 0
+  std::uint64_t cookie = 0;  // reply: of the destination endpoint (base/endpoint_cookies.h); probe: 0
 };
 inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe is at least as long, and may be padded
 
-// Version, type, length and checksum are checked here once; the typed parsers check the fields and lengths of their own.
+// Version, type, length and checksum are checked here once; the typed parsers check their types' fields and lengths.
 [[nodiscard]] ParseError parse_common(std::span<const std::byte> bytes, Common& out);
 [[nodiscard]] ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, ChunkPacket& out);
 [[nodiscard]] ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out);
@@ -130,7 +129,7 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 [[nodiscard]] ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, ProbePacket& out);
 
 // Writers. write_chunk_header fills the first chunk_header_bytes and zeroes the exponents' padding; seal() comes last and
-// puts the checksum of the whole packet in, if it has one.
+// writes the checksum of the whole packet, if it has one.
 void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header);
 void seal(std::span<std::byte> packet);
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting);

@@ -8,7 +8,7 @@ namespace netsum::atp {
 
 class CongestionWindow {
  public:
-  // In packets of `packet_bytes`; `most` is the job's window. Not enabled: always `most`.
+  // In packets of `packet_bytes`; `most` is the job's window. Disabled: always `most`.
   CongestionWindow(bool enabled, std::uint32_t most, std::size_t packet_bytes)
       : most_(most),
         step_(std::max(1.0, mtu_bytes / static_cast<double>(packet_bytes))),
@@ -19,11 +19,11 @@ class CongestionWindow {
   [[nodiscard]] std::uint32_t packets() const { return static_cast<std::uint32_t>(window_); }
   [[nodiscard]] std::uint64_t halvings() const { return halvings_; }
 
-  // A parameter packet for `sequence` came; `next` is the first sequence number that has not been sent.
+  // A parameter packet for `sequence` arrived; `next` is the first sequence number not yet sent.
   void on_parameter(std::uint64_t sequence, std::uint64_t next, bool ecn) {
     if (!enabled_) return;
     if (ecn) return back_off(sequence, next);
-    // One MTU for each parameter packet up to the threshold, then one for each window.
+    // Grows by one MTU per parameter packet up to the threshold, then by one per window.
     window_ = std::min(most_, window_ + (window_ < threshold_ ? step_ : step_ / window_));
   }
 
@@ -37,7 +37,7 @@ class CongestionWindow {
   static constexpr double initial_bytes = 60'000;  // 200 packets of 300 bytes (§3.7)
   static constexpr double least = 2;
 
-  // Once for each window: the marks of one queue come with many packets.
+  // Once per window: the marks of one queue arrive on many packets.
   void back_off(std::uint64_t sequence, std::uint64_t next) {
     if (sequence < recovered_from_) return;
     recovered_from_ = next;
@@ -48,7 +48,7 @@ class CongestionWindow {
 
   double most_, step_, window_, threshold_;
   bool enabled_;
-  std::uint64_t recovered_from_ = 0;  // what was sent before has been answered for
+  std::uint64_t recovered_from_ = 0;  // packets sent before it cause no second back-off
   std::uint64_t halvings_ = 0;
 };
 

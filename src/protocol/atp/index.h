@@ -1,8 +1,9 @@
-// Which aggregator slot a chunk asks for (ATP §3.5, §3.6, §5.4.2).
+// The aggregator slot that a chunk asks for (ATP §3.5, §3.6, §5.4.2).
 //
-// The paper remaps an index when the parameter packet with the new one arrives; ranks that hear of it at different times
-// would use different slots for one chunk. Here an index belongs to a position of the window, and what the parameter packet
-// of sequence number s says holds from s + window on, which no rank sends before it has that packet: all ranks agree always.
+// The paper remaps an index when the parameter packet with the new one arrives; ranks that receive it at different times
+// would use different slots for one chunk. Here an index belongs to a window position, and the index in the parameter packet
+// of sequence number s applies from s + window on. No rank sends s + window before it has that packet, so all ranks always
+// agree.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +14,17 @@
 namespace netsum::atp {
 
 enum class Indexing : std::uint8_t {
-  rehash,     // HASH, and another one after a collision (§3.6)
-  hash,       // HASH for ever
+  rehash,     // HASH, rehashed after a collision (§3.6)
+  hash,       // HASH, never changed
   linear,     // sequence number % slots (§5.4.2)
-  partition,  // a part of the slots for this job alone, as SwitchML has it
+  partition,  // a part of the slots reserved for this job, as in SwitchML
 };
 
 struct IndexConfig {
   Indexing indexing = Indexing::rehash;
   std::uint64_t job_epoch = 0;
   std::uint32_t lane = 0;
-  std::uint32_t slots = 1024;  // the fewest that a switch of the job has
+  std::uint32_t slots = 1024;  // the smallest number at any switch of the job
   std::uint32_t window = 256;
   std::uint32_t first = 0, count = 0;  // partition
 };
@@ -35,8 +36,8 @@ struct IndexConfig {
   return value ^ value >> 31;
 }
 
-// What a collision at `index` leads to: HASH(<aggregatorIndex>), but each job and each position of its window has its own,
-// else two that collide would meet again; and never the same one.
+// The index after a collision at `index`: HASH(<aggregatorIndex>), seeded with the job and the window position so that two
+// chunks that collide do not collide again. Never the same index.
 [[nodiscard]] constexpr std::uint32_t rehashed(std::uint64_t job_epoch, std::uint64_t position, std::uint32_t index,
                                                std::uint32_t slots) {
   const auto next = static_cast<std::uint32_t>(index_hash(job_epoch ^ index_hash(position << 32 | index)) % slots);
@@ -52,7 +53,7 @@ class Indices {
     at_.reserve(config.window);
     for (std::uint32_t position = 0; position < config.window; ++position) {
       auto index = static_cast<std::uint32_t>(index_hash(base + position) % config.slots);
-      // A job need not collide with itself, as long as there are slots for its window.
+      // A job does not collide with itself as long as its window fits into the slots.
       while (taken.size() < config.slots && !taken.insert(index).second) index = (index + 1) % config.slots;
       at_.push_back(index);
     }
@@ -66,14 +67,14 @@ class Indices {
     return at_[sequence % config_.window];
   }
 
-  // The parameter packet of `sequence` said so.
+  // Takes the index from the parameter packet of `sequence`.
   void learn(std::uint64_t sequence, std::uint32_t next) {
     if (config_.indexing == Indexing::rehash) at_[sequence % config_.window] = next % config_.slots;
   }
 
  private:
   IndexConfig config_;
-  std::vector<std::uint32_t> at_;  // by position in the window
+  std::vector<std::uint32_t> at_;  // by window position
 };
 
 }  // namespace netsum::atp

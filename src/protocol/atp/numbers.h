@@ -1,4 +1,4 @@
-// Adding gradient packets, the same at every switch and at the parameter server (ATP §3.8; docs/protocol-atp.md).
+// Gradient packet addition, identical at every switch and at the parameter server (ATP §3.8; docs/protocol-atp.md).
 #pragma once
 
 #include <algorithm>
@@ -13,33 +13,33 @@ namespace netsum::atp {
 
 // How a job's sums are kept.
 enum class Overflow : std::uint8_t {
-  exact,       // wide sums: whether the float values are needed depends on the sum alone
-  saturating,  // as in §3.8: whether they are needed depends on the order of arrival too
+  exact,       // wide sums: whether the float values are needed depends only on the sum
+  saturating,  // as in §3.8: whether they are needed also depends on the order of arrival
 };
 
-// Whether a job whose packets are that long, and whose sums are kept so, has such a packet.
+// Whether a packet with this header can belong to a job with this packet length and overflow mode.
 [[nodiscard]] inline bool possible(const wire::atp::Common& common, std::uint32_t packet_elements, Overflow overflow) {
   return common.elements <= packet_elements && !(common.wide && overflow == Overflow::saturating);
 }
 
-// What floats are multiplied by before they are rounded to integers.
+// The factor by which floats are multiplied before rounding to integers.
 enum class Scaling : std::uint8_t {
   fixed,    // 10^8, always (§3.8)
-  dynamic,  // less where the chunk's largest value, which the ranks say one window before, would not fit (§B.3)
+  dynamic,  // smaller if the chunk's largest value, announced by the ranks one window earlier, would not fit (§B.3)
 };
 
-// A sum under way: int32 words at `values`, directly followed by int16 high words if it is wide.
+// A partial sum: int32 words at `values`, directly followed by int16 high words if it is wide.
 struct Sum {
   std::byte* values = nullptr;
-  std::uint16_t elements = 0;  // 0: nothing but empty contributions so far
+  std::uint16_t elements = 0;  // 0: only empty contributions so far
   bool wide = false;
   bool overflow = false;      // sticky
-  std::uint8_t exponent = 0;  // the largest that came
+  std::uint8_t exponent = 0;  // the largest received
 
   [[nodiscard]] std::byte* high() const { return values + std::size_t{elements} * 4; }
 };
 
-// False, and nothing changed, if the packet has another length than what is there.
+// False, with nothing changed, if the packet's length differs from the sum's.
 [[nodiscard]] inline bool add_to(Sum& sum, const wire::atp::GradientPacket& gradient, Overflow overflow) {
   const wire::atp::Common& common = gradient.common;
   if (common.elements != 0 && sum.elements != 0 && sum.elements != common.elements) return false;

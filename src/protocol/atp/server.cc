@@ -20,7 +20,7 @@ using wire::atp::Type;
 namespace {
 
 // A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out. The
-// same holds for what goes to everybody again, and for asking.
+// same limit applies to repeats to all ranks and to asks.
 constexpr Duration answer_interval = std::chrono::milliseconds(1);
 
 // An entry's memory is a parameter packet in place: the header ends where the payload begins, at a cache line.
@@ -28,8 +28,8 @@ constexpr std::size_t cache_line = 64;
 constexpr std::size_t payload_at = cache_line;
 constexpr std::size_t header_at = payload_at - wire::atp::parameter_header_bytes;
 
-// Float values of all ranks wait until the last one is there, because they are added in rank order. As many chunks may do
-// that at once as fit; the others wait for their turn.
+// Float values are buffered until all ranks' have arrived, because they are added in rank order. As many chunks as fit do
+// that at once; the others queue.
 constexpr std::size_t float_bytes = 16 << 20;
 constexpr std::size_t most_float_buffers = 8;
 
@@ -50,13 +50,13 @@ std::size_t float_buffers(std::uint32_t packet_elements, std::uint32_t world_siz
 
 }  // namespace
 
-// A sequence number's sum, then its result.
+// The sum of one sequence number, later its result.
 struct Server::Entry {
   enum class State : std::uint8_t {
     unused,
     collecting,
-    queued,  // overflowed; waits for a buffer
-    floats,  // overflowed; collects the float values
+    queued,  // overflowed; waiting for a buffer
+    floats,  // overflowed; collecting float values
     complete,
     mismatch,
   } state = State::unused;
@@ -69,9 +69,9 @@ struct Server::Entry {
   Ranks float_seen{};
   std::uint32_t buffer = no_buffer;
   std::uint32_t other_rank = 0, other_signature = 0, first_rank = 0;  // mismatch
-  Ranks told{};                                                       // have had "have yours", or the like, since told_since
+  Ranks told{};  // ranks answered since told_since, with "have yours" or similar
   Time told_since{}, repeated{}, asked{};
-  std::uint64_t sent_in_batch = 0;  // the batch in which the memory was last lent to the sink
+  std::uint64_t sent_in_batch = 0;  // the last batch in which the sink referenced the memory
   std::uint32_t result_bytes = 0;   // once complete
 };
 
@@ -82,11 +82,11 @@ struct Server::Job {
   std::span<std::byte> memory;
   std::size_t entry_bytes = 0, buffer_bytes = 0;
   std::vector<std::uint32_t> free_buffers;
-  std::deque<std::uint64_t> queue;  // sequence numbers that wait for one
+  std::deque<std::uint64_t> queue;  // sequence numbers waiting for a float buffer
   std::vector<double> float_sum;
-  Ranks direct;  // ranks whose packets came without a switch on the way: they get what goes to everybody by themselves
+  Ranks direct;  // ranks without a switch on the path: results are sent to them directly
   std::vector<Endpoint> direct_endpoints;
-  std::vector<Endpoint> known_roots;  // those with a place
+  std::vector<Endpoint> known_roots;  // roots with a known endpoint
   ServerJobCounters counters;
 
   void move(const std::vector<Endpoint>& roots) {
@@ -262,7 +262,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   const std::uint32_t rank = ranks->front();
   const ServerMember& member = config.members[rank];
 
-  // Believed are the job's own switches, and each rank for itself.
+  // Accepted sources: the job's switches, and each rank for itself.
   const auto position =
       static_cast<std::size_t>(std::countr_zero(gradient.directions.bitmap[config.topology.server_level()]));
   const bool by_itself = single && packet.source == member.endpoint;
@@ -273,7 +273,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   const bool past_switches = by_itself && config.topology.server_children()[position].is_switch;
   const Ranks direct = past_switches ? job->direct.united(*ranks) : job->direct.minus(*ranks);
   if (direct != job->direct) {
-    sink.flush();  // what goes to the others by reference is on its way with the list as it was
+    sink.flush();  // packets sent by reference leave with the list unchanged
     job->direct = direct;
     job->direct_endpoints.clear();
     direct.for_each([&](std::uint32_t r) { job->direct_endpoints.push_back(config.members[r].endpoint); });
@@ -297,7 +297,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
     return;
   }
   if (entry.state == Entry::State::unused ? common.sequence >= job->ring.size() : common.sequence > entry.sequence) {
-    // Two windows on: who sends this has the result of one window on, and that needed everybody to have this entry's.
+    // Two windows later: the sender has the result of one window later, for which all ranks had this entry's result.
     if (entry.state != Entry::State::complete || common.sequence != entry.sequence + job->ring.size()) {
       return void(++counters.dropped_early);
     }
@@ -352,7 +352,7 @@ void Server::complete(Job& job, Entry& entry, Sink& sink) {
   const Sum sum{job.memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
   const bool fits = !sum.wide || kernels::all_zero(sum.high(), std::size_t{sum.elements} * sizeof(std::int16_t));  // §3.8
   if (fits && !entry.overflow) return send_parameter(job, entry, false, sink);
-  entry.wide = false;  // the sum is of no use any more
+  entry.wide = false;  // the sum is no longer used
   if (job.free_buffers.empty()) {
     entry.state = Entry::State::queued;
     job.queue.push_back(entry.sequence);
@@ -361,14 +361,14 @@ void Server::complete(Job& job, Entry& entry, Sink& sink) {
   begin_floats(job, entry, sink);
 }
 
-// §3.8: the original values are asked for.
+// §3.8: asks for the original values.
 void Server::begin_floats(Job& job, Entry& entry, Sink& sink) {
   entry.state = Entry::State::floats;
   entry.buffer = job.free_buffers.back();
   job.free_buffers.pop_back();
   Common common = job.answer(Type::ask, entry);
   common.floats = true;
-  // In the entry's own memory: the integers are not needed any more.
+  // Built in the entry's memory: the integers are no longer needed.
   if (entry.sent_in_batch == batch_) sink.flush();
   const std::span<std::byte> packet(job.memory_of(entry) + header_at, wire::atp::parameter_bytes(common));
   wire::atp::write_parameter_header(packet, common, 0);
@@ -379,7 +379,7 @@ void Server::begin_floats(Job& job, Entry& entry, Sink& sink) {
 
 void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, std::uint32_t rank, Time now, Sink& sink) {
   if (entry.state == Entry::State::collecting || entry.state == Entry::State::queued) {
-    return void(++job.counters.dropped_early);  // nobody asked for them
+    return void(++job.counters.dropped_early);  // not asked for
   }
   if (entry.state == Entry::State::complete || entry.float_seen.contains(rank)) {
     Ranks one;
@@ -392,16 +392,16 @@ void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, s
   entry.float_seen.insert(rank);
   if (entry.float_seen != job.all) return;
 
-  // In rank order, whatever order they came in: the same bits in every run.
+  // In rank order, regardless of the order of arrival: the same bits in every run.
   std::fill(job.float_sum.begin(), job.float_sum.end(), 0.0);
   for (std::uint32_t r = 0; r < job.config.topology.world_size(); ++r) {
     kernels::add_floats(job.float_sum.data(), job.buffer_of(entry.buffer, r), entry.elements);
   }
-  // Before the sum is rounded: an average may be finite where the sum is not.
+  // Divides before the sum is rounded: an average may be finite where the sum is not.
   if (gradient.common.average) {
     for (double& value : job.float_sum) value /= job.config.topology.world_size();
   }
-  if (entry.sent_in_batch == batch_) sink.flush();  // the question, if it left in this very batch
+  if (entry.sent_in_batch == batch_) sink.flush();  // the memory holds the question, if it was sent in this batch
   kernels::round_to_floats(job.memory_of(entry) + payload_at, job.float_sum.data(), entry.elements);
   job.free_buffers.push_back(entry.buffer);
   entry.buffer = no_buffer;
@@ -415,7 +415,7 @@ void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, s
   }
 }
 
-// §3.6: the result goes to everybody, with another index if this one collided, and stays for repeats.
+// §3.6: the result goes to all ranks, with another index if this one collided, and is kept for repeats.
 void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
   Common common = job.answer(Type::parameter, entry);
   common.ecn = entry.ecn;
@@ -455,10 +455,10 @@ bool Server::may_tell(Entry& entry, std::uint32_t rank, Time now) {
   return true;
 }
 
-// Somebody sent again what is in the sum already.
+// A repeat of values that are already in the sum.
 void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, Time now, Sink& sink) {
   ServerJobCounters& counters = job.counters;
-  if (entry.state == Entry::State::complete && ranks.size() > 1) {  // and which of them misses it cannot be told
+  if (entry.state == Entry::State::complete && ranks.size() > 1) {  // which of the ranks lacks the result is unknown
     if (now - entry.repeated < answer_interval) return void(++counters.repeats_silent);
     entry.repeated = now;
     entry.sent_in_batch = batch_;
@@ -483,13 +483,14 @@ void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, Time now,
   }
   const Ranks missing = job.all.minus(entry.state == Entry::State::floats ? entry.float_seen : entry.seen);
   wire::atp::write_waiting(sink.datagram(to.front(), wire::atp::waiting_bytes), {job.answer(Type::waiting, entry), missing});
-  // The others' values may be in a switch that waits for this rank's, which are here (§3.6): they come here too, one by one.
+  // The other ranks' values may be held at a switch that waits for this rank's values, which are already here (§3.6): the
+  // others are asked to send theirs here directly.
   if (entry.state == Entry::State::collecting) ask(job, entry, missing, false, now, sink);
   if (entry.state == Entry::State::floats) ask(job, entry, missing, true, now, sink);
 }
 
 void Server::ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time now, Sink& sink) {
-  const bool one = floats && ranks.size() == 1;  // that has just been heard
+  const bool one = floats && ranks.size() == 1;  // which has just sent
   if (!one) {
     if (now - entry.asked < answer_interval) return;
     entry.asked = now;
@@ -504,7 +505,7 @@ void Server::ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time n
   });
 }
 
-// Every rank is told once; after that, whoever contributes again (the first telling may be lost).
+// Tells every rank once; after that, only ranks that contribute again, as the first answer may be lost.
 void Server::answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::uint32_t signature, Time now, Sink& sink) {
   ++job.counters.dropped_mismatch;
   const bool first = entry.state != Entry::State::mismatch;

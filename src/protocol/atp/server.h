@@ -1,5 +1,5 @@
-// The parameter server: ATP §3.6-§3.8, for any number of jobs. It adds up what reaches it, individual, partial or complete,
-// by the bitmaps, and answers with parameter packets.
+// The parameter server: ATP §3.6-§3.8, for any number of jobs. It adds the gradient packets that reach it (individual,
+// partial or complete) by their bitmaps and answers with parameter packets.
 //
 // One object serves one lane of each job. No I/O, no clock, no allocation per packet.
 #pragma once
@@ -25,7 +25,7 @@
 namespace netsum::atp {
 
 struct ServerMember {
-  std::uint32_t epoch = 0;  // of the rank's life
+  std::uint32_t epoch = 0;  // of the rank's process
   Endpoint endpoint;
 };
 
@@ -33,29 +33,29 @@ struct ServerJobConfig {
   std::uint64_t epoch = 0;
   std::uint32_t folded_epochs = 0;
   std::uint32_t packet_elements = 256;
-  std::uint32_t window = 256;  // chunks that a rank may have under way
+  std::uint32_t window = 256;  // the most chunks in flight per rank
   std::uint32_t switch_slots = 1024;
   Indexing indexing = Indexing::rehash;
   Overflow overflow = Overflow::exact;
   Topology topology;
   std::vector<ServerMember> members;  // by rank
-  std::vector<Endpoint> roots;        // by position among topology.server_children(); not known yet: without a port
+  std::vector<Endpoint> roots;        // by position in topology.server_children(); without a port: not known yet
 };
 
-// Every packet of a job counts in exactly one of those after `bytes`, up to the empty line.
+// Each packet of a job counts in exactly one counter between `bytes` and the empty line.
 struct ServerJobCounters {
   std::uint64_t packets = 0, bytes = 0;
   std::uint64_t added_single = 0;    // one rank's values, added here
   std::uint64_t added_partial = 0;   // sums of several ranks
-  std::uint64_t added_complete = 0;  // sums of all ranks: nothing left to do
+  std::uint64_t added_complete = 0;  // sums of all ranks
   std::uint64_t floats = 0;          // float values of one rank
   std::uint64_t repeats_answered = 0, repeats_waiting = 0, repeats_silent = 0;
-  std::uint64_t overlaps = 0;  // partial sums that hold some ranks' values that were here already, and are of no use
-  std::uint64_t old = 0;       // answered with "done"
+  std::uint64_t overlaps = 0;  // partial sums with values of some ranks already added; unusable
+  std::uint64_t old = 0;       // old sequence numbers, answered with "done"
   std::uint64_t dropped_early = 0, dropped_mismatch = 0, dropped_source = 0, dropped_rank_epoch = 0, dropped_shape = 0;
 
   std::uint64_t chunks = 0;      // completed
-  std::uint64_t fallbacks = 0;   // of them: from float values
+  std::uint64_t fallbacks = 0;   // of `chunks`: summed from float values
   std::uint64_t collisions = 0;  // packets that found no slot
   std::uint64_t remapped = 0;    // indices
   std::uint64_t asks = 0;        // to single ranks
@@ -64,7 +64,7 @@ struct ServerJobCounters {
 struct ServerCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
-  // Of no job.
+  // Packets that belong to no job.
   [[nodiscard]] std::uint64_t strangers() const {
     return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
   }
@@ -77,11 +77,11 @@ struct StalledSequence {
 
 class Server {
  public:
-  // Bytes that a job needs on this lane, constant whatever the tensors' length: two windows of chunks (§3.6 keeps results
-  // for retransmission), and buffers for the float values of a few.
+  // Bytes that a job needs on this lane, independent of tensor length: two windows of chunks (§3.6 keeps results for
+  // retransmission), and buffers for the float values of a few chunks.
   [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t window,
                                                 std::uint32_t world_size);
-  // With the chunks' state.
+  // Including the chunks' state.
   [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t window,
                                                std::uint32_t world_size);
 
@@ -89,32 +89,32 @@ class Server {
   ~Server();
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
-  // State is a value. A copy refers to the original's memory until move_memory() gives each job a place of its own.
+  // State is a value. A copy refers to the original's memory until move_memory() assigns new memory to each job.
   Server(const Server& other);
   Server& operator=(const Server& other);
   void move_memory(std::uint64_t epoch, std::span<std::byte> memory);
-  // All that decides which packet it answers how, for comparing and hashing: not times and not counters.
+  // All state that determines responses to packets, for comparing and hashing: no times, no counters.
   void append_state(std::vector<std::byte>& out) const;
 
-  // A job's state is large: it is made, and given up, away from the thread that serves packets.
+  // A job's state is large: it is created and destroyed off the thread that serves packets.
   struct Job;
   struct Destroy {
     void operator()(Job* job) const;
   };
   using JobState = std::unique_ptr<Job, Destroy>;
-  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until it is destroyed. Null: there is too little.
+  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until it is destroyed. Null: too little memory.
   [[nodiscard]] static JobState make_job(const ServerJobConfig& config, std::span<std::byte> memory);
-  // False: the epoch is in use; `job` is then untouched.
+  // False: the epoch is in use; `job` is untouched.
   [[nodiscard]] bool add_job(JobState&& job);
   [[nodiscard]] bool add_job(const ServerJobConfig& config, std::span<std::byte> memory) {
     JobState job = make_job(config, memory);
     return job && add_job(std::move(job));
   }
-  JobState remove_job(std::uint64_t epoch);  // null: it is not known
-  // Its switches receive elsewhere than they did, or are known only now. Safe at any time between a flush of the sink, which
-  // refers to the old places, and the next packet: what a sum holds follows from bitmaps, and these from the topology, which
-  // stays. A packet that is on its way from an old place is not believed, and its sender repeats it; what is on its way to
-  // one is lost, and asked for again.
+  JobState remove_job(std::uint64_t epoch);  // null: unknown
+  // The job's switches have new endpoints, or first become known. Safe at any time between a flush of the sink, which refers
+  // to the old endpoints, and the next packet: the content of a sum follows from bitmaps, and these from the topology, which
+  // does not change. A packet in flight from an old endpoint is dropped, and its sender repeats it; a packet in flight to
+  // one is lost and asked for again.
   void move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots);
 
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);

@@ -18,7 +18,7 @@ using wire::atp::Type;
 
 namespace {
 
-// A repeat of what a slot holds is answered at most this often, per chunk and rank: the workers' shortest time-out.
+// A repeat of a contribution in a slot is answered at most this often, per chunk and rank: the workers' shortest time-out.
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
 // A slot's memory is a packet in place: the header ends where the payload begins, at a cache line.
@@ -27,7 +27,7 @@ constexpr std::size_t payload_at = cache_line;
 static_assert(payload_at >= wire::atp::gradient_header_bytes);
 constexpr std::size_t header_at = payload_at - wire::atp::gradient_header_bytes;
 
-// But for where its neighbours are.
+// Compares all fields but the neighbours' endpoints.
 bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
   const auto fields = [](const SwitchJobConfig& c) {
     return std::tuple(c.epoch, c.folded_epochs, c.packet_elements, c.window, c.level, c.next_level, c.overflow);
@@ -43,7 +43,7 @@ bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
 
 struct Switch::SlotState {
   bool used = false;
-  bool complete = false;  // sent up; kept until the parameter packet, so that a late copy is not taken for new
+  bool complete = false;  // sent up; kept until the parameter packet arrives, so that a late copy is recognised
   std::uint64_t job_epoch = 0, sequence = 0;
   std::uint32_t signature = 0;
   std::uint32_t bitmap = 0;
@@ -52,15 +52,15 @@ struct Switch::SlotState {
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;
   Time updated{};          // §3.3: timestamp
-  std::uint32_t told = 0;  // children that have had "have yours" since told_since
+  std::uint32_t told = 0;  // children answered with "have yours" since told_since
   Time told_since{};
-  std::uint64_t sent_in_batch = 0;  // the batch in which the memory was last lent to the sink
+  std::uint64_t sent_in_batch = 0;  // the last batch in which the sink referenced the memory
 };
 
 struct Switch::Job {
   SwitchJobConfig config;
   SwitchJobCounters counters;
-  std::vector<Endpoint> everybody, switches;  // of the children, those with a place
+  std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
   void move(const SwitchJobConfig& moved) {
     config = moved;
@@ -182,7 +182,7 @@ void Switch::on_packets(std::span<const RxView> packets, bool congested, Time no
         break;
     }
   }
-  sink.flush();  // what was passed on refers to the packets
+  sink.flush();  // passed-on packets reference the received ones
 }
 
 void Switch::on_unknown_job(const RxView& packet, const Common& common, Time now, Sink& sink) {
@@ -212,7 +212,7 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
   }
   const SwitchChild& child = config.children[static_cast<std::size_t>(std::countr_zero(bit))];
   if (packet.source != child.endpoint) return void(++counters.dropped_source);
-  // What a switch passes on has one rank's epoch or all ranks'; the parameter server looks at it.
+  // A packet from a switch has one rank's epoch or all ranks'; the parameter server checks it.
   if (!child.is_switch && common.rank_epoch != child.rank_epoch) return void(++counters.dropped_rank_epoch);
 
   if (packet.congested || congested) gradient.common.ecn = true;
@@ -223,8 +223,8 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     return pass_on(*job, packet, gradient, sink);
   }
   SlotState& slot = slots_[common.index % slots_.size()];
-  // A repeat that came after its result took a slot that nothing frees. Who sends the chunk one window later has that
-  // result.
+  // A repeat that arrived after its result allocated a slot that nothing frees. A sender of the chunk one window later has
+  // that result.
   if (slot.used && slot.job_epoch == common.job_epoch && common.sequence >= slot.sequence + config.window) {
     deallocate(slot);
     ++counters_.reclaimed;
@@ -236,7 +236,7 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     return pass_on(*job, packet, gradient, sink);
   }
   if (common.resend) {  // Fig. 17
-    // At the second level and above, 3: bits stand for switches, and part of a rack cannot be told from all of it.
+    // Step 3 at the second level and above: bits stand for switches, and part of a rack cannot be told from all of it.
     if (!ours || config.level > 0) {
       if (ours) {
         deallocate(slot);
@@ -253,7 +253,7 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     ++counters.deallocated;
     return;
   }
-  if (slot.used && !ours) {  // Fig. 7, 2: no switch further on takes it up, and the parameter server learns why
+  if (slot.used && !ours) {  // Fig. 7, 2: no switch upstream adds it, and the parameter server is told of the collision
     ++counters.collisions;
     gradient.common.resend = gradient.common.collision = true;
     return pass_on(*job, packet, gradient, sink);
@@ -285,10 +285,10 @@ void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient,
           .sent_in_batch = sent_in_batch};
   ++in_use_;
   ++job.counters.allocated;
-  static_cast<void>(add(job, slot, gradient, bit, now));  // into an empty slot everything fits
+  static_cast<void>(add(job, slot, gradient, bit, now));  // an empty slot fits any packet
 }
 
-// Fig. 7, 5. False if the packet does not fit what the slot already holds.
+// Fig. 7, 5. False if the packet does not match the slot's content.
 bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t bit, Time now) {
   const Common& common = gradient.common;
   Sum sum{memory_of(slot) + payload_at, slot.elements, slot.wide, slot.overflow, slot.exponent};
@@ -326,7 +326,7 @@ void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool
   sink.multicast(packet, std::span(&job.config.parent, 1));
 }
 
-// The paper drops a repeat, and its sender goes on repeating; ours learns that it is not its packet that is missing.
+// The paper drops a repeat, and its sender goes on repeating; here the sender learns that its packet is not the missing one.
 void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, const Common& repeat,
                             Time now, Sink& sink) {
   if (now - slot.told_since >= waiting_interval) {
@@ -343,14 +343,14 @@ void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child,
   waiting.common.sequence = repeat.sequence;
   waiting.common.signature = repeat.signature;
   waiting.common.index = repeat.index;
-  const auto& children = job.config.children;  // a complete sum went on, and nobody here is missing
+  const auto& children = job.config.children;  // a complete sum was sent up; no child is missing
   for (std::size_t i = 0; i < children.size(); ++i) {
     if ((slot.bitmap >> i & 1) == 0) waiting.missing = waiting.missing.united(children[i].ranks);
   }
   wire::atp::write_waiting(sink.datagram(child.endpoint, wire::atp::waiting_bytes), waiting);
 }
 
-// As it came, but for the directions and what happened to it on the way.
+// Passes the packet on unchanged but for the directions and the flags set here.
 void Switch::pass_on(const Job& job, const RxView& packet, const GradientPacket& gradient, Sink& sink) {
   wire::atp::Directions directions = gradient.directions;
   directions.level = job.config.next_level;
@@ -360,7 +360,7 @@ void Switch::pass_on(const Job& job, const RxView& packet, const GradientPacket&
   wire::atp::seal(copy);
 }
 
-// Fig. 7, 8 and §3.7: a parameter packet frees its slot, or one that was abandoned, and goes on to everybody below.
+// Fig. 7, 8 and §3.7: a parameter packet frees its slot, or an abandoned one, and goes on to all children.
 void Switch::on_parameter(const RxView& packet, const Common& common, bool congested, Time now, Sink& sink) {
   Job* const job = find(common.job_epoch);
   if (job == nullptr) return on_unknown_job(packet, common, now, sink);
@@ -391,7 +391,7 @@ void Switch::on_parameter(const RxView& packet, const Common& common, bool conge
     case Type::ask:
       ++counters.asks;
       break;
-    default:  // done: nobody waits for it, but switches below may hold a slot
+    default:  // done: no rank waits for it, but switches below may hold a slot
       ++counters.dones;
       to = job->switches;
       break;

@@ -1,7 +1,7 @@
 // The switch: ATP §3.5 (Figure 7) and §A.1 (Figure 17), for any number of jobs that share one pool of aggregator slots.
 //
-// Everything here is soft state: whatever is forgotten is summed at the parameter server instead. One object serves one
-// thread's share of the slots. No I/O, no clock, no allocation per packet.
+// All state is soft: chunks whose state is lost are summed at the parameter server. One object serves one thread's share of
+// the slots. No I/O, no clock, no allocation per packet.
 #pragma once
 
 #include <cstddef>
@@ -27,50 +27,50 @@ struct SwitchConfig {
   Duration abandoned_after = std::chrono::seconds(1);  // §3.7: the age at which any parameter packet frees a slot
 };
 
-// Who contributes to a switch: a rank, or another switch.
+// A contributor to a switch: a rank or another switch.
 struct SwitchChild {
   Endpoint endpoint;  // without a port: not known yet
   bool is_switch = false;
   std::uint32_t rank_epoch = 0;  // of a rank
-  wire::atp::Ranks ranks;        // the rank, or those below the switch
+  wire::atp::Ranks ranks;        // the rank, or all ranks below the switch
 };
 
 struct SwitchJobConfig {
   std::uint64_t epoch = 0;
   std::uint32_t folded_epochs = 0;  // of all ranks
   std::uint32_t packet_elements = 256;
-  std::uint32_t window = 256;         // chunks that a rank may have under way
+  std::uint32_t window = 256;         // the most chunks in flight per rank
   std::uint8_t level = 0;             // of this switch
-  std::uint8_t next_level = 1;        // of what `parent` is
+  std::uint8_t next_level = 1;        // of `parent`
   Endpoint parent;                    // the next switch, or the parameter server
   std::vector<SwitchChild> children;  // by position
   Overflow overflow = Overflow::exact;
 };
 
-// Every packet of a job counts in exactly one of those after `bytes`, as it came in.
+// Each packet of a job counts, as it arrived, in exactly one counter between `bytes` and "Outcomes".
 struct SwitchJobCounters {
   std::uint64_t packets = 0, bytes = 0;
   std::uint64_t added = 0;
-  std::uint64_t repeats_waiting = 0, repeats_silent = 0;  // in the sum already: told whom it waits for, or lately told
-  std::uint64_t collisions = 0;                           // no slot: passed on
-  std::uint64_t resends_merged = 0;                       // with what the slot held, passed on (Fig. 17, 6 and 7)
+  std::uint64_t repeats_waiting = 0, repeats_silent = 0;  // in the sum already: answered, or answered recently
+  std::uint64_t collisions = 0;                           // no slot; passed on
+  std::uint64_t resends_merged = 0;                       // merged with the slot's content and passed on (Fig. 17, 6 and 7)
   std::uint64_t resends_passed = 0;
   std::uint64_t direct_passed = 0;
-  std::uint64_t mismatch_passed = 0;  // another call under the same sequence number: the parameter server tells
+  std::uint64_t mismatch_passed = 0;  // another call under the same sequence number; the parameter server reports it
   std::uint64_t parameters = 0, asks = 0, dones = 0;
   std::uint64_t dropped_source = 0, dropped_rank_epoch = 0, dropped_shape = 0;
-  // What came of it:
+  // Outcomes:
   std::uint64_t completed = 0;    // sums of all children, sent up
-  std::uint64_t deallocated = 0;  // slots, by a parameter packet, an ask or a resend
+  std::uint64_t deallocated = 0;  // slots freed by a parameter packet, an ask or a resend
   std::uint64_t allocated = 0;
-  std::uint64_t marked = 0;  // packets that found congestion here or before
+  std::uint64_t marked = 0;  // packets with congestion here or earlier on the path
 };
 
 struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
-  std::uint64_t reclaimed = 0;  // slots that were abandoned, or outlived
-  // Of no job.
+  std::uint64_t reclaimed = 0;  // abandoned slots, and slots of a chunk from an earlier window
+  // Packets that belong to no job.
   [[nodiscard]] std::uint64_t strangers() const {
     return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
   }
@@ -85,23 +85,23 @@ class Switch {
   ~Switch();
   Switch(Switch&&) noexcept;
   Switch& operator=(Switch&&) noexcept;
-  // State is a value. A copy refers to the original's memory until move_memory() gives it a place of its own.
+  // State is a value. A copy refers to the original's memory until move_memory() assigns new memory.
   Switch(const Switch& other);
   Switch& operator=(const Switch& other);
   void move_memory(std::span<std::byte> memory);
-  // All that decides which packet it answers how, for comparing and hashing: not times and not counters.
+  // All state that determines responses to packets, for comparing and hashing: no times, no counters.
   void append_state(std::vector<std::byte>& out) const;
 
-  // False: the epoch is in use, or its chunks are longer than a slot.
+  // False: the epoch is in use, or the job's chunks do not fit into a slot.
   [[nodiscard]] bool add_job(const SwitchJobConfig& config);
-  // The job's parent or children receive elsewhere than they did, or are known only now. False: it is unknown, or anything
-  // else of it differs, as of another job. Safe at any time between two calls of on_packets: slots know children by their
-  // positions, and these stay. A child that has restarted has lost what it held, but of a sum that came from it before all
-  // values are here, and it never sends another sum of that chunk than this; so nothing is added twice, or left out.
+  // The job's parent or children have new endpoints, or first become known. False: the job is unknown, or another field of
+  // the configuration differs. Safe at any time between two calls of on_packets: slots know children by position, and
+  // positions do not change. A restarted child has lost its slots, but any sum received from it before the restart was
+  // complete, and it never sends another sum of that chunk than this; so nothing is added twice or left out.
   [[nodiscard]] bool move_job(const SwitchJobConfig& config);
   void remove_job(std::uint64_t epoch);  // frees its slots
 
-  // `congested`: the switch's own queue is longer than it should be; what comes in now is marked (§3.7).
+  // `congested`: the switch's own queue is too long; packets that arrive now are marked (§3.7).
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
 
   [[nodiscard]] const SwitchJobCounters* job_counters(std::uint64_t epoch) const;

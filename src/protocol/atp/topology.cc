@@ -12,7 +12,7 @@ using wire::atp::max_workers;
 
 namespace {
 
-// The steps from a switch to the server, or none if they lead in a circle or nowhere.
+// The number of steps from a switch to the server; none if the path is circular or leads nowhere.
 std::optional<std::uint32_t> steps_to_server(const TopologyConfig& config, std::uint32_t from) {
   std::uint32_t steps = 1;
   for (std::uint32_t at = from; config.parent_of_switch[at] != at_server; ++steps) {
@@ -35,7 +35,7 @@ std::string check(const TopologyConfig& config) {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const std::uint32_t at = config.switch_of_rank[rank];
     if (at != at_server && at >= switches) return "rank " + std::to_string(rank) + " is at a switch that does not exist";
-    // Before any directions are made of it, which have a place for so many and no more.
+    // Checked before directions are built, which have a fixed number of levels.
     if (at != at_server && *steps_to_server(config, at) >= max_levels) {
       return "more than " + std::to_string(max_levels - 1) + " levels of switches above a rank";
     }
@@ -59,7 +59,7 @@ Topology::Topology(const TopologyConfig& config) {
   const auto node_of = [&](std::uint32_t index) -> Node& { return nodes_[std::min(index, switches)]; };
   for (std::uint32_t i = 0; i < switches; ++i) nodes_[i].parent = config.parent_of_switch[i];
 
-  // Only what has ranks below it takes part.
+  // Only switches with ranks below take part.
   for (std::uint32_t rank = 0; rank < world_size; ++rank) {
     for (std::uint32_t at = config.switch_of_rank[rank];; at = nodes_[at].parent) {
       node_of(at).below.insert(rank);
@@ -69,7 +69,7 @@ Topology::Topology(const TopologyConfig& config) {
   for (std::uint32_t i = 0; i < switches; ++i) {
     if (nodes_[i].below.empty()) continue;
     node_of(nodes_[i].parent).children.push_back({true, i});
-    // A level above every switch on the way up: the longest way from below decides.
+    // Raises the level of every switch on the way up above this one: the longest path from below decides.
     std::uint8_t level = nodes_[i].level;
     for (std::uint32_t at = i; at != at_server;) {
       at = nodes_[at].parent;
@@ -94,7 +94,7 @@ Topology::Topology(const TopologyConfig& config) {
           std::find_if(node.children.begin(), node.children.end(),
                        [&](const Child& c) { return c.is_switch == child.is_switch && c.index == child.index; }) -
           node.children.begin());
-      if (node.children.size() > max_fan_in) break;  // check() refuses it
+      if (node.children.size() > max_fan_in) break;  // rejected by check()
       path.fan_in[node.level] = static_cast<std::uint8_t>(node.children.size());
       path.bitmap[node.level] = std::uint32_t{1} << position;
       if (at == at_server) break;
@@ -122,7 +122,7 @@ std::optional<Ranks> Topology::decode(const Directions& directions) const {
       node = &nodes_[child.index];
       continue;
     }
-    if (top) return std::nullopt;  // it came from one of the server's children
+    if (top) return std::nullopt;  // the packet came from one of the server's children
     Ranks all;
     for (std::size_t i = 0; i < node->children.size(); ++i) {
       if ((bits >> i & 1) == 0) continue;

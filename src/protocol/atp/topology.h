@@ -1,5 +1,5 @@
-// Where a job's ranks and switches stand below its parameter server: who aggregates whom (ATP §3.2, §3.4, §A.2), the
-// directions that packets carry, and what a packet's bitmaps say is in it.
+// A job's ranks and switches below its parameter server: the aggregation tree (ATP §3.2, §3.4, §A.2), the directions that
+// packets carry, and how a packet's bitmaps map to ranks.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +20,35 @@ struct TopologyConfig {
   std::vector<std::uint32_t> switch_of_rank;    // or at_server
 };
 
-// Empty, or why no job can have this topology.
+// Empty if the topology is valid, else the reason.
 [[nodiscard]] std::string check(const TopologyConfig& config);
 
 class Topology {
  public:
   struct Child {
     bool is_switch = false;
-    std::uint32_t index = 0;  // of the switch, or the rank
+    std::uint32_t index = 0;  // switch or rank number
   };
 
   Topology() = default;
-  explicit Topology(const TopologyConfig& config);  // that check() has nothing against
+  explicit Topology(const TopologyConfig& config);  // that check() accepts
 
   [[nodiscard]] std::uint32_t world_size() const { return static_cast<std::uint32_t>(paths_.size()); }
   [[nodiscard]] std::size_t switches() const { return nodes_.size() - 1; }
   [[nodiscard]] bool used(std::uint32_t a_switch) const { return !nodes_[a_switch].children.empty(); }
-  // Children have positions: bits in the bitmap of their parent's level. A switch without ranks below is nobody's child.
+  // Children have positions: bits in the bitmap of their parent's level. A switch without ranks below is no child.
   [[nodiscard]] const std::vector<Child>& children(std::uint32_t a_switch) const { return nodes_[a_switch].children; }
   [[nodiscard]] const std::vector<Child>& server_children() const { return nodes_.back().children; }
-  // The rank, or those below the switch.
+  // The rank itself, or all ranks below the switch.
   [[nodiscard]] Ranks below(const Child& child) const;
   [[nodiscard]] std::uint32_t parent(std::uint32_t a_switch) const { return nodes_[a_switch].parent; }
   [[nodiscard]] std::uint8_t level(std::uint32_t a_switch) const { return nodes_[a_switch].level; }
   [[nodiscard]] std::uint8_t server_level() const { return nodes_.back().level; }
 
-  // What a rank's own packet says as it leaves.
+  // The directions in a rank's packet when it is sent.
   [[nodiscard]] const wire::atp::Directions& path(std::uint32_t rank) const { return paths_[rank]; }
 
-  // Whose values a packet with these directions holds; none if they do not fit this job.
+  // The ranks whose values a packet with these directions holds; none if the directions do not fit this job.
   [[nodiscard]] std::optional<Ranks> decode(const wire::atp::Directions& directions) const;
 
  private:

@@ -22,9 +22,9 @@ using wire::atp::Type;
 
 namespace {
 
-constexpr std::uint32_t out_of_order = 3;  // parameter packets that show a loss (§3.7)
+constexpr std::uint32_t out_of_order = 3;  // parameter packets that indicate a loss (§3.7)
 constexpr std::uint32_t silent_transmissions =
-    4;  // of one chunk in a row without any answer: the way past the switches is tried
+    4;  // consecutive unanswered ones of one chunk before the switches are bypassed
 
 // An operation and this lane's share of it.
 struct ActiveOperation {
@@ -35,27 +35,27 @@ struct ActiveOperation {
   std::uint32_t signature = 0;
 };
 
-// A chunk under way.
+// A chunk in flight.
 struct Chunk {
   std::uint64_t sequence = 0;
   std::uint64_t operation = 0;  // number
   std::uint64_t offset = 0;     // in its wire elements
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;  // decides its scale
-  std::uint8_t ahead = 0;     // what this rank says of the chunk one window later
+  std::uint8_t ahead = 0;     // this rank's exponent of the chunk one window later
   bool in_flight = false;     // sent, and no result yet
-  bool held = false;          // what it waits for is not us
-  bool direct = false;        // straight to the server, past every slot
-  bool floats = false;        // the original values were asked for (§3.8): direct, too
+  bool held = false;          // waits for other ranks
+  bool direct = false;        // directly to the server, bypassing all slots
+  bool floats = false;        // the original values were asked for (§3.8); implies direct
   std::uint32_t index = 0;
   std::uint32_t transmissions = 0;
-  std::uint32_t unanswered = 0;               // of them, the last ones that nobody said anything to
+  std::uint32_t unanswered = 0;               // of `transmissions`: the last ones without any answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   Ranks missing;
   Time told{};  // when they were named
 };
 
-// Who has slots of its own has no more under way than these hold, as in SwitchML: nothing of it collides.
+// With a slot partition, the window never exceeds the partition, as in SwitchML: no chunk collides.
 std::uint32_t most_under_way(const WorkerConfig& config) {
   if (config.indexing != Indexing::partition) return config.window;
   return std::clamp(config.partition_count, 1U, config.window);
@@ -89,19 +89,19 @@ struct Worker::Impl {
   CongestionWindow window;
   stream::RetransmissionTimer timer;
   std::vector<Chunk> chunks;                  // ring by sequence number
-  std::vector<std::uint64_t> asked;           // likewise: sequence numbers that were asked for before they were sent
-  std::vector<std::uint8_t> exponents;        // likewise: what the results say of the chunks one window later
-  std::uint64_t base = 0, next = 0, end = 0;  // [base, next): under way or out of order; [next, end): to be sent
-  std::uint32_t after_base = 0;               // parameter packets beyond the expected one in a row (§3.6)
-  std::uint64_t resent_base = none_asked;     // the expected one that was resent for them
+  std::vector<std::uint64_t> asked;           // ring: sequence numbers asked for before they were sent
+  std::vector<std::uint8_t> exponents;        // ring: exponents in results, of the chunks one window later
+  std::uint64_t base = 0, next = 0, end = 0;  // [base, next): in flight or out of order; [next, end): to be sent
+  std::uint32_t after_base = 0;               // consecutive parameter packets beyond the expected one (§3.6)
+  std::uint64_t resent_base = none_asked;     // the expected sequence number that was resent for them
   std::vector<ActiveOperation> operations;    // ring by operation number
-  std::uint64_t front = 0, back = 0;          // numbers under way: [front, back)
-  std::uint64_t newest = 0;                   // all that was sent before it is behind a result
-  Time answered{};                            // when the last result came
-  Time next_timeout = never;                  // no deadline is earlier; the scan in on_timer makes it exact
+  std::uint64_t front = 0, back = 0;          // pending numbers: [front, back)
+  std::uint64_t newest = 0;                   // chunks below it were sent before one that already has a result
+  Time answered{};                            // arrival of the last result
+  Time next_timeout = never;                  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
-  Duration bypass;      // how long the next one lasts
-  Time bypass_until{};  // until then everything goes straight to the server
+  Duration bypass;      // length of the next bypass
+  Time bypass_until{};  // until then all packets go directly to the server
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
@@ -111,7 +111,7 @@ struct Worker::Impl {
 
   // ---- sending
 
-  // What the window allows (§3.6).
+  // Sends what the window allows (§3.6).
   void send_more(Time now, Sink& sink) {
     if (failure) return;
     const std::uint64_t limit = std::min(end, base + std::min(config.window, window.packets()));
@@ -145,7 +145,7 @@ struct Worker::Impl {
     if (chunk.exponent != 0 && stream::scale_for(chunk.exponent, config.world_size) != stream::atp_scale) {
       ++counters.rescaled;
     }
-    // Nothing is said of another piece's chunks: which one follows depends on the lanes and on what they were dealt before.
+    // Exponents are not announced across pieces: the next piece depends on the lanes and on earlier assignments.
     const std::uint64_t later = in_piece + config.window;
     if (config.scaling == Scaling::dynamic && stream::uses_scale(active.operation) && later < chunks_of(*piece)) {
       const stream::Piece then = range_of(*piece, later);
@@ -205,8 +205,8 @@ struct Worker::Impl {
     transmit(chunk, resend, now, sink);
   }
 
-  // Repeats of packets that were lost together do not stay together: a queue that is shorter than the window would drop the
-  // same ones each time. From the second repeat on, chunks wait up to half as long again.
+  // Repeats of packets that were lost together are spread out: a queue shorter than the window would drop the same ones each
+  // time. From the second repeat on, chunks wait up to half as long again.
   [[nodiscard]] Duration patience(const Chunk& chunk) const {
     const Duration timeout = timer.timeout(chunk.transmissions);
     if (chunk.transmissions == 1) return timeout;
@@ -214,8 +214,9 @@ struct Worker::Impl {
     return timeout + timeout * (static_cast<std::int64_t>(chunk.sequence % phases) * step % phases) / (2 * phases);
   }
 
-  // Results come in the order in which chunks were sent. Ahead of the newest one a chunk is under way for as long as results
-  // come, however long a queue it is in: round trips of shorter ones say nothing of that. A gap behind it is a loss.
+  // Results arrive in the order in which chunks were sent. A chunk sent after the newest result's chunk times out only when
+  // results stop, however long its queue: round trips through shorter queues do not predict it. A gap before the newest
+  // result is a loss.
   [[nodiscard]] Time due(const Chunk& chunk) const {
     if (chunk.sequence < newest || chunk.deadline == never) return chunk.deadline;
     return std::max(chunk.deadline, answered + timer.timeout(chunk.transmissions));
@@ -253,7 +254,7 @@ struct Worker::Impl {
     if (common.type == Type::unknown_job) {
       if (common.rank_epoch != config.rank_epoch) return void(++counters.foreign);
       ++counters.unknown_job;
-      // A switch that forgot the job lost nothing that cannot be summed at the server.
+      // A switch that forgot the job lost nothing that the server cannot sum.
       if (!from_server) return leave_switches_out(now);
       if (!failure) failure = WorkerFailure{WorkerFailure::Kind::unknown_job, front, 0, 0};
       return;
@@ -297,14 +298,14 @@ struct Worker::Impl {
     if (error != ParseError::none) ++counters.malformed[static_cast<std::size_t>(error)];
   }
 
-  // The operation that a sequence number belongs to here: which one it is elsewhere, this rank cannot know.
+  // The operation that a sequence number belongs to at this rank; other ranks' assignment is unknown.
   [[nodiscard]] std::uint64_t operation_of(std::uint64_t sequence) {
     std::uint64_t number = front;
     while (number < back && sequence >= at(number).end) ++number;
     return number;
   }
 
-  // The chunk under way that a packet is about; null if there is none.
+  // The chunk in flight that a packet refers to; null if there is none.
   [[nodiscard]] Chunk* find(const Common& common) {
     if (common.sequence < base || common.sequence >= next) return nullptr;
     Chunk& chunk = chunk_at(common.sequence);
@@ -356,7 +357,7 @@ struct Worker::Impl {
     return ParseError::none;
   }
 
-  // The server wants this one past all switches, or its float values.
+  // The server asks for this chunk directly, bypassing all switches, or for its float values.
   void on_ask(const Common& common, Time now, Sink& sink) {
     Chunk* const chunk = find(common);
     if (chunk == nullptr) {
@@ -371,8 +372,8 @@ struct Worker::Impl {
     const ActiveOperation& active = at(chunk->operation);
     if (common.floats && !stream::uses_scale(active.operation)) return void(++counters.stale);
     ++counters.asks;
-    // Asked for once more, what went past every slot was lost on its way: the server hears of this rank, and not from it. A
-    // switch further up may be dead, of which the first one says nothing.
+    // A second ask means that the direct packet was lost: the server is reachable, but this rank's packets do not arrive. A
+    // switch further up may be dead without the first one reporting it.
     if (!chunk->direct || (common.floats && !chunk->floats)) {
       chunk->unanswered = 0;
     } else if (chunk->unanswered >= silent_transmissions) {
@@ -394,7 +395,7 @@ struct Worker::Impl {
       chunk->told = now;
     }
     set_held(*chunk, true);
-    // A straggler must not cost repeats of every chunk: only the oldest goes on asking, backing off; the first result wakes
+    // A straggler must not cause repeats of every chunk: only the oldest keeps asking, with backoff; the first result wakes
     // the others (on_packets).
     arm(*chunk, now + (chunk->sequence == base ? timer.timeout(chunk->transmissions + 1) : config.held_timeout));
   }
@@ -407,10 +408,10 @@ struct Worker::Impl {
 
   void on_deadline(Chunk& chunk, Time now, Sink& sink) {
     if (chunk.unanswered >= silent_transmissions) leave_switches_out(now);
-    // The first time-out may be a straggler's doing, which no smaller window helps.
+    // The first time-out may be due to a straggler, for which a smaller window does not help.
     if (!chunk.held && chunk.transmissions > 1) window.on_loss(chunk.sequence, next);
-    // The first repeat is what a lost packet needs, and what finds a straggler: it may still be added on its way. Then
-    // something is wrong with what the switches hold (§3.7).
+    // The first repeat is a plain one: it repairs a lost packet and detects a straggler, and switches may still add it.
+    // Later ones assume that the switches' state is wrong (§3.7).
     retransmit(chunk, chunk.transmissions > 1 || chunk.held, now, sink);
     if (chunk.held && chunk.sequence != base) arm(chunk, now + config.held_timeout);
   }
@@ -456,7 +457,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   for (const stream::Piece& piece : active.pieces) w.end += w.chunks_of(piece);
   active.end = w.end;
   active.remaining = active.end - active.first;
-  // The call and its place: ranks that disagree about an earlier one are found at the next, whatever it is.
+  // Signs the call and its position: ranks that disagree about an earlier call are detected at the next one, whatever it is.
   std::vector<std::byte> text;
   append_bytes(text, stream::signature_of(operation, w.config.packet_elements), operation.number, active.first);
   active.signature = crc32c(text);
@@ -474,7 +475,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   const std::uint64_t parameters_before = w.counters.parameters;
   for (const RxView& packet : packets) w.on_packet(packet, now, sink);
   if (w.counters.parameters == parameters_before) return;
-  // A result shows that the stragglers are back: from now on silence means loss again.
+  // A result shows that the stragglers are back: from now on silence indicates loss.
   if (w.held != 0) {
     for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
       Chunk& chunk = w.chunk_at(sequence);

@@ -25,39 +25,39 @@ struct WorkerConfig {
   std::uint32_t rank = 0, world_size = 1;
   std::uint32_t rank_epoch = 0, folded_epochs = 0;
   std::uint32_t packet_elements = 256;
-  std::uint32_t window = 256;         // the most chunks under way
-  std::uint32_t lane = 0, lanes = 1;  // over all parameter servers
-  Endpoint first_hop;                 // the rank's switch; or the server, without one
+  std::uint32_t window = 256;         // the most chunks in flight
+  std::uint32_t lane = 0, lanes = 1;  // counted over all parameter servers
+  Endpoint first_hop;                 // the rank's switch, or the server if there is none
   Endpoint server;
   wire::atp::Directions path;
   Indexing indexing = Indexing::rehash;
   Scaling scaling = Scaling::fixed;
-  std::uint32_t switch_slots = 1024;                       // the fewest that a switch of the job has
+  std::uint32_t switch_slots = 1024;                       // the smallest number at any switch of the job
   std::uint32_t partition_first = 0, partition_count = 0;  // Indexing::partition
   bool congestion_control = true;
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // §5.2.3
   Duration max_timeout = std::chrono::milliseconds(250);
   Duration held_timeout = std::chrono::seconds(1);   // after "have yours"
-  Duration bypass = std::chrono::milliseconds(200);  // how long the switches are left out at first when they are silent
+  Duration bypass = std::chrono::milliseconds(200);  // first bypass of switches that are silent
   Duration longest_bypass = std::chrono::milliseconds(400);
-  std::size_t operations = 256;  // under way at once
+  std::size_t operations = 256;  // pending at once
 };
 
-// Every received packet counts in exactly one of the lines from `parameters` on, up to the empty line.
+// Each received packet counts in exactly one counter between `parameters` and the empty line.
 struct WorkerCounters {
   std::uint64_t gradients = 0;        // first transmissions
   std::uint64_t retransmissions = 0;  // of any kind
-  std::uint64_t resends = 0;          // of them, with the resend flag
-  std::uint64_t fast_resends = 0;     // of these, after three parameter packets out of order
+  std::uint64_t resends = 0;          // of `retransmissions`: with the resend flag
+  std::uint64_t fast_resends = 0;     // of `resends`: after three parameter packets out of order
   std::uint64_t floats_sent = 0;
-  std::uint64_t bypasses = 0;  // times that the switches were left out
+  std::uint64_t bypasses = 0;  // times that the switches were bypassed
   std::uint64_t remapped = 0;  // indices
   std::uint64_t rescaled = 0;  // first transmissions at another scale than 10^8
 
   std::uint64_t parameters = 0;
   std::uint64_t asks = 0, waiting = 0;
-  std::uint64_t stale = 0;  // of any type, what nothing waits for any more
+  std::uint64_t stale = 0;  // of any type; no longer waited for
   std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t foreign = 0;  // other source, job or membership
@@ -65,7 +65,7 @@ struct WorkerCounters {
   std::uint64_t marked = 0;  // parameters with ECN
 };
 
-// Why a lane cannot go on.
+// Why a lane has failed.
 struct WorkerFailure {
   enum class Kind : std::uint8_t { mismatch, unknown_job } kind;
   std::uint64_t operation = 0;
@@ -75,7 +75,7 @@ struct WorkerFailure {
 struct WorkerStall {
   std::uint64_t operation;
   std::uint32_t chunk;       // of the operation
-  wire::atp::Ranks missing;  // as was last said; empty if nobody has answered
+  wire::atp::Ranks missing;  // as last reported; empty if there was no answer
   Time told{};
 };
 
@@ -88,20 +88,20 @@ class Worker {
   // State is a value. A copy refers to the same tensors until move_tensor() names others with the same content.
   Worker(const Worker& other);
   Worker& operator=(const Worker& other);
-  void move_tensor(std::uint64_t operation, void* data);  // of an operation under way
-  // All that decides what it sends and takes, for comparing and hashing: not times, transmissions and counters.
+  void move_tensor(std::uint64_t operation, void* data);  // of a pending operation
+  // All state that determines what it sends and accepts, for comparing and hashing: no times, transmissions or counters.
   void append_state(std::vector<std::byte>& out) const;
 
-  // Takes the next operation, in order of number, and sends what the window allows. False: too many are under way.
+  // Takes the next operation, in order of number, and sends what the window allows. False: too many are pending.
   [[nodiscard]] bool submit(const stream::Operation& operation, Time now, Sink& sink);
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
   void on_timer(Time now, Sink& sink);
   [[nodiscard]] Time next_timeout() const;  // `never` if nothing is in flight
 
-  // Numbers of the operations whose share of this lane has ended since the last call, in the order in which they ended.
+  // Numbers of the operations whose share of this lane has completed since the last call, in order of completion.
   [[nodiscard]] std::vector<std::uint64_t> take_completed();
-  [[nodiscard]] bool idle() const;  // no operation under way on this lane
+  [[nodiscard]] bool idle() const;  // no operation pending on this lane
   [[nodiscard]] const std::optional<WorkerFailure>& failure() const;
   [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;
   [[nodiscard]] std::uint32_t congestion_window() const;  // packets

@@ -16,7 +16,7 @@ namespace {
 using wire::roce::Packet;
 
 constexpr std::uint32_t from_above = UINT32_MAX;
-// In PSNs: beyond all that a connection's host may repeat (two windows, see check() of a ring).
+// In PSNs: more than a connection's host may repeat (two windows, see check() of a ring).
 constexpr std::uint32_t far_away = (wire::roce::psn_mask + 1) / 4;
 
 std::size_t lines_of(const Ring& ring) {
@@ -148,7 +148,7 @@ void Accelerator::erase(Table::iterator entry) {
   if (changed_) changed_(change);
 }
 
-// A good many at once, so that it is seldom looked through.
+// Removes many at once, so that the scan is rare.
 void Accelerator::trim() {
   if (table_.size() <= most_past + lines_) return;
   std::vector<Table::iterator> past;
@@ -183,8 +183,8 @@ const Accelerator::MarkedLayout* Accelerator::mark_of(std::span<const std::byte>
   return nullptr;
 }
 
-// Of a message on a connection that is not known. Hosts that are said to have gradients, and show a mark that no ring has,
-// were given the wrong ring; others' gradients may be another accelerator's.
+// For messages on unknown connections. Configured hosts that send a mark of no ring were given the wrong ring; gradients of
+// other hosts may belong to another accelerator.
 bool Accelerator::has_mark_of_concern(const Connection& connection, std::span<const std::byte> payload) const {
   const MarkedLayout* const mark = mark_of(payload);
   return mark != nullptr && (mark->learned || (is_host(connection.source) && is_host(connection.destination)));
@@ -197,8 +197,8 @@ Accelerator::Judgement Accelerator::refuse(Misfit misfit, const Connection& conn
   return Judgement::drop;
 }
 
-// What a request is, of a connection that is nobody's, or that was learned: foreign hosts register nothing, so that first
-// packets show what belongs to which ring.
+// Classifies a request on an unknown or learned connection: foreign hosts register nothing, so first packets show which
+// connection belongs to which ring.
 Accelerator::Judgement Accelerator::judge(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now) {
   const std::uint32_t psn = arrival.packet.bth.psn;
   const std::span<const std::byte> payload = arrival.packet.payload;
@@ -222,7 +222,7 @@ Accelerator::Judgement Accelerator::judge(const Connection& connection, Entry*& 
   if (!marked) return judge_unmarked(connection, entry, arrival);
   if (entry != nullptr) entry->others.end_at(psn);
   if (entry != nullptr && entry->ring != nullptr) {
-    // The ring itself sees whether it fits, but for the beginning of another stream on a queue pair of the same number.
+    // The ring checks whether the packet fits, except for the beginning of another stream on a reused queue pair number.
     const auto header = wire::netreduce::read_header(entry->ring->config().layout, arrival.packet.payload);
     if (!header || psn == entry->first_psn || !entry->ring->begins_another(header->message)) return Judgement::gradient;
   }
@@ -234,7 +234,7 @@ Accelerator::Judgement Accelerator::judge_unmarked(const Connection& connection,
     if (is_host(connection.source) && is_host(connection.destination)) ++counters_.unmarked;
     return Judgement::pass;
   }
-  // If it is damaged, so may be its mark.
+  // In a damaged packet the mark may be damaged too.
   if (!wire::roce::icrc_valid(arrival.ip())) {
     ++counters_.dropped_damaged;
     return Judgement::drop;
@@ -243,7 +243,7 @@ Accelerator::Judgement Accelerator::judge_unmarked(const Connection& connection,
   ++counters_.passed_other;
   if (entry->ring == nullptr && entry->newest_psn &&
       static_cast<std::uint32_t>(std::abs(wire::roce::psn_distance(*entry->newest_psn, psn))) > far_away) {
-    erase(table_.find(connection));  // its queue pair's number was given to another
+    erase(table_.find(connection));  // its queue pair number was reused
     return Judgement::pass;
   }
   const std::size_t bytes = arrival.packet.payload.size();
@@ -253,7 +253,8 @@ Accelerator::Judgement Accelerator::judge_unmarked(const Connection& connection,
   return Judgement::pass;
 }
 
-// The first packet of a message with a mark, on a connection that has no ring, or that may be another one by now.
+// The first packet of a message with a mark, on a connection that has no ring, or whose queue pair number may have been
+// reused.
 Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now) {
   if (!wire::roce::icrc_valid(arrival.ip())) {
     ++counters_.dropped_damaged;
@@ -274,7 +275,7 @@ Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& 
     break;
   }
   const std::uint32_t psn = arrival.packet.bth.psn;
-  // Of a former ring: on its way for long, or from a host that does not know yet that it has ended.
+  // A former ring's packet: long in flight, or from a host that does not know yet that the ring has ended.
   if (entry != nullptr && entry->ring == nullptr &&
       (!header || header->message != 0 || entry->first_psn == psn || learning_.hosts.empty())) {
     entry->heard = now;
@@ -289,14 +290,15 @@ Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& 
   const std::uint32_t rank = header->rank;
   if (header->message != 0) return refuse(Misfit::beginning, connection, *header);
 
-  // This connection may have been another rank's, too. (One that is bound is in the table: whoever erases it looks.)
+  // This connection may have been another rank's before. (A bound connection is always in the table: callers of erase()
+  // check.)
   const auto live = [&](const Entry* of) { return of != nullptr && of->ring != nullptr && now - of->heard < restart_after; };
   const auto present = ring->bound(rank) ? table_.find(ring->lines()[rank].connection) : table_.end();
   if (live(entry) || (present != table_.end() && live(&present->second))) {
     ++counters_.dropped_restart;
     return Judgement::drop;
   }
-  const bool alone = ring->bound(rank) && ring->answered();  // the others will have to come again too
+  const bool alone = ring->bound(rank) && ring->answered();  // the other ranks must start again too
   if (!alone && !closes(*ring, rank, connection)) return refuse(Misfit::open, connection, *header);
   if (entry != nullptr && entry->ring != nullptr && entry->ring != ring) begin_again(*entry->ring, entry->line);
   const bool again = ring->bound(rank) || (entry != nullptr && entry->ring == ring);
@@ -323,7 +325,7 @@ Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& 
   return Judgement::gradient;
 }
 
-// Whether the ring's connections lead from rank to rank, all the way around, if this is the last of them.
+// Whether the ring's connections form a closed ring of all ranks, if this is the last of them.
 bool Accelerator::closes(const Ring& ring, std::uint32_t rank, const Connection& connection) const {
   std::vector<HostAddress> from, to;
   for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
@@ -337,8 +339,8 @@ bool Accelerator::closes(const Ring& ring, std::uint32_t rank, const Connection&
   return from == to;
 }
 
-// Without the connection of `rank`. Hosts that were sent nothing yet will repeat their message 0, and stay; those that were
-// cannot take part in another sum of it.
+// Restarts the ring without the connection of `rank`. If no sum was sent, the other hosts repeat message 0 and stay bound;
+// otherwise they cannot take part in another stream of the ring.
 void Accelerator::begin_again(Ring& ring, std::uint32_t rank) {
   const bool stay = !ring.answered();
   std::vector<std::pair<std::uint32_t, Table::iterator>> bound;
@@ -397,7 +399,7 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
 
 void Accelerator::OtherMessages::end_at(std::uint32_t psn) {
   if (messages_.empty()) return;
-  // PSNs come round: what is far away is long over.
+  // PSNs wrap: distant messages ended long ago.
   std::erase_if(messages_, [&](const Message& message) {
     const std::int32_t distance = wire::roce::psn_distance(message.first, psn);
     return distance == 0 || static_cast<std::uint32_t>(std::abs(distance)) > far_away;

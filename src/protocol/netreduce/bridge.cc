@@ -12,7 +12,7 @@ namespace {
 using wire::ethernet::header_bytes;
 using wire::ethernet::tag_bytes;
 
-constexpr std::uint64_t group_bit = std::uint64_t{1} << 40;  // of an address as a number
+constexpr std::uint64_t group_bit = std::uint64_t{1} << 40;  // in an address as a number
 
 std::uint64_t number_at(std::span<const std::byte> frame, std::size_t offset, std::size_t bytes) {
   std::uint64_t value = 0;
@@ -20,9 +20,9 @@ std::uint64_t number_at(std::span<const std::byte> frame, std::size_t offset, st
   return value;
 }
 
-// The network that a frame belongs to, in the bits above an address: its outermost tag's VLAN, customer's and provider's
-// apart. The same address may be behind different ports in different VLANs (802.1Q: independent learning). Without a tag and
-// with a tag of VLAN 0, which gives a priority alone, it is the same network.
+// The network of a frame, in the bits above an address: its outermost tag's VLAN, with customer and provider tags kept
+// apart. The same address may be at different ports in different VLANs (802.1Q: independent learning). Untagged frames and
+// frames of VLAN 0, which carries only a priority, are in the same network.
 std::uint64_t network_of(std::span<const std::byte> frame) {
   const std::uint64_t type = number_at(frame, 12, 2);
   const bool provider = type == wire::ethernet::provider_vlan;
@@ -45,9 +45,9 @@ Bridge::Bridge(const BridgeConfig& config)
 }
 
 // Frames to the link-local group addresses (01:80:c2:00:00:00 to 0f: spanning tree, pause, LACP, 802.1X, LLDP), which a
-// bridge that speaks those protocols keeps, go on like any other group's: this one is to be a piece of wire, by which a host
-// and the switch behind it still authenticate, aggregate and discover each other. Spanning tree is safest so, too: a
-// switch sees its own frames come back through a loop that has this bridge in it, and cuts it.
+// bridge that speaks those protocols keeps, are forwarded like any other group's: this bridge acts as a wire, through which
+// a host and the switch behind it still authenticate, aggregate and discover each other. It is also the safest for spanning
+// tree: a switch receives its own frames through a loop that contains this bridge, and cuts the loop.
 std::span<const Endpoint> Bridge::route(std::span<const std::byte> frame, const Endpoint& source, Time now) {
   const auto ports = std::span(ports_).first(count_);
   const auto from = static_cast<std::size_t>(std::find(ports.begin(), ports.end(), source) - ports.begin());
@@ -61,7 +61,7 @@ std::span<const Endpoint> Bridge::route(std::span<const std::byte> frame, const 
   }
   const std::uint64_t network = network_of(frame);
   const std::uint64_t destination = number_at(frame, 0, 6), sender = number_at(frame, 6, 6);
-  // A group is nobody's address, and neither is zero: a wire carries such a frame, but there is nothing to learn from it.
+  // A group address or zero is no valid source: the frame is forwarded, but nothing is learned from it.
   if ((sender & group_bit) == 0 && sender != 0) learn(network | sender, static_cast<std::uint32_t>(from), now);
 
   if ((destination & group_bit) == 0) {
@@ -86,7 +86,7 @@ std::span<Bridge::Entry> Bridge::set_of(std::uint64_t key) {
   return std::span(table_).subspan(set * ways, ways);
 }
 
-// What is known stays while it is heard of: a flood of invented addresses finds no room, and drives nobody out.
+// Known addresses stay while they are active: a flood of invented addresses finds no room, and evicts none.
 void Bridge::learn(std::uint64_t key, std::uint32_t port, Time now) {
   Entry* room = nullptr;
   for (Entry& entry : set_of(key)) {

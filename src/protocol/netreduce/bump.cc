@@ -9,7 +9,7 @@
 namespace netsum::netreduce {
 namespace {
 
-// More than any RoCE packet, whose payload is a path MTU at most, with everything that can be in front of it.
+// More than any RoCE packet: the payload is at most a path MTU, plus all headers.
 constexpr std::size_t longest_frame = wire::roce::max_mtu + 256;
 
 }  // namespace
@@ -18,7 +18,7 @@ Bump::Bump(const BridgeConfig& bridge) : bridge_(bridge), completed_(longest_fra
 
 void Bump::on_packets(std::span<const RxView> frames, Time now, Sink& sink) {
   for (const RxView& view : frames) {
-    // Without room for its header there is no frame; the bridge counts it.
+    // A buffer shorter than its virtio header holds no frame; the bridge counts it.
     const std::size_t skip = std::min(view.bytes.size(), virtio_net_header_bytes);
     const std::span<const Endpoint> to = bridge_.route(view.bytes.subspan(skip), view.source, now);
     if (!to.empty() && !taken(view, to, now, sink)) sink.multicast(view.bytes, to);
@@ -30,7 +30,7 @@ bool Bump::is_gradient(std::span<const std::byte> ip_packet, std::size_t payload
   return seen && accelerator_.may_be_gradient({seen->source, seen->destination, seen->destination_qp}, seen->beginning);
 }
 
-// A train may be of several connections, if they share a source port.
+// A train may contain several connections, if they share a source port.
 bool Bump::train_has_gradients(std::span<const std::byte> ip_packet, std::size_t segment) const {
   if (segment == 0) return is_gradient(ip_packet);
   for (std::size_t at = 0; at < ip_packet.size(); at += segment) {
@@ -60,7 +60,8 @@ bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sin
     ++(gradients ? counters_.dropped_trains : counters_.trains);
     return gradients;
   }
-  // What the accelerator sends has its checksums. So must what it sends is made of, or the next one computes another on top.
+  // The accelerator sends frames with complete checksums. So its input must have them too, or the next device computes
+  // another on top.
   if ((header.flags & VirtioNetHeader::needs_checksum) != 0) {
     const std::span<std::byte> copy = std::span(completed_).first(std::min(bytes.size(), completed_.size()));
     std::copy_n(bytes.begin(), copy.size(), copy.begin());

@@ -1,8 +1,8 @@
 // The bump in the wire (NetReduce §3.1, Fig. 3): Ethernet ports with hosts behind them, a learning bridge between the ports,
-// and an accelerator that takes the gradients out of what the bridge carries. Hosts keep their transport and know of
-// nothing; whatever is not a gradient leaves as it came. docs/operations.md tells operators how to run one.
+// and an accelerator that takes the gradients out of the bridged traffic. Hosts keep their transport and are unaware of it;
+// frames other than gradients are forwarded unchanged. docs/operations.md tells operators how to run one.
 //
-// Frames come and go as ports have them (transport/port.h): behind a VirtioNetHeader, without FCS.
+// Frames have the ports' format (transport/port.h): behind a VirtioNetHeader, without FCS.
 #pragma once
 
 #include <cstddef>
@@ -18,32 +18,32 @@
 
 namespace netsum::netreduce {
 
-// Every frame that the bridge carries on counts in one of those, and in one of the accelerator's if it is RoCE.
+// Each frame that the bridge forwards counts in one of these, and, if it is RoCE, in one of the accelerator's.
 struct BumpCounters {
   std::uint64_t others = 0;                                // no RoCE: bridged
-  std::uint64_t trains = 0;                                // several packets in one frame, uncut: bridged unread
+  std::uint64_t trains = 0;                                // several packets in one frame, unsegmented: bridged unread
   std::uint64_t unreadable[wire::parse_error_kinds] = {};  // RoCE, but not of reliable connections: bridged
-  std::uint64_t roce = 0;                                  // shown to the accelerator
-  // Of gradient connections (and so not bridged: they would arrive unsummed).
+  std::uint64_t roce = 0;                                  // handed to the accelerator
+  // Of gradient connections; not bridged, as they would arrive unsummed.
   std::uint64_t dropped_trains = 0;
-  std::uint64_t dropped_unreadable = 0;  // fragments too
+  std::uint64_t dropped_unreadable = 0;  // including fragments
 };
 
 class Bump {
  public:
   explicit Bump(const BridgeConfig& bridge);
 
-  // Rings, known connections, and what became of them.
+  // Rings, known connections and their changes.
   [[nodiscard]] Accelerator& accelerator() { return accelerator_; }
   [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
   [[nodiscard]] const Bridge& bridge() const { return bridge_; }
   [[nodiscard]] const BumpCounters& counters() const { return counters_; }
 
-  // Frames that go on as they are do so by reference: they must stay until the sink was flushed.
+  // Frames that are forwarded unchanged are sent by reference: they must stay valid until the sink is flushed.
   //
-  // A gradient whose destination the bridge has not heard of yet is dropped, not flooded: the accelerator answers it later,
-  // to where it was going, and so must know that. Its host repeats it; and as a sum needs a packet of every member, all of
-  // them will have been heard of by then.
+  // A gradient to a destination that the bridge has not learned is dropped, not flooded: the accelerator sends the sum there
+  // later, and so must know the port. Its host repeats it; and as a sum needs a packet of every member, all members will
+  // have been learned by then.
   void on_packets(std::span<const RxView> frames, Time now, Sink& sink);
 
  private:

@@ -1,5 +1,5 @@
-// A RoCEv2 connection in one direction, as packets on the wire name it: the key of NetReduce's connection lookup table
-// (§3.2). Equal queue pair numbers on different hosts are the normal case, so it has both addresses.
+// One direction of a RoCEv2 connection, as named by packets on the wire: the key of NetReduce's connection lookup table
+// (§3.2). It has both addresses, because equal queue pair numbers on different hosts are the normal case.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace netsum::netreduce {
 
-using HostAddress = std::array<std::uint8_t, 16>;  // as Endpoint has it
+using HostAddress = std::array<std::uint8_t, 16>;  // in Endpoint's format
 
 struct Connection {
   HostAddress source{}, destination{};
@@ -19,11 +19,11 @@ struct Connection {
   auto operator<=>(const Connection&) const = default;
 };
 
-// A gradient connection, as it is written down. Queue pair numbers come again; a new connection of such a number begins with
-// another PSN.
+// A gradient connection as recorded persistently. Queue pair numbers are reused; a new connection with the same number
+// begins with another PSN.
 struct KnownConnection {
   Connection connection;
-  std::optional<std::uint32_t> first_psn;  // of its message 0; none: it was not seen
+  std::optional<std::uint32_t> first_psn;  // of its message 0; none: not seen
   auto operator<=>(const KnownConnection&) const = default;
 };
 

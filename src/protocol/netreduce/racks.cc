@@ -9,7 +9,7 @@ namespace netsum::netreduce {
 namespace {
 
 constexpr std::size_t most_switches = 0xffff;  // 16 bits in their addresses
-constexpr std::size_t most_levels = 16;        // of switches below the one where the ranks join
+constexpr std::size_t most_levels = 16;        // of switches below the root
 
 std::uint32_t parent_of(const Tree& tree, std::uint32_t a_switch) {
   return tree.parent_of_switch[a_switch];
@@ -20,7 +20,7 @@ bool below(const Tree& tree, std::uint32_t a_switch, std::uint32_t ancestor) {
   return a_switch == ancestor;
 }
 
-// The next switch on the way.
+// The next switch on the path from `from` to `to`.
 std::uint32_t hop(const Tree& tree, std::uint32_t from, std::uint32_t to) {
   if (!below(tree, to, from)) return parent_of(tree, from);
   while (parent_of(tree, to) != from) to = parent_of(tree, to);
@@ -33,7 +33,7 @@ std::vector<std::uint32_t> path(const Tree& tree, std::uint32_t from, std::uint3
   return switches;
 }
 
-// The switches next below one that have ranks below them, and which.
+// The child switches with ranks below them, and those ranks.
 std::map<std::uint32_t, RankSet> children_of(const Tree& tree, std::uint32_t a_switch) {
   std::map<std::uint32_t, RankSet> children;
   for (std::uint32_t rank = 0; rank < tree.switch_of_rank.size(); ++rank) {

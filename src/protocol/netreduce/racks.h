@@ -1,9 +1,9 @@
-// Where a ring's ranks are in a tree of switches (NetReduce §3.3), and what each switch must know of it: which connections
-// it sums, which it hands on, and its virtual connections to the switches next to it.
+// A ring's ranks in a tree of switches (NetReduce §3.3), and the configuration of each switch: the connections that it sums,
+// those that it forwards, and its virtual connections to the neighbouring switches.
 //
 // The paper's leaf switches learn their translation table from the first packets of messages. Here a ring's queue pairs are
-// registered when its job is admitted, so each switch is told of them beforehand; what only packets can tell (PSN0, RETH,
-// the immediate) travels as their headers do, from a connection's first switch to its last.
+// registered when its job is admitted, so each switch knows them beforehand; fields that only packets have (PSN0, RETH, the
+// immediate) travel in their headers from a connection's first switch to its last.
 #pragma once
 
 #include <array>
@@ -24,18 +24,18 @@ struct Tree {
   std::vector<std::uint32_t> parent_of_switch;  // or at_root
   std::vector<std::uint32_t> switch_of_rank;    // or at_root
 };
-// Empty, or why no ring can be in this tree.
+// Empty if the tree is valid, else the reason.
 [[nodiscard]] std::string check(const Tree& tree);
 
-// An address in IPv6's range for private use that no other ring's switch has.
+// An address in IPv6's private range, unique to the ring and the switch.
 [[nodiscard]] std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint32_t a_switch);
 
 struct Places {
-  std::function<Endpoint(std::uint32_t rank)> rank;          // asked of those next to the switch
-  std::function<Endpoint(std::uint32_t a_switch)> a_switch;  // likewise; also at_root
+  std::function<Endpoint(std::uint32_t rank)> rank;          // called for the switch's neighbours
+  std::function<Endpoint(std::uint32_t a_switch)> a_switch;  // called for neighbours and at_root
 };
 
-// For a switch (or at_root) with ranks below. `ring`: all but connections, lines and uplink.
+// For a switch (or at_root) with ranks below. `ring`: complete but for connections, lines and uplink.
 [[nodiscard]] TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& members, const Tree& tree,
                                      std::uint32_t a_switch, const Places& places);
 

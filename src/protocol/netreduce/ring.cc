@@ -27,9 +27,9 @@ constexpr std::size_t stride_of(std::uint32_t mtu) {
   return (bytes + cache_line - 1) / cache_line * cache_line;
 }
 
-constexpr std::uint32_t none = UINT32_MAX;  // no PSN has so many bits
+constexpr std::uint32_t none = UINT32_MAX;  // not a PSN: more than 24 bits
 
-// Those that contribute first, and each kind by its lowest rank: the order in which is added.
+// Contributing lines first, each kind by its lowest rank: the order of addition.
 std::vector<Line> lines_of(const RingConfig& config) {
   std::vector<Line> lines = config.lines;
   if (lines.empty()) {
@@ -39,7 +39,7 @@ std::vector<Line> lines_of(const RingConfig& config) {
       lines[rank].ranks.insert(rank);
     }
   }
-  // No two are equal: a rank contributes once below this switch, and comes from elsewhere on one connection.
+  // No two keys are equal: a rank contributes once below this switch, and arrives from elsewhere on one connection.
   std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
     return std::pair(a.way == Way::arriving, a.ranks.front()) < std::pair(b.way == Way::arriving, b.ranks.front());
   });
@@ -50,14 +50,14 @@ std::size_t lines_in(const RingConfig& config) {
   return config.lines.empty() ? config.members : config.lines.size();
 }
 
-// What was parsed before.
+// Parses an IP packet that was parsed successfully before.
 Packet parsed(std::span<const std::byte> ip) {
   Packet packet;
   static_cast<void>(wire::roce::parse(ip, packet));
   return packet;
 }
 
-// Virtual connections have addresses of IPv6, whatever the hosts' are.
+// Virtual connections use IPv6 addresses, whatever the hosts use.
 void address(Packet& packet, const Connection& connection) {
   packet.ip.v6 = true;
   packet.ip.source = connection.source;
@@ -102,7 +102,7 @@ std::string check(const RingConfig& config) {
       if (!line.ranks.minus(RankSet::first(config.members)).empty()) return "a line of a rank that is not in the ring";
     }
   }
-  // Two windows must be far from half of the PSNs, or old and new could not be told apart.
+  // Two windows must be far less than half of the PSN space, or old and new PSNs could not be distinguished.
   if (std::uint64_t{2} * config.window * config.message_packets > (wire::roce::psn_mask + 1) / 4) {
     return "two windows of " + std::to_string(config.window) + " messages of " + std::to_string(config.message_packets) +
            " packets are too much for 24-bit packet numbers";
@@ -131,7 +131,7 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
     Peer& peer = peers_[line];
     peer.bound = !learned();
     peer.contributes = lines_[line].way != Way::arriving;
-    // A switch below has an order of its own to keep.
+    // A switch below keeps the order itself.
     peer.in_order = config.order == Order::ring && lines_[line].way != Way::child;
     if (peer.contributes) ++contributors_;
   }
@@ -177,7 +177,7 @@ std::uint64_t Ring::seal_of(const Place& place) const {
   return wire::netreduce::seal_of({config_.incarnation, config_.ring, place.message, place.packet, config_.members});
 }
 
-// The message's aggregators are empty from here on.
+// Empties the message's aggregators.
 void Ring::open(std::uint32_t slot, const InaHeader& header) {
   Slot& s = slots_[slot];
   s.used = true;
@@ -193,7 +193,7 @@ void Ring::open(std::uint32_t slot, const InaHeader& header) {
   std::fill_n(first_psns_.begin() + static_cast<std::ptrdiff_t>(slot * lines), lines, none);
 }
 
-// A packet that begins a message says which: it fills in the connection's entry of the CLT (§3.2).
+// A packet that begins a message names it: it sets the connection's entry of the CLT (§3.2).
 std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arrival) {
   const wire::netreduce::Layout& layout = config_.layout;
   std::optional<InaHeader> header = wire::netreduce::read_header(layout, arrival.packet.payload);
@@ -216,9 +216,9 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
     return std::nullopt;
   }
   if (!s.used || message > s.message) {
-    // Its buffers are free once everybody has the message two windows earlier: a host sends this one when it has the result
-    // one window earlier, to which all have contributed, and so had that. From a host that does not keep to that, sums that
-    // wait for their turn are safe too.
+    // The message's buffers are free once all ranks have the message two windows earlier. A host sends this one when it has
+    // the result one window earlier, to which all ranks have contributed, and so had that message. The second condition
+    // protects held sums from a host that violates this.
     const bool free = s.used ? message == s.message + slots_.size() && s.message < next().message : message < slots_.size();
     if (!free) {
       ++counters_.dropped_early;
@@ -243,7 +243,7 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
   return Place{message, 0};
 }
 
-// Messages follow each other on a host's connection, and each has its place on a virtual one. Foreign hosts may have other
+// Messages are consecutive on a host's connection, and have fixed PSNs on a virtual one. Foreign hosts may have other
 // messages in between (accelerator.h).
 bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t psn) {
   if (lines_[line].way == Way::child) return psn == virtual_psn(header.message);
@@ -263,8 +263,8 @@ bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t ps
   return !to_last || far_enough(-*to_last, slots_[slot_of(header.message - 1)].packets);
 }
 
-// Any other packet says only its PSN. Go-back-N restarts in the middle of messages when first packets of later ones have
-// long been seen, so every message of two windows is looked at, not only the newest, but for the one of last time first.
+// Any other packet has only its PSN. Go-back-N restarts in the middle of messages when first packets of later ones were seen
+// long ago, so all messages of two windows are searched, beginning with the last match.
 template <class FirstPsn>
 std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& last_slot, const FirstPsn& first_psn_in) {
   const auto within = [&](std::uint32_t slot) -> std::optional<Place> {
@@ -310,7 +310,7 @@ void Ring::store(std::size_t aggregator, std::uint32_t line, const Arrival& arri
   bitmaps_[aggregator * words_ + line / 64] |= std::uint64_t{1} << (line % 64);
 }
 
-// In rank order, over what is buffered: a repeat can change nothing, and the same contributions give the same bits.
+// In rank order, over the buffered packets: a repeat changes nothing, and the same contributions give the same bits.
 void Ring::add_up(const Place& place) {
   const std::size_t aggregator = index(place), skip = skipped(place.packet);
   Aggregator& a = aggregators_[aggregator];
@@ -330,7 +330,7 @@ void Ring::add_up(const Place& place) {
 void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.packets;
   counters_.bytes += arrival.ip_bytes;
-  // What is damaged must not get in: it would leave with a checksum that is right.
+  // Damaged packets must not enter: they would leave with a correct checksum.
   if (!wire::roce::icrc_valid(arrival.ip())) {
     ++counters_.dropped_icrc;
     return;
@@ -428,7 +428,7 @@ void Ring::on_complete(const Place& place, Sink& sink) {
   for (std::uint32_t line = 0; line < lines_.size(); ++line) offer(place, line, sink);
 }
 
-// The sum of `place` is there, and perhaps the line's own packet too: what can leave now on it?
+// Sends the sums that can leave on the line, now that the sum of `place`, or the line's packet, is present.
 void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
   Peer& peer = peers_[line];
   if (peer.held) return;
@@ -439,9 +439,8 @@ void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
     if (!leaving && peer.in_order) send_to(peer.sent, line, sink);
     peer.sent = after(peer.sent);
   }
-  // A sum that waits for its turn while the line's own packets have a gap before it: something was lost on its way here, and
-  // its receiver, who alone can ask for it, sees nothing missing. It is sent this sum early: behind a gap it is not taken,
-  // but answered with a NAK.
+  // A held sum while the line's own packets have a gap before it: a packet was lost on its way here, and its receiver, which
+  // alone can ask for it, sees no gap. This sum is sent early: behind a gap the receiver discards it and answers with a NAK.
   if (ready && peer.in_order && peer.sent <= place && peer.expected < place && !peer.asked) {
     peer.asked = true;
     ++counters_.early;
@@ -449,7 +448,7 @@ void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
   }
 }
 
-// To where the connection's receiver is: the packet without its values, which are summed here.
+// Forwards the packet's headers towards the connection's receiver, without the values, which are summed here.
 void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
   Packet packet = arrival.packet;
   packet.payload = packet.payload.first(skipped(place.packet));
@@ -459,7 +458,7 @@ void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
   ++counters_.sent_headers;
 }
 
-// The sum of what is below this switch, in line 0's packet: translated to the connection to the switch above (the CTT).
+// Sends the sum of this subtree, in line 0's packet, translated to the connection to the switch above (the CTT).
 void Ring::send_up(const Place& place, Sink& sink) {
   const std::size_t aggregator = index(place);
   const Buffer& buffer = buffers_[aggregator * lines_.size()];
@@ -471,7 +470,7 @@ void Ring::send_up(const Place& place, Sink& sink) {
   ++counters_.sent_up;
 }
 
-// Totals come as they are complete, so that a gap may be a loss: everything of it that can be sent up is, once.
+// Totals arrive in order of completion, so a gap may be a loss: sends up again, once, all sums in it that are present.
 void Ring::send_up_missing(const Place& before, Sink& sink) {
   totals_.asked = true;
   for (Place place = totals_.expected; place < before && holds(place); place = after(place)) {
@@ -479,7 +478,7 @@ void Ring::send_up_missing(const Place& before, Sink& sink) {
   }
 }
 
-// A frame as it came, but with the sum, the seal and new checksums.
+// Sends a received frame with the sum, the seal and new checksums.
 void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
                 std::size_t ip_bytes, std::size_t payload_at, Sink& sink) {
   ++counters_.results;
@@ -496,21 +495,21 @@ void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byt
     std::memcpy(out.data() + end, frame.data() + end, pad);
     if (config_.layout.seals) std::memcpy(out.data() + payload_at, total, wire::netreduce::seal_bytes);
     if (pad != 0) return wire::roce::write_checksums(out.subspan(ip_at));
-    // Most of it is the same on all connections, and so was added up once.
+    // Most of the packet is the same on all connections, and its CRC is computed once.
     wire::roce::CommonEnd& common = ends_[place.packet == 0 ? 0 : 1];
     if (common.bytes != bytes - skip) common = {bytes - skip, 0, Crc32Shift(bytes - skip)};
     common.crc = aggregators_[aggregator].crc;
     return wire::roce::write_checksums(out.subspan(ip_at), common);
   }
   Packet packet = parsed(frame.subspan(ip_at, ip_bytes));
-  if (way == Way::child) {  // back to where it came from
+  if (way == Way::child) {  // back to its sender
     const Connection& up = lines_[line].connection;
     address(packet, {up.destination, up.source, down_qp});
   }
   packet.payload = {total, bytes};
   const std::span<std::byte> out = sink.datagram(peers_[line].egress, ip_at + wire::roce::packet_bytes(packet));
   std::memcpy(out.data(), frame.data(), ip_at);
-  // Of the sender's message: what is in front of the values.
+  // The bytes in front of the values come from the sender's message.
   const std::span<std::byte> to = out.subspan(ip_at + wire::roce::payload_offset(packet), bytes);
   std::memcpy(to.data(), frame.data() + payload_at, skip);
   std::memcpy(to.data() + skip, total + skip, bytes - skip);

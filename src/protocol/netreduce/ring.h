@@ -1,7 +1,7 @@
-// One ring at an accelerator: the aggregators of two windows (NetReduce §3.1), what is known of each of its connections'
-// packets (the CLT's PSN0, §3.2), the sums, and in which order they leave. In a tree of switches (§3.3) also the partial sum
+// One ring at an accelerator: the aggregators of two windows (NetReduce §3.1), the packet state of each of its connections
+// (the CLT's PSN0, §3.2), the sums, and the order in which they leave. In a tree of switches (§3.3) also the partial sum
 // that goes up, the total that comes down, and the headers of connections that cross racks. Part of the accelerator, which
-// finds out whose packet is whose.
+// maps packets to connections.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace netsum::netreduce {
 
-// What a frame turned out to be.
+// A frame with its parsed packet.
 struct Arrival {
   std::span<const std::byte> frame;
   std::size_t ip_at = 0, ip_bytes = 0;
@@ -46,24 +46,24 @@ class Ring {
 
   // A packet of line `line`.
   void on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink);
-  // A packet of the connection from the switch above.
+  // A packet from the switch above.
   void on_total(const Arrival& arrival, Sink& sink);
 
   [[nodiscard]] const RingConfig& config() const { return config_; }
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
-  // Where the connections of config().lines are in this ring's order of them: those that contribute, by their lowest ranks,
-  // then the others.
+  // The connections of config().lines in this ring's order: first those that contribute, by their lowest ranks, then the
+  // others.
   [[nodiscard]] const std::vector<Line>& lines() const { return lines_; }
-  // Connections that are learned (foreign hosts).
+  // Whether connections are learned (foreign hosts).
   [[nodiscard]] bool learned() const { return config_.connections.empty() && config_.lines.empty(); }
   [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
   // `held`: no sum leaves on it before release().
   void bind(std::uint32_t line, const Connection& connection, bool held);
   void release(std::uint32_t line, Sink& sink);
-  // Whether anything has left: then the ring's stream cannot begin once more with the same connections.
+  // Whether any sum has left: then the ring's stream cannot begin again with the same connections.
   [[nodiscard]] bool answered() const { return answered_; }
-  // Whether a header that says message 0, and has not the PSN of this ring's, begins another stream. No: it is one whose
-  // number has too few bits, and has come round.
+  // Whether a header with message 0, whose PSN is not that of this ring's message 0, begins another stream. If not, its
+  // message number has wrapped.
   [[nodiscard]] bool begins_another(std::uint64_t message_on_wire) const;
 
   [[nodiscard]] const RingCounters& counters() const { return counters_; }
@@ -74,7 +74,7 @@ class Ring {
   void check() const;
 
  private:
-  // One message's aggregators; message m has those at m % 2N (§3.1).
+  // One message's aggregators; message m uses slot m % 2N (§3.1).
   struct Slot {
     bool used = false;
     std::uint64_t message = 0;
@@ -84,10 +84,10 @@ class Ring {
     bool average = false;
   };
   struct Aggregator {
-    std::uint16_t payload = 0;  // bytes; of all that contribute alike
+    std::uint16_t payload = 0;  // bytes; the same for all contributions
     std::uint16_t arrived = 0;  // contributions
-    bool summed = false;        // all that are below this switch: line 0's buffer holds their sum,
-    bool complete = false;      // or the sum of all, which is this one at the root and comes from above elsewhere
+    bool summed = false;        // contributions from below this switch are complete: line 0's buffer holds their sum,
+    bool complete = false;      // or the sum of all: the same one at the root, the total from above elsewhere
     std::uint32_t crc = 0;      // of the complete sum's values
   };
   struct Buffer {
@@ -98,16 +98,16 @@ class Ring {
     bool bound = false;
     bool held = false;
     bool contributes = true, in_order = true;
-    Endpoint egress;     // of its newest packet
-    Place expected;      // the first that has not arrived
-    Place sent;          // the first whose sum was not sent there
-    bool asked = false;  // a later sum was sent on, so that its receiver asks for the one expected
+    Endpoint egress;     // of the newest packet
+    Place expected;      // the first not yet arrived
+    Place sent;          // the first whose sum was not yet sent to it
+    bool asked = false;  // a later sum was sent, so that the receiver asks for the missing one
     std::uint32_t last_slot = 0;
   };
   // The connection from above.
   struct Totals {
-    Place expected;      // the first that has not come
-    bool asked = false;  // a later one came: what lacks was sent up once more
+    Place expected;      // the first not yet arrived
+    bool asked = false;  // a later one arrived: the missing ones were sent up again
     std::uint32_t last_slot = 0;
   };
 
@@ -133,17 +133,17 @@ class Ring {
     const Slot& slot = slots_[slot_of(place.message)];
     return place.packet + 1 < slot.packets ? Place{place.message, place.packet + 1} : Place{place.message + 1, 0};
   }
-  [[nodiscard]] Place next() const;  // the first sum that was not sent to all
+  [[nodiscard]] Place next() const;  // the first sum not yet sent to all
   [[nodiscard]] std::uint32_t& first_psn(std::uint32_t slot, std::uint32_t line) {
     return first_psns_[std::size_t{slot} * lines_.size() + line];
   }
-  // On virtual connections packet i of message m has PSN m · MsgLen + i, so that both ends know it without a word.
+  // On virtual connections packet i of message m has PSN m · MsgLen + i, so both ends derive it.
   [[nodiscard]] std::uint32_t virtual_psn(std::uint64_t message) const {
     return static_cast<std::uint32_t>(message * config_.message_packets) & wire::roce::psn_mask;
   }
   [[nodiscard]] std::span<std::byte> frame_of(std::size_t aggregator, std::uint32_t line);
   [[nodiscard]] std::byte* payload_of(std::size_t aggregator, std::uint32_t line);
-  // What is in front of the values: the INA header in a message's first packet, the seal in all.
+  // Bytes in front of the values: the INA header in a message's first packet, the seal in all.
   [[nodiscard]] std::size_t skipped(std::uint32_t packet) const {
     if (packet == 0) return config_.layout.header_bytes;
     return config_.layout.seals ? wire::netreduce::seal_bytes : 0;
@@ -183,8 +183,8 @@ class Ring {
   Totals totals_;
   std::vector<const std::byte*> sources_;  // of the sum being formed
   std::size_t stride_;
-  std::vector<std::byte> sum_;  // likewise
-  // The ends that packets have in common: of a message's first packet, and of others. Their lengths hardly ever change.
+  std::vector<std::byte> sum_;  // of the sum being formed
+  // The common ends of packets: of a message's first packet, and of the others. Their lengths rarely change.
   std::array<wire::roce::CommonEnd, 2> ends_;
   std::optional<RingMismatch> mismatch_;
   bool answered_ = false;

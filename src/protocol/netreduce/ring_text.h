@@ -1,4 +1,4 @@
-// A ring of foreign hosts as an operator writes it.
+// An operator's text description of a ring of foreign hosts.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace netsum::netreduce {
 
-// "id=0,ranks=3,packets=8,window=4,mtu=1024,dtype=int32,layout=nrtv,order=ring": any of those but ranks may be left out, and
-// is as RingConfig has it then. A layout of one's own (wire::netreduce::parse_layout) has ';' in the place of its commas:
-// "ranks=2,layout=magic=4e527476@0;ring=4:2;rank=6:2;message=8:4;header=16". Its connections are learned; its incarnation is
-// the caller's to give. Throws Error: bad_argument.
+// "id=0,ranks=3,packets=8,window=4,mtu=1024,dtype=int32,layout=nrtv,order=ring": all but ranks are optional and default to
+// RingConfig's values. A custom layout (wire::netreduce::parse_layout) has ';' instead of ',':
+// "ranks=2,layout=magic=4e527476@0;ring=4:2;rank=6:2;message=8:4;header=16". The ring's connections are learned; the caller
+// sets its incarnation. Throws Error: bad_argument.
 [[nodiscard]] RingConfig parse_ring(const std::string& text);
 
 }  // namespace netsum::netreduce

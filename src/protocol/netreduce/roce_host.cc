@@ -97,7 +97,7 @@ struct RoceHost::Impl {
     Posting posting(*this);
     worker.send(posting);
     TunnelSink tunnel(sink, config.accelerator);
-    receiving.send(now, tunnel);  // ACKs first: somebody waits for them
+    receiving.send(now, tunnel);  // ACKs first: the predecessor waits for them
     sending.send(now, tunnel);
   }
 

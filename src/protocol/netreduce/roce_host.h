@@ -1,5 +1,5 @@
-// A host without RDMA hardware in a ring: the worker over two queue pairs of our own, whose RoCEv2 packets, IP header to
-// ICRC, travel inside UDP datagrams to the accelerator and from it. (A socket on UDP port 4791 could know neither the IP
+// A host without RDMA hardware in a ring: the worker over two software queue pairs, whose RoCEv2 packets, IP header to ICRC,
+// travel inside UDP datagrams to and from the accelerator. (A socket on UDP port 4791 could neither know the IP
 // identification that the ICRC covers nor keep the destination's address.)
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace netsum::netreduce {
 
 struct RoceHostConfig {
-  WorkerConfig worker;  // its memory is the host's own: not to be given
+  WorkerConfig worker;  // leave its memory unset: the host has its own
   Member self, successor, predecessor;
   Endpoint accelerator;
   Duration initial_timeout = std::chrono::milliseconds(20);
@@ -29,12 +29,12 @@ struct RoceHostConfig {
   Duration max_timeout = std::chrono::milliseconds(250);
 };
 
-// Every received datagram counts in one of those.
+// Each received datagram counts in one of these.
 struct RoceHostCounters {
-  std::uint64_t packets = 0;  // handed to a queue pair
+  std::uint64_t packets = 0;  // delivered to a queue pair
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t dropped_icrc = 0;
-  std::uint64_t foreign = 0;  // not from the accelerator, or for none of the queue pairs
+  std::uint64_t foreign = 0;  // not from the accelerator, or for neither queue pair
 };
 
 class RoceHost {
@@ -51,9 +51,9 @@ class RoceHost {
 
   [[nodiscard]] const Worker& worker() const;
   [[nodiscard]] std::vector<std::uint64_t> take_completed();
-  // Whether the successor has everything that it may still need of this rank.
+  // Whether the successor has received all data that it needs from this rank.
   [[nodiscard]] bool drained() const;
-  [[nodiscard]] std::string failure() const;  // why it cannot go on, in words; empty: it can
+  [[nodiscard]] std::string failure() const;  // the error in words; empty: none
   [[nodiscard]] const roce::QueuePairCounters& sending() const;
   [[nodiscard]] const roce::QueuePairCounters& receiving() const;
   [[nodiscard]] const RoceHostCounters& counters() const;

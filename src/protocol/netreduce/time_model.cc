@@ -5,7 +5,7 @@
 namespace netsum::netreduce {
 namespace {
 
-// The model's quantities. Names are the paper's.
+// The model's quantities, with the paper's names.
 struct Terms {
   explicit Terms(const ClusterShape& shape)
       : p(shape.gpus),
@@ -17,17 +17,17 @@ struct Terms {
         link(shape.bytes / shape.inter_bytes_per_second) {}
 
   double p, n, machines;
-  double log_n;         // rounded up where n is no power of two, which the paper assumes
+  double log_n;         // rounded up if n is no power of two, which the paper assumes
   double alpha;         // seconds
   double inside, link;  // seconds for M at B_intra, at B_inter
 };
 
-// A ring of `members` that reduces and gathers what takes its slowest link `seconds`.
+// A ring of `members` that reduces and gathers data that takes its slowest link `seconds`.
 [[nodiscard]] double ring(double members, double alpha, double seconds) {
   return 2 * (members - 1) * alpha + 2 * (members - 1) / members * seconds;
 }
 
-// Each GPU has one n-th of the gradient from, or for, every other: n - 1 hops of M / n.
+// Each GPU exchanges one n-th of the gradient with every other: n - 1 hops of M / n.
 [[nodiscard]] double scatter_or_gather(const Terms& t) {
   return (t.n - 1) * t.alpha + (t.n - 1) / t.n * t.inside;
 }
@@ -46,7 +46,7 @@ struct Terms {
 StageSeconds predict(Pattern pattern, const ClusterShape& shape) {
   const Terms t(shape);
   switch (pattern) {
-    case Pattern::flat_ring:  // (1): each machine's link carries what one hop of the ring does
+    case Pattern::flat_ring:  // (1): each machine's link carries one hop of the ring
       return {0, ring(t.p, t.alpha, t.link), 0};
     case Pattern::tencent:  // (2)
       return tencent(t);

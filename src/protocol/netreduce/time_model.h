@@ -1,6 +1,6 @@
-// How long an all-reduce among machines of several GPUs takes, by NetReduce's model (§3.4, Appendix A): a flat ring,
-// Tencent's hierarchical all-reduce, and parallel rings with and without aggregation in the network. docs/parallel.md has
-// the formulas, and where the paper's own do not agree with each other.
+// The time of an all-reduce among machines of several GPUs, by NetReduce's model (§3.4, Appendix A): a flat ring, Tencent's
+// hierarchical all-reduce, and parallel rings with and without in-network aggregation. docs/parallel.md has the formulas,
+// and where the paper's own are inconsistent.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace netsum::netreduce {
 enum class Pattern : std::uint8_t {
   flat_ring,           // FR: one ring over all GPUs
   tencent,             // TA: reduce to each machine's master, a ring of masters, broadcast
-  parallel_netreduce,  // PN: reduce-scatter inside, GPU i of every machine in NetReduce ring i, all-gather inside
+  parallel_netreduce,  // PN: reduce-scatter inside each machine, NetReduce ring i of every machine's GPU i, all-gather
+                       // inside
   parallel_ring,       // PR: the same with plain rings
 };
 
@@ -34,7 +35,7 @@ struct StageSeconds {
 
 [[nodiscard]] StageSeconds predict(Pattern pattern, const ClusterShape& shape);
 
-// T_other - T_pn, expanded: so much a hop's latency, and so much a byte of gradient. Positive: parallel NetReduce is faster.
+// T_other - T_pn, as a factor of hop latency and one of gradient bytes. Positive: parallel NetReduce is faster.
 struct Advantage {
   double hops = 0;
   double seconds_per_byte = 0;
@@ -46,9 +47,9 @@ struct Advantage {
 
 [[nodiscard]] Advantage over_tencent(const ClusterShape& shape);        // (4)
 [[nodiscard]] Advantage over_flat_ring(const ClusterShape& shape);      // (5)
-[[nodiscard]] Advantage over_parallel_ring(const ClusterShape& shape);  // ours
+[[nodiscard]] Advantage over_parallel_ring(const ClusterShape& shape);  // not in the paper
 
-// Sufficient, not necessary, for any gradient and any latency.
+// Sufficient, not necessary; for any gradient size and latency.
 [[nodiscard]] bool surely_beats_tencent(const ClusterShape& shape);    // P > 3n, for n <= 16
 [[nodiscard]] bool surely_beats_flat_ring(const ClusterShape& shape);  // (6)
 

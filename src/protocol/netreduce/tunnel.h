@@ -1,5 +1,5 @@
-// The accelerator where hosts reach it through UDP datagrams that each hold a RoCEv2 packet from its IP header on. Only
-// connections that were registered are carried, each from its host's own address to its peer's.
+// The accelerator for hosts that reach it through UDP datagrams, each with one RoCEv2 packet from its IP header on. Only
+// registered connections are carried, each from its host's address to its peer's.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,26 @@
 
 namespace netsum::netreduce {
 
-// Every datagram counts in one of those, or is the accelerator's.
+// Each datagram counts in one of these; `taken` ones also count in the accelerator's counters.
 struct TunnelCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t unknown = 0;         // of no registered connection
-  std::uint64_t dropped_source = 0;  // not from where its connection's packets come from
-  std::uint64_t passed = 0;          // sent on as it was
+  std::uint64_t dropped_source = 0;  // not from its connection's source endpoint
+  std::uint64_t passed = 0;          // forwarded unchanged
   std::uint64_t taken = 0;           // by the accelerator
-  // Of no ring.
+  // Packets that belong to no ring.
   [[nodiscard]] std::uint64_t strangers() const {
     return std::accumulate(std::begin(malformed), std::end(malformed), unknown + dropped_source);
   }
 };
 
-// A connection that is carried: where its packets come from, and where they go.
+// A carried connection, with the endpoints that its packets come from and go to.
 struct TunnelRoute {
   Connection connection;
   Endpoint from, to;
 };
 
-// A ring at an accelerator, and all connections of it that pass there (racks.h).
+// A ring at an accelerator, and all connections of the ring that pass through it (racks.h).
 struct TunnelRing {
   RingConfig ring;
   std::vector<TunnelRoute> routes;
@@ -44,12 +44,12 @@ struct TunnelRing {
 
 class Tunnel {
  public:
-  // As Accelerator::add_ring, of which this is the front. False also where a connection is carried already.
-  [[nodiscard]] bool add_ring(Accelerator::RingState&& state, const TunnelRing& ring);  // of which it was made
+  // As Accelerator::add_ring. Also false if a connection is already carried.
+  [[nodiscard]] bool add_ring(Accelerator::RingState&& state, const TunnelRing& ring);  // from which `state` was made
   [[nodiscard]] bool add_ring(const TunnelRing& ring, std::span<std::byte> memory) {
     return add_ring(Accelerator::make_ring(ring.ring, memory), ring);
   }
-  Accelerator::RingState remove_ring(std::uint64_t incarnation);  // null: there is none
+  Accelerator::RingState remove_ring(std::uint64_t incarnation);  // null: unknown
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 

@@ -18,9 +18,9 @@ using stream::Operation;
 using wire::netreduce::InaHeader;
 using wire::netreduce::seal_bytes;
 
-constexpr std::size_t header_bytes = 40;  // of netsum_layout: what the values' places are computed from
+constexpr std::size_t header_bytes = 40;  // of netsum_layout: the offsets of values are computed from it
 
-// What travels: an all-reduce's elements, a broadcast's bytes as whole words, nothing of a barrier.
+// The transmitted values: an all-reduce's elements, a broadcast's bytes as whole words, none for a barrier.
 struct Values {
   DType dtype = DType::int32;
   std::uint64_t count = 0;
@@ -51,10 +51,10 @@ struct Worker::Impl {
     Values values;
     Share share;
   };
-  // A position in the stream of messages: the next one of an operation.
+  // A position in the stream of messages: the next message of an operation.
   struct Cursor {
     std::uint64_t message = 0;    // number in the ring's stream
-    std::uint64_t operation = 0;  // counted from the beginning; minus `ended`: index into under_way
+    std::uint64_t operation = 0;  // counted from the beginning; index into under_way plus `ended`
     std::uint64_t index = 0;      // of the operation's messages on this lane
   };
   // A message's part of the tensor.
@@ -72,7 +72,7 @@ struct Worker::Impl {
     NETSUM_CHECK(config.send_memory.size() >= send_bytes(c) && config.receive_memory.size() >= receive_bytes(c));
   }
 
-  // Where in the receiver's memory a message goes.
+  // A message's offset in the receiver's memory.
   [[nodiscard]] std::uint64_t place_of(std::uint64_t message) const {
     return message % (std::uint64_t{2} * config.window) * whole;
   }
@@ -92,7 +92,7 @@ struct Worker::Impl {
   [[nodiscard]] std::size_t bytes_of_message(std::size_t value_bytes) const {
     return header_bytes + value_bytes + (packets_of(value_bytes) - 1) * seal_bytes;
   }
-  // Calls what(packet, at in the message, at in the values, bytes of values) for each packet.
+  // Calls what(packet, offset in the message, offset in the values, bytes of values) for each packet.
   template <class What>
   void for_each_packet(std::size_t value_bytes, const What& what) const {
     std::size_t done = 0;
@@ -111,7 +111,7 @@ struct Worker::Impl {
     return crc32c(place, call);
   }
 
-  // The operation of the cursor's message; null if there is none yet. It steps over those without a message on this lane.
+  // The operation of the cursor's message; null if there is none yet. Skips operations without a message on this lane.
   [[nodiscard]] UnderWay* at(Cursor& cursor) {
     while (cursor.operation - ended < under_way.size()) {
       UnderWay& u = under_way[cursor.operation - ended];
@@ -126,7 +126,7 @@ struct Worker::Impl {
     const std::span<std::byte> message =
         config.send_memory.subspan((to_send.message % config.window) * whole, bytes_of_message(part.bytes));
     const auto* const values = static_cast<const std::byte*>(u.operation.data) + part.offset * bytes_of(u.values.dtype);
-    // A broadcast's last word may be partly outside of the tensor; who has nothing to give sends zeros.
+    // A broadcast's last word may be partly outside of the tensor; ranks that contribute nothing send zeros.
     std::size_t given = stream::contributes(u.operation, config.rank) ? part.bytes : 0;
     if (u.operation.collective == Collective::broadcast && given > 0) {
       given = std::min<std::size_t>(given, u.operation.elements - part.offset * 4);
@@ -145,7 +145,7 @@ struct Worker::Impl {
                         header.average = u.operation.op == ReduceOp::avg && u.operation.collective == Collective::all_reduce;
                         wire::netreduce::write_header(wire::netreduce::netsum_layout, message, header);
                       } else {
-                        store_le(to, std::uint64_t{0});  // the accelerator's to fill
+                        store_le(to, std::uint64_t{0});  // filled by the accelerator
                       }
                       const std::size_t copied = std::min(bytes, given - std::min(given, done));
                       if (copied > 0) std::memcpy(to + skip, values + done, copied);
@@ -154,8 +154,8 @@ struct Worker::Impl {
     return message;
   }
 
-  // The window is on acknowledgements too, which the paper does not say: whoever begins message m + 2N, and so takes the
-  // aggregators of m, knows that all have sent m + N, and so that nobody will send m again.
+  // The window also covers acknowledgements, which the paper does not say: a rank that begins message m + 2N, and so reuses
+  // the aggregators of m, knows that all ranks have sent m + N, and so that none will send m again.
   void send(MessageSink& sink) {
     while (!failure && to_send.message < std::min(to_receive.message, sink.acknowledged()) + config.window) {
       UnderWay* const u = at(to_send);
@@ -173,7 +173,8 @@ struct Worker::Impl {
     if (!failure) failure = {kind, u != nullptr ? u->operation.number : 0, to_receive.message, packet};
   }
 
-  // Every packet's seal first, then the values: no element leaves here that is not a sum of all ranks' for this message.
+  // Checks every packet's seal before the values are used: only elements that are sums of all ranks' for this message are
+  // delivered.
   [[nodiscard]] bool sealed(const UnderWay& u, const Part& part, std::span<const std::byte> message) {
     bool all = true;
     for_each_packet(part.bytes, [&](std::uint32_t packet, std::size_t at, std::size_t, std::size_t, std::size_t) {
@@ -192,7 +193,7 @@ struct Worker::Impl {
     if (failure) return;
     UnderWay* const u = at(to_receive);
     const std::uint64_t place = place_of(to_receive.message);
-    // Its sender cannot have the result of what we have not sent, nor be more than a window ahead.
+    // The sender cannot have the result of a message that this rank has not sent, nor be more than a window ahead.
     const bool expected = u != nullptr && to_receive.message < to_send.message &&
                           immediate == static_cast<std::uint32_t>(to_receive.message) && offset == place;
     if (!expected) return fail(WorkerFailure::Kind::unexpected, u, 0);
@@ -231,7 +232,7 @@ struct Worker::Impl {
 
   WorkerConfig config;
   const std::size_t whole;     // bytes of a whole message
-  const std::size_t capacity;  // bytes of values in it
+  const std::size_t capacity;  // of values in a whole message
   std::deque<UnderWay> under_way;
   std::uint64_t ended = 0;  // operations
   Cursor to_send, to_receive;

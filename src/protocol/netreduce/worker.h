@@ -1,8 +1,7 @@
-// The worker: NetReduce's message-level flow control (§3.2). Tensors become messages of one length, of which a window is
-// under way at once; results come back as messages, in the same order, and none is believed whose packets are not all
-// sealed.
+// The worker: NetReduce's message-level flow control (§3.2). Tensors become messages of one length, of which a window is in
+// flight at once. Results return as messages, in the same order; a result is accepted only if all of its packets are sealed.
 //
-// One object serves one ring, whatever carries its messages: RDMA hardware or an endpoint of our own. No I/O, no clock, no
+// One object serves one ring, over any transport of messages: RDMA hardware or a software endpoint. No I/O, no clock, no
 // allocation per message.
 #pragma once
 
@@ -24,24 +23,24 @@ struct WorkerConfig {
   std::uint32_t ring = 0;
   std::uint32_t rank = 0, world_size = 1;
   std::uint32_t lane = 0, lanes = 1;    // this ring's share of the messages
-  std::uint32_t window = 2;             // N: messages sent whose results are not there, or that are not acknowledged
+  std::uint32_t window = 2;             // N: messages sent without a result, or not acknowledged
   std::uint32_t message_packets = 170;  // of a whole message
   std::uint32_t mtu = 1024;             // path MTU: payload of a packet
-  // For N messages of ours, m at m % N, and for 2N that the predecessor sends, at m % 2N.
+  // For N own messages, m at m % N, and for 2N from the predecessor, m at m % 2N.
   std::span<std::byte> send_memory, receive_memory;
-  std::size_t operations = 256;  // under way at once
+  std::size_t operations = 256;  // pending at once
 };
 
 struct WorkerCounters {
   std::uint64_t messages_sent = 0, messages_received = 0;
 };
 
-// Why a lane cannot go on.
+// Why a lane has failed.
 struct WorkerFailure {
   enum class Kind : std::uint8_t {
-    unsealed,    // a packet came as its sender sent it: past the accelerator, or past one that restarted
-    wrong_seal,  // a packet holds the sum of something else
-    unexpected,  // a message that is none of the ring's stream
+    unsealed,    // a packet arrived unsummed: it bypassed the accelerator, or passed one that restarted
+    wrong_seal,  // a packet holds another sum
+    unexpected,  // a message that does not belong to the ring's stream
   } kind{};
   std::uint64_t operation = 0;
   std::uint64_t message = 0;
@@ -52,15 +51,16 @@ struct WorkerFailure {
 
 struct WorkerStall {
   std::uint64_t operation = 0;
-  std::uint32_t chunk = 0;  // message of the operation
+  std::uint32_t chunk = 0;  // message number in the operation
 };
 
-// What carries messages to the successor.
+// Transport of messages to the successor.
 class MessageSink {
  public:
-  // RDMA WRITE with immediate to the successor's memory; `message` stays as it is until it is acknowledged. False: not now.
+  // RDMA WRITE with immediate to the successor's memory; `message` must not change until it is acknowledged. False: try
+  // later.
   [[nodiscard]] virtual bool post(std::span<const std::byte> message, std::uint64_t offset, std::uint32_t immediate) = 0;
-  virtual std::uint64_t acknowledged() const = 0;  // messages that the successor has, since the beginning
+  virtual std::uint64_t acknowledged() const = 0;  // messages acknowledged by the successor, since the beginning
 
  protected:
   ~MessageSink() = default;
@@ -68,8 +68,8 @@ class MessageSink {
 
 class Worker {
  public:
-  [[nodiscard]] static std::size_t message_bytes(const WorkerConfig& config);  // of a whole one
-  [[nodiscard]] static std::size_t send_bytes(const WorkerConfig& config);     // of the memories
+  [[nodiscard]] static std::size_t message_bytes(const WorkerConfig& config);  // of a full message
+  [[nodiscard]] static std::size_t send_bytes(const WorkerConfig& config);     // of the two memories
   [[nodiscard]] static std::size_t receive_bytes(const WorkerConfig& config);
 
   explicit Worker(const WorkerConfig& config);
@@ -77,16 +77,16 @@ class Worker {
   Worker(Worker&&) noexcept;
   Worker& operator=(Worker&&) noexcept;
 
-  // Takes the next operation, in order of number. False: too many are under way.
+  // Takes the next operation, in order of number. False: too many are pending.
   [[nodiscard]] bool submit(const stream::Operation& operation);
-  // Sends what the window allows; after submit(), and after anything arrived.
+  // Sends what the window allows; to be called after submit() and after every arrival.
   void send(MessageSink& sink);
   // The next message from the predecessor, as its queue pair delivered it.
   void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate);
 
-  // Numbers of the operations whose share of this ring has ended since the last call, in the order in which they ended.
+  // Numbers of the operations whose share of this ring has completed since the last call, in order of completion.
   [[nodiscard]] std::vector<std::uint64_t> take_completed();
-  [[nodiscard]] bool idle() const;  // no operation under way
+  [[nodiscard]] bool idle() const;  // no operation pending
   [[nodiscard]] const std::optional<WorkerFailure>& failure() const;
   [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;
   [[nodiscard]] std::uint64_t messages_sent() const { return counters().messages_sent; }

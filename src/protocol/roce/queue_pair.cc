@@ -15,9 +15,9 @@ using wire::roce::Aeth;
 using wire::roce::Opcode;
 
 constexpr std::size_t longest_message = std::size_t{1} << 31;
-constexpr std::uint32_t longest_window = 1U << 22;  // packets; PSNs tell half of their 2^24 apart
+constexpr std::uint32_t longest_window = 1U << 22;  // packets; PSNs distinguish half of their 2^24 values
 
-// What an RNR NAK's five bits say (IBA, table of RNR NAK timers), in units of 10 us.
+// Wait times of an RNR NAK's five bits (IBA, table of RNR NAK timers), in units of 10 us.
 constexpr std::uint32_t rnr_waits[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
                                          48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                          2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
@@ -31,16 +31,16 @@ bool is_ipv4(const std::array<std::uint8_t, 16>& address) {
   return std::equal(mapped.begin(), mapped.end(), address.begin());
 }
 
-// One that was posted and is not completed.
+// A message posted and not completed.
 struct Outgoing {
   std::span<const std::byte> bytes;
   std::uint64_t address = 0;
   std::uint32_t key = 0, immediate = 0;
-  std::uint64_t first = 0;  // packet
+  std::uint64_t first = 0;  // first packet
   std::uint32_t packets = 0;
 };
 
-// The one whose packets arrive.
+// The message being received.
 struct Incoming {
   std::uint64_t offset = 0;  // in the memory
   std::uint32_t bytes = 0, received = 0;
@@ -53,15 +53,15 @@ struct Timed {
 
 }  // namespace
 
-// Packets have numbers that begin with 0 in each direction and do not wrap; PSNs are made of them on the way out and
-// compared with the one expected on the way in.
+// Packet numbers begin with 0 in each direction and do not wrap; they are converted to PSNs when sent, and received PSNs are
+// compared with the expected one.
 struct QueuePair::Impl {
   explicit Impl(const QueuePairConfig& c)
       : config(c), timer(c.initial_timeout, c.min_timeout, c.max_timeout), messages(std::max(1U, c.max_messages)) {
     NETSUM_CHECK(c.mtu > 0 && c.mtu <= wire::roce::max_mtu && c.mtu % 4 == 0);
     NETSUM_CHECK(c.max_packets > 0 && c.max_messages > 0 && c.ack_interval > 0);
     config.max_packets = std::clamp(c.max_packets, 1U, longest_window);
-    // At least two in a window, so that it never waits for an ACK that nobody asked for.
+    // At least two ACK requests per window, so that the sender never waits for an ACK that was not requested.
     config.ack_interval = std::clamp(c.ack_interval, 1U, std::max(1U, config.max_packets / 2));
     blank.ip.v6 = !is_ipv4(c.local) || !is_ipv4(c.remote);
     blank.ip.source = c.local;
@@ -75,23 +75,23 @@ struct QueuePair::Impl {
   }
 
   QueuePairConfig config;
-  wire::roce::Packet blank;  // what all that is sent has in common; the IP identification counts up
+  wire::roce::Packet blank;  // common fields of all sent packets; the IP identification counts up
   stream::RetransmissionTimer timer;
   QueuePairCounters counters;
   QueuePairError error = QueuePairError::none;
 
   // Requester.
   std::vector<Outgoing> messages;           // ring by number
-  std::uint64_t completed = 0, posted = 0;  // numbers under way: [completed, posted)
-  std::uint64_t oldest = 0;                 // packet that is not acknowledged
-  std::uint64_t next = 0;                   // to be sent, or sent again
-  std::uint64_t sent = 0;                   // never sent before from here on
-  std::uint64_t end = 0;                    // of what is posted
+  std::uint64_t completed = 0, posted = 0;  // message numbers in flight: [completed, posted)
+  std::uint64_t oldest = 0;                 // oldest unacknowledged packet
+  std::uint64_t next = 0;                   // next packet to be sent or repeated
+  std::uint64_t sent = 0;                   // first packet never sent
+  std::uint64_t end = 0;                    // end of the posted packets
   Time deadline = never;                    // `never` if nothing is unacknowledged
-  bool peer_not_ready = false;              // until the deadline nothing is sent
-  std::uint32_t salt = 0;                   // differs between queue pairs, also of equal numbers on different hosts
+  bool peer_not_ready = false;              // nothing is sent until the deadline
+  std::uint32_t salt = 0;                   // differs between queue pairs, even with equal numbers on different hosts
   std::uint32_t timeouts = 0;               // in a row
-  bool probing = false, probe_due = false;  // the last time-out's repeat of `oldest`: not acknowledged; not sent yet
+  bool probing = false, probe_due = false;  // the repeat of `oldest` after a time-out: unacknowledged; not yet sent
   std::optional<std::uint64_t> gone_back;   // the packet that the last sequence NAK asked for
   std::optional<Timed> timed;               // a first transmission that asked for an ACK
 
@@ -100,11 +100,11 @@ struct QueuePair::Impl {
   std::uint64_t gap_end = 0;   // packets from `received` to here were dropped or lost
   std::uint32_t msn = 0;
   std::optional<Incoming> incoming;
-  bool gap_told = false;        // a NAK was sent for the gap
-  bool gap_due = false;         // and one is to be sent
-  std::uint8_t refusal = 0;     // the syndrome of a NAK of another kind that is to be sent, or 0
-  bool ack_due = false;         // an ACK of the packets before acked, by then ack_msn messages
-  bool duplicate_seen = false;  // an ACK of all
+  bool gap_told = false;        // a NAK for the gap was sent
+  bool gap_due = false;         // a NAK for the gap is to be sent
+  std::uint8_t refusal = 0;     // syndrome of another NAK to be sent, or 0
+  bool ack_due = false;         // an ACK of the packets before acked, with ack_msn, is to be sent
+  bool duplicate_seen = false;  // an ACK of all packets is to be sent
   std::uint64_t acked = 0;
   std::uint32_t ack_msn = 0;
   std::vector<Received> fresh, taken;
@@ -180,13 +180,13 @@ struct QueuePair::Impl {
     NETSUM_CHECK(oldest <= next && next <= sent && sent <= end && sent - oldest <= config.max_packets);
   }
 
-  // From here on again. What is acknowledged from now on may be a repeat: no round trip is known from it (Karn).
+  // Restarts sending at `packet`. Later acknowledgements may be of repeats, so they give no round trip (Karn).
   void go_back(std::uint64_t packet) {
     next = std::min(next, packet);
     if (timed && timed->packet >= packet) timed.reset();
   }
 
-  // The peer has all before `until`.
+  // The peer has all packets before `until`.
   void acknowledge(std::uint64_t until, Time now) {
     NETSUM_CHECK(until > oldest && until <= sent);
     if (timed && timed->packet < until) {
@@ -221,9 +221,9 @@ struct QueuePair::Impl {
       ++counters.stale_acks;
   }
 
-  // False: it says nothing new.
+  // False: the NAK is stale.
   bool on_nak(std::uint64_t named, std::uint8_t syndrome, Time now) {
-    if (named > oldest) acknowledge(named, now);  // a NAK acknowledges what is before it (IBA 9.7.5)
+    if (named > oldest) acknowledge(named, now);  // a NAK acknowledges the packets before it (IBA 9.7.5)
     if ((syndrome & Aeth::kind_mask) == Aeth::rnr_nak) {
       if (peer_not_ready) return false;
       peer_not_ready = true;
@@ -261,8 +261,8 @@ struct QueuePair::Impl {
     deadline = now + spread(timer.timeout(1 + timeouts));
   }
 
-  // Up to a quarter longer, another one each time: many queue pairs whose packets were lost together in a short queue would
-  // else repeat them together, and lose the same ones again.
+  // Lengthens a time-out by up to a quarter, differently each time: otherwise many queue pairs whose packets were lost
+  // together in a short queue would repeat them together, and lose the same ones again.
   [[nodiscard]] Duration spread(Duration timeout) const {
     const std::uint32_t mixed = (salt ^ timeouts * 0x85ebca6bU) * 0xc2b2ae35U;
     return timeout + timeout / 1024 * (mixed >> 24);
@@ -274,7 +274,7 @@ struct QueuePair::Impl {
     const std::uint32_t expected = static_cast<std::uint32_t>(config.receive_psn + received) & wire::roce::psn_mask;
     const std::int32_t ahead = wire::roce::psn_distance(expected, packet.bth.psn);
     if (ahead < 0) {
-      // What was never received is no duplicate, and must not be acknowledged.
+      // A packet never received is no duplicate, and must not be acknowledged.
       if (!shape.write || static_cast<std::uint64_t>(-std::int64_t{ahead}) > received) return void(++counters.foreign);
       ++counters.duplicates;
       duplicate_seen = true;
@@ -288,7 +288,7 @@ struct QueuePair::Impl {
     }
   }
 
-  // The packet that was expected. What is wrong with it, as a NAK's syndrome; 0: nothing.
+  // Processes the expected packet. Returns a NAK's syndrome if it is invalid; 0: valid.
   std::uint8_t take(const wire::roce::Packet& packet, const wire::roce::Shape& shape) {
     if (shape.first == incoming.has_value()) return Aeth::nak_invalid;
     Incoming message;
@@ -331,13 +331,13 @@ struct QueuePair::Impl {
     return 0;
   }
 
-  // One answer to all that came since the last: a NAK acknowledges what is before it.
+  // One answer to all packets since the last answer: a NAK acknowledges the packets before it.
   void send_answer(PacketSink& sink) {
     const bool gap = gap_due && received < gap_end;
     if (refusal != 0 || gap) {
       answer(received, refusal != 0 ? refusal : Aeth::nak_sequence, msn, sink);
       ++counters.naks_sent;
-      gap_told = true;  // behind a refused request too, nothing is asked for
+      gap_told = true;  // no gap NAK behind a refused request either
     } else if (duplicate_seen || ack_due) {
       NETSUM_CHECK(received > 0 && acked <= received);
       const bool all = duplicate_seen;

@@ -14,8 +14,8 @@ namespace {
 using stream::Collective;
 
 constexpr std::uint32_t most_arenas = 4096;
-// Of tensors from here on, what was read to be summed has left the caches, in part at least, when its sum comes: as long as
-// this, with those of the other ranks.
+// Tensor size from which the summands have left the caches, at least in part, when the sum is written: this many bytes,
+// together with the other ranks'.
 constexpr std::uint64_t beyond_caches_from = 4U << 20U;
 
 [[nodiscard]] std::size_t width_of(const stream::Operation& operation) {
@@ -54,13 +54,13 @@ bool Member::submit(const Call& call) {
   op.width = width_of(call.operation);
   const std::uint64_t elements = call.operation.collective == Collective::barrier ? 0 : call.operation.elements;
   op.beyond_caches = elements * op.width >= beyond_caches_from;
-  // Rows that fill the ring's, or shorter ones, so that every lane and every owner has its part.
+  // Rows as long as the ring's, or shorter so that every lane and every owner has a share.
   const std::uint64_t blocks = divided_up(elements, block_elements);
   const std::uint64_t parts = std::uint64_t{config_.lanes} * (config_.rotate ? config_.world_size : 2);
   const std::uint64_t longest = config_.row_bytes / (block_elements * op.width);
   op.row_elements = std::clamp<std::uint64_t>(divided_up(blocks, parts), 1, longest) * block_elements;
   const std::uint64_t all = divided_up(elements, op.row_elements);
-  // At least one, so that no lane is ahead by more operations than rows, and each compares what was called.
+  // At least one row, so that no lane is ahead by more operations than rows, and each lane compares the calls.
   op.rows = all <= config_.lane ? 1 : divided_up(all - config_.lane, config_.lanes);
   for (std::uint64_t row = op.base + op.rows; row-- > op.base && op.last_owned_end == 0;) {
     if (owner_of(op, row) == config_.rank) op.last_owned_end = row + 1;
@@ -114,7 +114,7 @@ const std::byte* Member::arena_of(std::uint32_t rank, const Active& op, const Ro
 
 bool Member::advance(std::span<const Progress> others) {
   if (failure_ || idle()) return false;
-  // What others wait for comes first.
+  // Steps for which the others wait come first.
   bool moved = stage();
   moved |= sum(others);
   moved |= take(others);
@@ -152,7 +152,7 @@ bool Member::sum(std::span<const Progress> others) {
     step(progress_.summed, summing_);
     return true;
   }
-  // All have staged this row, so all have taken the one whose result was here.
+  // All ranks have staged this row, so all have taken the row whose result was in this slot.
   for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
     if (rank != config_.rank && others[rank].staged <= row) return false;
   }
@@ -218,7 +218,7 @@ void Member::complete(std::span<const Progress> others) {
   while (first_ != last_ && completed_count_ != most_operations) {
     const Active& op = active(first_);
     if (progress_.taken < op.base + op.rows) return;
-    // Others take results from a tensor in an arena itself: it is the caller's again when they have.
+    // The others copy results directly from a tensor in an arena: it belongs to the caller again when they have.
     if (op.call.arena != 0) {
       for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
         if (rank != config_.rank && others[rank].taken < op.last_owned_end) return;

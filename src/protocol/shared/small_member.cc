@@ -13,7 +13,7 @@ namespace {
 
 using stream::Collective;
 
-// By one rank, of all: an eighth of an L2 cache. It takes about as long as to wake the lanes' threads.
+// Bytes read by one rank, of all ranks: an eighth of an L2 cache. Takes about as long as waking the lanes' threads.
 constexpr std::size_t most_read = 131072;
 
 [[nodiscard]] std::size_t bytes_in(const stream::Operation& operation) {
@@ -34,7 +34,7 @@ SmallMember::SmallMember(std::uint32_t rank, std::uint32_t world_size, SmallSlot
 void SmallMember::post(const stream::Operation& operation) {
   operation_ = operation;
   signature_ = stream::signature_of(operation, 0);
-  // Of two operations ago: all have posted the one since, so all have finished that.
+  // The slot is of two operations ago: all ranks have posted the operation since, so all have finished that one.
   SmallSlot& slot = own_[posted_ % 2];
   slot.operation = operation.number;
   slot.signature = signature_;

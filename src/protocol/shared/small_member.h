@@ -1,5 +1,5 @@
-// One rank's part in the all-reduce of tensors so short that what counts is how often ranks wait for each other: once. Each
-// shows its values, and when all have, each sums them. A pure state machine, run like Member.
+// One rank's part in the all-reduce of tensors so short that latency is the number of times ranks wait for each other: one.
+// Each rank publishes its values; when all have, each rank sums them. A pure state machine, run like Member.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,22 @@
 
 namespace netsum::shared {
 
-// Whether a call goes this way: by what must agree between ranks alone. Each rank reads what all show, so that the more
-// there are, the shorter a tensor must be.
+// Whether a call takes this path. Depends only on properties that all ranks share. Each rank reads all ranks' values, so the
+// length limit falls with the number of ranks.
 [[nodiscard]] bool is_small(const stream::Operation& operation, std::uint32_t world_size);
 
 class SmallMember {
  public:
-  // Two slots each; `peers` by rank.
+  // Two slots per rank; `peers` by rank.
   SmallMember(std::uint32_t rank, std::uint32_t world_size, SmallSlot* own, std::vector<const SmallSlot*> peers);
 
-  // Shows this rank's values; the one before has finished. posted() is then to be published, with release order.
+  // Publishes this rank's values; the previous operation must have finished. The caller then publishes posted() with release
+  // order.
   void post(const stream::Operation& operation);
   [[nodiscard]] std::uint64_t posted() const { return posted_; }  // operations so far
 
-  // `others`: theirs, by rank, copied with acquire order. Whether all are there: then the result is in the tensor. Or it
-  // failed.
+  // `others`: the peers' posted(), by rank, copied with acquire order. True if all ranks have posted: then the result is in
+  // the tensor, or failure() is set.
   [[nodiscard]] bool finish(std::span<const std::uint64_t> others);
   [[nodiscard]] const std::optional<MemberFailure>& failure() const { return failure_; }
   [[nodiscard]] RankSet missing(std::span<const std::uint64_t> others) const;

@@ -1,8 +1,8 @@
-// To whom a complete round's result is sent: each rank by itself, or an IP multicast group and those that are not in it.
+// Destinations of a complete round's result: each rank by unicast, or an IP multicast group and the ranks outside of it.
 //
-// Nothing tells beforehand whether a network carries multicast to a host, nor for how long: a switch without an IGMP querier
-// forgets the group after minutes. Who asks again for most of its results does not hear them, and has them by itself from
-// then on.
+// Whether and for how long a network carries multicast to a host is not known in advance: a switch without an IGMP querier
+// forgets the group after minutes. A rank that asks again for most of its results does not receive the group's packets, and
+// gets unicast from then on.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace netsum::switchml {
 class Audience {
  public:
   Audience() = default;
-  // `listeners`: the ranks that have joined the group, by rank. For fewer than two a group saves nothing.
+  // `listeners`: by rank, whether it has joined the group. With fewer than two listeners a group saves nothing.
   Audience(std::vector<Endpoint> ranks, const std::optional<Endpoint>& group, const std::vector<bool>& listeners,
            std::uint32_t slots)
       : ranks_(std::move(ranks)), patience_(4 * slots + 8) {
@@ -40,12 +40,12 @@ class Audience {
   [[nodiscard]] std::span<const Endpoint> everyone() const { return grouped() ? destinations_ : ranks_; }
   [[nodiscard]] bool grouped() const { return !destinations_.empty(); }
 
-  // The rank has begun a round, so it had the result before; or it asked for that again.
+  // The rank has begun a round, so it had the previous result; or it has asked for that result again.
   void heard(std::size_t rank) {
     if (grouped() && unheard_[rank] != alone && unheard_[rank] != 0) --unheard_[rank];
   }
-  // True if it has asked for more than half of its results, over at least four windows: a burst that the network dropped is
-  // no reason. It is to be taken out, once what is sent to everyone() has left.
+  // True if the rank has asked again for more than half of its results, over at least four windows; a burst of loss does not
+  // suffice. The caller then takes it out, once packets sent to everyone() have been flushed.
   [[nodiscard]] bool asked(std::size_t rank) {
     if (!grouped() || unheard_[rank] == alone) return false;
     unheard_[rank] += 2;
@@ -56,7 +56,7 @@ class Audience {
     list();
   }
 
-  // By rank, if there is a group; all that decides who is sent what.
+  // By rank, if there is a group; determines all destinations.
   [[nodiscard]] const std::vector<std::uint32_t>& unheard() const { return unheard_; }
 
  private:
@@ -67,7 +67,7 @@ class Audience {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (unheard_[rank] == alone) destinations_.push_back(ranks_[rank]);
     }
-    if (destinations_.size() >= ranks_.size()) destinations_.clear();  // at most one rank is left in it
+    if (destinations_.size() >= ranks_.size()) destinations_.clear();  // at most one rank is left in the group
   }
 
   std::vector<Endpoint> ranks_, destinations_;  // destinations_: empty without a group

@@ -1,7 +1,7 @@
-// Which contributions were lost, seen from the switch: ranks send to slots in one order, that in which results come to all
-// of them; so a rank that has sent to three rounds that were opened after another one has sent to that too, or has not had
-// the result before it. That is RACK's rule for TCP (RFC 8985) with ATP's tolerance of reordering (§3.7: three packets). A
-// rank that sends nothing is late, and has lost nothing.
+// Detects lost contributions at the switch. Ranks send to slots in one order, in which all of them receive results; so a
+// rank that has sent to three rounds opened after another round has sent to that round too, or lacks the result before it.
+// This is RACK's rule for TCP (RFC 8985) with ATP's tolerance of reordering (§3.7: three packets). A rank that sends nothing
+// is late, and has lost nothing.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +14,19 @@ namespace netsum::switchml {
 
 class Overtaken {
  public:
-  static constexpr std::uint64_t reordering = 3;  // rounds that may change places on the way
+  static constexpr std::uint64_t reordering = 3;  // rounds by which packets may be reordered
 
   Overtaken() = default;
   Overtaken(std::size_t slots, std::size_t ranks) : round_at_(std::bit_ceil(slots) * 2), newest_(ranks), checked_(ranks) {}
 
-  // A round begins, in this (slot, version). Its place in the order of all rounds.
+  // A round begins in this (slot, version). Returns its place in the order of all rounds.
   [[nodiscard]] std::uint64_t open(std::uint32_t round) {
     round_at_[++opened_ & (round_at_.size() - 1)] = round;
     return opened_;
   }
 
-  // `rank` has contributed to the round at `place`: calls overtaken(round, place) for the rounds that this shows were
-  // overtaken, each once. Other rounds may have taken their (slot, version) meanwhile, and the rank may have contributed.
+  // `rank` has contributed to the round at `place`: calls overtaken(round, place) once for each round that is now known to
+  // be overtaken. Its (slot, version) may hold another round by now, and the rank may have contributed to it.
   template <class Found>
   void contributed(std::uint32_t rank, std::uint64_t place, Found&& overtaken) {
     if (place <= newest_[rank]) return;

@@ -64,7 +64,7 @@ void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 void Probe::on_timer(Time now, Sink& sink) {
   if (done() || now < deadline_) return;
   if (phase_ == Phase::train) {
-    phase_ = Phase::done;  // what came has to do: the rest was lost
+    phase_ = Phase::done;  // uses the replies received: the rest was lost
   } else if (++unanswered_ == config_.tries) {
     phase_ = Phase::unanswered;
   } else {
@@ -75,7 +75,7 @@ void Probe::on_timer(Time now, Sink& sink) {
 
 double Probe::packets_in(std::chrono::duration<double> time) const {
   if (train_replies_ < 2) return 0;
-  // Replies that arrive together show a rate that only the train's own way bounds: sending to last reply.
+  // If replies arrive together, only the time from sending to the last reply bounds the rate.
   const Duration spread = std::max(last_reply_ - first_reply_, (last_reply_ - sent_) / 4);
   return (train_replies_ - 1) * (time / std::max(spread, Duration(1)));
 }

@@ -1,7 +1,7 @@
 // The window from the measured bandwidth-delay product (SwitchML Appendix C), before a rank joins.
 //
-// First single probes, one after the other: the least round trip is the delay. Then one train: the time between its first
-// and last reply shows how fast packets of this size pass through the slowest part of the way there.
+// First, single probes one after the other: the least round trip is the delay. Then one train: the time between its first
+// and last reply shows the rate at which the bottleneck passes packets of this size.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace netsum::switchml {
 struct ProbeConfig {
   Endpoint aggregator;
   std::uint32_t packet_bytes = 1076;                   // a contribution's datagram
-  std::uint32_t singles = 8, train = 64;               // train 0: only whether there is an answer
+  std::uint32_t singles = 8, train = 64;               // train 0: only tests for an answer
   Duration patience = std::chrono::milliseconds(200);  // for one reply
   std::uint32_t tries = 10;                            // unanswered singles in a row before giving up
 };
@@ -31,13 +31,12 @@ class Probe {
   [[nodiscard]] bool done() const { return phase_ == Phase::done || phase_ == Phase::unanswered; }
   [[nodiscard]] bool answered() const { return phase_ == Phase::done; }
   [[nodiscard]] Duration round_trip() const { return round_trip_; }
-  [[nodiscard]] std::uint64_t cookie() const { return cookie_; }  // that the aggregator has for this end, once it answered
+  [[nodiscard]] std::uint64_t cookie() const { return cookie_; }  // the aggregator's, for this endpoint; after an answer
 
-  // Of the bandwidth-delay product, 1 to 512: what keeps the way there busy.
+  // The bandwidth-delay product in packets, 1 to 512: the least that keeps the path busy.
   [[nodiscard]] std::uint32_t packets() const;
-  // The power of two next above bandwidth * delay / packet length, with what is needed to keep the way busy while a host
-  // does something else: as much as it carries in half a millisecond, four segment trains at most. A longer window would
-  // fill queues that are short.
+  // The next power of two above bandwidth * delay / packet length plus an allowance that keeps the path busy while a host is
+  // descheduled: the packets of half a millisecond, at most four segment trains. A longer window would fill short queues.
   [[nodiscard]] std::uint32_t slots() const;
 
  private:

@@ -1,5 +1,5 @@
-// The other end of probe.h, for whoever serves ranks of any protocol: an answer is never longer than its probe, and brings
-// the cookie of the endpoint that it goes to.
+// The responder to probe.h, for servers of any protocol: a reply is never longer than its probe, and carries the cookie of
+// the endpoint that it is sent to.
 #pragma once
 
 #include "base/endpoint_cookies.h"

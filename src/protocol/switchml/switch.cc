@@ -34,7 +34,7 @@ std::size_t slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements));
 }
 
-// Of one rank's floats that travel as they are: they are kept until all are there.
+// Bytes of one rank's unconverted floats, which are kept until all ranks' are there.
 std::size_t gathered_bytes(std::uint32_t packet_elements) {
   return whole_lines(std::size_t{packet_elements} * 4);
 }
@@ -47,11 +47,11 @@ struct Switch::SlotState {
   std::uint64_t operation = 0;
   std::uint32_t chunk = 0;
   bool values = false;
-  bool used = false;  // the identity is set
+  bool used = false;  // the identity is valid
 
   bool complete = false;
   bool mismatch = false;
-  bool checked = false;  // a contribution had a checksum: somebody is on another host
+  bool checked = false;  // a contribution had a checksum: a rank is on another host
   bool masks = false;
   std::uint8_t exponents = 0;
   std::uint16_t elements = 0;
@@ -61,13 +61,13 @@ struct Switch::SlotState {
   DType dtype = DType::int32;
   bool average = false;
   std::uint32_t arrived = 0;
-  std::uint8_t first_rank = 0, other_rank = 0;  // mismatch: who came first, and who came with another call
+  std::uint8_t first_rank = 0, other_rank = 0;  // mismatch: the first rank, and the one with another call
   std::uint32_t other_signature = 0;
   wire::switchml::Ranks seen{};
-  wire::switchml::Ranks told{};  // have had "have yours" or "mismatch" since told_since
+  wire::switchml::Ranks told{};  // answered with "have yours" or "mismatch" since told_since
   Time told_since{};
   std::uint64_t place = 0;                        // in the order in which rounds were opened
-  std::uint64_t sent_in_batch = 0;                // the batch in which the memory was last lent to the sink
+  std::uint64_t sent_in_batch = 0;                // the last batch in which the sink referenced the memory
   std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once complete
 
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
@@ -87,8 +87,8 @@ struct Switch::Job {
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const {
     return memory.data() + static_cast<std::size_t>(&slot - slots.data()) * slot_bytes;
   }
-  // A rank's floats of the round that the slot gathers, in whichever version. As close together as they are long: what a
-  // few floats do not need is never touched.
+  // A rank's floats of the round that the slot gathers, for either version. Packed by their actual length: memory that a few
+  // floats do not need is never touched.
   [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
     const auto number = static_cast<std::size_t>(&slot - slots.data()) / 2;
     const std::size_t each = whole_lines(slot.elements * bytes_of(slot.dtype));
@@ -266,7 +266,7 @@ void Switch::on_contribution(const RxView& packet, const wire::switchml::Common&
   if (slot.used && identity < slot.identity()) return void(++counters.dropped_old);
   if (!slot.used || identity > slot.identity()) {
     if (slot.used && !slot.complete) return void(++counters.dropped_early);
-    // What a slot gathers it gathers for one version at a time.
+    // A slot gathers floats for one version at a time.
     const SlotState& other = job->slots[std::size_t{header.slot} * 2 + (header.version ^ 1U)];
     if (header.dtype != DType::int32 && other.gathers()) return void(++counters.dropped_early);
     if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
@@ -312,7 +312,7 @@ void Switch::on_contribution(const RxView& packet, const wire::switchml::Common&
   tell_losses(*job, slot, common.rank, now, sink);
 }
 
-// Alg. 3, l. 8-12. False if the packet does not fit what the slot already holds.
+// Alg. 3, l. 8-12. False if the packet does not match the slot's content.
 bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk) {
   const wire::switchml::ChunkHeader& header = chunk.header;
   std::byte* const payload = job.memory_of(slot) + payload_at;
@@ -340,7 +340,7 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
       slot.masks = true;
     }
   }
-  // The look-ahead holds only if every rank knew the same next block; one that did not makes it "unknown" for all.
+  // The look-ahead is valid only if every rank knew the same next block; one that did not makes it "unknown" for all.
   std::byte* const exponents = payload - wire::switchml::padded_exponents(slot.exponents);
   if (slot.arrived == 0) {
     std::copy(chunk.exponents.begin(), chunk.exponents.end(), exponents);
@@ -355,7 +355,7 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
   return true;
 }
 
-// In rank order, whatever order they came in: the same bits each time (docs/numerics.md).
+// In rank order, regardless of the order of arrival: the same bits in every run (docs/numerics.md).
 void Switch::sum_gathered(const Job& job, const SlotState& slot) {
   std::array<const std::byte*, wire::switchml::max_workers> sources;
   const std::size_t ranks = job.audience.ranks().size();
@@ -431,7 +431,7 @@ void Switch::tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Si
                                  static_cast<std::uint16_t>((&slot - job.slots.data()) / 2), !slot.values, missing});
 }
 
-// Every rank is told once; after that, whoever contributes again (the first telling may be lost).
+// Tells every rank once; after that, only ranks that contribute again, as the first answer may be lost.
 void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink) {
   ++job.counters.dropped_mismatch;
   const bool first = !slot.mismatch;

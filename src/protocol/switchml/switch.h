@@ -25,8 +25,8 @@
 namespace netsum::switchml {
 
 struct Member {
-  std::uint32_t epoch = 0;  // of the rank's life
-  Endpoint endpoint;        // where its results go, and the only source that is believed
+  std::uint32_t epoch = 0;  // of the rank's process
+  Endpoint endpoint;        // destination of its results, and the only source accepted
   bool listens = false;     // to the job's group
 };
 
@@ -35,22 +35,21 @@ struct SwitchJobConfig {
   std::uint32_t packet_elements = 256;
   std::uint32_t slots = 64;
   std::vector<Member> members;      // by rank
-  std::optional<Endpoint> group{};  // IP multicast: results go there for all that listen (audience.h)
+  std::optional<Endpoint> group{};  // IP multicast: one result for all listening ranks (audience.h)
 };
 
-// One counter per thing that can happen to a packet; every received packet counts in exactly one of those of its job,
-// or, if no job is found, in SwitchCounters.
+// Each received packet counts in exactly one counter of its job, or, if no job is found, of SwitchCounters.
 struct JobCounters {
   std::uint64_t packets = 0, bytes = 0;  // received for this job
   std::uint64_t contributions = 0;       // added
   std::uint64_t chunks = 0;              // completed rounds, exponent-only ones included
   std::uint64_t results_sent = 0;        // datagrams
-  std::uint64_t results_to_group = 0;    // of them: one for all that listen to the group
-  std::uint64_t group_unheard = 0;       // ranks that did not hear the group, and were taken out of it; no packet's own
+  std::uint64_t results_to_group = 0;    // of `results_sent`: one for all that listen to the group
+  std::uint64_t group_unheard = 0;       // ranks taken out of the group: they do not receive it; no packets
   std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
   std::uint64_t repeats_waiting = 0;     // a repeat of an incomplete chunk: "have yours"
   std::uint64_t repeats_silent = 0;      // the same again within the interval
-  std::uint64_t losses_told = 0;         // a rank was told that its contribution is missing (overtaken.h); no packet's own
+  std::uint64_t losses_told = 0;         // ranks told that their contribution is missing (overtaken.h); counts no packet
   std::uint64_t dropped_old = 0;         // an identity older than the slot's
   std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
   std::uint64_t dropped_mismatch = 0;    // another signature
@@ -60,7 +59,7 @@ struct JobCounters {
 struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, probes = 0, unexpected_type = 0;
-  // Of no job.
+  // Packets that belong to no job.
   [[nodiscard]] std::uint64_t strangers() const {
     return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
   }
@@ -75,41 +74,40 @@ struct StalledChunk {
 
 class Switch {
  public:
-  // Bytes of slot memory that a job of so many ranks needs on this lane. What only packets of floats need lies behind all
-  // else.
+  // Bytes of slot memory that a job of `ranks` ranks needs on this lane. Memory for packets of floats lies at the end.
   [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
-  // With the slots' state.
+  // Including the slots' state.
   [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
 
   explicit Switch(const EndpointCookies& cookies = EndpointCookies());
   ~Switch();
   Switch(Switch&&) noexcept;
   Switch& operator=(Switch&&) noexcept;
-  // State is a value. A copy refers to the original's slot memory until move_memory() gives each job a place of its own.
+  // State is a value. A copy refers to the original's slot memory until move_memory() assigns new memory to each job.
   Switch(const Switch& other);
   Switch& operator=(const Switch& other);
-  void move_memory(std::uint64_t epoch, std::span<std::byte> memory);  // takes the content along
+  void move_memory(std::uint64_t epoch, std::span<std::byte> memory);  // copies the content
 
-  // All that decides which packet it answers how, for comparing and hashing: not times (they decide only how often a repeat
-  // is told to wait), not counters, and not the order of rounds (a rank that it tells of a loss does what a time-out makes
-  // it do).
+  // All state that determines responses to packets, for comparing and hashing: no times (they only limit how often a repeat
+  // is answered with "have yours"), no counters, and not the order of rounds (a rank told of a loss does the same as after a
+  // time-out).
   void append_state(std::vector<std::byte>& out) const;
 
-  // A job's state is large: it is made, and given up, away from the thread that serves packets.
+  // A job's state is large: it is created and destroyed off the thread that serves packets.
   struct Job;
   struct Destroy {
     void operator()(Job* job) const;
   };
   using JobState = std::unique_ptr<Job, Destroy>;
-  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until it is destroyed. Null: there is too little.
+  // `memory` (memory_bytes, zeroed, 64-byte aligned) stays with the job until it is destroyed. Null: too little memory.
   [[nodiscard]] static JobState make_job(const SwitchJobConfig& config, std::span<std::byte> memory);
-  // False: the epoch is in use; `job` is then untouched.
+  // False: the epoch is in use; `job` is untouched.
   [[nodiscard]] bool add_job(JobState&& job);
   [[nodiscard]] bool add_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
     JobState job = make_job(config, memory);
     return job && add_job(std::move(job));
   }
-  JobState remove_job(std::uint64_t epoch);  // null: it is not known
+  JobState remove_job(std::uint64_t epoch);  // null: unknown
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 

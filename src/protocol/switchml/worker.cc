@@ -24,8 +24,8 @@ struct ActiveOperation {
   stream::Stripes stripes;
   std::uint64_t base = 0;       // position of its first chunk in the lane's stream
   std::uint64_t remaining = 0;  // chunks without a result
-  // This rank's largest exponents, by the lane's blocks, and which stripes hold elements that are not finite: of each stripe
-  // from when the first of its chunks is named, as results of one chunk overwrite part of a block that another shares.
+  // This rank's largest exponents, by the lane's blocks, and the stripes with elements that are not finite. A stripe is
+  // scanned when its first chunk is named, because results of one chunk overwrite part of a block shared with another.
   std::vector<std::uint8_t> exponents;
   std::vector<bool> nonfinite;
 };
@@ -44,12 +44,12 @@ enum class Round : std::uint8_t { idle, exponents, values };
 struct Slot {
   std::uint64_t position = 0;
   Round round = Round::idle;
-  std::uint8_t version = 0;  // of the round under way, or of the next one
+  std::uint8_t version = 0;  // of the round in flight, or of the next one
 
-  // The packet under way; with the tensor, all that a byte-identical retransmission needs.
+  // The packet in flight; together with the tensor, all data for a byte-identical retransmission.
   wire::switchml::ChunkHeader header;
-  std::array<std::uint8_t, wire::switchml::max_blocks> all{};  // its blocks' exponents, the largest over all ranks
-  std::uint64_t ahead = 0;  // the chunk whose exponents it carries: of its operation, on this lane
+  std::array<std::uint8_t, wire::switchml::max_blocks> all{};  // exponents of the chunk's blocks, the largest over all ranks
+  std::uint64_t ahead = 0;  // the chunk whose exponents the packet carries: of its operation, on this lane
 
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
@@ -75,9 +75,9 @@ struct Worker::Impl {
   stream::ChunkCodec codec;
   std::vector<Slot> slots;
   stream::RetransmissionTimer timer;
-  Time next_timeout = never;                // no deadline is earlier; the scan in on_timer makes it exact
+  Time next_timeout = never;                // lower bound of all deadlines; made exact by the scan in on_timer
   std::vector<ActiveOperation> operations;  // ring by operation number
-  std::uint64_t front = 0, back = 0;        // numbers under way: [front, back)
+  std::uint64_t front = 0, back = 0;        // pending numbers: [front, back)
   std::uint64_t end_position = 0;
   std::uint32_t held = 0;
   std::vector<std::uint64_t> completed;
@@ -98,7 +98,7 @@ struct Worker::Impl {
   [[nodiscard]] static std::uint32_t elements(const Place& place) { return place.active->stripes.elements(place.chunk); }
   [[nodiscard]] static std::uint64_t offset(const Place& place) { return place.active->stripes.offset(place.chunk); }
 
-  // Looks for the exponents of a chunk's stripe, once.
+  // Scans a chunk's stripe for exponents, once.
   void scan(const Place& place) {
     const auto& stripes = place.active->stripes;
     const std::uint64_t stripe = stripes.stripe(place.chunk);
@@ -137,7 +137,7 @@ struct Worker::Impl {
     slot.header.masks = stream::uses_exponents(active.operation) && active.nonfinite[active.stripes.stripe(place.chunk)];
     slot.header.dtype = stream::wire_dtype(active.operation);
     slot.header.average = slot.header.dtype != DType::int32 && active.operation.op == ReduceOp::avg;
-    // §4.6, look-ahead: this slot's next chunk, if it is known here by now.
+    // §4.6, look-ahead: this slot's next chunk, if its operation was already submitted.
     if (const Place next = after(slot, place); next.active != nullptr && stream::uses_exponents(next.active->operation)) {
       name_ahead(slot, next);
     } else {
@@ -190,11 +190,11 @@ struct Worker::Impl {
     arm(slot, now + patience(slot));
   }
 
-  // Repeats of packets that were lost together do not stay together: a queue that is shorter than the window would drop the
-  // same ones each time. From the second repeat on, slots wait up to half as long again.
+  // Repeats of packets that were lost together are spread out: a queue shorter than the window would drop the same ones each
+  // time. From the second repeat on, slots wait up to half as long again.
   [[nodiscard]] Duration patience(const Slot& slot) const {
-    // Whoever lost something is told of it, as a rule, and repeats it: that is two round trips, or three where a result was
-    // lost. All others would only ask in vain before that, each for each loss.
+    // A rank is usually told of a loss, and repeats: two round trips, or three if a result was lost. Before that, repeats by
+    // the other ranks would be useless, one per rank and loss.
     const Duration repair = config.slots > Overtaken::reordering ? 3 * timer.smoothed_round_trip() : Duration::zero();
     const Duration timeout = std::min(config.max_timeout, timer.timeout(slot.transmissions) + repair);
     if (slot.transmissions == 1) return timeout;
@@ -301,7 +301,7 @@ struct Worker::Impl {
     }
     codec.decode(active.operation, offset(place), header.elements, slot.all.data(), chunk.payload.data(), chunk.masks);
 
-    // The look-ahead's exponents belong to the next chunk from here on.
+    // From here on the look-ahead's exponents belong to the next chunk.
     const Place next = after(slot, place);
     if (ahead_known) take_exponents(slot, chunk);
     slot.position += config.slots;
@@ -336,14 +336,15 @@ struct Worker::Impl {
     slot.missing = waiting.missing;
     slot.told = now;
     set_held(slot, true);
-    // A straggler must not cost repeats on every slot: only the oldest goes on asking, backing off, for the case that
-    // its result is what gets lost; the first result that any slot receives wakes the others (on_packets).
+    // A straggler must not cause repeats on every slot: only the oldest keeps asking, with backoff, in case its result is
+    // lost; the first result that any slot receives wakes the others (on_packets).
     arm(slot, now + (is_oldest(slot) ? timer.timeout(slot.transmissions + 1) : config.held_timeout));
     return wire::ParseError::none;
   }
 
-  // The switch has had later packets of ours than this slot's: what we sent was lost, or, if it is one round ahead, what it
-  // answered. If that may have been on its way still, being reordered, it is left another quarter of a round trip (RACK).
+  // The switch has received later packets of this rank than this slot's: this rank's packet was lost, or, if the switch is
+  // one round ahead, its answer. If that may still be in flight, reordered, another quarter of a round trip is allowed
+  // (RACK).
   void on_loss(Slot& slot, const std::tuple<std::uint64_t, std::uint32_t, Round>& waiting_for, Time now, Sink& sink) {
     const bool ours =
         slot.round != Round::idle && waiting_for >= std::tuple(slot.header.operation, slot.header.chunk, slot.round);
@@ -429,12 +430,12 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
     w.finish(operation.number);
     return true;
   }
-  // Alg. 4, l. 1-8: slots that have run dry take up the stream again.
+  // Alg. 4, l. 1-8: idle slots resume the stream.
   const std::uint64_t last = std::min<std::uint64_t>(w.end_position, active.base + w.config.slots);
   for (std::uint64_t position = active.base; position < last; ++position) {
     Slot& slot = w.slots[position % w.config.slots];
     if (slot.round != Round::idle) continue;
-    NETSUM_CHECK(slot.position == position);  // that is the next chunk of an idle slot
+    NETSUM_CHECK(slot.position == position);  // the next chunk of an idle slot
     w.start_chunk(slot, {&active, position - active.base}, false, now, sink);
   }
   return true;
@@ -445,7 +446,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   const std::uint64_t results_before = w.counters.results;
   for (const RxView& packet : packets) w.on_packet(packet, now, sink);
 
-  // A result shows that the stragglers are back: from now on silence means loss again.
+  // A result shows that the stragglers are back: from now on silence indicates loss.
   if (w.held != 0 && w.counters.results > results_before) {
     for (Slot& slot : w.slots) {
       if (slot.held) {

@@ -30,27 +30,27 @@ struct WorkerConfig {
   std::uint32_t slots = 64;
   std::uint32_t lane = 0, lanes = 1;  // this lane's share of the stripes
   Endpoint aggregator;
-  bool checksums = true;  // false: the aggregator is on this host, and packets never leave its memory
+  bool checksums = true;  // false: the aggregator is on this host; packets never leave its memory
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
   Duration max_timeout = std::chrono::milliseconds(250);
-  Duration held_timeout = std::chrono::seconds(1);  // after "have yours": the switch lacks others, not us
-  std::size_t operations = 256;                     // under way at once
+  Duration held_timeout = std::chrono::seconds(1);  // after "have yours": the switch waits for other ranks
+  std::size_t operations = 256;                     // pending at once
 };
 
-// Every received packet counts in exactly one of the last eight.
+// Each received packet counts in exactly one counter from `results` on.
 struct WorkerCounters {
   std::uint64_t contributions = 0, retransmissions = 0, exponent_rounds = 0;
   std::uint64_t results = 0;
   std::uint64_t waiting = 0;  // "have yours"
   std::uint64_t losses = 0;   // "yours is missing"
-  std::uint64_t stale = 0;    // of any, what no slot waits for any more
+  std::uint64_t stale = 0;    // of any type; no slot waits for it any more
   std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t foreign = 0;  // other source, job or membership
 };
 
-// Why a lane cannot go on.
+// Why a lane has failed.
 struct WorkerFailure {
   enum class Kind : std::uint8_t { mismatch, unknown_job } kind;
   std::uint64_t operation = 0;
@@ -60,8 +60,8 @@ struct WorkerFailure {
 struct WorkerStall {
   std::uint64_t operation;
   std::uint32_t chunk;
-  wire::switchml::Ranks missing;  // as the switch last said; empty if it has not answered
-  Time told{};                    // when it said so
+  wire::switchml::Ranks missing;  // as the switch last reported; empty if it has not answered
+  Time told{};                    // when it was reported
 };
 
 class Worker {
@@ -73,23 +73,23 @@ class Worker {
   // State is a value. A copy refers to the same tensors until move_tensor() names others with the same content.
   Worker(const Worker& other);
   Worker& operator=(const Worker& other);
-  void move_tensor(std::uint64_t operation, void* data);  // of an operation under way
+  void move_tensor(std::uint64_t operation, void* data);  // of a pending operation
 
-  // All that decides what it sends and takes, for comparing and hashing: not times, retransmissions and counters.
+  // All state that determines what it sends and accepts, for comparing and hashing: no times, retransmissions or counters.
   void append_state(std::vector<std::byte>& out) const;
 
-  // Takes the next operation, in order of number, and sends what the window allows. False: too many are under way.
+  // Takes the next operation, in order of number, and sends what the window allows. False: too many are pending.
   [[nodiscard]] bool submit(const stream::Operation& operation, Time now, Sink& sink);
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
   void on_timer(Time now, Sink& sink);
   [[nodiscard]] Time next_timeout() const;  // `never` if nothing is in flight
 
-  // Numbers of the operations whose share of this lane has ended since the last call, in the order in which they ended.
+  // Numbers of the operations whose share of this lane has completed since the last call, in order of completion.
   [[nodiscard]] std::vector<std::uint64_t> take_completed();
-  [[nodiscard]] bool idle() const;  // no operation under way on this lane
+  [[nodiscard]] bool idle() const;  // no operation pending on this lane
   [[nodiscard]] const std::optional<WorkerFailure>& failure() const;
-  [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;  // what the oldest chunk in flight waits for
+  [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;  // of the oldest chunk in flight
   [[nodiscard]] const WorkerCounters& counters() const;
 
  private:

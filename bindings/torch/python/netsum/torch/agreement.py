@@ -48,7 +48,7 @@ class Agreement:
             if "error" in verdict:  # this process may end now, and the store with it: the others read first
                 self._reaches(f"{name}/read", self.store.add(f"{name}/came", 0) - 1, timedelta(seconds=2))
         elif not self._reaches(f"{name}/decided", 1, 3 * self.timeout):
-            # Rank 0 has the better words, and may have waited twice: for the store's clients too, if it serves the store.
+            # Rank 0 has the better error text, and may have waited twice: the store's host also waits for its clients.
             raise RuntimeError(f"netsum: rank 0 did not set up the group within {self.timeout.total_seconds():g} s")
         verdict = json.loads(self.store.get(f"{name}/verdict"))
         if self.rank != 0:
@@ -85,7 +85,7 @@ def _failures(reports):
     failed = [(rank, r) for rank, r in enumerate(reports) if r.get("error")]
     if not failed:
         return ""
-    # A rank that merely waited for another one is not the one to name.
+    # Do not name a rank that merely waited for another one.
     rank, report = next(((rank, r) for rank, r in failed if r.get("code") != "deadline"), failed[0])
     more = f" (and {len(failed) - 1} more of {len(reports)} ranks)" if len(failed) > 1 else ""
     return f"rank {rank} on {report['host']}: {report['error']}{more}"
