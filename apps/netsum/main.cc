@@ -47,7 +47,7 @@ int run(int argc, char** argv) {
       "  netsum switch --listen 0.0.0.0:7170                      run an aggregator\n"
       "  netsum ps --listen 0.0.0.0:7270                          run a parameter server (ATP)\n"
       "  netsum bump --port eth:eth0 --port eth:eth1              run a bump in the wire (NetReduce)\n"
-      "  netsum status --switch 10.0.0.1:7170                     what it does, and whom it waits for\n"
+      "  netsum status --switch 10.0.0.1:7170                     its jobs, and the ranks that they wait for\n"
       "  netsum bench all-reduce --workers 4 --elements 25000000  aggregator and workers on this machine\n"
       "  netsum bench parallel --machines 4 --gpus 2              machines of several GPUs, as processes\n"
       "  netsum simulate --faults chaos --seeds 1..1000           whole clusters under a virtual clock\n"

@@ -42,8 +42,8 @@ class StatusCommand final : public Command {
 }  // namespace
 
 std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections) {
-  return std::make_unique<StatusCommand>(add_subcommand(root, "status", "Show an aggregator's jobs and whom they wait for"),
-                                         sections);
+  return std::make_unique<StatusCommand>(
+      add_subcommand(root, "status", "Show an aggregator's jobs and the ranks that they wait for"), sections);
 }
 
 }  // namespace netsum::app

@@ -80,7 +80,7 @@ struct Aggregator::Impl {
   AggregatorOptions options;
   std::optional<transport::GroupRange> groups;
   std::uint64_t receive_bytes = 0;  // of each lane's buffer
-  daemon::Shop shop;
+  daemon::DataPlane plane;
   std::map<std::string, std::unique_ptr<daemon::Service>> services;  // by the protocol's name
 
   // A job that lanes serve.
@@ -109,14 +109,14 @@ struct Aggregator::Impl {
       const std::uint64_t mark_bytes = daemon::mark_bytes(*socket);
       receive_bytes = socket->receive_buffer_bytes();
       const runtime::ThreadOptions threads{options.pin_threads, options.busy_poll};
-      shop.lanes.push_back(
-          std::make_unique<runtime::SwitchLane>(std::move(socket), pool, mark_bytes, index++, threads, shop.cookies));
+      plane.lanes.push_back(
+          std::make_unique<runtime::SwitchLane>(std::move(socket), pool, mark_bytes, index++, threads, plane.cookies));
     }
   }
 
   // Of all lanes, for ATP.
   [[nodiscard]] std::uint64_t pool_bytes() const {
-    return shop.lanes.size() *
+    return plane.lanes.size() *
            atp::Switch::memory_bytes({.slots = options.pool_slots, .packet_elements = options.pool_elements});
   }
 
@@ -149,7 +149,7 @@ struct Aggregator::Impl {
     const std::string why = parts->take(epoch, installation.job, installation.part);
     if (!why.empty()) throw Error(ErrorCode::refused, why);
     try {
-      keep(daemon::install_part(shop, installation, caller, former));
+      keep(daemon::install_part(plane, installation, caller, former));
     } catch (...) {
       if (!former) parts->release(epoch);
       throw;
@@ -159,7 +159,7 @@ struct Aggregator::Impl {
   // Part of a tree of switches: a ring of a job whose ranks join elsewhere.
   [[nodiscard]] session::JobView install_ring(const session::RingInstallation& installation, const control::Caller& caller) {
     if (const auto known = find(installation.start.admission.job_epoch)) return known->look();
-    keep(daemon::install_part(shop, installation, caller));
+    keep(daemon::install_part(plane, installation, caller));
     return {};
   }
 
@@ -194,14 +194,14 @@ struct Aggregator::Impl {
 
   [[nodiscard]] std::vector<Endpoint> own_lanes() const {
     std::vector<Endpoint> endpoints;
-    for (const auto& lane : shop.lanes) endpoints.push_back(lane->local());
+    for (const auto& lane : plane.lanes) endpoints.push_back(lane->local());
     return endpoints;
   }
 
   // A job's groups, one per lane.
   [[nodiscard]] std::vector<Endpoint> groups_of(const std::string& job) const {
     std::vector<Endpoint> of_lanes;
-    for (std::size_t lane = 0; groups && lane < shop.lanes.size(); ++lane) of_lanes.push_back(groups->group_of(job, lane));
+    for (std::size_t lane = 0; groups && lane < plane.lanes.size(); ++lane) of_lanes.push_back(groups->group_of(job, lane));
     return of_lanes;
   }
 
@@ -218,8 +218,8 @@ struct Aggregator::Impl {
         served.push_back(found == jobs.end() ? nullptr : found->second.job);
       }
     }
-    for (std::size_t lane = 0; lane < shop.lanes.size(); ++lane) {
-      shop.lanes[lane]->inspect([&](const runtime::SwitchLane::State& state) {
+    for (std::size_t lane = 0; lane < plane.lanes.size(); ++lane) {
+      plane.lanes[lane]->inspect([&](const runtime::SwitchLane::State& state) {
         report.counters.add(counters_of(state.switchml.counters(), state.atp, state.transport));
         report.counters.add(counters_of(state.netreduce));
         for (std::size_t i = 0; i < served.size(); ++i) {
@@ -249,10 +249,10 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
     }
   }
   impl_->options = options;
-  impl_->shop.pool_slots = options.pool_slots;
-  impl_->shop.groups = impl_->groups ? &*impl_->groups : nullptr;
-  impl_->shop.cookies = daemon::cookies_of(options.listen, options.daemon_token);
-  impl_->shop.log = [log = options.log](const std::string& line) {
+  impl_->plane.pool_slots = options.pool_slots;
+  impl_->plane.groups = impl_->groups ? &*impl_->groups : nullptr;
+  impl_->plane.cookies = daemon::cookies_of(options.listen, options.daemon_token);
+  impl_->plane.log = [log = options.log](const std::string& line) {
     if (log) log(line);
   };
   impl_->parts.emplace(options.pool_slots);
@@ -270,12 +270,12 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   server.registry.switch_parents = options.switch_parents;
   server.registry.slots = options.slots;
   server.registry.receive_bytes = impl_->receive_bytes;
-  server.registry.check_endpoints = [cookies = impl_->shop.cookies](const session::JoinRequest& request) {
+  server.registry.check_endpoints = [cookies = impl_->plane.cookies](const session::JoinRequest& request) {
     return daemon::check_endpoints(request, cookies);
   };
   server.registry.protocols.clear();
   for (auto make : {&daemon::make_switchml_service, &daemon::make_netreduce_service}) {
-    std::unique_ptr<daemon::Service> service = make(impl_->shop);
+    std::unique_ptr<daemon::Service> service = make(impl_->plane);
     server.registry.protocols.push_back(service->rules());
     impl_->services[server.registry.protocols.back().name] = std::move(service);
   }
@@ -314,7 +314,7 @@ Aggregator::Aggregator(const AggregatorOptions& options) : impl_(std::make_uniqu
   impl->broker = std::make_unique<daemon::Broker>(options.local_users, [impl](std::uint64_t job_epoch, std::uint32_t rank) {
     if (impl->server) impl->server->lose(job_epoch, rank, "its connection to the aggregator has ended");
   });
-  impl->shop.broker = impl->broker.get();
+  impl->plane.broker = impl->broker.get();
   hooks.local_socket = impl->broker->name();
   impl_->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!options.metrics.empty()) {

@@ -34,10 +34,10 @@ Counters counters_of(const atp::SwitchJobCounters& c, std::uint32_t slots_in_use
 
 class Job final : public ServedJob {
  public:
-  Job(Shop& shop, std::uint64_t epoch) : shop_(shop), epoch_(epoch) {}
+  Job(DataPlane& plane, std::uint64_t epoch) : plane_(plane), epoch_(epoch) {}
 
   void stop() override {
-    for (const auto& lane : shop_.lanes) lane->uninstall(epoch_);
+    for (const auto& lane : plane_.lanes) lane->uninstall(epoch_);
   }
 
   void report(std::size_t, const runtime::SwitchLane::State& state, telemetry::JobReport& report) const override {
@@ -47,24 +47,25 @@ class Job final : public ServedJob {
   }
 
  private:
-  Shop& shop_;
+  DataPlane& plane_;
   const std::uint64_t epoch_;
 };
 
 }  // namespace
 
-Part install_part(Shop& shop, const session::Installation& installation, const control::Caller& caller,
+Part install_part(DataPlane& plane, const session::Installation& installation, const control::Caller& caller,
                   const std::shared_ptr<ServedJob>& former) {
-  if (installation.lanes.size() > shop.lanes.size()) {
-    throw Error(ErrorCode::refused, "this switch has " + std::to_string(shop.lanes.size()) + " threads, and the job needs " +
-                                        std::to_string(installation.lanes.size()) + ": raise the switch's --threads");
+  if (installation.lanes.size() > plane.lanes.size()) {
+    throw Error(ErrorCode::refused, "this switch has " + std::to_string(plane.lanes.size()) +
+                                        " threads, and the job needs " + std::to_string(installation.lanes.size()) +
+                                        ": raise the switch's --threads");
   }
-  check_endpoints(installation, caller, shop.cookies);
+  check_endpoints(installation, caller, plane.cookies);
   Part part;
-  part.job = former ? former : std::make_shared<Job>(shop, installation.job_epoch);
+  part.job = former ? former : std::make_shared<Job>(plane, installation.job_epoch);
   try {
     for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-      shop.lanes[session::switch_lane(installation.job_epoch, lane, shop.lanes.size())]->install(
+      plane.lanes[session::switch_lane(installation.job_epoch, lane, plane.lanes.size())]->install(
           session::switch_job(installation, lane));
     }
   } catch (...) {
@@ -74,7 +75,7 @@ Part install_part(Shop& shop, const session::Installation& installation, const c
   part.status.job = installation.job;
   part.status.job_epoch = installation.job_epoch;
   part.status.packet_elements = installation.packet_elements;
-  part.status.slots = shop.pool_slots;
+  part.status.slots = plane.pool_slots;
   for (const auto& child : installation.lanes.front().children) {
     for (const std::uint32_t rank : child.ranks) {
       if (rank < max_world_size) part.status.joined.insert(rank);

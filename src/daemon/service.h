@@ -23,8 +23,8 @@ namespace netsum::daemon {
 
 class Broker;
 
-// Shared by all services; outlives them and their jobs.
-struct Shop {
+// The lanes of an aggregator, and what services need beside them; outlives services and jobs.
+struct DataPlane {
   std::vector<std::unique_ptr<runtime::SwitchLane>> lanes;
   std::uint32_t pool_slots = 0;                   // ATP: of each lane
   const transport::GroupRange* groups = nullptr;  // of IP multicast; null: unicast to each rank
@@ -56,8 +56,8 @@ class Service {
   [[nodiscard]] virtual std::shared_ptr<ServedJob> start(const session::StartJob& start) = 0;
 };
 
-[[nodiscard]] std::unique_ptr<Service> make_switchml_service(Shop& shop);
-[[nodiscard]] std::unique_ptr<Service> make_netreduce_service(Shop& shop);
+[[nodiscard]] std::unique_ptr<Service> make_switchml_service(DataPlane& plane);
+[[nodiscard]] std::unique_ptr<Service> make_netreduce_service(DataPlane& plane);
 
 // A job whose ranks join elsewhere, as an aggregator is told of it, and its status. Each function throws as start().
 struct Part {
@@ -65,9 +65,10 @@ struct Part {
   session::JobStatus status;
 };
 // ATP. `former`: the same job as it was installed before; null: it is new.
-[[nodiscard]] Part install_part(Shop& shop, const session::Installation& installation, const control::Caller& caller,
+[[nodiscard]] Part install_part(DataPlane& plane, const session::Installation& installation, const control::Caller& caller,
                                 const std::shared_ptr<ServedJob>& former);
 // NetReduce, in a tree.
-[[nodiscard]] Part install_part(Shop& shop, const session::RingInstallation& installation, const control::Caller& caller);
+[[nodiscard]] Part install_part(DataPlane& plane, const session::RingInstallation& installation,
+                                const control::Caller& caller);
 
 }  // namespace netsum::daemon

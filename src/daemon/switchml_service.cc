@@ -38,11 +38,11 @@ Counters counters_of(const switchml::JobCounters& c, std::uint32_t slots_in_use)
 
 class Job final : public ServedJob {
  public:
-  Job(Shop& shop, std::uint64_t epoch) : shop_(shop), epoch_(epoch) {}
+  Job(DataPlane& plane, std::uint64_t epoch) : plane_(plane), epoch_(epoch) {}
 
   void start(const session::StartJob& start) {
-    if (start.admission.local) shop_.broker->start_job(epoch_, start.local_tickets);
-    for (std::size_t lane = 0; lane < shop_.lanes.size(); ++lane) {
+    if (start.admission.local) plane_.broker->start_job(epoch_, start.local_tickets);
+    for (std::size_t lane = 0; lane < plane_.lanes.size(); ++lane) {
       switchml::SwitchJobConfig config;
       config.epoch = epoch_;
       config.packet_elements = start.admission.packet_elements;
@@ -50,14 +50,14 @@ class Job final : public ServedJob {
       for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
         config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane], start.listens[rank]});
       }
-      if (shop_.groups != nullptr) config.group = shop_.groups->group_of(start.job, lane);
-      shop_.lanes[lane]->add_job(config);
+      if (plane_.groups != nullptr) config.group = plane_.groups->group_of(start.job, lane);
+      plane_.lanes[lane]->add_job(config);
     }
   }
 
   void stop() override {
-    shop_.broker->stop_job(epoch_);
-    for (const auto& lane : shop_.lanes) lane->remove_job(epoch_);
+    plane_.broker->stop_job(epoch_);
+    for (const auto& lane : plane_.lanes) lane->remove_job(epoch_);
   }
 
   void report(std::size_t, const runtime::SwitchLane::State& state, telemetry::JobReport& report) const override {
@@ -80,19 +80,19 @@ class Job final : public ServedJob {
   }
 
  private:
-  Shop& shop_;
+  DataPlane& plane_;
   const std::uint64_t epoch_;
 };
 
 class SwitchMlService final : public Service {
  public:
-  explicit SwitchMlService(Shop& shop) : shop_(shop) {}
+  explicit SwitchMlService(DataPlane& plane) : plane_(plane) {}
 
   [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
 
   [[nodiscard]] std::shared_ptr<ServedJob> start(const session::StartJob& start) override {
-    auto job = std::make_shared<Job>(shop_, start.admission.job_epoch);
-    if (!start.admission.local && shop_.groups != nullptr) log_group(start);
+    auto job = std::make_shared<Job>(plane_, start.admission.job_epoch);
+    if (!start.admission.local && plane_.groups != nullptr) log_group(start);
     try {
       job->start(start);
     } catch (...) {
@@ -104,25 +104,25 @@ class SwitchMlService final : public Service {
 
  private:
   void log_group(const session::StartJob& start) const {
-    const std::string group = transport::to_string(shop_.groups->group_of(start.job, 0));
+    const std::string group = transport::to_string(plane_.groups->group_of(start.job, 0));
     if (std::count(start.listens.begin(), start.listens.end(), true) < 2) {
-      return shop_.log("job '" + start.job + "': each rank has its own results, as fewer than two have joined " + group);
+      return plane_.log("job '" + start.job + "': each rank has its own results, as fewer than two have joined " + group);
     }
     std::string others;
     for (std::size_t rank = 0; rank < start.listens.size(); ++rank) {
       if (!start.listens[rank]) others += (others.empty() ? "" : ", ") + std::to_string(rank);
     }
-    shop_.log("job '" + start.job + "': results go to " + group +
-              (others.empty() ? "" : ", and by themselves to ranks " + others + ", which have not joined it"));
+    plane_.log("job '" + start.job + "': results go to " + group +
+               (others.empty() ? "" : ", and by themselves to ranks " + others + ", which have not joined it"));
   }
 
-  Shop& shop_;
+  DataPlane& plane_;
 };
 
 }  // namespace
 
-std::unique_ptr<Service> make_switchml_service(Shop& shop) {
-  return std::make_unique<SwitchMlService>(shop);
+std::unique_ptr<Service> make_switchml_service(DataPlane& plane) {
+  return std::make_unique<SwitchMlService>(plane);
 }
 
 }  // namespace netsum::daemon

@@ -242,7 +242,7 @@ TcpRing::TcpRing(TcpSocket next, TcpSocket previous, const TcpRingOptions& optio
   say_hello(next_, deadline);
   say_hello(previous_, deadline);
   if (!hears(previous_, {hash_of(name_), rank_before(), size_}, deadline)) {
-    fail(ErrorCode::refused, "who is before it is not rank " + std::to_string(rank_before()) + ", or is so of another ring");
+    fail(ErrorCode::refused, "the process before it is not rank " + std::to_string(rank_before()) + " of this ring");
   }
   hear_next(options.next, deadline);
 }
