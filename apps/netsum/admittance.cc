@@ -37,12 +37,13 @@ std::string Admittance::resolve(const std::string& listen, const std::string& ot
 
 void Admittance::check_reach(const std::string& listen, const std::string& others) const {
   if (anyone_may_join_ || is_loopback(listen)) return;
-  throw UsageError("other hosts reach --listen " + listen +
-                   ", and without a token whoever reaches it may join jobs, end them and read their status: pass "
-                   "--token-file FILE (`openssl rand -hex 16` makes a token)" +
-                   others +
-                   ", or listen on "
-                   "127.0.0.1, or pass --anyone-may-join if the network is trusted");
+  throw UsageError(
+      "--listen " + listen +
+      " is reachable from other hosts, and without a token any of them may join jobs, end them and read their status: pass "
+      "--token-file FILE (`openssl rand -hex 16` makes a token)" +
+      others +
+      ", or listen on "
+      "127.0.0.1, or pass --anyone-may-join if the network is trusted");
 }
 
 TenantAdmittance::TenantAdmittance(Settings& settings) : secret_(settings) {

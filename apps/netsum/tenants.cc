@@ -72,7 +72,7 @@ std::vector<Tenant> parse_tenants(const std::string& text, const std::string& na
     }
     for (const toml::node& element : *list) {
       const std::string where = name + ", line " + std::to_string(element.source().begin.line);
-      if (!element.is_table()) throw UsageError(where + ": a tenant is a table, [[tenant]]");
+      if (!element.is_table()) throw UsageError(where + ": each tenant must be a table: [[tenant]]");
       tenants.push_back(read(*element.as_table(), where));
     }
   }

@@ -8,7 +8,7 @@ Protocol protocol_named(const std::string& name) {
   if (name == "switchml") return SwitchMl{};
   if (name == "atp") return Atp{};
   if (name == "netreduce") return NetReduce{};
-  throw Error(ErrorCode::bad_argument, "the protocol is switchml, atp or netreduce, not '" + name + "'");
+  throw Error(ErrorCode::bad_argument, "unknown protocol '" + name + "': it must be switchml, atp or netreduce");
 }
 
 namespace collective {

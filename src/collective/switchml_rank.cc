@@ -93,7 +93,7 @@ class SwitchMlRank final : public RankProtocol {
     const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
     if (settings_.shared_memory == SharedMemory::required &&
         (options().recovery.count() > 0 || options().loss > 0 || settings_.wire != WireFormat::native)) {
-      throw bad("shared memory cannot be required with recovery, losses or a format on the wire");
+      throw bad("shared memory cannot be required together with recovery, injected losses or a wire format");
     }
     if (settings_.spin && (!options().busy_poll || settings_.shared_memory == SharedMemory::off)) {
       throw bad("spin requires busy_poll, and shared memory must not be off");

@@ -310,7 +310,7 @@ struct BumpDaemon::Impl {
     accelerator.learn({hosts, !options.state.empty()});
     accelerator.on_change([this](const ConnectionChange& change) { background->post([this, change] { note(change); }); });
     if (options.state.empty()) {
-      log("warning: no --state FILE: after a restart, gradients of connections that this life knew pass unsummed");
+      log("warning: without --state FILE a restarted bump forgets its connections, and their gradients pass unsummed");
       return;
     }
     file = std::make_unique<ConnectionFile>(options.state);
@@ -335,7 +335,7 @@ struct BumpDaemon::Impl {
     if (ring == rings.end()) return;
     const std::string name = "ring " + std::to_string(ring->ring), rank = "rank " + std::to_string(change.rank);
     if (change.kind == ConnectionChange::Kind::restarted) {
-      log(name + " begins anew: " + rank + " has another connection, " + words_of(change.known.connection));
+      log(name + " begins anew: " + rank + " has a new connection, " + words_of(change.known.connection));
     } else {
       log(name + ": " + rank + " sends " + words_of(change.known.connection));
     }

@@ -242,7 +242,8 @@ TcpRing::TcpRing(TcpSocket next, TcpSocket previous, const TcpRingOptions& optio
   say_hello(next_, deadline);
   say_hello(previous_, deadline);
   if (!hears(previous_, {hash_of(name_), rank_before(), size_}, deadline)) {
-    fail(ErrorCode::refused, "the process before it is not rank " + std::to_string(rank_before()) + " of this ring");
+    fail(ErrorCode::refused, "the connection to rank " + std::to_string(rank_) + " is not from rank " +
+                                 std::to_string(rank_before()) + " of this ring: are the peers' addresses in rank order?");
   }
   hear_next(options.next, deadline);
 }

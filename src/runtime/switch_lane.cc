@@ -55,7 +55,9 @@ void SwitchLane::install(const atp::SwitchJobConfig& config) {
     fits = known ? atp_->move_job(config) : atp_->add_job(config);
     if (fits && !known) loop_->expect(config.epoch);
   });
-  if (!fits && known) throw Error(ErrorCode::refused, "an installation that is not of the job as it was installed before");
+  if (!fits && known)
+    throw Error(ErrorCode::refused,
+                "the installation differs from the job's earlier one: an epoch must not be used for two jobs");
   if (!fits) {
     throw Error(ErrorCode::refused, "this switch's slots hold " + std::to_string(pool_.packet_elements) +
                                         " elements, and the job's packets have " + std::to_string(config.packet_elements));
