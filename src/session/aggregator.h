@@ -74,9 +74,7 @@ class Aggregator {
 
   [[nodiscard]] Time next_timeout() const;
   [[nodiscard]] std::size_t waiting() const { return joins_.size(); }
-  // Jobs that lanes serve, each with its StartJob::watched.
-  [[nodiscard]] const std::map<std::uint64_t, bool>& running() const { return running_; }
-  [[nodiscard]] std::vector<std::uint64_t> watched() const;
+  [[nodiscard]] std::vector<std::uint64_t> watched() const;  // jobs that lanes serve, with StartJob::watched
 
  private:
   struct Join {
@@ -90,7 +88,7 @@ class Aggregator {
   std::map<std::uint64_t, Call> calls_;        // by ticket
   std::set<std::pair<Time, Call>> deadlines_;  // without those that are `never`
   std::vector<Answer> late_;
-  std::map<std::uint64_t, bool> running_;
+  std::map<std::uint64_t, bool> running_;  // jobs that lanes serve, and whether they are watched
   std::map<std::uint64_t, JobView> views_;
   bool stopping_ = false;
 };
