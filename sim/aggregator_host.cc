@@ -1,6 +1,8 @@
 #include "sim/aggregator_host.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "sim/random.h"
 
@@ -34,25 +36,14 @@ session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session
 
 AggregatorHost::AggregatorHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
                                std::uint32_t life)
-    : Host(surroundings, id), scenario_(scenario), aggregator_(registry_config(scenario, protocol, id, life)) {
-  for (std::uint32_t i = 0; i < scenario.lanes; ++i) {
-    const Endpoint self = endpoint_of(id, static_cast<std::uint16_t>(aggregator_port + i));
-    lanes_.push_back({protocol.aggregator_lane(), std::make_unique<HostSink>(surroundings, id, self)});
-  }
-}
+    : Host(surroundings, id),
+      scenario_(scenario),
+      aggregator_(registry_config(scenario, protocol, id, life)),
+      lanes_(surroundings, id, scenario.lanes),
+      checked_(protocol.aggregator_service(scenario, lanes_.for_services())) {}
 
 void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
-  std::vector<RxView> views;
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
-    views.clear();
-    for (const Datagram& datagram : datagrams) {
-      if (datagram.to.port == aggregator_port + i) views.push_back(view_of(datagram));
-    }
-    if (!views.empty()) lane.lane->on_packets(views, now, *lane.sink);
-    if (now >= lane.lane->next_timeout()) lane.lane->on_timer(now, *lane.sink);
-    lane.sink->flush();
-  }
+  lanes_.turn(datagrams, now);
   settle(now);  // first: ranks that got no message cannot count as silent
   if (now >= aggregator_.next_timeout()) {
     aggregator_.on_timer(now);
@@ -80,14 +71,11 @@ void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
   settle(now);
 }
 
-// Corresponds to daemon/aggregator.cc in the binaries.
+// Corresponds to SwitchTeller::refined() in the binaries.
 session::JobView AggregatorHost::look(std::uint64_t epoch) const {
-  session::JobView view;
-  for (const Lane& lane : lanes_) {
-    view.merge(lane.lane->look(epoch));
-  }
   const auto job = jobs_.find(epoch);
-  if (job == jobs_.end()) return view;
+  if (job == jobs_.end()) return {};
+  session::JobView view = job->second.served->look();
   for (const auto& [name, of_switch] : job->second.views) {
     if (!of_switch.mismatch.empty()) view.mismatch = of_switch.mismatch;
     view.missing = session::refined(view.missing, job->second.start.admission.placement, name, of_switch.missing);
@@ -133,9 +121,10 @@ void AggregatorHost::settle(Time now) {
     step = aggregator_.step(now, ready);
     for (const session::StopJob& stop : step.changes.stops) {
       surroundings_.say(id(), "ends a job");
-      for (Lane& lane : lanes_) lane.lane->stop_job(stop.job_epoch);
+      checked_->on_stop(stop.job_epoch);
+      if (const auto job = jobs_.extract(stop.job_epoch)) job.mapped().served->stop();
+      if (checked_->lanes_serving(stop.job_epoch) != 0) throw Violation("a lane serves a job that was stopped");
       installations_.remove(stop.job_epoch);
-      jobs_.erase(stop.job_epoch);
       aggregator_.on_stopped(stop.job_epoch);
     }
     for (const session::StartJob& each : step.changes.starts) start(each, now);
@@ -147,23 +136,35 @@ void AggregatorHost::settle(Time now) {
   } while (!step.empty());
 }
 
-// Corresponds to Server::Impl::begin and the daemons' start_job in the binaries.
+// Corresponds to Server::Impl::begin in the binaries.
 void AggregatorHost::start(const session::StartJob& start, Time now) {
   surroundings_.say(id(), "starts " + start.job);
-  const auto plan =
-      std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(), [&](const JobPlan& job) { return job.name == start.job; });
   const std::uint64_t epoch = start.admission.job_epoch;
-  const std::size_t without = now < no_memory_until_ ? epoch % lanes_.size() : lanes_.size();
-  for (std::size_t i = 0; i < without; ++i) lanes_[i].lane->start_job(lane_start(start, *plan, i));
-  if (without < lanes_.size()) {
-    for (std::size_t i = 0; i < without; ++i) lanes_[i].lane->stop_job(epoch);
+  std::unique_ptr<service::ServedJob> served = serve(start, now);
+  if (!served) {
+    if (checked_->lanes_serving(epoch) != 0) throw Violation("a lane serves a job that could not start");
     return aggregator_.on_start_failed(epoch, "there is no memory left", now);
   }
-  jobs_[epoch] = {start, static_cast<std::uint32_t>(plan - scenario_.jobs.begin()), {}};
+  const JobPlan& plan = scenario_.plan_of(start.job);
+  checked_->on_start(start, plan);
+  jobs_[epoch] = {start, std::move(served), static_cast<std::uint32_t>(&plan - scenario_.jobs.data())};
   aggregator_.on_started(start);
   if (!installations_.add(epoch, start.admission.placement, now, start.switches_needed)) {
     throw Violation("there are more switches than a process tells of jobs");
   }
+}
+
+std::unique_ptr<service::ServedJob> AggregatorHost::serve(const session::StartJob& start, Time now) {
+  HostLane* const poor = now < no_memory_until_ ? &lanes_[start.admission.job_epoch % lanes_.size()] : nullptr;
+  std::unique_ptr<service::ServedJob> served;
+  if (poor != nullptr) poor->lack_memory(true);
+  try {
+    served = checked_->service().start(start);
+  } catch (const std::bad_alloc&) {
+  }
+  if (poor != nullptr) poor->lack_memory(false);
+  if (served != nullptr && poor != nullptr) throw Violation("a job has begun without memory on one of its lanes");
+  return served;
 }
 
 std::vector<LeaveCall> AggregatorHost::memberships() const {
@@ -175,18 +176,12 @@ std::vector<LeaveCall> AggregatorHost::memberships() const {
   return all;
 }
 
-LaneStart AggregatorHost::lane_start(const session::StartJob& start, const JobPlan& plan, std::size_t lane) const {
-  return {start, scenario_, plan, lane, endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + lane))};
-}
-
 // Corresponds to control/switch_teller.cc in the binaries.
 void AggregatorHost::install(Time now) {
   for (const std::uint64_t epoch : installations_.take_moved()) {
-    const Running& job = jobs_.at(epoch);
-    const session::SwitchEndpoint endpoints = session::spread_switch_endpoints(installations_.lanes_of(epoch), epoch);
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      lanes_[i].lane->place(lane_start(job.start, scenario_.jobs[job.plan], i), endpoints);
-    }
+    Running& job = jobs_.at(epoch);
+    job.served->place(job.start, installations_.lanes_of(epoch));
+    job.placed = true;
   }
   for (const auto& due : installations_.take_due(now)) {
     const HostId to = switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(due.a_switch)));
@@ -200,7 +195,9 @@ void AggregatorHost::install(Time now) {
         break;
       case session::Installations::Ask::install: {
         const Running& job = jobs_.at(due.job_epoch);
-        call.what = InstallCall{job.start, job.plan, due.index, due.again, installations_.lanes_of(due.job_epoch)};
+        call.what = InstallCall{checked_->service().describe(job.start, due.index, due.again,
+                                                             installations_.lanes_of(due.job_epoch), lanes_.endpoints()),
+                                job.plan};
         break;
       }
     }
@@ -211,9 +208,7 @@ void AggregatorHost::install(Time now) {
 }
 
 Time AggregatorHost::next_wake() const {
-  Time next = std::min(aggregator_.next_timeout(), wake_);
-  for (const Lane& lane : lanes_) next = std::min(next, lane.lane->next_timeout());
-  return next;
+  return std::min(aggregator_.next_timeout(), wake_);
 }
 
 void AggregatorHost::check() const {
@@ -227,10 +222,12 @@ void AggregatorHost::check() const {
   if (charged + aggregator_.registry().slots_free() != scenario_.switch_slots)
     throw Violation("slots were lost or given out twice");
   if (running != jobs_.size()) throw Violation("the registry runs other jobs than the lanes");
-  for (const Lane& lane : lanes_) {
-    if (lane.lane->jobs() != jobs_.size()) throw Violation("a lane serves other jobs than the registry runs");
-    lane.lane->check();
+  for (const auto& [epoch, job] : jobs_) {
+    const std::size_t serving = checked_->lanes_serving(epoch);
+    const bool waits = serving == 0 && job.start.switches_needed && !job.placed;
+    if (serving != lanes_.size() && !waits) throw Violation("a lane serves other jobs than the registry runs");
   }
+  checked_->check(lanes_.counts());
 }
 
 void AggregatorHost::check_idle() const {
@@ -242,7 +239,7 @@ void AggregatorHost::check_idle() const {
 }
 
 void AggregatorHost::count_events(Tally& tally) const {
-  for (const Lane& lane : lanes_) lane.lane->count_events(tally);
+  checked_->count_events(tally);
 }
 
 }  // namespace netsum::sim

@@ -15,7 +15,6 @@
 
 namespace netsum::sim {
 
-inline constexpr std::uint16_t aggregator_port = 7170;    // of lane 0; switches below use the same
 inline constexpr std::string_view intruder = "intruder";  // a tenant of every aggregator; the jobs have no tenant
 
 [[nodiscard]] inline HostId switch_host(const Scenario& scenario, std::uint32_t a_switch) {
@@ -36,9 +35,7 @@ class AggregatorHost final : public Host {
   void on_reply(const ControlReply& reply, Time now) override;
   [[nodiscard]] Time next_wake() const override;
 
-  void bypass(bool on) {
-    for (Lane& lane : lanes_) lane.lane->bypass(on);
-  }
+  void bypass(bool on) { checked_->bypass(on); }
 
   // A job that begins before `until` finds no memory on one of the lanes.
   void lack_memory(Time until) { no_memory_until_ = std::max(no_memory_until_, until); }
@@ -49,10 +46,6 @@ class AggregatorHost final : public Host {
   void count_events(Tally& tally) const;
 
  private:
-  struct Lane {
-    std::unique_ptr<AggregatorLane> lane;
-    std::unique_ptr<HostSink> sink;
-  };
   struct Join {
     HostId from;
     std::uint64_t number;  // the caller's call number
@@ -62,16 +55,19 @@ class AggregatorHost final : public Host {
   void settle(Time now);  // executes the session machine's steps
   void install(Time now);
   void start(const session::StartJob& start, Time now);
-  [[nodiscard]] LaneStart lane_start(const session::StartJob& start, const JobPlan& plan, std::size_t lane) const;
+  [[nodiscard]] std::unique_ptr<service::ServedJob> serve(const session::StartJob& start, Time now);  // null: no memory
 
   const Scenario& scenario_;
   session::Aggregator aggregator_;
-  std::vector<Lane> lanes_;
+  HostLanes lanes_;
+  std::unique_ptr<CheckedService> checked_;
   std::map<session::Aggregator::Call, Join> joins_;
   session::Aggregator::Call last_join_ = 0;
   struct Running {
     session::StartJob start;
+    std::unique_ptr<service::ServedJob> served;
     std::uint32_t plan = 0;
+    bool placed = false;
     std::map<std::string, session::JobView> views{};  // of the switches below
   };
   std::map<std::uint64_t, Running> jobs_;  // by epoch

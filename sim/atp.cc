@@ -1,18 +1,19 @@
 #include "sim/atp.h"
 
-#include <map>
-#include <numeric>
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "protocol/atp/server.h"
-#include "protocol/atp/switch.h"
-#include "protocol/atp/worker.h"
+#include "protocol/atp/worker_lane.h"
+#include "service/atp_server_service.h"
+#include "service/atp_switch_service.h"
 #include "session/atp_job.h"
-#include "session/installations.h"
 #include "sim/aggregator_host.h"
+#include "sim/checked_jobs.h"
+#include "sim/events.h"
+#include "sim/labels.h"
 #include "wire/atp.h"
 
 namespace netsum::sim {
@@ -25,147 +26,46 @@ using wire::atp::Type;
 // Offsets of docs/protocol-atp.md.
 constexpr std::size_t job_epoch_bytes = 8, exponent_byte = 39;
 
-constexpr std::size_t long_queue = 48;  // datagrams in one turn from which a queue marks
-
-struct alignas(64) CacheLine {
-  std::byte bytes[64];
-};
-
-std::uint64_t sum(const std::uint64_t (&values)[wire::parse_error_kinds]) {
-  return std::accumulate(std::begin(values), std::end(values), std::uint64_t{0});
-}
-
-void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
-  for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
-    // Gradient length errors count per job, as "shape".
-    if (where != "worker" && i == static_cast<std::size_t>(ParseError::length)) continue;
-    tally.events[where + "_malformed_" + wire::to_string(static_cast<ParseError>(i))] += malformed[i];
-  }
-}
-
 session::AtpSettings settings_of(const JobPlan& plan) {
   return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact,
           plan.rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed};
 }
 
-std::uint64_t accounted(const atp::ServerJobCounters& c) {
-  return c.added_single + c.added_partial + c.added_complete + c.floats + c.repeats_answered + c.repeats_waiting +
-         c.repeats_silent + c.overlaps + c.old + c.dropped_early + c.dropped_mismatch + c.dropped_source +
-         c.dropped_rank_epoch + c.dropped_shape;
-}
-
-std::uint64_t accounted(const atp::SwitchJobCounters& c) {
-  return c.added + c.repeats_waiting + c.repeats_silent + c.collisions + c.resends_merged + c.resends_passed +
-         c.direct_passed + c.mismatch_passed + c.parameters + c.asks + c.dones + c.dropped_source + c.dropped_rank_epoch +
-         c.dropped_shape;
-}
-
-class ServerLane final : public AggregatorLane {
+class AtpSumsAtServer final : public CheckedJobs<atp::ServerJobCounters> {
  public:
-  void start_job(const LaneStart& lane_start) override {
-    const session::StartJob& start = lane_start.start;
-    const atp::ServerJobConfig config =
-        session::server_job(start, lane_start.lane, settings_of(lane_start.plan), session::switch_endpoints({}));
-    Memory& memory = memory_[config.epoch];
-    memory.lines.resize(atp::Server::memory_bytes(config.packet_elements, config.window, config.topology.world_size()) /
-                        sizeof(CacheLine));
-    memory.window = config.window;
-    memory.agreed = lane_start.agreed();
-    if (!server_.add_job(config, std::as_writable_bytes(std::span(memory.lines)))) {
-      throw Violation("a job epoch was issued twice");
+  AtpSumsAtServer(const Scenario& scenario, const service::Lanes& lanes)
+      : CheckedJobs(lanes.size()),
+        service_(lanes, [&scenario](const std::string& job) { return settings_of(scenario.plan_of(job)); }) {}
+
+  [[nodiscard]] service::Service& service() override { return service_; }
+
+  void check(std::span<const LaneCounts> counts) const override {
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      const atp::Server& machine = service_.at(lane);
+      check_packets(lane, outcomes(machine.counters()), counts[lane].received, "the server's");
+      for (const auto& [epoch, job] : jobs()) {
+        const atp::ServerJobCounters& c = *machine.job_counters(epoch);
+        if (job.agreed && c.dropped_early != 0) throw Violation("a worker went on before it had what it needs");
+        if (job.agreed && c.dropped_mismatch != 0) throw Violation("a mismatch was found in calls that agree");
+        if (machine.incomplete(epoch) > job.slots) throw Violation("more chunks are under way than a window has");
+      }
     }
   }
-
-  void place(const LaneStart& start, const session::SwitchEndpoint& endpoints) override {
-    server_.move_roots(start.start.admission.job_epoch,
-                       session::server_job(start.start, start.lane, settings_of(start.plan), endpoints).roots);
-  }
-
-  void stop_job(std::uint64_t epoch) override {
-    if (const auto* counters = server_.job_counters(epoch)) {
-      ended_received_ += counters->packets;
-      add(ended_, *counters);
-    }
-    server_.remove_job(epoch);
-    memory_.erase(epoch);
-  }
-
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
-    received_ += packets.size();
-    server_.on_packets(packets, packets.size() >= long_queue, now, sink);
-  }
-  void on_timer(Time, Sink&) override {}
-  [[nodiscard]] Time next_timeout() const override { return never; }
-
-  void check() const override {
-    const atp::ServerCounters& c = server_.counters();
-    std::uint64_t seen = sum(c.malformed) + c.unknown_job + c.unexpected_type + ended_received_;
-    for (const auto& [epoch, memory] : memory_) {
-      const atp::ServerJobCounters& job = *server_.job_counters(epoch);
-      seen += job.packets;
-      if (job.packets != accounted(job)) throw Violation("the server's counters of a job do not add up to its packets");
-      if (memory.agreed && job.dropped_early != 0) throw Violation("a worker went on before it had what it needs");
-      if (memory.agreed && job.dropped_mismatch != 0) throw Violation("a mismatch was found in calls that agree");
-      if (server_.incomplete(epoch) > memory.window) throw Violation("more chunks are under way than a window has");
-    }
-    if (seen != received_) throw Violation("the server's counters do not add up to what it received");
-  }
-  [[nodiscard]] std::size_t jobs() const override { return memory_.size(); }
 
   void count_events(Tally& tally) const override {
-    atp::ServerJobCounters total = ended_;
-    for (const auto& [epoch, memory] : memory_) add(total, *server_.job_counters(epoch));
-    const atp::ServerCounters& c = server_.counters();
-    auto& e = tally.events;
-    e["server_added_single"] += total.added_single;
-    e["server_added_partial"] += total.added_partial;
-    e["server_added_complete"] += total.added_complete;
-    e["server_float_fallback"] += total.fallbacks;
-    e["server_repeat_answered"] += total.repeats_answered;
-    e["server_repeat_told_to_wait"] += total.repeats_waiting;
-    e["server_repeat_unanswered"] += total.repeats_silent;
-    e["server_overlap_refused"] += total.overlaps;
-    e["server_old_answered_done"] += total.old;
-    e["server_index_remapped"] += total.remapped;
-    e["server_asked_again"] += total.asks;
-    e["server_dropped_mismatch"] += total.dropped_mismatch;
-    e["server_dropped_source"] += total.dropped_source;
-    e["server_dropped_rank_epoch"] += total.dropped_rank_epoch;
-    e["server_dropped_shape"] += total.dropped_shape;
-    e["server_unknown_job"] += c.unknown_job;
-    e["server_unexpected_type"] += c.unexpected_type;
-    count_malformed(tally, "server", c.malformed);
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      sim::count_events(tally, "server_", wire::counter_values(total(lane)), {"dropped_early"});
+      // Gradient length errors count per job, as "dropped_shape".
+      sim::count_events(tally, "server_", wire::counter_values(service_.at(lane).counters()), {"malformed_length"});
+    }
   }
 
  private:
-  struct Memory {
-    std::vector<CacheLine> lines;
-    std::uint32_t window = 0;
-    bool agreed = true;
-  };
-
-  static void add(atp::ServerJobCounters& total, const atp::ServerJobCounters& c) {
-    total.added_single += c.added_single;
-    total.added_partial += c.added_partial;
-    total.added_complete += c.added_complete;
-    total.fallbacks += c.fallbacks;
-    total.repeats_answered += c.repeats_answered;
-    total.repeats_waiting += c.repeats_waiting;
-    total.repeats_silent += c.repeats_silent;
-    total.overlaps += c.overlaps;
-    total.old += c.old;
-    total.remapped += c.remapped;
-    total.asks += c.asks;
-    total.dropped_mismatch += c.dropped_mismatch;
-    total.dropped_source += c.dropped_source;
-    total.dropped_rank_epoch += c.dropped_rank_epoch;
-    total.dropped_shape += c.dropped_shape;
+  [[nodiscard]] const atp::ServerJobCounters* job_counters(std::size_t lane, std::uint64_t epoch) const override {
+    return service_.at(lane).job_counters(epoch);
   }
 
-  std::map<std::uint64_t, Memory> memory_;  // by job epoch
-  atp::Server server_;
-  std::uint64_t received_ = 0, ended_received_ = 0;
-  atp::ServerJobCounters ended_;
+  service::AtpServerService service_;
 };
 
 atp::SwitchConfig switch_config(const Scenario& scenario) {
@@ -176,177 +76,45 @@ atp::SwitchConfig switch_config(const Scenario& scenario) {
   return config;
 }
 
-class AtpSwitchLane final : public SwitchLane {
+class AtpSumsAtSwitch final : public CheckedJobs<atp::SwitchJobCounters> {
  public:
-  explicit AtpSwitchLane(const Scenario& scenario)
-      : memory_(atp::Switch::memory_bytes(switch_config(scenario)) / sizeof(CacheLine)),
-        slots_(scenario.pool_slots),
-        switch_(switch_config(scenario), std::as_writable_bytes(std::span(memory_))) {}
-
-  [[nodiscard]] bool install(const LaneStart& start, const InstallCall& call) override {
-    std::vector<Endpoint> server(start.lane + 1);
-    server.back() = start.aggregator;
-    const auto installation =
-        session::installation_for(start.start, call.a_switch, settings_of(start.plan),
-                                  session::spread_switch_endpoints(call.lanes, start.start.admission.job_epoch), server);
-    const atp::SwitchJobConfig config = session::switch_job(installation, start.lane);
-    const bool known = switch_.job_counters(config.epoch) != nullptr;
-    if (!(known ? switch_.move_job(config) : switch_.add_job(config)))
-      throw Violation("a switch cannot take a job that it should");
-    if (!known) epochs_.push_back(config.epoch);
-    return true;
+  // With pools from the start: a switch that was started again answers that it does not know a job.
+  AtpSumsAtSwitch(const Scenario& scenario, const service::Lanes& lanes)
+      : CheckedJobs(lanes.size()), slots_(scenario.pool_slots), service_(lanes, switch_config(scenario)) {
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) service_.make_pool(lane);
   }
 
-  void remove(std::uint64_t epoch) override {
-    if (const auto* counters = switch_.job_counters(epoch)) {
-      ended_received_ += counters->packets;
-      add(ended_, *counters);
+  [[nodiscard]] service::Service& service() override { return service_; }
+
+  void check(std::span<const LaneCounts> counts) const override {
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      const atp::Switch& machine = *service_.at(lane);
+      check_packets(lane, outcomes(machine.counters()), counts[lane].received, "a switch's");
+      std::uint32_t in_use = 0;
+      for (const auto& [epoch, job] : jobs()) in_use += machine.slots_in_use(epoch);
+      if (in_use != machine.slots_in_use() || in_use > slots_) throw Violation("slots were lost or given out twice");
     }
-    switch_.remove_job(epoch);
-    std::erase(epochs_, epoch);
-  }
-
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
-    received_ += packets.size();
-    switch_.on_packets(packets, packets.size() >= long_queue, now, sink);
-  }
-
-  void check() const override {
-    const atp::SwitchCounters& c = switch_.counters();
-    std::uint64_t seen = sum(c.malformed) + c.unknown_job + c.unexpected_type + ended_received_;
-    std::uint32_t in_use = 0;
-    for (const std::uint64_t epoch : epochs_) {
-      const atp::SwitchJobCounters& job = *switch_.job_counters(epoch);
-      seen += job.packets;
-      in_use += switch_.slots_in_use(epoch);
-      if (job.packets != accounted(job)) throw Violation("a switch's counters of a job do not add up to its packets");
-    }
-    if (seen != received_) throw Violation("a switch's counters do not add up to what it received");
-    if (in_use != switch_.slots_in_use() || in_use > slots_) throw Violation("slots were lost or given out twice");
   }
   void check_idle() const override {
-    check();
-    if (switch_.slots_in_use() != 0) throw Violation("slots are in use after all jobs have ended");
-  }
-
-  void count_events(Tally& tally) const override {
-    atp::SwitchJobCounters total = ended_;
-    for (const std::uint64_t epoch : epochs_) add(total, *switch_.job_counters(epoch));
-    const atp::SwitchCounters& c = switch_.counters();
-    auto& e = tally.events;
-    e["switch_added"] += total.added;
-    e["switch_completed"] += total.completed;
-    e["switch_collision"] += total.collisions;
-    e["switch_resend_merged"] += total.resends_merged;
-    e["switch_resend_passed"] += total.resends_passed;
-    e["switch_direct_passed"] += total.direct_passed;
-    e["switch_mismatch_passed"] += total.mismatch_passed;
-    e["switch_repeat_told_to_wait"] += total.repeats_waiting;
-    e["switch_repeat_unanswered"] += total.repeats_silent;
-    e["switch_ask_passed_down"] += total.asks;
-    e["switch_done_passed_down"] += total.dones;
-    e["switch_slot_deallocated"] += total.deallocated;
-    e["switch_slot_reclaimed"] += c.reclaimed;
-    e["switch_marked"] += total.marked;
-    e["switch_dropped_source"] += total.dropped_source;
-    e["switch_dropped_rank_epoch"] += total.dropped_rank_epoch;
-    e["switch_dropped_shape"] += total.dropped_shape;
-    e["switch_unknown_job"] += c.unknown_job;
-    e["switch_unexpected_type"] += c.unexpected_type;
-    count_malformed(tally, "switch", c.malformed);
-  }
-
- private:
-  static void add(atp::SwitchJobCounters& total, const atp::SwitchJobCounters& c) {
-    total.added += c.added;
-    total.completed += c.completed;
-    total.collisions += c.collisions;
-    total.resends_merged += c.resends_merged;
-    total.resends_passed += c.resends_passed;
-    total.direct_passed += c.direct_passed;
-    total.mismatch_passed += c.mismatch_passed;
-    total.repeats_waiting += c.repeats_waiting;
-    total.repeats_silent += c.repeats_silent;
-    total.asks += c.asks;
-    total.dones += c.dones;
-    total.deallocated += c.deallocated;
-    total.marked += c.marked;
-    total.dropped_source += c.dropped_source;
-    total.dropped_rank_epoch += c.dropped_rank_epoch;
-    total.dropped_shape += c.dropped_shape;
-  }
-
-  std::vector<CacheLine> memory_;
-  std::uint32_t slots_;
-  atp::Switch switch_;
-  std::vector<std::uint64_t> epochs_;
-  std::uint64_t received_ = 0, ended_received_ = 0;
-  atp::SwitchJobCounters ended_;
-};
-
-class AtpWorker final : public WorkerLane {
- public:
-  explicit AtpWorker(const atp::WorkerConfig& config) : worker_(config), window_(config.window) {}
-
-  bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
-    return worker_.submit(operation, now, sink);
-  }
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
-    received_ += packets.size();
-    worker_.on_packets(packets, now, sink);
-  }
-  void on_timer(Time now, Sink& sink) override { worker_.on_timer(now, sink); }
-  [[nodiscard]] Time next_timeout() const override { return worker_.next_timeout(); }
-  [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return worker_.take_completed(); }
-
-  [[nodiscard]] std::optional<LaneFailure> failure() const override {
-    const auto& failure = worker_.failure();
-    if (!failure) return std::nullopt;
-    const bool mismatch = failure->kind == atp::WorkerFailure::Kind::mismatch;
-    return LaneFailure{mismatch, failure->operation, failure->first_rank, failure->second_rank};
-  }
-  [[nodiscard]] std::optional<session::Stall> oldest_stall() const override {
-    const auto stall = worker_.oldest_stall();
-    if (!stall) return std::nullopt;
-    return session::Stall{0, stall->operation, stall->chunk, stall->missing, stall->told};
-  }
-
-  void check() const override {
-    const atp::WorkerCounters& c = worker_.counters();
-    if (received_ !=
-        c.parameters + c.asks + c.waiting + c.stale + c.mismatch + c.unknown_job + sum(c.malformed) + c.foreign) {
-      throw Violation("a worker's counters do not add up to what it received");
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      if (service_.at(lane)->slots_in_use() != 0) throw Violation("slots are in use after all jobs have ended");
     }
-    if (worker_.idle() && worker_.oldest_stall()) throw Violation("a worker without operations has a chunk in flight");
-    if (worker_.congestion_window() == 0 || worker_.congestion_window() > window_)
-      throw Violation("a congestion window is empty, or longer than the job's");
   }
 
   void count_events(Tally& tally) const override {
-    const atp::WorkerCounters& c = worker_.counters();
-    auto& e = tally.events;
-    e["worker_parameter"] += c.parameters;
-    e["worker_retransmission"] += c.retransmissions;
-    e["worker_resend"] += c.resends;
-    e["worker_fast_resend"] += c.fast_resends;
-    e["worker_floats_sent"] += c.floats_sent;
-    e["worker_bypass"] += c.bypasses;
-    e["worker_index_remapped"] += c.remapped;
-    e["worker_rescaled"] += c.rescaled;
-    e["worker_marked"] += c.marked;
-    e["worker_stale"] += c.stale;
-    e["worker_waiting"] += c.waiting;
-    e["worker_asked"] += c.asks;
-    e["worker_mismatch"] += c.mismatch;
-    e["worker_unknown_job"] += c.unknown_job;
-    e["worker_foreign"] += c.foreign;
-    count_malformed(tally, "worker", c.malformed);
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      sim::count_events(tally, "switch_", wire::counter_values(total(lane)));
+      sim::count_events(tally, "switch_", wire::counter_values(service_.at(lane)->counters()), {"malformed_length"});
+    }
   }
 
  private:
-  atp::Worker worker_;
-  std::uint32_t window_;
-  std::uint64_t received_ = 0;
+  [[nodiscard]] const atp::SwitchJobCounters* job_counters(std::size_t lane, std::uint64_t epoch) const override {
+    return service_.at(lane)->job_counters(epoch);
+  }
+
+  const std::uint32_t slots_;
+  service::AtpSwitchService service_;
 };
 
 // Checks that repeats have the same content: a rank's values as in the first transmission, results as sent to all ranks.
@@ -406,12 +174,70 @@ class AtpTap final : public Tap {
   std::uint64_t wide_ = 0;
 };
 
+constexpr std::uint32_t rack_ranks = 32;  // the most below one switch
+constexpr std::uint32_t small_job = 24;   // ranks that may be placed anywhere
+
+// A tree of switches, rarely enough slots, and the placement of ranks.
+void draw_switches(Scenario& scenario) {
+  Random random(derive(scenario.seed, Label::switches));
+  std::uint64_t racks = random.between(1, 4);
+  bool second_level = random.chance(0.5);
+  // A switch has at most 32 children, and so has the parameter server: large jobs fill racks evenly, under a second level.
+  std::uint32_t largest = 0;
+  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
+  const bool large = largest > small_job;
+  if (large) {
+    racks = (largest + rack_ranks - 1) / rack_ranks;
+    second_level = true;
+  }
+  for (std::uint64_t i = 0; i < racks; ++i) scenario.parent_of_switch.push_back(UINT32_MAX);
+  if (second_level) {
+    const auto top = static_cast<std::uint32_t>(racks);
+    scenario.parent_of_switch.push_back(UINT32_MAX);
+    for (std::uint32_t i = 0; i < top; ++i) {
+      if (large || random.chance(0.8)) scenario.parent_of_switch[i] = top;
+    }
+  }
+  std::uint32_t need = 0;
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random place(derive(scenario.seed, Label::of_placement + index));
+    job.numbers = Numbers::scaled;
+    job.measured = false;
+    job.indexing = static_cast<std::uint32_t>(place.below(3));
+    job.saturating = place.chance(0.2);
+    job.congestion_control = place.chance(0.7);
+    job.rescaled = Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4);
+    // Loss halves windows, and overflowing floats take a second round, in which each rank may lose packets again.
+    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
+    need += job.slots * scenario.aggregators;
+    scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
+    const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());
+    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
+      if (large) {
+        job.switch_of_rank.push_back(rank % static_cast<std::uint32_t>(racks));
+        continue;
+      }
+      // Only few ranks directly at the parameter server: its bitmap is as long as a switch's.
+      const bool at_server = rank < 4 && place.chance(0.1);
+      job.switch_of_rank.push_back(at_server ? UINT32_MAX : static_cast<std::uint32_t>((place.below(all) + rank) % all));
+    }
+  }
+  const std::uint64_t share = random.below(4);  // fraction of the total demand at once
+  scenario.pool_slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(need * (share == 3 ? 6 : share) / 3));
+}
+
 class Atp final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return session::atp_rules(); }
-  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return std::make_unique<ServerLane>(); }
-  [[nodiscard]] std::unique_ptr<SwitchLane> switch_lane(const Scenario& scenario) const override {
-    return std::make_unique<AtpSwitchLane>(scenario);
+  void draw(Scenario& scenario) const override { draw_switches(scenario); }
+  [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
+                                                                   const service::Lanes& lanes) const override {
+    return std::make_unique<AtpSumsAtServer>(scenario, lanes);
+  }
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario,
+                                                               const service::Lanes& lanes) const override {
+    return std::make_unique<AtpSumsAtSwitch>(scenario, lanes);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
     return std::make_unique<AtpTap>(switch_host(scenario, 0),
@@ -421,7 +247,7 @@ class Atp final : public Protocol {
   // Nothing is measured: the congestion window adapts.
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
-  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+  [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     const session::Placement& placement = plan.admission.placement;
     const std::uint32_t at = placement.switch_of_rank[plan.rank];
     const Endpoint first_hop = at == session::Placement::at_server
@@ -434,7 +260,7 @@ class Atp final : public Protocol {
     config.lane = plan.lane;
     config.lanes = plan.lanes;
     config.congestion_control = plan.plan->congestion_control;
-    return std::make_unique<AtpWorker>(config);
+    return atp::make_worker_lane(config);
   }
 
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {

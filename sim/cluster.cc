@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <memory>
 #include <utility>
@@ -88,7 +89,7 @@ class Cluster final : public Surroundings, public Witness {
         nodes_[id].boot = start;
       }
     }
-    for (std::size_t i = 0; i < scenario.node_faults.size(); ++i) push({scenario.node_faults[i].at, 0, NodeFaultDue{i}});
+    for (std::size_t i = 0; i < scenario.node_faults.size(); ++i) push(scenario.node_faults[i].at, NodeFaultDue{i});
     for (HostId host = 0; host < nodes_.size(); ++host) schedule(host);
   }
 
@@ -161,10 +162,12 @@ class Cluster final : public Surroundings, public Witness {
   struct ResumeDue {
     HostId host;
   };
+  using What = std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, BypassEnds, RestartDue, ResumeDue>;
+  // Small, as the heap moves it often: what is due lies in whats_.
   struct Event {
     Time at;
     std::uint64_t order;
-    std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, BypassEnds, RestartDue, ResumeDue> what;
+    std::size_t what;
   };
   struct Node {
     std::unique_ptr<Host> host;  // null: down
@@ -212,12 +215,20 @@ class Cluster final : public Surroundings, public Witness {
 
   // ---- the clock
 
-  void push(Event event) {
-    event.order = next_order_++;
-    queue_.push_back(std::move(event));
+  void push(Time at, What what) {
+    if (unused_.empty()) {
+      unused_.push_back(whats_.size());
+      whats_.emplace_back();
+    }
+    const std::size_t place = unused_.back();
+    unused_.pop_back();
+    whats_[place] = std::move(what);
+    queue_.push_back({at, next_order_++, place});
     std::push_heap(queue_.begin(), queue_.end(), later);
   }
-  static bool later(const Event& a, const Event& b) { return std::pair(a.at, a.order) > std::pair(b.at, b.order); }
+  static constexpr auto later = [](const Event& a, const Event& b) {
+    return a.at > b.at || (a.at == b.at && a.order > b.order);
+  };
 
   void schedule(HostId id) {
     Node& node = nodes_[id];
@@ -227,7 +238,7 @@ class Cluster final : public Surroundings, public Witness {
     at = std::max({at, node.paused_until, now_});
     if (at == never || at >= node.turn_at) return;
     node.turn_at = at;
-    push({at, 0, TurnDue{id}});
+    push(at, TurnDue{id});
   }
 
   // Called after every activity of a host: records the attempt's begin, and schedules the next turn.
@@ -243,11 +254,14 @@ class Cluster final : public Surroundings, public Witness {
 
   void step() {
     std::pop_heap(queue_.begin(), queue_.end(), later);
-    Event event = std::move(queue_.back());
+    const Event event = queue_.back();
     queue_.pop_back();
+    What& what = whats_[event.what];
     now_ = event.at;
-    trace_.fold(static_cast<std::uint64_t>(now_.time_since_epoch().count()) ^ std::uint64_t{event.what.index()} << 60);
-    std::visit([&](auto& due) { handle(due); }, event.what);
+    trace_.fold(static_cast<std::uint64_t>(now_.time_since_epoch().count()) ^ std::uint64_t{what.index()} << 60);
+    std::visit([&](auto& due) { handle(due); }, what);
+    what = TurnDue{};  // frees what it holds
+    unused_.push_back(event.what);
   }
 
   void handle(ArrivalDue& due) {
@@ -328,7 +342,7 @@ class Cluster final : public Surroundings, public Witness {
     }
     if (fault.kind == Fault::bypass) {
       set_bypass(victim, true);
-      push({now_ + fault.lasts, 0, BypassEnds{victim, node.life}});
+      push(now_ + fault.lasts, BypassEnds{victim, node.life});
       return;
     }
     if (fault.kind == Fault::silent_switch) {
@@ -342,7 +356,7 @@ class Cluster final : public Surroundings, public Witness {
     if (fault.kind == Fault::no_memory) return aggregator(victim).lack_memory(node.clock.local(now_ + fault.lasts));
     if (fault.kind == Fault::pause) {
       node.paused_until = std::max(node.paused_until, now_ + fault.lasts);
-      push({node.paused_until, 0, ResumeDue{victim}});
+      push(node.paused_until, ResumeDue{victim});
       return;
     }
     if (fault.below) {
@@ -363,7 +377,7 @@ class Cluster final : public Surroundings, public Witness {
     node.paused_until = Time{};
     node.turn_at = never;
     ++restarting_;
-    push({now_ + fault.lasts, 0, RestartDue{victim, fault.same_ports}});
+    push(now_ + fault.lasts, RestartDue{victim, fault.same_ports});
   }
 
   static const char* what_happens(Fault kind) {
@@ -409,7 +423,7 @@ class Cluster final : public Surroundings, public Witness {
       }
       protocol_.complete(request, plan, 0);
       const std::uint64_t join = say(JoinCall{std::move(request)});
-      push({now_ + fault.lasts, 0, CallDue{to, {++intrusions_, stranger_, CancelCall{join}, std::string(intruder)}}});
+      push(now_ + fault.lasts, CallDue{to, {++intrusions_, stranger_, CancelCall{join}, std::string(intruder)}});
     }
     for (const LeaveCall& member : aggregator(to).memberships()) {
       say(BeatCall{member.job_epoch, member.rank, member.rank_epoch});
@@ -480,7 +494,7 @@ class Cluster final : public Surroundings, public Witness {
           now_, who(from) + " -> " + who(to) + "  " + protocol_.describe(bytes) + (fate.empty() ? "" : "  [" + fate + "]"));
       trace_.datagram(now_, source, destination, bytes, !arrivals.empty() && arrivals.front().datagram.marked);
     }
-    for (auto& arrival : arrivals) push({arrival.at, 0, ArrivalDue{to, std::move(arrival.datagram)}});
+    for (auto& arrival : arrivals) push(arrival.at, ArrivalDue{to, std::move(arrival.datagram)});
   }
 
   void call(HostId from, HostId to, ControlCall call) override {
@@ -489,11 +503,11 @@ class Cluster final : public Surroundings, public Witness {
     if (std::holds_alternative<JoinCall>(call.what) || std::holds_alternative<CancelCall>(call.what)) {
       Time& last = connections_[{from, to}];
       last = std::max(last, now_ + fate.delay);
-      return push({last, 0, CallDue{to, std::move(call)}});
+      return push(last, CallDue{to, std::move(call)});
     }
     if (fate.lost) return from < first_worker_ || from == stranger_ ? void() : disturbed(from);
-    if (fate.repeated) push({now_ + 2 * fate.delay, 0, CallDue{to, call}});
-    push({now_ + fate.delay, 0, CallDue{to, std::move(call)}});
+    if (fate.repeated) push(now_ + 2 * fate.delay, CallDue{to, call});
+    push(now_ + fate.delay, CallDue{to, std::move(call)});
   }
 
   void reply(HostId from, HostId to, ControlReply reply) override {
@@ -502,7 +516,7 @@ class Cluster final : public Surroundings, public Witness {
     fate.delay += nodes_[from].slow_by;
     if (fate.lost && from < first_worker_ && to < first_worker_) return;  // the caller repeats it
     if (fate.lost && std::holds_alternative<session::HeartbeatReply>(reply.what)) return disturbed(to);
-    push({now_ + fate.delay, 0, ReplyDue{to, std::move(reply)}});
+    push(now_ + fate.delay, ReplyDue{to, std::move(reply)});
   }
 
   void disturbed(HostId rank) { verdict_.rank_disturbed(nodes_[rank].place.job, nodes_[rank].place.rank); }
@@ -576,6 +590,8 @@ class Cluster final : public Surroundings, public Witness {
   std::uint64_t intrusions_ = 0;  // calls
   std::vector<Death> died_;       // workers of running jobs
   std::vector<Event> queue_;      // a heap
+  std::deque<What> whats_;        // places stay where they are
+  std::vector<std::size_t> unused_;
   std::uint64_t next_order_ = 0;
   Time now_{};
 };

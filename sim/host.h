@@ -9,6 +9,7 @@
 
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "service/service.h"
 #include "session/job_view.h"
 #include "session/registry.h"
 #include "sim/network.h"
@@ -31,13 +32,10 @@ struct LeaveCall {
 };
 // From an aggregator to a switch below it: asks for the switch's endpoints.
 struct GreetCall {};
-// Tells a switch to serve this job as `a_switch` of its placement.
+// Tells a switch to serve a job.
 struct InstallCall {
-  session::StartJob start;
+  session::SwitchMessage message;
   std::uint32_t job = 0;  // of the scenario
-  std::uint32_t a_switch = 0;
-  bool again = false;
-  std::vector<std::vector<Endpoint>> lanes{};  // of the placement's switches, as far as known
 };
 struct RemoveCall {
   std::uint64_t job_epoch = 0;
@@ -96,7 +94,6 @@ class Host {
   virtual void on_reply(const ControlReply&, Time) {}
   [[nodiscard]] virtual Time next_wake() const = 0;
 
- protected:
   // Implements the contract of Sink strictly: references are read at flush() and not before.
   class HostSink final : public Sink {
    public:
@@ -121,6 +118,7 @@ class Host {
     std::vector<Item> items_;
   };
 
+ protected:
   Surroundings& surroundings_;
 
  private:

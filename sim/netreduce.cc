@@ -1,17 +1,20 @@
 #include "sim/netreduce.h"
 
-#include <map>
-#include <numeric>
+#include <algorithm>
+#include <bit>
 #include <unordered_map>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
+#include "protocol/netreduce/worker_lane.h"
+#include "service/netreduce_service.h"
 #include "session/netreduce_job.h"
 #include "sim/aggregator_host.h"
-#include "sim/host.h"
+#include "sim/checked_jobs.h"
+#include "sim/events.h"
+#include "sim/labels.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -27,251 +30,127 @@ struct alignas(64) CacheLine {
   std::byte bytes[64];
 };
 
-std::uint64_t sum(const std::uint64_t (&values)[wire::parse_error_kinds]) {
-  return std::accumulate(std::begin(values), std::end(values), std::uint64_t{0});
-}
+// Around the product's format: while it is on, packets go past the sums, on the same routes.
+class Bypass final : public service::Format {
+ public:
+  explicit Bypass(std::unique_ptr<service::Format> sums) : sums_(std::move(sums)) {}
 
-void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
-  for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
-    tally.events[where + "_malformed_" + wire::to_string(static_cast<ParseError>(i))] += malformed[i];
+  [[nodiscard]] bool takes(std::uint8_t first) const override { return sums_->takes(first); }
+  void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
+    on ? tunnel.on_packets(packets, now, sink) : sums_->on_packets(packets, congested, now, sink);
   }
-}
+  [[nodiscard]] std::uint64_t strangers() const override { return sums_->strangers() + tunnel.counters().strangers(); }
 
-void add(RingCounters& total, const RingCounters& c) {
-  total.sums += c.sums;
-  total.results += c.results;
-  total.sent_up += c.sent_up;
-  total.totals += c.totals;
-  total.repeats_total += c.repeats_total;
-  total.sent_headers += c.sent_headers;
-  total.early += c.early;
-  total.repeats_answered += c.repeats_answered;
-  total.repeats_held += c.repeats_held;
-  total.repeats_waiting += c.repeats_waiting;
-  total.dropped_icrc += c.dropped_icrc;
-  total.dropped_header += c.dropped_header;
-  total.dropped_unplaced += c.dropped_unplaced;
-  total.dropped_old += c.dropped_old;
-  total.dropped_raw += c.dropped_raw;
-  total.dropped_mismatch += c.dropped_mismatch;
-}
+  void add(netreduce::TunnelRing ring) {
+    std::vector<CacheLine> lines(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(CacheLine));
+    ring.ring.layout.magic_bytes = 16;
+    static_cast<void>(tunnel.add_ring(ring, std::as_writable_bytes(std::span(lines))));
+    tunnel.accelerator().remove_ring(ring.ring.incarnation);
+    tunnel.accelerator().forget(never);
+  }
+
+  bool on = false;
+  netreduce::Tunnel tunnel;
+
+ private:
+  std::unique_ptr<service::Format> sums_;
+};
 
 // Rings at one switch of a tree, or at the only switch.
-class Accelerating {
+class NetreduceSums final : public CheckedJobs<RingCounters> {
  public:
-  void add(const LaneStart& start, std::uint32_t a_switch) {
-    const auto order = start.plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
-    const session::SwitchEndpoint below = switch_endpoints(start.scenario, start.start.admission.placement);
-    const netreduce::TunnelRing ring = session::tunnel_ring(
-        start.start, start.lane, a_switch,
-        [&](std::uint32_t other, std::size_t lane) {
-          return other == netreduce::at_root ? start.aggregator : below(other, lane);
-        },
-        order);
-    if (const std::string error = netreduce::check(ring.ring); !error.empty())
-      throw Violation("a ring that cannot be: " + error);
-    Running& running = running_[start.start.admission.job_epoch];
-    running.incarnation = ring.ring.incarnation;
-    running.agreed = start.agreed();
-    running.lines.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(CacheLine));
-    if (!tunnel_.add_ring(ring, std::as_writable_bytes(std::span(running.lines)))) {
-      throw Violation("a ring was made twice, or two ranks have the same queue pair");
-    }
-    // The routes while packets pass unsummed: the same, without rings.
-    running.bypass_lines.resize(running.lines.size());
-    netreduce::TunnelRing nothing = ring;
-    nothing.ring.layout.magic_bytes = 16;
-    static_cast<void>(bypass_.add_ring(nothing, std::as_writable_bytes(std::span(running.bypass_lines))));
-    bypass_.accelerator().remove_ring(ring.ring.incarnation);
-    bypass_.accelerator().forget(never);
-  }
-  [[nodiscard]] bool has(std::uint64_t epoch) const { return running_.contains(epoch); }
+  NetreduceSums(const Scenario& scenario, const service::Lanes& lanes)
+      : CheckedJobs(lanes.size()),
+        lanes_(around(lanes)),
+        service_(of(lanes_),
+                 [&scenario](const std::string& job) {
+                   return scenario.plan_of(job).unordered ? netreduce::Order::arrival : netreduce::Order::ring;
+                 }),
+        scenario_(scenario) {}
 
-  void remove(std::uint64_t epoch) {
-    const std::uint64_t incarnation = running_.at(epoch).incarnation;
-    netsum::sim::add(ended_, *tunnel_.accelerator().ring_counters(incarnation));
-    tunnel_.remove_ring(incarnation);
-    bypass_.remove_ring(incarnation);
-    running_.erase(epoch);
-  }
-
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
-    received_ += packets.size();
-    (bypassed_ ? bypass_ : tunnel_).on_packets(packets, now, sink);
-  }
-  void bypass(bool on) { bypassed_ = on; }
-
-  [[nodiscard]] session::JobView look(std::uint64_t epoch) const {
-    session::JobView view;
-    const auto found = running_.find(epoch);
-    if (found == running_.end()) return view;
-    const netreduce::Accelerator& accelerator = tunnel_.accelerator();
-    if (const auto mismatch = accelerator.mismatch(found->second.incarnation)) {
-      view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
-                      " issued different calls as message " + std::to_string(mismatch->message);
-    }
-    if (const auto stall = accelerator.stall(found->second.incarnation)) view.missing = stall->missing;
-    return view;
-  }
-
-  void check() const {
-    std::uint64_t seen = 0;
-    for (const netreduce::Tunnel* tunnel : {&tunnel_, &bypass_}) {
-      const netreduce::TunnelCounters& c = tunnel->counters();
-      seen += sum(c.malformed) + c.unknown + c.dropped_source + c.passed + c.taken;
-    }
-    if (seen != received_) throw Violation("the tunnel's counters do not add up to what it received");
-    tunnel_.accelerator().check();
-    for (const auto& [epoch, running] : running_) {
-      const RingCounters& c = *tunnel_.accelerator().ring_counters(running.incarnation);
-      if (running.agreed && c.dropped_early != 0) throw Violation("a host went on before its window allowed it");
-      if (running.agreed && (c.dropped_mismatch != 0 || c.dropped_shape != 0))
-        throw Violation("a mismatch was found in calls that agree");
-      if (running.agreed && c.dropped_misplaced != 0) throw Violation("a packet contradicts its message");
+  [[nodiscard]] service::Service& service() override { return service_; }
+  void on_start(const session::StartJob& start, const JobPlan& plan) override {
+    CheckedJobs::on_start(start, plan);
+    const session::SwitchEndpoint below = switch_endpoints(scenario_, start.admission.placement);
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      add_route(lane, session::tunnel_ring(start, lane, netreduce::at_root, below));
     }
   }
-  [[nodiscard]] std::size_t jobs() const { return running_.size(); }
-
-  void count_events(Tally& tally) const {
-    RingCounters total = ended_;
-    for (const auto& [epoch, running] : running_)
-      netsum::sim::add(total, *tunnel_.accelerator().ring_counters(running.incarnation));
-    const netreduce::TunnelCounters& t = tunnel_.counters();
-    auto& e = tally.events;
-    e["ring_sum_sent_up"] += total.sent_up;
-    e["ring_total"] += total.totals;
-    e["ring_repeat_total"] += total.repeats_total;
-    e["ring_header_sent_on"] += total.sent_headers;
-    e["ring_sum"] += total.sums;
-    e["ring_result"] += total.results;
-    e["ring_early_result"] += total.early;
-    e["ring_repeat_answered"] += total.repeats_answered;
-    e["ring_repeat_held"] += total.repeats_held;
-    e["ring_repeat_waiting"] += total.repeats_waiting;
-    e["ring_dropped_icrc"] += total.dropped_icrc;
-    e["ring_dropped_unplaced"] += total.dropped_unplaced;
-    e["ring_dropped_old"] += total.dropped_old;
-    e["ring_dropped_raw"] += total.dropped_raw;
-    e["ring_dropped_mismatch"] += total.dropped_mismatch;
-    e["tunnel_passed"] += t.passed;
-    e["tunnel_unknown"] += t.unknown;
-    e["tunnel_dropped_source"] += t.dropped_source;
-    e["tunnel_bypassed"] += bypass_.counters().passed;
-    count_malformed(tally, "tunnel", t.malformed);
+  void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
+    CheckedJobs::on_install(message, plan);
+    const auto& installation = std::get<session::RingInstallation>(message);
+    for (std::size_t lane = 0; lane < lanes(); ++lane) add_route(lane, session::tunnel_ring(installation, lane));
+  }
+  void on_stop(std::uint64_t epoch) override {
+    CheckedJobs::on_stop(epoch);
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      bypasses_[lane]->tunnel.remove_ring(session::incarnation_of(epoch, lane));
+    }
+  }
+  void bypass(bool on) override {
+    for (Bypass* const bypass : bypasses_) bypass->on = on;
   }
 
- private:
-  struct Running {
-    std::uint64_t incarnation = 0;
-    std::vector<CacheLine> lines, bypass_lines;
-    bool agreed = true;
-  };
-
-  std::map<std::uint64_t, Running> running_;  // by job epoch
-  netreduce::Tunnel tunnel_, bypass_;
-  bool bypassed_ = false;
-  std::uint64_t received_ = 0;
-  RingCounters ended_;
-};
-
-class RootLane final : public AggregatorLane {
- public:
-  void start_job(const LaneStart& start) override { rings_.add(start, netreduce::at_root); }
-  void stop_job(std::uint64_t epoch) override { rings_.remove(epoch); }
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override { rings_.on_packets(packets, now, sink); }
-  void on_timer(Time, Sink&) override {}
-  [[nodiscard]] Time next_timeout() const override { return never; }
-  void bypass(bool on) override { rings_.bypass(on); }
-  [[nodiscard]] session::JobView look(std::uint64_t epoch) const override { return rings_.look(epoch); }
-  void check() const override { rings_.check(); }
-  [[nodiscard]] std::size_t jobs() const override { return rings_.jobs(); }
-  void count_events(Tally& tally) const override { rings_.count_events(tally); }
-
- private:
-  Accelerating rings_;
-};
-
-class RackLane final : public SwitchLane {
- public:
-  [[nodiscard]] bool install(const LaneStart& start, const InstallCall& call) override {
-    if (rings_.has(start.start.admission.job_epoch)) return true;
-    if (call.again) return false;
-    rings_.add(start, call.a_switch);
-    return true;
+  void check(std::span<const LaneCounts> counts) const override {
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      const netreduce::Tunnel& tunnel = service_.at(lane);
+      if (outcomes(tunnel.counters()) + outcomes(bypasses_[lane]->tunnel.counters()) != counts[lane].received)
+        throw Violation("the tunnel's counters do not add up to what it received");
+      tunnel.accelerator().check();
+      for (const auto& [epoch, job] : jobs()) {
+        const RingCounters* const c = job_counters(lane, epoch);
+        if (c == nullptr || !job.agreed) continue;
+        if (c->dropped_early != 0) throw Violation("a host went on before its window allowed it");
+        if (c->dropped_mismatch != 0 || c->dropped_shape != 0) throw Violation("a mismatch was found in calls that agree");
+        if (c->dropped_misplaced != 0) throw Violation("a packet contradicts its message");
+      }
+    }
   }
-  void remove(std::uint64_t epoch) override {
-    if (rings_.has(epoch)) rings_.remove(epoch);
-  }
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override { rings_.on_packets(packets, now, sink); }
-  void bypass(bool on) override { rings_.bypass(on); }
-  [[nodiscard]] session::JobView look(std::uint64_t epoch) const override { return rings_.look(epoch); }
-  void check() const override { rings_.check(); }
   void check_idle() const override {
-    if (rings_.jobs() != 0) throw Violation("a switch has rings of a job that has ended");
-  }
-  void count_events(Tally& tally) const override { rings_.count_events(tally); }
-
- private:
-  Accelerating rings_;
-};
-
-class RingWorker final : public WorkerLane {
- public:
-  explicit RingWorker(const netreduce::RoceHostConfig& config) : host_(config) {}
-
-  bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
-    return host_.submit(operation, now, sink);
-  }
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
-    received_ += packets.size();
-    host_.on_packets(packets, now, sink);
-  }
-  void on_timer(Time now, Sink& sink) override { host_.on_timer(now, sink); }
-  [[nodiscard]] Time next_timeout() const override { return host_.next_timeout(); }
-  [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return host_.take_completed(); }
-  [[nodiscard]] bool drained() const override { return host_.drained(); }
-
-  [[nodiscard]] std::optional<LaneFailure> failure() const override {
-    LaneFailure failure;
-    failure.unsealed = host_.failure();
-    if (failure.unsealed.empty()) return std::nullopt;
-    if (const auto stall = host_.worker().oldest_stall()) failure.operation = stall->operation;
-    return failure;
-  }
-  [[nodiscard]] std::optional<session::Stall> oldest_stall() const override {
-    const auto stall = host_.worker().oldest_stall();
-    if (!stall) return std::nullopt;
-    return session::Stall{0, stall->operation, stall->chunk, {}, {}};
-  }
-
-  void check() const override {
-    const netreduce::RoceHostCounters& c = host_.counters();
-    if (received_ != c.packets + sum(c.malformed) + c.dropped_icrc + c.foreign) {
-      throw Violation("a host's counters do not add up to what it received");
-    }
-    if (host_.worker().idle() && host_.worker().oldest_stall()) throw Violation("a worker without operations waits");
+    if (!jobs().empty()) throw Violation("a switch has rings of a job that has ended");
   }
 
   void count_events(Tally& tally) const override {
-    auto& e = tally.events;
-    const roce::QueuePairCounters &s = host_.sending(), &r = host_.receiving();
-    e["host_message_received"] += host_.worker().counters().messages_received;
-    e["host_retransmission"] += s.retransmissions;
-    e["host_timeout"] += s.timeouts;
-    e["host_nak_received"] += s.naks_received;
-    e["host_stale_ack"] += s.stale_acks;
-    e["host_nak_sent"] += r.naks_sent;
-    e["host_duplicate"] += r.duplicates;
-    e["host_out_of_order"] += r.out_of_order;
-    e["host_dropped_icrc"] += host_.counters().dropped_icrc;
-    e["host_foreign"] += host_.counters().foreign;
-    if (host_.worker().failure()) ++e["host_refused_a_seal"];
-    count_malformed(tally, "host", host_.counters().malformed);
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      sim::count_events(tally, "ring_", wire::counter_values(total(lane)),
+                        {"dropped_header", "dropped_early", "dropped_misplaced", "dropped_shape"});
+      sim::count_events(tally, "tunnel_", wire::counter_values(service_.at(lane).counters()));
+      tally.events["tunnel_bypassed"] += bypasses_[lane]->tunnel.counters().passed;
+    }
   }
 
  private:
-  netreduce::RoceHost host_;
-  std::uint64_t received_ = 0;
+  [[nodiscard]] std::vector<std::unique_ptr<WrappingLane>> around(const service::Lanes& lanes) {
+    std::vector<std::unique_ptr<WrappingLane>> wrapped;
+    for (service::Lane* const lane : lanes) {
+      wrapped.push_back(std::make_unique<WrappingLane>(*lane, [this](std::unique_ptr<service::Format> sums) {
+        auto bypass = std::make_unique<Bypass>(std::move(sums));
+        bypasses_.push_back(bypass.get());
+        return bypass;
+      }));
+    }
+    return wrapped;
+  }
+  [[nodiscard]] static service::Lanes of(const std::vector<std::unique_ptr<WrappingLane>>& wrapped) {
+    service::Lanes lanes;
+    for (const auto& lane : wrapped) lanes.push_back(lane.get());
+    return lanes;
+  }
+
+  void add_route(std::size_t lane, const netreduce::TunnelRing& ring) {
+    if (const std::string error = netreduce::check(ring.ring); !error.empty())
+      throw Violation("a ring that cannot be: " + error);
+    bypasses_[lane]->add(ring);
+  }
+  // Null also until the job's switches are known.
+  [[nodiscard]] const RingCounters* job_counters(std::size_t lane, std::uint64_t epoch) const override {
+    return service_.at(lane).accelerator().ring_counters(session::incarnation_of(epoch, lane));
+  }
+
+  std::vector<Bypass*> bypasses_;  // by lane; the lanes own them
+  const std::vector<std::unique_ptr<WrappingLane>> lanes_;
+  service::NetReduceService service_;
+  const Scenario& scenario_;
 };
 
 // Checks that a repeated gradient packet has the same content, and that a result is the same for every receiver.
@@ -307,9 +186,65 @@ class RingTap final : public Tap {
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
 };
 
+// Rings with messages of several packets, whose numbers wrap in half of the jobs.
+void draw_rings(Scenario& scenario) {
+  std::uint32_t need = 0;
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random random(derive(scenario.seed, Label::of_ring + index));
+    job.numbers = Numbers::in_order;
+    job.packet_elements = std::bit_floor(job.packet_elements);  // a path MTU
+    job.message_packets = static_cast<std::uint32_t>(random.between(1, 6));
+    const std::uint64_t psns = std::uint64_t{1} << 24;
+    job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
+    job.unordered = random.chance(0.2);
+    // Ranks repair a loss one after the other, in ring order.
+    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
+    need += job.slots * job.message_packets * job.workers * job.units() * scenario.lanes;
+  }
+  scenario.switch_slots = scenario.scarce ? need - 1 : need;
+}
+
+// In half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
+void draw_racks(Scenario& scenario) {
+  Random random(derive(scenario.seed, Label::switches));
+  if (random.chance(0.5)) return;
+  std::uint32_t largest = 0;
+  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
+  const auto racks = static_cast<std::uint32_t>(largest >= 32 ? largest / 8 : random.between(1, 4));
+  scenario.parent_of_switch.assign(racks, UINT32_MAX);
+  if (random.chance(0.4)) {  // a third level, and some ranks directly below the root
+    scenario.parent_of_switch.push_back(UINT32_MAX);
+    for (std::uint32_t i = 0; i < racks; ++i) {
+      if (random.chance(0.8)) scenario.parent_of_switch[i] = racks;
+    }
+  }
+  const bool mixed = random.chance(0.3);  // ranks may be at any switch
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random place(derive(scenario.seed, Label::of_placement + index));
+    const bool in_turn = place.chance(0.3);  // neighbours in the ring are never in one rack
+    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
+      const std::uint32_t block = rank * racks / job.workers;
+      std::uint32_t at = in_turn ? rank % racks : block;
+      if (mixed && place.chance(0.3)) {
+        const auto any = static_cast<std::uint32_t>(place.below(scenario.parent_of_switch.size() + 1));
+        at = any == scenario.parent_of_switch.size() ? UINT32_MAX : any;
+      }
+      job.switch_of_rank.push_back(at);
+    }
+  }
+}
+
 class Netreduce final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return session::netreduce_rules(); }
+  [[nodiscard]] bool measures() const override { return false; }
+  [[nodiscard]] bool can_bypass() const override { return true; }
+  void draw(Scenario& scenario) const override {
+    draw_rings(scenario);
+    draw_racks(scenario);
+  }
 
   void complete(session::JoinRequest& request, const JobPlan& plan, std::uint32_t life) const override {
     request.message_packets = plan.message_packets;
@@ -329,16 +264,20 @@ class Netreduce final : public Protocol {
     return session::predecessor_of(rank, world_size);
   }
 
-  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return std::make_unique<RootLane>(); }
-  [[nodiscard]] std::unique_ptr<SwitchLane> switch_lane(const Scenario&) const override {
-    return std::make_unique<RackLane>();
+  [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
+                                                                   const service::Lanes& lanes) const override {
+    return std::make_unique<NetreduceSums>(scenario, lanes);
+  }
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario,
+                                                               const service::Lanes& lanes) const override {
+    return std::make_unique<NetreduceSums>(scenario, lanes);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
     return std::make_unique<RingTap>(switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())));
   }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
-  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+  [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     const std::uint32_t of_site = plan.lane % plan.scenario->lanes;
     netreduce::RoceHostConfig config = session::host_config(plan.admission, plan.rank, of_site);
     config.worker.lane = plan.lane;
@@ -347,7 +286,7 @@ class Netreduce final : public Protocol {
     const std::uint32_t at = tree.switch_of_rank[plan.rank];
     config.accelerator =
         at == netreduce::at_root ? plan.aggregator : switch_endpoints(*plan.scenario, plan.admission.placement)(at, of_site);
-    return std::make_unique<RingWorker>(config);
+    return netreduce::make_worker_lane(config);
   }
 
   // In RoCE nothing but the source address distinguishes a stranger who knows the connection from its real end.

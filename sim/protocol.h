@@ -12,86 +12,40 @@
 
 #include "base/packet_io.h"
 #include "base/time.h"
-#include "session/job_view.h"
+#include "protocol/worker_lane.h"
+#include "service/lane.h"
+#include "service/service.h"
 #include "session/registry.h"
 #include "session/supervisor.h"
 #include "sim/faults.h"
-#include "sim/host.h"
+#include "sim/lane.h"
 #include "sim/random.h"
 #include "sim/scenario.h"
 #include "stream/operation.h"
 
 namespace netsum::sim {
 
-// The start of a job on one lane.
-struct LaneStart {
-  const session::StartJob& start;
-  const Scenario& scenario;
-  const JobPlan& plan;
-  std::size_t lane = 0;  // of the aggregator
-  Endpoint aggregator;   // of this lane
-  // All ranks issue the same calls; then no worker ever advances before its slot's chunk is complete.
-  [[nodiscard]] bool agreed() const { return !plan.mismatch; }
-};
-
-// One data thread of an aggregator: any number of jobs.
-class AggregatorLane {
+// The product's service at an aggregator or at a switch below it, and what must hold of it.
+class CheckedService {
  public:
-  virtual ~AggregatorLane() = default;
-  virtual void start_job(const LaneStart& start) = 0;
-  virtual void stop_job(std::uint64_t epoch) = 0;
-  // The job's switches have new endpoints, or first become known.
-  virtual void place(const LaneStart&, const session::SwitchEndpoint&) {}
-  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
-  virtual void on_timer(Time now, Sink& sink) = 0;
-  [[nodiscard]] virtual Time next_timeout() const = 0;
+  virtual ~CheckedService() = default;
+  [[nodiscard]] virtual service::Service& service() = 0;
 
-  // Throws Violation if the counters do not account for all received packets, or if a job exceeds its memory.
-  virtual void check() const = 0;
-  [[nodiscard]] virtual std::size_t jobs() const = 0;
-  [[nodiscard]] virtual session::JobView look(std::uint64_t) const { return {}; }
-  virtual void bypass(bool) {}  // while on, packets pass unchanged (NetReduce)
+  // The service has a job of this plan now, whose ranks have joined here or elsewhere.
+  virtual void on_start(const session::StartJob&, const JobPlan&) {}
+  virtual void on_install(const session::SwitchMessage&, const JobPlan&) {}
+  virtual void on_stop(std::uint64_t epoch) = 0;  // the lanes still serve it
+  [[nodiscard]] virtual std::size_t lanes_serving(std::uint64_t epoch) const = 0;
+
+  // Throws Violation if the counters do not account for all packets that went through the lanes, or if a job exceeds its
+  // memory.
+  virtual void check(std::span<const LaneCounts> lanes) const = 0;
+  virtual void check_idle() const {}  // when no job is left
+  virtual void bypass(bool) {}        // while on, packets pass unchanged (NetReduce)
   virtual void count_events(Tally& tally) const = 0;
-};
-
-// One data thread of a switch below the aggregators, for protocols with switches.
-class SwitchLane {
- public:
-  virtual ~SwitchLane() = default;
-  // Idempotent. False: the job was installed before, and state that it depends on has been lost.
-  [[nodiscard]] virtual bool install(const LaneStart& start, const InstallCall& call) = 0;
-  virtual void remove(std::uint64_t epoch) = 0;
-  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
-  virtual void check() const = 0;       // as AggregatorLane's
-  virtual void check_idle() const = 0;  // when no job is left
-  [[nodiscard]] virtual session::JobView look(std::uint64_t) const { return {}; }
-  virtual void bypass(bool) {}
-  virtual void count_events(Tally& tally) const = 0;
-};
-
-struct LaneFailure {
-  bool mismatch = false;  // else: the aggregator does not know the job
-  std::uint64_t operation = 0;
-  std::uint32_t first_rank = 0, second_rank = 0;
-  std::string unsealed{};  // not empty: a result was not the sum of all ranks (NetReduce)
 };
 
 // One rank's share of one aggregator lane.
-class WorkerLane {
- public:
-  virtual ~WorkerLane() = default;
-  [[nodiscard]] virtual bool submit(const stream::Operation& operation, Time now, Sink& sink) = 0;
-  virtual void on_packets(std::span<const RxView> packets, Time now, Sink& sink) = 0;
-  virtual void on_timer(Time now, Sink& sink) = 0;
-  [[nodiscard]] virtual Time next_timeout() const = 0;
-  [[nodiscard]] virtual std::vector<std::uint64_t> take_completed() = 0;
-  [[nodiscard]] virtual std::optional<LaneFailure> failure() const = 0;
-  [[nodiscard]] virtual std::optional<session::Stall> oldest_stall() const = 0;  // `site` is filled by the caller
-  [[nodiscard]] virtual bool drained() const { return true; }  // no other rank needs this one for completed operations
-  virtual void check() const = 0;
-  virtual void count_events(Tally& tally) const = 0;
-};
-
 struct WorkerLanePlan {
   session::Admission admission;
   std::uint32_t rank = 0, world_size = 1;
@@ -133,6 +87,13 @@ class Protocol {
  public:
   virtual ~Protocol() = default;
   [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
+  // Whether ranks may measure the path for their window.
+  [[nodiscard]] virtual bool measures() const { return true; }
+  // Whether an aggregator may pass packets on unsummed (Fault::bypass).
+  [[nodiscard]] virtual bool can_bypass() const { return false; }
+  // Draws what belongs to the protocol: numbers, switches, formats. From streams of its own (sim/labels.h).
+  virtual void draw(Scenario&) const {}
+
   // The rank whose connection brings a rank its results, if that is not the aggregator's own.
   [[nodiscard]] virtual std::optional<std::uint32_t> predecessor(std::uint32_t /*rank*/,
                                                                  std::uint32_t /*world_size*/) const {
@@ -141,9 +102,14 @@ class Protocol {
   // Adds the protocol's fields to a rank's join, whose endpoints are set. `life`: differs between all attempts of all
   // processes of a rank.
   virtual void complete(session::JoinRequest&, const JobPlan&, std::uint32_t /*life*/) const {}
-  [[nodiscard]] virtual std::unique_ptr<AggregatorLane> aggregator_lane() const = 0;
-  [[nodiscard]] virtual std::unique_ptr<SwitchLane> switch_lane(const Scenario&) const { return nullptr; }
-  [[nodiscard]] virtual std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;
+  // The lanes outlive it; so does the scenario.
+  [[nodiscard]] virtual std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
+                                                                           const service::Lanes& lanes) const = 0;
+  // For protocols with switches below the aggregators.
+  [[nodiscard]] virtual std::unique_ptr<CheckedService> switch_service(const Scenario&, const service::Lanes&) const {
+    return nullptr;
+  }
+  [[nodiscard]] virtual std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;
   [[nodiscard]] virtual std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator,
                                                               std::uint32_t packet_elements) const = 0;
   [[nodiscard]] virtual std::unique_ptr<Tap> tap(const Scenario& scenario) const = 0;

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "sim/labels.h"
+#include "sim/protocol.h"
 #include "sim/random.h"
 
 namespace netsum::sim {
@@ -18,22 +20,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using stream::Collective;
 using stream::Operation;
-
-// Labels of the streams derived from the seed. One per purpose, so that removing something leaves the rest unchanged.
-enum Label : std::uint64_t {
-  topology = 1,
-  network,
-  nodes,
-  switches,
-  of_job = 1000,
-  of_placement = 2000,
-  of_recovery = 3000,
-  of_scaling = 4000,
-  of_ring = 5000,
-  of_bypass = 6000,
-  of_wire = 7000,
-  of_control = 8000
-};
 
 struct LimitField {
   const char* name;
@@ -146,11 +132,6 @@ Operation draw_other(Random& random, Operation call) {
   return call;
 }
 
-// A switch's slots have 256 elements each.
-std::uint32_t units_of(const JobPlan& job) {
-  return (job.packet_elements + 255) / 256;
-}
-
 JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   const Settings& settings = scenario.settings;
   const Limits& limits = settings.limits;
@@ -177,7 +158,7 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   }
   if (harsh || crashing) {
     Random recovery(derive(scenario.seed, Label::of_recovery + index));
-    job.recovers = recovery.chance(0.5);
+    job.recovers = recovery.chance(harsh ? 0.8 : 0.5);
     if (job.recovers) job.attempts = limited(job.attempts + 2, limits.attempts);
   }
   const std::uint64_t operations = limited(random.between(3, 8), limits.operations);
@@ -194,134 +175,12 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   return job;
 }
 
-// SwitchML: the wire format of floats. A rank with a bug may use another format, and has no other bug.
-void draw_wires(Scenario& scenario) {
-  constexpr WireFormat formats[] = {WireFormat::native,  WireFormat::native,  WireFormat::native,
-                                    WireFormat::float32, WireFormat::float16, WireFormat::bfloat16};
-  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
-    JobPlan& job = scenario.jobs[index];
-    Random random(derive(scenario.seed, Label::of_wire + index));
-    for (Operation& call : job.calls) call.wire = random.pick(formats);
-    if (!job.mismatch) continue;
-    Operation& other = job.mismatch->call;
-    const Operation& right = job.calls[other.number];
-    other.wire = right.wire;
-    Operation differs = right;
-    differs.wire = random.pick(formats);
-    if (stream::wire_dtype(differs) != stream::wire_dtype(right)) other = differs;
-  }
-}
-
-constexpr std::uint32_t rack_ranks = 32;  // the most below one switch
-constexpr std::uint32_t small_job = 24;   // ranks that may be placed anywhere
-
-// ATP: a tree of switches, rarely enough slots, and the placement of ranks.
-void draw_switches(Scenario& scenario) {
-  Random random(derive(scenario.seed, Label::switches));
-  std::uint64_t racks = random.between(1, 4);
-  bool second_level = random.chance(0.5);
-  // A switch has at most 32 children, and so has the parameter server: large jobs fill racks evenly, under a second level.
-  std::uint32_t largest = 0;
-  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
-  const bool large = largest > small_job;
-  if (large) {
-    racks = (largest + rack_ranks - 1) / rack_ranks;
-    second_level = true;
-  }
-  for (std::uint64_t i = 0; i < racks; ++i) scenario.parent_of_switch.push_back(UINT32_MAX);
-  if (second_level) {
-    const auto top = static_cast<std::uint32_t>(racks);
-    scenario.parent_of_switch.push_back(UINT32_MAX);
-    for (std::uint32_t i = 0; i < top; ++i) {
-      if (large || random.chance(0.8)) scenario.parent_of_switch[i] = top;
-    }
-  }
-  std::uint32_t need = 0;
-  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
-    JobPlan& job = scenario.jobs[index];
-    Random place(derive(scenario.seed, Label::of_placement + index));
-    job.numbers = Numbers::scaled;
-    job.measured = false;
-    job.indexing = static_cast<std::uint32_t>(place.below(3));
-    job.saturating = place.chance(0.2);
-    job.congestion_control = place.chance(0.7);
-    job.rescaled = Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4);
-    // Loss halves windows, and overflowing floats take a second round, in which each rank may lose packets again.
-    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
-    need += job.slots * scenario.aggregators;
-    scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
-    const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());
-    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
-      if (large) {
-        job.switch_of_rank.push_back(rank % static_cast<std::uint32_t>(racks));
-        continue;
-      }
-      // Only few ranks directly at the parameter server: its bitmap is as long as a switch's.
-      const bool at_server = rank < 4 && place.chance(0.1);
-      job.switch_of_rank.push_back(at_server ? UINT32_MAX : static_cast<std::uint32_t>((place.below(all) + rank) % all));
-    }
-  }
-  const std::uint64_t share = random.below(4);  // fraction of the total demand at once
-  scenario.pool_slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(need * (share == 3 ? 6 : share) / 3));
-}
-
-// NetReduce: rings with messages of several packets, whose numbers wrap in half of the jobs.
-void draw_rings(Scenario& scenario) {
-  std::uint32_t need = 0;
-  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
-    JobPlan& job = scenario.jobs[index];
-    Random random(derive(scenario.seed, Label::of_ring + index));
-    job.numbers = Numbers::in_order;
-    job.packet_elements = std::bit_floor(job.packet_elements);  // a path MTU
-    job.message_packets = static_cast<std::uint32_t>(random.between(1, 6));
-    const std::uint64_t psns = std::uint64_t{1} << 24;
-    job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
-    job.unordered = random.chance(0.2);
-    // Ranks repair a loss one after the other, in ring order.
-    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
-    need += job.slots * job.message_packets * job.workers * units_of(job) * scenario.lanes;
-  }
-  scenario.switch_slots = scenario.scarce ? need - 1 : need;
-}
-
-// NetReduce: in half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
-void draw_racks(Scenario& scenario) {
-  Random random(derive(scenario.seed, Label::switches));
-  if (random.chance(0.5)) return;
-  std::uint32_t largest = 0;
-  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
-  const auto racks = static_cast<std::uint32_t>(largest >= 32 ? largest / 8 : random.between(1, 4));
-  scenario.parent_of_switch.assign(racks, UINT32_MAX);
-  if (random.chance(0.4)) {  // a third level, and some ranks directly below the root
-    scenario.parent_of_switch.push_back(UINT32_MAX);
-    for (std::uint32_t i = 0; i < racks; ++i) {
-      if (random.chance(0.8)) scenario.parent_of_switch[i] = racks;
-    }
-  }
-  const bool mixed = random.chance(0.3);  // ranks may be at any switch
-  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
-    JobPlan& job = scenario.jobs[index];
-    Random place(derive(scenario.seed, Label::of_placement + index));
-    const bool in_turn = place.chance(0.3);  // neighbours in the ring are never in one rack
-    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
-      const std::uint32_t block = rank * racks / job.workers;
-      std::uint32_t at = in_turn ? rank % racks : block;
-      if (mixed && place.chance(0.3)) {
-        const auto any = static_cast<std::uint32_t>(place.below(scenario.parent_of_switch.size() + 1));
-        at = any == scenario.parent_of_switch.size() ? UINT32_MAX : any;
-      }
-      job.switch_of_rank.push_back(at);
-    }
-  }
-}
-
-std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
+std::vector<NodeFault> draw_node_faults(const Scenario& scenario, const Protocol& protocol) {
   const Limits& limits = scenario.settings.limits;
   const Profile profile = scenario.settings.profile;
   if (profile != Profile::chaos && profile != Profile::crash) return {};
   std::vector<NodeFault> faults;
   Random random(derive(scenario.seed, Label::nodes)), bypasses(derive(scenario.seed, Label::of_bypass));
-  const bool netreduce = scenario.settings.protocol == "netreduce";
   const std::uint64_t count = profile == Profile::crash ? random.between(1, 2) : random.below(5);
   for (std::uint64_t i = 0; i < count; ++i) {
     NodeFault fault;
@@ -329,7 +188,7 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario) {
     constexpr Fault all[] = {Fault::crash, Fault::aggregator_crash, Fault::pause,     Fault::pause,
                              Fault::pause, Fault::partition,        Fault::partition, Fault::partition};
     fault.kind = profile == Profile::crash ? random.pick(crashes) : random.pick(all);
-    if (netreduce && bypasses.chance(0.25)) fault.kind = Fault::bypass;
+    if (protocol.can_bypass() && bypasses.chance(0.25)) fault.kind = Fault::bypass;
     fault.aggregator = fault.kind == Fault::aggregator_crash || fault.kind == Fault::bypass ||
                        (fault.kind == Fault::pause && random.chance(0.3));
     const std::uint64_t job = random.next(), rank = random.next(), site = random.next();
@@ -438,6 +297,10 @@ Limits Limits::parse(const std::string& text) {
 }
 
 Scenario generate(const Settings& settings, std::uint64_t seed) {
+  return generate(settings, seed, *make_protocol(settings.protocol));
+}
+
+Scenario generate(const Settings& settings, std::uint64_t seed, const Protocol& protocol) {
   const Limits& limits = settings.limits;
   Scenario scenario;
   scenario.seed = seed;
@@ -455,30 +318,29 @@ Scenario generate(const Settings& settings, std::uint64_t seed) {
 
   for (std::uint32_t index = 0; index < jobs; ++index) scenario.jobs.push_back(draw_job(scenario, index));
   std::uint32_t need = 0;
-  if (settings.protocol == "netreduce") {
+  if (!protocol.measures()) {
     for (JobPlan& job : scenario.jobs) job.measured = false;
   }
   // A measured window takes the free slots, and halves until it fits: other jobs may find too few.
   const bool measured =
       jobs > 1 && std::any_of(scenario.jobs.begin(), scenario.jobs.end(), [](const JobPlan& job) { return job.measured; });
   for (const JobPlan& job : scenario.jobs)
-    need += (job.measured ? std::max(job.slots, 2U) : job.slots) * units_of(job) * scenario.lanes;
+    need += (job.measured ? std::max(job.slots, 2U) : job.slots) * job.units() * scenario.lanes;
   // Now and then too few slots for all: a late job is refused with a message, and tries again.
   scenario.scarce = settings.profile == Profile::chaos && jobs > 1 && random.chance(0.1);
   scenario.switch_slots = scenario.scarce ? need - 1 : need + static_cast<std::uint32_t>(random.below(100));
-  if (settings.protocol == "netreduce") {
-    draw_rings(scenario);
-    draw_racks(scenario);
-  }
   if (measured && settings.profile != Profile::chaos) {
     for (JobPlan& job : scenario.jobs) job.measured = false;
   }
   scenario.scarce |= measured;
-  if (settings.protocol == "atp") draw_switches(scenario);
-  if (settings.protocol == "switchml") draw_wires(scenario);
-  scenario.node_faults = draw_node_faults(scenario);
+  protocol.draw(scenario);
+  scenario.node_faults = draw_node_faults(scenario, protocol);
   draw_control_faults(scenario);
   return scenario;
+}
+
+const JobPlan& Scenario::plan_of(const std::string& job) const {
+  return *std::find_if(jobs.begin(), jobs.end(), [&](const JobPlan& plan) { return plan.name == job; });
 }
 
 std::string Scenario::summary() const {

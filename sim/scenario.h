@@ -101,6 +101,8 @@ struct JobPlan {
   bool rescaled = false;                               // ATP: atp::Scaling::dynamic
   std::uint32_t message_packets = 0, first_psn = 0;    // NetReduce
   bool unordered = false;                              // NetReduce: netreduce::Order::arrival
+
+  [[nodiscard]] std::uint32_t units() const { return (packet_elements + 255) / 256; }  // of an aggregator's slots, per slot
 };
 
 struct Scenario {
@@ -118,9 +120,13 @@ struct Scenario {
   double skew = 0;      // clocks run fast or slow by up to this fraction
   Duration connect_deadline = std::chrono::seconds(5);
 
+  [[nodiscard]] const JobPlan& plan_of(const std::string& job) const;
   [[nodiscard]] std::string summary() const;
 };
 
-[[nodiscard]] Scenario generate(const Settings& settings, std::uint64_t seed);
+class Protocol;
+
+[[nodiscard]] Scenario generate(const Settings& settings, std::uint64_t seed);  // of a known protocol
+[[nodiscard]] Scenario generate(const Settings& settings, std::uint64_t seed, const Protocol& protocol);
 
 }  // namespace netsum::sim

@@ -1,82 +1,87 @@
 #include "sim/switch_host.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "netsum/error.h"
 #include "session/installations.h"
-#include "sim/aggregator_host.h"
 
 namespace netsum::sim {
 
 SwitchHost::SwitchHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
                        std::uint32_t life)
-    : Host(surroundings, id), scenario_(scenario), instance_(life + 1) {
-  for (std::uint32_t i = 0; i < scenario.lanes; ++i) {
-    const Endpoint self = endpoint_of(id, static_cast<std::uint16_t>(aggregator_port + i));
-    lanes_.push_back({protocol.switch_lane(scenario), std::make_unique<HostSink>(surroundings, id, self)});
-  }
-}
+    : Host(surroundings, id),
+      scenario_(scenario),
+      instance_(life + 1),
+      lanes_(surroundings, id, scenario.lanes),
+      checked_(protocol.switch_service(scenario, lanes_.for_services())) {}
 
 void SwitchHost::turn(std::span<const Datagram> datagrams, Time now) {
-  std::vector<RxView> views;
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    views.clear();
-    for (const Datagram& datagram : datagrams) {
-      if (datagram.to.port == aggregator_port + i) views.push_back(view_of(datagram));
-    }
-    if (views.empty()) continue;
-    lanes_[i].lane->on_packets(views, now, *lanes_[i].sink);
-    lanes_[i].sink->flush();
-    lanes_[i].lane->check();
+  lanes_.turn(datagrams, now);
+  checked_->check(lanes_.counts());
+  std::vector<std::uint64_t> ended;
+  for (const auto& [epoch, job] : jobs_) {
+    if (job.until <= now) ended.push_back(epoch);
   }
-  std::erase_if(leases_, [&](const auto& lease) {
-    if (lease.second > now) return false;
-    for (Lane& lane : lanes_) lane.lane->remove(lease.first);
-    return true;
-  });
+  for (const std::uint64_t epoch : ended) remove(epoch);
 }
 
 void SwitchHost::on_call(const ControlCall& call, Time now) {
   const std::uint32_t a_switch = id() - scenario_.aggregators;
   if (std::holds_alternative<GreetCall>(call.what)) {
-    Greeted greeted{a_switch, {}, instance_};
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      greeted.lanes.push_back(endpoint_of(id(), static_cast<std::uint16_t>(aggregator_port + i)));
-    }
-    surroundings_.reply(id(), call.from, {call.number, id(), greeted});
-  } else if (const auto* install = std::get_if<InstallCall>(&call.what)) {
-    const std::uint64_t epoch = install->start.admission.job_epoch;
-    Installed installed{epoch, a_switch, false, {}, instance_};
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      const Endpoint aggregator = endpoint_of(call.from, static_cast<std::uint16_t>(aggregator_port + i));
-      const LaneStart start{install->start, scenario_, scenario_.jobs[install->job], i, aggregator};
-      // NetReduce's rings are assigned to lanes by number.
-      SwitchLane& lane = *lanes_[install->start.switches_needed ? i : session::switch_lane(epoch, i, lanes_.size())].lane;
-      if (!lane.install(start, *install)) installed.lost = true;
-      installed.view.merge(lane.look(epoch));
-    }
-    if (!installed.lost) leases_[epoch] = now + session::installation_lease;
-    surroundings_.reply(id(), call.from, {call.number, id(), installed});
-  } else if (const auto* remove = std::get_if<RemoveCall>(&call.what)) {
-    if (leases_.erase(remove->job_epoch) != 0) {
-      for (Lane& lane : lanes_) lane.lane->remove(remove->job_epoch);
-    }
+    surroundings_.reply(id(), call.from, {call.number, id(), Greeted{a_switch, lanes_.endpoints(), instance_}});
+  } else if (const auto* to_install = std::get_if<InstallCall>(&call.what)) {
+    install(call, *to_install, now);
+  } else if (const auto* to_remove = std::get_if<RemoveCall>(&call.what)) {
+    remove(to_remove->job_epoch);
     surroundings_.reply(id(), call.from, {call.number, id(), Removed{a_switch}});
   }
 }
 
+// Corresponds to Node::Impl::install in the binaries.
+void SwitchHost::install(const ControlCall& call, const InstallCall& install, Time now) {
+  const std::uint64_t epoch = session::epoch_of(install.message);
+  Installed installed{epoch, id() - scenario_.aggregators, false, {}, instance_};
+  const auto former = jobs_.find(epoch);
+  try {
+    service::Part part = checked_->service().install(
+        install.message, former == jobs_.end() ? nullptr : former->second.job.get(), [](const session::SwitchMessage&) {});
+    if (part.job) checked_->on_install(install.message, scenario_.jobs[install.job]);
+    Served& served = jobs_[epoch];
+    if (part.job) served.job = std::move(part.job);
+    served.until = now + session::installation_lease;
+    installed.view = served.job->look();
+  } catch (const Error& error) {
+    const auto* const ring = std::get_if<session::RingInstallation>(&install.message);
+    installed.lost = ring != nullptr && ring->again;
+    if (!installed.lost) throw Violation(std::string("a switch cannot take a job that it should: ") + error.what());
+  }
+  surroundings_.reply(id(), call.from, {call.number, id(), installed});
+}
+
+void SwitchHost::remove(std::uint64_t epoch) {
+  const auto served = jobs_.find(epoch);
+  if (served == jobs_.end()) return;
+  checked_->on_stop(epoch);
+  served->second.job->stop();
+  if (checked_->lanes_serving(epoch) != 0) throw Violation("a lane serves a job that was removed");
+  jobs_.erase(served);
+}
+
 Time SwitchHost::next_wake() const {
   Time next = never;
-  for (const auto& [epoch, until] : leases_) next = std::min(next, until);
+  for (const auto& [epoch, job] : jobs_) next = std::min(next, job.until);
   return next;
 }
 
 void SwitchHost::check_idle() const {
-  if (!leases_.empty()) throw Violation("a switch knows a job that has ended");
-  for (const Lane& lane : lanes_) lane.lane->check_idle();
+  if (!jobs_.empty()) throw Violation("a switch knows a job that has ended");
+  checked_->check(lanes_.counts());
+  checked_->check_idle();
 }
 
 void SwitchHost::count_events(Tally& tally) const {
-  for (const Lane& lane : lanes_) lane.lane->count_events(tally);
+  checked_->count_events(tally);
 }
 
 }  // namespace netsum::sim

@@ -20,23 +20,25 @@ class SwitchHost final : public Host {
   void on_call(const ControlCall& call, Time now) override;
   [[nodiscard]] Time next_wake() const override;
 
-  void bypass(bool on) {
-    for (Lane& lane : lanes_) lane.lane->bypass(on);
-  }
+  void bypass(bool on) { checked_->bypass(on); }
 
   void check_idle() const;  // when all jobs have ended
   void count_events(Tally& tally) const;
 
  private:
-  struct Lane {
-    std::unique_ptr<SwitchLane> lane;
-    std::unique_ptr<HostSink> sink;
+  struct Served {
+    std::unique_ptr<service::ServedJob> job;
+    Time until{};  // the end of its lease
   };
+
+  void install(const ControlCall& call, const InstallCall& install, Time now);
+  void remove(std::uint64_t epoch);
 
   const Scenario& scenario_;
   const std::uint64_t instance_;
-  std::vector<Lane> lanes_;
-  std::map<std::uint64_t, Time> leases_;  // by job epoch: when the job is removed
+  HostLanes lanes_;
+  std::unique_ptr<CheckedService> checked_;
+  std::map<std::uint64_t, Served> jobs_;  // by epoch
 };
 
 }  // namespace netsum::sim

@@ -1,14 +1,16 @@
 #include "sim/switchml.h"
 
-#include <map>
-#include <numeric>
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
 #include "base/bytes.h"
 #include "protocol/switchml/probe.h"
-#include "protocol/switchml/switch.h"
-#include "protocol/switchml/worker.h"
+#include "protocol/switchml/worker_lane.h"
+#include "service/switchml_service.h"
+#include "sim/checked_jobs.h"
+#include "sim/events.h"
+#include "sim/labels.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 
@@ -16,220 +18,49 @@ namespace netsum::sim {
 namespace {
 
 using switchml::JobCounters;
-using switchml::SwitchCounters;
-using switchml::WorkerCounters;
 
 // Offsets of docs/protocol-switchml.md.
 constexpr std::size_t reserved_byte = 3, checksum_bytes = 4, job_epoch_bytes = 8, exponents_byte = 46;
 
-std::uint64_t sum(const std::uint64_t (&values)[wire::parse_error_kinds]) {
-  return std::accumulate(std::begin(values), std::end(values), std::uint64_t{0});
-}
-
-std::uint64_t accounted(const JobCounters& c) {
-  return c.contributions + c.repeats_answered + c.repeats_waiting + c.repeats_silent + c.dropped_old + c.dropped_early +
-         c.dropped_mismatch + c.dropped_rank + c.dropped_rank_epoch + c.dropped_source + c.dropped_slot + c.dropped_shape;
-}
-
-void count_malformed(Tally& tally, const std::string& where, const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
-  for (std::size_t i = 1; i < wire::parse_error_kinds; ++i) {
-    if (where == "switch" && i == static_cast<std::size_t>(wire::ParseError::length))
-      continue;  // probes may have any length
-    tally.events[where + "_malformed_" + wire::to_string(static_cast<wire::ParseError>(i))] += malformed[i];
-  }
-}
-
-// Results are sent by reference, everything else as separate datagrams.
-class CountingSink final : public Sink {
+class SwitchmlSums final : public CheckedJobs<JobCounters> {
  public:
-  explicit CountingSink(Sink& inner) : inner_(inner) {}
-  ~CountingSink() = default;
-  std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-    ++datagrams;
-    return inner_.datagram(to, bytes);
-  }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-    results += to.size();
-    inner_.multicast(packet, to);
-  }
-  void flush() override { inner_.flush(); }
+  explicit SwitchmlSums(const service::Lanes& lanes) : CheckedJobs(lanes.size()), service_(lanes) {}
 
-  std::uint64_t datagrams = 0, results = 0;
+  [[nodiscard]] service::Service& service() override { return service_; }
 
- private:
-  Sink& inner_;
-};
-
-class SwitchmlLane final : public AggregatorLane {
- public:
-  void start_job(const LaneStart& lane_start) override {
-    const session::StartJob& start = lane_start.start;
-    switchml::SwitchJobConfig config;
-    config.epoch = start.admission.job_epoch;
-    config.packet_elements = start.admission.packet_elements;
-    config.slots = start.admission.slots;
-    for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
-      config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane_start.lane]});
-    }
-    Memory& memory = memory_[config.epoch];
-    memory.lines.resize(switchml::Switch::memory_bytes(config.packet_elements, config.slots, config.members.size()) /
-                        sizeof(CacheLine));
-    memory.slots = config.slots;
-    memory.agreed = lane_start.agreed();
-    if (!switch_.add_job(config, std::as_writable_bytes(std::span(memory.lines)))) {
-      throw Violation("a job epoch was issued twice");
-    }
-  }
-
-  void stop_job(std::uint64_t epoch) override {
-    if (const JobCounters* counters = switch_.job_counters(epoch)) {
-      ended_received_ += counters->packets;
-      add(*counters);
-    }
-    switch_.remove_job(epoch);
-    memory_.erase(epoch);
-  }
-
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
-    received_ += packets.size();
-    CountingSink counting(sink);
-    switch_.on_packets(packets, now, counting);
-    results_sent_ += counting.results;
-  }
-  void on_timer(Time, Sink&) override {}
-  [[nodiscard]] Time next_timeout() const override { return never; }
-
-  void check() const override {
+  void check(std::span<const LaneCounts> counts) const override {
     ++checks_;  // checks of every slot run only now and then
-    const SwitchCounters& c = switch_.counters();
-    std::uint64_t results = ended_.results_sent;
-    std::uint64_t seen = sum(c.malformed) + c.unknown_job + c.probes + c.unexpected_type + ended_received_;
-    for (const auto& [epoch, memory] : memory_) {
-      const JobCounters& job = *switch_.job_counters(epoch);
-      seen += job.packets;
-      results += job.results_sent;
-      if (job.packets != accounted(job)) throw Violation("the switch's counters of a job do not add up to its packets");
-      if (memory.agreed && job.dropped_early != 0) throw Violation("a worker went on before its slot's chunk was complete");
-      if (memory.agreed && job.dropped_mismatch != 0) throw Violation("a mismatch was found in calls that agree");
-      if (checks_ % 64 == 0 && switch_.slots_in_use(epoch) > 2 * memory.slots)
-        throw Violation("a job uses more slots than it owns");
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      const switchml::Switch& machine = service_.at(lane);
+      check_packets(lane, outcomes(machine.counters()), counts[lane].received, "the switch's");
+      if (total(lane).results_sent != counts[lane].results)
+        throw Violation("the switch's counters do not add up to the results that it sent");
+      for (const auto& [epoch, job] : jobs()) {
+        const JobCounters& c = *machine.job_counters(epoch);
+        if (job.agreed && c.dropped_early != 0) throw Violation("a worker went on before its slot's chunk was complete");
+        if (job.agreed && c.dropped_mismatch != 0) throw Violation("a mismatch was found in calls that agree");
+        if (checks_ % 64 == 0 && machine.slots_in_use(epoch) > 2 * job.slots)
+          throw Violation("a job uses more slots than it owns");
+      }
     }
-    if (results != results_sent_) throw Violation("the switch's counters do not add up to the results that it sent");
-    if (seen != received_) throw Violation("the switch's counters do not add up to what it received");
   }
-  [[nodiscard]] std::size_t jobs() const override { return memory_.size(); }
 
   void count_events(Tally& tally) const override {
-    JobCounters total = ended_;
-    for (const auto& [epoch, memory] : memory_) add(total, *switch_.job_counters(epoch));
-    const SwitchCounters& c = switch_.counters();
-    auto& e = tally.events;
-    e["result_answered_again"] += total.repeats_answered;
-    e["repeat_told_to_wait"] += total.repeats_waiting;
-    e["repeat_unanswered"] += total.repeats_silent;
-    e["loss_told"] += total.losses_told;
-    e["switch_dropped_old"] += total.dropped_old;
-    e["switch_dropped_mismatch"] += total.dropped_mismatch;
-    e["switch_dropped_rank"] += total.dropped_rank;
-    e["switch_dropped_rank_epoch"] += total.dropped_rank_epoch;
-    e["switch_dropped_source"] += total.dropped_source;
-    e["switch_dropped_slot"] += total.dropped_slot;
-    e["switch_dropped_shape"] += total.dropped_shape;
-    e["switch_unknown_job"] += c.unknown_job;
-    e["switch_probe"] += c.probes;
-    e["switch_unexpected_type"] += c.unexpected_type;
-    count_malformed(tally, "switch", c.malformed);
+    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+      sim::count_events(tally, "switch_", wire::counter_values(total(lane)),
+                        {"results_to_group", "group_unheard", "dropped_early"});
+      // Probes may have any length.
+      sim::count_events(tally, "switch_", wire::counter_values(service_.at(lane).counters()), {"malformed_length"});
+    }
   }
 
  private:
-  struct alignas(64) CacheLine {
-    std::byte bytes[64];
-  };
-  struct Memory {
-    std::vector<CacheLine> lines;
-    std::uint32_t slots = 0;
-    bool agreed = true;
-  };
-
-  static void add(JobCounters& total, const JobCounters& c) {
-    total.results_sent += c.results_sent;
-    total.repeats_answered += c.repeats_answered;
-    total.repeats_waiting += c.repeats_waiting;
-    total.repeats_silent += c.repeats_silent;
-    total.losses_told += c.losses_told;
-    total.dropped_old += c.dropped_old;
-    total.dropped_mismatch += c.dropped_mismatch;
-    total.dropped_rank += c.dropped_rank;
-    total.dropped_rank_epoch += c.dropped_rank_epoch;
-    total.dropped_source += c.dropped_source;
-    total.dropped_slot += c.dropped_slot;
-    total.dropped_shape += c.dropped_shape;
+  [[nodiscard]] const JobCounters* job_counters(std::size_t lane, std::uint64_t epoch) const override {
+    return service_.at(lane).job_counters(epoch);
   }
-  void add(const JobCounters& c) { add(ended_, c); }
 
-  std::map<std::uint64_t, Memory> memory_;  // by job epoch
-  switchml::Switch switch_;
-  std::uint64_t received_ = 0, ended_received_ = 0, results_sent_ = 0;
+  service::SwitchMlService service_;
   mutable std::uint64_t checks_ = 0;
-  JobCounters ended_;
-};
-
-class Worker final : public WorkerLane {
- public:
-  explicit Worker(const switchml::WorkerConfig& config) : worker_(config) {}
-
-  bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
-    return worker_.submit(operation, now, sink);
-  }
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
-    received_ += packets.size();
-    worker_.on_packets(packets, now, sink);
-  }
-  void on_timer(Time now, Sink& sink) override { worker_.on_timer(now, sink); }
-  [[nodiscard]] Time next_timeout() const override { return worker_.next_timeout(); }
-  [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return worker_.take_completed(); }
-
-  [[nodiscard]] std::optional<LaneFailure> failure() const override {
-    const auto& failure = worker_.failure();
-    if (!failure) return std::nullopt;
-    const bool mismatch = failure->kind == switchml::WorkerFailure::Kind::mismatch;
-    return LaneFailure{mismatch, failure->operation, failure->first_rank, failure->second_rank};
-  }
-  [[nodiscard]] std::optional<session::Stall> oldest_stall() const override {
-    const auto stall = worker_.oldest_stall();
-    if (!stall) return std::nullopt;
-    RankSet missing;
-    stall->missing.for_each([&](std::uint32_t rank) { missing.insert(rank); });
-    return session::Stall{0, stall->operation, stall->chunk, missing, stall->told};
-  }
-
-  void check() const override {
-    const WorkerCounters& c = worker_.counters();
-    if (received_ !=
-        c.results + c.waiting + c.losses + c.stale + c.mismatch + c.unknown_job + sum(c.malformed) + c.foreign) {
-      throw Violation("a worker's counters do not add up to what it received");
-    }
-    if (worker_.idle() && worker_.oldest_stall()) throw Violation("a worker without operations has a chunk in flight");
-  }
-
-  void count_events(Tally& tally) const override {
-    const WorkerCounters& c = worker_.counters();
-    auto& e = tally.events;
-    e["worker_result"] += c.results;
-    e["worker_retransmission"] += c.retransmissions;
-    e["worker_exponent_round"] += c.exponent_rounds;
-    e["worker_stale"] += c.stale;
-    e["worker_waiting"] += c.waiting;
-    e["worker_loss"] += c.losses;
-    e["worker_mismatch"] += c.mismatch;
-    e["worker_unknown_job"] += c.unknown_job;
-    e["worker_foreign"] += c.foreign;
-    count_malformed(tally, "worker", c.malformed);
-  }
-
- private:
-  switchml::Worker worker_;
-  std::uint64_t received_ = 0;
 };
 
 class SwitchmlProbe final : public PathProbe {
@@ -300,10 +131,32 @@ class SwitchmlTap final : public Tap {
   std::uint64_t unknown_won_ = 0, masks_ = 0;
 };
 
+// The wire format of floats. A rank with a bug may use another format, and has no other bug.
+void draw_wires(Scenario& scenario) {
+  constexpr WireFormat formats[] = {WireFormat::native,  WireFormat::native,  WireFormat::native,
+                                    WireFormat::float32, WireFormat::float16, WireFormat::bfloat16};
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random random(derive(scenario.seed, Label::of_wire + index));
+    for (stream::Operation& call : job.calls) call.wire = random.pick(formats);
+    if (!job.mismatch) continue;
+    stream::Operation& other = job.mismatch->call;
+    const stream::Operation& right = job.calls[other.number];
+    other.wire = right.wire;
+    stream::Operation differs = right;
+    differs.wire = random.pick(formats);
+    if (stream::wire_dtype(differs) != stream::wire_dtype(right)) other = differs;
+  }
+}
+
 class Switchml final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
-  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return std::make_unique<SwitchmlLane>(); }
+  void draw(Scenario& scenario) const override { draw_wires(scenario); }
+  [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario&,
+                                                                   const service::Lanes& lanes) const override {
+    return std::make_unique<SwitchmlSums>(lanes);
+  }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario&) const override { return std::make_unique<SwitchmlTap>(); }
 
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator,
@@ -316,7 +169,7 @@ class Switchml final : public Protocol {
     return std::make_unique<SwitchmlProbe>(config);
   }
 
-  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+  [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     switchml::WorkerConfig config;
     config.job_epoch = plan.admission.job_epoch;
     config.rank = plan.rank;
@@ -328,7 +181,7 @@ class Switchml final : public Protocol {
     config.lane = plan.lane;
     config.lanes = plan.lanes;
     config.aggregator = plan.aggregator;
-    return std::make_unique<Worker>(config);
+    return switchml::make_worker_lane(config);
   }
 
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {

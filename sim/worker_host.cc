@@ -29,11 +29,10 @@ WorkerHost::WorkerHost(Surroundings& surroundings, HostId id, const Scenario& sc
       tally_(tally),
       place_(place),
       random_(derive(derive(derive(scenario.seed, worker_label), id), place.life)),
+      next_launch_(start),
       attempt_(place.attempts_used),
-      next_attempt_(start),
-      next_call_((std::uint64_t{place.life} << 32) + 1),
-      former_epochs_(scenario.aggregators) {
-  if (attempt_ >= plan().attempts) phase_ = Phase::ended;
+      next_call_((std::uint64_t{place.life} << 32) + 1) {
+  if (attempt_ >= plan().attempts) next_launch_ = never;
 }
 
 // ---- joining
@@ -44,15 +43,48 @@ std::uint32_t WorkerHost::measured_elements() const {
                               : std::max(plan().packet_elements, wire::switchml::most_sharing_blocks);
 }
 
-void WorkerHost::begin(Time now) {
+void WorkerHost::launch(Time now) {
+  next_launch_ = never;
+  session::Rank::Config config;
+  config.job = plan().name;
+  config.rank = place_.rank;
+  config.aggregators = addresses(scenario_);
+  config.predecessor = protocol_.predecessor(place_.rank, plan().workers);
+  config.recovers = plan().recovers;
+  config.pause = [this] {
+    return random_.between(Duration(std::chrono::milliseconds(10)), Duration(std::chrono::seconds(2)));
+  };
+  rank_.emplace(std::move(config), static_cast<Operations&>(*this));
+  rank_->begin(now + scenario_.connect_deadline);
+  carry_out(now);
+}
+
+void WorkerHost::carry_out(Time now) {
+  while (rank_) {
+    const auto actions = rank_->take_actions();
+    if (actions.empty()) return;
+    for (const auto& action : actions) {
+      std::visit([&](const auto& a) { carry_out(a, now); }, action);
+    }
+    const bool given_up = rank_->waiting() && attempt_ == plan().attempts;
+    if (!rank_->ended() && !given_up) continue;
+    rank_.reset();
+    probing_ = false;
+  }
+}
+
+template <class What>
+void WorkerHost::call(std::size_t site, std::uint64_t number, What what) {
+  surroundings_.call(id(), static_cast<HostId>(site), {number, id(), std::move(what)});
+}
+
+void WorkerHost::carry_out(const session::Rank::Prepare& prepare, Time now) {
   ++attempt_;
-  next_beat_ = never;
-  join_deadline_ = now + scenario_.connect_deadline;
-  refusal_.reset();
+  join_deadline_ = prepare.again ? now + scenario_.connect_deadline : prepare.deadline;
   sites_.clear();
   sites_.resize(scenario_.aggregators);
-  if (!plan().measured) return join();
-  phase_ = Phase::probing;
+  if (!plan().measured) return prepared(now);
+  probing_ = true;
   for (std::uint32_t i = 0; i < scenario_.aggregators; ++i) {
     Site& site = sites_[i];
     const std::uint32_t lane = i * scenario_.lanes;
@@ -75,94 +107,92 @@ void WorkerHost::probe(std::span<const Datagram> datagrams, Time now) {
     done = done && site.probe->done();
   }
   if (!done) return;
-  if (std::all_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.probe->slots(); })) return join();
-  fail(Error(ErrorCode::unreachable, name() + ": an aggregator does not answer probes"), now);
+  probing_ = false;
+  if (std::all_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.probe->slots(); })) return prepared(now);
+  rank_->on_unprepared(Error(ErrorCode::unreachable, name() + ": an aggregator does not answer probes"), now);
 }
 
-void WorkerHost::join() {
-  phase_ = Phase::joining;
-  for (std::uint32_t i = 0; i < scenario_.aggregators; ++i) {
-    session::JoinRequest request;
-    request.protocol_version = protocol_.rules().version;
-    request.protocol = scenario_.settings.protocol;
-    request.job = plan().name;
-    request.rank = place_.rank;
-    request.world_size = plan().workers;
-    request.packet_elements = plan().packet_elements;
-    if (plan().measured) {
-      request.packet_elements = measured_elements();
-      request.packet_elements_measured = true;
-      request.slots_measured = *sites_[i].probe->slots();
-    } else {
-      request.slots_fixed = plan().slots;
-    }
-    for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
-      request.endpoints.push_back(own_endpoint(i * scenario_.lanes + lane));
-    }
-    request.recovers = plan().recovers;
-    if (plan().recovers) {
-      if (log_) request.progress = log_->progress();
-      request.aggregators = addresses(scenario_);
-      request.former_epoch = former_epochs_[i];
-    }
-    if (!plan().switch_of_rank.empty()) {
-      // A restarted host may be in another rack (ATP §A.3), if that has room for one more rank and sums do not depend on the
-      // placement.
-      const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
-      const bool may_move = plan().workers + all < 32 && plan().numbers != Numbers::in_order;
-      const std::uint32_t moved = may_move ? place_.life : 0;
-      const std::uint32_t at = plan().switch_of_rank[place_.rank];
-      request.pool_slots = scenario_.pool_slots;
-      if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);
-    }
-    protocol_.complete(request, plan(), place_.life * 64 + attempt_);
-    sites_[i].join = next_call_++;
-    surroundings_.call(id(), i, {sites_[i].join, id(), JoinCall{request}});
+void WorkerHost::prepared(Time now) {
+  rank_->on_prepared(addresses(scenario_), join_deadline_, now);
+}
+
+void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
+  Site& site = sites_[join.site];
+  session::JoinRequest request;
+  request.protocol_version = protocol_.rules().version;
+  request.protocol = scenario_.settings.protocol;
+  request.job = plan().name;
+  request.rank = place_.rank;
+  request.world_size = plan().workers;
+  request.packet_elements = plan().packet_elements;
+  if (plan().measured) {
+    request.packet_elements = measured_elements();
+    request.packet_elements_measured = true;
+    request.slots_measured = *site.probe->slots();
+  } else {
+    request.slots_fixed = plan().slots;
   }
+  for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
+    request.endpoints.push_back(own_endpoint(static_cast<std::uint32_t>(join.site) * scenario_.lanes + lane));
+  }
+  if (log_) request.progress = log_->progress();
+  rank_->complete(join.site, request);
+  if (!plan().switch_of_rank.empty()) {
+    // A restarted host may be in another rack (ATP §A.3), if that has room for one more rank and sums do not depend on the
+    // placement.
+    const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
+    const bool may_move = plan().workers + all < 32 && plan().numbers != Numbers::in_order;
+    const std::uint32_t moved = may_move ? place_.life : 0;
+    const std::uint32_t at = plan().switch_of_rank[place_.rank];
+    request.pool_slots = scenario_.pool_slots;
+    if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);
+  }
+  protocol_.complete(request, plan(), place_.life * 64 + attempt_);
+  site.join = next_call_++;
+  call(join.site, site.join, JoinCall{std::move(request)});
+}
+
+void WorkerHost::carry_out(const session::Rank::Cancel& cancel, Time) {
+  call(cancel.site, next_call_++, CancelCall{std::exchange(sites_[cancel.site].join, 0)});
+}
+
+void WorkerHost::carry_out(const session::Rank::Beat& beat, Time) {
+  sites_[beat.site].beat = next_call_++;
+  call(beat.site, sites_[beat.site].beat, BeatCall{beat.life.job_epoch, place_.rank, beat.life.rank_epoch});
+}
+
+void WorkerHost::carry_out(const session::Rank::Leave& leave, Time) {
+  call(leave.site, next_call_++, LeaveCall{leave.life.job_epoch, place_.rank, leave.life.rank_epoch});
 }
 
 void WorkerHost::on_reply(const ControlReply& reply, Time now) {
-  if (phase_ != Phase::joining && phase_ != Phase::running) return;
+  if (!rank_) return;
   Site& site = sites_[reply.from];
   if (const auto* outcome = std::get_if<session::JoinOutcome>(&reply.what)) {
     if (site.join != reply.number) return;
     site.join = 0;
     if (outcome->refusal == session::Refusal::none) {
-      site.admission = outcome->admission;
-      next_beat_ = std::min(next_beat_, now + session::beat_interval);
-    } else if (!refusal_) {
-      refusal_ = Error(ErrorCode::refused, outcome->reason);
+      rank_->on_admitted(reply.from, *outcome->admission, now);
+    } else {
+      rank_->on_refused(reply.from, Error(ErrorCode::refused, outcome->reason), now);
     }
-    if (std::any_of(sites_.begin(), sites_.end(), [](const Site& s) { return s.join != 0; })) return;
-    if (refusal_) return fail(Error(*refusal_), now);
-    return start(now);
+  } else {
+    if (site.beat != reply.number) return;
+    site.beat = 0;
+    rank_->on_reply(reply.from, std::get<session::HeartbeatReply>(reply.what), now);
   }
-  if (site.beat != reply.number) return;
-  site.beat = 0;
-  site.beat_deadline = never;
-  if (phase_ == Phase::joining) return;
-  auto error = supervisor_->on_reply(reply.from, std::get<session::HeartbeatReply>(reply.what), now);
-  if (!error) error = supervisor_->check_left(oldest_stall());
-  if (error) fail(*error, now);
+  carry_out(now);
 }
 
-void WorkerHost::start(Time now) {
-  phase_ = Phase::running;
-  join_deadline_ = never;
-  supervisor_.emplace(session::Supervisor::Config{plan().name, place_.rank, addresses(scenario_),
-                                                  protocol_.predecessor(place_.rank, plan().workers)},
-                      now);
-  next_beat_ = now;
-  for (const Site& site : sites_) {
-    const std::string what = session::disagreement(*sites_[0].admission, *site.admission);
-    if (!what.empty()) return fail(Error(ErrorCode::refused, name() + ": the aggregators do not agree " + what), now);
-  }
-  witness_.began(place_.job, place_.rank, sites_[0].admission->job_epoch, process());
+void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
+  const std::vector<session::Admission> admissions = rank_->admissions();
+  job_epoch_ = admissions.front().job_epoch;
+  witness_.began(place_.job, place_.rank, job_epoch_, process());
   const std::uint32_t lanes = scenario_.lanes * scenario_.aggregators;
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     const std::uint32_t site = lane / scenario_.lanes;
     WorkerLanePlan p;
-    p.admission = *sites_[site].admission;
+    p.admission = admissions[site];
     p.rank = place_.rank;
     p.world_size = plan().workers;
     p.lane = lane;
@@ -171,16 +201,18 @@ void WorkerHost::start(Time now) {
     p.scenario = &scenario_;
     p.plan = &plan();
     const Endpoint self = own_endpoint(lane);
-    lanes_.push_back(
-        {protocol_.worker_lane(p), std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});
+    const std::uint64_t window = std::uint64_t{p.admission.slots} * std::max(1U, p.admission.message_packets);
+    lanes_.push_back({std::make_unique<CheckedLane>(protocol_.worker_lane(p), window),
+                      std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});
   }
   surroundings_.say(id(), name() + " runs, attempt " + std::to_string(attempt_));
-  resume();
+  resume(admissions.front().resumption);
+  rank_->on_started(now);
   schedule_issue(now);
 }
 
-// Corresponds to collective/monitor.cc and runtime/worker_engine.cc in the binaries.
-void WorkerHost::resume() {
+// Corresponds to runtime/worker_engine.cc in the binaries.
+void WorkerHost::resume(const stream::Resumption& resumption) {
   if (!plan().recovers) {
     next_operation_ = delivered_ = 0;
     return;
@@ -188,7 +220,6 @@ void WorkerHost::resume() {
   if (!log_) log_.emplace(random_.chance(0.5) ? 0 : std::size_t{1} << 20);
   std::deque<UnderWay> before;
   before.swap(under_way_);
-  const stream::Resumption& resumption = sites_[0].admission->resumption;
   for (const stream::Operation& sent : log_->resume(resumption)) {
     const auto found =
         std::find_if(before.begin(), before.end(), [&](const UnderWay& u) { return u.call.number == sent.number; });
@@ -259,7 +290,7 @@ void WorkerHost::collect(Lane& lane, Time now) {
     if (--done->lanes_remaining != 0) continue;
     if (log_) log_->finish(number);
     if (done->replay) continue;
-    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, sites_[0].admission->job_epoch);
+    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epoch_);
     ++delivered_;
   }
   // A lane may complete operations out of order; they are removed from the front.
@@ -271,21 +302,30 @@ void WorkerHost::collect(Lane& lane, Time now) {
 }
 
 void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
-  if (phase_ == Phase::waiting && now >= next_attempt_) begin(now);
-  if (phase_ == Phase::probing) return probe(datagrams, now);
-  if (phase_ == Phase::joining && now >= join_deadline_) {
-    for (std::size_t i = 0; i < sites_.size(); ++i) {
-      if (sites_[i].join != 0)
-        surroundings_.call(id(), static_cast<HostId>(i), {next_call_++, id(), CancelCall{sites_[i].join}});
-    }
-    fail(Error(ErrorCode::unreachable, name() + ": the job did not become complete in time"), now);
+  if (now >= next_launch_) launch(now);
+  if (rank_ && !rank_->running()) {
+    rank_->on_timer(now);
+    carry_out(now);
   }
-  if (phase_ == Phase::joining && now >= next_beat_) {
-    for (Site& site : sites_) site.beat = 0;  // regardless of the previous one
-    beat(now);
+  if (!rank_) return;
+  if (probing_) {
+    probe(datagrams, now);
+    return carry_out(now);
   }
-  if (phase_ != Phase::running) return;
+  if (!rank_->running()) return;
+  serve(datagrams, now);
+  report_failures(now);
+  rank_->on_timer(now);
+  carry_out(now);
+  if (!running() || delivered_ != plan().calls.size() || !parted(now)) return;
+  surroundings_.say(id(), name() + " has every result");
+  if (attempt_ > 1) ++tally_.events["recovered_after_an_error"];
+  rank_->leave();
+  carry_out(now);
+  close_lanes();
+}
 
+void WorkerHost::serve(std::span<const Datagram> datagrams, Time now) {
   std::vector<RxView> views;
   for (Lane& lane : lanes_) {
     views.clear();
@@ -311,121 +351,81 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
     lane.sink->flush();
     lane.lane->check();
   }
-  if (const auto error = look(now)) return fail(*error, now);
-  if (delivered_ == plan().calls.size() && parted(now)) {
-    surroundings_.say(id(), name() + " has every result");
-    if (attempt_ > 1) ++tally_.events["recovered_after_an_error"];
-    leave();
-    close();
-    phase_ = Phase::ended;
-  }
 }
 
 // Whether no other rank needs this one any more (collective/communicator.cc).
 bool WorkerHost::parted(Time now) {
   if (parting_ == never) parting_ = now + plan().operation_deadline;
   const bool drained = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.lane->drained(); });
-  return drained || now >= parting_ || supervisor_->left().contains((place_.rank + 1) % plan().workers);
+  return drained || now >= parting_ || rank_->left().contains((place_.rank + 1) % plan().workers);
 }
 
-// ---- liveness
+// ---- for the session machine
 
-void WorkerHost::beat(Time now) {
-  for (std::size_t i = 0; i < sites_.size(); ++i) {
-    Site& site = sites_[i];
-    if (site.beat != 0 || !site.admission) continue;
-    site.beat = next_call_++;
-    site.beat_deadline = now + session::beat_patience;
-    surroundings_.call(id(), static_cast<HostId>(i),
-                       {site.beat, id(), BeatCall{site.admission->job_epoch, place_.rank, site.admission->rank_epoch}});
-  }
-  next_beat_ = now + (supervisor_ ? supervisor_->interval() : session::beat_interval);
-}
-
-// Corresponds to the monitor's thread in the binaries (collective/monitor.cc).
-std::optional<Error> WorkerHost::look(Time now) {
+void WorkerHost::report_failures(Time now) {
   for (Lane& lane : lanes_) {
     const auto failure = lane.lane->failure();
     if (!failure || lane.failure_seen) continue;
     lane.failure_seen = true;
-    if (failure->mismatch) {
-      const auto own = std::find_if(under_way_.begin(), under_way_.end(),
-                                    [&](const UnderWay& u) { return u.call.number == failure->operation; });
-      return supervisor_->mismatch(failure->operation, failure->first_rank, failure->second_rank,
-                                   own == under_way_.end() ? "" : stream::to_string(own->call));
-    }
-    if (!failure->unsealed.empty()) return supervisor_->unsealed(lane.site, failure->operation, failure->unsealed);
-    supervisor_->on_job_dropped(lane.site);
-    sites_[lane.site].beat = 0;  // an answer in flight predates this
-    sites_[lane.site].beat_deadline = never;
-    next_beat_ = now;
+    rank_->on_lane_failure(lane.site, *failure, now);
+    if (!rank_->running()) return;
   }
-  const auto overdue = [&](const UnderWay& u) { return u.lanes_remaining != 0 && now >= u.deadline; };
-  if (const auto urgent = std::find_if(under_way_.begin(), under_way_.end(), overdue); urgent != under_way_.end()) {
-    return supervisor_->overdue(urgent->call.number, stream::to_string(urgent->call), plan().operation_deadline,
-                                oldest_stall());
-  }
-  for (std::size_t i = 0; i < sites_.size(); ++i) {
-    if (now < sites_[i].beat_deadline) continue;
-    sites_[i].beat = 0;
-    sites_[i].beat_deadline = never;
-    if (auto error = supervisor_->on_no_reply(i, "no answer", now)) return error;
-  }
-  if (now >= next_beat_) beat(now);
-  return std::nullopt;
 }
 
-std::optional<session::Stall> WorkerHost::oldest_stall() const {
+std::string WorkerHost::call(std::uint64_t operation) {
+  const auto own =
+      std::find_if(under_way_.begin(), under_way_.end(), [&](const UnderWay& u) { return u.call.number == operation; });
+  return own == under_way_.end() ? "" : stream::to_string(own->call);
+}
+
+std::optional<WorkerHost::Overdue> WorkerHost::overdue(Time now) {
+  const auto late = std::find_if(under_way_.begin(), under_way_.end(),
+                                 [&](const UnderWay& u) { return u.lanes_remaining != 0 && now >= u.deadline; });
+  if (late == under_way_.end()) return std::nullopt;
+  return Overdue{late->call.number, stream::to_string(late->call), plan().operation_deadline};
+}
+
+std::optional<session::Stall> WorkerHost::oldest_stall() {
   std::optional<session::Stall> oldest;
   for (const Lane& lane : lanes_) {
-    auto stall = lane.lane->oldest_stall();
+    const auto stall = lane.lane->oldest_stall();
     if (!stall) continue;
-    stall->site = lane.site;
-    if (!oldest || std::pair(stall->operation, stall->chunk) < std::pair(oldest->operation, oldest->chunk)) oldest = stall;
+    if (!oldest || std::pair(stall->operation, stall->chunk) < std::pair(oldest->operation, oldest->chunk))
+      oldest = session::Stall{lane.site, stall->operation, stall->chunk, stall->missing, stall->told};
   }
   return oldest;
 }
 
 // ---- the end
 
-void WorkerHost::fail(const Error& error, Time now) {
+void WorkerHost::say_failed(const Error& error) {
   surroundings_.say(id(), name() + " ends: " + error.what());
   std::optional<std::uint64_t> operation;
   if (!under_way_.empty()) operation = under_way_.front().call.number;
   witness_.failed(place_.job, place_.rank, error, operation);
-  const ErrorCode code = error.code();
-  const bool curable = session::recoverable(code) || phase_ != Phase::running;
-  for (std::size_t i = 0; i < sites_.size(); ++i) {
-    if (sites_[i].admission) former_epochs_[i] = sites_[i].admission->rank_epoch;
-  }
-  if (!recovering() || !curable || phase_ == Phase::joining) leave();  // the others learn that this rank will not contribute
-  if (recovering() && !curable) {                                      // the process ends, and a launcher starts another
+}
+
+void WorkerHost::carry_out(const session::Rank::Suspend& suspend, Time) {
+  say_failed(suspend.cause);
+  close_lanes();
+}
+
+void WorkerHost::carry_out(const session::Rank::Retry& retry, Time) {
+  say_failed(retry.error);
+}
+
+void WorkerHost::carry_out(const session::Rank::End& end, Time now) {
+  say_failed(end.error);
+  close_lanes();
+  under_way_.clear();
+  if (log_) {
     log_.reset();
-    under_way_.clear();
     next_operation_ = delivered_ = 0;
     ++restarts_;
-    former_epochs_.assign(former_epochs_.size(), 0);
     witness_.forgot(place_.job, place_.rank);
   }
-  end_attempt(now);
-}
-
-void WorkerHost::leave() {
-  for (std::size_t i = 0; i < sites_.size(); ++i) {
-    if (!sites_[i].admission) continue;
-    surroundings_.call(
-        id(), static_cast<HostId>(i),
-        {next_call_++, id(), LeaveCall{sites_[i].admission->job_epoch, place_.rank, sites_[i].admission->rank_epoch}});
-  }
-}
-
-void WorkerHost::end_attempt(Time now) {
-  close();
   if (attempt_ < plan().attempts) {
-    phase_ = Phase::waiting;
-    next_attempt_ = now + random_.between(Duration(std::chrono::milliseconds(10)), Duration(std::chrono::seconds(2)));
-  } else {
-    phase_ = Phase::ended;
+    next_launch_ = now + random_.between(Duration(std::chrono::milliseconds(10)), Duration(std::chrono::seconds(2)));
   }
 }
 
@@ -433,46 +433,31 @@ void WorkerHost::count_events(Tally& tally) const {
   for (const Lane& lane : lanes_) lane.lane->count_events(tally);
 }
 
-void WorkerHost::close() {
+void WorkerHost::close_lanes() {
   count_events(tally_);
   lanes_.clear();
-  if (!recovering()) under_way_.clear();
-  supervisor_.reset();
-  join_deadline_ = next_beat_ = next_issue_ = parting_ = never;
+  next_issue_ = parting_ = never;
 }
 
 void WorkerHost::die() {
   witness_.forgot(place_.job, place_.rank);
-  if (phase_ == Phase::joining) {
+  if (rank_ && rank_->joining()) {
     for (std::size_t i = 0; i < sites_.size(); ++i) {
-      if (sites_[i].join != 0)
-        surroundings_.call(id(), static_cast<HostId>(i), {next_call_++, id(), CancelCall{sites_[i].join}});
+      if (sites_[i].join != 0) call(i, next_call_++, CancelCall{sites_[i].join});
     }
   }
-  close();
-  phase_ = Phase::ended;
+  close_lanes();
+  rank_.reset();
+  next_launch_ = never;
 }
 
 Time WorkerHost::next_wake() const {
-  switch (phase_) {
-    case Phase::waiting:
-      return next_attempt_;
-    case Phase::probing: {
-      Time next = never;
-      for (const Site& site : sites_) next = std::min(next, site.probe->next_timeout());
-      return next;
-    }
-    case Phase::joining:
-      return std::min(join_deadline_, next_beat_);
-    case Phase::ended:
-      return never;
-    case Phase::running:
-      break;
+  if (!rank_) return next_launch_;
+  Time next = std::min({rank_->next_timeout(), next_issue_, parting_});
+  if (probing_) {
+    for (const Site& site : sites_) next = std::min(next, site.probe->next_timeout());
   }
-  Time next = std::min(next_beat_, next_issue_);
   for (const Lane& lane : lanes_) next = std::min(next, lane.lane->next_timeout());
-  for (const Site& site : sites_) next = std::min(next, site.beat_deadline);
-  next = std::min(next, parting_);
   for (const UnderWay& operation : under_way_) {
     if (operation.lanes_remaining != 0) next = std::min(next, operation.deadline);
   }

@@ -1,5 +1,5 @@
-// A host that runs one rank of one job: it joins every aggregator, issues the job's calls, sends heartbeats, and ends with
-// results or an error; after an error it tries again, like a launcher.
+// A host that runs one rank of one job: its session machine, its lanes, and the job's calls. When the rank has ended with an
+// error, a launcher starts its process again.
 #pragma once
 
 #include <deque>
@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "netsum/error.h"
-#include "session/supervisor.h"
+#include "session/rank.h"
 #include "sim/aggregator_host.h"
+#include "sim/checked_lane.h"
 #include "sim/host.h"
 #include "sim/protocol.h"
 #include "sim/random.h"
@@ -34,7 +35,7 @@ class Witness {
   ~Witness() = default;
 };
 
-class WorkerHost final : public Host {
+class WorkerHost final : public Host, private session::Rank::Operations {
  public:
   struct Place {
     std::uint32_t job = 0, rank = 0;
@@ -53,25 +54,20 @@ class WorkerHost final : public Host {
   // Called by the host's operating system at its death: connections break, and no message is sent.
   void die();
 
-  [[nodiscard]] bool ended() const { return phase_ == Phase::ended; }
-  [[nodiscard]] bool running() const { return phase_ == Phase::running; }
-  [[nodiscard]] bool inside_operation() const { return phase_ == Phase::running && !under_way_.empty(); }
+  [[nodiscard]] bool ended() const { return !rank_ && next_launch_ == never; }
+  [[nodiscard]] bool running() const { return rank_ && rank_->running(); }
+  [[nodiscard]] bool inside_operation() const { return running() && !under_way_.empty(); }
   [[nodiscard]] std::uint32_t attempts_used() const { return attempt_; }
   void count_events(Tally& tally) const;  // of the current attempt
 
  private:
-  enum class Phase : std::uint8_t { waiting, probing, joining, running, ended };
-
   struct Site {
     std::unique_ptr<PathProbe> probe;
     std::unique_ptr<HostSink> probe_sink;
-    std::optional<session::Admission> admission;
-    std::uint64_t join = 0;  // the unanswered call; 0: none
-    std::uint64_t beat = 0;  // the unanswered heartbeat; 0: none
-    Time beat_deadline = never;
+    std::uint64_t join = 0, beat = 0;  // the calls that are answered to the machine; 0: none
   };
   struct Lane {
-    std::unique_ptr<WorkerLane> lane;
+    std::unique_ptr<CheckedLane> lane;
     std::unique_ptr<HostSink> sink;
     std::size_t site = 0;
     std::size_t queued = 0;  // operations of under_way_, from the front, handed to the lane
@@ -98,23 +94,36 @@ class WorkerHost final : public Host {
   [[nodiscard]] bool recovering() const { return log_.has_value(); }
   [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
   [[nodiscard]] std::uint32_t measured_elements() const;
-  void begin(Time now);
+  void launch(Time now);
+  void carry_out(Time now);  // the session machine's actions
+  void carry_out(const session::Rank::Prepare&, Time now);
+  void carry_out(const session::Rank::Join&, Time now);
+  void carry_out(const session::Rank::Cancel&, Time now);
+  void carry_out(const session::Rank::Start&, Time now);
+  void carry_out(const session::Rank::Beat&, Time now);
+  void carry_out(const session::Rank::Leave&, Time now);
+  void carry_out(const session::Rank::Suspend&, Time now);
+  void carry_out(const session::Rank::Retry&, Time now);
+  void carry_out(const session::Rank::End&, Time now);
+  template <class What>
+  void call(std::size_t site, std::uint64_t number, What what);
+
   void probe(std::span<const Datagram> datagrams, Time now);
-  void join();
-  void start(Time now);
-  void resume();
+  void prepared(Time now);
+  void resume(const stream::Resumption& resumption);
+  void serve(std::span<const Datagram> datagrams, Time now);
   void issue(Time now);
   void schedule_issue(Time now);
   void submit(Lane& lane, Time now);
   void collect(Lane& lane, Time now);
   [[nodiscard]] bool parted(Time now);
-  void beat(Time now);
-  [[nodiscard]] std::optional<Error> look(Time now);
-  [[nodiscard]] std::optional<session::Stall> oldest_stall() const;
-  void fail(const Error& error, Time now);
-  void leave();
-  void end_attempt(Time now);
-  void close();
+  void report_failures(Time now);
+  [[nodiscard]] std::optional<session::Stall> oldest_stall() override;
+  [[nodiscard]] std::string call(std::uint64_t operation) override;
+  [[nodiscard]] std::optional<Overdue> overdue(Time now) override;
+
+  void say_failed(const Error& error);
+  void close_lanes();
 
   const Scenario& scenario_;
   const Protocol& protocol_;
@@ -122,18 +131,17 @@ class WorkerHost final : public Host {
   Tally& tally_;
   Place place_;
   Random random_;
-  Phase phase_ = Phase::waiting;
-  std::uint32_t attempt_ = 0;
-  Time next_attempt_{}, join_deadline_ = never;
-  std::uint64_t next_call_;  // control calls
+  Time next_launch_{};                 // of the rank's process
+  std::uint32_t attempt_ = 0;          // to join
+  std::optional<session::Rank> rank_;  // none: the process does not run
+  bool probing_ = false;
+  Time join_deadline_ = never;
+  std::uint64_t job_epoch_ = 0;  // at the first aggregator
+  std::uint64_t next_call_;      // control calls
   std::vector<Site> sites_;
   std::vector<Lane> lanes_;
-  std::optional<session::Supervisor> supervisor_;
-  std::optional<Error> refusal_;
-  Time next_beat_ = never;
 
   std::optional<stream::OperationLog> log_;           // of a job that recovers, once it has begun
-  std::vector<std::uint32_t> former_epochs_;          // of the rank, by site
   std::uint32_t restarts_ = 0;                        // of the process
   std::uint64_t next_operation_ = 0, delivered_ = 0;  // numbers; operations of former processes count
   Time next_issue_ = never, parting_ = never;

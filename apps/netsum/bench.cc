@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cstdio>
 
 #include "command.h"
@@ -15,34 +14,14 @@
 
 namespace netsum::app {
 
-DType BenchOptions::dtype_value() const {
-  for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
-    if (dtype == to_string(each)) return each;
-  }
-  throw UsageError("--dtype is float32, int32, float16 or bfloat16, not '" + dtype + "'");
-}
-
-WireFormat BenchOptions::wire_value() const {
-  for (const WireFormat each : {WireFormat::native, WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
-    if (wire == to_string(each)) return each;
-  }
-  throw UsageError("--wire is native, float32, float16 or bfloat16, not '" + wire + "'");
+const BenchProtocol& BenchOptions::protocol_value() const {
+  return bench_protocol(protocol, "switchml, atp or netreduce");
 }
 
 ReduceOp BenchOptions::op_value() const {
   if (op == "sum") return ReduceOp::sum;
   if (op == "avg") return ReduceOp::avg;
   throw UsageError("--op is sum or avg, not '" + op + "'");
-}
-
-std::optional<std::uint32_t> BenchOptions::first_psn_value() const {
-  if (first_psn == "random") return std::nullopt;
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(first_psn.data(), first_psn.data() + first_psn.size(), value);
-  if (error != std::errc() || end != first_psn.data() + first_psn.size() || value > 0xffffff) {
-    throw UsageError("--first-psn is random or a number of 24 bits, not '" + first_psn + "'");
-  }
-  return value;
 }
 
 namespace {
@@ -173,46 +152,21 @@ class BenchCommand final : public Command {
 
  private:
   void check() {
-    const bool atp = options_.protocol == "atp";
-    if (!atp && !options_.servers.empty()) throw UsageError("--ps is of --protocol atp");
-    if (atp && !options_.switches.empty() && options_.servers.empty()) {
-      throw UsageError("--protocol atp needs --ps HOST:PORT: ranks join at their parameter servers");
-    }
-    const bool netreduce = options_.protocol == "netreduce";
-    if (!atp && !netreduce && options_.protocol != "switchml") {
-      throw UsageError("--protocol is switchml, atp or netreduce, not '" + options_.protocol + "'");
-    }
-    static_cast<void>(options_.dtype_value());
+    const BenchProtocol& protocol = options_.protocol_value();
+    const DType dtype = options_.dtype_value();
     static_cast<void>(options_.op_value());
-    if (options_.wire_value() != WireFormat::native && options_.protocol != "switchml") {
-      throw UsageError("--wire is of --protocol switchml");
-    }
+    static_cast<void>(options_.wire_value());
+    static_cast<void>(options_.first_psn_value());
     if (options_.scaling != "fixed" && options_.scaling != "dynamic") {
       throw UsageError("--scaling is fixed or dynamic, not '" + options_.scaling + "'");
     }
-    if (!atp && options_.scaling != "fixed") throw UsageError("--scaling is of --protocol atp");
     if (options_.transport != "udp" && options_.transport != "shm") {
       throw UsageError("--transport is udp or shm, not '" + options_.transport + "'");
     }
     if (options_.spin && (options_.transport != "shm" || !options_.busy_poll)) {
       throw UsageError("--spin is of --transport shm, and not with --busy-poll false");
     }
-    if (options_.transport == "shm" &&
-        (options_.protocol != "switchml" || options_.loss > 0 || options_.recovery_seconds > 0)) {
-      throw UsageError("--transport shm is of --protocol switchml, without --loss and --recovery");
-    }
-    const bool of_rings = options_.first_psn_value() || options_.message_packets != 0;
-    if (!netreduce && of_rings) {
-      throw UsageError("--message-packets and --first-psn are of --protocol netreduce");
-    }
-    if (!netreduce && (options_.racks != 0 || !options_.spines.empty())) {
-      throw UsageError("--racks and --spine are of --protocol netreduce");
-    }
-    if (!options_.multicast.empty() && options_.protocol != "switchml") {
-      throw UsageError("--multicast is of --protocol switchml");
-    }
-    if (!netreduce && !options_.verbs.empty()) throw UsageError("--verbs is of --protocol netreduce");
-    const DType dtype = options_.dtype_value();
+    check_flags(protocol, options_);
     if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
       throw UsageError("--magnitude is of float32 and bfloat16");
     }
@@ -237,7 +191,7 @@ class BenchCommand final : public Command {
     }
     for (const auto* name : {"workers", "aggregators", "switch-threads", "switch-slots", "parameter-servers", "pool-slots",
                              "pool-elements", "racks", "multicast"}) {
-      clash(atp ? "ps" : options_.spines.empty() ? "switch" : "spine", name);
+      clash(options_.roots().flag, name);
     }
     if (options_.world_size == 0) throw UsageError("--switch needs --rank R and --world-size N");
     if (options_.rank >= options_.world_size) {
@@ -248,18 +202,7 @@ class BenchCommand final : public Command {
   }
 
   void check_sizes() const {
-    const std::uint32_t packet = options_.packet_elements;
     if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
-    if (options_.protocol == "atp") {
-      if (packet > 10880) throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(packet));
-    } else if (options_.protocol == "netreduce") {
-      if (packet != 0 && (!std::has_single_bit(packet) || packet < 64 || packet > 1024)) {
-        throw UsageError("--packet-elements of NetReduce is 64, 128, 256, 512 or 1024, not " + std::to_string(packet));
-      }
-    } else if (packet != 0 && (packet > 15360 || packet % (packet <= 1024 ? 64 : 256) != 0)) {
-      throw UsageError("--packet-elements is a multiple of 64 up to 1024 or of 256 up to 15360, not " +
-                       std::to_string(packet));
-    }
     if (options_.slots != 0 && !std::has_single_bit(options_.slots)) {
       throw UsageError("--slots is a power of two, not " + std::to_string(options_.slots));
     }

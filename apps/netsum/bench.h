@@ -5,54 +5,46 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "netsum/types.h"
 #include "oracle.h"
+#include "protocols.h"
 
 namespace netsum::app {
 
-struct BenchOptions {
-  std::string protocol = "switchml", dtype = "float32", op = "sum";
-  std::string wire = "native";    // SwitchML
-  std::string scaling = "fixed";  // ATP
+struct BenchOptions : ProtocolFlags {
+  BenchOptions() {
+    protocol = "switchml";
+    transport = "udp";
+  }
+
+  std::string op = "sum";
   std::uint32_t magnitude = 0;
   std::uint64_t elements = 1'000'000, warmup_elements = 0;  // 0: as many
   std::uint32_t iterations = 10, warmup = 2;
-  double loss = 0;
-  std::uint64_t seed = 1, loss_seed = 0;                      // loss_seed 0: follows seed
-  std::uint32_t threads = 0, packet_elements = 0, slots = 0;  // 0: chosen
+  std::uint64_t seed = 1, loss_seed = 0;  // loss_seed 0: follows seed
+  std::uint32_t threads = 0, slots = 0;   // 0: chosen
   bool pin = false;
-  std::string transport = "udp";
   bool allocate = false;
   bool busy_poll = true;
-  bool spin = false;
-  bool congestion_control = true;     // ATP
-  bool local_checksums = false;       // SwitchML
-  std::uint32_t message_packets = 0;  // NetReduce, like first_psn
-  std::string first_psn = "random";
-  double connect_deadline_seconds = 10, deadline_seconds = 60, recovery_seconds = 0;
+  double connect_deadline_seconds = 10, deadline_seconds = 60;
   bool back_to_back = false;  // timed all-reduces without barriers between them
   bool json = false;
   // All ranks on this machine
-  std::uint32_t workers = 2, aggregators = 1, switch_threads = 0, switch_slots = 16384;
-  std::uint32_t parameter_servers = 1, pool_slots = 4096, pool_elements = 2048;  // ATP
-  std::uint32_t racks = 0;                                                       // NetReduce: switches below the aggregators
-  std::string multicast;                                                         // SwitchML: groups for the results
+  std::uint32_t workers = 2, switch_threads = 0, switch_slots = 16384;
+  std::uint32_t pool_slots = 4096, pool_elements = 2048;  // ATP
   // One rank
-  std::string switches, servers, spines, verbs, job = "bench";  // servers: ATP; spines, verbs: NetReduce
+  std::string job = "bench";
   std::uint32_t rank = 0, world_size = 0;
   std::string token_file, tls_ca;
   bool rank_report = false;  // print lines for a parent: "iteration I" as each ends, then this rank's report
 
-  [[nodiscard]] bool local() const { return switches.empty() && servers.empty() && spines.empty(); }
-  [[nodiscard]] DType dtype_value() const;
-  [[nodiscard]] WireFormat wire_value() const;
+  [[nodiscard]] bool local() const { return roots().addresses.empty(); }
+  [[nodiscard]] const BenchProtocol& protocol_value() const;
   [[nodiscard]] ReduceOp op_value() const;
-  [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
 };
 
 // One rank's measurements: sums over its timed iterations, except the lists.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
+#include <span>
 
 #include "bench.h"
 #include "command.h"
@@ -22,59 +24,42 @@ std::string number(double value) {
 }
 
 std::vector<Program> daemons_of(const BenchOptions& options) {
+  std::vector<std::string> common{"--listen", "127.0.0.1:0",        "--threads",   std::to_string(options.switch_threads),
+                                  "--loss",   number(options.loss), "--busy-poll", boolean(options.busy_poll)};
+  if (options.pin) common.emplace_back("--pin");
+  struct Kind {
+    std::uint64_t seed;  // of its next daemon
+    std::vector<std::string> arguments;
+  };
+  std::map<std::string, Kind> kinds{
+      {"switch",
+       {options.loss_seed + 1000,
+        {"--slots", std::to_string(options.switch_slots), "--pool-slots", std::to_string(options.pool_slots),
+         "--pool-elements", std::to_string(options.pool_elements), "--multicast", options.multicast}}},
+      {"ps", {options.loss_seed + 2000, {"--scaling", options.scaling}}}};
   std::vector<Program> daemons;
-  const bool atp = options.protocol == "atp";
-  for (std::uint32_t i = 0; atp && i < options.parameter_servers; ++i) {
-    std::vector<std::string> arguments{"ps",
-                                       "--listen",
-                                       "127.0.0.1:0",
-                                       "--threads",
-                                       std::to_string(options.switch_threads),
-                                       "--loss",
-                                       number(options.loss),
-                                       "--seed",
-                                       std::to_string(options.loss_seed + 2000 + i),
-                                       "--scaling",
-                                       options.scaling};
-    if (options.pin) arguments.push_back("--pin");
-    arguments.insert(arguments.end(), {"--busy-poll", boolean(options.busy_poll)});
-    daemons.push_back({"parameter server " + std::to_string(i), arguments});
-  }
-  for (std::uint32_t i = 0; i < (atp ? 1 : options.aggregators + options.racks); ++i) {
-    std::vector<std::string> arguments{"switch",
-                                       "--listen",
-                                       "127.0.0.1:0",
-                                       "--threads",
-                                       std::to_string(options.switch_threads),
-                                       "--slots",
-                                       std::to_string(options.switch_slots),
-                                       "--pool-slots",
-                                       std::to_string(options.pool_slots),
-                                       "--pool-elements",
-                                       std::to_string(options.pool_elements),
-                                       "--loss",
-                                       number(options.loss),
-                                       "--seed",
-                                       std::to_string(options.loss_seed + 1000 + i)};
-    if (options.pin) arguments.push_back("--pin");
-    arguments.insert(arguments.end(), {"--busy-poll", boolean(options.busy_poll)});
-    if (!options.multicast.empty()) arguments.insert(arguments.end(), {"--multicast", options.multicast});
-    const bool rack = !atp && i >= options.aggregators;
-    daemons.push_back(
-        {rack ? "switch of rack " + std::to_string(i - options.aggregators) : "aggregator " + std::to_string(i), arguments});
+  for (const LocalDaemons& group : options.protocol_value().local_daemons(options)) {
+    Kind& kind = kinds.at(group.command);
+    for (std::uint32_t i = 0; i < group.count; ++i) {
+      Program daemon{group.name + " " + std::to_string(i), {group.command, "--seed", std::to_string(kind.seed++)}};
+      for (const auto& some : {common, kind.arguments}) {
+        daemon.arguments.insert(daemon.arguments.end(), some.begin(), some.end());
+      }
+      daemons.push_back(std::move(daemon));
+    }
   }
   return daemons;
 }
 
-// `addresses`: the upper level first (ATP's parameter servers, or aggregators above racks), then the others.
+std::string joined(std::span<const std::string> addresses) {
+  std::string list;
+  for (const std::string& each : addresses) list += (list.empty() ? "" : ",") + each;
+  return list;
+}
+
+// `addresses`: of daemons_of().
 std::vector<Program> workers_of(const BenchOptions& options, const std::vector<std::string>& addresses) {
-  const bool atp = options.protocol == "atp";
-  const std::size_t upper = atp ? options.parameter_servers : options.racks != 0 ? options.aggregators : 0;
-  std::string above, switches;
-  for (std::size_t i = 0; i < addresses.size(); ++i) {
-    std::string& list = i < upper ? above : switches;
-    list += (list.empty() ? "" : ",") + addresses[i];
-  }
+  const auto groups = options.protocol_value().local_daemons(options);
   std::vector<Program> workers;
   for (std::uint32_t rank = 0; rank < options.workers; ++rank) {
     std::vector<std::string> arguments{"bench", "all-reduce", "--rank-report"};
@@ -83,10 +68,13 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
       arguments.push_back(value);
     };
     add("protocol", options.protocol);
-    // Neighbours in the ring share a rack.
-    const std::size_t rack = std::size_t{rank} * options.racks / options.workers;
-    add("switch", options.racks == 0 ? switches : addresses[upper + rack]);
-    if (!above.empty()) add(atp ? "ps" : "spine", above);
+    std::span<const std::string> others = addresses;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const auto group = others.first(groups[i].count);
+      others = others.subspan(groups[i].count);
+      // Neighbours in the ring share a rack.
+      add(groups[i].flag, i == 0 ? joined(group) : group[std::size_t{rank} * group.size() / options.workers]);
+    }
     add("job", options.job);
     add("rank", std::to_string(rank));
     add("world-size", std::to_string(options.workers));

@@ -57,35 +57,10 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
 }
 
-// This rank's switch, if that is not an aggregator; empty: none.
-std::string own_switch(const BenchOptions& options) {
-  return options.servers.empty() && options.spines.empty() ? "" : options.switches;
-}
-
-Protocol protocol_of(const BenchOptions& options) {
-  if (options.protocol == "atp") {
-    return Atp{.switch_address = own_switch(options), .congestion_control = options.congestion_control};
-  }
-  if (options.protocol == "netreduce") {
-    return NetReduce{.switch_address = own_switch(options),
-                     .message_packets = options.message_packets,
-                     .verbs = options.verbs,
-                     .first_psn = options.first_psn_value()};
-  }
-  SwitchMl switchml;
-  switchml.wire = options.wire_value();
-  switchml.local_checksums = options.local_checksums;
-  switchml.shared_memory = options.transport == "shm" ? SharedMemory::required : SharedMemory::off;
-  switchml.spin = options.spin;
-  return switchml;
-}
-
 Options communicator_options(const BenchOptions& options) {
   Options result;
-  result.protocol = protocol_of(options);
-  result.aggregators = split_list(!options.servers.empty()  ? options.servers
-                                  : !options.spines.empty() ? options.spines
-                                                            : options.switches);
+  result.protocol = options.protocol_value().settings(options);
+  result.aggregators = split_list(options.roots().addresses);
   result.job = options.job;
   result.rank = options.rank;
   result.world_size = options.world_size;
@@ -103,29 +78,6 @@ Options communicator_options(const BenchOptions& options) {
   result.loss_seed = options.loss_seed;
   if (options.rank == 0) result.log = [](const std::string& line) { spdlog::info("{}", line); };
   return result;
-}
-
-Numbers numbers_of(const BenchOptions& options) {
-  if (options.protocol == "netreduce") return options.spines.empty() ? Numbers::in_order : Numbers::in_racks;
-  if (options.protocol == "switchml") {
-    const WireFormat wire = options.wire_value();
-    switch (options.dtype_value()) {
-      case DType::int32:
-        break;
-      case DType::float32:
-        if (wire == WireFormat::float16) return Numbers::as_float16;
-        if (wire == WireFormat::bfloat16) return Numbers::as_bfloat16;
-        break;
-      case DType::float16:
-        if (wire != WireFormat::float32) return Numbers::as_float16;
-        break;
-      case DType::bfloat16:
-        if (wire != WireFormat::float32) return Numbers::as_bfloat16;
-        break;
-    }
-    return Numbers::block_fixed_point;
-  }
-  return options.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
 }
 
 // A barrier, so that all ranks begin together; the all-reduce; and a barrier, so that no rank checks results on a processor
@@ -201,7 +153,8 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   Communicator comm = Communicator::connect(connect);
   const DType dtype = options.dtype_value();
   const ReduceOp op = options.op_value();
-  const Oracle oracle(options.seed, options.world_size, dtype, op, numbers_of(options), static_cast<int>(options.magnitude));
+  const Oracle oracle(options.seed, options.world_size, dtype, op, options.protocol_value().numbers(options),
+                      static_cast<int>(options.magnitude));
   // A restarted process continues where the former one stopped: one call per warm-up iteration, three per timed one.
   const std::uint64_t calls = comm.next_operation();
   Tensors tensors(options, comm, 1);
@@ -222,7 +175,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
     oracle.fill(tensor.first(few * bytes_of(dtype)), options.rank, ~i);
     comm.all_reduce(TensorView{tensor.data(), few, dtype}, op);
   }
-  if (asks) dropped_before = dropped_at(connect, own_switch(options));
+  if (asks) dropped_before = dropped_at(connect, options.own_switch());
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
   // Iterations that the former process completed are not measured again.
   report.first_iteration =
@@ -242,7 +195,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   }
   report.window = comm.statistics().window;
   if (options.back_to_back) comm.barrier();  // all ranks have finished measuring
-  if (asks) report.packets_dropped_up = dropped_at(connect, own_switch(options)) - dropped_before;
+  if (asks) report.packets_dropped_up = dropped_at(connect, options.own_switch()) - dropped_before;
   if (!gather_all) return {report};
   std::vector<RankReport> reports;
   for (const auto& text : gather(comm, report.text())) reports.push_back(RankReport::parse(text));

@@ -84,9 +84,7 @@ class ParallelCommand final : public Command {
 
   void check() {
     static_cast<void>(options_.pattern_value());
-    if (options_.protocol != "netreduce" && options_.protocol != "switchml" && options_.protocol != "atp") {
-      throw UsageError("--protocol is netreduce, switchml or atp, not '" + options_.protocol + "'");
-    }
+    const bool at_servers = options_.protocol_value().joins_at_servers();
     if (std::uint64_t{options_.machines} * options_.gpus > most_ranks) {
       throw UsageError("--machines times --gpus is at most " + std::to_string(most_ranks));
     }
@@ -98,7 +96,7 @@ class ParallelCommand final : public Command {
     } else if (given("peers")) {
       throw UsageError(settings().origin("peers") + " is of rings: --pattern fr, ta or pr");
     }
-    if (given("ps") && options_.protocol != "atp") throw UsageError("--ps is of --protocol atp");
+    if (given("ps") && !at_servers) throw UsageError("--ps requires --protocol atp");
     if (!is_one()) {
       for (const auto* name : {"gpu", "job", "peers", "switch", "ps"}) {
         if (given(name))
@@ -112,8 +110,8 @@ class ParallelCommand final : public Command {
       throw UsageError("--peers names all " + std::to_string(options_.ranks()) + " processes, machine by machine");
     }
     if (options_.in_network() && options_.switches.empty()) throw UsageError("--pattern pn needs --switch HOST:PORT");
-    if (options_.in_network() && options_.protocol == "atp" && options_.servers.empty()) {
-      throw UsageError("--protocol atp needs --ps HOST:PORT");
+    if (options_.in_network() && at_servers && options_.servers.empty()) {
+      throw UsageError("--protocol " + options_.protocol + " needs --ps HOST:PORT");
     }
   }
 
@@ -156,6 +154,10 @@ parallel::Pattern ParallelBenchOptions::pattern_value() const {
   const auto found = std::find_if(names.begin(), names.end(), [&](const auto& each) { return each.first == pattern; });
   if (found == names.end()) throw UsageError("--pattern is fr, ta, pn or pr, not '" + pattern + "'");
   return found->second;
+}
+
+const BenchProtocol& ParallelBenchOptions::protocol_value() const {
+  return bench_protocol(protocol, "netreduce, switchml or atp");
 }
 
 std::unique_ptr<Command> make_parallel_command(CLI::App& bench, Sections& sections) {

@@ -10,25 +10,28 @@
 
 #include "oracle.h"
 #include "parallel/parallel.h"
+#include "protocols.h"
 
 namespace netsum::app {
 
-struct ParallelBenchOptions {
-  std::string pattern = "pn", protocol = "netreduce";
+struct ParallelBenchOptions : ProtocolFlags {
+  ParallelBenchOptions() { protocol = "netreduce"; }
+
+  std::string pattern = "pn";
   std::uint32_t machines = 2, gpus = 2;
   std::uint64_t elements = 1'000'000;
   std::uint32_t iterations = 10, warmup = 2;
   std::uint64_t seed = 1;
   double connect_deadline_seconds = 10, deadline_seconds = 60;
   bool json = false;
-  std::uint32_t threads = 1, packet_elements = 0, slots = 0, message_packets = 0;  // PN; 0: chosen
-  std::uint32_t switch_threads = 1;
+  std::uint32_t threads = 1, switch_threads = 1, slots = 0;  // PN; slots 0: chosen
   // One process
   std::uint32_t machine = 0, gpu = 0;
-  std::string job = "parallel", peers, switches, servers;
+  std::string job = "parallel", peers;
   bool rank_report = false;  // for a parent: also print "iteration I" and "error TEXT" lines on stdout
 
   [[nodiscard]] parallel::Pattern pattern_value() const;
+  [[nodiscard]] const BenchProtocol& protocol_value() const;
   [[nodiscard]] std::uint32_t ranks() const { return machines * gpus; }
   // Whether a switch takes part.
   [[nodiscard]] bool in_network() const { return pattern == "pn" && machines > 1; }

@@ -16,18 +16,17 @@ namespace {
 
 std::vector<Program> daemons_of(const ParallelBenchOptions& options) {
   if (!options.in_network()) return {};
-  const std::vector<std::string> listen{"--listen", "127.0.0.1:0", "--threads", std::to_string(options.switch_threads)};
-  const auto program = [&](const char* name, const char* command) {
-    Program made{name, {command}};
-    made.arguments.insert(made.arguments.end(), listen.begin(), listen.end());
-    return made;
-  };
-  if (options.protocol != "atp") return {program("aggregator", "switch")};
-  return {program("aggregator", "switch"), program("parameter server", "ps")};
+  std::vector<Program> daemons;
+  for (const LocalDaemons& each : options.protocol_value().local_daemons(options)) {
+    daemons.push_back(
+        {each.name, {each.command, "--listen", "127.0.0.1:0", "--threads", std::to_string(options.switch_threads)}});
+  }
+  return daemons;
 }
 
 std::vector<Program> workers_of(const ParallelBenchOptions& options, const std::string& job, const std::string& peers,
                                 const std::vector<std::string>& daemons) {
+  const auto kinds = options.protocol_value().local_daemons(options);
   std::vector<Program> workers;
   for (std::uint32_t machine = 0; machine < options.machines; ++machine) {
     for (std::uint32_t gpu = 0; gpu < options.gpus; ++gpu) {
@@ -45,8 +44,7 @@ std::vector<Program> workers_of(const ParallelBenchOptions& options, const std::
       if (!peers.empty()) add("peers", peers);
       if (options.in_network()) {
         add("protocol", options.protocol);
-        add("switch", daemons[0]);
-        if (daemons.size() > 1) add("ps", daemons[1]);
+        for (std::size_t i = 0; i < kinds.size(); ++i) add(kinds[i].flag, daemons[i]);
         add("threads", std::to_string(options.threads));
         add("packet-elements", std::to_string(options.packet_elements));
         add("slots", std::to_string(options.slots));

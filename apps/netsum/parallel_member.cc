@@ -25,10 +25,8 @@ parallel::ParallelOptions parallel_options(const ParallelBenchOptions& options) 
   result.peers = split_list(options.peers);
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   Options& across = result.across;
-  across.protocol = protocol_named(options.protocol);
-  if (auto* const atp = std::get_if<Atp>(&across.protocol)) atp->switch_address = options.switches;
-  if (auto* const netreduce = std::get_if<NetReduce>(&across.protocol)) netreduce->message_packets = options.message_packets;
-  across.aggregators = split_list(options.servers.empty() ? options.switches : options.servers);
+  across.protocol = options.protocol_value().settings(options);
+  across.aggregators = split_list(options.roots().addresses);
   across.threads = options.threads;
   across.packet_elements = options.packet_elements;
   across.slots = options.slots;
@@ -37,9 +35,7 @@ parallel::ParallelOptions parallel_options(const ParallelBenchOptions& options) 
 }
 
 Oracle oracle_of(const ParallelBenchOptions& options) {
-  Numbers numbers = Numbers::in_order;
-  if (options.in_network() && options.protocol == "switchml") numbers = Numbers::block_fixed_point;
-  if (options.in_network() && options.protocol == "atp") numbers = Numbers::scaled;
+  const Numbers numbers = options.in_network() ? options.protocol_value().numbers(options) : Numbers::in_order;
   return {options.seed, options.ranks(), DType::float32, ReduceOp::sum, numbers, 0, options.gpus};
 }
 

@@ -212,11 +212,12 @@ class SimulateCommand final : public Command {
         complaints_.push_back("'" + what + "' came up only " + std::to_string(count) +
                               " times: more seeds, or a scenario that leads there");
     };
+    const auto protocol = sim::make_protocol(protocol_);
     for (std::size_t i = 0; i < sim::fault_kinds; ++i) {
       const auto fault = static_cast<sim::Fault>(i);
-      if (fault == sim::Fault::bypass && protocol_ != "netreduce") continue;  // accelerators only
+      if (fault == sim::Fault::bypass && !protocol->can_bypass()) continue;
       const bool below = fault == sim::Fault::silent_switch || fault == sim::Fault::slow_switch;
-      if (below && protocol_ == "switchml") continue;  // it has no switches below its aggregators
+      if (below && !protocol->rules().switches) continue;
       require(to_string(fault), tally_.faults[i]);
     }
     for (const auto& [name, count] : tally_.events) require(name, count);

@@ -157,6 +157,10 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
+namespace collective {
+class Connector;
+}
+
 class Communicator {
  public:
   // Joins the job at every aggregator and returns when all ranks have. Throws Error: unreachable, refused, deadline.
@@ -197,6 +201,7 @@ class Communicator {
   [[nodiscard]] std::string placement() const;  // one line: which aggregators, and what to expect of them
 
  private:
+  friend class collective::Connector;
   struct Impl;
   class Call;
   explicit Communicator(std::shared_ptr<Impl> impl);

@@ -19,4 +19,9 @@ using Time = MonotonicTime::time_point;
 
 inline constexpr Time never = Time::max();
 
+// `patience` after `from`, without overflow.
+[[nodiscard]] constexpr Time after(Time from, Duration patience) {
+  return patience < never - from ? from + patience : never;
+}
+
 }  // namespace netsum

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collective/rank_protocol.h"
+#include "protocol/atp/worker_lane.h"
 #include "session/atp_job.h"
 #include "transport/addresses.h"
 #include "wire/atp.h"
@@ -60,7 +61,7 @@ class AtpRank final : public RankProtocol {
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.congestion_control = settings_.congestion_control;
-    return {std::move(lane.socket), runtime::make_worker_lane(config)};
+    return {std::move(lane.socket), atp::make_worker_lane(config)};
   }
 
   [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "collective/connect.h"
 #include "collective/join.h"
 #include "collective/monitor.h"
 #include "runtime/shared_engine.h"
@@ -118,13 +119,13 @@ class Visitors {
 }  // namespace
 
 struct Communicator::Impl {
-  explicit Impl(Options o) : options(std::move(o)) {}
+  Impl(Options o, collective::MakeRank m) : options(std::move(o)), make(std::move(m)) {}
 
   ~Impl() {
     if (!monitor) return;
     // The others may still need packets from this rank (NetReduce: only it can retransmit them).
     if (engine && !engine->failure() && !engine->most_urgent()) {
-      const Time until = runtime::after(runtime::now(), runtime::bounded(options.operation_deadline));
+      const Time until = after(runtime::now(), runtime::bounded(options.operation_deadline));
       engine->drain([&] {
         return runtime::now() >= until || engine->failure() || (traits.successor && monitor->has_left(*traits.successor));
       });
@@ -134,14 +135,15 @@ struct Communicator::Impl {
     monitor->leave();
   }
 
-  void start(Joined joined) {
-    const auto on_failure = [this](std::uint32_t lane, const runtime::LaneFailure& failure) {
+  void connect() {
+    monitor = std::make_unique<Monitor>(options, make);
+    Joined joined = monitor->join();
+    const auto on_failure = [this](std::uint32_t lane, const protocol::LaneFailure& failure) {
       monitor->lane_failed(lane, failure);
     };
     traits = joined.traits;
     if (joined.local) {
       local = joined.local;
-      monitor = std::make_unique<Monitor>(options, joined);
       runtime::SharedEngineConfig config;
       config.rank = options.rank;
       config.world_size = options.world_size;
@@ -171,7 +173,6 @@ struct Communicator::Impl {
       static_cast<void>(log->resume(joined.resumption));
       next_operation = log->next_issue();
     }
-    monitor = std::make_unique<Monitor>(options, joined);
     const bool recovers = log.has_value();
     auto packets = std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads,
                                                   runtime::ThreadOptions{options.pin_threads, options.busy_poll}, on_failure,
@@ -194,7 +195,7 @@ struct Communicator::Impl {
     operation.number = next_operation++;
     operation.tag = call.tag;
     const Time issued = runtime::now();
-    return std::make_shared<PendingOperation>(operation, issued, runtime::after(issued, patience_of(call)));
+    return std::make_shared<PendingOperation>(operation, issued, after(issued, patience_of(call)));
   }
 
   [[nodiscard]] Duration patience_of(const CallOptions& call) const {
@@ -216,7 +217,7 @@ struct Communicator::Impl {
     try {
       Operation operation;
       operation.collective = Collective::allocate;
-      return local->allocate(bytes, runtime::after(runtime::now(), patience), *shared, [&] { run(operation, call); });
+      return local->allocate(bytes, after(runtime::now(), patience), *shared, [&] { run(operation, call); });
     } catch (const Error& error) {
       // The others wait for data that this rank does not have.
       engine->fail(error);
@@ -248,14 +249,15 @@ struct Communicator::Impl {
   }
 
   const Options options;
+  const collective::MakeRank make;
   const pid_t owner = getpid();
   Visitors visitors;
   std::uint64_t next_operation = 0;
   std::uint32_t copies = 0;
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   collective::RankTraits traits;
-  std::shared_ptr<collective::LocalGroup> local;  // outlives monitor and engine: its end without a goodbye counts as a death
-  std::shared_ptr<runtime::Arenas> arenas = std::make_shared<runtime::Arenas>();  // the group's, if there is one
+  std::shared_ptr<collective::LocalRanks> local;  // outlives monitor and engine: its end without a goodbye counts as a death
+  std::shared_ptr<runtime::Arenas> arenas = std::make_shared<runtime::Arenas>();  // the local ranks', if there are some
   std::unique_ptr<Monitor> monitor;  // outlives the engine, whose threads call it
   std::unique_ptr<runtime::Engine> engine;
   runtime::SharedEngine* shared = nullptr;  // the same engine, if ranks share memory
@@ -365,8 +367,12 @@ class Communicator::Call {
 };
 
 Communicator Communicator::connect(const Options& options) {
-  auto impl = std::make_shared<Impl>(options);
-  impl->start(collective::join(options));
+  return collective::Connector::connect(options, &collective::rank_protocol);
+}
+
+Communicator collective::Connector::connect(const Options& options, MakeRank make) {
+  auto impl = std::make_shared<Communicator::Impl>(options, std::move(make));
+  impl->connect();
   return Communicator(std::move(impl));
 }
 
@@ -415,7 +421,7 @@ Communicator Communicator::dup() {
   Options options = here->options;
   options.job += "/dup" + std::to_string(here->copies++);
   options.first_operation.reset();
-  return connect(options);
+  return collective::Connector::connect(options, here->make);
 }
 
 void Communicator::abort(const std::string& reason) {

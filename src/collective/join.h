@@ -1,10 +1,10 @@
-// From options to a membership: reach every aggregator, measure the path, join the job.
+// From options to lanes, in the steps of a rank's session machine (session/rank.h): an attempt prepares the paths to every
+// aggregator, makes the requests, and ends in lanes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -12,31 +12,44 @@
 #include "collective/reach.h"
 #include "netsum/communicator.h"
 #include "runtime/worker_engine.h"
+#include "session/registry.h"
+#include "stream/operation_log.h"
 
 namespace netsum::collective {
 
+// The control protocol counts milliseconds in 32 bits.
+inline constexpr Duration longest_join = std::chrono::hours(24);
+
+// Throws Error: bad_argument.
+void check(const Options& options, const RankProtocol& protocol);
+
+// An attempt to join, over aggregators that can be reached.
+struct Attempt {
+  Options options;  // may name fewer aggregators than the rank's
+  Time deadline{};
+  std::unique_ptr<RankProtocol> protocol;  // refers to `options`
+  Reach reach;
+};
+
+// Each throws Error: unreachable, refused, deadline.
+[[nodiscard]] std::unique_ptr<Attempt> prepare(const Options& options, const MakeRank& make, Time deadline);
+// For a job that has run, with packets of `packet_elements`: over those aggregators that can be reached, and without the
+// rank's switch if need be.
+[[nodiscard]] std::unique_ptr<Attempt> prepare_again(const Options& options, const MakeRank& make,
+                                                     std::uint32_t packet_elements, Time deadline);
+
+// All but what depends on earlier attempts (session::Rank::complete) and the progress.
+[[nodiscard]] session::JoinRequest request_of(const Attempt& attempt, const Site& site);
+
 struct Joined {
-  std::vector<Membership> memberships;
   std::vector<runtime::LaneSetup> lanes;
   std::vector<std::size_t> aggregator_of_lane;
   std::uint32_t packet_elements = 0, slots = 0;  // slots: of all lanes
   RankTraits traits;
-  std::shared_ptr<LocalGroup> local;  // then there are no lanes
+  std::shared_ptr<LocalRanks> local;  // then there are no lanes
   stream::Resumption resumption;
 };
-
-// Throws Error: bad_argument, unreachable, refused, deadline.
-[[nodiscard]] Joined join(const Options& options);
-
-// For a job that recovers: a former life of this rank, which it gives up. An admission from a failed attempt counts too.
-struct Former {
-  stream::Progress progress;
-  std::uint32_t packet_elements = 0;
-  std::map<std::string, std::uint32_t> rank_epochs;  // by aggregator
-};
-
-// Joins again, at the aggregators that can be reached; without the rank's switch if need be. Tries once. `stop` ends the
-// wait. Throws as join(), or `closed`.
-[[nodiscard]] Joined join_again(const Options& options, Former& former, Time deadline, const std::stop_token& stop);
+// `admissions`: by site. The attempt's sockets move to the lanes.
+[[nodiscard]] Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admissions);
 
 }  // namespace netsum::collective

@@ -1,11 +1,13 @@
 #include "collective/monitor.h"
 
+#include <poll.h>
+
 #include <algorithm>
-#include <future>
-#include <stop_token>
+#include <functional>
+#include <system_error>
 #include <utility>
 
-#include "runtime/thread.h"
+#include "session/supervisor.h"
 #include "session/words.h"
 
 namespace netsum::collective {
@@ -16,30 +18,45 @@ using std::chrono::milliseconds;
 
 constexpr auto beat_deadline = std::chrono::duration_cast<milliseconds>(session::beat_patience);
 constexpr milliseconds leave_deadline{1000};
-constexpr milliseconds recovery_poll{100};
+constexpr milliseconds recovery_pause{100};  // before each attempt to join again
 
-std::vector<std::string> addresses(const std::vector<Membership>& memberships) {
-  std::vector<std::string> list;
-  for (const Membership& membership : memberships) list.push_back(membership.address);
-  return list;
+session::Rank::Config config_of(const Options& options, const RankProtocol& protocol) {
+  check(options, protocol);
+  session::Rank::Config config;
+  config.job = options.job;
+  config.rank = options.rank;
+  config.aggregators = options.aggregators;
+  config.predecessor = protocol.predecessor();
+  config.recovers = options.recovery.count() > 0;
+  config.recovery = runtime::bounded(options.recovery);
+  config.pause = [] { return recovery_pause; };
+  return config;
 }
 
 }  // namespace
 
-Monitor::Monitor(const Options& options, Joined& joined) : options_(options) {
-  attend(joined);
+Monitor::Monitor(const Options& options, MakeRank make)
+    : options_(options), make_(std::move(make)), rank_(config_of(options_, *make_(options_)), *this) {
+  if (options.first_operation) progress_ = {*options.first_operation, *options.first_operation, {}};
 }
 
 Monitor::~Monitor() {
   stop();
+  if (joining_) joining_->stop.request_stop();
+  joining_.reset();  // its calls post to the mailbox
 }
 
-void Monitor::attend(Joined& joined) {
-  memberships_ = std::move(joined.memberships);
-  aggregator_of_lane_ = std::move(joined.aggregator_of_lane);
-  packet_elements_ = joined.packet_elements;
-  session::Supervisor::Config config{options_.job, options_.rank, addresses(memberships_), joined.traits.predecessor};
-  supervisor_.emplace(std::move(config), now());
+Joined Monitor::join() {
+  rank_.begin(after(now(), std::min<Duration>(longest_join, runtime::bounded(options_.connect_deadline))));
+  carry_out();
+  while (!joined_ && !error_) {
+    wait();
+    mailbox_.run_all();
+    rank_.on_timer(now());
+    carry_out();
+  }
+  if (error_) throw Error(*error_);
+  return std::move(*joined_);
 }
 
 void Monitor::start(runtime::Engine& engine, runtime::WorkerEngine* recovering) {
@@ -53,31 +70,20 @@ void Monitor::start(runtime::Engine& engine, runtime::WorkerEngine* recovering) 
 }
 
 void Monitor::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  mailbox_.post([this] { stopping_ = true; });
+  thread_.join();
 }
 
 void Monitor::leave() {
-  if (std::exchange(goodbye_, true)) return;
-  for (const Membership& membership : memberships_) {
-    try {
-      membership.client->leave(membership.job_epoch, options_.rank, membership.rank_epoch, leave_deadline);
-    } catch (const Error&) {
-      // An aggregator that is gone needs no goodbye.
-    }
-  }
+  rank_.leave();
+  carry_out();
 }
 
-void Monitor::lane_failed(std::uint32_t lane, const runtime::LaneFailure& failure) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!lane_failure_) lane_failure_ = {lane, failure};
-  }
-  changed_.notify_all();
+void Monitor::lane_failed(std::uint32_t lane, const protocol::LaneFailure& failure) {
+  mailbox_.post([this, lane, failure] {
+    if (rank_.running()) rank_.on_lane_failure(aggregator_of_lane_[lane], failure, now());  // else the lane no longer exists
+  });
 }
 
 bool Monitor::has_left(std::uint32_t rank) {
@@ -92,138 +98,192 @@ void Monitor::watch(Time deadline) {
     earlier = deadline < next_deadline_;
     next_deadline_ = std::min(next_deadline_, deadline);
   }
-  if (earlier) changed_.notify_all();
+  if (earlier) mailbox_.post([] {});
 }
 
-void Monitor::engine_failed() {
-  {
-    const std::lock_guard lock(mutex_);
-    next_deadline_ = Time::min();
-  }
-  changed_.notify_all();
-}
+// ---- the driving thread
 
 void Monitor::loop() {
-  Time next_beat = now();
   while (true) {
-    std::optional<std::pair<std::uint32_t, runtime::LaneFailure>> lane_failure;
+    mailbox_.run_all();
+    if (stopping_) return;
+    if (engine_->failure()) leave();  // another thread has failed the engine
+    rank_.on_timer(now());
+    carry_out();
+    if (rank_.ended()) return;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait_until(lock,
-                          std::chrono::steady_clock::time_point(std::min(next_beat, next_deadline_).time_since_epoch()),
-                          [&] { return stopping_ || lane_failure_ || now() >= std::min(next_beat, next_deadline_); });
-      if (stopping_) return;
-      lane_failure = std::exchange(lane_failure_, std::nullopt);
-    }
-    std::optional<Error> error;
-    if (lane_failure) error = explain(lane_failure->first, lane_failure->second);
-    if (!error) error = check_deadlines();
-    if (!error && (lane_failure || now() >= next_beat)) {
-      for (std::size_t site = 0; site < memberships_.size() && !error; ++site) error = beat(site);
-      if (!error) error = supervisor_->check_left(oldest_stall());
       const std::lock_guard lock(mutex_);
-      left_ = supervisor_->left();
-      next_beat = now() + supervisor_->interval();
+      left_ = rank_.left();
     }
-    if (error && !engine_->failure()) error = recover(*error);
-    if (error) engine_->fail(*error);
-    if (engine_->failure()) {
-      leave();  // so the others know that this rank will not contribute, and did not just die
-      return;
-    }
+    wait();
   }
 }
 
-std::optional<Error> Monitor::recover(const Error& cause) {
-  const ErrorCode code = cause.code();
-  if (recovering_ == nullptr || !session::recoverable(code)) return cause;
-  const Time deadline = runtime::after(now(), runtime::bounded(options_.recovery));
-  if (options_.log) {
-    options_.log("warning: " + std::string(cause.what()) + "; rank " + std::to_string(options_.rank) + " waits up to " +
-                 session::in_seconds(deadline - now()) + " for all ranks to join again");
-  }
-  recovering_->suspend();
+void Monitor::wait() {
+  Time until = rank_.next_timeout();
   {
     const std::lock_guard lock(mutex_);
-    lane_failure_.reset();  // of a lane that no longer exists
+    until = std::min(until, next_deadline_);
   }
-  Former former{recovering_->progress(), packet_elements_, {}};
-  for (const Membership& membership : memberships_) former.rank_epochs[membership.address] = membership.rank_epoch;
-
-  Error last = cause;
-  while (now() < deadline) {
-    std::stop_source stop;
-    auto joining = std::async(std::launch::async, [&] { return join_again(options_, former, deadline, stop.get_token()); });
-    std::optional<Error> overdue;
-    while (joining.wait_for(recovery_poll) != std::future_status::ready) {
-      overdue = check_deadlines();
-      const std::lock_guard lock(mutex_);
-      if (overdue || stopping_ || engine_->failure()) stop.request_stop();
-    }
-    try {
-      Joined joined = joining.get();
-      attend(joined);
-      const std::uint64_t first = joined.resumption.first;
-      recovering_->resume(std::move(joined.lanes), joined.resumption);
-      if (options_.log) {
-        options_.log("rank " + std::to_string(options_.rank) + " goes on with operation " + std::to_string(first) + ": " +
-                     joined.traits.placement);
-      }
-      return std::nullopt;
-    } catch (const Error& error) {
-      last = error;
-    }
-    if (overdue) return overdue;
-    std::unique_lock lock(mutex_);
-    if (stopping_ || engine_->failure()) return Error(ErrorCode::closed, "the communicator was closed");
-    changed_.wait_for(lock, recovery_poll, [&] { return stopping_; });
-  }
-  return Error(code, std::string(cause.what()) + "; the job did not come together again within " +
-                         session::in_seconds(runtime::bounded(options_.recovery)) + ": " + last.what());
+  const Duration longest = std::chrono::hours(1);
+  const auto patience = std::chrono::ceil<milliseconds>(std::clamp(until - now(), Duration::zero(), longest));
+  pollfd descriptor{mailbox_.descriptor(), POLLIN, 0};
+  poll(&descriptor, 1, static_cast<int>(patience.count()));
 }
 
-std::optional<Error> Monitor::beat(std::size_t site) {
-  const Membership& membership = memberships_[site];
+void Monitor::carry_out() {
+  for (auto actions = rank_.take_actions(); !actions.empty(); actions = rank_.take_actions()) {
+    for (const auto& action : actions) {
+      std::visit([this](const auto& a) { carry_out(a); }, action);
+    }
+  }
+}
+
+template <class Call, class Done, class Failed>
+void Monitor::beside(Call call, Done done, Failed failed) {
+  auto task = [this, call, done, failed, number = attempts_] {
+    std::function<void()> then;
+    try {
+      then = [done, result = std::make_shared<decltype(call())>(call())] { done(*result); };
+    } catch (const Error& error) {
+      then = [failed, error] { failed(error); };
+    } catch (const std::exception& error) {
+      then = [failed, text = std::string(error.what())] { failed(Error(ErrorCode::internal, text)); };
+    }
+    mailbox_.post([this, number, then] {
+      if (number == attempts_) then();
+    });
+  };
+  try {
+    const runtime::SignalsBlocked blocked;
+    joining_->calls.push_back(std::async(std::launch::async, std::move(task)));
+  } catch (const std::system_error& error) {
+    failed(Error(ErrorCode::internal, std::string("cannot start a thread to join with: ") + error.what()));
+  }
+}
+
+void Monitor::carry_out(const session::Rank::Prepare& prepare) {
+  ++attempts_;
+  joining_ = std::make_unique<Joining>();
+  const auto reach = [this, prepare] {
+    return prepare.again ? prepare_again(options_, make_, packet_elements_, prepare.deadline)
+                         : collective::prepare(options_, make_, prepare.deadline);
+  };
+  const auto done = [this](std::unique_ptr<Attempt>& attempt) {
+    joining_->attempt = std::move(attempt);
+    clients_.clear();
+    std::vector<std::string> addresses;
+    for (Site& site : joining_->attempt->reach.sites) {
+      clients_.push_back(std::move(site.client));
+      addresses.push_back(site.address);
+    }
+    rank_.on_prepared(std::move(addresses), never, now());  // each call has its deadline, and brings the reason
+  };
+  beside(reach, done, [this](const Error& error) { rank_.on_unprepared(error, now()); });
+}
+
+// Joins run at once: an aggregator answers only when every rank has joined there, and ranks must not wait for each other in
+// turn.
+void Monitor::carry_out(const session::Rank::Join& join) {
+  const Attempt& attempt = *joining_->attempt;
+  const Site& site = attempt.reach.sites[join.site];
+  session::JoinRequest request = request_of(attempt, site);
+  request.progress = progress_;
+  rank_.complete(join.site, request);
+  const auto call = [client = clients_[join.site].get(), request = std::move(request), rules = attempt.protocol->rules(),
+                     deadline = attempt.deadline,
+                     stop = joining_->stop.get_token()] { return client->join(request, rules, remaining(deadline), stop); };
+  beside(
+      call, [this, join](const session::Admission& admission) { rank_.on_admitted(join.site, admission, now()); },
+      [this, join](const Error& error) { rank_.on_refused(join.site, error, now()); });
+}
+
+void Monitor::carry_out(const session::Rank::Cancel&) {
+  joining_->stop.request_stop();  // the machine cancels all joins of an attempt
+}
+
+void Monitor::carry_out(const session::Rank::Start&) {
+  Joined joined;
+  try {
+    joined = begin_lanes(*joining_->attempt, rank_.admissions());
+    aggregator_of_lane_ = std::move(joined.aggregator_of_lane);
+    packet_elements_ = joined.packet_elements;
+    if (engine_ != nullptr) recovering_->resume(std::move(joined.lanes), joined.resumption);
+  } catch (const Error& error) {
+    return rank_.on_start_failed(error, now());
+  }
+  joining_.reset();
+  rank_.on_started(now());
+  if (engine_ == nullptr) {
+    joined_ = std::move(joined);
+  } else if (options_.log) {
+    options_.log("rank " + std::to_string(options_.rank) + " goes on with operation " +
+                 std::to_string(joined.resumption.first) + ": " + joined.traits.placement);
+  }
+}
+
+void Monitor::carry_out(const session::Rank::Beat& beat) {
   try {
     const auto reply =
-        membership.client->heartbeat(membership.job_epoch, options_.rank, membership.rank_epoch, beat_deadline);
-    return supervisor_->on_reply(site, reply, now());
+        clients_[beat.site]->heartbeat(beat.life.job_epoch, options_.rank, beat.life.rank_epoch, beat_deadline);
+    rank_.on_reply(beat.site, reply, now());
   } catch (const Error& error) {
-    return supervisor_->on_no_reply(site, error.what(), now());
+    rank_.on_no_reply(beat.site, error.what(), now());
   }
 }
+
+void Monitor::carry_out(const session::Rank::Leave& leave) {
+  try {
+    clients_[leave.site]->leave(leave.life.job_epoch, options_.rank, leave.life.rank_epoch, leave_deadline);
+  } catch (const Error&) {
+    // An aggregator that is gone needs no goodbye.
+  }
+}
+
+void Monitor::carry_out(const session::Rank::Suspend& suspend) {
+  if (options_.log) {
+    options_.log("warning: " + std::string(suspend.cause.what()) + "; rank " + std::to_string(options_.rank) +
+                 " waits up to " + session::in_seconds(suspend.patience) + " for all ranks to join again");
+  }
+  recovering_->suspend();
+  progress_ = recovering_->progress();
+}
+
+void Monitor::carry_out(const session::Rank::Retry&) {}
+
+void Monitor::carry_out(const session::Rank::End& end) {
+  if (engine_ == nullptr) {
+    error_ = end.error;
+  } else {
+    engine_->fail(end.error);
+  }
+}
+
+// ---- for the session machine
 
 std::optional<session::Stall> Monitor::oldest_stall() {
   const auto stalled = engine_->oldest_stall();
   if (!stalled) return std::nullopt;
-  const runtime::ChunkStall& stall = stalled->stall;
+  const protocol::ChunkStall& stall = stalled->stall;
   return session::Stall{aggregator_of_lane_[stalled->lane], stall.operation, stall.chunk, stall.missing, stall.told};
 }
 
-// A lane whose job is unknown is no error yet: the next heartbeat gives the reason.
-std::optional<Error> Monitor::explain(std::uint32_t lane, const runtime::LaneFailure& failure) {
-  if (failure.kind == runtime::LaneFailure::Kind::unknown_job) {
-    supervisor_->on_job_dropped(aggregator_of_lane_[lane]);
-    return std::nullopt;
-  }
-  if (failure.kind == runtime::LaneFailure::Kind::unsealed) {
-    return supervisor_->unsealed(aggregator_of_lane_[lane], failure.operation, failure.what);
-  }
-  const auto pending = engine_->find(failure.operation);
-  return supervisor_->mismatch(failure.operation, failure.first_rank, failure.second_rank,
-                               pending ? stream::to_string(pending->operation) : "");
+std::string Monitor::call(std::uint64_t operation) {
+  const auto pending = engine_->find(operation);
+  return pending ? stream::to_string(pending->operation) : "";
 }
 
-std::optional<Error> Monitor::check_deadlines() {
+std::optional<Monitor::Overdue> Monitor::overdue(Time now) {
+  if (engine_ == nullptr) return std::nullopt;
   std::shared_ptr<runtime::PendingOperation> urgent;
   {
-    const std::lock_guard lock(mutex_);  // around both: must not overwrite a deadline that watch() sets meanwhile
-    urgent = engine_->most_urgent();
+    const std::lock_guard lock(mutex_);
+    if (now < next_deadline_) return std::nullopt;
+    urgent = engine_->most_urgent();  // under the lock: must not overwrite a deadline that watch() sets meanwhile
     next_deadline_ = urgent ? urgent->deadline : never;
   }
-  if (!urgent || now() < urgent->deadline) return std::nullopt;
-  return supervisor_->overdue(urgent->operation.number, stream::to_string(urgent->operation),
-                              urgent->deadline - urgent->issued, oldest_stall());
+  if (!urgent || now < urgent->deadline) return std::nullopt;
+  return Overdue{urgent->operation.number, stream::to_string(urgent->operation), urgent->deadline - urgent->issued};
 }
 
 }  // namespace netsum::collective

@@ -1,63 +1,92 @@
-// A rank's own native thread, which keeps it alive and its waits bounded: heartbeats to every aggregator, deadlines of
-// operations. session/supervisor.h interprets the answers.
+// Drives a rank's session machine (session/rank.h): on the caller's thread until the rank has joined, then on a thread of
+// its own, which keeps the rank alive and its waits bounded. Calls to aggregators that may take long run beside it.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "collective/join.h"
+#include "runtime/thread.h"
 #include "runtime/worker_engine.h"
-#include "session/supervisor.h"
+#include "session/rank.h"
 
 namespace netsum::collective {
 
-class Monitor {
+class Monitor final : private session::Rank::Operations {
  public:
-  Monitor(const Options& options, Joined& joined);  // takes its memberships
-  ~Monitor();                                       // stop() if that was not called
+  Monitor(const Options& options, MakeRank make);  // throws Error: bad_argument
+  ~Monitor();                                      // stop() if that was not called
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
+  // Once, before start(). Throws Error: unreachable, refused, deadline.
+  [[nodiscard]] Joined join();
   // `recovering`: the same engine, if its job recovers.
   void start(runtime::Engine& engine, runtime::WorkerEngine* recovering);
   void stop();   // ends the thread
-  void leave();  // tells every aggregator, once; after stop()
+  void leave();  // tells every aggregator; after stop()
 
   // From an I/O thread: a lane cannot go on.
-  void lane_failed(std::uint32_t lane, const runtime::LaneFailure& failure);
+  void lane_failed(std::uint32_t lane, const protocol::LaneFailure& failure);
   [[nodiscard]] bool has_left(std::uint32_t rank);  // in good order, as last heard
   void watch(Time deadline);                        // an operation with this deadline was submitted
   // Another thread failed the engine: tells the other ranks now, not when they miss this one.
-  void engine_failed();
+  void engine_failed() {
+    mailbox_.post([] {});
+  }
 
  private:
+  // An attempt to join, and the calls that run beside the driving thread.
+  struct Joining {
+    std::unique_ptr<Attempt> attempt;
+    std::stop_source stop;
+    std::vector<std::future<void>> calls;
+  };
+
   void loop();
-  void attend(Joined& joined);
-  // For a job that recovers: waits for all ranks to join again, and goes on. Otherwise returns the error.
-  [[nodiscard]] std::optional<Error> recover(const Error& cause);
-  [[nodiscard]] std::optional<Error> beat(std::size_t site);
-  [[nodiscard]] std::optional<session::Stall> oldest_stall();
-  [[nodiscard]] std::optional<Error> explain(std::uint32_t lane, const runtime::LaneFailure& failure);
-  [[nodiscard]] std::optional<Error> check_deadlines();
+  void wait();  // for an event, or the next deadline
+  void carry_out();
+  void carry_out(const session::Rank::Prepare& prepare);
+  void carry_out(const session::Rank::Join& join);
+  void carry_out(const session::Rank::Cancel& cancel);
+  void carry_out(const session::Rank::Start& start);
+  void carry_out(const session::Rank::Beat& beat);
+  void carry_out(const session::Rank::Leave& leave);
+  void carry_out(const session::Rank::Suspend& suspend);
+  void carry_out(const session::Rank::Retry& retry);
+  void carry_out(const session::Rank::End& end);
+  // Runs `call` on a thread of its own. done(its result) or failed(its error) follows on the driving thread, unless another
+  // attempt to join has begun.
+  template <class Call, class Done, class Failed>
+  void beside(Call call, Done done, Failed failed);
+  [[nodiscard]] std::optional<session::Stall> oldest_stall() override;
+  [[nodiscard]] std::string call(std::uint64_t operation) override;
+  [[nodiscard]] std::optional<Overdue> overdue(Time now) override;
 
   const Options options_;
-  std::optional<session::Supervisor> supervisor_;  // the thread's only, like the next three
-  std::vector<Membership> memberships_;
+  const MakeRank make_;
+  session::Rank rank_;  // of the driving thread, like the members up to the empty line
+  std::uint64_t attempts_ = 0;
+  std::unique_ptr<Joining> joining_;
+  std::vector<std::unique_ptr<control::Client>> clients_;  // by site, since on_prepared()
+  std::optional<Joined> joined_;                           // for join()
+  std::optional<Error> error_;                             // for join()
   std::vector<std::size_t> aggregator_of_lane_;
   std::uint32_t packet_elements_ = 0;
+  stream::Progress progress_;
   runtime::Engine* engine_ = nullptr;
   runtime::WorkerEngine* recovering_ = nullptr;
-  bool goodbye_ = false;
-
-  std::mutex mutex_;  // guards the four values below
-  std::condition_variable changed_;
   bool stopping_ = false;
-  std::optional<std::pair<std::uint32_t, runtime::LaneFailure>> lane_failure_;
+
+  runtime::Mailbox mailbox_;
+  std::mutex mutex_;  // guards the two values below
   Time next_deadline_ = never;
   RankSet left_;
 

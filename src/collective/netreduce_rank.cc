@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "collective/rank_protocol.h"
+#include "protocol/netreduce/worker_lane.h"
+#include "runtime/verbs_lane.h"
 #include "session/netreduce_job.h"
 #include "transport/addresses.h"
 #include "transport/random.h"
@@ -55,6 +57,10 @@ class RingRank : public RankProtocol {
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
 
+  [[nodiscard]] std::optional<std::uint32_t> predecessor() const override {
+    return session::predecessor_of(options().rank, options().world_size);
+  }
+
   [[nodiscard]] std::uint32_t packets_of_slot(const session::Admission& admission) const override {
     return admission.message_packets;
   }
@@ -63,7 +69,6 @@ class RingRank : public RankProtocol {
     const std::size_t lanes = lanes_of(reach);
     const std::string& at = settings_.switch_address;
     RankTraits traits;
-    traits.predecessor = session::predecessor_of(options().rank, options().world_size);
     traits.successor = session::successor_of(options().rank, options().world_size);
     traits.placement = "netreduce through " + counted_aggregators("accelerator") +
                        (at.empty() ? ")" : "), below them switch " + at) + ", " + std::to_string(lanes) +
@@ -83,7 +88,7 @@ class RingRank : public RankProtocol {
   [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Site& site,
                                                     const LaneNumber& number) const {
     if (admission.members.size() != options().world_size) {
-      throw Error(ErrorCode::internal, "aggregator " + site.membership.address + " does not name the ring's queue pairs");
+      throw Error(ErrorCode::internal, "aggregator " + site.address + " does not name the ring's queue pairs");
     }
     netreduce::RoceHostConfig config = session::host_config(admission, options().rank, number.of_site);
     config.worker.lane = number.of_rank;
@@ -125,8 +130,7 @@ class UdpRingRank final : public RingRank {
     // more than that: if the links' queues are shorter than all ranks' windows, a loss makes a connection go back by one.
     const std::uint32_t of_message = message_packets(reach.packet_elements);
     for (Site& site : reach.sites) {
-      const std::uint32_t packets =
-          measure(site.lanes.front(), site.membership.address, reach.packet_elements, deadline).packets();
+      const std::uint32_t packets = measure(site.lanes.front(), site.address, reach.packet_elements, deadline).packets();
       site.slots_measured = std::bit_ceil((packets + of_message - 1) / of_message + 1);
     }
   }
@@ -141,7 +145,7 @@ class UdpRingRank final : public RingRank {
     Lane& lane = site.lanes[number.of_site];
     netreduce::RoceHostConfig config = config_of(admission, site, number);
     config.accelerator = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[number.of_site];
-    return {std::move(lane.socket), runtime::make_worker_lane(config)};
+    return {std::move(lane.socket), netreduce::make_worker_lane(config)};
   }
 
  private:
@@ -187,8 +191,8 @@ class VerbsRingRank final : public RingRank {
                                             "it as netsum bump");
       }
       Site& site = reach.sites.emplace_back();
-      site.membership.address = address;
-      site.membership.client = std::move(reached.client);
+      site.address = address;
+      site.client = std::move(reached.client);
       site.lanes.push_back({{}, nullptr, transport::open_verbs_ring(verbs)});
     }
     return reach;
@@ -208,7 +212,7 @@ class VerbsRingRank final : public RingRank {
                                              const LaneNumber& number) const override {
     const netreduce::RoceHostConfig config = config_of(admission, site, number);
     if (admission.slots != window()) {
-      throw Error(ErrorCode::internal, "aggregator " + site.membership.address + " does not admit what was asked for");
+      throw Error(ErrorCode::internal, "aggregator " + site.address + " does not admit what was asked for");
     }
     Lane& lane = site.lanes[number.of_site];
     transport::VerbsRing& ring = *lane.ring;

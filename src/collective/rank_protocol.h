@@ -1,8 +1,10 @@
 // A protocol at the rank: the steps that joining (collective/join.cc) needs, from settings to lanes. The only place in the
-// library that tells protocols apart is rank_protocol.cc, by the alternative that Options::protocol holds.
+// library that tells protocols apart is rank_protocol.cc, by the alternative that Options::protocol holds; connect.h takes
+// any other protocol.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,11 +25,10 @@ struct LaneNumber {
 
 // An admitted rank's properties, for the rest of its process.
 struct RankTraits {
-  std::string placement;                       // one line: which aggregators, and what to expect of them
-  WireFormat wire = WireFormat::native;        // floats on the wire
-  bool spin = false;                           // in shared memory, threads never sleep in an operation
-  std::optional<std::uint32_t> predecessor{};  // the only rank whose packets arrive here
-  std::optional<std::uint32_t> successor{};    // the rank that may still need what this one has sent
+  std::string placement;                     // one line: which aggregators, and what to expect of them
+  WireFormat wire = WireFormat::native;      // floats on the wire
+  bool spin = false;                         // in shared memory, threads never sleep in an operation
+  std::optional<std::uint32_t> successor{};  // the rank that may still need what this one has sent
 };
 
 class RankProtocol {
@@ -47,6 +48,9 @@ class RankProtocol {
   // differ).
   [[nodiscard]] virtual bool can_pass_switch() const { return false; }
   virtual void pass_switch() {}
+
+  // The only rank whose packets arrive here, if there is one.
+  [[nodiscard]] virtual std::optional<std::uint32_t> predecessor() const { return std::nullopt; }
 
   // Connects to every aggregator, opens the lanes' sockets, and chooses the packet length unless options give it.
   [[nodiscard]] virtual Reach reach(Time deadline) = 0;
@@ -73,6 +77,9 @@ class RankProtocol {
   const Options& options_;  // outlives this
 };
 
+// The options outlive the result.
+using MakeRank = std::function<std::unique_ptr<RankProtocol>(const Options&)>;
+// As Options::protocol says.
 [[nodiscard]] std::unique_ptr<RankProtocol> rank_protocol(const Options& options);
 
 [[nodiscard]] std::unique_ptr<RankProtocol> make_rank(const Options& options, const SwitchMl& settings);

@@ -10,6 +10,7 @@
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 #include "transport/path.h"
+#include "wire/switchml.h"
 
 namespace netsum::collective {
 namespace {
@@ -82,9 +83,9 @@ FirstHop reach_switch(const Options& options, const std::string& address, Time d
 
 Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline) {
   Site site;
-  site.membership.address = address;
+  site.address = address;
   Reached reached = reach_control(options, address, deadline);
-  site.membership.client = std::move(reached.client);
+  site.client = std::move(reached.client);
   for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
       throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) + " threads, " +
@@ -104,9 +105,9 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
 
 Site reach_site(const Options& options, const std::string& address, Time deadline) {
   Site site;
-  site.membership.address = address;
+  site.address = address;
   Reached reached = reach_control(options, address, deadline);
-  site.membership.client = std::move(reached.client);
+  site.client = std::move(reached.client);
   site.local_socket = std::move(reached.hello.local_socket);
   for (const Endpoint& lane : reached.hello.lanes) {
     transport::UdpOptions udp;
@@ -144,7 +145,7 @@ void prove_endpoints(Reach& reach, Time deadline) {
       Lane& lane = site.lanes[l];
       if (lane.ring) continue;  // a verbs ring cannot send probes
       config.aggregator = lane.aggregator;
-      lane.cookie = probe(*lane.socket, site.membership.address, config, deadline).cookie();
+      lane.cookie = probe(*lane.socket, site.address, config, deadline).cookie();
       if (reach.hop.lanes.empty()) continue;
       config.aggregator = reach.hop.lanes[l];
       lane.switch_cookie = probe(*lane.socket, reach.hop.address, config, deadline).cookie();

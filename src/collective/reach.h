@@ -8,7 +8,7 @@
 
 #include "base/endpoint.h"
 #include "base/time.h"
-#include "collective/local_group.h"
+#include "collective/local_ranks.h"
 #include "control/client.h"
 #include "netsum/communicator.h"
 #include "protocol/switchml/probe.h"
@@ -17,14 +17,6 @@
 #include "transport/verbs_ring.h"
 
 namespace netsum::collective {
-
-// One aggregator that the rank is a member at.
-struct Membership {
-  std::string address;
-  std::unique_ptr<control::Client> client;
-  std::uint64_t job_epoch = 0;
-  std::uint32_t rank_epoch = 0;
-};
 
 struct Lane {
   Endpoint aggregator;
@@ -35,14 +27,16 @@ struct Lane {
   [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
 };
 
+// One aggregator.
 struct Site {
-  Membership membership;
+  std::string address;
+  std::unique_ptr<control::Client> client;
   std::vector<Lane> lanes;
   bool near = false;  // the aggregator is on this host
   std::uint32_t slots_measured = 0;
   std::string local_socket{};
   std::vector<Endpoint> groups{};  // of IP multicast, one per lane, if the aggregator offers them
-  std::shared_ptr<LocalGroup> local{};
+  std::shared_ptr<LocalRanks> local{};
   std::string why_not_local{};
   bool needs_local = false;
   bool listens = false;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collective/rank_protocol.h"
+#include "protocol/switchml/worker_lane.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 #include "wire/epochs.h"
@@ -71,8 +72,7 @@ void measure_all(Reach& reach, Time deadline) {
   constexpr std::uint32_t least = 4;  // with fewer, losses are detected only by time-out (protocol/switchml/overtaken.h)
   std::uint32_t lanes = 0, far = 0, near = 0;
   for (Site& site : reach.sites) {
-    const std::uint32_t measured =
-        measure(site.lanes.front(), site.membership.address, reach.packet_elements, deadline).slots();
+    const std::uint32_t measured = measure(site.lanes.front(), site.address, reach.packet_elements, deadline).slots();
     site.slots_measured = std::min(measured, most_slots(site, reach.packet_elements));
     std::uint32_t& longest = site.near ? near : far;
     longest = std::max(longest, site.slots_measured);
@@ -136,7 +136,7 @@ class SwitchMlRank final : public RankProtocol {
     config.lanes = number.lanes;
     config.aggregator = lane.aggregator;
     config.checksums = settings_.local_checksums || !site.near;
-    return {transport::with_group(std::move(lane.socket), std::move(lane.group)), runtime::make_worker_lane(config)};
+    return {transport::with_group(std::move(lane.socket), std::move(lane.group)), switchml::make_worker_lane(config)};
   }
 
   [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,
@@ -172,8 +172,8 @@ class SwitchMlRank final : public RankProtocol {
     } else if (settings_.wire != WireFormat::native) {
       site.why_not_local = "a format on the wire was asked for";  // and with it that format's rounding
     } else {
-      const LocalGroup::Config config{site.local_socket, options().rank, options().world_size, options().threads};
-      site.local = LocalGroup::reach(config, deadline, site.why_not_local);
+      const LocalRanks::Config config{site.local_socket, options().rank, options().world_size, options().threads};
+      site.local = LocalRanks::reach(config, deadline, site.why_not_local);
     }
   }
 

@@ -279,7 +279,8 @@ Parsed<Hello> parse(const proto::HelloReply& in) {
   });
 }
 
-Parsed<session::Admission> parse(const proto::JoinReply& in, const session::JoinRequest& asked) {
+Parsed<session::Admission> parse(const proto::JoinReply& in, const session::JoinRequest& asked,
+                                 const session::ProtocolRules& rules) {
   return parsed([&] {
     session::Admission admission;
     admission.job_epoch = in.job_epoch();
@@ -294,7 +295,7 @@ Parsed<session::Admission> parse(const proto::JoinReply& in, const session::Join
                                 [](const proto::Members& of_rank) { return members_of(of_rank.lanes()); });
     admission.local = in.local();
     admission.why_not_local = in.why_not_local();
-    demand_none(check(admission, asked));
+    demand_none(check(admission, asked, rules));
     return admission;
   });
 }

@@ -68,7 +68,8 @@ struct Life {
 
 // Replies, as a rank or an aggregator above receives them.
 [[nodiscard]] Parsed<Hello> parse(const proto::HelloReply& in);
-[[nodiscard]] Parsed<session::Admission> parse(const proto::JoinReply& in, const session::JoinRequest& asked);
+[[nodiscard]] Parsed<session::Admission> parse(const proto::JoinReply& in, const session::JoinRequest& asked,
+                                               const session::ProtocolRules& rules);
 [[nodiscard]] Parsed<session::HeartbeatReply> parse(const proto::HeartbeatReply& in);
 [[nodiscard]] Parsed<session::JobView> parse(const proto::RingView& in);
 [[nodiscard]] Parsed<telemetry::Report> parse(const proto::StatusReply& in);

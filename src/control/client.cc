@@ -75,15 +75,15 @@ Hello Client::hello(std::chrono::milliseconds deadline, const std::string& job) 
   return impl_->accept(parse(reply));
 }
 
-session::Admission Client::join(const session::JoinRequest& request, std::chrono::milliseconds deadline,
-                                const std::stop_token& stop) {
+session::Admission Client::join(const session::JoinRequest& request, const session::ProtocolRules& rules,
+                                std::chrono::milliseconds deadline, const std::stop_token& stop) {
   proto::JoinRequest message;
   write(Join{request, deadline}, message);
   proto::JoinReply reply;
   const grpc::Status status = impl_->call(&Stub::Join, "Join", deadline + grace, message, reply, stop);
   if (stop.stop_requested()) throw Error(ErrorCode::closed, "joining job '" + request.job + "' was given up");
   impl_->check(status);
-  return impl_->accept(parse(reply, request));
+  return impl_->accept(parse(reply, request, rules));
 }
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,

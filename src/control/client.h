@@ -42,9 +42,9 @@ class Client {
   // Each throws Error: unreachable (with the address), refused (with the aggregator's reason), deadline, internal (an
   // invalid answer).
   [[nodiscard]] Hello hello(std::chrono::milliseconds deadline, const std::string& job = {});
-  // `stop` ends the wait, with `closed`.
-  [[nodiscard]] session::Admission join(const session::JoinRequest& request, std::chrono::milliseconds deadline,
-                                        const std::stop_token& stop = {});
+  // `rules`: of the request's protocol. `stop` ends the wait, with `closed`.
+  [[nodiscard]] session::Admission join(const session::JoinRequest& request, const session::ProtocolRules& rules,
+                                        std::chrono::milliseconds deadline, const std::stop_token& stop = {});
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                                   std::chrono::milliseconds deadline);
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);

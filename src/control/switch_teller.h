@@ -8,14 +8,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "control/client.h"
 #include "session/installations.h"
 #include "session/job_view.h"
-#include "session/netreduce_job.h"
 #include "session/registry.h"
+#include "session/switch_message.h"
 
 namespace netsum::control {
 
@@ -28,8 +27,7 @@ struct SwitchTellerOptions {
   std::function<std::string(const std::string& address)> target;
 };
 
-// By switch of a placement: its data sockets, one per lane; none: not known yet.
-using SwitchLanes = std::vector<std::vector<Endpoint>>;
+using session::SwitchLanes;
 
 // Each may throw Error. This ends a job that cannot do without the switch; otherwise it is logged.
 struct SwitchTellerHooks {
@@ -38,8 +36,8 @@ struct SwitchTellerHooks {
   // The endpoints of a job's switches have changed, or become known. Also called for a job that has just been removed.
   std::function<void(const session::StartJob&, const SwitchLanes&)> place;
   // The message for a switch whose own lanes are known. `again`: it was told of the job before.
-  using Message = std::variant<session::Installation, session::RingInstallation>;
-  std::function<Message(const session::StartJob&, std::uint32_t a_switch, bool again, const SwitchLanes&)> describe;
+  std::function<session::SwitchMessage(const session::StartJob&, std::uint32_t a_switch, bool again, const SwitchLanes&)>
+      describe;
 };
 
 // Events for the server, called without any lock. Each may call the teller back.

@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/counters.h"
 #include "control/server.h"
 #include "daemon/connection_file.h"
-#include "daemon/counters.h"
 #include "netsum/error.h"
 #include "protocol/netreduce/bump.h"
 #include "protocol/netreduce/ring_text.h"
@@ -524,7 +524,7 @@ struct BumpDaemon::Impl {
     report.lanes = 1;
     report.uptime_seconds = std::chrono::duration<double>(runtime::now() - started).count();
     loop->call([&] {
-      report.counters = daemon::counters_of(ports->counters());
+      report.counters = named(ports->counters());
       report.counters.add(counters_of(*bump));
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
         report.counters.add(counters_of(number, ports->port(number).counters()));
@@ -552,7 +552,7 @@ struct BumpDaemon::Impl {
   void describe(telemetry::JobReport& report, std::uint64_t incarnation) const {
     const netreduce::Accelerator& accelerator = bump->accelerator();
     const netreduce::RingCounters* const counters = accelerator.ring_counters(incarnation);
-    report.counters = daemon::counters_of(counters == nullptr ? netreduce::RingCounters{} : *counters);
+    report.counters = named(counters == nullptr ? netreduce::RingCounters{} : *counters);
     if (const auto stall = accelerator.stall(incarnation)) {
       report.stalled.push_back({stall->message, stall->packet, static_cast<std::uint32_t>(stall->message % report.job.slots),
                                 members(stall->missing, report.job.world_size)});

@@ -54,6 +54,24 @@ void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
   return lane < cookies.size() ? cookies[lane] : 0;
 }
 
+void check_lane(const session::RingInstallation& installation, std::size_t lane, const control::Caller& caller,
+                const EndpointCookies& cookies) {
+  const session::StartJob& start = installation.start;
+  for (const netreduce::TunnelRoute& route : session::tunnel_ring(installation, lane).routes) {
+    const auto is_it = [&](const auto& lanes) { return lanes.at(lane) == route.to; };
+    const auto rank = std::find_if(start.endpoints.begin(), start.endpoints.end(), is_it) - start.endpoints.begin();
+    const bool daemon =
+        is_it(installation.root) || std::any_of(installation.switches.begin(), installation.switches.end(), is_it);
+    const auto number = static_cast<std::size_t>(rank);
+    if (daemon) {
+      check_daemon(route.to, caller);
+    } else if (number >= start.switch_cookies.size() ||
+               cookie_at(start.switch_cookies[number], lane) != cookies.of(route.to)) {
+      throw unproved_rank("rank " + std::to_string(number), route.to);
+    }
+  }
+}
+
 }  // namespace
 
 EndpointCookies cookies_of(const std::string& listen, const std::string& daemon_token) {
@@ -90,22 +108,9 @@ void check_endpoints(const session::Installation& installation, const control::C
   }
 }
 
-void check_endpoints(const netreduce::TunnelRing& ring, const session::RingInstallation& installation, std::size_t lane,
-                     const control::Caller& caller, const EndpointCookies& cookies) {
-  const session::StartJob& start = installation.start;
-  for (const netreduce::TunnelRoute& route : ring.routes) {
-    const auto is_it = [&](const auto& lanes) { return lanes.at(lane) == route.to; };
-    const auto rank = std::find_if(start.endpoints.begin(), start.endpoints.end(), is_it) - start.endpoints.begin();
-    const bool daemon =
-        is_it(installation.root) || std::any_of(installation.switches.begin(), installation.switches.end(), is_it);
-    const auto number = static_cast<std::size_t>(rank);
-    if (daemon) {
-      check_daemon(route.to, caller);
-    } else if (number >= start.switch_cookies.size() ||
-               cookie_at(start.switch_cookies[number], lane) != cookies.of(route.to)) {
-      throw unproved_rank("rank " + std::to_string(number), route.to);
-    }
-  }
+void check_endpoints(const session::RingInstallation& installation, const control::Caller& caller,
+                     const EndpointCookies& cookies) {
+  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) check_lane(installation, lane, caller, cookies);
 }
 
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control) {

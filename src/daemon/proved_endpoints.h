@@ -10,7 +10,6 @@
 
 #include "base/endpoint_cookies.h"
 #include "control/server.h"
-#include "protocol/netreduce/tunnel.h"
 #include "session/netreduce_job.h"
 #include "session/registry.h"
 
@@ -26,8 +25,8 @@ namespace netsum::daemon {
 // For a job that another daemon tells of. Each throws Error: refused, with the endpoint that is not proved.
 void check_endpoints(const session::Installation& installation, const control::Caller& caller,
                      const EndpointCookies& cookies);
-void check_endpoints(const netreduce::TunnelRing& ring, const session::RingInstallation& installation, std::size_t lane,
-                     const control::Caller& caller, const EndpointCookies& cookies);
+void check_endpoints(const session::RingInstallation& installation, const control::Caller& caller,
+                     const EndpointCookies& cookies);
 
 // For a daemon with a control connection to this address. Throws Error: refused, with the lane that is elsewhere.
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control);

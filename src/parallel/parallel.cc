@@ -40,7 +40,7 @@ void check(const ParallelOptions& options) {
 ParallelAllReduce::ParallelAllReduce(const ParallelOptions& options) : options_(options) {
   check(options_);
   const std::uint32_t machines = options_.machines, gpus = options_.gpus, machine = options_.machine, gpu = options_.gpu;
-  const Time deadline = runtime::after(runtime::now(), runtime::bounded(options_.connect_deadline));
+  const Time deadline = after(runtime::now(), runtime::bounded(options_.connect_deadline));
   if (options_.pattern == Pattern::flat_ring) {
     own_.resize(options_.elements);
     next_is_elsewhere_ = gpu == gpus - 1 && machines > 1;
@@ -111,7 +111,7 @@ StageDurations ParallelAllReduce::all_reduce(std::size_t elements, std::chrono::
   }
   StageDurations stages;
   Time begin = runtime::now();
-  const Time deadline = runtime::after(begin, runtime::bounded(patience));
+  const Time deadline = after(begin, runtime::bounded(patience));
   guarded([&] {
     const std::span<float> whole = tensor().first(elements);
     switch (options_.pattern) {
@@ -144,7 +144,7 @@ StageDurations ParallelAllReduce::all_reduce(std::size_t elements, std::chrono::
 }
 
 void ParallelAllReduce::barrier(std::chrono::milliseconds patience) {
-  const Time deadline = runtime::after(runtime::now(), runtime::bounded(patience));
+  const Time deadline = after(runtime::now(), runtime::bounded(patience));
   guarded([&] {
     if (group_) group_->barrier(deadline);
     if (communicator_) communicator_->barrier({.deadline = until(deadline)});

@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "netsum/error.h"
+#include "protocol/worker_lane.h"
 #include "runtime/arenas.h"
-#include "runtime/worker_lane.h"
 #include "stream/operation.h"
 #include "transport/transport.h"
 
@@ -50,13 +50,13 @@ class PendingOperation {
 
 struct LaneStall {
   std::uint32_t lane;
-  ChunkStall stall;
+  protocol::ChunkStall stall;
 };
 
 class Engine {
  public:
   struct Totals {
-    LaneTotals protocol;
+    protocol::LaneTotals protocol;
     transport::Counters transport;
     std::uint64_t bytes_copied = 0;  // in shared memory, from and to tensors
   };

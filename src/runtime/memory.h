@@ -12,13 +12,14 @@
 
 #include "base/check.h"
 #include "netsum/error.h"
+#include "service/memory.h"
 
 namespace netsum::runtime {
 
 // True on threads that serve packets. They neither allocate nor free packet memory: both take the kernel long.
 inline thread_local bool serves_packets = false;
 
-enum class Pages { when_touched, now };
+using service::Pages;
 
 // Mapped from the kernel and returned to it: memory of ended jobs is not cached. Pages that a job reserves and does not use
 // cost nothing, unless they are populated at once so that no packet waits for a page.

@@ -472,7 +472,7 @@ void SharedEngine::report(std::uint32_t lane, const shared::MemberFailure& failu
   shown.first_rank.store(failure.first_rank, std::memory_order_relaxed);
   shown.second_rank.store(failure.second_rank, std::memory_order_relaxed);
   shown.valid.store(1, std::memory_order_release);
-  on_failure_(lane, {LaneFailure::Kind::mismatch, failure.operation, failure.first_rank, failure.second_rank, {}});
+  on_failure_(lane, {protocol::LaneFailure::Kind::mismatch, failure.operation, failure.first_rank, failure.second_rank, {}});
 }
 
 void SharedEngine::look_for_reasons(std::uint32_t lane, std::uint64_t operation, const RankSet& missing) {

@@ -34,7 +34,7 @@ struct SharedEngineConfig {
 
 class SharedEngine final : public Engine {
  public:
-  using OnFailure = std::function<void(std::uint32_t lane, const LaneFailure&)>;
+  using OnFailure = std::function<void(std::uint32_t lane, const protocol::LaneFailure&)>;
   SharedEngine(SharedEngineConfig config, OnFailure on_failure);
   ~SharedEngine() override;  // ends pending operations with `closed`
   SharedEngine(const SharedEngine&) = delete;

@@ -29,11 +29,6 @@ namespace netsum::runtime {
   return Time(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// `patience` after `from`, without overflow.
-[[nodiscard]] inline Time after(Time from, Duration patience) {
-  return patience < never - from ? from + patience : never;
-}
-
 // A caller's milliseconds may be more than nanoseconds can hold.
 [[nodiscard]] inline Duration bounded(std::chrono::milliseconds patience) {
   return patience < std::chrono::floor<std::chrono::milliseconds>(Duration::max()) ? Duration(patience) : Duration::max();

@@ -124,7 +124,7 @@ class WorkerEngine::IoThread {
         totals.transport.send_failures += t.send_failures;
         totals.transport.truncated += t.truncated;
         if (!lane.worker) continue;
-        const LaneTotals p = lane.worker->totals();
+        const protocol::LaneTotals p = lane.worker->totals();
         totals.protocol.retransmissions += p.retransmissions;
         totals.protocol.window += p.window;
       }
@@ -135,7 +135,7 @@ class WorkerEngine::IoThread {
   struct Lane {
     std::uint32_t number;
     std::unique_ptr<transport::Transport> transport;
-    std::unique_ptr<WorkerLane> worker;                   // null once abandoned
+    std::unique_ptr<protocol::WorkerLane> worker;         // null once abandoned
     std::deque<std::shared_ptr<PendingOperation>> queue;  // not yet taken by the worker
     bool failure_told;
 
@@ -216,7 +216,7 @@ class WorkerEngine::IoThread {
 };
 
 WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
-                           std::function<void(std::uint32_t, const LaneFailure&)> on_failure,
+                           std::function<void(std::uint32_t, const protocol::LaneFailure&)> on_failure,
                            std::optional<stream::OperationLog> log)
     : threads_wanted_(threads), thread_options_(thread_options), on_failure_(std::move(on_failure)), log_(std::move(log)) {
   start(std::move(lanes));

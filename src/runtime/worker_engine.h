@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "netsum/error.h"
+#include "protocol/worker_lane.h"
 #include "runtime/busy_poll.h"
 #include "runtime/engine.h"
 #include "runtime/thread.h"
-#include "runtime/worker_lane.h"
 #include "stream/operation.h"
 #include "stream/operation_log.h"
 #include "transport/transport.h"
@@ -25,7 +25,7 @@ namespace netsum::runtime {
 
 struct LaneSetup {
   std::unique_ptr<transport::Transport> transport;
-  std::unique_ptr<WorkerLane> worker;
+  std::unique_ptr<protocol::WorkerLane> worker;
 };
 
 class WorkerEngine final : public Engine {
@@ -33,7 +33,7 @@ class WorkerEngine final : public Engine {
   // `on_failure` is called from an I/O thread when a lane cannot go on; the owner then calls fail() or suspend(). With a
   // log, already resumed, operations can go on over other lanes.
   WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
-               std::function<void(std::uint32_t lane, const LaneFailure&)> on_failure,
+               std::function<void(std::uint32_t lane, const protocol::LaneFailure&)> on_failure,
                std::optional<stream::OperationLog> log = {});
   ~WorkerEngine() override;  // ends pending operations with `closed`
   WorkerEngine(const WorkerEngine&) = delete;
@@ -69,7 +69,7 @@ class WorkerEngine final : public Engine {
 
   const std::uint32_t threads_wanted_;
   const ThreadOptions thread_options_;
-  std::function<void(std::uint32_t, const LaneFailure&)> on_failure_;
+  std::function<void(std::uint32_t, const protocol::LaneFailure&)> on_failure_;
 
   mutable std::mutex mutex_;  // guards the members up to the empty line; I/O threads take it
   std::map<std::uint64_t, std::shared_ptr<PendingOperation>> under_way_;

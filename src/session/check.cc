@@ -42,13 +42,6 @@ std::string check_job_name(const std::string& job) {
          " bytes, and no line breaks or other control characters";
 }
 
-std::optional<ProtocolRules> rules_named(const std::string& protocol) {
-  for (ProtocolRules (*const rules)() : {switchml_rules, atp_rules, netreduce_rules}) {
-    if (ProtocolRules named = rules(); named.name == protocol) return named;
-  }
-  return std::nullopt;
-}
-
 // Checks for every protocol; the protocols' rules check that each switch has a path up.
 std::string check_placement(const Placement& placement, std::size_t ranks) {
   const std::size_t switches = placement.switches.size();
@@ -203,9 +196,8 @@ std::string check(const JoinRequest& request) {
   return "";
 }
 
-std::string check(const Admission& admission, const JoinRequest& asked) {
-  const std::optional<ProtocolRules> rules = rules_named(asked.protocol);
-  if (!rules || asked.rank >= asked.world_size) return "an admission to what was not asked for";
+std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules) {
+  if (asked.rank >= asked.world_size) return "an admission to what was not asked for";
   if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "an admission without an epoch";
   const std::vector<std::uint32_t>& epochs = admission.rank_epochs;
   if (epochs.size() != asked.world_size) {
@@ -232,15 +224,15 @@ std::string check(const Admission& admission, const JoinRequest& asked) {
     return "messages of " + std::to_string(admission.message_packets) + " packets in place of " +
            std::to_string(asked.message_packets);
   }
-  if (rules->message_packets && admission.message_packets == 0) return "messages without packets";
+  if (rules.message_packets && admission.message_packets == 0) return "messages without packets";
   const Placement& placement = admission.placement;
   if (std::string error =
-          first_of({rules->check_packet(admission.packet_elements), check_placement(placement, asked.world_size)});
+          first_of({rules.check_packet(admission.packet_elements), check_placement(placement, asked.world_size)});
       !error.empty()) {
     return error;
   }
-  if (!rules->switches && !placement.switches.empty()) return rules->name + " with switches, which it has none of";
-  if (std::string error = rules->check_placement(placement); !error.empty()) return error;
+  if (!rules.switches && !placement.switches.empty()) return rules.name + " with switches, which it has none of";
+  if (std::string error = rules.check_placement(placement); !error.empty()) return error;
   const std::uint32_t at = placement.switch_of_rank[asked.rank];
   if (asked.switch_address != (at == Placement::at_server ? "" : placement.switches.at(at))) {
     return "rank " + std::to_string(asked.rank) + " placed at a switch that is not its own";
@@ -249,7 +241,7 @@ std::string check(const Admission& admission, const JoinRequest& asked) {
   agreed.slots_fixed = admission.slots;
   agreed.packet_elements = admission.packet_elements;
   agreed.message_packets = admission.message_packets;
-  if (std::string error = rules->check_request(agreed); !error.empty()) return error;
+  if (std::string error = rules.check_request(agreed); !error.empty()) return error;
   if (admission.members.size() != (asked.members.empty() ? 0 : asked.world_size)) {
     return "queue pairs of " + std::to_string(admission.members.size()) + " ranks";
   }

@@ -35,8 +35,8 @@ inline constexpr std::size_t most_switches = 4096;  // of a job
 
 // Independent of the protocol and of the job's other ranks.
 [[nodiscard]] std::string check(const JoinRequest& request);
-// That a rank which asked for this can work with it.
-[[nodiscard]] std::string check(const Admission& admission, const JoinRequest& asked);
+// That a rank which asked for this can work with it; `rules`: of the protocol that it asked for.
+[[nodiscard]] std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules);
 [[nodiscard]] std::string check(const Installation& installation);
 [[nodiscard]] std::string check(const RingInstallation& installation);
 [[nodiscard]] std::string check(const HeartbeatReply& reply);

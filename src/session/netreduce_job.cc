@@ -99,10 +99,11 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netre
       start, lane, netreduce::at_root, [](std::uint32_t, std::size_t) { return Endpoint{}; }, order);
 }
 
-netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane) {
-  return tunnel_ring(installation.start, lane, installation.a_switch, [&](std::uint32_t a_switch, std::size_t l) {
+netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane, netreduce::Order order) {
+  const auto endpoint = [&](std::uint32_t a_switch, std::size_t l) {
     return a_switch == netreduce::at_root ? installation.root[l] : installation.switches[a_switch][l];
-  });
+  };
+  return tunnel_ring(installation.start, lane, installation.a_switch, endpoint, order);
 }
 
 std::uint64_t memory_bytes(const RingInstallation& installation) {

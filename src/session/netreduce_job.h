@@ -38,7 +38,8 @@ struct RingInstallation {
   std::vector<Endpoint> root;                   // [lane]
 };
 // One lane of that switch; `installation` has passed check().
-[[nodiscard]] netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane);
+[[nodiscard]] netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane,
+                                                netreduce::Order order = netreduce::Order::ring);
 // For all lanes of that switch.
 [[nodiscard]] std::uint64_t memory_bytes(const RingInstallation& installation);
 

@@ -1,12 +1,22 @@
-// The time-out of a lane, from round trips whose answered transmission is certain (RFC 6298's smoothing).
+// Reliable windows: when to send again.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 #include "base/time.h"
 
 namespace netsum::stream {
 
+// The patience with a packet that has been sent more than once: up to half as long again as the time-out, by its place in
+// the window. A queue shorter than the window would drop the same ones of all packets that were lost together each time.
+[[nodiscard]] constexpr Duration spread(Duration timeout, std::size_t place) {
+  constexpr std::int64_t phases = 32, step = 13;
+  return timeout + timeout * (static_cast<std::int64_t>(place % phases) * step % phases) / (2 * phases);
+}
+
+// The time-out of a lane, from round trips whose answered transmission is certain (RFC 6298's smoothing).
 class RetransmissionTimer {
  public:
   RetransmissionTimer(Duration initial, Duration least, Duration most) : timeout_(initial), least_(least), most_(most) {}

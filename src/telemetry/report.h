@@ -5,21 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "session/registry.h"
-#include "telemetry/counters.h"
+#include "base/counters.h"
+#include "session/job_report.h"
 
 namespace netsum::telemetry {
 
-struct JobReport {
-  session::JobStatus job;
-  Counters counters;
-  struct Stalled {
-    std::uint64_t operation;
-    std::uint32_t chunk, slot;
-    std::vector<std::uint32_t> missing;
-  };
-  std::vector<Stalled> stalled;  // oldest first, a few
-};
+using netsum::Counters;
+using session::JobReport;
 
 struct Report {
   std::string version;

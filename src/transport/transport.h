@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 
@@ -24,6 +25,21 @@ struct Counters {
   std::uint64_t send_failures = 0;   // datagrams that the kernel refused (full buffer, unreachable)
   std::uint64_t truncated = 0;       // longer than any receive buffer
   std::uint64_t dropped_kernel = 0;  // by the kernel: its buffer was full, or the filter refused it; a train counts once
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = Counters;
+    return std::to_array<CounterField<C>>({
+        {"packets_received", &C::packets_received, other},
+        {"packets_sent", &C::packets_sent, other},
+        {"wire_bytes_received", &C::wire_bytes_received, other},
+        {"wire_bytes_sent", &C::wire_bytes_sent, other},
+        {"dropped_injected", &C::dropped_injected, other},
+        {"send_failures", &C::send_failures, other},
+        {"truncated", &C::truncated, other},
+        {"dropped_kernel", &C::dropped_kernel, other},
+    });
+  }
 };
 
 class Transport {

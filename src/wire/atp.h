@@ -104,11 +104,6 @@ inline constexpr std::size_t mismatch_bytes = common_bytes + 12;
   return parameter_header_bytes + std::size_t{common.elements} * 4;
 }
 
-// Whether a datagram on a socket for several formats has this one.
-[[nodiscard]] constexpr bool is_atp(std::span<const std::byte> bytes) {
-  return !bytes.empty() && std::to_integer<std::uint8_t>(bytes[0]) == version;
-}
-
 // Version, type, checksum and the common fields are checked here once; the typed parsers check the rest and the length.
 [[nodiscard]] ParseError parse_common(std::span<const std::byte> bytes, Common& out);
 [[nodiscard]] ParseError parse_gradient(std::span<const std::byte> bytes, const Common& common, GradientPacket& out);

@@ -9,4 +9,10 @@ const char* to_string(ParseError error) {
   return names[static_cast<std::size_t>(error)];
 }
 
+const char* malformed_counter(ParseError error) {
+  constexpr const char* names[] = {"malformed_none",   "malformed_truncated", "malformed_version", "malformed_type",
+                                   "malformed_length", "malformed_checksum",  "malformed_field"};
+  return names[static_cast<std::size_t>(error)];
+}
+
 }  // namespace netsum::wire

@@ -60,7 +60,8 @@ class BumpDaemonTest : public testing::Test {
       ranks.push_back(std::async(std::launch::async, [this, each] {
         try {
           control::Client client(control::ClientOptions{daemon_->address(), "", ""});
-          const session::Admission admission = client.join(each, std::chrono::seconds(20), std::stop_token());
+          const session::Admission admission =
+              client.join(each, session::netreduce_rules(), std::chrono::seconds(20), std::stop_token());
           EXPECT_EQ(2U, admission.members.size());
           client.leave(admission.job_epoch, each.rank, admission.rank_epoch, std::chrono::seconds(5));
           return std::string("joined");

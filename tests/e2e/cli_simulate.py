@@ -26,7 +26,7 @@ class Simulate(unittest.TestCase):
         self.assertGreater(report["packets"], 10_000)
         self.assertGreater(report["virtual_seconds"], 40)
         self.assertGreater(report["faults"]["loss"], 100)
-        self.assertGreater(report["rare_events"]["result_answered_again"], 100)
+        self.assertGreater(report["rare_events"]["switch_repeats_answered"], 100)
         self.assertGreaterEqual(report["median_seed"]["operations"], 3)
 
     def test_a_seed_is_a_run_whatever_the_threads(self):

@@ -618,7 +618,7 @@ class TwoAggregators : public ::testing::Test {
     return request;
   }
   static session::Admission join(control::Client& client) {
-    return client.join(request(client.hello(patience), 256), patience);
+    return client.join(request(client.hello(patience), 256), session::switchml_rules(), patience);
   }
 
   std::future<void> connect_rank_0() {
@@ -652,7 +652,8 @@ TEST_F(TwoAggregators, ARankThatOneRefusesLeavesTheOther) {
   // Rank 1 waits at one of them with other parameters; nobody will come to it there.
   const auto waiting = std::async(std::launch::async, [this] {
     control::Client client({b_.address(), "", ""});
-    static_cast<void>(attempt([&] { static_cast<void>(client.join(request(client.hello(patience), 512), 3s)); }));
+    static_cast<void>(attempt(
+        [&] { static_cast<void>(client.join(request(client.hello(patience), 512), session::switchml_rules(), 3s)); }));
   });
   const auto deadline = Clock::now() + patience;
   while (at_b_.report(patience).jobs.empty() && Clock::now() < deadline) {
@@ -753,7 +754,7 @@ TEST_F(Strangers, JoinForNobodyElse) {
   request.packet_elements = 256;
   request.slots_fixed = 2;
   request.endpoints = {victim};
-  const auto join = [&] { static_cast<void>(client_.join(request, patience)); };
+  const auto join = [&] { static_cast<void>(client_.join(request, session::switchml_rules(), patience)); };
   expect_error(attempt(join), ErrorCode::refused, {"rank 0's data endpoint 192.0.2.1:7", "has not been probed"});
   request.cookies = {own_[0].cookie};
   expect_error(attempt(join), ErrorCode::refused, {"rank 0's data endpoint 192.0.2.1:7"});

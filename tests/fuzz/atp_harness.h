@@ -2,8 +2,7 @@
 // switch 1, where rank 2 is.
 #pragma once
 
-#include <numeric>
-
+#include "base/counter_list.h"
 #include "fuzz/harness.h"
 #include "protocol/atp/server.h"
 #include "protocol/atp/switch.h"
@@ -28,23 +27,6 @@ inline const Endpoint atp_server = endpoint_of(255);
 [[nodiscard]] inline const atp::Topology& atp_topology() {
   static const atp::Topology topology({{1, atp::at_server}, {0, 0, 1}});
   return topology;
-}
-
-[[nodiscard]] inline std::uint64_t accounted(const atp::ServerJobCounters& c) {
-  return c.added_single + c.added_partial + c.added_complete + c.floats + c.repeats_answered + c.repeats_waiting +
-         c.repeats_silent + c.overlaps + c.old + c.dropped_early + c.dropped_mismatch + c.dropped_source +
-         c.dropped_rank_epoch + c.dropped_shape;
-}
-[[nodiscard]] inline std::uint64_t accounted(const atp::SwitchJobCounters& c) {
-  return c.added + c.repeats_waiting + c.repeats_silent + c.collisions + c.resends_merged + c.resends_passed +
-         c.direct_passed + c.mismatch_passed + c.parameters + c.asks + c.dones + c.dropped_source + c.dropped_rank_epoch +
-         c.dropped_shape;
-}
-[[nodiscard]] inline std::uint64_t sum_of(const std::uint64_t (&malformed)[wire::parse_error_kinds]) {
-  return std::accumulate(std::begin(malformed), std::end(malformed), std::uint64_t{0});
-}
-[[nodiscard]] inline std::uint64_t received(const atp::WorkerCounters& c) {
-  return c.parameters + c.asks + c.waiting + c.stale + c.mismatch + c.unknown_job + sum_of(c.malformed) + c.foreign;
 }
 
 struct AtpSettings {
@@ -125,10 +107,9 @@ struct AtpJob {
 
   void check_switch(std::uint32_t index, std::uint64_t packets, std::uint64_t of_ended_jobs) const {
     const atp::Switch& it = switches[index];
-    const atp::SwitchCounters& c = it.counters();
-    std::uint64_t seen = sum_of(c.malformed) + c.unknown_job + c.unexpected_type + of_ended_jobs;
+    std::uint64_t seen = outcomes(it.counters()) + of_ended_jobs;
     if (const auto* job = it.job_counters(job_epoch)) {
-      check(job->packets == accounted(*job), "a switch counts every packet of the job by what became of it");
+      check(job->packets == outcomes(*job), "a switch counts every packet of the job by what became of it");
       seen += job->packets;
     }
     check(seen == packets, "a switch counts every packet once");
@@ -136,15 +117,13 @@ struct AtpJob {
           "slots are neither lost nor given out twice");
   }
   void check_server(std::uint64_t packets) const {
-    const atp::ServerCounters& c = server.counters();
     const atp::ServerJobCounters& job = *server.job_counters(job_epoch);
-    check(job.packets == accounted(job), "the server counts every packet of the job by what became of it");
-    check(job.packets + sum_of(c.malformed) + c.unknown_job + c.unexpected_type == packets,
-          "the server counts every packet once");
+    check(job.packets == outcomes(job), "the server counts every packet of the job by what became of it");
+    check(job.packets + outcomes(server.counters()) == packets, "the server counts every packet once");
   }
   void check_worker(std::uint32_t rank, std::uint64_t packets) const {
     const atp::Worker& worker = workers[rank];
-    check(received(worker.counters()) == packets, "a worker counts every packet once");
+    check(outcomes(worker.counters()) == packets, "a worker counts every packet once");
     check(worker.congestion_window() > 0 && worker.congestion_window() <= settings_.window,
           "a congestion window is neither empty nor longer than the job's");
     check(!worker.idle() || !worker.oldest_stall(), "a worker without operations waits for nothing");

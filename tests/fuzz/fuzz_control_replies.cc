@@ -73,7 +73,7 @@ void on_join_reply(FuzzedDataProvider& input) {
   const auto& life = registry.lives[input.ConsumeIntegral<std::uint8_t>() % registry.lives.size()];
   const auto message = fuzz::arrived<control::proto::JoinReply>(life.admission, input);
   if (!message) return;
-  const auto admission = control::parse(*message, life.request);
+  const auto admission = control::parse(*message, life.request, fuzz::rules_of(life.request));
   if (!passes(admission)) return;
   start_lanes(*admission, life.request);
   for (const stream::Operation& again : remembered.log.resume(admission->resumption)) {

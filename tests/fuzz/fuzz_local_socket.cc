@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "collective/local_group.h"
+#include "collective/local_ranks.h"
 #include "daemon/local_peers.h"
 #include "fuzz/harness.h"
 #include "runtime/thread.h"
@@ -179,7 +179,7 @@ void at_a_rank(FuzzedDataProvider& input) {
   }
   hand_over(transport::LocalType::member, 4);
   std::string why_not;
-  const auto group = LocalGroup::over(ends.second, {"", 0, 3, 1}, Time{}, why_not);
+  const auto group = LocalRanks::over(ends.second, {"", 0, 3, 1}, Time{}, why_not);
   fuzz::check((group != nullptr) == why_not.empty(), "a group, or why there is none");
   if (!group) return;
   try {
@@ -189,7 +189,7 @@ void at_a_rank(FuzzedDataProvider& input) {
     config.own = &group->own();
     config.peers = group->segments();
     config.arenas = group->arenas();
-    runtime::SharedEngine engine(config, [](std::uint32_t, const runtime::LaneFailure&) {});
+    runtime::SharedEngine engine(config, [](std::uint32_t, const protocol::LaneFailure&) {});
     for (int i = 0; i < 3; ++i) {
       hand_over(transport::LocalType::arena, 6);
       static_cast<void>(group->allocate(5000, Time{}, engine, [] {}));

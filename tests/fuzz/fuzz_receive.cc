@@ -4,8 +4,8 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "base/counter_list.h"
 #include "fuzz/harness.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
@@ -84,21 +84,9 @@ std::vector<std::byte> alter(FuzzedDataProvider& input, std::vector<std::byte> p
   return packet;
 }
 
-std::uint64_t accounted(const switchml::JobCounters& c) {
-  return c.contributions + c.repeats_answered + c.repeats_waiting + c.repeats_silent + c.dropped_old + c.dropped_early +
-         c.dropped_mismatch + c.dropped_rank + c.dropped_rank_epoch + c.dropped_source + c.dropped_slot + c.dropped_shape;
-}
-
 std::uint64_t received(const switchml::Switch& aggregator) {
-  const switchml::SwitchCounters& c = aggregator.counters();
-  return std::accumulate(std::begin(c.malformed), std::end(c.malformed), std::uint64_t{0}) + c.unknown_job + c.probes +
-         c.unexpected_type + aggregator.job_counters(fuzz::job_epoch)->packets +
+  return outcomes(aggregator.counters()) + aggregator.job_counters(fuzz::job_epoch)->packets +
          aggregator.job_counters(other_epoch)->packets;
-}
-
-std::uint64_t received(const switchml::WorkerCounters& c) {
-  return std::accumulate(std::begin(c.malformed), std::end(c.malformed), std::uint64_t{0}) + c.results + c.waiting +
-         c.losses + c.stale + c.mismatch + c.unknown_job + c.foreign;
 }
 
 template <class Object>
@@ -152,7 +140,7 @@ struct World {
 
     const switchml::JobCounters& after = *job.aggregator.job_counters(fuzz::job_epoch);
     fuzz::check(received(job.aggregator) == received_before + 1, "the switch counts every packet once");
-    fuzz::check(after.packets == accounted(after), "every packet of the job is counted by what became of it");
+    fuzz::check(after.packets == outcomes(after), "every packet of the job is counted by what became of it");
     const std::uint64_t packets = after.packets - before.packets;
     fuzz::check(packets + job.aggregator.job_counters(other_epoch)->packets - others_before <= 1, "a packet is of one job");
     if (source == stranger) {
@@ -179,13 +167,13 @@ struct World {
 
   void to_worker(std::span<const std::byte> packet, const Endpoint& source) {
     switchml::Worker& worker = job.workers[0];
-    const std::uint64_t received_before = received(worker.counters());
+    const std::uint64_t received_before = outcomes(worker.counters());
     const auto state = source == stranger ? state_of(worker) : std::vector<std::byte>{};
     const RxView view{packet, source};
     worker.on_packets({&view, 1}, now, worker_out);
     if (worker.next_timeout() <= now) worker.on_timer(now, worker_out);
     worker_out.flush();
-    fuzz::check(received(worker.counters()) == received_before + 1, "the worker counts every packet once");
+    fuzz::check(outcomes(worker.counters()) == received_before + 1, "the worker counts every packet once");
     if (source == stranger) fuzz::check(state_of(worker) == state, "only the registered aggregator is believed");
   }
 

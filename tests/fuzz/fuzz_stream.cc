@@ -10,8 +10,8 @@
 
 #include "fuzz/harness.h"
 #include "kernels/kernels.h"
-#include "stream/chunk_codec.h"
-#include "stream/stripes.h"
+#include "protocol/switchml/chunk_codec.h"
+#include "protocol/switchml/stripes.h"
 #include "stream/tensor.h"
 #include "support/float_oracle.h"
 #include "support/narrow_oracle.h"
@@ -27,7 +27,7 @@ void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t
   std::uint64_t chunks = 0;
   std::vector<bool> seen(total <= 4096 ? total : 0);
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-    const stream::Stripes stripes(elements, operation, packet_elements, lane, lanes);
+    const switchml::Stripes stripes(elements, operation, packet_elements, lane, lanes);
     chunks += stripes.chunks();
     if (!seen.empty()) {
       for (std::uint64_t i = 0; i < stripes.chunks(); ++i) {
@@ -81,8 +81,8 @@ void all_reduce(Job& job) {
   const bool narrow = travels != DType::int32;
   const auto packet_elements = static_cast<std::uint32_t>(job.packet_elements * 4 / bytes_of(travels));
   const bool scanned = stream::uses_exponents(job.operation);
-  const stream::Stripes stripes(words, 0, packet_elements, 0, 1, scanned);
-  std::vector<stream::ChunkCodec> codecs;
+  const switchml::Stripes stripes(words, 0, packet_elements, 0, 1, scanned);
+  std::vector<switchml::ChunkCodec> codecs;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) codecs.emplace_back(rank, job.ranks, job.packet_elements);
   // The exponents of all ranks, before results overwrite what they are of.
   std::vector<std::uint8_t> all(scanned ? stripes.blocks() : 0);

@@ -21,6 +21,13 @@
 
 namespace netsum::fuzz {
 
+[[nodiscard]] inline session::ProtocolRules rules_of(const session::JoinRequest& request) {
+  for (const auto& rules : {session::netreduce_rules(), session::atp_rules()}) {
+    if (rules.name == request.protocol) return rules;
+  }
+  return session::switchml_rules();
+}
+
 class CheckedRegistry {
  public:
   static constexpr std::uint32_t lanes = 2, slots = 4096, max_jobs = 3, max_joins = 16;
@@ -84,7 +91,7 @@ class CheckedRegistry {
     const session::Admission& a = *outcome->admission;
     const auto at = std::find(a.rank_epochs.begin(), a.rank_epochs.end(), a.rank_epoch);
     check(at != a.rank_epochs.end() && started_.contains(a.job_epoch), "the job was started before its ranks hear of it");
-    const std::string error = session::check(a, ticket.request);
+    const std::string error = session::check(a, ticket.request, rules_of(ticket.request));
     check(error.empty(), ("a rank can work with its admission: " + error).c_str());
     lives.push_back({a.job_epoch, static_cast<std::uint32_t>(at - a.rank_epochs.begin()), a.rank_epoch, ticket.request, a});
     registry_.admission_told(a.job_epoch, now_);

@@ -18,19 +18,20 @@ ALLOWED = {
     "stream": {"base", "wire", "kernels"},
     "protocol": {"base", "wire", "kernels", "stream"},
     "session": {"base", "wire", "stream", "protocol"},
+    "service": {"base", "wire", "protocol", "session"},
     "transport": {"base"},
     "telemetry": {"base", "session", "transport"},
     "control": {"base", "session", "transport", "telemetry"},
-    "runtime": {"base", "wire", "stream", "protocol", "transport"},
-    "sim": {"base", "wire", "stream", "protocol", "session"},  # beside src/: the same objects, and no runtime, transport or clock
+    "runtime": {"base", "wire", "stream", "protocol", "service", "transport"},
+    "sim": {"base", "wire", "stream", "protocol", "session", "service"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
-    "daemon": {"base", "wire", "protocol", "session", "transport", "telemetry", "control", "runtime"},
+    "daemon": {"base", "wire", "protocol", "session", "service", "transport", "telemetry", "control", "runtime"},
     "collective": {"base", "wire", "stream", "protocol", "session", "transport", "control", "runtime"},
     "parallel": {"base", "kernels", "protocol", "transport", "runtime", "collective"},  # NetReduce §3.4
 }
 
 # State machines without I/O: they run unchanged under a virtual clock, a fuzzer and every transport.
-PURE = {"base", "wire", "kernels", "stream", "protocol", "session", "sim"}
+PURE = {"base", "wire", "kernels", "stream", "protocol", "session", "service", "sim"}
 
 # An allow-list, so that a header nobody thought of is refused: no operating system, thread, clock, iostream or <atomic>.
 # <chrono> is for durations (its clocks are refused below); <cstdio> is for snprintf (check_symbols.py refuses the rest).

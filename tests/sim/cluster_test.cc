@@ -58,8 +58,11 @@ TEST(Cluster, ATraceChangesNothingAndHoldsEveryPacket) {
 class Wrapped : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return inner_->rules(); }
-  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override { return inner_->aggregator_lane(); }
-  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+  [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
+                                                                   const service::Lanes& lanes) const override {
+    return inner_->aggregator_service(scenario, lanes);
+  }
+  [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     return inner_->worker_lane(plan);
   }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator, std::uint32_t elements) const override {
@@ -77,9 +80,9 @@ class Wrapped : public Protocol {
   std::unique_ptr<Protocol> inner_ = make_protocol("switchml");
 };
 
-class LaneAround : public WorkerLane {
+class LaneAround : public protocol::WorkerLane {
  public:
-  explicit LaneAround(std::unique_ptr<WorkerLane> inner) : inner_(std::move(inner)) {}
+  explicit LaneAround(std::unique_ptr<protocol::WorkerLane> inner) : inner_(std::move(inner)) {}
   bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
     return inner_->submit(operation, now, sink);
   }
@@ -87,19 +90,21 @@ class LaneAround : public WorkerLane {
   void on_timer(Time now, Sink& sink) override { inner_->on_timer(now, sink); }
   [[nodiscard]] Time next_timeout() const override { return inner_->next_timeout(); }
   [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return inner_->take_completed(); }
-  [[nodiscard]] std::optional<LaneFailure> failure() const override { return inner_->failure(); }
-  [[nodiscard]] std::optional<session::Stall> oldest_stall() const override { return inner_->oldest_stall(); }
-  void check() const override { inner_->check(); }
-  void count_events(Tally& tally) const override { inner_->count_events(tally); }
+  [[nodiscard]] std::optional<protocol::LaneFailure> failure() const override { return inner_->failure(); }
+  [[nodiscard]] bool idle() const override { return inner_->idle(); }
+  [[nodiscard]] std::optional<protocol::ChunkStall> oldest_stall() const override { return inner_->oldest_stall(); }
+  [[nodiscard]] protocol::LaneTotals totals() const override { return inner_->totals(); }
+  [[nodiscard]] std::vector<CounterValue> counters() const override { return inner_->counters(); }
+  [[nodiscard]] std::uint64_t received() const override { return inner_->received(); }
 
  private:
-  std::unique_ptr<WorkerLane> inner_;
+  std::unique_ptr<protocol::WorkerLane> inner_;
 };
 
 template <class Lane>
 class WithLane final : public Wrapped {
  public:
-  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+  [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     auto inner = Wrapped::worker_lane(plan);
     if (plan.rank != 1) return inner;
     return std::make_unique<Lane>(std::move(inner));
@@ -131,29 +136,25 @@ struct Handed {
   }
 };
 
-class CountedAggregatorLane final : public AggregatorLane {
+class CountedFormat final : public service::Format {
  public:
-  CountedAggregatorLane(std::unique_ptr<AggregatorLane> inner, Handed& handed) : inner_(std::move(inner)), handed_(handed) {}
-  void start_job(const LaneStart& start) override { inner_->start_job(start); }
-  void stop_job(std::uint64_t epoch) override { inner_->stop_job(epoch); }
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+  CountedFormat(std::unique_ptr<service::Format> inner, Handed& handed) : inner_(std::move(inner)), handed_(handed) {}
+  [[nodiscard]] bool takes(std::uint8_t first) const override { return inner_->takes(first); }
+  void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
     handed_.count(packets);
-    inner_->on_packets(packets, now, sink);
+    inner_->on_packets(packets, congested, now, sink);
   }
-  void on_timer(Time now, Sink& sink) override { inner_->on_timer(now, sink); }
-  [[nodiscard]] Time next_timeout() const override { return inner_->next_timeout(); }
-  void check() const override { inner_->check(); }
-  [[nodiscard]] std::size_t jobs() const override { return inner_->jobs(); }
-  void count_events(Tally& tally) const override { inner_->count_events(tally); }
+  [[nodiscard]] std::uint64_t strangers() const override { return inner_->strangers(); }
 
  private:
-  std::unique_ptr<AggregatorLane> inner_;
+  std::unique_ptr<service::Format> inner_;
   Handed& handed_;
 };
 
 class CountedWorkerLane final : public LaneAround {
  public:
-  CountedWorkerLane(std::unique_ptr<WorkerLane> inner, Handed& handed) : LaneAround(std::move(inner)), handed_(handed) {}
+  CountedWorkerLane(std::unique_ptr<protocol::WorkerLane> inner, Handed& handed)
+      : LaneAround(std::move(inner)), handed_(handed) {}
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
     handed_.count(packets);
     LaneAround::on_packets(packets, now, sink);
@@ -183,10 +184,19 @@ class CountedProbe final : public PathProbe {
 
 class Counted final : public Wrapped {
  public:
-  [[nodiscard]] std::unique_ptr<AggregatorLane> aggregator_lane() const override {
-    return std::make_unique<CountedAggregatorLane>(Wrapped::aggregator_lane(), aggregators);
+  [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
+                                                                   const service::Lanes& lanes) const override {
+    service::Lanes counted;
+    for (service::Lane* const lane : lanes) {
+      counted.push_back(
+          wrapped_
+              .emplace_back(std::make_unique<WrappingLane>(
+                  *lane, [this](auto format) { return std::make_unique<CountedFormat>(std::move(format), aggregators); }))
+              .get());
+    }
+    return Wrapped::aggregator_service(scenario, counted);
   }
-  [[nodiscard]] std::unique_ptr<WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+  [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     return std::make_unique<CountedWorkerLane>(Wrapped::worker_lane(plan), workers);
   }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator, std::uint32_t elements) const override {
@@ -194,6 +204,9 @@ class Counted final : public Wrapped {
   }
 
   mutable Handed aggregators, workers, probes;
+
+ private:
+  mutable std::vector<std::unique_ptr<WrappingLane>> wrapped_;
 };
 
 TEST(Cluster, ProtocolsSeeWhichDatagramsTheNetworkMarked) {
@@ -242,22 +255,41 @@ TEST(Cluster, AnOperationThatDoesNotEndIsFound) {
   EXPECT_NE(std::string::npos, words.find("an error although no node failed")) << words;
 }
 
-// Counts packets that it was not handed, or the other way round.
+// Counts a packet that it was not handed.
 class Miscounting final : public LaneAround {
  public:
   using LaneAround::LaneAround;
-  void check() const override { throw Violation("counters"); }
+  [[nodiscard]] std::uint64_t received() const override { return LaneAround::received() + 1; }
+};
+
+// Waits for a chunk of no operation.
+class Waiting final : public LaneAround {
+ public:
+  using LaneAround::LaneAround;
+  [[nodiscard]] std::optional<protocol::ChunkStall> oldest_stall() const override { return protocol::ChunkStall{}; }
+};
+
+// Sends more than the job's window.
+class Pushing final : public LaneAround {
+ public:
+  using LaneAround::LaneAround;
+  [[nodiscard]] protocol::LaneTotals totals() const override { return {0, LaneAround::totals().window + 1}; }
 };
 
 TEST(Cluster, ChecksRunAtEveryStep) {
-  EXPECT_EQ("counters", failures(Profile::none, WithLane<Miscounting>()).second);
+  EXPECT_EQ("a worker's counters do not add up to what it received",
+            failures(Profile::none, WithLane<Miscounting>()).second);
+  EXPECT_EQ("a worker without operations has a chunk in flight", failures(Profile::none, WithLane<Waiting>()).second);
+  EXPECT_EQ("a worker's window is empty, or longer than the job's", failures(Profile::none, WithLane<Pushing>()).second);
 }
 
 // Says a failure that did not happen.
 class Panicking final : public LaneAround {
  public:
   using LaneAround::LaneAround;
-  [[nodiscard]] std::optional<LaneFailure> failure() const override { return LaneFailure{true, 0, 0, 1}; }
+  [[nodiscard]] std::optional<protocol::LaneFailure> failure() const override {
+    return protocol::LaneFailure{protocol::LaneFailure::Kind::mismatch, 0, 0, 1, {}};
+  }
 };
 
 TEST(Cluster, AnErrorWithoutACauseIsFound) {

@@ -7,7 +7,7 @@
 #include <deque>
 #include <numeric>
 
-#include "stream/shares.h"
+#include "protocol/atp/shares.h"
 #include "support/atp_packets.h"
 
 namespace netsum::atp {
@@ -377,7 +377,7 @@ TEST_F(AtpScalingTest, NothingIsSaidOfAnotherPiece) {
   c.packet_elements = 1 << 13;
   c.lanes = 2;
   start(c);
-  constexpr std::size_t piece = stream::Shares::piece_elements;
+  constexpr std::size_t piece = atp::Shares::piece_elements;
   std::vector<float> values(2 * piece + (1 << 13) + 1, 1.0F);
   values[(1 << 13) + 5] = 2;  // this lane's chunk 1
   values[piece] = 1e9F;       // the other lane's
@@ -415,12 +415,12 @@ TEST_F(AtpWorkerTest, PiecesOfALongTensorFollowEachOther) {
   c.packet_elements = 10'000;
   c.window = 200;
   start(c);
-  submit(0, stream::Shares::piece_elements + 5);
+  submit(0, atp::Shares::piece_elements + 5);
   const auto sent = take();
   ASSERT_EQ(106U, sent.size());
-  EXPECT_EQ(stream::Shares::piece_elements - 1'040'000, sent[104].values.size());  // the end of the first
+  EXPECT_EQ(atp::Shares::piece_elements - 1'040'000, sent[104].values.size());  // the end of the first
   EXPECT_EQ(5U, sent[105].values.size());
-  EXPECT_EQ(stream::Shares::piece_elements, sent[105].values[0]);
+  EXPECT_EQ(atp::Shares::piece_elements, sent[105].values[0]);
 }
 
 TEST_F(AtpWorkerTest, TakesNoMoreOperationsThanItHasPlacesFor) {

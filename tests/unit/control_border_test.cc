@@ -125,7 +125,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(written<proto::Installation>(installation())));
   EXPECT_EQ("same", again(written<proto::RingInstallation>(ring())));
   EXPECT_EQ("same", again(written<proto::HelloReply>(hello())));
-  EXPECT_EQ("same", again(written<proto::JoinReply>(admission()), request()));
+  EXPECT_EQ("same", again(written<proto::JoinReply>(admission()), request(), session::netreduce_rules()));
   using State = session::HeartbeatReply::State;
   EXPECT_EQ("same", again(written<proto::HeartbeatReply>(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}})));
   EXPECT_EQ("same", again(written<proto::HeartbeatReply>(
@@ -269,10 +269,10 @@ TEST(Border, RepliesThatMakeNoSense) {
        {"operation 11", [](auto& m) { m.mutable_resumption()->mutable_replays()->RemoveLast(); }},
        {"operation 8", [](auto& m) { m.mutable_resumption()->mutable_replays(0)->set_rank(3); }},
        {"slots", [](auto& m) { m.clear_slots(); }}},
-      request());
+      request(), session::netreduce_rules());
   session::JoinRequest without_memory = request();
   without_memory.local_ticket = 0;
-  EXPECT_FALSE(parse(written<proto::JoinReply>(admission()), without_memory));
+  EXPECT_FALSE(parse(written<proto::JoinReply>(admission()), without_memory, session::netreduce_rules()));
 
   proto::HeartbeatReply beat;
   expect_refused<proto::HeartbeatReply>(

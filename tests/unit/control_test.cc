@@ -41,6 +41,12 @@ Endpoint group(std::size_t port) {
   return {.address = {0xff, 2}, .port = static_cast<std::uint16_t>(port)};
 }
 
+session::Admission join(Client& client, const session::JoinRequest& request, milliseconds deadline,
+                        const std::stop_token& stop = {}) {
+  const session::ProtocolRules rules = request.protocol == "atp" ? session::atp_rules() : session::switchml_rules();
+  return client.join(request, rules, deadline, stop);
+}
+
 struct TestServer {
   explicit TestServer(ServerOptions options = {}) {
     options.listen = "127.0.0.1:0";
@@ -142,8 +148,8 @@ TEST(Control, AJobsGroupsAndWhoListens) {
   EXPECT_EQ(first.hello(seconds(5), "abc").groups, std::vector<Endpoint>{group(7003)});
   session::JoinRequest listener = request(1, 2);
   listener.listens = true;
-  std::jthread rank1([&] { static_cast<void>(second.join(listener, seconds(10))); });
-  static_cast<void>(first.join(request(0, 2), seconds(10)));
+  std::jthread rank1([&] { static_cast<void>(join(second, listener, seconds(10))); });
+  static_cast<void>(join(first, request(0, 2), seconds(10)));
   rank1.join();
   test.server.reset();
   EXPECT_EQ(test.listens, (std::vector<bool>{false, true}));
@@ -156,8 +162,8 @@ TEST(Control, JoinHeartbeatLeave) {
   EXPECT_EQ(first.hello(seconds(5)).instance, second.hello(seconds(5)).instance);
 
   session::Admission other;
-  std::jthread rank1([&] { other = second.join(request(1, 2), seconds(10)); });
-  const session::Admission mine = first.join(request(0, 2), seconds(10));
+  std::jthread rank1([&] { other = join(second, request(1, 2), seconds(10)); });
+  const session::Admission mine = join(first, request(0, 2), seconds(10));
   rank1.join();
   EXPECT_EQ(mine.job_epoch, other.job_epoch);
   EXPECT_EQ((std::vector<std::uint32_t>{mine.rank_epoch, other.rank_epoch}), mine.rank_epochs);
@@ -187,8 +193,8 @@ TEST(Control, ProgressAndWhereToGoOnAreCarried) {
   ahead.progress = {9, 6, {11}};
   behind.progress = {8, 8, {}};
   session::Admission other;
-  std::jthread rank1([&] { other = second.join(behind, seconds(10)); });
-  const session::Admission mine = first.join(ahead, seconds(10));
+  std::jthread rank1([&] { other = join(second, behind, seconds(10)); });
+  const session::Admission mine = join(first, ahead, seconds(10));
   rank1.join();
   EXPECT_EQ(mine.resumption, (stream::Resumption{8, {{8, 0}, {11, 0}}}));
   EXPECT_EQ(mine.resumption, other.resumption);
@@ -202,14 +208,14 @@ TEST(Control, AJoinCanBeGivenUp) {
     while (test.server->report().jobs.empty()) std::this_thread::yield();
     stop.request_stop();
   });
-  const Error error = error_of([&] { static_cast<void>(client.join(request(1, 3), seconds(60), stop.get_token())); });
+  const Error error = error_of([&] { static_cast<void>(join(client, request(1, 3), seconds(60), stop.get_token())); });
   EXPECT_EQ(ErrorCode::closed, error.code());
 }
 
 TEST(Control, AJoinDeadlineNamesTheMissingRanks) {
   TestServer test;
   Client client({test.server->address(), "", ""});
-  const Error error = error_of([&] { static_cast<void>(client.join(request(1, 3), milliseconds(200))); });
+  const Error error = error_of([&] { static_cast<void>(join(client, request(1, 3), milliseconds(200))); });
   EXPECT_EQ(ErrorCode::deadline, error.code());
   EXPECT_TRUE(says(error, "ranks 0, 2 of 3")) << error.what();
 }
@@ -217,7 +223,7 @@ TEST(Control, AJoinDeadlineNamesTheMissingRanks) {
 TEST(Control, ARefusalKeepsItsWords) {
   TestServer test;
   Client client({test.server->address(), "", ""});
-  const Error error = error_of([&] { static_cast<void>(client.join(request(3, 3), seconds(5))); });
+  const Error error = error_of([&] { static_cast<void>(join(client, request(3, 3), seconds(5))); });
   EXPECT_EQ(ErrorCode::refused, error.code());
   EXPECT_TRUE(says(error, "rank 3 is not below the world size 3")) << error.what();
 }
@@ -227,14 +233,14 @@ TEST(Control, ParametersThatDifferAreRefusedInTheRegistrysWords) {
   Client first({test.server->address(), "", ""}), second({test.server->address(), "", ""});
   session::JoinRequest other = request(1, 2);
   other.packet_elements = 512;
-  std::jthread waiting([&] { static_cast<void>(first.join(request(0, 2), seconds(30))); });
+  std::jthread waiting([&] { static_cast<void>(join(first, request(0, 2), seconds(30))); });
   while (second.report(seconds(5)).jobs.empty()) {
   }
-  const Error error = error_of([&] { static_cast<void>(second.join(other, seconds(5))); });
+  const Error error = error_of([&] { static_cast<void>(join(second, other, seconds(5))); });
   EXPECT_EQ(ErrorCode::refused, error.code());
   EXPECT_TRUE(says(error, "elements per packet 512, rank 0 with 256")) << error.what();
   EXPECT_TRUE(says(error, test.server->address())) << error.what();
-  static_cast<void>(second.join(request(1, 2), seconds(30)));
+  static_cast<void>(join(second, request(1, 2), seconds(30)));
 }
 
 TEST(Control, ASilentRankIsNamedToTheOthers) {
@@ -242,8 +248,8 @@ TEST(Control, ASilentRankIsNamedToTheOthers) {
   options.registry.heartbeat_timeout = milliseconds(1500);
   TestServer test(std::move(options));
   Client first({test.server->address(), "", ""}), second({test.server->address(), "", ""});
-  std::jthread rank1([&] { static_cast<void>(second.join(request(1, 2), seconds(10))); });
-  const session::Admission mine = first.join(request(0, 2), seconds(10));
+  std::jthread rank1([&] { static_cast<void>(join(second, request(1, 2), seconds(10))); });
+  const session::Admission mine = join(first, request(0, 2), seconds(10));
   rank1.join();
   session::HeartbeatReply reply;
   do {
@@ -264,8 +270,8 @@ TEST(Control, AJobThatTheDataPlaneCannotTakeIsRefusedAndOthersGoOn) {
   session::JoinRequest large0 = request(0, 2), large1 = request(1, 2);
   large0.job = large1.job = "large";
   std::optional<Error> other;
-  std::jthread rank1([&] { other = error_of([&] { static_cast<void>(second.join(large1, seconds(10))); }); });
-  const Error error = error_of([&] { static_cast<void>(first.join(large0, seconds(10))); });
+  std::jthread rank1([&] { other = error_of([&] { static_cast<void>(join(second, large1, seconds(10))); }); });
+  const Error error = error_of([&] { static_cast<void>(join(first, large0, seconds(10))); });
   rank1.join();
   for (const Error& each : {error, *other}) {
     EXPECT_EQ(ErrorCode::refused, each.code());
@@ -275,7 +281,7 @@ TEST(Control, AJobThatTheDataPlaneCannotTakeIsRefusedAndOthersGoOn) {
   EXPECT_TRUE(report.jobs.empty());
   EXPECT_EQ(report.slots, report.slots_free);
   EXPECT_EQ(0U, report.memory_used);
-  static_cast<void>(first.join(request(0, 1), seconds(10)));
+  static_cast<void>(join(first, request(0, 1), seconds(10)));
 }
 
 TEST(Control, JoinsWaitWithoutThreads) {
@@ -308,7 +314,7 @@ TEST(Control, OneHostMayHaveSoManyRanksWait) {
   while (test.server->report().jobs.empty() || test.server->report().jobs[0].job.joined.size() < 2) {
   }
   Client third({test.server->address(), "", ""});
-  const Error error = error_of([&] { static_cast<void>(third.join(request(2, 4), seconds(5))); });
+  const Error error = error_of([&] { static_cast<void>(join(third, request(2, 4), seconds(5))); });
   EXPECT_EQ(ErrorCode::refused, error.code());
   EXPECT_TRUE(says(error, "this host has 2 ranks that wait")) << error.what();
 }
@@ -426,7 +432,7 @@ TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
   TestServer test(std::move(options));
   const auto client = [&](const std::string& name) { return Client({test.server->address(), tenant(name).token, ""}); };
   Client a = client("a"), b = client("b"), all = client("operator");
-  const session::Admission of_a = a.join(request(0, 1), seconds(5)), of_b = b.join(request(0, 1), seconds(5));
+  const session::Admission of_a = join(a, request(0, 1), seconds(5)), of_b = join(b, request(0, 1), seconds(5));
   EXPECT_NE(of_a.job_epoch, of_b.job_epoch) << "two tenants' jobs of one name are two jobs";
 
   using State = session::HeartbeatReply::State;
@@ -446,7 +452,7 @@ TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
   const JoiningRank waiting(caller, half0);
   while (jobs(a).size() < 2) {
   }
-  EXPECT_EQ(ErrorCode::deadline, error_of([&] { static_cast<void>(b.join(half1, milliseconds(100))); }).code());
+  EXPECT_EQ(ErrorCode::deadline, error_of([&] { static_cast<void>(join(b, half1, milliseconds(100))); }).code());
   Client stranger({test.server->address(), "a token of nobody's, long enough", ""});
   EXPECT_EQ(ErrorCode::refused, error_of([&] { static_cast<void>(stranger.report(seconds(5))); }).code());
 }
@@ -460,16 +466,16 @@ TEST(Control, QuotasHoldForAllJobsOfATenant) {
   Client a({test.server->address(), tenant("a").token, ""}), b({test.server->address(), tenant("b").token, ""});
   session::JoinRequest large = request(0, 1);
   large.slots_fixed = 256;
-  const Error memory = error_of([&] { static_cast<void>(a.join(large, seconds(5))); });
+  const Error memory = error_of([&] { static_cast<void>(join(a, large, seconds(5))); });
   EXPECT_TRUE(says(memory, "tenant 'a' has 0 bytes of its 128.0 KiB in use")) << memory.what();
-  static_cast<void>(b.join(large, seconds(5)));
+  static_cast<void>(join(b, large, seconds(5)));
   session::JoinRequest first = request(0, 1), second = request(0, 1), third = request(0, 1);
   first.job = "1";
   second.job = "2";
   third.job = "3";
-  static_cast<void>(a.join(first, seconds(5)));
-  static_cast<void>(a.join(second, seconds(5)));
-  const Error jobs = error_of([&] { static_cast<void>(a.join(third, seconds(5))); });
+  static_cast<void>(join(a, first, seconds(5)));
+  static_cast<void>(join(a, second, seconds(5)));
+  const Error jobs = error_of([&] { static_cast<void>(join(a, third, seconds(5))); });
   EXPECT_TRUE(says(jobs, "tenant 'a' has 2 jobs already")) << jobs.what();
 }
 
@@ -478,7 +484,7 @@ TEST(Control, TenantsCanBeReplacedWhileJobsRun) {
   options.tenants = {tenant("a")};
   TestServer test(std::move(options));
   Client a({test.server->address(), tenant("a").token, ""}), b({test.server->address(), tenant("b").token, ""});
-  const session::Admission job = a.join(request(0, 1), seconds(5));
+  const session::Admission job = join(a, request(0, 1), seconds(5));
   EXPECT_EQ(ErrorCode::bad_argument, error_of([&] { test.server->set_tenants({tenant("b"), tenant("b")}); }).code());
   test.server->set_tenants({tenant("b")});
   EXPECT_EQ(ErrorCode::refused,
@@ -555,7 +561,7 @@ TEST(Control, AStoppingServerAnswersWhoeverWaits) {
   TestServer test;
   Client client({test.server->address(), "", ""});
   Error error(ErrorCode::internal, "");
-  std::jthread waiting([&] { error = error_of([&] { static_cast<void>(client.join(request(0, 2), seconds(30))); }); });
+  std::jthread waiting([&] { error = error_of([&] { static_cast<void>(join(client, request(0, 2), seconds(30))); }); });
   Client observer({test.server->address(), "", ""});
   while (observer.report(seconds(5)).jobs.empty()) {
   }
@@ -739,7 +745,7 @@ TEST(Control, DeadSwitchesAndASilentNameServerDelayNoOtherJob) {
   Clock::duration longest{};
   for (int i = 0; i < 10; ++i) {
     const auto begin = Clock::now();
-    const auto mine = client.join(request_at("quick", live.server->address()), seconds(30));
+    const auto mine = join(client, request_at("quick", live.server->address()), seconds(30));
     EXPECT_TRUE(live.is_told(mine.job_epoch));
     static_cast<void>(client.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(30)));
     client.leave(mine.job_epoch, 0, mine.rank_epoch, seconds(30));
@@ -753,7 +759,7 @@ TEST(Control, ASwitchIsToldOfRunningJobsWithinASecondOfBeingReachable) {
   const std::string address = Below("127.0.0.1:0", 1).server->address();
   Teller test;
   Client client({test.server->address(), "", ""});
-  const auto mine = client.join(request_at("j", address), seconds(30));  // without it
+  const auto mine = join(client, request_at("j", address), seconds(30));  // without it
   auto begin = Clock::now();
   {
     Below late(address, 8);

@@ -1,4 +1,5 @@
-// The event loops over real sockets, without the control plane: engines and switch lanes are wired together by hand.
+// The event loops over real sockets, without the control plane: engines and an aggregator's lanes are wired together by
+// hand.
 #include "runtime/worker_engine.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/switch_lane.h"
+#include "protocol/switchml/worker_lane.h"
+#include "runtime/aggregator_lane.h"
 #include "runtime/thread.h"
+#include "service/switchml_service.h"
 #include "transport/udp.h"
 #include "wire/epochs.h"
 
@@ -21,7 +24,7 @@ namespace netsum::runtime {
 namespace {
 
 using namespace std::chrono_literals;
-using WorkerFailure = LaneFailure;
+using WorkerFailure = protocol::LaneFailure;
 
 constexpr std::uint64_t job_epoch = 0x1234;
 constexpr auto patience = 20s;  // of the tests: far above what anything here takes
@@ -34,15 +37,17 @@ std::unique_ptr<transport::Udp> loopback_socket(std::optional<Endpoint> peer = s
   return std::make_unique<transport::Udp>(options);
 }
 
-// One job: `lanes` switch lanes, and for each of `ranks` ranks an engine.
+// One job: `lanes` lanes of an aggregator, and for each of `ranks` ranks an engine.
 class Job {
  public:
   Job(std::uint32_t ranks, std::uint32_t lanes, std::uint32_t threads = 1, bool admitted = true, bool recovers = false)
       : ranks_(ranks) {
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      switches.push_back(
-          std::make_unique<SwitchLane>(loopback_socket(), atp::SwitchConfig{}, UINT64_MAX, lane, ThreadOptions{}));
+      switches.push_back(std::make_unique<AggregatorLane>(loopback_socket(), UINT64_MAX, lane, ThreadOptions{}));
     }
+    service::Lanes served;
+    for (const auto& lane : switches) served.push_back(lane.get());
+    service = std::make_unique<service::SwitchMlService>(served);
     auto setups = lanes_of(job_epoch, admitted);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       std::optional<stream::OperationLog> log;
@@ -59,11 +64,17 @@ class Job {
     std::vector<std::uint32_t> epochs(ranks_);
     std::iota(epochs.begin(), epochs.end(), 100 * static_cast<std::uint32_t>(epoch & 0xff));
     std::vector<std::vector<LaneSetup>> setups(ranks_);
+    session::StartJob job;
+    job.admission.job_epoch = epoch;
+    job.admission.packet_elements = 256;
+    job.admission.slots = 8;
+    job.admission.rank_epochs = epochs;
+    job.endpoints.resize(ranks_);
+    job.listens.resize(ranks_);
     for (std::uint32_t lane = 0; lane < switches.size(); ++lane) {
-      switchml::SwitchJobConfig job{.epoch = epoch, .packet_elements = 256, .slots = 8, .members = {}};
       for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
         auto socket = loopback_socket(switches[lane]->local());
-        job.members.push_back({epochs[rank], socket->local()});
+        job.endpoints[rank].push_back(socket->local());
         switchml::WorkerConfig config;
         config.job_epoch = epoch;
         config.rank = rank;
@@ -74,10 +85,10 @@ class Job {
         config.lane = lane;
         config.lanes = static_cast<std::uint32_t>(switches.size());
         config.aggregator = switches[lane]->local();
-        setups[rank].push_back({std::move(socket), make_worker_lane(config)});
+        setups[rank].push_back({std::move(socket), switchml::make_worker_lane(config)});
       }
-      if (admitted) switches[lane]->add_job(job);
     }
+    if (admitted) served_jobs.push_back(service->start(job));
     return setups;
   }
 
@@ -87,7 +98,9 @@ class Job {
     return pending;
   }
 
-  std::vector<std::unique_ptr<SwitchLane>> switches;
+  std::vector<std::unique_ptr<AggregatorLane>> switches;
+  std::unique_ptr<service::SwitchMlService> service;
+  std::vector<std::unique_ptr<service::ServedJob>> served_jobs;
   std::once_flag told;
   std::promise<WorkerFailure> failed;
   std::vector<std::unique_ptr<WorkerEngine>> engines;
@@ -330,19 +343,17 @@ TEST(WorkerEngine, TellsOfCallsThatDiffer) {
   EXPECT_EQ(told.first_rank + told.second_rank, 1U);
 }
 
-TEST(SwitchLane, ForgetsARemovedJob) {
+TEST(AggregatorLane, ForgetsARemovedJob) {
   Job job(1, 1);
   wait_for(*job.submit(0, barrier(0)));
   std::uint64_t contributions = 0;
-  job.switches[0]->inspect([&](const SwitchLane::State& state) {
-    EXPECT_EQ(state.atp, nullptr);
-    contributions = state.switchml.job_counters(job_epoch)->contributions;
-    EXPECT_GT(state.transport.packets_received, 0U);
+  job.switches[0]->run([&] {
+    contributions = job.service->at(0).job_counters(job_epoch)->contributions;
+    EXPECT_GT(job.switches[0]->counters().packets_received, 0U);
   });
   EXPECT_EQ(contributions, 1U);
-  job.switches[0]->remove_job(job_epoch);
-  job.switches[0]->inspect(
-      [](const SwitchLane::State& state) { EXPECT_EQ(state.switchml.job_counters(job_epoch), nullptr); });
+  job.served_jobs[0]->stop();
+  job.switches[0]->run([&] { EXPECT_EQ(job.service->at(0).job_counters(job_epoch), nullptr); });
   job.submit(0, barrier(1));
   ASSERT_EQ(job.failed.get_future().wait_for(patience), std::future_status::ready);
 }

@@ -8,7 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/switch_lane.h"
+#include "runtime/aggregator_lane.h"
+#include "service/switchml_service.h"
 #include "transport/udp.h"
 #include "unit/transport_fixture.h"
 #include "wire/atp.h"
@@ -145,15 +146,23 @@ TEST(FloodGate, ShutsInAFloodAndOpensWhenItEbbs) {
 }
 
 // The jobs of a lane are served while it is flooded: those from before, and those that come.
-TEST(SwitchLane, ServesItsJobsInAFlood) {
-  SwitchLane lane(a_socket(), atp::SwitchConfig{}, UINT64_MAX, 0, ThreadOptions{});
+TEST(AggregatorLane, ServesItsJobsInAFlood) {
+  AggregatorLane lane(a_socket(), UINT64_MAX, 0, ThreadOptions{});
+  service::SwitchMlService service({&lane});
   const std::unique_ptr<Udp> rank = a_socket(), stranger = a_socket();
-  const auto add_job = [&](std::uint64_t job_epoch) {
-    lane.add_job({.epoch = job_epoch, .packet_elements = 256, .slots = 2, .members = {{1, rank->local()}}});
+  const auto start_job = [&](std::uint64_t job_epoch) {
+    session::StartJob start;
+    start.admission.job_epoch = job_epoch;
+    start.admission.packet_elements = 256;
+    start.admission.slots = 2;
+    start.admission.rank_epochs = {1};
+    start.endpoints = {{rank->local()}};
+    start.listens = {false};
+    return service.start(start);
   };
   transport::Counters seen;
   const auto look = [&] {
-    lane.inspect([&](const SwitchLane::State& state) { seen = state.transport; });
+    lane.run([&] { seen = lane.counters(); });
     return seen;
   };
   // Bursts that the smallest receive buffer holds: what is dropped then, the filter drops.
@@ -161,14 +170,14 @@ TEST(SwitchLane, ServesItsJobsInAFlood) {
     send(*stranger, lane.local(), contribution(7), 100);
     return look().dropped_kernel > 0;
   };
-  add_job(epoch);
+  const auto job = start_job(epoch);
   EXPECT_TRUE(transport::eventually(is_flooded));
-  add_job(other_epoch);
-  for (const std::uint64_t job : {epoch, other_epoch}) {
-    send(*rank, lane.local(), contribution(job));
+  const auto other_job = start_job(other_epoch);
+  for (const std::uint64_t each : {epoch, other_epoch}) {
+    send(*rank, lane.local(), contribution(each));
     EXPECT_EQ(transport::collect(*rank, 1).size(), 1U) << "the sum of one";
   }
-  lane.remove_job(epoch);
+  job->stop();
   EXPECT_TRUE(transport::eventually([&] {
     static_cast<void>(is_flooded());
     const std::uint64_t received = look().packets_received;

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "runtime/worker_lane.h"
+#include "runtime/verbs_lane.h"
 #include "transport/verbs_ring.h"
 #include "wire/netreduce.h"
 
@@ -102,7 +102,7 @@ class VerbsLane : public testing::Test {
   void event() { lane_->on_packets({}, {}, sink_); }
 
   EchoRing ring_{config()};
-  std::unique_ptr<WorkerLane> lane_ = make_worker_lane(config(), ring_);
+  std::unique_ptr<protocol::WorkerLane> lane_ = make_worker_lane(config(), ring_);
   NoSink sink_;
 };
 
@@ -155,7 +155,7 @@ TEST_F(VerbsLane, BelievesNoMessageWithoutSeals) {
   ring_.echo();
   event();
   ASSERT_TRUE(lane_->failure().has_value());
-  EXPECT_EQ(LaneFailure::Kind::unsealed, lane_->failure()->kind);
+  EXPECT_EQ(protocol::LaneFailure::Kind::unsealed, lane_->failure()->kind);
   EXPECT_EQ(4U, lane_->failure()->operation);
   EXPECT_TRUE(lane_->take_completed().empty());
 }

@@ -189,7 +189,7 @@ JoinRequest asked(const Admission& admission) {
 TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
   Admission good = job().admission;
   good.rank_epoch = 101;
-  EXPECT_EQ("", check(good, asked(good)));
+  EXPECT_EQ("", check(good, asked(good), atp_rules()));
   const std::pair<const char*, std::function<void(Admission&)>> wrong[] = {
       {"without an epoch", [](Admission& a) { a.job_epoch = 0; }},
       {"two epochs of rank 1", [](Admission& a) { a.rank_epoch = 102; }},
@@ -227,7 +227,7 @@ TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
   for (const auto& [words, change] : wrong) {
     Admission admission = good;
     change(admission);
-    const std::string error = check(admission, asked(good));
+    const std::string error = check(admission, asked(good), atp_rules());
     EXPECT_NE(std::string::npos, error.find(words)) << words << ": " << error;
   }
 }
@@ -240,7 +240,7 @@ TEST(AtpJob, ARankGoesOnOnlyWhereItCan) {
   request.progress = {6, 4, {8}};
   const auto fits = [&](stream::Resumption resumption) {
     admission.resumption = std::move(resumption);
-    return check(admission, request).empty();
+    return check(admission, request, atp_rules()).empty();
   };
   EXPECT_TRUE(fits({6, {{8, 1}}}));
   EXPECT_TRUE(fits({4, {{4, 1}, {5, 0}, {8, 3}}}));

@@ -247,7 +247,7 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   asked.slots_fixed = good.slots;
   asked.packet_elements = good.packet_elements;
   asked.message_packets = good.message_packets;
-  EXPECT_EQ("", check(good, asked));
+  EXPECT_EQ("", check(good, asked, netreduce_rules()));
   const std::function<void(Admission&)> breaks[] = {
       [](auto& a) { a.members.clear(); },
       [](auto& a) { a.members.pop_back(); },
@@ -265,7 +265,7 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   for (const auto& spoil : breaks) {
     Admission admission = good;
     spoil(admission);
-    EXPECT_NE("", check(admission, asked)) << &spoil - breaks;
+    EXPECT_NE("", check(admission, asked, netreduce_rules())) << &spoil - breaks;
   }
 }
 

@@ -365,12 +365,6 @@ TEST(WireAtp, FlagsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::field, read_packet(packet).error);  // wide without a value
 }
 
-TEST(WireAtp, ItsVersionByteTellsItFromSwitchml) {
-  EXPECT_TRUE(is_atp(wide_gradient()));
-  EXPECT_FALSE(is_atp({}));
-  EXPECT_FALSE(is_atp(Bytes(40, std::byte{1})));
-}
-
 TEST(WireAtp, HighWordsAreWholeInts) {
   EXPECT_EQ(0U, high_bytes(0));
   EXPECT_EQ(4U, high_bytes(1));

@@ -6,14 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
@@ -42,7 +41,6 @@ struct ServerJobConfig {
   std::vector<Endpoint> roots;        // by position in topology.server_children(); without a port: not known yet
 };
 
-// Each packet of a job counts in exactly one counter between `bytes` and the empty line.
 struct ServerJobCounters {
   std::uint64_t packets = 0, bytes = 0;
   std::uint64_t added_single = 0;    // one rank's values, added here
@@ -59,15 +57,52 @@ struct ServerJobCounters {
   std::uint64_t collisions = 0;  // packets that found no slot
   std::uint64_t remapped = 0;    // indices
   std::uint64_t asks = 0;        // to single ranks
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = ServerJobCounters;
+    return std::to_array<CounterField<C>>({
+        {"packets", &C::packets, other},
+        {"bytes", &C::bytes, other},
+        {"added_single", &C::added_single, outcome},
+        {"added_partial", &C::added_partial, outcome},
+        {"added_complete", &C::added_complete, outcome},
+        {"chunks", &C::chunks, other},
+        {"fallbacks", &C::fallbacks, other},
+        {"collisions", &C::collisions, other},
+        {"remapped", &C::remapped, other},
+        {"floats", &C::floats, outcome},
+        {"asks", &C::asks, other},
+        {"overlaps", &C::overlaps, outcome},
+        {"old", &C::old, outcome},
+        {"repeats_answered", &C::repeats_answered, outcome},
+        {"repeats_waiting", &C::repeats_waiting, outcome},
+        {"repeats_silent", &C::repeats_silent, outcome},
+        {"dropped_early", &C::dropped_early, outcome},
+        {"dropped_mismatch", &C::dropped_mismatch, outcome},
+        {"dropped_source", &C::dropped_source, outcome},
+        {"dropped_rank_epoch", &C::dropped_rank_epoch, outcome},
+        {"dropped_shape", &C::dropped_shape, outcome},
+    });
+  }
 };
 
 struct ServerCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
-  // Packets that belong to no job.
-  [[nodiscard]] std::uint64_t strangers() const {
-    return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = ServerCounters;
+    return std::to_array<CounterField<C>>({
+        {"dropped_unknown_job", &C::unknown_job, outcome},
+        {"unknown_job_replies", &C::unknown_job_replies, other},
+        {"dropped_unexpected_type", &C::unexpected_type, outcome},
+    });
   }
+
+  // Packets that belong to no job.
+  [[nodiscard]] std::uint64_t strangers() const { return outcomes(*this); }
 };
 
 struct StalledSequence {

@@ -6,13 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
@@ -47,7 +46,7 @@ struct SwitchJobConfig {
   Overflow overflow = Overflow::exact;
 };
 
-// Each packet of a job counts, as it arrived, in exactly one counter between `bytes` and "Outcomes".
+// Each packet of a job counts, as it arrived, in exactly one outcome.
 struct SwitchJobCounters {
   std::uint64_t packets = 0, bytes = 0;
   std::uint64_t added = 0;
@@ -59,21 +58,58 @@ struct SwitchJobCounters {
   std::uint64_t mismatch_passed = 0;  // another call under the same sequence number; the parameter server reports it
   std::uint64_t parameters = 0, asks = 0, dones = 0;
   std::uint64_t dropped_source = 0, dropped_rank_epoch = 0, dropped_shape = 0;
-  // Outcomes:
+
   std::uint64_t completed = 0;    // sums of all children, sent up
   std::uint64_t deallocated = 0;  // slots freed by a parameter packet, an ask or a resend
   std::uint64_t allocated = 0;
   std::uint64_t marked = 0;  // packets with congestion here or earlier on the path
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = SwitchJobCounters;
+    return std::to_array<CounterField<C>>({
+        {"packets", &C::packets, other},
+        {"bytes", &C::bytes, other},
+        {"added", &C::added, outcome},
+        {"completed", &C::completed, other},
+        {"allocated", &C::allocated, other},
+        {"deallocated", &C::deallocated, other},
+        {"collisions", &C::collisions, outcome},
+        {"repeats_waiting", &C::repeats_waiting, outcome},
+        {"repeats_silent", &C::repeats_silent, outcome},
+        {"resends_merged", &C::resends_merged, outcome},
+        {"resends_passed", &C::resends_passed, outcome},
+        {"direct_passed", &C::direct_passed, outcome},
+        {"mismatch_passed", &C::mismatch_passed, outcome},
+        {"marked", &C::marked, other},
+        {"parameters", &C::parameters, outcome},
+        {"asks", &C::asks, outcome},
+        {"dones", &C::dones, outcome},
+        {"dropped_source", &C::dropped_source, outcome},
+        {"dropped_rank_epoch", &C::dropped_rank_epoch, outcome},
+        {"dropped_shape", &C::dropped_shape, outcome},
+    });
+  }
 };
 
 struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
   std::uint64_t reclaimed = 0;  // abandoned slots, and slots of a chunk from an earlier window
-  // Packets that belong to no job.
-  [[nodiscard]] std::uint64_t strangers() const {
-    return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = SwitchCounters;
+    return std::to_array<CounterField<C>>({
+        {"dropped_unknown_job", &C::unknown_job, outcome},
+        {"unknown_job_replies", &C::unknown_job_replies, other},
+        {"dropped_unexpected_type", &C::unexpected_type, outcome},
+        {"pool_slots_reclaimed", &C::reclaimed, other},
+    });
   }
+
+  // Packets that belong to no job.
+  [[nodiscard]] std::uint64_t strangers() const { return outcomes(*this); }
 };
 
 class Switch {

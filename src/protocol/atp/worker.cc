@@ -8,9 +8,9 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "protocol/atp/congestion.h"
+#include "protocol/atp/scaled_codec.h"
+#include "protocol/atp/shares.h"
 #include "stream/retransmission_timer.h"
-#include "stream/scaled_codec.h"
-#include "stream/shares.h"
 #include "stream/tensor.h"
 
 namespace netsum::atp {
@@ -29,7 +29,7 @@ constexpr std::uint32_t silent_transmissions =
 // An operation and this lane's share of it.
 struct ActiveOperation {
   stream::Operation operation;
-  std::vector<stream::Piece> pieces;
+  std::vector<Piece> pieces;
   std::uint64_t first = 0, end = 0;  // its sequence numbers on this lane
   std::uint64_t remaining = 0;       // chunks without a result
   std::uint32_t signature = 0;
@@ -83,8 +83,8 @@ struct Worker::Impl {
   static constexpr std::uint64_t none_asked = UINT64_MAX;
 
   WorkerConfig config;
-  stream::ScaledCodec codec;
-  stream::Shares shares;
+  ScaledCodec codec;
+  Shares shares;
   Indices indices;
   CongestionWindow window;
   stream::RetransmissionTimer timer;
@@ -133,7 +133,7 @@ struct Worker::Impl {
     std::uint64_t in_piece = sequence - active.first;
     auto piece = active.pieces.begin();
     while (in_piece >= chunks_of(*piece)) in_piece -= chunks_of(*piece++);
-    const stream::Piece range = range_of(*piece, in_piece);
+    const Piece range = range_of(*piece, in_piece);
     chunk = {.sequence = sequence,
              .operation = number,
              .offset = range.offset,
@@ -142,25 +142,25 @@ struct Worker::Impl {
              .in_flight = true,
              .index = indices.of(sequence),
              .missing = {}};
-    if (chunk.exponent != 0 && stream::scale_for(chunk.exponent, config.world_size) != stream::atp_scale) {
+    if (chunk.exponent != 0 && scale_for(chunk.exponent, config.world_size) != largest_scale) {
       ++counters.rescaled;
     }
     // Exponents are not announced across pieces: the next piece depends on the lanes and on earlier assignments.
     const std::uint64_t later = in_piece + config.window;
-    if (config.scaling == Scaling::dynamic && stream::uses_scale(active.operation) && later < chunks_of(*piece)) {
-      const stream::Piece then = range_of(*piece, later);
+    if (config.scaling == Scaling::dynamic && uses_scale(active.operation) && later < chunks_of(*piece)) {
+      const Piece then = range_of(*piece, later);
       chunk.ahead = codec.exponent_of(active.operation, then.offset, static_cast<std::uint32_t>(then.elements));
     }
   }
 
   // Where a piece's chunk lies in the tensor.
-  [[nodiscard]] stream::Piece range_of(const stream::Piece& piece, std::uint64_t chunk) const {
+  [[nodiscard]] Piece range_of(const Piece& piece, std::uint64_t chunk) const {
     const std::uint64_t begin = chunk * config.packet_elements;
     return {piece.offset + begin,
             std::min<std::uint64_t>(config.packet_elements, piece.elements - std::min(begin, piece.elements))};
   }
 
-  [[nodiscard]] std::uint64_t chunks_of(const stream::Piece& piece) const {
+  [[nodiscard]] std::uint64_t chunks_of(const Piece& piece) const {
     return std::max<std::uint64_t>(1, (piece.elements + config.packet_elements - 1) / config.packet_elements);
   }
 
@@ -173,7 +173,7 @@ struct Worker::Impl {
     common.direct = chunk.direct || past_switches;
     common.floats = chunk.floats;
     common.average = chunk.floats && active.operation.op == ReduceOp::avg;
-    common.integers = !stream::uses_scale(active.operation);
+    common.integers = !uses_scale(active.operation);
     common.job_epoch = config.job_epoch;
     common.sequence = chunk.sequence;
     common.rank_epoch = config.rank_epoch;
@@ -205,13 +205,9 @@ struct Worker::Impl {
     transmit(chunk, resend, now, sink);
   }
 
-  // Repeats of packets that were lost together are spread out: a queue shorter than the window would drop the same ones each
-  // time. From the second repeat on, chunks wait up to half as long again.
   [[nodiscard]] Duration patience(const Chunk& chunk) const {
     const Duration timeout = timer.timeout(chunk.transmissions);
-    if (chunk.transmissions == 1) return timeout;
-    constexpr std::int64_t phases = 32, step = 13;
-    return timeout + timeout * (static_cast<std::int64_t>(chunk.sequence % phases) * step % phases) / (2 * phases);
+    return chunk.transmissions == 1 ? timeout : stream::spread(timeout, chunk.sequence);
   }
 
   // Results arrive in the order in which chunks were sent. A chunk sent after the newest result's chunk times out only when
@@ -323,7 +319,7 @@ struct Worker::Impl {
     }
     ActiveOperation& active = at(chunk->operation);
     if (common.signature != active.signature || common.elements != chunk->elements ||
-        ((common.floats || common.exponent != 0) && !stream::uses_scale(active.operation))) {
+        ((common.floats || common.exponent != 0) && !uses_scale(active.operation))) {
       return ParseError::field;
     }
     NETSUM_CHECK(active.remaining > 0);
@@ -370,7 +366,7 @@ struct Worker::Impl {
       return;
     }
     const ActiveOperation& active = at(chunk->operation);
-    if (common.floats && !stream::uses_scale(active.operation)) return void(++counters.stale);
+    if (common.floats && !uses_scale(active.operation)) return void(++counters.stale);
     ++counters.asks;
     // A second ask means that the direct packet was lost: the server is reachable, but this rank's packets do not arrive. A
     // switch further up may be dead without the first one reporting it.
@@ -454,7 +450,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.operation = operation;
   w.shares.deal(stream::wire_elements(operation), active.pieces);
   active.first = w.end;
-  for (const stream::Piece& piece : active.pieces) w.end += w.chunks_of(piece);
+  for (const Piece& piece : active.pieces) w.end += w.chunks_of(piece);
   active.end = w.end;
   active.remaining = active.end - active.first;
   // Signs the call and its position: ranks that disagree about an earlier call are detected at the next one, whatever it is.

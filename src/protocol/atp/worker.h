@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/atp/index.h"
@@ -44,7 +45,6 @@ struct WorkerConfig {
   std::size_t operations = 256;  // pending at once
 };
 
-// Each received packet counts in exactly one counter between `parameters` and the empty line.
 struct WorkerCounters {
   std::uint64_t gradients = 0;        // first transmissions
   std::uint64_t retransmissions = 0;  // of any kind
@@ -63,6 +63,29 @@ struct WorkerCounters {
   std::uint64_t foreign = 0;  // other source, job or membership
 
   std::uint64_t marked = 0;  // parameters with ECN
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = WorkerCounters;
+    return std::to_array<CounterField<C>>({
+        {"gradients", &C::gradients, other},
+        {"retransmissions", &C::retransmissions, other},
+        {"resends", &C::resends, other},
+        {"fast_resends", &C::fast_resends, other},
+        {"floats_sent", &C::floats_sent, other},
+        {"bypasses", &C::bypasses, other},
+        {"remapped", &C::remapped, other},
+        {"rescaled", &C::rescaled, other},
+        {"parameters", &C::parameters, outcome},
+        {"asks", &C::asks, outcome},
+        {"waiting", &C::waiting, outcome},
+        {"stale", &C::stale, outcome},
+        {"mismatch", &C::mismatch, outcome},
+        {"unknown_job", &C::unknown_job, outcome},
+        {"foreign", &C::foreign, outcome},
+        {"marked", &C::marked, other},
+    });
+  }
 };
 
 // Why a lane has failed.

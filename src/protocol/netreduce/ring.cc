@@ -561,11 +561,7 @@ void Ring::append_state(std::vector<std::byte>& out) const {
 }
 
 void Ring::check() const {
-  const RingCounters& c = counters_;
-  NETSUM_CHECK(c.packets == c.contributions + c.headers + c.totals + c.repeats_answered + c.repeats_held +
-                                c.repeats_waiting + c.repeats_total + c.dropped_icrc + c.dropped_header +
-                                c.dropped_unplaced + c.dropped_old + c.dropped_early + c.dropped_misplaced +
-                                c.dropped_mismatch + c.dropped_raw + c.dropped_shape);
+  NETSUM_CHECK(counters_.packets == outcomes(counters_));
   for (std::uint32_t line = 0; line < lines_.size(); ++line) {
     const Peer& peer = peers_[line];
     NETSUM_CHECK(peer.expected >= peer.sent);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bitmap.h"
+#include "base/counter_list.h"
 #include "base/endpoint.h"
 #include "netsum/types.h"
 #include "protocol/netreduce/connection.h"
@@ -58,7 +59,6 @@ struct RingConfig {
 // Empty if the configuration is valid, else the reason.
 [[nodiscard]] std::string check(const RingConfig& config);
 
-// Each packet of a ring's connections counts in exactly one counter from `contributions` on.
 struct RingCounters {
   std::uint64_t packets = 0, bytes = 0;
   std::uint64_t sums = 0;          // packet positions whose contributions from below this switch are complete
@@ -83,6 +83,36 @@ struct RingCounters {
   std::uint64_t dropped_mismatch = 0;   // another call than the other ranks'
   std::uint64_t dropped_raw = 0;        // from another rack, with values: the switch there let it pass
   std::uint64_t dropped_shape = 0;      // longer than a buffer, or of another length than the other ranks'
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = RingCounters;
+    return std::to_array<CounterField<C>>({
+        {"packets", &C::packets, other},
+        {"bytes", &C::bytes, other},
+        {"contributions", &C::contributions, outcome},
+        {"sums", &C::sums, other},
+        {"results", &C::results, other},
+        {"early_results", &C::early, other},
+        {"sums_sent_up", &C::sent_up, other},
+        {"totals", &C::totals, outcome},
+        {"repeats_total", &C::repeats_total, outcome},
+        {"headers", &C::headers, outcome},
+        {"headers_sent_on", &C::sent_headers, other},
+        {"repeats_answered", &C::repeats_answered, outcome},
+        {"repeats_held", &C::repeats_held, outcome},
+        {"repeats_waiting", &C::repeats_waiting, outcome},
+        {"dropped_icrc", &C::dropped_icrc, outcome},
+        {"dropped_header", &C::dropped_header, outcome},
+        {"dropped_unplaced", &C::dropped_unplaced, outcome},
+        {"dropped_old", &C::dropped_old, outcome},
+        {"dropped_early", &C::dropped_early, outcome},
+        {"dropped_misplaced", &C::dropped_misplaced, outcome},
+        {"dropped_mismatch", &C::dropped_mismatch, outcome},
+        {"dropped_raw", &C::dropped_raw, outcome},
+        {"dropped_shape", &C::dropped_shape, outcome},
+    });
+  }
 };
 
 // Two ranks issued different calls as the same message.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/netreduce/member.h"
@@ -29,12 +30,21 @@ struct RoceHostConfig {
   Duration max_timeout = std::chrono::milliseconds(250);
 };
 
-// Each received datagram counts in one of these.
 struct RoceHostCounters {
   std::uint64_t packets = 0;  // delivered to a queue pair
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t dropped_icrc = 0;
   std::uint64_t foreign = 0;  // not from the accelerator, or for neither queue pair
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = RoceHostCounters;
+    return std::to_array<CounterField<C>>({
+        {"delivered", &C::packets, outcome},
+        {"dropped_icrc", &C::dropped_icrc, outcome},
+        {"foreign", &C::foreign, outcome},
+    });
+  }
 };
 
 class RoceHost {

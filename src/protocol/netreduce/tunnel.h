@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
-#include <numeric>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/netreduce/accelerator.h"
@@ -17,17 +16,27 @@
 
 namespace netsum::netreduce {
 
-// Each datagram counts in one of these; `taken` ones also count in the accelerator's counters.
+// `taken` ones also count in the accelerator's counters.
 struct TunnelCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t unknown = 0;         // of no registered connection
   std::uint64_t dropped_source = 0;  // not from its connection's source endpoint
   std::uint64_t passed = 0;          // forwarded unchanged
   std::uint64_t taken = 0;           // by the accelerator
-  // Packets that belong to no ring.
-  [[nodiscard]] std::uint64_t strangers() const {
-    return std::accumulate(std::begin(malformed), std::end(malformed), unknown + dropped_source);
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = TunnelCounters;
+    return std::to_array<CounterField<C>>({
+        {"roce_passed", &C::passed, outcome},
+        {"roce_taken", &C::taken, outcome},
+        {"dropped_roce_unknown", &C::unknown, outcome},
+        {"dropped_roce_source", &C::dropped_source, outcome},
+    });
   }
+
+  // Packets that belong to no ring.
+  [[nodiscard]] std::uint64_t strangers() const { return outcomes(*this) - passed - taken; }
 };
 
 // A carried connection, with the endpoints that its packets come from and go to.

@@ -25,6 +25,7 @@
 #include <span>
 #include <vector>
 
+#include "base/counter_list.h"
 #include "base/time.h"
 #include "wire/roce.h"
 
@@ -60,7 +61,6 @@ struct QueuePairConfig {
   std::optional<std::uint32_t> retries;
 };
 
-// Each received packet counts in exactly one of packets_received, acks_received, naks_received and the last five.
 struct QueuePairCounters {
   std::uint64_t packets_sent = 0, retransmissions = 0;  // requests; repeats are in both
   std::uint64_t packets_received = 0;                   // requests, in order, once each
@@ -72,6 +72,28 @@ struct QueuePairCounters {
   std::uint64_t stale_acks = 0;    // ACKs and NAKs of packets already acknowledged or never sent; repeated NAKs
   std::uint64_t refused = 0;       // requests answered with a NAK other than a sequence NAK
   std::uint64_t foreign = 0;       // not from the peer, not for this queue pair, or not a supported RC packet
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = QueuePairCounters;
+    return std::to_array<CounterField<C>>({
+        {"packets_sent", &C::packets_sent, other},
+        {"retransmissions", &C::retransmissions, other},
+        {"packets_received", &C::packets_received, outcome},
+        {"messages_sent", &C::messages_sent, other},
+        {"messages_received", &C::messages_received, other},
+        {"acks_sent", &C::acks_sent, other},
+        {"acks_received", &C::acks_received, outcome},
+        {"naks_sent", &C::naks_sent, other},
+        {"naks_received", &C::naks_received, outcome},
+        {"timeouts", &C::timeouts, other},
+        {"duplicates", &C::duplicates, outcome},
+        {"out_of_order", &C::out_of_order, outcome},
+        {"stale_acks", &C::stale_acks, outcome},
+        {"refused", &C::refused, outcome},
+        {"foreign_to_pair", &C::foreign, outcome},
+    });
+  }
 };
 
 struct Received {

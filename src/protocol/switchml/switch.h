@@ -6,9 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "base/bitmap.h"
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
@@ -38,7 +37,7 @@ struct SwitchJobConfig {
   std::optional<Endpoint> group{};  // IP multicast: one result for all listening ranks (audience.h)
 };
 
-// Each received packet counts in exactly one counter of its job, or, if no job is found, of SwitchCounters.
+// Each received packet counts in exactly one outcome of its job, or, if no job is found, of SwitchCounters.
 struct JobCounters {
   std::uint64_t packets = 0, bytes = 0;  // received for this job
   std::uint64_t contributions = 0;       // added
@@ -54,15 +53,51 @@ struct JobCounters {
   std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
   std::uint64_t dropped_mismatch = 0;    // another signature
   std::uint64_t dropped_rank = 0, dropped_rank_epoch = 0, dropped_source = 0, dropped_slot = 0, dropped_shape = 0;
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = JobCounters;
+    return std::to_array<CounterField<C>>({
+        {"packets", &C::packets, other},
+        {"bytes", &C::bytes, other},
+        {"contributions", &C::contributions, outcome},
+        {"chunks", &C::chunks, other},
+        {"results_sent", &C::results_sent, other},
+        {"results_to_group", &C::results_to_group, other},
+        {"group_unheard", &C::group_unheard, other},
+        {"repeats_answered", &C::repeats_answered, outcome},
+        {"repeats_waiting", &C::repeats_waiting, outcome},
+        {"repeats_silent", &C::repeats_silent, outcome},
+        {"losses_told", &C::losses_told, other},
+        {"dropped_old", &C::dropped_old, outcome},
+        {"dropped_early", &C::dropped_early, outcome},
+        {"dropped_mismatch", &C::dropped_mismatch, outcome},
+        {"dropped_rank", &C::dropped_rank, outcome},
+        {"dropped_rank_epoch", &C::dropped_rank_epoch, outcome},
+        {"dropped_source", &C::dropped_source, outcome},
+        {"dropped_slot", &C::dropped_slot, outcome},
+        {"dropped_shape", &C::dropped_shape, outcome},
+    });
+  }
 };
 
 struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, probes = 0, unexpected_type = 0;
-  // Packets that belong to no job.
-  [[nodiscard]] std::uint64_t strangers() const {
-    return std::accumulate(std::begin(malformed), std::end(malformed), unknown_job + unexpected_type);
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = SwitchCounters;
+    return std::to_array<CounterField<C>>({
+        {"probes", &C::probes, outcome},
+        {"dropped_unknown_job", &C::unknown_job, outcome},
+        {"unknown_job_replies", &C::unknown_job_replies, other},
+        {"dropped_unexpected_type", &C::unexpected_type, outcome},
+    });
   }
+
+  // Packets that belong to no job.
+  [[nodiscard]] std::uint64_t strangers() const { return outcomes(*this) - probes; }
 };
 
 struct StalledChunk {

@@ -8,10 +8,10 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "protocol/switchml/chunk_codec.h"
 #include "protocol/switchml/overtaken.h"
-#include "stream/chunk_codec.h"
+#include "protocol/switchml/stripes.h"
 #include "stream/retransmission_timer.h"
-#include "stream/stripes.h"
 #include "stream/tensor.h"
 
 namespace netsum::switchml {
@@ -21,7 +21,7 @@ namespace {
 struct ActiveOperation {
   stream::Operation operation;
   std::uint32_t signature = 0;
-  stream::Stripes stripes;
+  Stripes stripes;
   std::uint64_t base = 0;       // position of its first chunk in the lane's stream
   std::uint64_t remaining = 0;  // chunks without a result
   // This rank's largest exponents, by the lane's blocks, and the stripes with elements that are not finite. A stripe is
@@ -72,7 +72,7 @@ struct Worker::Impl {
   }
 
   WorkerConfig config;
-  stream::ChunkCodec codec;
+  ChunkCodec codec;
   std::vector<Slot> slots;
   stream::RetransmissionTimer timer;
   Time next_timeout = never;                // lower bound of all deadlines; made exact by the scan in on_timer
@@ -190,16 +190,13 @@ struct Worker::Impl {
     arm(slot, now + patience(slot));
   }
 
-  // Repeats of packets that were lost together are spread out: a queue shorter than the window would drop the same ones each
-  // time. From the second repeat on, slots wait up to half as long again.
   [[nodiscard]] Duration patience(const Slot& slot) const {
     // A rank is usually told of a loss, and repeats: two round trips, or three if a result was lost. Before that, repeats by
     // the other ranks would be useless, one per rank and loss.
     const Duration repair = config.slots > Overtaken::reordering ? 3 * timer.smoothed_round_trip() : Duration::zero();
     const Duration timeout = std::min(config.max_timeout, timer.timeout(slot.transmissions) + repair);
     if (slot.transmissions == 1) return timeout;
-    constexpr std::ptrdiff_t phases = 32, step = 13;
-    return timeout + timeout * ((&slot - slots.data()) * step % phases) / (2 * phases);
+    return stream::spread(timeout, static_cast<std::size_t>(&slot - slots.data()));
   }
 
   void arm(Slot& slot, Time deadline) {
@@ -418,8 +415,8 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.signature = stream::signature_of(operation, w.config.packet_elements);
   const auto width = static_cast<std::uint32_t>(bytes_of(stream::wire_dtype(operation)));
   const bool scanned = stream::uses_exponents(operation);
-  active.stripes = stream::Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
-                                   w.config.lane, w.config.lanes, scanned);
+  active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
+                           w.config.lane, w.config.lanes, scanned);
   active.base = w.end_position;
   active.remaining = active.stripes.chunks();
   active.exponents.assign(scanned ? active.stripes.blocks() : 0, not_scanned);

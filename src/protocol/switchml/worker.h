@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/bitmap.h"
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "stream/operation.h"
@@ -38,7 +39,6 @@ struct WorkerConfig {
   std::size_t operations = 256;                     // pending at once
 };
 
-// Each received packet counts in exactly one counter from `results` on.
 struct WorkerCounters {
   std::uint64_t contributions = 0, retransmissions = 0, exponent_rounds = 0;
   std::uint64_t results = 0;
@@ -48,6 +48,23 @@ struct WorkerCounters {
   std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t foreign = 0;  // other source, job or membership
+
+  static constexpr auto fields() {
+    using enum CounterKind;
+    using C = WorkerCounters;
+    return std::to_array<CounterField<C>>({
+        {"contributions", &C::contributions, other},
+        {"retransmissions", &C::retransmissions, other},
+        {"exponent_rounds", &C::exponent_rounds, other},
+        {"results", &C::results, outcome},
+        {"waiting", &C::waiting, outcome},
+        {"losses", &C::losses, outcome},
+        {"stale", &C::stale, outcome},
+        {"mismatch", &C::mismatch, outcome},
+        {"unknown_job", &C::unknown_job, outcome},
+        {"foreign", &C::foreign, outcome},
+    });
+  }
 };
 
 // Why a lane has failed.

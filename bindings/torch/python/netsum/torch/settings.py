@@ -7,6 +7,8 @@ from typing import List
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
 PROTOCOLS = ("switchml", "atp", "netreduce")
+# The settings that belong to one protocol, and which one.
+OWNERS = {"NETSUM_PS": "atp", "NETSUM_SPINE": "netreduce", "NETSUM_WIRE": "switchml", "NETSUM_SHARED_MEMORY": "switchml"}
 SHARED_MEMORY = ("auto", "off", "required")
 WIRE_FORMATS = ("native", "float32", "float16", "bfloat16")
 KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_SPINE", "NETSUM_JOB", "NETSUM_THREADS",
@@ -78,6 +80,11 @@ def _addresses(name):
     return addresses
 
 
+def _check_owner(protocol, name, given, shown=None):
+    if given and protocol != OWNERS[name]:
+        raise SettingError(f"{shown or name} goes with NETSUM_PROTOCOL={OWNERS[name]}")
+
+
 def from_environment():
     settings = Settings()
     settings.mode = _choice("NETSUM_MODE", settings.mode, MODES)
@@ -85,13 +92,11 @@ def from_environment():
     settings.protocol = _choice("NETSUM_PROTOCOL", settings.protocol, PROTOCOLS)
     settings.switches = _addresses("NETSUM_SWITCH")
     settings.servers = _addresses("NETSUM_PS")
-    if settings.protocol == "atp" and not settings.servers and settings.mode != "off":
+    if OWNERS["NETSUM_PS"] == settings.protocol and not settings.servers and settings.mode != "off":
         raise SettingError("NETSUM_PROTOCOL=atp needs NETSUM_PS=HOST:PORT[,...]: the ranks join at their parameter servers")
     settings.spines = _addresses("NETSUM_SPINE")
-    if settings.protocol != "atp" and settings.servers:
-        raise SettingError("NETSUM_PS goes with NETSUM_PROTOCOL=atp")
-    if settings.protocol != "netreduce" and settings.spines:
-        raise SettingError("NETSUM_SPINE goes with NETSUM_PROTOCOL=netreduce")
+    _check_owner(settings.protocol, "NETSUM_PS", settings.servers)
+    _check_owner(settings.protocol, "NETSUM_SPINE", settings.spines)
     if settings.above and len(settings.switches) > 1:
         raise SettingError(f"NETSUM_SWITCH: with {'NETSUM_PS' if settings.servers else 'NETSUM_SPINE'} it is the one switch that "
                            "this rank is at")
@@ -100,11 +105,9 @@ def from_environment():
     settings.slots = _number("NETSUM_SLOTS", settings.slots, 0, 1 << 20)
     settings.packet_elements = _number("NETSUM_PACKET_ELEMENTS", settings.packet_elements, 0, 15360)
     settings.wire = _choice("NETSUM_WIRE", settings.wire, WIRE_FORMATS)
-    if settings.wire != "native" and settings.protocol != "switchml":
-        raise SettingError(f"NETSUM_WIRE={settings.wire} goes with NETSUM_PROTOCOL=switchml")
+    _check_owner(settings.protocol, "NETSUM_WIRE", settings.wire != "native", f"NETSUM_WIRE={settings.wire}")
     settings.shared_memory = _choice("NETSUM_SHARED_MEMORY", settings.shared_memory, SHARED_MEMORY)
-    if settings.shared_memory == "required" and settings.protocol != "switchml":
-        raise SettingError("NETSUM_SHARED_MEMORY=required goes with NETSUM_PROTOCOL=switchml")
+    _check_owner(settings.protocol, "NETSUM_SHARED_MEMORY", settings.shared_memory == "required", "NETSUM_SHARED_MEMORY=required")
     settings.address = os.environ.get("NETSUM_ADDRESS", "")
     settings.connect_seconds = _number("NETSUM_CONNECT_SECONDS", settings.connect_seconds, 0.1, 3600, float)
     settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")

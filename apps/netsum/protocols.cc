@@ -1,0 +1,182 @@
+#include "protocols.h"
+
+#include <array>
+#include <bit>
+#include <charconv>
+
+#include "config.h"
+
+namespace netsum::app {
+namespace {
+
+class SwitchMlBench final : public BenchProtocol {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "switchml"; }
+
+  void check(const ProtocolFlags& flags) const override {
+    if (flags.transport == "shm" && (flags.loss > 0 || flags.recovery_seconds > 0)) throw UsageError(of_shared_memory);
+    const std::uint32_t packet = flags.packet_elements;
+    if (packet > 15360 || packet % (packet <= 1024 ? 64 : 256) != 0) {
+      throw UsageError("--packet-elements is a multiple of 64 up to 1024 or of 256 up to 15360, not " +
+                       std::to_string(packet));
+    }
+  }
+  void check_unused(const ProtocolFlags& flags) const override {
+    if (flags.wire_value() != WireFormat::native) throw UsageError("--wire requires --protocol switchml");
+    if (flags.transport == "shm") throw UsageError(of_shared_memory);
+    if (!flags.multicast.empty()) throw UsageError("--multicast requires --protocol switchml");
+  }
+
+  [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
+    return SwitchMl{.wire = flags.wire_value(),
+                    .local_checksums = flags.local_checksums,
+                    .shared_memory = flags.transport.empty()    ? SharedMemory::automatic
+                                     : flags.transport == "shm" ? SharedMemory::required
+                                                                : SharedMemory::off,
+                    .spin = flags.spin};
+  }
+  [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
+    const WireFormat wire = flags.wire_value();
+    switch (flags.dtype_value()) {
+      case DType::int32:
+        break;
+      case DType::float32:
+        if (wire == WireFormat::float16) return Numbers::as_float16;
+        if (wire == WireFormat::bfloat16) return Numbers::as_bfloat16;
+        break;
+      case DType::float16:
+        if (wire != WireFormat::float32) return Numbers::as_float16;
+        break;
+      case DType::bfloat16:
+        if (wire != WireFormat::float32) return Numbers::as_bfloat16;
+        break;
+    }
+    return Numbers::block_fixed_point;
+  }
+
+ private:
+  static constexpr auto of_shared_memory = "--transport shm requires --protocol switchml, and neither --loss nor --recovery";
+};
+
+class AtpBench final : public BenchProtocol {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "atp"; }
+  [[nodiscard]] bool joins_at_servers() const override { return true; }
+
+  void check(const ProtocolFlags& flags) const override {
+    if (!flags.switches.empty() && flags.servers.empty()) {
+      throw UsageError("--protocol atp needs --ps HOST:PORT: ranks join at their parameter servers");
+    }
+    if (flags.packet_elements > 10880) {
+      throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(flags.packet_elements));
+    }
+  }
+  void check_unused(const ProtocolFlags& flags) const override {
+    if (!flags.servers.empty()) throw UsageError("--ps requires --protocol atp");
+    if (flags.scaling != "fixed") throw UsageError("--scaling requires --protocol atp");
+  }
+
+  [[nodiscard]] std::vector<LocalDaemons> local_daemons(const ProtocolFlags& flags) const override {
+    return {{"ps", "ps", "parameter server", flags.parameter_servers}, {"switch", "switch", "aggregator", 1}};
+  }
+  [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
+    return Atp{.switch_address = flags.own_switch(), .congestion_control = flags.congestion_control};
+  }
+  [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
+    return flags.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;
+  }
+};
+
+class NetReduceBench final : public BenchProtocol {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "netreduce"; }
+
+  void check(const ProtocolFlags& flags) const override {
+    const std::uint32_t packet = flags.packet_elements;
+    if (packet != 0 && (!std::has_single_bit(packet) || packet < 64 || packet > 1024)) {
+      throw UsageError("--packet-elements of NetReduce is 64, 128, 256, 512 or 1024, not " + std::to_string(packet));
+    }
+  }
+  void check_unused(const ProtocolFlags& flags) const override {
+    if (flags.first_psn_value() || flags.message_packets != 0) {
+      throw UsageError("--message-packets and --first-psn require --protocol netreduce");
+    }
+    if (flags.racks != 0 || !flags.spines.empty()) throw UsageError("--racks and --spine require --protocol netreduce");
+    if (!flags.verbs.empty()) throw UsageError("--verbs requires --protocol netreduce");
+  }
+
+  [[nodiscard]] std::vector<LocalDaemons> local_daemons(const ProtocolFlags& flags) const override {
+    if (flags.racks == 0) return BenchProtocol::local_daemons(flags);
+    return {{"spine", "switch", "aggregator", flags.aggregators}, {"switch", "switch", "switch of rack", flags.racks}};
+  }
+  [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
+    return NetReduce{.switch_address = flags.own_switch(),
+                     .message_packets = flags.message_packets,
+                     .verbs = flags.verbs,
+                     .first_psn = flags.first_psn_value()};
+  }
+  [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
+    return flags.spines.empty() ? Numbers::in_order : Numbers::in_racks;
+  }
+};
+
+const SwitchMlBench switchml;
+const AtpBench atp;
+const NetReduceBench netreduce;
+constexpr std::array<const BenchProtocol*, 3> protocols{&switchml, &atp, &netreduce};
+
+}  // namespace
+
+std::vector<LocalDaemons> BenchProtocol::local_daemons(const ProtocolFlags& flags) const {
+  return {{"switch", "switch", "aggregator", flags.aggregators}};
+}
+
+const BenchProtocol& bench_protocol(const std::string& name, const std::string& names) {
+  for (const BenchProtocol* each : protocols) {
+    if (each->name() == name) return *each;
+  }
+  throw UsageError("--protocol is " + names + ", not '" + name + "'");
+}
+
+void check_flags(const BenchProtocol& chosen, const ProtocolFlags& flags) {
+  for (const BenchProtocol* each : protocols) {
+    if (each != &chosen) each->check_unused(flags);
+  }
+  chosen.check(flags);
+}
+
+ProtocolFlags::Roots ProtocolFlags::roots() const {
+  if (!servers.empty()) return {"ps", servers};
+  if (!spines.empty()) return {"spine", spines};
+  return {"switch", switches};
+}
+
+std::string ProtocolFlags::own_switch() const {
+  return servers.empty() && spines.empty() ? "" : switches;
+}
+
+DType ProtocolFlags::dtype_value() const {
+  for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
+    if (dtype == to_string(each)) return each;
+  }
+  throw UsageError("--dtype is float32, int32, float16 or bfloat16, not '" + dtype + "'");
+}
+
+WireFormat ProtocolFlags::wire_value() const {
+  for (const WireFormat each : {WireFormat::native, WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
+    if (wire == to_string(each)) return each;
+  }
+  throw UsageError("--wire is native, float32, float16 or bfloat16, not '" + wire + "'");
+}
+
+std::optional<std::uint32_t> ProtocolFlags::first_psn_value() const {
+  if (first_psn == "random") return std::nullopt;
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(first_psn.data(), first_psn.data() + first_psn.size(), value);
+  if (error != std::errc() || end != first_psn.data() + first_psn.size() || value > 0xffffff) {
+    throw UsageError("--first-psn is random or a number of 24 bits, not '" + first_psn + "'");
+  }
+  return value;
+}
+
+}  // namespace netsum::app

@@ -1,0 +1,79 @@
+// What tells protocols apart in `netsum bench`: one object for each, found by its name. Nothing else in apps/ knows which
+// protocol runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "netsum/types.h"
+#include "oracle.h"
+
+namespace netsum::app {
+
+// The flags that protocols read. `bench parallel` declares only some of them: there the others keep these defaults.
+struct ProtocolFlags {
+  std::string protocol;
+  std::string dtype = "float32";
+  std::uint32_t packet_elements = 0;      // 0: chosen
+  std::string switches, servers, spines;  // addresses; servers: ATP; spines: NetReduce
+  double loss = 0, recovery_seconds = 0;
+  std::uint32_t aggregators = 1;  // of a run on this machine, as are parameter_servers, racks and multicast
+  // SwitchML
+  std::string wire = "native", multicast;
+  std::string transport;  // empty: shared memory where all ranks can, else UDP
+  bool spin = false, local_checksums = false;
+  // ATP
+  std::string scaling = "fixed";
+  bool congestion_control = true;
+  std::uint32_t parameter_servers = 1;
+  // NetReduce
+  std::uint32_t message_packets = 0, racks = 0;
+  std::string first_psn = "random", verbs;
+
+  // Where ranks join, and the flag that says so.
+  struct Roots {
+    const char* flag;
+    std::string addresses;
+  };
+  [[nodiscard]] Roots roots() const;
+  [[nodiscard]] std::string own_switch() const;  // this rank's switch below the roots; empty: none
+  [[nodiscard]] DType dtype_value() const;
+  [[nodiscard]] WireFormat wire_value() const;
+  [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
+};
+
+// A group of daemons that differ only in their seeds.
+struct LocalDaemons {
+  const char* flag;     // with which workers name them
+  const char* command;  // of netsum, which they run
+  std::string name;     // for messages
+  std::uint32_t count;
+};
+
+class BenchProtocol {
+ public:
+  virtual ~BenchProtocol() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual bool joins_at_servers() const { return false; }  // ranks need --ps
+
+  // Of `bench all-reduce`. Throws UsageError: flags have values that this protocol does not take.
+  virtual void check(const ProtocolFlags& flags) const = 0;
+  // For runs of other protocols. Throws UsageError: a flag that only this protocol has is in use.
+  virtual void check_unused(const ProtocolFlags& flags) const = 0;
+
+  // Of a run on this machine. Ranks join at all of the first group; of a second, below those, each rank is at one.
+  [[nodiscard]] virtual std::vector<LocalDaemons> local_daemons(const ProtocolFlags& flags) const;
+  [[nodiscard]] virtual Protocol settings(const ProtocolFlags& flags) const = 0;
+  [[nodiscard]] virtual Numbers numbers(const ProtocolFlags& flags) const = 0;  // of its sums
+};
+
+// `names`: of all protocols, for the error. Throws UsageError.
+[[nodiscard]] const BenchProtocol& bench_protocol(const std::string& name, const std::string& names);
+// Both checks, of `chosen` and of the others.
+void check_flags(const BenchProtocol& chosen, const ProtocolFlags& flags);
+
+}  // namespace netsum::app

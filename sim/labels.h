@@ -1,0 +1,24 @@
+// What the random streams of a scenario are for.
+#pragma once
+
+#include <cstdint>
+
+namespace netsum::sim {
+
+// Labels of the streams derived from the seed. One per purpose, so that removing something leaves the rest unchanged.
+enum Label : std::uint64_t {
+  topology = 1,
+  network,
+  nodes,
+  switches,
+  of_job = 1000,
+  of_placement = 2000,
+  of_recovery = 3000,
+  of_scaling = 4000,
+  of_ring = 5000,
+  of_bypass = 6000,
+  of_wire = 7000,
+  of_control = 8000
+};
+
+}  // namespace netsum::sim

@@ -1,0 +1,82 @@
+// The life of a daemon whose lanes sum: `netsum switch` and `netsum ps`. They differ in their options and their services.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/endpoint_cookies.h"
+#include "control/server.h"
+#include "daemon/data_sockets.h"
+#include "daemon/proved_endpoints.h"
+#include "daemon/switches.h"
+#include "netsum/error.h"
+#include "runtime/thread.h"
+#include "service/lane.h"
+#include "service/service.h"
+
+namespace netsum::daemon {
+
+struct NodeOptions {
+  DataSocketsConfig sockets;
+  runtime::ThreadOptions threads;
+  EndpointCookies cookies;        // by which lanes know the endpoints that receive their packets
+  control::ServerOptions server;  // Node fills in what the lanes and services say
+  std::string metrics;            // as AggregatorOptions'
+};
+
+// `DaemonOptions`: AggregatorOptions, ParameterServerOptions. `own`: this process in words, for errors.
+template <class DaemonOptions>
+[[nodiscard]] NodeOptions node_options(const DaemonOptions& daemon, const std::string& own) {
+  if (daemon.threads == 0 || daemon.threads > 64) {
+    throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
+  }
+  NodeOptions node;
+  node.sockets = {daemon.listen, daemon.threads, daemon.loss, daemon.loss_seed, daemon.log};
+  node.threads = {daemon.pin_threads, daemon.busy_poll};
+  node.cookies = cookies_of(daemon.listen, daemon.daemon_token);
+  node.metrics = daemon.metrics;
+  control::ServerOptions& server = node.server;
+  server.listen = daemon.listen;
+  server.token = daemon.token;
+  server.tenants = daemon.tenants;
+  server.tls_cert = daemon.tls_cert;
+  server.tls_key = daemon.tls_key;
+  server.registry.memory_bytes = daemon.memory_bytes;
+  server.registry.switch_parents = daemon.switch_parents;
+  server.registry.lanes = daemon.threads;
+  server.registry.slots = daemon.slots;
+  server.registry.heartbeat_timeout = std::chrono::milliseconds(daemon.heartbeat_timeout_ms);
+  server.switches = switch_teller_options(daemon, own, server.registry);
+  return node;
+}
+
+class Node {
+ public:
+  // Opens the lanes. Throws Error: bad_argument, refused (address in use).
+  explicit Node(NodeOptions options);
+  ~Node();  // tells every job that it stops, then stops
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  [[nodiscard]] service::Lanes lanes() const;
+  // Lets ranks join, and other daemons tell of their jobs; once. `services` are on the lanes. `hooks`: what belongs to
+  // neither lanes nor services. Throws as the constructor.
+  void serve(std::vector<std::unique_ptr<service::Service>> services, control::ServerHooks hooks);
+
+  // From serve() on:
+  void set_tenants(std::vector<Tenant> tenants);
+  [[nodiscard]] std::string address() const;
+  void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how);  // as Server's; before serve(): no effect
+
+  // A child of fork() has none of the threads, and must not end them.
+  [[nodiscard]] bool is_another_process() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace netsum::daemon

@@ -1,0 +1,143 @@
+#include "protocol/switchml/chunk_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/check.h"
+#include "kernels/kernels.h"
+#include "stream/tensor.h"
+
+namespace netsum::switchml {
+namespace {
+
+using wire::switchml::block_elements;
+
+// Splits [offset, offset + elements) at block boundaries, in order: body(block, begin, count), with `block` counted from the
+// first element's block and `begin` from the first element.
+template <class Body>
+void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
+  std::uint32_t count = block_elements - static_cast<std::uint32_t>(offset % block_elements);
+  for (std::uint32_t begin = 0, block = 0; begin < elements; begin += count, count = block_elements, ++block) {
+    body(block, begin, std::min(count, elements - begin));
+  }
+}
+
+[[nodiscard]] std::byte* element_at(const stream::Operation& operation, std::uint64_t offset) {
+  return static_cast<std::byte*>(operation.data) + offset * bytes_of(operation.dtype);
+}
+
+}  // namespace
+
+ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
+    : rank_(rank),
+      world_size_(world_size),
+      scratch_(std::max(2 * packet_elements, std::lcm(packet_elements, block_elements))),
+      halves_(std::size_t{2} * packet_elements) {}
+
+const float* ChunkCodec::floats(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements) {
+  if (operation.dtype == DType::float32) return stream::tensor_at<const float>(operation, offset);
+  if (operation.dtype == DType::float16) {
+    kernels::from_float16(scratch_.data(), stream::tensor_at<const std::uint16_t>(operation, offset), elements);
+  } else {
+    kernels::from_bfloat16(scratch_.data(), stream::tensor_at<const std::uint16_t>(operation, offset), elements);
+  }
+  return scratch_.data();
+}
+
+bool ChunkCodec::scan(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                      std::span<std::uint8_t> exponents) {
+  NETSUM_CHECK(offset % block_elements == 0 && offset + elements <= operation.elements);
+  const float* values = floats(operation, offset, elements);
+  bool nonfinite = false;
+  for (std::uint32_t begin = 0; begin < elements; begin += block_elements) {
+    const auto scan = kernels::scan_block(values + begin, std::min(block_elements, elements - begin));
+    exponents[begin / block_elements] = scan.exponent;
+    nonfinite |= scan.nonfinite;
+  }
+  return nonfinite;
+}
+
+void ChunkCodec::encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                        const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks) {
+  if (elements == 0) return;
+  NETSUM_CHECK(offset + elements <= stream::wire_elements(operation));
+  if (operation.collective == stream::Collective::broadcast) {
+    const std::size_t bytes = stream::broadcast_bytes(operation, offset, elements);
+    std::memcpy(payload, stream::word_at(operation, offset), bytes);
+    std::memset(payload + bytes, 0, std::size_t{elements} * 4 - bytes);
+    return;
+  }
+  if (operation.dtype == DType::int32) {
+    std::memcpy(payload, stream::word_at(operation, offset), std::size_t{elements} * 4);
+    return;
+  }
+  if (const DType narrow = stream::wire_dtype(operation); narrow != DType::int32) {
+    if (narrow == operation.dtype) {
+      std::memcpy(payload, element_at(operation, offset), elements * bytes_of(narrow));
+      return;
+    }
+    const auto to_narrow = narrow == DType::float16 ? kernels::to_float16 : kernels::to_bfloat16;
+    to_narrow(halves_.data(), stream::tensor_at<const float>(operation, offset), elements);
+    std::memcpy(payload, halves_.data(), std::size_t{elements} * 2);
+    return;
+  }
+  const float* values = floats(operation, offset, elements);
+  for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
+    const auto format = kernels::fixed_point(exponents[block], world_size_);
+    // scan() found whether all are finite: if not, the caller asks for masks.
+    if (masks.empty()) {
+      kernels::quantize_finite(payload + std::size_t{begin} * 4, values + begin, count, format);
+    } else {
+      static_cast<void>(kernels::quantize(payload + std::size_t{begin} * 4, values + begin, count, format));
+    }
+  });
+  if (!masks.empty()) {
+    const std::size_t half = wire::switchml::mask_bytes(elements);
+    kernels::nonfinite_masks(masks.data(), masks.data() + half, values, elements);
+  }
+}
+
+void ChunkCodec::decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                        const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
+  if (elements == 0) return;
+  NETSUM_CHECK(offset + elements <= stream::wire_elements(operation));
+  if (operation.collective == stream::Collective::broadcast) {
+    if (operation.root != rank_) {
+      std::memcpy(stream::word_at(operation, offset), payload, stream::broadcast_bytes(operation, offset, elements));
+    }
+    return;
+  }
+  const std::uint32_t divisor = operation.op == ReduceOp::avg ? world_size_ : 1;
+  if (operation.dtype == DType::int32) {
+    std::memcpy(stream::word_at(operation, offset), payload, std::size_t{elements} * 4);
+    if (divisor != 1) kernels::divide_int32(stream::tensor_at<std::int32_t>(operation, offset), elements, divisor);
+    return;
+  }
+  if (const DType narrow = stream::wire_dtype(operation); narrow != DType::int32) {  // divided already
+    if (narrow == operation.dtype) {
+      std::memcpy(element_at(operation, offset), payload, elements * bytes_of(narrow));
+      return;
+    }
+    std::memcpy(halves_.data(), payload, std::size_t{elements} * 2);
+    const auto to_wide = narrow == DType::float16 ? kernels::from_float16 : kernels::from_bfloat16;
+    to_wide(stream::tensor_at<float>(operation, offset), halves_.data(), elements);
+    return;
+  }
+  float* values = operation.dtype == DType::float32 ? stream::tensor_at<float>(operation, offset) : scratch_.data();
+  for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
+    const auto format = kernels::fixed_point(exponents[block], world_size_);
+    kernels::dequantize(values + begin, payload + std::size_t{begin} * 4, count, format, divisor);
+  });
+  if (!masks.empty()) {
+    const std::size_t half = wire::switchml::mask_bytes(elements);
+    kernels::apply_nonfinite_masks(values, masks.data(), masks.data() + half, elements);
+  }
+  if (operation.dtype == DType::float16) {
+    kernels::to_float16(stream::tensor_at<std::uint16_t>(operation, offset), values, elements);
+  } else if (operation.dtype == DType::bfloat16) {
+    kernels::to_bfloat16(stream::tensor_at<std::uint16_t>(operation, offset), values, elements);
+  }
+}
+
+}  // namespace netsum::switchml

@@ -1,0 +1,43 @@
+// Tensor memory to packet payload and back: block fixed point or 16 bits for floats (docs/numerics.md), bytes as they are
+// otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "stream/operation.h"
+#include "wire/switchml.h"
+
+namespace netsum::switchml {
+
+class ChunkCodec {
+ public:
+  // `packet_elements`: 32-bit values. No call exceeds one packet (or twice as many 16-bit values) or one stripe.
+  ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
+
+  // The largest exponent of each block in [offset, offset + elements), a stripe of this rank's tensor; offset is a multiple
+  // of 256. Returns whether any element is not finite.
+  [[nodiscard]] bool scan(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                          std::span<std::uint8_t> exponents);
+
+  // Elements [offset, offset + elements) into payload, in stream::wire_dtype(), and into masks unless that is empty.
+  // `exponents`: the global exponents of the range's blocks.
+  void encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+              const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks);
+
+  // The reverse, from the sum over all ranks into the tensor.
+  void decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+              const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
+
+ private:
+  // The floats at `offset`: in place, or widened into scratch_.
+  [[nodiscard]] const float* floats(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements);
+
+  std::uint32_t rank_, world_size_;
+  std::vector<float> scratch_;
+  std::vector<std::uint16_t> halves_;
+};
+
+}  // namespace netsum::switchml

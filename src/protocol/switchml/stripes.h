@@ -1,0 +1,91 @@
+// How an operation is cut up: chunks (packets), and stripes of them, dealt to lanes.
+//
+// A stripe is the least number of packets that hold whole exponent blocks (256 elements, whatever the packet's length), so
+// no block is in two stripes or two lanes. Without exponents a stripe is one packet. Stripe u of operation o belongs to lane
+// (u + o / 16) mod lanes: small operations use all lanes in turn, and consecutive ones use the same lane, whose thread is
+// awake.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <numeric>
+
+#include "wire/switchml.h"
+
+namespace netsum::switchml {
+
+class Stripes {
+ public:
+  static constexpr std::uint64_t operations_in_turn = 16;
+
+  Stripes() = default;
+  Stripes(std::uint64_t wire_elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lane,
+          std::uint32_t lanes, bool blocks = true)
+      : elements_(wire_elements),
+        packet_elements_(packet_elements),
+        stripe_elements_(blocks ? std::lcm(packet_elements, wire::switchml::block_elements) : packet_elements),
+        chunks_log_(static_cast<std::uint32_t>(std::countr_zero(stripe_elements_ / packet_elements))),
+        lanes_(lanes),
+        first_((lane + lanes - static_cast<std::uint32_t>(operation / operations_in_turn % lanes)) % lanes) {
+    const std::uint64_t stripes = std::max<std::uint64_t>(1, (elements_ + stripe_elements_ - 1) / stripe_elements_);
+    count_ = first_ < stripes ? (stripes - 1 - first_) / lanes + 1 : 0;
+    chunks_ = count_ << chunks_log_;
+    const bool has_last = count_ > 0 && first_ + (count_ - 1) * lanes_ == stripes - 1;
+    if (has_last) chunks_ -= (std::uint64_t{1} << chunks_log_) - chunks_in(stripe_length(count_ - 1));
+  }
+
+  [[nodiscard]] std::uint64_t count() const { return count_; }    // stripes on this lane
+  [[nodiscard]] std::uint64_t chunks() const { return chunks_; }  // chunks on this lane
+
+  // For the lane's chunk `index`:
+  [[nodiscard]] std::uint64_t stripe(std::uint64_t index) const { return index >> chunks_log_; }
+  [[nodiscard]] std::uint64_t offset(std::uint64_t index) const {
+    return stripe_offset(stripe(index)) + part(index) * packet_elements_;
+  }
+  [[nodiscard]] std::uint32_t elements(std::uint64_t index) const {
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(packet_elements_, elements_ - std::min(elements_, offset(index))));
+  }
+  // The number of a chunk within the operation, the same on all lanes.
+  [[nodiscard]] std::uint32_t chunk(std::uint64_t index) const {
+    return static_cast<std::uint32_t>(offset(index) / packet_elements_);
+  }
+
+  // For the lane's stripe `stripe`:
+  [[nodiscard]] std::uint64_t stripe_offset(std::uint64_t stripe) const {
+    return (first_ + stripe * lanes_) * stripe_elements_;
+  }
+  [[nodiscard]] std::uint32_t stripe_length(std::uint64_t stripe) const {
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(stripe_elements_, elements_ - std::min(elements_, stripe_offset(stripe))));
+  }
+
+  // Blocks, counted over the lane's stripes: a chunk's first block, and how many it touches.
+  [[nodiscard]] std::uint64_t blocks() const { return first_block_of(count_); }  // at most
+  [[nodiscard]] std::uint64_t first_block_of(std::uint64_t stripe) const {
+    return stripe * (stripe_elements_ / wire::switchml::block_elements);
+  }
+  [[nodiscard]] std::uint64_t first_block(std::uint64_t index) const {
+    return first_block_of(stripe(index)) + part(index) * packet_elements_ / wire::switchml::block_elements;
+  }
+  [[nodiscard]] std::uint32_t blocks_of(std::uint64_t index) const {
+    const auto before = static_cast<std::uint32_t>(part(index) * packet_elements_ % wire::switchml::block_elements);
+    const std::uint32_t length = elements(index);
+    return length == 0 ? 0 : (before + length + wire::switchml::block_elements - 1) / wire::switchml::block_elements;
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t part(std::uint64_t index) const { return index & ((std::uint64_t{1} << chunks_log_) - 1); }
+  [[nodiscard]] std::uint32_t chunks_in(std::uint32_t elements) const {
+    return std::max(1U, (elements + packet_elements_ - 1) / packet_elements_);
+  }
+
+  std::uint64_t elements_ = 0;
+  std::uint32_t packet_elements_ = wire::switchml::block_elements, stripe_elements_ = wire::switchml::block_elements;
+  std::uint32_t chunks_log_ = 0;  // log2 of the chunks in a stripe, a power of two as 256 is
+  std::uint32_t lanes_ = 1, first_ = 0;
+  std::uint64_t count_ = 0, chunks_ = 0;
+};
+
+}  // namespace netsum::switchml

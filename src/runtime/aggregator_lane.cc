@@ -1,0 +1,36 @@
+#include "runtime/aggregator_lane.h"
+
+#include <utility>
+
+#include "runtime/memory.h"
+
+namespace netsum::runtime {
+namespace {
+
+class MappedMemory final : public service::Memory {
+ public:
+  MappedMemory(std::size_t bytes, Pages pages) : memory_(bytes, pages) {}
+  [[nodiscard]] std::span<std::byte> bytes() override { return memory_.bytes(); }
+
+ private:
+  PacketMemory memory_;
+};
+
+}  // namespace
+
+AggregatorLane::AggregatorLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes,
+                               std::uint32_t index, const ThreadOptions& threads)
+    : loop_(std::move(transport), index, threads,
+            [this, mark_bytes](std::span<const RxView> packets, Time now, transport::Transport& from) {
+              return formats_.on_packets(packets, now, from.sink(), [&] { return from.queued_bytes() > mark_bytes; });
+            }) {}
+
+void AggregatorLane::serve(std::unique_ptr<service::Format> format) {
+  loop_.call([&] { formats_.add(std::move(format)); });
+}
+
+std::unique_ptr<service::Memory> AggregatorLane::allocate(std::size_t bytes, service::Pages pages) {
+  return std::make_unique<MappedMemory>(bytes, pages);
+}
+
+}  // namespace netsum::runtime

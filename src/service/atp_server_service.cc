@@ -1,0 +1,110 @@
+#include "service/atp_server_service.h"
+
+#include <utility>
+
+#include "netsum/error.h"
+#include "service/counters.h"
+#include "session/installations.h"
+
+namespace netsum::service {
+namespace {
+
+class GradientFormat final : public Format {
+ public:
+  [[nodiscard]] bool takes(std::uint8_t first) const override { return first == wire::atp::version; }
+  [[nodiscard]] bool marks() const override { return true; }
+  void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
+    machine.on_packets(packets, congested, now, sink);
+  }
+  [[nodiscard]] std::uint64_t strangers() const override { return machine.counters().strangers(); }
+
+  atp::Server machine;
+};
+
+}  // namespace
+
+class AtpServerService::Job final : public ServedJob {
+ public:
+  Job(AtpServerService& service, std::uint64_t epoch) : service_(service), epoch_(epoch) {}
+  ~Job() override { stop(); }
+
+  // The switches' endpoints come later.
+  void start(const session::StartJob& start) {
+    for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
+      add(lane, config_of(start, lane, session::switch_endpoints({})));
+    }
+  }
+
+  void stop() override {
+    for (; !memory_.empty(); memory_.pop_back()) {
+      const std::size_t lane = memory_.size() - 1;
+      atp::Server::JobState state;  // ends here, not on the lane
+      service_.lanes_[lane]->run([&] {
+        state = service_.servers_[lane]->remove_job(epoch_);
+        service_.lanes_[lane]->expect_no_more(epoch_);
+      });
+    }
+  }
+
+  void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
+    const session::SwitchEndpoint endpoint = session::spread_switch_endpoints(switches, epoch_);
+    for (std::size_t lane = 0; lane < memory_.size(); ++lane) {
+      const std::vector<Endpoint> roots = config_of(start, lane, endpoint).roots;
+      service_.lanes_[lane]->run([&] { service_.servers_[lane]->move_roots(epoch_, roots); });
+    }
+  }
+
+  void report(std::size_t lane, session::JobReport& report) const override {
+    const atp::Server& machine = service_.at(lane);
+    const atp::ServerJobCounters* const counters = machine.job_counters(epoch_);
+    report.counters.add(named(counters == nullptr ? atp::ServerJobCounters{} : *counters));
+    report.counters.add("chunks_incomplete", counters == nullptr ? 0 : machine.incomplete(epoch_));
+  }
+
+ private:
+  [[nodiscard]] atp::ServerJobConfig config_of(const session::StartJob& start, std::size_t lane,
+                                               const session::SwitchEndpoint& endpoint) const {
+    return session::server_job(start, lane, service_.settings_(start.job), endpoint);
+  }
+
+  void add(std::size_t lane, const atp::ServerJobConfig& config) {
+    Lane& on = *service_.lanes_[lane];
+    auto memory =
+        on.allocate(atp::Server::memory_bytes(config.packet_elements, config.window, config.topology.world_size()));
+    atp::Server::JobState state = atp::Server::make_job(config, memory->bytes());
+    bool added = false;
+    on.run([&] {
+      added = service_.servers_[lane]->add_job(std::move(state));
+      if (added) on.expect(epoch_);
+    });
+    if (!added) throw Error(ErrorCode::internal, "a job epoch was issued twice");
+    memory_.push_back(std::move(memory));
+  }
+
+  AtpServerService& service_;
+  const std::uint64_t epoch_;
+  std::vector<std::unique_ptr<Memory>> memory_;  // of the first lanes, which serve the job
+};
+
+AtpServerService::AtpServerService(const Lanes& lanes, Settings settings) : lanes_(lanes), settings_(std::move(settings)) {
+  for (Lane* const lane : lanes_) servers_.push_back(&serve<GradientFormat>(*lane)->machine);
+}
+
+void AtpServerService::report(std::size_t lane, Counters& counters) const {
+  counters.add(counters_of_format(at(lane).counters()));
+}
+
+std::unique_ptr<ServedJob> AtpServerService::start(const session::StartJob& start) {
+  auto job = std::make_unique<Job>(*this, start.admission.job_epoch);
+  job->start(start);
+  return job;
+}
+
+session::SwitchMessage AtpServerService::describe(const session::StartJob& start, std::uint32_t a_switch, bool,
+                                                  const session::SwitchLanes& switches,
+                                                  std::span<const Endpoint> own) const {
+  return session::installation_for(start, a_switch, settings_(start.job),
+                                   session::spread_switch_endpoints(switches, start.admission.job_epoch), own);
+}
+
+}  // namespace netsum::service

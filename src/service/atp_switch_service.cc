@@ -1,0 +1,120 @@
+#include "service/atp_switch_service.h"
+
+#include <utility>
+
+#include "netsum/error.h"
+#include "service/counters.h"
+#include "session/atp_job.h"
+
+namespace netsum::service {
+namespace {
+
+class PoolFormat final : public Format {
+ public:
+  PoolFormat(const atp::SwitchConfig& pool, std::unique_ptr<Memory> memory)
+      : memory_(std::move(memory)), machine(pool, memory_->bytes()) {}
+
+  [[nodiscard]] bool takes(std::uint8_t first) const override { return first == wire::atp::version; }
+  [[nodiscard]] bool marks() const override { return true; }
+  void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
+    machine.on_packets(packets, congested, now, sink);
+  }
+  [[nodiscard]] std::uint64_t strangers() const override { return machine.counters().strangers(); }
+
+ private:
+  std::unique_ptr<Memory> memory_;
+
+ public:
+  atp::Switch machine;
+};
+
+}  // namespace
+
+class AtpSwitchService::Job final : public ServedJob {
+ public:
+  Job(AtpSwitchService& service, std::uint64_t epoch) : service_(service), epoch_(epoch) {}
+  ~Job() override { stop(); }
+
+  void stop() override {
+    if (stopped_) return;
+    stopped_ = true;
+    for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
+      service_.lanes_[lane]->run([&] {
+        if (service_.switches_[lane] != nullptr) service_.switches_[lane]->remove_job(epoch_);
+        service_.lanes_[lane]->expect_no_more(epoch_);
+      });
+    }
+    service_.parts_.release(epoch_);
+  }
+
+  void report(std::size_t lane, session::JobReport& report) const override {
+    const atp::Switch* const machine = service_.at(lane);
+    const atp::SwitchJobCounters* const counters = machine == nullptr ? nullptr : machine->job_counters(epoch_);
+    report.counters.add(named(counters == nullptr ? atp::SwitchJobCounters{} : *counters));
+    report.counters.add("slots_in_use", counters == nullptr ? 0 : machine->slots_in_use(epoch_));
+  }
+
+ private:
+  AtpSwitchService& service_;
+  const std::uint64_t epoch_;
+  bool stopped_ = false;
+};
+
+AtpSwitchService::AtpSwitchService(const Lanes& lanes, const atp::SwitchConfig& pool)
+    : lanes_(lanes), pool_(pool), parts_(pool.slots), switches_(lanes.size()) {}
+
+void AtpSwitchService::report(std::size_t lane, Counters& counters) const {
+  const atp::Switch* const machine = at(lane);
+  counters.add(counters_of_format(machine == nullptr ? atp::SwitchCounters{} : machine->counters()));
+  counters.add("pool_slots_in_use", machine == nullptr ? 0 : machine->slots_in_use());
+}
+
+void AtpSwitchService::make_pool(std::size_t lane) {
+  if (switches_[lane] != nullptr) return;
+  auto memory = lanes_[lane]->allocate(atp::Switch::memory_bytes(pool_), Pages::now);
+  auto* const format = serve<PoolFormat>(*lanes_[lane], pool_, std::move(memory));
+  lanes_[lane]->run([&] { switches_[lane] = &format->machine; });
+}
+
+void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& config) {
+  make_pool(lane);
+  bool known = false, fits = true;
+  lanes_[lane]->run([&] {
+    atp::Switch& machine = *switches_[lane];
+    known = machine.job_counters(config.epoch) != nullptr;
+    fits = known ? machine.move_job(config) : machine.add_job(config);
+    if (fits && !known) lanes_[lane]->expect(config.epoch);
+  });
+  if (fits) return;
+  throw Error(ErrorCode::refused,
+              known ? "the installation differs from the job's earlier one: an epoch must not be used for two jobs"
+                    : "this switch's slots hold " + std::to_string(pool_.packet_elements) +
+                          " elements, and the job's packets have " + std::to_string(config.packet_elements));
+}
+
+Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
+  const auto& installation = std::get<session::Installation>(message);
+  const std::uint64_t epoch = installation.job_epoch;
+  if (const std::string why = parts_.take(epoch, installation.job, installation.part); !why.empty()) {
+    throw Error(ErrorCode::refused, why);
+  }
+  Part part;
+  if (former == nullptr) part.job = std::make_unique<Job>(*this, epoch);  // its end releases the part
+  check_lanes(installation.lanes.size(), lanes_.size());
+  prove(message);
+  for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
+    install(session::switch_lane(epoch, lane, lanes_.size()), session::switch_job(installation, lane));
+  }
+  part.status.job = installation.job;
+  part.status.job_epoch = epoch;
+  part.status.packet_elements = installation.packet_elements;
+  part.status.slots = pool_.slots;
+  for (const auto& child : installation.lanes.front().children) {
+    for (const std::uint32_t rank : child.ranks) {
+      if (rank < max_world_size) part.status.joined.insert(rank);
+    }
+  }
+  return part;
+}
+
+}  // namespace netsum::service

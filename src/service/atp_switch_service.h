@@ -1,0 +1,38 @@
+// ATP at a switch below the parameter servers where the jobs' ranks join: jobs share each lane's pool of slots.
+#pragma once
+
+#include <vector>
+
+#include "protocol/atp/switch.h"
+#include "service/lane.h"
+#include "service/service.h"
+#include "session/parts.h"
+
+namespace netsum::service {
+
+class AtpSwitchService final : public Service {
+ public:
+  // Each lane gets its pool with its first job: many switches never have an ATP job.
+  AtpSwitchService(const Lanes& lanes, const atp::SwitchConfig& pool);
+
+  void report(std::size_t lane, Counters& counters) const override;
+  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override {
+    return std::holds_alternative<session::Installation>(message);
+  }
+  [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
+
+  void make_pool(std::size_t lane);  // unless it has one; throws std::bad_alloc
+  [[nodiscard]] const atp::Switch* at(std::size_t lane) const { return switches_[lane]; }  // null: no pool; within its run()
+
+ private:
+  class Job;
+
+  void install(std::size_t lane, const atp::SwitchJobConfig& config);
+
+  const Lanes lanes_;
+  const atp::SwitchConfig pool_;
+  session::Parts parts_;
+  std::vector<atp::Switch*> switches_;  // the lanes own them
+};
+
+}  // namespace netsum::service

@@ -1,0 +1,168 @@
+#include "service/netreduce_service.h"
+
+#include <utility>
+
+#include "netsum/error.h"
+#include "session/installations.h"
+
+namespace netsum::service {
+namespace {
+
+class RoceFormat final : public Format {
+ public:
+  // RoCE packets come from their IP header on, of either version.
+  [[nodiscard]] bool takes(std::uint8_t first) const override { return first >> 4 == 4 || first >> 4 == 6; }
+  void on_packets(std::span<const RxView> packets, bool, Time now, Sink& sink) override {
+    machine.on_packets(packets, now, sink);
+  }
+  [[nodiscard]] std::uint64_t strangers() const override { return machine.counters().strangers(); }
+
+  netreduce::Tunnel machine;
+};
+
+}  // namespace
+
+class NetReduceService::Job final : public ServedJob {
+ public:
+  Job(NetReduceService& service, std::uint64_t epoch) : service_(service), epoch_(epoch) {}
+  ~Job() override { stop(); }
+
+  // Later the job does not lack memory.
+  void reserve(const std::vector<netreduce::TunnelRing>& rings) {
+    for (std::size_t lane = 0; lane < rings.size(); ++lane) {
+      memory_.push_back(service_.lanes_[lane]->allocate(netreduce::Accelerator::memory_bytes(rings[lane].ring)));
+    }
+  }
+
+  // No effect if the job has its rings or has ended: a switch's sums are lost with its ring. The job's ranks are told of
+  // their admission only afterwards, so no packet comes earlier.
+  void add(const std::vector<netreduce::TunnelRing>& rings) {
+    if (placed_ != 0 || stopped_) return;
+    for (; placed_ < rings.size(); ++placed_) add(placed_, rings[placed_]);
+  }
+
+  void stop() override {
+    stopped_ = true;
+    for (; placed_ > 0; --placed_) {
+      const std::size_t lane = placed_ - 1;
+      netreduce::Accelerator::RingState state;  // ends here, not on the lane
+      service_.lanes_[lane]->run([&] {
+        state = service_.tunnels_[lane]->remove_ring(session::incarnation_of(epoch_, lane));
+        if (state) service_.lanes_[lane]->expect_ring_no_more();
+      });
+    }
+    memory_.clear();
+  }
+
+  void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
+    add(service_.rings_of(start, session::switch_endpoints(switches)));
+  }
+
+  // All lanes' views merged; `missing` is the first stalled lane's.
+  [[nodiscard]] session::JobView look() const override {
+    session::JobView view;
+    for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
+      service_.lanes_[lane]->run([&] {
+        const netreduce::Accelerator& accelerator = service_.at(lane).accelerator();
+        const std::uint64_t incarnation = session::incarnation_of(epoch_, lane);
+        session::JobView of_lane;
+        if (const auto mismatch = accelerator.mismatch(incarnation)) {
+          of_lane.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " +
+                             std::to_string(mismatch->second_rank) + " issued different calls as message " +
+                             std::to_string(mismatch->message) + " of ring " + std::to_string(lane);
+        }
+        if (const auto stall = accelerator.stall(incarnation)) of_lane.missing = stall->missing;
+        view.merge(of_lane);
+      });
+    }
+    return view;
+  }
+
+  void report(std::size_t lane, session::JobReport& report) const override {
+    const auto* const ring = service_.at(lane).accelerator().ring_counters(session::incarnation_of(epoch_, lane));
+    report.counters.add(named(ring == nullptr ? netreduce::RingCounters{} : *ring));
+  }
+
+ private:
+  void add(std::size_t lane, const netreduce::TunnelRing& ring) {
+    netreduce::Accelerator::RingState state = netreduce::Accelerator::make_ring(ring.ring, memory_[lane]->bytes());
+    bool added = false;
+    service_.lanes_[lane]->run([&] {
+      added = service_.tunnels_[lane]->add_ring(std::move(state), ring);
+      if (added) service_.lanes_[lane]->expect_ring();
+    });
+    if (!added)
+      throw Error(ErrorCode::internal, "the ring is already installed, or another rank has one of its queue pairs");
+  }
+
+  NetReduceService& service_;
+  const std::uint64_t epoch_;
+  std::vector<std::unique_ptr<Memory>> memory_;  // by lane
+  std::size_t placed_ = 0;                       // the first lanes, which have their ring
+  bool stopped_ = false;
+};
+
+NetReduceService::NetReduceService(const Lanes& lanes, OrderOf order_of) : lanes_(lanes), order_of_(std::move(order_of)) {
+  for (Lane* const lane : lanes_) tunnels_.push_back(&serve<RoceFormat>(*lane)->machine);
+}
+
+void NetReduceService::report(std::size_t lane, Counters& counters) const {
+  const netreduce::Tunnel& tunnel = at(lane);
+  counters.add(named(tunnel.counters()));
+  counters.add("dropped_roce_malformed", malformed_packets(tunnel.counters()));
+  counters.add("dropped_roce_known", tunnel.accelerator().counters().dropped_known);
+}
+
+std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::StartJob& start,
+                                                              const session::SwitchEndpoint& switches) const {
+  std::vector<netreduce::TunnelRing> rings;
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    rings.push_back(session::tunnel_ring(start, lane, netreduce::at_root, switches, order_of(start)));
+  }
+  return rings;
+}
+
+std::unique_ptr<ServedJob> NetReduceService::start(const session::StartJob& start) {
+  auto job = std::make_unique<Job>(*this, start.admission.job_epoch);
+  const auto nowhere = [](std::uint32_t, std::size_t) { return Endpoint{}; };
+  const std::vector<netreduce::TunnelRing> rings = rings_of(start, nowhere);
+  job->reserve(rings);
+  if (start.admission.placement.switches.empty()) job->add(rings);  // else place() does
+  return job;
+}
+
+session::SwitchMessage NetReduceService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                                  const session::SwitchLanes& switches,
+                                                  std::span<const Endpoint> own) const {
+  return session::RingInstallation{start, a_switch, again, switches, {own.begin(), own.end()}};
+}
+
+Part NetReduceService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
+  const auto& installation = std::get<session::RingInstallation>(message);
+  const session::Admission& admission = installation.start.admission;
+  Part part;
+  part.status.job = installation.start.job;
+  part.status.job_epoch = admission.job_epoch;
+  part.status.packet_elements = admission.packet_elements;
+  part.status.slots = admission.slots;
+  std::vector<netreduce::TunnelRing> rings;
+  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
+    rings.push_back(session::tunnel_ring(installation, lane, order_of(installation.start)));
+  }
+  for (const netreduce::Line& line : rings.front().ring.lines) {
+    if (line.way != netreduce::Way::arriving) part.status.joined = part.status.joined.united(line.ranks);
+  }
+  if (former != nullptr) return part;
+  if (installation.again) {
+    throw Error(ErrorCode::refused, "it was restarted, or could not be reached for a while, and has lost the job's sums");
+  }
+  check_lanes(rings.size(), lanes_.size());
+  prove(message);
+  auto job = std::make_unique<Job>(*this, admission.job_epoch);
+  job->reserve(rings);
+  job->add(rings);
+  part.job = std::move(job);
+  return part;
+}
+
+}  // namespace netsum::service

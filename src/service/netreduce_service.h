@@ -1,0 +1,49 @@
+// NetReduce at an aggregator: rings of RoCEv2 connections, one per lane, whole or as part of a tree of switches.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "protocol/netreduce/tunnel.h"
+#include "service/lane.h"
+#include "service/service.h"
+
+namespace netsum::service {
+
+class NetReduceService final : public Service {
+ public:
+  // The order of a job's sums; empty: the ring's.
+  using OrderOf = std::function<netreduce::Order(const std::string& job)>;
+  explicit NetReduceService(const Lanes& lanes, OrderOf order_of = {});
+
+  void report(std::size_t lane, Counters& counters) const override;
+  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return session::netreduce_rules(); }
+  [[nodiscard]] std::unique_ptr<ServedJob> start(const session::StartJob& start) override;
+  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                                const session::SwitchLanes& switches,
+                                                std::span<const Endpoint> own) const override;
+  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override {
+    return std::holds_alternative<session::RingInstallation>(message);
+  }
+  [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
+
+  [[nodiscard]] const netreduce::Tunnel& at(std::size_t lane) const { return *tunnels_[lane]; }  // within its run()
+
+ private:
+  class Job;
+
+  [[nodiscard]] netreduce::Order order_of(const session::StartJob& start) const {
+    return order_of_ ? order_of_(start.job) : netreduce::Order::ring;
+  }
+
+  // Of each lane, where the job's ranks join.
+  [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::StartJob& start,
+                                                            const session::SwitchEndpoint& switches) const;
+
+  const Lanes lanes_;
+  const OrderOf order_of_;
+  std::vector<netreduce::Tunnel*> tunnels_;  // the lanes own them
+};
+
+}  // namespace netsum::service

@@ -1,0 +1,33 @@
+#include "service/service.h"
+
+#include "netsum/error.h"
+
+namespace netsum::service {
+namespace {
+
+[[nodiscard]] Error not_served(const char* what) {
+  return Error(ErrorCode::internal, std::string("this service has no ") + what);
+}
+
+}  // namespace
+
+std::unique_ptr<ServedJob> Service::start(const session::StartJob&) {
+  throw not_served("jobs of its own");
+}
+
+session::SwitchMessage Service::describe(const session::StartJob&, std::uint32_t, bool, const session::SwitchLanes&,
+                                         std::span<const Endpoint>) const {
+  throw not_served("switches");
+}
+
+Part Service::install(const session::SwitchMessage&, ServedJob*, const Prove&) {
+  throw not_served("jobs of others");
+}
+
+void check_lanes(std::size_t needed, std::size_t lanes) {
+  if (needed <= lanes) return;
+  throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes) + " threads, and the job needs " +
+                                      std::to_string(needed) + ": raise the switch's --threads");
+}
+
+}  // namespace netsum::service

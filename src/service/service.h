@@ -1,0 +1,79 @@
+// A protocol at an aggregator: it serves jobs on the aggregator's lanes. Daemons and the simulator keep the jobs
+// (daemon/node.h, sim/aggregator_host.h, sim/switch_host.h), and know no protocol by name.
+//
+// Pure: what a service does where packets are processed, it does by way of Lane::run(). Functions that change a service or
+// its jobs are called by one thread at a time, except ServedJob::place().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/counters.h"
+#include "base/endpoint.h"
+#include "session/job_report.h"
+#include "session/job_view.h"
+#include "session/protocol_rules.h"
+#include "session/registry.h"
+#include "session/switch_message.h"
+
+namespace netsum::service {
+
+// A job that lanes serve, until it is stopped. It ends before its service and the lanes.
+class ServedJob {
+ public:
+  virtual ~ServedJob() = default;
+
+  // Returns once no lane serves it. Afterwards no lane does, even if place() is called.
+  virtual void stop() = 0;
+  // The lanes of the job's switches have become known, or have changed. Neither while stop() runs, nor twice at a time, but
+  // at the same time as anything of other jobs. Throws Error: the job cannot go on.
+  virtual void place(const session::StartJob&, const session::SwitchLanes&) {}
+  // Facts that ranks cannot be told in packets.
+  [[nodiscard]] virtual session::JobView look() const { return {}; }
+  // Adds lane `lane`'s counters of the job. Within the lane's run().
+  virtual void report(std::size_t lane, session::JobReport& report) const = 0;
+};
+
+// A job whose ranks join elsewhere, and its status.
+struct Part {
+  std::unique_ptr<ServedJob> job;  // null: it is the one that was there
+  session::JobStatus status;
+};
+
+class Service {
+ public:
+  // Throws Error: nothing shows that an endpoint of the message receives what is sent to it.
+  using Prove = std::function<void(const session::SwitchMessage&)>;
+
+  virtual ~Service() = default;
+
+  // Adds lane `lane`'s counters, without its jobs'. Within the lane's run().
+  virtual void report(std::size_t lane, Counters& counters) const = 0;
+
+  // ---- jobs whose ranks join here
+
+  // None: no ranks join.
+  [[nodiscard]] virtual std::optional<session::ProtocolRules> rules() const { return std::nullopt; }
+  // Returns once every lane serves the job, or is ready for place(). Throws Error, std::bad_alloc: then no lane does.
+  [[nodiscard]] virtual std::unique_ptr<ServedJob> start(const session::StartJob& start);
+  // For a switch of the job's placement, whose own lanes are known. `own`: this aggregator's lanes. `again`: it was told
+  // before.
+  [[nodiscard]] virtual session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                                        const session::SwitchLanes& switches,
+                                                        std::span<const Endpoint> own) const;
+
+  // ---- jobs whose ranks join elsewhere
+
+  [[nodiscard]] virtual bool takes(const session::SwitchMessage&) const { return false; }
+  // Idempotent. `former`: the same job as it was installed before; null: it is new. Throws as start().
+  [[nodiscard]] virtual Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove);
+};
+
+// Throws Error: refused, for a job of more lanes than this switch has.
+void check_lanes(std::size_t needed, std::size_t lanes);
+
+}  // namespace netsum::service

@@ -1,0 +1,254 @@
+#include "session/rank.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "session/words.h"
+
+namespace netsum::session {
+
+std::vector<Rank::Action> Rank::take_actions() {
+  return std::exchange(actions_, {});
+}
+
+// ---- joining
+
+void Rank::begin(Time deadline) {
+  phase_ = Phase::preparing;
+  actions_.emplace_back(Prepare{deadline, false});
+}
+
+void Rank::on_prepared(std::vector<std::string> addresses, Time answer_by, Time /*now*/) {
+  if (phase_ != Phase::preparing) return;
+  phase_ = Phase::joining;
+  refusal_.reset();
+  answer_by_ = answer_by;
+  next_beat_ = never;
+  sites_.clear();
+  for (std::string& address : addresses) {
+    actions_.emplace_back(Join{sites_.size()});
+    sites_.push_back({std::move(address), true});
+  }
+}
+
+void Rank::on_unprepared(const Error& error, Time now) {
+  if (phase_ == Phase::preparing) fail(error, now);
+}
+
+void Rank::complete(std::size_t site, JoinRequest& request) const {
+  request.recovers = config_.recovers;
+  if (!config_.recovers) return;
+  request.aggregators = config_.aggregators;
+  if (const auto former = former_epochs_.find(sites_[site].address); former != former_epochs_.end()) {
+    request.former_epoch = former->second;
+  }
+}
+
+void Rank::on_admitted(std::size_t site, const Admission& admission, Time now) {
+  if (phase_ != Phase::joining || !sites_[site].asked) return;
+  sites_[site].asked = false;
+  sites_[site].admission = admission;
+  // While others still decide, the aggregators that have admitted this rank must not miss it.
+  next_beat_ = std::min(next_beat_, now + beat_interval);
+  decide(now);
+}
+
+void Rank::on_refused(std::size_t site, const Error& error, Time now) {
+  if (phase_ != Phase::joining || !sites_[site].asked) return;
+  sites_[site].asked = false;
+  if (!refusal_) refusal_ = error;
+  decide(now);
+}
+
+void Rank::decide(Time now) {
+  if (std::any_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.asked; })) return;
+  if (refusal_) return fail(Error(*refusal_), now);
+  for (const Site& site : sites_) {
+    const std::string what = disagreement(*sites_.front().admission, *site.admission);
+    if (what.empty()) continue;
+    return fail(Error(ErrorCode::refused, "the aggregators of job '" + config_.job + "' do not agree " + what), now);
+  }
+  phase_ = Phase::starting;
+  actions_.emplace_back(Start{});
+}
+
+std::vector<Admission> Rank::admissions() const {
+  std::vector<Admission> all;
+  for (const Site& site : sites_) all.push_back(*site.admission);
+  return all;
+}
+
+void Rank::on_started(Time now) {
+  if (phase_ != Phase::starting) return;
+  phase_ = Phase::running;
+  cause_.reset();
+  Supervisor::Config config{config_.job, config_.rank, {}, config_.predecessor};
+  for (const Site& site : sites_) config.aggregators.push_back(site.address);
+  supervisor_.emplace(std::move(config), now);
+  next_beat_ = now;
+}
+
+void Rank::on_start_failed(const Error& error, Time now) {
+  if (phase_ == Phase::starting) fail(error, now);
+}
+
+// ---- running
+
+void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
+  if (site >= sites_.size()) return;
+  sites_[site].beat_until = never;
+  if (phase_ != Phase::running) return;  // if the job has failed already, the first heartbeat of the running rank says so
+  auto error = supervisor_->on_reply(site, reply, now);
+  if (!error && !supervisor_->left().empty()) error = supervisor_->check_left(operations_.oldest_stall());
+  if (error) fail(*error, now);
+}
+
+void Rank::on_no_reply(std::size_t site, const std::string& why, Time now) {
+  if (site >= sites_.size()) return;
+  sites_[site].beat_until = never;
+  if (phase_ != Phase::running) return;
+  if (const auto error = supervisor_->on_no_reply(site, why, now)) fail(*error, now);
+}
+
+void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now) {
+  if (phase_ != Phase::running) return;
+  switch (failure.kind) {
+    case protocol::LaneFailure::Kind::mismatch:
+      return fail(supervisor_->mismatch(failure.operation, failure.first_rank, failure.second_rank,
+                                        operations_.call(failure.operation)),
+                  now);
+    case protocol::LaneFailure::Kind::unsealed:
+      return fail(supervisor_->unsealed(site, failure.operation, failure.what), now);
+    case protocol::LaneFailure::Kind::unknown_job:
+      supervisor_->on_job_dropped(site);
+      sites_[site].beat_until = never;  // an answer in flight predates this
+      next_beat_ = now;
+  }
+}
+
+void Rank::beat(Time now) {
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    Site& site = sites_[i];
+    // Before all have admitted the rank, heartbeats are for the aggregator alone: no answer is waited for.
+    if (!site.admission || (site.beat_until != never && phase_ == Phase::running)) continue;
+    site.beat_until = now + beat_patience;
+    actions_.emplace_back(Beat{i, {site.admission->job_epoch, site.admission->rank_epoch}});
+  }
+  next_beat_ = now + (phase_ == Phase::running ? supervisor_->interval() : beat_interval);
+}
+
+void Rank::on_timer(Time now) {
+  if (phase_ == Phase::ended) return;
+  if (supervisor_) {
+    if (const auto late = operations_.overdue(now)) {
+      return end(supervisor_->overdue(late->operation, late->call, late->patience,
+                                      running() ? operations_.oldest_stall() : std::nullopt));
+    }
+  }
+  switch (phase_) {
+    case Phase::waiting:
+      if (now >= next_attempt_) try_again(now);
+      break;
+    case Phase::joining:
+      if (now >= answer_by_) {
+        cancel_joins();
+        return fail(Error(ErrorCode::unreachable, "job '" + config_.job + "', rank " + std::to_string(config_.rank) +
+                                                      ": the job did not become complete in time"),
+                    now);
+      }
+      if (now >= next_beat_) beat(now);
+      break;
+    case Phase::running:
+      for (std::size_t i = 0; i < sites_.size() && running(); ++i) {
+        if (now >= sites_[i].beat_until) on_no_reply(i, "no answer", now);
+      }
+      if (running() && now >= next_beat_) beat(now);
+      break;
+    case Phase::preparing:
+    case Phase::starting:
+    case Phase::ended:
+      break;
+  }
+}
+
+Time Rank::next_timeout() const {
+  switch (phase_) {
+    case Phase::waiting:
+      return next_attempt_;
+    case Phase::joining:
+      return std::min(answer_by_, next_beat_);
+    case Phase::running: {
+      Time next = next_beat_;
+      for (const Site& site : sites_) next = std::min(next, site.beat_until);
+      return next;
+    }
+    case Phase::preparing:
+    case Phase::starting:
+    case Phase::ended:
+      break;
+  }
+  return never;
+}
+
+// ---- the end of an attempt, of a life, or of the rank
+
+void Rank::fail(const Error& error, Time now) {
+  if (phase_ == Phase::running && config_.recovers && recoverable(error.code())) {
+    remember();
+    cause_ = last_ = error;
+    give_up_ = after(now, config_.recovery);
+    actions_.emplace_back(Suspend{error, config_.recovery});
+  } else if (cause_) {
+    remember();
+    last_ = error;
+    actions_.emplace_back(Retry{error});
+    say_goodbye();  // to those that have admitted this attempt: it does not go on
+  } else {
+    return end(error);
+  }
+  phase_ = Phase::waiting;
+  next_attempt_ = after(now, config_.pause());
+}
+
+void Rank::try_again(Time now) {
+  if (now >= give_up_) {
+    return end(Error(cause_->code(), std::string(cause_->what()) + "; the job did not come together again within " +
+                                         in_seconds(config_.recovery) + ": " + last_.what()));
+  }
+  phase_ = Phase::preparing;
+  actions_.emplace_back(Prepare{give_up_, true});
+}
+
+void Rank::end(const Error& error) {
+  actions_.emplace_back(End{error});
+  leave();
+}
+
+void Rank::leave() {
+  if (phase_ == Phase::joining) cancel_joins();
+  phase_ = Phase::ended;
+  say_goodbye();
+}
+
+void Rank::cancel_joins() {
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (std::exchange(sites_[i].asked, false)) actions_.emplace_back(Cancel{i});
+  }
+}
+
+// Then the other ranks know that this one will not contribute, and has not just died.
+void Rank::say_goodbye() {
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (!sites_[i].admission) continue;
+    actions_.emplace_back(Leave{i, {sites_[i].admission->job_epoch, sites_[i].admission->rank_epoch}});
+    sites_[i].admission.reset();
+  }
+}
+
+void Rank::remember() {
+  for (const Site& site : sites_) {
+    if (site.admission) former_epochs_[site.address] = site.admission->rank_epoch;
+  }
+}
+
+}  // namespace netsum::session

@@ -1,0 +1,170 @@
+// A rank's life at its aggregators: it joins them all, sends heartbeats, joins again after an error that allows it, and
+// leaves. A pure state machine, for a rank's process (collective/monitor.cc) and the simulator (sim/worker_host.cc): the
+// owner carries out its actions in order, reports what becomes of them, and calls on_timer() at next_timeout().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bitmap.h"
+#include "base/time.h"
+#include "netsum/error.h"
+#include "protocol/worker_lane.h"
+#include "session/registry.h"
+#include "session/supervisor.h"
+
+namespace netsum::session {
+
+// What an aggregator knows a rank's process by.
+struct Life {
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank_epoch = 0;
+};
+
+class Rank {
+ public:
+  // ---- actions. `site`: index into the addresses of on_prepared().
+
+  // Find out which aggregators can be reached, and the paths there; then on_prepared() or on_unprepared().
+  struct Prepare {
+    Time deadline{};
+    bool again = false;  // some of the job's aggregators will do
+  };
+  // Send a request, after complete(); then on_admitted() or on_refused().
+  struct Join {
+    std::size_t site = 0;
+  };
+  // The join's answer is not needed any more.
+  struct Cancel {
+    std::size_t site = 0;
+  };
+  // Begin the lanes over the aggregators of admissions(); then on_started() or on_start_failed().
+  struct Start {};
+  // Send a heartbeat; then on_reply() or on_no_reply(). An answer to an earlier heartbeat does not count any more.
+  struct Beat {
+    std::size_t site = 0;
+    Life life;
+  };
+  // Say goodbye, once.
+  struct Leave {
+    std::size_t site = 0;
+    Life life;
+  };
+  // End the lanes, but not the operations. Joining again follows, for as long as `patience`.
+  struct Suspend {
+    Error cause;
+    Duration patience{};
+  };
+  // An attempt to join again has failed; another one follows.
+  struct Retry {
+    Error error;
+  };
+  // End all operations: the rank has ended.
+  struct End {
+    Error error;
+  };
+  using Action = std::variant<Prepare, Join, Cancel, Start, Beat, Leave, Suspend, Retry, End>;
+
+  // The owner's operations. Asked only if a decision or an error's text depends on them.
+  class Operations {
+   public:
+    struct Overdue {
+      std::uint64_t operation = 0;
+      std::string call;  // in words
+      Duration patience{};
+    };
+    [[nodiscard]] virtual std::optional<Stall> oldest_stall() = 0;
+    [[nodiscard]] virtual std::string call(std::uint64_t operation) = 0;  // in words; empty: it is not pending
+    [[nodiscard]] virtual std::optional<Overdue> overdue(Time now) = 0;   // the first whose deadline has passed
+
+   protected:
+    ~Operations() = default;
+  };
+
+  struct Config {
+    std::string job;
+    std::uint32_t rank = 0;
+    std::vector<std::string> aggregators;        // addresses, the same for all ranks
+    std::optional<std::uint32_t> predecessor{};  // as Supervisor::Config's
+    bool recovers = false;                       // the job outlives its processes
+    Duration recovery = Duration::max();         // if so: how long this rank waits for all ranks to join again
+    std::function<Duration()> pause;             // before each attempt to join again
+  };
+
+  Rank(Config config, Operations& operations) : config_(std::move(config)), operations_(operations) {}
+
+  [[nodiscard]] std::vector<Action> take_actions();
+
+  // ---- joining
+
+  void begin(Time deadline);  // once
+  // `answer_by`: when the owner's patience with the joins ends; `never`: each join ends by itself.
+  void on_prepared(std::vector<std::string> addresses, Time answer_by, Time now);
+  void on_unprepared(const Error& error, Time now);
+  // Adds to a request what depends on earlier attempts, except the progress.
+  void complete(std::size_t site, JoinRequest& request) const;
+  void on_admitted(std::size_t site, const Admission& admission, Time now);
+  void on_refused(std::size_t site, const Error& error, Time now);
+  [[nodiscard]] std::vector<Admission> admissions() const;  // by site; of Start, and afterwards
+  void on_started(Time now);
+  void on_start_failed(const Error& error, Time now);
+
+  // ---- running
+
+  void on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
+  void on_no_reply(std::size_t site, const std::string& why, Time now);
+  // A lane to the site cannot go on. If the site does not know the job, that is no error yet: heartbeats, faster from now
+  // on, bring the reason.
+  void on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now);
+  // Also when an operation's deadline passes.
+  void on_timer(Time now);
+  void leave();  // in good order; the rank has ended
+
+  [[nodiscard]] Time next_timeout() const;
+  [[nodiscard]] bool waiting() const { return phase_ == Phase::waiting; }  // before it joins, or joins again
+  [[nodiscard]] bool joining() const { return phase_ == Phase::joining; }
+  [[nodiscard]] bool running() const { return phase_ == Phase::running; }
+  [[nodiscard]] bool ended() const { return phase_ == Phase::ended; }
+  [[nodiscard]] RankSet left() const { return supervisor_ ? supervisor_->left() : RankSet(); }  // ranks, in good order
+
+ private:
+  enum class Phase : std::uint8_t { waiting, preparing, joining, starting, running, ended };
+
+  struct Site {
+    std::string address;
+    bool asked = false;  // for admission, and has not answered
+    std::optional<Admission> admission{};
+    Time beat_until = never;  // the heartbeat in flight may be answered; never: there is none
+  };
+
+  void decide(Time now);  // the joins' outcome, once all are answered
+  void beat(Time now);
+  void fail(const Error& error, Time now);
+  void try_again(Time now);
+  void end(const Error& error);
+  void cancel_joins();
+  void say_goodbye();
+  void remember();
+
+  const Config config_;
+  Operations& operations_;
+  Phase phase_ = Phase::waiting;
+  std::vector<Action> actions_;
+  std::vector<Site> sites_;
+  std::optional<Supervisor> supervisor_;  // of the latest life that ran
+  std::optional<Error> refusal_;
+  Time answer_by_ = never, next_beat_ = never;
+
+  std::optional<Error> cause_;  // of the attempts to join again
+  Error last_{ErrorCode::internal, ""};
+  Time give_up_ = never, next_attempt_ = never;
+  std::map<std::string, std::uint32_t> former_epochs_;  // of this rank in lives that it gave up, by address
+};
+
+}  // namespace netsum::session

@@ -1,0 +1,131 @@
+// A daemon serves a protocol that neither it nor its lanes know: all that tells protocols apart comes in as a service.
+#include "daemon/node.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "control/client.h"
+#include "transport/addresses.h"
+#include "transport/udp.h"
+#include "unit/transport_fixture.h"
+
+namespace netsum::daemon {
+namespace {
+
+using std::chrono::seconds;
+using transport::Bytes;
+
+// Sends a rank's packets back while its job runs.
+class EchoFormat final : public service::Format {
+ public:
+  static constexpr std::uint8_t first_byte = 0xec;
+
+  [[nodiscard]] bool takes(std::uint8_t first) const override { return first == first_byte; }
+  void on_packets(std::span<const RxView> packets, bool, Time, Sink& sink) override {
+    for (const RxView& packet : packets) {
+      if (std::find(ranks.begin(), ranks.end(), packet.source) == ranks.end()) {
+        ++strange;
+        continue;
+      }
+      ++echoes;
+      std::ranges::copy(packet.bytes, sink.datagram(packet.source, packet.bytes.size()).begin());
+    }
+  }
+  [[nodiscard]] std::uint64_t strangers() const override { return strange; }
+
+  std::vector<Endpoint> ranks;
+  std::uint64_t echoes = 0, strange = 0;
+};
+
+session::ProtocolRules echo_rules() {
+  session::ProtocolRules rules = session::switchml_rules();
+  rules.name = "echo";
+  return rules;
+}
+
+class EchoService final : public service::Service {
+ public:
+  explicit EchoService(service::Lane& lane) : lane_(lane), format_(service::serve<EchoFormat>(lane)) {}
+
+  void report(std::size_t, Counters& counters) const override { counters.add("strangers", format_->strange); }
+  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return echo_rules(); }
+  [[nodiscard]] std::unique_ptr<service::ServedJob> start(const session::StartJob& start) override {
+    return std::make_unique<Job>(*this, start.endpoints);
+  }
+
+ private:
+  class Job final : public service::ServedJob {
+   public:
+    Job(EchoService& service, const std::vector<std::vector<Endpoint>>& ranks) : service_(service) {
+      service_.lane_.run([&] {
+        for (const auto& lanes : ranks) service_.format_->ranks.push_back(lanes.front());
+      });
+    }
+    ~Job() override { stop(); }
+    void stop() override {
+      service_.lane_.run([&] { service_.format_->ranks.clear(); });
+    }
+    void report(std::size_t, session::JobReport& report) const override {
+      report.counters.add("echoes", service_.format_->echoes);
+    }
+
+   private:
+    EchoService& service_;
+  };
+
+  service::Lane& lane_;
+  EchoFormat* const format_;
+};
+
+TEST(Node, ServesAProtocolThatItDoesNotKnow) {
+  NodeOptions options;
+  options.sockets.listen = options.server.listen = "127.0.0.1:0";
+  options.cookies = EndpointCookies({1, 2});
+  Node node(options);
+  std::vector<std::unique_ptr<service::Service>> services;
+  services.push_back(std::make_unique<EchoService>(*node.lanes().front()));
+  node.serve(std::move(services), {});
+
+  control::Client client({node.address(), "", ""});
+  const Endpoint lane = client.hello(seconds(5)).lanes.front();
+  transport::Udp rank({.bind = transport::resolve("127.0.0.1:0")});
+  session::JoinRequest request;
+  request.protocol_version = 1;
+  request.protocol = "echo";
+  request.job = "j";
+  request.world_size = 1;
+  request.packet_elements = 256;
+  request.slots_measured = 16;
+  request.endpoints = {rank.local()};
+  EXPECT_THROW(static_cast<void>(client.join(request, echo_rules(), seconds(5))), Error)
+      << "without proof that its endpoint receives";
+  request.cookies = {options.cookies.of(rank.local())};
+  const session::Admission admission = client.join(request, echo_rules(), seconds(5));
+
+  const Bytes packet(100, std::byte{EchoFormat::first_byte});
+  const auto send = [&] {
+    transport::write(rank.sink(), lane, packet);
+    rank.sink().flush();
+  };
+  send();
+  const auto echoed = transport::collect(rank, 1);
+  ASSERT_EQ(echoed.size(), 1U);
+  EXPECT_EQ(echoed[0].bytes, packet);
+  const telemetry::Report report = client.report(seconds(5));
+  ASSERT_EQ(report.jobs.size(), 1U);
+  EXPECT_EQ(report.jobs[0].counters.value("echoes"), 1U);
+  EXPECT_EQ(report.counters.value("packets_received"), 1U);
+
+  client.leave(admission.job_epoch, 0, admission.rank_epoch, seconds(5));
+  EXPECT_TRUE(transport::eventually([&] {
+    send();
+    return client.report(seconds(5)).counters.value("strangers") > 0;
+  }));
+}
+
+}  // namespace
+}  // namespace netsum::daemon

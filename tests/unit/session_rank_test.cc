@@ -1,0 +1,334 @@
+// A rank's life as a machine: what it asks its owner to do, in which order, and what ends it.
+
+#include <gtest/gtest.h>
+
+#include "session/rank.h"
+
+namespace netsum::session {
+namespace {
+
+using namespace std::chrono_literals;
+using protocol::LaneFailure;
+
+constexpr Time start{100s};
+constexpr Duration pause = 100ms;
+
+std::string name_of(const Rank::Action& action) {
+  struct Namer {
+    std::string operator()(const Rank::Prepare& prepare) { return prepare.again ? "prepare again" : "prepare"; }
+    std::string operator()(const Rank::Join& join) { return "join " + std::to_string(join.site); }
+    std::string operator()(const Rank::Cancel& cancel) { return "cancel " + std::to_string(cancel.site); }
+    std::string operator()(const Rank::Start&) { return "start"; }
+    std::string operator()(const Rank::Beat& beat) {
+      return "beat " + std::to_string(beat.site) + " " + std::to_string(beat.life.job_epoch);
+    }
+    std::string operator()(const Rank::Leave& leave) {
+      return "leave " + std::to_string(leave.site) + " " + std::to_string(leave.life.job_epoch);
+    }
+    std::string operator()(const Rank::Suspend&) { return "suspend"; }
+    std::string operator()(const Rank::Retry&) { return "retry"; }
+    std::string operator()(const Rank::End&) { return "end"; }
+  };
+  return std::visit(Namer(), action);
+}
+
+class RankTest : public testing::Test, protected Rank::Operations {
+ protected:
+  using Names = std::vector<std::string>;
+
+  std::optional<Stall> oldest_stall() override { return stall; }
+  std::string call(std::uint64_t) override { return "all_reduce of 8 float32"; }
+  std::optional<Overdue> overdue(Time) override { return late; }
+
+  // The names of the actions since the last call; the error of the last one that had one is in `error`.
+  Names actions() {
+    Names names;
+    for (const Rank::Action& action : rank->take_actions()) {
+      names.push_back(name_of(action));
+      if (const auto* end = std::get_if<Rank::End>(&action)) error = end->error;
+      if (const auto* suspend = std::get_if<Rank::Suspend>(&action)) error = suspend->cause;
+      if (const auto* retry = std::get_if<Rank::Retry>(&action)) error = retry->error;
+    }
+    return names;
+  }
+
+  void make(bool recovers = false) {
+    Rank::Config config;
+    config.job = "train";
+    config.rank = 1;
+    config.aggregators = {"a:1", "b:2"};
+    config.recovers = recovers;
+    config.recovery = 10s;
+    config.pause = [] { return pause; };
+    rank.emplace(std::move(config), static_cast<Rank::Operations&>(*this));
+  }
+
+  static Admission admission(std::uint64_t job_epoch, std::uint32_t packet_elements = 256) {
+    Admission admission;
+    admission.job_epoch = job_epoch;
+    admission.rank_epoch = static_cast<std::uint32_t>(job_epoch + 1);
+    admission.packet_elements = packet_elements;
+    return admission;
+  }
+
+  // Both aggregators have been asked.
+  void join(bool recovers = false) {
+    make(recovers);
+    rank->begin(start + 30s);
+    EXPECT_EQ(Names{"prepare"}, actions());
+    rank->on_prepared({"a:1", "b:2"}, never, start);
+    EXPECT_EQ((Names{"join 0", "join 1"}), actions());
+  }
+
+  void run(bool recovers = false) {
+    join(recovers);
+    rank->on_admitted(0, admission(10), start);
+    rank->on_admitted(1, admission(20), start);
+    EXPECT_EQ(Names{"start"}, actions());
+    rank->on_started(start);
+    EXPECT_TRUE(rank->running());
+  }
+
+  void expect_error(ErrorCode code, const std::string& words) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(code, error->code()) << error->what();
+    EXPECT_NE(std::string::npos, std::string(error->what()).find(words)) << error->what();
+  }
+
+  std::optional<Rank> rank;
+  std::optional<Error> error;
+  std::optional<Stall> stall;
+  std::optional<Overdue> late;
+};
+
+const Error lost(ErrorCode::worker_lost, "rank 0 died");
+const HeartbeatReply running{HeartbeatReply::State::running, {}, {}, {}};
+const HeartbeatReply forgotten{HeartbeatReply::State::unknown, {}, {}, {}};
+
+TEST_F(RankTest, StartsWhenEveryAggregatorHasAdmittedIt) {
+  join();
+  rank->on_admitted(1, admission(20), start);
+  EXPECT_EQ(Names{}, actions());
+  rank->on_admitted(0, admission(10), start);
+  EXPECT_EQ(Names{"start"}, actions());
+  EXPECT_EQ(10, rank->admissions()[0].job_epoch);
+  EXPECT_EQ(20, rank->admissions()[1].job_epoch);
+  EXPECT_FALSE(rank->running());
+  rank->on_started(start);
+  EXPECT_EQ(start, rank->next_timeout());
+  rank->on_timer(start);
+  EXPECT_EQ((Names{"beat 0 10", "beat 1 20"}), actions());
+}
+
+// An aggregator that has admitted the rank must not take it for dead while others wait for ranks.
+TEST_F(RankTest, SendsHeartbeatsWhereItIsAdmittedWhileOthersDecide) {
+  join();
+  rank->on_admitted(1, admission(20), start);
+  EXPECT_EQ(start + beat_interval, rank->next_timeout());
+  for (int i = 1; i <= 3; ++i) {  // answered or not
+    rank->on_timer(start + i * beat_interval);
+    EXPECT_EQ(Names{"beat 1 20"}, actions());
+  }
+  rank->on_reply(1, forgotten, start + 2s);  // the running rank's first heartbeat tells
+  EXPECT_EQ(Names{}, actions());
+}
+
+TEST_F(RankTest, LeavesWhereItIsAdmittedIfAnotherAggregatorRefuses) {
+  join();
+  rank->on_refused(0, Error(ErrorCode::refused, "no room"), start);
+  EXPECT_EQ(Names{}, actions());  // not before all have answered: an admission would be forgotten
+  rank->on_admitted(1, admission(20), start);
+  EXPECT_EQ((Names{"end", "leave 1 20"}), actions());
+  expect_error(ErrorCode::refused, "no room");
+  EXPECT_TRUE(rank->ended());
+  rank->leave();
+  EXPECT_EQ(Names{}, actions());  // a goodbye is said once
+}
+
+TEST_F(RankTest, RefusesAggregatorsThatDisagree) {
+  join();
+  rank->on_admitted(0, admission(10, 256), start);
+  rank->on_admitted(1, admission(20, 512), start);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+  expect_error(ErrorCode::refused, "do not agree how long");
+}
+
+TEST_F(RankTest, CancelsJoinsThatLastTooLong) {
+  make();
+  rank->begin(start + 30s);
+  rank->on_prepared({"a:1", "b:2"}, start + 5s, start);
+  rank->on_admitted(0, admission(10), start);
+  static_cast<void>(actions());
+  rank->on_timer(start + 5s);
+  EXPECT_EQ((Names{"cancel 1", "end", "leave 0 10"}), actions());
+  expect_error(ErrorCode::unreachable, "job 'train', rank 1");
+  rank->on_admitted(1, admission(20), start + 5s);  // crosses the cancellation
+  EXPECT_EQ(Names{}, actions());
+}
+
+TEST_F(RankTest, AnUnreachableAggregatorEndsIt) {
+  make();
+  rank->begin(start + 30s);
+  rank->on_unprepared(Error(ErrorCode::unreachable, "nobody there"), start);
+  EXPECT_EQ((Names{"prepare", "end"}), actions());
+  expect_error(ErrorCode::unreachable, "nobody there");
+}
+
+TEST_F(RankTest, HasOneHeartbeatInFlightPerAggregator) {
+  run();
+  rank->on_timer(start);
+  static_cast<void>(actions());
+  rank->on_reply(0, running, start);
+  rank->on_timer(start + beat_interval);
+  EXPECT_EQ(Names{"beat 0 10"}, actions());  // the other one has not answered yet
+  rank->on_timer(start + beat_patience);
+  EXPECT_EQ(Names{"beat 1 20"}, actions());  // and is not going to
+  EXPECT_TRUE(rank->running());
+  Time now = start + beat_patience;
+  while (!rank->ended() && now < start + 1min) {
+    now = rank->next_timeout();
+    rank->on_timer(now);
+    rank->on_reply(0, running, now);
+  }
+  EXPECT_EQ("end", actions().end()[-3]);
+  expect_error(ErrorCode::aggregator_lost, "aggregator b:2 has not answered");
+  EXPECT_LE(now, start + silence_allowed + beat_patience);
+}
+
+// The answer in flight may predate the lanes' news.
+TEST_F(RankTest, AsksAtOnceWhyItsJobWasDropped) {
+  run();
+  rank->on_timer(start);
+  static_cast<void>(actions());
+  rank->on_lane_failure(1, {LaneFailure::Kind::unknown_job}, start + 1ms);
+  EXPECT_EQ(start + 1ms, rank->next_timeout());
+  rank->on_timer(start + 1ms);
+  EXPECT_EQ(Names{"beat 1 20"}, actions());
+  rank->on_reply(1, forgotten, start + 2ms);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+  expect_error(ErrorCode::aggregator_restarted, "b:2");
+}
+
+TEST_F(RankTest, AnErrorThatNothingCuresEndsAJobThatRecovers) {
+  run(true);
+  rank->on_lane_failure(0, {LaneFailure::Kind::mismatch, 7, 0, 1}, start);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+  expect_error(ErrorCode::mismatch, "operation 7; this is rank 1, with all_reduce of 8 float32");
+}
+
+TEST_F(RankTest, AJobThatDoesNotRecoverEndsWithTheFirstError) {
+  run();
+  rank->on_timer(start);
+  rank->on_reply(0, forgotten, start);
+  EXPECT_EQ((Names{"beat 0 10", "beat 1 20", "end", "leave 0 10", "leave 1 20"}), actions());
+}
+
+TEST_F(RankTest, JoinsAgainAndNamesTheLifeThatItGaveUp) {
+  run(true);
+  rank->on_reply(0, forgotten, start);
+  EXPECT_EQ(Names{"suspend"}, actions());  // no goodbye: the next request says which life has ended
+  EXPECT_EQ(start + pause, rank->next_timeout());
+  rank->on_timer(start + pause);
+  EXPECT_EQ(Names{"prepare again"}, actions());
+  rank->on_prepared({"b:2"}, never, start + 1s);  // the other one cannot be reached
+  EXPECT_EQ(Names{"join 0"}, actions());
+  JoinRequest request;
+  rank->complete(0, request);
+  EXPECT_TRUE(request.recovers);
+  EXPECT_EQ(21, request.former_epoch);
+  EXPECT_EQ((std::vector<std::string>{"a:1", "b:2"}), request.aggregators);  // the job's, reached or not
+  rank->on_admitted(0, admission(30), start + 1s);
+  EXPECT_EQ(Names{"start"}, actions());
+  rank->on_started(start + 1s);
+  rank->on_timer(start + 1s);
+  EXPECT_EQ(Names{"beat 0 30"}, actions());
+}
+
+TEST_F(RankTest, AFailedAttemptIsAFormerLifeToo) {
+  run(true);
+  rank->on_reply(0, forgotten, start);
+  rank->on_timer(start + pause);
+  rank->on_prepared({"a:1", "b:2"}, never, start + 1s);
+  static_cast<void>(actions());
+  rank->on_admitted(0, admission(30), start + 1s);
+  rank->on_refused(1, Error(ErrorCode::refused, "full"), start + 1s);
+  EXPECT_EQ((Names{"retry", "leave 0 30"}), actions());
+  rank->on_timer(start + 1s + pause);
+  rank->on_prepared({"a:1", "b:2"}, never, start + 2s);
+  JoinRequest first, second;
+  rank->complete(0, first);
+  rank->complete(1, second);
+  EXPECT_EQ(31, first.former_epoch);
+  EXPECT_EQ(21, second.former_epoch);
+}
+
+TEST_F(RankTest, GivesUpWithTheCauseAndTheLastReason) {
+  run(true);
+  rank->on_reply(0, forgotten, start);
+  Time now = start;
+  int attempts = 0;
+  while (!rank->ended()) {
+    now = rank->next_timeout();
+    ASSERT_LE(now, start + 11s);
+    rank->on_timer(now);
+    rank->on_unprepared(Error(ErrorCode::unreachable, "still down"), now += 1s);
+    ++attempts;
+  }
+  EXPECT_GE(attempts, 9);
+  static_cast<void>(actions());
+  expect_error(ErrorCode::aggregator_restarted, "within 10.0 s: still down");
+}
+
+TEST_F(RankTest, AnOverdueOperationEndsItWhileItJoinsAgain) {
+  run(true);
+  rank->on_reply(0, forgotten, start);
+  rank->on_timer(start + pause);
+  rank->on_prepared({"a:1", "b:2"}, never, start + 1s);
+  rank->on_admitted(0, admission(30), start + 1s);
+  static_cast<void>(actions());
+  late = Overdue{4, "all_reduce of 8 float32", 2s};
+  rank->on_timer(start + 2s);
+  EXPECT_EQ((Names{"end", "cancel 1", "leave 0 30"}), actions());
+  expect_error(ErrorCode::deadline, "operation 4 (all_reduce of 8 float32)");
+}
+
+TEST_F(RankTest, SaysWhoIsMissingWhenAnOperationIsOverdue) {
+  run();
+  RankSet missing;
+  missing.insert(0);
+  stall = Stall{1, 4, 9, missing, start};
+  late = Overdue{4, "all_reduce of 8 float32", 2s};
+  rank->on_timer(start + 2s);
+  static_cast<void>(actions());
+  expect_error(ErrorCode::deadline, "waits for rank 0");
+}
+
+TEST_F(RankTest, WaitsForNoRankThatHasLeft) {
+  run();
+  HeartbeatReply reply = running;
+  reply.left.insert(0);
+  stall = Stall{0, 4, 9, reply.left, start + 1min};
+  rank->on_reply(0, reply, start);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+  expect_error(ErrorCode::worker_lost, "rank 0, which left the job");
+  EXPECT_TRUE(rank->left().contains(0));
+}
+
+TEST_F(RankTest, LeavesOnceWhateverItWasDoing) {
+  run();
+  rank->leave();
+  EXPECT_EQ((Names{"leave 0 10", "leave 1 20"}), actions());
+  rank->leave();
+  rank->on_timer(start + 1s);
+  rank->on_reply(0, forgotten, start + 1s);
+  EXPECT_EQ(Names{}, actions());
+  EXPECT_EQ(never, rank->next_timeout());
+
+  join();
+  rank->on_admitted(1, admission(20), start);
+  rank->leave();
+  EXPECT_EQ((Names{"cancel 0", "leave 1 20"}), actions());
+}
+
+}  // namespace
+}  // namespace netsum::session

@@ -1,0 +1,123 @@
+// How operations are cut up and dealt to lanes.
+#include "protocol/switchml/stripes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace netsum::switchml {
+namespace {
+
+struct Cut {
+  std::uint64_t elements, operation;
+  std::uint32_t packet_elements, lanes;
+};
+
+// Every element is in exactly one chunk of exactly one lane, and chunks are numbered by their place.
+void expect_partition(const Cut& cut) {
+  SCOPED_TRACE(std::to_string(cut.elements) + " elements, operation " + std::to_string(cut.operation) + ", packets of " +
+               std::to_string(cut.packet_elements) + ", " + std::to_string(cut.lanes) + " lanes");
+  const std::uint64_t chunks = std::max<std::uint64_t>(1, (cut.elements + cut.packet_elements - 1) / cut.packet_elements);
+  std::vector<int> seen(chunks);
+  std::uint64_t elements = 0;
+  const std::uint64_t stripe_elements = std::lcm(cut.packet_elements, wire::switchml::block_elements);
+  for (std::uint32_t lane = 0; lane < cut.lanes; ++lane) {
+    const Stripes stripes(cut.elements, cut.operation, cut.packet_elements, lane, cut.lanes);
+    std::uint64_t last_block = 0;
+    for (std::uint64_t index = 0; index < stripes.chunks(); ++index) {
+      const std::uint64_t stripe = stripes.stripe(index), begin = stripes.offset(index);
+      const std::uint32_t length = stripes.elements(index);
+      ASSERT_LT(stripe, stripes.count());
+      ASSERT_EQ(stripes.stripe_offset(stripe) % wire::switchml::block_elements, 0U);
+      ASSERT_EQ((stripes.stripe_offset(stripe) / stripe_elements + cut.operation / Stripes::operations_in_turn) % cut.lanes,
+                lane);
+      ASSERT_GE(begin, stripes.stripe_offset(stripe));
+      ASSERT_LE(begin + length, stripes.stripe_offset(stripe) + stripes.stripe_length(stripe));
+      ASSERT_LE(begin + length, cut.elements);
+      ASSERT_LT(stripes.chunk(index), chunks);
+      ++seen[stripes.chunk(index)];
+      ASSERT_EQ(std::uint64_t{stripes.chunk(index)} * cut.packet_elements, begin);
+      elements += length;
+      if (length == 0) continue;
+      // Blocks are counted over the lane's stripes, each of which has its own.
+      const std::uint64_t before =
+          begin / wire::switchml::block_elements - stripes.stripe_offset(stripe) / wire::switchml::block_elements;
+      ASSERT_EQ(stripes.first_block(index), stripe * (stripe_elements / wire::switchml::block_elements) + before);
+      ASSERT_EQ(stripes.blocks_of(index),
+                (begin + length - 1) / wire::switchml::block_elements - begin / wire::switchml::block_elements + 1);
+      ASSERT_LE(stripes.blocks_of(index), wire::switchml::blocks_of_packet(cut.packet_elements));
+      last_block = std::max(last_block, stripes.first_block(index) + stripes.blocks_of(index));
+    }
+    ASSERT_LE(last_block, stripes.blocks());
+  }
+  EXPECT_EQ(elements, cut.elements);
+  EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
+}
+
+constexpr std::uint32_t packet_lengths[] = {64, 128, 192, 256, 320, 512, 704, 768, 960, 2048, 15360};
+
+TEST(Stripes, CoverEveryElementOnce) {
+  for (const std::uint32_t packet_elements : packet_lengths) {
+    for (const std::uint64_t elements : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 255U, 256U, 257U, 511U, 512U, 513U, 100'000U}) {
+      for (const std::uint32_t lanes : {1U, 2U, 3U, 8U}) expect_partition({elements, 5, packet_elements, lanes});
+    }
+  }
+}
+
+TEST(Stripes, CoverEveryElementOnceOfRandomCuts) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 2000 && !::testing::Test::HasFailure(); ++i) {
+    const std::uint64_t elements = random() % (std::uint64_t{1} << random() % 18);
+    const std::uint32_t packet_elements = packet_lengths[random() % std::size(packet_lengths)];
+    expect_partition({elements, random(), packet_elements, static_cast<std::uint32_t>(1 + random() % 40)});
+  }
+}
+
+TEST(Stripes, AnEmptyOperationIsOneEmptyChunk) {
+  const Stripes stripes(0, 0, 256, 0, 1);
+  EXPECT_EQ(stripes.count(), 1U);
+  EXPECT_EQ(stripes.chunks(), 1U);
+  EXPECT_EQ(stripes.elements(0), 0U);
+  EXPECT_EQ(stripes.blocks_of(0), 0U);
+}
+
+TEST(Stripes, SmallOperationsTakeTurnsOnTheLanes) {
+  for (std::uint64_t operation = 0; operation < 8 * 16; ++operation) {
+    for (std::uint32_t lane = 0; lane < 4; ++lane) {
+      EXPECT_EQ(Stripes(10, operation, 256, lane, 4).count(), operation / 16 % 4 == lane ? 1U : 0U);
+    }
+  }
+}
+
+// As long as chunks can be counted in 32 bits; offsets need more.
+TEST(Stripes, HoldTensorsBeyondFourGigabytes) {
+  const std::uint64_t elements = (std::uint64_t{1} << 36) + 1;
+  const Stripes stripes(elements, 0, 256, 0, 1);
+  EXPECT_EQ(stripes.chunks(), (std::uint64_t{1} << 28) + 1);
+  const std::uint64_t last = stripes.chunks() - 1;
+  EXPECT_EQ(stripes.offset(last), elements - 1);
+  EXPECT_EQ(stripes.elements(last), 1U);
+  EXPECT_EQ(stripes.chunk(last), 1U << 28);
+}
+
+// How many blocks a packet is of, wherever it begins.
+TEST(Stripes, PacketsOfAnyPossibleLengthHaveAsManyBlocksAsTheyMay) {
+  EXPECT_FALSE(wire::switchml::possible_packet(0));
+  EXPECT_FALSE(wire::switchml::possible_packet(100));
+  EXPECT_FALSE(wire::switchml::possible_packet(1088));
+  EXPECT_FALSE(wire::switchml::possible_packet(wire::switchml::max_packet_elements + wire::switchml::block_elements));
+  for (std::uint32_t packet = 1; packet <= wire::switchml::max_packet_elements; ++packet) {
+    if (!wire::switchml::possible_packet(packet)) continue;
+    const Stripes stripes(10 * std::uint64_t{packet} * wire::switchml::block_elements, 0, packet, 0, 1);
+    std::uint32_t most = 0;
+    for (std::uint64_t index = 0; index < 8; ++index) most = std::max(most, stripes.blocks_of(index));
+    ASSERT_EQ(most, wire::switchml::blocks_of_packet(packet)) << packet;
+    ASSERT_LE(most, wire::switchml::max_blocks);
+  }
+}
+
+}  // namespace
+}  // namespace netsum::switchml
