@@ -92,7 +92,7 @@ class NetReduceService::Job final : public ServedJob {
       if (added) service_.lanes_[lane]->expect_ring();
     });
     if (!added)
-      throw Error(ErrorCode::internal, "the ring is already installed, or another rank has one of its queue pairs");
+      throw Error(ErrorCode::internal, "the ring is installed already, or one of its queue pairs belongs to another rank");
   }
 
   NetReduceService& service_;
