@@ -111,10 +111,17 @@ std::vector<std::uint32_t> ranks_named(const std::string& text) {
     const auto after = [&](const std::string& words) { return place >= words.size() && at(place - words.size(), words); };
     const bool cause = !after("this is ") && !after("', ") && !after("from ");
     place += at(place, "ranks ") ? 6 : 5;
+    const auto number = [&] {
+      std::uint32_t value = 0;
+      for (; digit(place); ++place) value = value * 10 + static_cast<std::uint32_t>(text[place] - '0');
+      return value;
+    };
     while (digit(place)) {
-      std::uint32_t rank = 0;
-      for (; digit(place); ++place) rank = rank * 10 + static_cast<std::uint32_t>(text[place] - '0');
-      if (cause) ranks.push_back(rank);
+      const std::uint32_t first = number();
+      const bool range = at(place, "-") && digit(place + 1);
+      if (range) ++place;
+      const std::uint32_t last = range ? number() : first;
+      for (std::uint32_t rank = first; cause && rank <= last; ++rank) ranks.push_back(rank);
       const std::size_t gap = at(place, ", ") ? 2 : at(place, " and ") ? 5 : 0;
       if (gap == 0 || !digit(place + gap)) break;
       place += gap;

@@ -32,14 +32,20 @@ namespace netsum::session {
   return text;
 }
 
-// "rank 3", "ranks 1, 3"
+// "rank 3", "ranks 1, 3", "ranks 0, 4-1023"; of many gaps only the first, so that the text stays short
 [[nodiscard]] inline std::string name_ranks(const RankSet& ranks) {
+  constexpr int most_parts = 64;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  bool first = true;
+  int parts = 0;
   for (std::uint32_t rank = 0; rank < max_world_size; ++rank) {
     if (!ranks.contains(rank)) continue;
-    text += (first ? "" : ", ") + std::to_string(rank);
-    first = false;
+    if (parts == most_parts) return text + ", ... (" + std::to_string(ranks.size()) + " in all)";
+    std::uint32_t last = rank;
+    while (last + 1 < max_world_size && ranks.contains(last + 1)) ++last;
+    if (last < rank + 2) last = rank;  // two in a row are not shorter as a range
+    text += (parts == 0 ? "" : ", ") + std::to_string(rank) + (last == rank ? "" : "-" + std::to_string(last));
+    ++parts;
+    rank = last;
   }
   return text;
 }

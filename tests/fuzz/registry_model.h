@@ -84,7 +84,8 @@ class CheckedRegistry {
     ticket.answered = true;
     if (outcome->refusal != session::Refusal::none) {
       check(!outcome->admission && !outcome->reason.empty(), "a refusal says why");
-      check(outcome->reason.find('\n') == std::string::npos && outcome->reason.size() < 2048, "in one short line");
+      check(session::printable(outcome->reason) && outcome->reason.size() <= session::longest_text,
+            ("in one short line: " + outcome->reason).c_str());
       return;
     }
     check(outcome->admission.has_value(), "no refusal is an admission");

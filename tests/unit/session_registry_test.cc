@@ -1,5 +1,6 @@
 // Membership under virtual time: who is admitted, who is refused and in which words, and that no slot is ever lost.
 #include "session/registry.h"
+#include "session/words.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -416,6 +417,22 @@ TEST_F(RegistryTest, CancellingAnAdmissionFailsTheJob) {
   EXPECT_EQ(reply.lost, 1U);
   EXPECT_NE(reply.reason.find("rank 1 of job 'train' gave up"), std::string::npos) << reply.reason;
   EXPECT_EQ(registry.slots_free(), all_slots);
+}
+
+TEST(Words, NameRanksInAShortLine) {
+  const auto ranks = [](std::initializer_list<std::uint32_t> members) {
+    RankSet set;
+    for (const std::uint32_t rank : members) set.insert(rank);
+    return name_ranks(set);
+  };
+  EXPECT_EQ(ranks({3}), "rank 3");
+  EXPECT_EQ(ranks({0, 1, 3}), "ranks 0, 1, 3");
+  EXPECT_EQ(ranks({0, 2, 3, 4, 1023}), "ranks 0, 2-4, 1023");
+  EXPECT_EQ(name_ranks(RankSet::first(max_world_size)), "ranks 0-1023");
+  RankSet odd;
+  for (std::uint32_t rank = 1; rank < max_world_size; rank += 2) odd.insert(rank);
+  const std::string text = name_ranks(odd);
+  EXPECT_TRUE(text.starts_with("ranks 1, 3, 5, ") && text.ends_with(", 127, ... (512 in all)")) << text;
 }
 
 TEST_F(RegistryTest, AJobThatNeverBecomesCompleteIsRefused) {
