@@ -96,7 +96,7 @@ class CheckedRegistry {
     check(error.empty(), ("a rank can work with its admission: " + error).c_str());
     lives.push_back({a.job_epoch, static_cast<std::uint32_t>(at - a.rank_epochs.begin()), a.rank_epoch, ticket.request, a});
     registry_.admission_told(a.job_epoch, now_);
-    if (!told_.insert(a.job_epoch).second) return;
+    told_.insert(a.job_epoch);
     for (std::uint32_t rank = 0; rank < a.rank_epochs.size(); ++rank) heard_[{a.job_epoch, rank}] = now_;
   }
 
