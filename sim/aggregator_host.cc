@@ -44,12 +44,16 @@ AggregatorHost::AggregatorHost(Surroundings& surroundings, HostId id, const Scen
 
 void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
   lanes_.turn(datagrams, now);
-  settle(now);  // first: ranks that got no message cannot count as silent
-  if (now >= aggregator_.next_timeout()) {
-    aggregator_.on_timer(now);
-    settle(now);
+  if (now >= wake_) {
+    settle(now);  // first: ranks that got no message cannot count as silent
+    if (now >= aggregator_.next_timeout()) {
+      aggregator_.on_timer(now);
+      settle(now);
+    }
+    check();
+  } else if (++turns_ % turns_per_check == 0) {
+    checked_->check(lanes_.counts());
   }
-  check();
 }
 
 void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
@@ -69,6 +73,7 @@ void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
     }
   }
   settle(now);
+  check();
 }
 
 // Corresponds to SwitchTeller::refined() in the binaries.
@@ -121,6 +126,7 @@ void AggregatorHost::settle(Time now) {
     step = aggregator_.step(now, ready);
     for (const session::StopJob& stop : step.changes.stops) {
       surroundings_.say(id(), "ends a job");
+      checked_->check(lanes_.counts());
       checked_->on_stop(stop.job_epoch);
       if (const auto job = jobs_.extract(stop.job_epoch)) job.mapped().served->stop();
       if (checked_->lanes_serving(stop.job_epoch) != 0) throw Violation("a lane serves a job that was stopped");
@@ -134,6 +140,7 @@ void AggregatorHost::settle(Time now) {
       surroundings_.reply(id(), join.from, {join.number, id(), std::move(answer.outcome)});
     }
   } while (!step.empty());
+  wake_ = std::min(aggregator_.next_timeout(), installations_.next_timeout(now));
 }
 
 // Corresponds to Server::Impl::begin in the binaries.
@@ -204,11 +211,6 @@ void AggregatorHost::install(Time now) {
     surroundings_.call(id(), to, std::move(call));
   }
   static_cast<void>(installations_.take_ready(now));  // settle() queries it separately
-  wake_ = installations_.next_timeout(now);
-}
-
-Time AggregatorHost::next_wake() const {
-  return std::min(aggregator_.next_timeout(), wake_);
 }
 
 void AggregatorHost::check() const {

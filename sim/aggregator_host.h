@@ -33,7 +33,7 @@ class AggregatorHost final : public Host {
   void turn(std::span<const Datagram> datagrams, Time now) override;
   void on_call(const ControlCall& call, Time now) override;
   void on_reply(const ControlReply& reply, Time now) override;
-  [[nodiscard]] Time next_wake() const override;
+  [[nodiscard]] Time next_wake() const override { return wake_; }
 
   void bypass(bool on) { checked_->bypass(on); }
 
@@ -41,7 +41,7 @@ class AggregatorHost final : public Host {
   void lack_memory(Time until) { no_memory_until_ = std::max(no_memory_until_, until); }
   [[nodiscard]] std::vector<LeaveCall> memberships() const;  // of all running jobs
 
-  void check() const;       // at every step
+  void check() const;       // after each call, reply and timer; its lanes also now and then
   void check_idle() const;  // when all jobs have ended
   void count_events(Tally& tally) const;
 
@@ -74,6 +74,7 @@ class AggregatorHost final : public Host {
   session::Installations installations_;
   std::uint64_t next_call_ = 1;
   Time wake_ = never, no_memory_until_{};
+  std::uint64_t turns_ = 0;
 };
 
 }  // namespace netsum::sim

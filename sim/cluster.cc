@@ -233,8 +233,11 @@ class Cluster final : public Surroundings, public Witness {
   void schedule(HostId id) {
     Node& node = nodes_[id];
     if (!node.host) return;
-    Time at = node.clock.global(node.host->next_wake());
-    if (!node.inbox.empty()) at = std::min(at, now_ + scenario_.coalesce);
+    const Time wake = node.clock.global(node.host->next_wake());
+    schedule(id, node.inbox.empty() ? wake : std::min(wake, now_ + scenario_.coalesce));
+  }
+  void schedule(HostId id, Time at) {
+    Node& node = nodes_[id];
     at = std::max({at, node.paused_until, now_});
     if (at == never || at >= node.turn_at) return;
     node.turn_at = at;
@@ -269,7 +272,7 @@ class Cluster final : public Surroundings, public Witness {
     if (!node.host || node.inbox.size() >= socket_buffer) return;
     trace_.fold(due.datagram.bytes.size() << 16 | due.to);
     node.inbox.push_back(std::move(due.datagram));
-    schedule(due.to);
+    schedule(due.to, now_ + scenario_.coalesce);
   }
 
   void handle(TurnDue& due) {

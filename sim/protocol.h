@@ -25,6 +25,9 @@
 
 namespace netsum::sim {
 
+// Counters only grow, so what does not add up still does not some turns later; and checks of every slot take long.
+inline constexpr std::uint64_t turns_per_check = 16;
+
 // The product's service at an aggregator or at a switch below it, and what must hold of it.
 class CheckedService {
  public:

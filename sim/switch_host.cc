@@ -18,7 +18,7 @@ SwitchHost::SwitchHost(Surroundings& surroundings, HostId id, const Scenario& sc
 
 void SwitchHost::turn(std::span<const Datagram> datagrams, Time now) {
   lanes_.turn(datagrams, now);
-  checked_->check(lanes_.counts());
+  if (++turns_ % turns_per_check == 0) checked_->check(lanes_.counts());
   std::vector<std::uint64_t> ended;
   for (const auto& [epoch, job] : jobs_) {
     if (job.until <= now) ended.push_back(epoch);
@@ -62,6 +62,7 @@ void SwitchHost::install(const ControlCall& call, const InstallCall& install, Ti
 void SwitchHost::remove(std::uint64_t epoch) {
   const auto served = jobs_.find(epoch);
   if (served == jobs_.end()) return;
+  checked_->check(lanes_.counts());
   checked_->on_stop(epoch);
   served->second.job->stop();
   if (checked_->lanes_serving(epoch) != 0) throw Violation("a lane serves a job that was removed");

@@ -39,6 +39,7 @@ class SwitchHost final : public Host {
   HostLanes lanes_;
   std::unique_ptr<CheckedService> checked_;
   std::map<std::uint64_t, Served> jobs_;  // by epoch
+  std::uint64_t turns_ = 0;
 };
 
 }  // namespace netsum::sim
