@@ -4,11 +4,14 @@
 // always hold does not; void append_state(std::vector<std::byte>&) const; std::string words(const Action&) const.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <unordered_set>
@@ -38,14 +41,17 @@ struct DigestHash {
   std::size_t operator()(const Digest& digest) const { return static_cast<std::size_t>(digest.low); }
 };
 
-inline Digest digest_of(const std::vector<std::byte>& bytes) {
-  Digest digest{0x9e3779b97f4a7c15ULL, 0xc2b2ae3d27d4eb4fULL};
-  for (const std::byte byte : bytes) {
-    digest.low = (digest.low ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3ULL;
-    digest.high = (digest.high + std::to_integer<std::uint64_t>(byte)) * 0x9fb21c651e98df25ULL;
+// Eight bytes at a time: a search spends much of its time here.
+inline Digest digest_of(std::span<const std::byte> bytes) {
+  Digest digest{0x9e3779b97f4a7c15ULL ^ bytes.size(), 0xc2b2ae3d27d4eb4fULL};
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
+    digest.low = (digest.low ^ word) * 0x9fb21c651e98df25ULL;
+    digest.low ^= digest.low >> 32;
+    digest.high = (digest.high + word) * 0xd6e8feb86659fd93ULL;
     digest.high ^= digest.high >> 29;
   }
-  digest.low ^= digest.low >> 32;
   return digest;
 }
 
