@@ -1,0 +1,114 @@
+"""What the demo found: numbers beside each other, why they differ, and a picture.
+
+    report.py RESULT.json... --picture OUT.svg      one picture of several demos (PYTHONPATH=bench/shared)
+"""
+import argparse
+import json
+
+BUSY = 0.05  # idle share of the machine below which the processors, not the links, decide
+
+
+def seconds_to(points, accuracy):
+    """When a training first was as good; None: it never was."""
+    return next((seconds for seconds, seen in points if seen >= accuracy), None)
+
+
+def common_target(found):
+    """The wanted accuracy, or the best that both reached."""
+    return min([found["target"], *(max(seen for _, seen in each["points"]) for each in found["trainings"].values())])
+
+
+def speedup(found):
+    target = common_target(found)
+    gloo, netsum = (seconds_to(found["trainings"][name]["points"], target) for name in ("gloo", "netsum"))
+    return gloo / netsum if netsum else 1.0
+
+
+def right(found):
+    return all(each["wrong"] == 0 and each["sums"] > 0 and each["same_weights"] for each in found["trainings"].values())
+
+
+def why(found):
+    """One line."""
+    gloo, netsum = found["trainings"]["gloo"], found["trainings"]["netsum"]
+    ratio, workers = speedup(found), found["workers"]
+    megabytes = [each["bytes_per_worker"] / each["steps"] / 1e6 for each in (gloo, netsum)]
+    if not found["links"]:
+        return ("On loopback no link is slow: copies and processors decide, not bytes. What netsum saves on links is not visible here "
+                f"(processors {100 * netsum['idle']:.0f} % idle).")
+    sizes = f"a worker sends {megabytes[0]:.0f} MB a step in Gloo's ring and {megabytes[1]:.0f} MB to netsum's switch"
+    if ratio < 1.1 and netsum["idle"] < BUSY:
+        return (f"netsum does not win here: {sizes}, but the processors were only {100 * netsum['idle']:.0f} % idle. All workers and the switch "
+                "share them: fewer --workers, or a lower --rate, leave the links to decide.")
+    if ratio < 1.1 and found["protocol"] != "switchml":
+        return f"{found['protocol']} does not win here: {sizes}. SwitchML is the fastest of the three (docs/performance.md)."
+    if ratio < 1.1:
+        return f"netsum does not win here: {sizes}; with few workers a ring sends hardly more (2(n-1)/n = {2 * (workers - 1) / workers:.2f} times)."
+    reason = f"Why: {sizes}: 2(n-1)/n = {2 * (workers - 1) / workers:.2f} times the gradients against once"
+    if found["wire"] != "float32":
+        reason += f", {found['wire']}"
+    if found["loss"]:
+        reason += f"; TCP ({found['tcp']}) slows down at each loss, netsum repeats the packet and keeps its rate"
+    return reason + "."
+
+
+def table(found):
+    trainings, target = found["trainings"], common_target(found)
+    gloo, netsum = trainings["gloo"], trainings["netsum"]
+
+    def row(name, value, more=""):
+        return f"  {name:<34}{value(gloo):>12}{value(netsum):>12}   {more}".rstrip()
+
+    label = {True: "bytes sent per worker", False: "bytes over loopback, per worker"}[found["links"]]
+    lines = [f"  {'':34}{'gloo':>12}{'netsum':>12}",
+             row(f"seconds to {100 * target:.1f} % test accuracy", lambda each: f"{seconds_to(each['points'], target):.1f}",
+                 f"Gloo's over netsum's: {speedup(found):.2f}"),
+             row("seconds per step", lambda each: f"{each['seconds'] / each['steps']:.2f}"),
+             row("test accuracy at the end", lambda each: f"{100 * each['points'][-1][1]:.1f} %"),
+             row(label, lambda each: f"{each['bytes_per_worker'] / 1e6:.0f} MB"),
+             row("packets that the links lost", lambda each: "-" if each["packets_lost"] is None else str(each["packets_lost"])),
+             row("packets that workers sent again", lambda each: str(each["packets_again"])),
+             row("sums checked", lambda each: f"{each['sums'] / 1e6:.1f} M", "each on every worker, against its own sum of all gradients"),
+             row("  wrong", lambda each: str(each["wrong"])),
+             row("weights the same on all workers", lambda each: "yes" if each["same_weights"] else "NO"),
+             row("processors idle", lambda each: f"{100 * each['idle']:.0f} %")]
+    return lines
+
+
+def conditions(found):
+    where = (f"links of {found['rate'].replace('mbit', ' Mbit/s')}, {100 * found['loss']:g} % loss each way" if found["links"] else "loopback")
+    return f"{found['workers']} workers, {where}, TCP {found['tcp']}, {found['protocol']}, {found['wire']}"
+
+
+def draw(results, path):
+    from output import plot
+
+    def panels(_, figure):
+        for number, (axes, found) in enumerate(zip(figure.subplots(1, len(results), sharey=True, squeeze=False)[0], results)):
+            for name, style in (("gloo", "o--"), ("netsum", "o-")):
+                axes.plot([seconds for seconds, _ in found["trainings"][name]["points"]],
+                          [100 * seen for _, seen in found["trainings"][name]["points"]], style, ms=3, label={"gloo": "Gloo"}.get(name, name))
+            target = common_target(found)
+            axes.axhline(100 * target, color="k", ls=":", lw=0.8)
+            axes.set(xlabel="seconds of training", xlim=0, ylim=(50, 85), title=f"{conditions(found)}\n{100 * target:.0f} %: {speedup(found):.2f} times as soon")
+            axes.title.set_fontsize(7 if len(results) > 1 else 9)
+            if number == 0:
+                axes.set(ylabel="test accuracy, %")
+                axes.legend(loc="lower right")
+    plot(panels, results, (4 * len(results) if len(results) > 1 else 7, 3.4), path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+", metavar="RESULT.json")
+    parser.add_argument("--picture", required=True)
+    arguments = parser.parse_args()
+    results = []
+    for path in arguments.results:
+        with open(path, encoding="utf-8") as file:
+            results.append(json.load(file))
+    draw(results, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()
