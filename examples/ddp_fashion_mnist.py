@@ -50,7 +50,8 @@ def to_input(images):
 def network(hidden):
     """Fully connected layers. As convolutions of 1 x 1 they run on oneDNN, ten times as fast as Debian's plain BLAS runs nn.Linear."""
     wide, narrow = hidden, hidden * 9 // 10
-    return nn.Sequential(nn.Conv2d(28 * 28, wide, 1), nn.ReLU(), nn.Conv2d(wide, narrow, 1), nn.ReLU(), nn.Conv2d(narrow, 10, 1), nn.Flatten())
+    return nn.Sequential(nn.Conv2d(28 * 28, wide, 1), nn.ReLU(), nn.Conv2d(wide, narrow, 1), nn.ReLU(), nn.Conv2d(narrow, 10, 1),
+                         nn.Flatten())
 
 
 def evaluate(model, images, labels):
@@ -101,7 +102,7 @@ class Data:
 def parse():
     parser = argparse.ArgumentParser(description="Fashion-MNIST with DistributedDataParallel")
     parser.add_argument("--backend", default="netsum", help="a torch.distributed backend: netsum, gloo, ... (%(default)s)")
-    parser.add_argument("--steps", type=int, default=30, help="(%(default)s)")
+    parser.add_argument("--steps", type=int, default=20, help="(%(default)s)")
     parser.add_argument("--batch", type=int, default=128, help="images per step, of all workers together (%(default)s)")
     parser.add_argument("--hidden", type=int, default=2560, help="width of the layers (%(default)s: 7.9 million parameters)")
     parser.add_argument("--learning-rate", type=float, default=4e-4, help="Adam's; falls to 0 (%(default)s)")

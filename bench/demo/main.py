@@ -48,21 +48,25 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(words):
-    parser = Parser(prog="scripts/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, epilog=(
-        "examples:\n  scripts/demo                      Gloo and netsum, 4 workers, links of 150 Mbit/s\n"
-        "  scripts/demo --loss 0.01          each link loses one packet of a hundred, each way\n"
-        "  scripts/demo --wire bfloat16      netsum sends gradients as bfloat16; PyTorch's Gloo cannot, and sends float32\n"
-        "  scripts/demo --wire float16       both send float16: Gloo by DDP's fp16_compress_hook\n"
-        f"\nResults: {FOLDER}/result.json and {FOLDER}/accuracy.svg. Exit code 1: something failed, or a sum was wrong."))
+    parser = Parser(prog="scripts/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+                    epilog=("examples:\n  scripts/demo                      Gloo and netsum, 4 workers, links of 150 Mbit/s\n"
+                            "  scripts/demo --loss 0.01          each link loses one packet of a hundred, each way\n"
+                            "  scripts/demo --wire bfloat16      netsum sends gradients as bfloat16; PyTorch's Gloo cannot, and sends float32\n"
+                            "  scripts/demo --wire float16       both send float16: Gloo by DDP's fp16_compress_hook\n"
+                            f"\nResults: {FOLDER}/result.json and {FOLDER}/accuracy.svg. Exit code 1: something failed, or a sum was wrong."))
     parser.add_argument("--protocol", choices=("switchml", "atp", "netreduce"), default="switchml", help="netsum's (%(default)s)")
     parser.add_argument("--workers", type=between(2, 32, int), default=4, metavar="N", help="(%(default)s)")
-    parser.add_argument("--loss", type=between(0, 0.2, float), default=0.0, metavar="SHARE", help="of packets, on each link, each way (%(default)g)")
+    parser.add_argument("--loss", type=between(0, 0.2, float), default=0.0, metavar="SHARE",
+                        help="of packets, on each link, each way (%(default)g)")
     parser.add_argument("--wire", choices=("float32", "bfloat16", "float16"), default="float32", help="how gradients travel (%(default)s)")
     parser.add_argument("--rate", type=a_rate, help="of each link, each way (150mbit; 100mbit for more than 4 workers)")
-    parser.add_argument("--tcp", choices=("cubic", "bbr", "reno"), default="cubic", help="TCP's congestion control (%(default)s, Linux's default)")
-    parser.add_argument("--steps", type=between(2, 1000, int), default=30, help="of each training (%(default)s)")
-    parser.add_argument("--target", type=between(0.2, 0.95, float), default=0.78, metavar="SHARE", help="test accuracy to time (%(default)s)")
-    parser.add_argument("--hidden", type=between(10, 8192, int), default=2560, metavar="WIDTH", help="of the layers (%(default)s: 7.9 million parameters)")
+    parser.add_argument("--tcp", choices=("cubic", "bbr", "reno"), default="cubic",
+                        help="TCP's congestion control (%(default)s, Linux's default)")
+    parser.add_argument("--steps", type=between(2, 1000, int), default=20, help="of each training (%(default)s)")
+    parser.add_argument("--target", type=between(0.2, 0.95, float), default=0.75, metavar="SHARE",
+                        help="test accuracy whose time is compared (%(default)s)")
+    parser.add_argument("--hidden", type=between(10, 8192, int), default=2560, metavar="WIDTH",
+                        help="of the layers (%(default)s: 7.9 million parameters)")
     parser.add_argument("--loopback", action="store_true", help="no links, even where they are permitted")
     parser.add_argument("--output", default=FOLDER, metavar="FOLDER", help="for results (%(default)s)")
     parser.add_argument("--check-arguments", action="store_true", help=argparse.SUPPRESS)  # and nothing else
@@ -124,7 +128,7 @@ def minutes(seconds):
 def run(arguments, words):
     place, refused = where.make(arguments, words)
     if refused and arguments.loss:
-        training.fail(f"--loss needs links, and this machine permits no network namespaces ({refused}). Run it as root, or leave out --loss")
+        training.fail(f"--loss needs links, and network namespaces are not permitted here ({refused}): run it where they are, or leave out --loss")
     if refused:
         say(f"All workers run on loopback ({refused}): what netsum saves on links will not be visible.")
     found = {"workers": arguments.workers, "links": place.links, "rate": arguments.rate, "loss": arguments.loss, "tcp": place.tcp,
@@ -157,13 +161,13 @@ def main():
     if complaint:
         training.fail(complaint)
     try:
+        os.makedirs(arguments.output, exist_ok=True)
         found = run(arguments, sys.argv[1:])
-    except training.Failed as error:
+    except (training.Failed, OSError) as error:
         training.fail(error)
     except KeyboardInterrupt:
         print("\ndemo: stopped", file=sys.stderr)
         return 130
-    os.makedirs(arguments.output, exist_ok=True)
     with open(os.path.join(arguments.output, "result.json"), "w", encoding="utf-8") as file:
         json.dump(found, file, indent=1)
         file.write("\n")

@@ -4,6 +4,7 @@
 """
 import argparse
 import json
+import re
 
 BUSY = 0.05  # idle share of the machine below which the processors, not the links, decide
 
@@ -31,25 +32,30 @@ def right(found):
 def why(found):
     """One line."""
     gloo, netsum = found["trainings"]["gloo"], found["trainings"]["netsum"]
-    ratio, workers = speedup(found), found["workers"]
+    ratio, ring = speedup(found), 2 * (found["workers"] - 1) / found["workers"]
     megabytes = [each["bytes_per_worker"] / each["steps"] / 1e6 for each in (gloo, netsum)]
     if not found["links"]:
         return ("On loopback no link is slow: copies and processors decide, not bytes. What netsum saves on links is not visible here "
                 f"(processors {100 * netsum['idle']:.0f} % idle).")
     sizes = f"a worker sends {megabytes[0]:.0f} MB a step in Gloo's ring and {megabytes[1]:.0f} MB to netsum's switch"
     if ratio < 1.1 and netsum["idle"] < BUSY:
-        return (f"netsum does not win here: {sizes}, but the processors were only {100 * netsum['idle']:.0f} % idle. All workers and the switch "
-                "share them: fewer --workers, or a lower --rate, leave the links to decide.")
+        return (f"netsum does not win here: {sizes}, but the processors were only {100 * netsum['idle']:.0f} % idle. All workers and the "
+                "switch share them: fewer --workers, or a lower --rate, leave the links to decide.")
     if ratio < 1.1 and found["protocol"] != "switchml":
         return f"{found['protocol']} does not win here: {sizes}. SwitchML is the fastest of the three (docs/performance.md)."
     if ratio < 1.1:
-        return f"netsum does not win here: {sizes}; with few workers a ring sends hardly more (2(n-1)/n = {2 * (workers - 1) / workers:.2f} times)."
-    reason = f"Why: {sizes}: 2(n-1)/n = {2 * (workers - 1) / workers:.2f} times the gradients against once"
+        return f"netsum does not win here: {sizes}; with few workers a ring sends hardly more (2(n-1)/n = {ring:.2f} times)."
+    reason = f"Why: {sizes}: 2(n-1)/n = {ring:.2f} times the gradients against once"
     if found["wire"] != "float32":
         reason += f", {found['wire']}"
     if found["loss"]:
         reason += f"; TCP ({found['tcp']}) slows down at each loss, netsum repeats the packet and keeps its rate"
     return reason + "."
+
+
+def late(found, training):
+    """Whether it repeated many packets that nobody lost."""
+    return found["links"] and not found["loss"] and training["packets_again"] > 100 + training["packets_lost"]
 
 
 def table(found):
@@ -67,7 +73,8 @@ def table(found):
              row("test accuracy at the end", lambda each: f"{100 * each['points'][-1][1]:.1f} %"),
              row(label, lambda each: f"{each['bytes_per_worker'] / 1e6:.0f} MB"),
              row("packets that the links lost", lambda each: "-" if each["packets_lost"] is None else str(each["packets_lost"])),
-             row("packets that workers sent again", lambda each: str(each["packets_again"])),
+             row("packets that workers sent again", lambda each: str(each["packets_again"]),
+                 "nobody lost them: answers came late, from busy processors" if late(found, netsum) else ""),
              row("sums checked", lambda each: f"{each['sums'] / 1e6:.1f} M", "each on every worker, against its own sum of all gradients"),
              row("  wrong", lambda each: str(each["wrong"])),
              row("weights the same on all workers", lambda each: "yes" if each["same_weights"] else "NO"),
@@ -75,9 +82,12 @@ def table(found):
     return lines
 
 
-def conditions(found):
-    where = (f"links of {found['rate'].replace('mbit', ' Mbit/s')}, {100 * found['loss']:g} % loss each way" if found["links"] else "loopback")
-    return f"{found['workers']} workers, {where}, TCP {found['tcp']}, {found['protocol']}, {found['wire']}"
+def conditions(found, short=False):
+    rate = re.sub("([kmg])bit", lambda unit: f" {unit[1].replace('m', 'M').replace('g', 'G')}bit/s", found["rate"])
+    where = f"links of {rate}, {100 * found['loss']:g} % loss" if found["links"] else "loopback"
+    if short:
+        return f"{where}, {found['wire']}"
+    return f"{found['workers']} workers, {where}, TCP {found['tcp']}; netsum: {found['protocol']}, {found['wire']}"
 
 
 def draw(results, path):
@@ -90,8 +100,8 @@ def draw(results, path):
                           [100 * seen for _, seen in found["trainings"][name]["points"]], style, ms=3, label={"gloo": "Gloo"}.get(name, name))
             target = common_target(found)
             axes.axhline(100 * target, color="k", ls=":", lw=0.8)
-            axes.set(xlabel="seconds of training", xlim=0, ylim=(50, 85), title=f"{conditions(found)}\n{100 * target:.0f} %: {speedup(found):.2f} times as soon")
-            axes.title.set_fontsize(7 if len(results) > 1 else 9)
+            axes.set(xlabel="seconds of training", xlim=0, ylim=(50, 85))
+            axes.set_title(f"{conditions(found, short=True)}\n{100 * target:.0f} %: {speedup(found):.2f} times as soon", fontsize=9)
             if number == 0:
                 axes.set(ylabel="test accuracy, %")
                 axes.legend(loc="lower right")

@@ -57,8 +57,8 @@ class Process:
 
 def daemon(place, host, command):
     """A running `netsum COMMAND` and where it listens."""
-    process = Process(f"netsum {command}", [*place.command(host), NETSUM, command, "--listen", place.address(host) + ":0", "--anyone-may-join"],
-                      clean_environment())
+    words = [NETSUM, command, "--listen", place.address(host) + ":0", "--anyone-may-join"]  # nobody else is in these networks
+    process = Process(f"netsum {command}", [*place.command(host), *words], clean_environment())
     said = queue.Queue()
     threading.Thread(target=lambda: said.put(process.process.stdout.readline()), daemon=True).start()
     try:
@@ -92,8 +92,8 @@ def daemons(place, arguments, stack):
 
 
 def workers(backend, place, arguments, told):
-    words = [PYTHON, TRAIN, "--json", "--backend", backend, "--steps", arguments.steps, "--batch", arguments.batch, "--hidden", arguments.hidden,
-             "--evaluate-every", arguments.every]
+    words = [PYTHON, TRAIN, "--json", "--backend", backend, "--steps", arguments.steps, "--batch", arguments.batch,
+             "--hidden", arguments.hidden, "--evaluate-every", arguments.every]
     if backend == "gloo" and arguments.wire == "float16":
         words.append("--fp16-hook")
     port = place.free_port()
@@ -129,8 +129,8 @@ class Training:
                 try:
                     rank, line = said.get(timeout=max(0, deadline - time.monotonic()))
                 except queue.Empty:
-                    raise Failed(f"{self.backend}: nothing from its workers for {START_SECONDS if not self.step else patience:.0f} s after step "
-                                 f"{self.step}; is the machine overloaded? --workers or --rate may be too high for it") from None
+                    raise Failed(f"{self.backend}: its workers fell silent after step {self.step}; is the machine overloaded? "
+                                 "Fewer --workers may help") from None
                 if line is None:
                     ended += 1
                     if running[rank].process.wait(LEAVE_SECONDS) != 0:
@@ -179,7 +179,8 @@ class Training:
     def result(self):
         idle, spent = (b - a for a, b in zip(self.ticks_before, self.ticks_after))
         sent = [b - a for a, b in zip(self.before["bytes"], self.after["bytes"])]
-        again = self.after["again"] - self.before["again"] + sum(each.get("packets_retransmitted", 0) for each in self.statistics.values())
+        again = self.after["again"] - self.before["again"]
+        again += sum(each.get("packets_retransmitted", 0) for each in self.statistics.values())
         return {"backend": self.backend, "points": self.points, "seconds": self.seconds, "steps": self.step, "parameters": self.parameters,
                 "bytes_per_worker": sum(sent) / len(sent), "packets_again": again,
                 "packets_lost": None if self.after["lost"] is None else self.after["lost"] - self.before["lost"],

@@ -9,7 +9,7 @@ import sys
 
 from network import Star
 
-PROBE = 'ip netns add "$0" && ip netns exec "$0" true && ip netns del "$0"'
+PROBE = 'ip netns add "$0" && ip netns exec "$0" true; code=$?; ip netns del "$0" 2>&-; exit $code'
 OWN_RUN = "mount -t tmpfs tmpfs /run"  # for ip netns, where /run is somebody else's
 UNSHARED = "--unshared"  # how the demo calls itself once it has namespaces of its own
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--propagation", "private", "sh", "-c"]
@@ -34,7 +34,7 @@ def namespaces(words):
     direct = refusal(["sh", "-c", PROBE, probe])
     if direct is None or UNSHARED in words:
         return direct
-    unshared = refusal([*UNSHARE, f"{OWN_RUN} && {PROBE}", probe])
+    unshared = refusal([*UNSHARE, f"{OWN_RUN} || exit; {PROBE}", probe])
     if unshared is None:
         sys.stdout.flush()
         os.execvp(UNSHARE[0], [*UNSHARE, f'{OWN_RUN} && exec "$0" "$@"', sys.executable, *sys.argv, UNSHARED])
