@@ -51,9 +51,9 @@ def parse(words):
     parser = Parser(prog="scripts/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
                     epilog=("examples:\n  scripts/demo                      Gloo and netsum, 4 workers, links of 150 Mbit/s\n"
                             "  scripts/demo --loss 0.01          each link loses one packet of a hundred, each way\n"
-                            "  scripts/demo --wire bfloat16      netsum sends gradients as bfloat16; PyTorch's Gloo cannot, and sends float32\n"
+                            "  scripts/demo --wire bfloat16      netsum sends gradients as bfloat16; PyTorch's Gloo cannot: float32\n"
                             "  scripts/demo --wire float16       both send float16: Gloo by DDP's fp16_compress_hook\n"
-                            f"\nResults: {FOLDER}/result.json and {FOLDER}/accuracy.svg. Exit code 1: something failed, or a sum was wrong."))
+                            f"\nResults: result.json and accuracy.svg in {FOLDER}. Exit code 1: something failed, or a sum was wrong."))
     parser.add_argument("--protocol", choices=("switchml", "atp", "netreduce"), default="switchml", help="netsum's (%(default)s)")
     parser.add_argument("--workers", type=between(2, 32, int), default=4, metavar="N", help="(%(default)s)")
     parser.add_argument("--loss", type=between(0, 0.2, float), default=0.0, metavar="SHARE",
@@ -128,7 +128,8 @@ def minutes(seconds):
 def run(arguments, words):
     place, refused = where.make(arguments, words)
     if refused and arguments.loss:
-        training.fail(f"--loss needs links, and network namespaces are not permitted here ({refused}): run it where they are, or leave out --loss")
+        training.fail(f"--loss needs links, and network namespaces are not permitted here ({refused}): run it where they are, "
+                      "or leave out --loss")
     if refused:
         say(f"All workers run on loopback ({refused}): what netsum saves on links will not be visible.")
     found = {"workers": arguments.workers, "links": place.links, "rate": arguments.rate, "loss": arguments.loss, "tcp": place.tcp,

@@ -1,10 +1,12 @@
 """What the demo found: numbers beside each other, why they differ, and a picture.
 
-    report.py RESULT.json... --picture OUT.svg      one picture of several demos (PYTHONPATH=bench/shared)
+    report.py RESULT.json...                        how much sooner, for each kind of demo: the median over its runs
+    report.py RESULT.json... --picture OUT.svg      and one picture, of the first run of each kind (PYTHONPATH=bench/shared)
 """
 import argparse
 import json
 import re
+import statistics
 
 BUSY = 0.05  # idle share of the machine below which the processors, not the links, decide
 
@@ -95,9 +97,9 @@ def draw(results, path):
 
     def panels(_, figure):
         for number, (axes, found) in enumerate(zip(figure.subplots(1, len(results), sharey=True, squeeze=False)[0], results)):
-            for name, style in (("gloo", "o--"), ("netsum", "o-")):
-                axes.plot([seconds for seconds, _ in found["trainings"][name]["points"]],
-                          [100 * seen for _, seen in found["trainings"][name]["points"]], style, ms=3, label={"gloo": "Gloo"}.get(name, name))
+            for name, label, style in (("gloo", "Gloo", "o--"), ("netsum", "netsum", "o-")):
+                points = found["trainings"][name]["points"]
+                axes.plot([seconds for seconds, _ in points], [100 * seen for _, seen in points], style, ms=3, label=label)
             target = common_target(found)
             axes.axhline(100 * target, color="k", ls=":", lw=0.8)
             axes.set(xlabel="seconds of training", xlim=0, ylim=(50, 85))
@@ -111,13 +113,19 @@ def draw(results, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", metavar="RESULT.json")
-    parser.add_argument("--picture", required=True)
+    parser.add_argument("--picture", metavar="OUT.svg")
     arguments = parser.parse_args()
-    results = []
+    kinds = {}
     for path in arguments.results:
         with open(path, encoding="utf-8") as file:
-            results.append(json.load(file))
-    draw(results, arguments.picture)
+            found = json.load(file)
+        kinds.setdefault(conditions(found), []).append(found)
+    for kind, runs in kinds.items():
+        ratios = [speedup(found) for found in runs]
+        print(f"{kind}: Gloo's time to {100 * common_target(runs[0]):.0f} % over netsum's {statistics.median(ratios):.2f} "
+              f"(median of {', '.join(f'{each:.2f}' for each in ratios)})" + ("" if all(map(right, runs)) else "; SUMS WERE WRONG"))
+    if arguments.picture:
+        draw([runs[0] for runs in kinds.values()], arguments.picture)
 
 
 if __name__ == "__main__":
