@@ -87,13 +87,13 @@ def bits_per_second(rate):
 
 
 def expected_seconds(arguments, backend, links):
-    """Of a training, by arithmetic: bytes over the link's rate, losses as docs/performance.md has measured them."""
+    """Of a training, by arithmetic: bytes over the link's rate, losses cost what they cost here and in docs/performance.md."""
     if not links:
         return arguments.steps * (0.5 + 0.2 * arguments.workers)
     parameters = arguments.hidden * (784 + 0.9 * arguments.hidden)
     once = parameters * 32 / bits_per_second(arguments.rate) / 0.95
     n = arguments.workers
-    times = 2 * (n - 1) / n * (3.3 if arguments.loss >= 0.005 else 1) if backend == "gloo" else 1.05
+    times = 2 * (n - 1) / n * (2.2 if arguments.loss >= 0.005 else 1) if backend == "gloo" else 1.05
     if backend == "netsum" and arguments.loss >= 0.005:
         times *= {"switchml": 1, "atp": 2.7, "netreduce": 6}[arguments.protocol]
     narrow = arguments.wire == "float16" or (arguments.wire == "bfloat16" and backend == "netsum")
@@ -141,7 +141,7 @@ def run(arguments, words):
     drawn = screen.Screen(arguments.steps, arguments.target, max(expected.values()))
     with place:
         for name in ("gloo", "netsum"):
-            say(f"== training over {name}: about {minutes(1.5 * expected[name] + 20)}")
+            say(f"== training over {name}: about {minutes(1.15 * expected[name] + 20)}")
             began = time.monotonic()
             one = training.Training(name)
             drawn.begin(one)
@@ -149,6 +149,11 @@ def run(arguments, words):
             found["trainings"][name] = one.result()
             say(f"== training over {name}: took {minutes(time.monotonic() - began)}, {minutes(one.seconds)} of them in training steps")
     return found
+
+
+def written(arguments):
+    """The files of results."""
+    return [os.path.join(arguments.output, name) for name in ("result.json", "accuracy.svg")]
 
 
 def main():
@@ -163,20 +168,23 @@ def main():
         training.fail(complaint)
     try:
         os.makedirs(arguments.output, exist_ok=True)
+        if not all(os.access(path, os.W_OK) for path in (arguments.output, *written(arguments)) if os.path.exists(path)):
+            training.fail(f"cannot write into {arguments.output}: somebody else's? --output names another folder")
         found = run(arguments, sys.argv[1:])
     except (training.Failed, OSError) as error:
         training.fail(error)
     except KeyboardInterrupt:
         print("\ndemo: stopped", file=sys.stderr)
         return 130
-    with open(os.path.join(arguments.output, "result.json"), "w", encoding="utf-8") as file:
+    result, picture = written(arguments)
+    with open(result, "w", encoding="utf-8") as file:
         json.dump(found, file, indent=1)
         file.write("\n")
     say()
     for line in [*report.table(found), "", "  " + report.why(found), ""]:
         say(line)
-    report.draw([found], os.path.join(arguments.output, "accuracy.svg"))
-    say(f"Accuracy over seconds: {shlex.quote(os.path.join(arguments.output, 'accuracy.svg'))}; all numbers: result.json beside it\n")
+    report.draw([found], picture)
+    say(f"Accuracy over seconds: {shlex.quote(picture)}; all numbers: {shlex.quote(result)}\n")
     for line in own_machines(arguments):
         say(line)
     if not report.right(found):
