@@ -67,14 +67,17 @@ def gradients(model, loss):
     return [each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))]
 
 
-def wrong_elements(reduced, contributions, bits):
+ROUNDING = {"float32": (2 ** -18, 5e-9), "bfloat16": (2 ** -7, 5e-9), "float16": (2 ** -9, 2 ** -24)}  # of its size; at least, a rank
+
+
+def wrong_elements(reduced, contributions, wire):
     """How many elements of `reduced` are not the mean of the ranks' `contributions`, but for rounding (docs/numerics.md).
 
-    Each is a list of tensors. `bits`: of a value as it travels."""
-    wrong = 0
+    Each is a list of tensors. `wire`: how values travel."""
+    wrong, (relative, absolute) = 0, ROUNDING[wire]
     for got, *parts in zip(reduced, *contributions):
         mean, magnitude = sum(parts) / len(parts), sum(part.abs() for part in parts) / len(parts)
-        bound = magnitude * (2 ** -7 if bits == 16 else 2 ** -18) + 1e-6 * magnitude.max() + 1e-8
+        bound = relative * magnitude + 1e-6 * magnitude.max() + absolute * len(parts)
         wrong += int((~((got - mean).abs() <= bound)).sum())  # a NaN is wrong too
     return wrong
 
@@ -132,9 +135,11 @@ class Report:
             print(text, file=sys.stderr, flush=True)
 
 
-def bits_on_the_wire(arguments):
-    narrow = arguments.fp16_hook or (arguments.backend == "netsum" and os.environ.get("NETSUM_WIRE", "native") not in ("native", "float32"))
-    return 16 if narrow else 32
+def on_the_wire(arguments):
+    if arguments.fp16_hook:
+        return "float16"
+    told = os.environ.get("NETSUM_WIRE", "native") if arguments.backend == "netsum" else "native"
+    return "float32" if told == "native" else told
 
 
 def train(arguments, report):
@@ -169,7 +174,7 @@ def train(arguments, report):
                 images, labels = data.at(batch)
                 contributions.append(gradients(plain, loss_of(plain(images), labels)))
             reduced = [p.grad.flatten() for p in plain.parameters()]
-            wrong = wrong_elements(reduced, contributions, bits_on_the_wire(arguments))
+            wrong = wrong_elements(reduced, contributions, on_the_wire(arguments))
             report.say("check", step=step, elements=sum(len(each) for each in reduced), wrong=wrong)
             del contributions
             dist.barrier()  # nobody checks on a processor that others still need

@@ -40,7 +40,7 @@ class Run(unittest.TestCase):
             with open(os.path.join(folder, "result.json"), encoding="utf-8") as file:
                 found = json.load(file)
             self.assertTrue(os.path.exists(os.path.join(folder, "accuracy.svg")))
-        for said in ("All workers run on loopback (--loopback)", "Gloo's over netsum's", "On loopback no link is slow", "On your own machines"):
+        for said in ("All workers run on loopback (--loopback)", "Gloo's over netsum's", "On loopback no link is slow", "On your own"):
             self.assertIn(said, done.stdout)
         parameters = 785 * 100 + 101 * 90 + 91 * 10
         for name, each in found["trainings"].items():
@@ -59,14 +59,14 @@ class Check(unittest.TestCase):
         from ddp_fashion_mnist import wrong_elements
         contributions = [[torch.randn(1000, generator=torch.Generator().manual_seed(rank))] for rank in range(4)]
         mean = sum(each[0] for each in contributions) / 4
-        for bits, travels in ((32, mean), (16, mean.bfloat16().float())):
-            self.assertEqual(wrong_elements([travels], contributions, bits), 0)
-        self.assertGreater(wrong_elements([mean.bfloat16().float()], contributions, 32), 500)
+        for wire, travels in (("float32", mean), ("bfloat16", mean.bfloat16().float()), ("float16", mean.half().float())):
+            self.assertEqual(wrong_elements([travels], contributions, wire), 0)
+        self.assertGreater(wrong_elements([mean.bfloat16().float()], contributions, "float32"), 500)
         for damage in (float("nan"), 1.0, -0.1):
             bad = mean.clone()
             bad[7] += damage
-            self.assertEqual(wrong_elements([bad], contributions, 16), 1)
-        self.assertGreater(wrong_elements([mean - contributions[3][0] / 4], contributions, 16), 900)  # one rank forgotten
+            self.assertEqual(wrong_elements([bad], contributions, "bfloat16"), 1)
+        self.assertGreater(wrong_elements([mean - contributions[3][0] / 4], contributions, "bfloat16"), 900)  # one rank forgotten
 
 
 class Report(unittest.TestCase):
