@@ -106,7 +106,8 @@ def own_machines(arguments):
     wire = f" NETSUM_WIRE={arguments.wire}" if arguments.wire != "float32" else ""
     server = " NETSUM_PS=SERVER:7270" if arguments.protocol == "atp" else ""
     run = (f"PYTHONPATH=build/release/python /usr/bin/python3 -m torch.distributed.run --nnodes {arguments.workers} --node_rank RANK "
-           "--master_addr WORKER0 \\\n      --redirects 9:1 --tee 9:1 examples/ddp_fashion_mnist.py")
+           "--master_addr WORKER0 \\\n      --redirects 9:1 --tee 9:1 examples/ddp_fashion_mnist.py"
+           + (f" --batch {arguments.batch}" if arguments.batch != 128 else ""))
     lines = ["On your own machines (SWITCH, WORKER0: their addresses; RANK: 0 on WORKER0, then 1, 2, ...):",
              "  1. at the switch; copy the file token to every worker",
              "     openssl rand -hex 16 >token; build/release/bin/netsum switch --listen 0.0.0.0:7170 --token-file token"]
