@@ -109,9 +109,9 @@ class ParallelCommand final : public Command {
     if (options_.pattern != "pn" && split_list(options_.peers).size() != options_.ranks()) {
       throw UsageError("--peers names all " + std::to_string(options_.ranks()) + " processes, machine by machine");
     }
-    if (options_.in_network() && options_.switches.empty()) throw UsageError("--pattern pn needs --switch HOST:PORT");
+    if (options_.in_network() && options_.switches.empty()) throw UsageError("--pattern pn requires --switch HOST:PORT");
     if (options_.in_network() && at_servers && options_.servers.empty()) {
-      throw UsageError("--protocol " + options_.protocol + " needs --ps HOST:PORT");
+      throw UsageError("--protocol " + options_.protocol + " requires --ps HOST:PORT");
     }
   }
 

@@ -17,7 +17,7 @@ class SwitchMlBench final : public BenchProtocol {
     if (flags.transport == "shm" && (flags.loss > 0 || flags.recovery_seconds > 0)) throw UsageError(of_shared_memory);
     const std::uint32_t packet = flags.packet_elements;
     if (packet > 15360 || packet % (packet <= 1024 ? 64 : 256) != 0) {
-      throw UsageError("--packet-elements is a multiple of 64 up to 1024 or of 256 up to 15360, not " +
+      throw UsageError("--packet-elements must be a multiple of 64 up to 1024, or of 256 up to 15360, not " +
                        std::to_string(packet));
     }
   }
@@ -65,7 +65,7 @@ class AtpBench final : public BenchProtocol {
 
   void check(const ProtocolFlags& flags) const override {
     if (!flags.switches.empty() && flags.servers.empty()) {
-      throw UsageError("--protocol atp needs --ps HOST:PORT: ranks join at their parameter servers");
+      throw UsageError("--protocol atp requires --ps HOST:PORT: ranks join at their parameter servers");
     }
     if (flags.packet_elements > 10880) {
       throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(flags.packet_elements));

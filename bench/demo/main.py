@@ -185,7 +185,7 @@ def main():
     for line in [*report.table(found), "", "  " + report.why(found), ""]:
         say(line)
     report.draw([found], picture)
-    say(f"Accuracy over seconds: {shlex.quote(picture)}; all numbers: {shlex.quote(result)}\n")
+    say(f"all numbers: {shlex.quote(result)}\n")
     for line in own_machines(arguments):
         say(line)
     if not report.right(found):

@@ -20,4 +20,4 @@ def plot(draw, results, size, path):
     figure = pyplot.figure(figsize=size, layout="constrained")
     draw(results, figure)
     figure.savefig(path, metadata={"Date": None})
-    print(f"\n{path}", file=sys.stderr)
+    print(f"\npicture: {path}", file=sys.stderr)

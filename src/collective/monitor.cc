@@ -158,7 +158,7 @@ void Monitor::beside(Call call, Done done, Failed failed) {
     const runtime::SignalsBlocked blocked;
     joining_->calls.push_back(std::async(std::launch::async, std::move(task)));
   } catch (const std::system_error& error) {
-    failed(Error(ErrorCode::internal, std::string("cannot start a thread to join with: ") + error.what()));
+    failed(Error(ErrorCode::internal, std::string("cannot start the thread that joins the job: ") + error.what()));
   }
 }
 

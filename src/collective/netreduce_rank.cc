@@ -88,7 +88,7 @@ class RingRank : public RankProtocol {
   [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Site& site,
                                                     const LaneNumber& number) const {
     if (admission.members.size() != options().world_size) {
-      throw Error(ErrorCode::internal, "aggregator " + site.address + " does not name the ring's queue pairs");
+      throw Error(ErrorCode::internal, "aggregator " + site.address + " sent an admission without the ring's queue pairs");
     }
     netreduce::RoceHostConfig config = session::host_config(admission, options().rank, number.of_site);
     config.worker.lane = number.of_rank;

@@ -19,7 +19,7 @@ namespace {
 
 atp::SwitchConfig pool_of(const AggregatorOptions& options) {
   if (options.pool_slots == 0 || options.pool_elements == 0 || options.pool_elements > wire::atp::max_packet_elements) {
-    throw Error(ErrorCode::bad_argument, "invalid ATP pool: it needs at least one slot, of 1 to " +
+    throw Error(ErrorCode::bad_argument, "invalid ATP pool: it must have at least one slot, of 1 to " +
                                              std::to_string(wire::atp::max_packet_elements) + " elements");
   }
   return {.slots = options.pool_slots, .packet_elements = options.pool_elements};
