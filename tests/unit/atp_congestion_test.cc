@@ -19,45 +19,55 @@ TEST(AtpCongestion, BeginsWithSixtyKilobytes) {
 TEST(AtpCongestion, DisabledItIsTheJobsWindowForEver) {
   CongestionWindow window(false, 1000, small);
   EXPECT_EQ(1000U, window.packets());
-  window.on_parameter(0, 10, true);
+  window.on_parameter(0, 10, true, true);
   window.on_loss(20, 30);
   EXPECT_EQ(1000U, window.packets());
-  EXPECT_EQ(0U, window.halvings());
+  EXPECT_EQ(0U, window.reductions());
 }
 
 TEST(AtpCongestion, GrowsByAnMtuForEachAnswerAndNotBeyondTheJobs) {
   CongestionWindow window(true, 212, small);
-  window.on_parameter(0, 200, false);
+  window.on_parameter(0, 200, false, true);
   EXPECT_EQ(205U, window.packets());
-  window.on_parameter(1, 200, false);
+  window.on_parameter(1, 200, false, true);
   EXPECT_EQ(210U, window.packets());
-  window.on_parameter(2, 200, false);
+  window.on_parameter(2, 200, false, true);
   EXPECT_EQ(212U, window.packets());
   CongestionWindow large(true, 100, 4096);  // a packet longer than an MTU is one
-  large.on_parameter(0, 10, false);
+  large.on_parameter(0, 10, false, true);
   EXPECT_EQ(15U, large.packets());
 }
 
 TEST(AtpCongestion, AMarkHalvesOnceForEachWindow) {
   CongestionWindow window(true, 1000, small);
-  window.on_parameter(0, 200, true);
+  window.on_parameter(0, 200, true, true);
   EXPECT_EQ(100U, window.packets());
-  for (std::uint64_t sequence = 1; sequence < 200; ++sequence) window.on_parameter(sequence, 200 + sequence, true);
+  for (std::uint64_t sequence = 1; sequence < 200; ++sequence) window.on_parameter(sequence, 200 + sequence, true, true);
   EXPECT_EQ(100U, window.packets());
-  EXPECT_EQ(1U, window.halvings());
-  window.on_parameter(200, 400, true);  // sent after the window was halved
+  EXPECT_EQ(1U, window.reductions());
+  window.on_parameter(200, 400, true, true);  // sent after the window was halved
   EXPECT_EQ(50U, window.packets());
-  EXPECT_EQ(2U, window.halvings());
+  EXPECT_EQ(2U, window.reductions());
 }
 
-TEST(AtpCongestion, ALossHalvesAsAMarkDoes) {
+TEST(AtpCongestion, ALossHalvesBeforeTheThresholdAndTakesLessBeyond) {
   CongestionWindow window(true, 1000, small);
   window.on_loss(5, 200);
   EXPECT_EQ(100U, window.packets());
-  window.on_parameter(199, 300, true);  // of the same window
+  window.on_parameter(199, 300, true, true);  // of the same window
   EXPECT_EQ(100U, window.packets());
   window.on_loss(200, 300);
-  EXPECT_EQ(50U, window.packets());
+  EXPECT_EQ(70U, window.packets());
+  window.on_parameter(300, 400, true, true);
+  EXPECT_EQ(35U, window.packets());
+}
+
+TEST(AtpCongestion, GrowsOnlyWhereChunksWaitForIt) {
+  CongestionWindow window(true, 1000, small);
+  for (std::uint64_t sequence = 0; sequence < 50; ++sequence) window.on_parameter(sequence, 200, false, false);
+  EXPECT_EQ(200U, window.packets());
+  window.on_parameter(50, 200, true, false);  // a mark counts always
+  EXPECT_EQ(100U, window.packets());
 }
 
 TEST(AtpCongestion, FromTheThresholdOnItGrowsByOneForEachWindow) {
@@ -65,9 +75,9 @@ TEST(AtpCongestion, FromTheThresholdOnItGrowsByOneForEachWindow) {
   window.on_loss(0, 40);
   EXPECT_EQ(20U, window.packets());
   std::uint64_t sequence = 40;
-  for (int i = 0; i < 19; ++i) window.on_parameter(sequence++, 100, false);
+  for (int i = 0; i < 19; ++i) window.on_parameter(sequence++, 100, false, true);
   EXPECT_EQ(20U, window.packets());
-  for (int i = 0; i < 2; ++i) window.on_parameter(sequence++, 100, false);
+  for (int i = 0; i < 2; ++i) window.on_parameter(sequence++, 100, false, true);
   EXPECT_EQ(21U, window.packets());
 }
 

@@ -301,7 +301,8 @@ TEST_F(AtpSwitchTest, AResendThatFindsNoSlotIsPassedOnAndTakesNone) {
   EXPECT_EQ(2U, counters().resends_passed);
 }
 
-TEST_F(AtpSwitchTest, ACompleteSumIsSentAgainByAResend) {
+// One repeat of the sum serves all ranks that resend because it was lost; a rank's second resend empties the slot.
+TEST_F(AtpSwitchTest, ACompleteSumIsSentAgainByTheFirstResendOfAll) {
   receive(0, of(0, 0), {1});
   receive(1, of(1, 0), {2});
   static_cast<void>(take_packets(sink_));
@@ -309,7 +310,34 @@ TEST_F(AtpSwitchTest, ACompleteSumIsSentAgainByAResend) {
   const AnyPacket again = one();
   EXPECT_EQ((Values{3}), again.values);
   EXPECT_EQ(3U, again.directions.bitmap[0]);
+  EXPECT_TRUE(again.common.resend);
+  EXPECT_EQ(1U, at().slots_in_use());
+  receive_changed(1, of(1, 0), [](Common& c) { c.resend = true; });
+  EXPECT_TRUE(take_packets(sink_).empty());
+  receive_changed(1, of(1, 0), [](Common& c) { c.resend = true; });
+  EXPECT_EQ((Values{3}), one().values);
   EXPECT_EQ(0U, at().slots_in_use());
+  EXPECT_EQ(3U, counters().resends_merged);
+}
+
+TEST_F(AtpSwitchTest, ARankWhosePacketIsOvertakenIsToldOnce) {
+  for (std::uint64_t sequence = 0; sequence < 4; ++sequence) receive(1, of(1, sequence));
+  receive(0, of(0, 1));
+  receive(0, of(0, 2));
+  EXPECT_EQ(2U, take_packets(sink_).size());  // sums; packets may be reordered
+  receive(0, of(0, 3));
+  const auto told = take_packets(sink_);
+  ASSERT_EQ(2U, told.size());
+  EXPECT_EQ(Type::waiting, told[0].common.type);
+  EXPECT_EQ(port(10), told[0].to);
+  EXPECT_EQ(0U, told[0].common.sequence);
+  EXPECT_EQ(0U, told[0].common.index);
+  EXPECT_EQ(ranks_of({0}), told[0].missing);
+  EXPECT_EQ(parent, told[1].to);
+  EXPECT_EQ(1U, counters().losses_told);
+  receive(0, of(0, 0));  // the repeat completes the sum
+  EXPECT_EQ(3U, one().directions.bitmap[0]);
+  EXPECT_EQ(1U, counters().losses_told);
 }
 
 // ---- what the paper does not have

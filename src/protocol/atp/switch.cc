@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "stream/overtaken.h"
 
 namespace netsum::atp {
 
@@ -20,6 +21,9 @@ namespace {
 
 // A repeat of a contribution in a slot is answered at most this often, per chunk and rank: the workers' shortest time-out.
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
+
+// Parameter packets marked here in one batch, at most, before the sink is flushed.
+constexpr std::size_t marked_copies = 16;
 
 // A slot's memory is a packet in place: the header ends where the payload begins, at a cache line.
 constexpr std::size_t cache_line = 64;
@@ -48,6 +52,9 @@ struct Switch::SlotState {
   std::uint32_t signature = 0;
   std::uint32_t bitmap = 0;
   std::uint32_t counter = 0;
+  std::uint32_t resent = 0;  // children whose first resend of the complete sum was merged
+  std::uint32_t index = 0;   // as the first packet gave it
+  std::uint64_t place = 0;   // in Job::overtaken
   bool ecn = false, overflow = false, wide = false;
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;
@@ -60,6 +67,7 @@ struct Switch::SlotState {
 struct Switch::Job {
   SwitchJobConfig config;
   SwitchJobCounters counters;
+  stream::Overtaken overtaken;                // sums, by packets of ranks
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
   void move(const SwitchJobConfig& moved) {
@@ -81,7 +89,12 @@ std::size_t Switch::memory_bytes(const SwitchConfig& config) {
 }
 
 Switch::Switch(const SwitchConfig& config, std::span<std::byte> memory)
-    : config_(config), memory_(memory), slot_bytes_(memory_bytes(config) / config.slots), slots_(config.slots) {
+    : config_(config),
+      memory_(memory),
+      slot_bytes_(memory_bytes(config) / config.slots),
+      slots_(config.slots),
+      marked_bytes_(wire::atp::parameter_header_bytes + std::size_t{config.packet_elements} * 4),
+      marked_(marked_copies * marked_bytes_) {
   NETSUM_CHECK(memory.size() >= memory_bytes(config));
 }
 Switch::~Switch() = default;
@@ -96,6 +109,8 @@ Switch::Switch(const Switch& other)
       in_use_(other.in_use_),
       counters_(other.counters_),
       batch_(other.batch_),
+      marked_bytes_(other.marked_bytes_),
+      marked_(other.marked_.size()),
       unknown_job_budget_(other.unknown_job_budget_) {
   for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, std::make_unique<Job>(*job));
 }
@@ -113,8 +128,8 @@ void Switch::append_state(std::vector<std::byte>& out) const {
   for (const SlotState& slot : slots_) {
     append_bytes(out, slot.used);
     if (!slot.used) continue;
-    append_bytes(out, slot.complete, slot.job_epoch, slot.sequence, slot.signature, slot.bitmap, slot.ecn, slot.overflow,
-                 slot.wide, slot.elements, slot.exponent);
+    append_bytes(out, slot.complete, slot.job_epoch, slot.sequence, slot.signature, slot.bitmap, slot.resent, slot.ecn,
+                 slot.overflow, slot.wide, slot.elements, slot.exponent);
     const std::byte* const payload = memory_of(slot) + payload_at;
     const std::size_t bytes = std::size_t{slot.elements} * 4 + (slot.wide ? wire::atp::high_bytes(slot.elements) : 0);
     out.insert(out.end(), payload, payload + bytes);
@@ -125,6 +140,7 @@ bool Switch::add_job(const SwitchJobConfig& config) {
   if (config.packet_elements > config_.packet_elements) return false;
   auto job = std::make_unique<Job>();
   job->move(config);
+  job->overtaken = stream::Overtaken(config.window, config.children.size());
   return jobs_.emplace(config.epoch, std::move(job)).second;
 }
 
@@ -182,7 +198,8 @@ void Switch::on_packets(std::span<const RxView> packets, bool congested, Time no
         break;
     }
   }
-  sink.flush();  // passed-on packets reference the received ones
+  sink.flush();  // passed-on packets reference the received ones, or marked copies
+  marked_in_use_ = 0;
 }
 
 void Switch::on_unknown_job(const RxView& packet, const Common& common, Time now, Sink& sink) {
@@ -245,6 +262,16 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
       ++counters.resends_passed;
       return pass_on(*job, packet, gradient, sink);
     }
+    if (slot.complete && (slot.resent & bit) == 0) {
+      // The sum, or the parameter packet, was lost: every rank resends, and one repeat of the sum serves all of them. The
+      // paper's switch forgets the sum with the first resend, and passes all others on, one by one.
+      const bool first = slot.resent == 0;
+      slot.resent |= bit;
+      slot.ecn |= gradient.common.ecn;
+      ++counters.resends_merged;
+      if (first) send_up(*job, slot, gradient, true, sink);
+      return;
+    }
     if ((slot.bitmap & bit) == 0 && !add(*job, slot, gradient, bit, now)) return void(++counters.dropped_shape);
     slot.ecn |= gradient.common.ecn;
     ++counters.resends_merged;
@@ -262,12 +289,13 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     allocate(*job, slot, gradient, bit, now, sink);
   } else if ((slot.bitmap & bit) != 0) {  // Fig. 7, 4 and 7
     slot.ecn |= gradient.common.ecn;
-    return answer_waiting(*job, slot, child, bit, common, now, sink);
+    return answer_waiting(*job, slot, child, bit, now, sink);
   } else if (!add(*job, slot, gradient, bit, now)) {
     return void(++counters.dropped_shape);
   }
   slot.ecn |= gradient.common.ecn;
   ++counters.added;
+  if (!child.is_switch) tell_losses(*job, child, slot.place, sink);
   if (slot.counter != config.children.size()) return;  // Fig. 7, 6
   ++counters.completed;
   slot.complete = true;
@@ -282,6 +310,8 @@ void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient,
           .job_epoch = common.job_epoch,
           .sequence = common.sequence,
           .signature = common.signature,
+          .index = common.index,
+          .place = job.overtaken.open(static_cast<std::uint32_t>(&slot - slots_.data())),
           .sent_in_batch = sent_in_batch};
   ++in_use_;
   ++job.counters.allocated;
@@ -327,8 +357,7 @@ void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool
 }
 
 // The paper drops a repeat, and its sender goes on repeating; here the sender learns that its packet is not the missing one.
-void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, const Common& repeat,
-                            Time now, Sink& sink) {
+void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, Time now, Sink& sink) {
   if (now - slot.told_since >= waiting_interval) {
     slot.told = 0;
     slot.told_since = now;
@@ -336,13 +365,30 @@ void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child,
   if (child.is_switch || (slot.told & bit) != 0) return void(++job.counters.repeats_silent);
   slot.told |= bit;
   ++job.counters.repeats_waiting;
+  tell_waiting(job, slot, child, sink);
+}
+
+// The rank's packet is missing in sums that three of its later packets have overtaken (§3.7, at the place of the loss): the
+// rank is told, and repeats that packet alone. Slots are shared, and may hold something else by now.
+void Switch::tell_losses(Job& job, const SwitchChild& child, std::uint64_t place, Sink& sink) {
+  const auto position = static_cast<std::uint32_t>(&child - job.config.children.data());
+  job.overtaken.contributed(position, place, [&](std::uint32_t index, std::uint64_t lost) {
+    const SlotState& slot = slots_[index];
+    if (!slot.used || slot.job_epoch != job.config.epoch || slot.place != lost || (slot.bitmap >> position & 1) != 0) return;
+    ++job.counters.losses_told;
+    tell_waiting(job, slot, child, sink);
+  });
+}
+
+// Which ranks' packets the sum lacks.
+void Switch::tell_waiting(const Job& job, const SlotState& slot, const SwitchChild& child, Sink& sink) {
   wire::atp::WaitingPacket waiting;
   waiting.common.type = Type::waiting;
-  waiting.common.job_epoch = repeat.job_epoch;
+  waiting.common.job_epoch = job.config.epoch;
   waiting.common.rank_epoch = job.config.folded_epochs;
-  waiting.common.sequence = repeat.sequence;
-  waiting.common.signature = repeat.signature;
-  waiting.common.index = repeat.index;
+  waiting.common.sequence = slot.sequence;
+  waiting.common.signature = slot.signature;
+  waiting.common.index = slot.index;
   const auto& children = job.config.children;  // a complete sum was sent up; no child is missing
   for (std::size_t i = 0; i < children.size(); ++i) {
     if ((slot.bitmap >> i & 1) == 0) waiting.missing = waiting.missing.united(children[i].ranks);
@@ -370,7 +416,8 @@ void Switch::on_parameter(const RxView& packet, const Common& common, bool conge
   if (packet.source != job->config.parent) return void(++counters.dropped_source);
   if (common.rank_epoch != job->config.folded_epochs) return void(++counters.dropped_rank_epoch);
   wire::atp::ParameterPacket parameter;
-  if (wire::atp::parse_parameter(packet.bytes, common, parameter) != ParseError::none) {
+  if (wire::atp::parse_parameter(packet.bytes, common, parameter) != ParseError::none ||
+      common.elements > job->config.packet_elements) {
     return void(++counters.dropped_shape);
   }
   SlotState& slot = slots_[common.index % slots_.size()];
@@ -400,12 +447,16 @@ void Switch::on_parameter(const RxView& packet, const Common& common, bool conge
     ++counters.marked;
     Common marked = common;
     marked.ecn = true;
-    for (const Endpoint& child : to) {
-      const std::span<std::byte> copy = sink.datagram(child, packet.bytes.size());
-      std::memcpy(copy.data(), packet.bytes.data(), packet.bytes.size());
-      wire::atp::write_parameter_header(copy, marked, parameter.next_index);
-      wire::atp::seal(copy);
+    if (to.empty()) return;
+    if (marked_in_use_ == marked_copies) {
+      sink.flush();  // the copies are still referenced
+      marked_in_use_ = 0;
     }
+    const std::span<std::byte> copy = std::span(marked_).subspan(marked_in_use_++ * marked_bytes_, packet.bytes.size());
+    std::memcpy(copy.data(), packet.bytes.data(), packet.bytes.size());
+    wire::atp::write_parameter_header(copy, marked, parameter.next_index);
+    wire::atp::seal(copy);
+    sink.multicast(copy, to);
     return;
   }
   if (!to.empty()) sink.multicast(packet.bytes, to);

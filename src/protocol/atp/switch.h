@@ -60,6 +60,7 @@ struct SwitchJobCounters {
   std::uint64_t dropped_source = 0, dropped_rank_epoch = 0, dropped_shape = 0;
 
   std::uint64_t completed = 0;    // sums of all children, sent up
+  std::uint64_t losses_told = 0;  // ranks told that their packet is missing (stream/overtaken.h)
   std::uint64_t deallocated = 0;  // slots freed by a parameter packet, an ask or a resend
   std::uint64_t allocated = 0;
   std::uint64_t marked = 0;  // packets with congestion here or earlier on the path
@@ -73,6 +74,7 @@ struct SwitchJobCounters {
         {"added", &C::added, outcome},
         {"completed", &C::completed, other},
         {"allocated", &C::allocated, other},
+        {"losses_told", &C::losses_told, other},
         {"deallocated", &C::deallocated, other},
         {"collisions", &C::collisions, outcome},
         {"repeats_waiting", &C::repeats_waiting, outcome},
@@ -158,8 +160,9 @@ class Switch {
                          Time now);
   void send_up(Job& job, SlotState& slot, const wire::atp::GradientPacket& last, bool resend, Sink& sink);
   static void pass_on(const Job& job, const RxView& packet, const wire::atp::GradientPacket& gradient, Sink& sink);
-  static void answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit,
-                             const wire::atp::Common& repeat, Time now, Sink& sink);
+  static void answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, Time now, Sink& sink);
+  void tell_losses(Job& job, const SwitchChild& child, std::uint64_t place, Sink& sink);
+  static void tell_waiting(const Job& job, const SlotState& slot, const SwitchChild& child, Sink& sink);
   void deallocate(SlotState& slot);
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const;
   [[nodiscard]] Job* find(std::uint64_t epoch);
@@ -173,6 +176,9 @@ class Switch {
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
   SwitchCounters counters_;
   std::uint64_t batch_ = 0;
+  std::size_t marked_bytes_ = 0;   // of a copy
+  std::vector<std::byte> marked_;  // copies of parameter packets, marked here, that the sink references
+  std::size_t marked_in_use_ = 0;  // copies, in this batch
   ReplyBudget unknown_job_budget_;
 };
 

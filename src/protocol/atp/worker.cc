@@ -10,6 +10,7 @@
 #include "protocol/atp/congestion.h"
 #include "protocol/atp/scaled_codec.h"
 #include "protocol/atp/shares.h"
+#include "stream/overtaken.h"
 #include "stream/retransmission_timer.h"
 #include "stream/tensor.h"
 
@@ -22,7 +23,6 @@ using wire::atp::Type;
 
 namespace {
 
-constexpr std::uint32_t out_of_order = 3;  // parameter packets that indicate a loss (§3.7)
 constexpr std::uint32_t silent_transmissions =
     4;  // consecutive unanswered ones of one chunk before the switches are bypassed
 
@@ -35,19 +35,29 @@ struct ActiveOperation {
   std::uint32_t signature = 0;
 };
 
+// The piece that is being sent. Chunks are sent in order, so it only moves on.
+struct Cursor {
+  std::uint64_t operation = 0;  // number
+  std::size_t piece = 0;
+  std::uint64_t first = 0;  // the piece's first sequence number
+};
+
 // A chunk in flight.
 struct Chunk {
   std::uint64_t sequence = 0;
   std::uint64_t operation = 0;  // number
   std::uint64_t offset = 0;     // in its wire elements
   std::uint16_t elements = 0;
-  std::uint8_t exponent = 0;  // decides its scale
-  std::uint8_t ahead = 0;     // this rank's exponent of the chunk one window later
-  bool in_flight = false;     // sent, and no result yet
-  bool held = false;          // waits for other ranks
-  bool direct = false;        // directly to the server, bypassing all slots
-  bool floats = false;        // the original values were asked for (§3.8); implies direct
+  std::uint8_t exponent = 0;   // decides its scale
+  std::uint8_t ahead = 0;      // this rank's exponent of the chunk one window later
+  bool in_flight = false;      // sent, and no result yet
+  bool held = false;           // waits for other ranks
+  bool overtaken = false;      // by results of later transmissions: lost, unless the result comes within a round trip
+  bool direct = false;         // directly to the server, bypassing all slots
+  bool floats = false;         // the original values were asked for (§3.8); implies direct
+  bool past_switches = false;  // its last transmission, because they were bypassed
   std::uint32_t index = 0;
+  std::uint64_t order = 0;  // of its last transmission, among all of the lane's
   std::uint32_t transmissions = 0;
   std::uint32_t unanswered = 0;               // of `transmissions`: the last ones without any answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
@@ -55,8 +65,9 @@ struct Chunk {
   Time told{};  // when they were named
 };
 
-// With a slot partition, the window never exceeds the partition, as in SwitchML: no chunk collides.
-std::uint32_t most_under_way(const WorkerConfig& config) {
+// Sequence numbers between the oldest without a result and the newest sent. With a slot partition, they never exceed the
+// partition, as in SwitchML: no chunk collides.
+std::uint32_t most_ahead(const WorkerConfig& config) {
   if (config.indexing != Indexing::partition) return config.window;
   return std::clamp(config.partition_count, 1U, config.window);
 }
@@ -69,11 +80,11 @@ struct Worker::Impl {
         codec(c.rank, c.world_size, c.packet_elements),
         shares(c.lane, c.lanes),
         indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
-        window(c.congestion_control, most_under_way(c),
-               wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
+        window(c.congestion_control, most_ahead(c), wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         chunks(c.window),
         asked(c.window, none_asked),
+        overtaken(c.window, 1),
         exponents(c.window),
         operations(c.operations),
         bypass(c.bypass) {
@@ -90,18 +101,21 @@ struct Worker::Impl {
   stream::RetransmissionTimer timer;
   std::vector<Chunk> chunks;                  // ring by sequence number
   std::vector<std::uint64_t> asked;           // ring: sequence numbers asked for before they were sent
+  stream::Overtaken overtaken;                // transmissions, by results
   std::vector<std::uint8_t> exponents;        // ring: exponents in results, of the chunks one window later
   std::uint64_t base = 0, next = 0, end = 0;  // [base, next): in flight or out of order; [next, end): to be sent
-  std::uint32_t after_base = 0;               // consecutive parameter packets beyond the expected one (§3.6)
-  std::uint64_t resent_base = none_asked;     // the expected sequence number that was resent for them
+  std::uint32_t in_flight = 0;                // chunks
+  bool window_limited = false;                // chunks wait for the window
   std::vector<ActiveOperation> operations;    // ring by operation number
   std::uint64_t front = 0, back = 0;          // pending numbers: [front, back)
-  std::uint64_t newest = 0;                   // chunks below it were sent before one that already has a result
-  Time answered{};                            // arrival of the last result
-  Time next_timeout = never;                  // lower bound of all deadlines; made exact by the scan in on_timer
+  Cursor cursor;
+  std::uint64_t newest = 0;   // chunks below it were sent before one that already has a result
+  Time answered{};            // arrival of the last result
+  Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
-  Duration bypass;      // length of the next bypass
-  Time bypass_until{};  // until then all packets go directly to the server
+  bool bypassing = false;  // all packets go directly to the server
+  Duration bypass;         // the least length of the next bypass
+  Time bypass_until{};     // of this one
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
@@ -111,31 +125,39 @@ struct Worker::Impl {
 
   // ---- sending
 
-  // Sends what the window allows (§3.6).
+  // Sends what the window allows (§3.6). It counts the packets in flight; a chunk without a result delays no other until the
+  // rings of sequence numbers are full.
   void send_more(Time now, Sink& sink) {
     if (failure) return;
-    const std::uint64_t limit = std::min(end, base + std::min(config.window, window.packets()));
-    while (next < limit) {
+    const std::uint64_t limit = std::min(end, base + most_ahead(config));
+    while (next < limit && in_flight < window.packets()) {
       Chunk& chunk = chunk_at(next);
       NETSUM_CHECK(!chunk.in_flight);
       place(chunk, next);
       chunk.direct = asked[next % asked.size()] == next;
       ++next;
+      ++in_flight;
       ++counters.gradients;
       transmit(chunk, false, now, sink);
     }
+    window_limited = next < end && in_flight >= window.packets();
   }
 
   void place(Chunk& chunk, std::uint64_t sequence) {
-    std::uint64_t number = front;
-    while (sequence >= at(number).end) ++number;
-    const ActiveOperation& active = at(number);
-    std::uint64_t in_piece = sequence - active.first;
-    auto piece = active.pieces.begin();
-    while (in_piece >= chunks_of(*piece)) in_piece -= chunks_of(*piece++);
-    const Piece range = range_of(*piece, in_piece);
+    if (cursor.operation < front) cursor = {front, 0, at(front).first};
+    while (sequence >= at(cursor.operation).end) {
+      ++cursor.operation;
+      cursor = {cursor.operation, 0, at(cursor.operation).first};
+    }
+    const ActiveOperation& active = at(cursor.operation);
+    while (sequence - cursor.first >= chunks_of(active.pieces[cursor.piece])) {
+      cursor.first += chunks_of(active.pieces[cursor.piece++]);
+    }
+    const Piece& piece = active.pieces[cursor.piece];
+    const std::uint64_t in_piece = sequence - cursor.first;
+    const Piece range = range_of(piece, in_piece);
     chunk = {.sequence = sequence,
-             .operation = number,
+             .operation = cursor.operation,
              .offset = range.offset,
              .elements = static_cast<std::uint16_t>(range.elements),
              .exponent = exponents[sequence % exponents.size()],
@@ -147,8 +169,8 @@ struct Worker::Impl {
     }
     // Exponents are not announced across pieces: the next piece depends on the lanes and on earlier assignments.
     const std::uint64_t later = in_piece + config.window;
-    if (config.scaling == Scaling::dynamic && uses_scale(active.operation) && later < chunks_of(*piece)) {
-      const Piece then = range_of(*piece, later);
+    if (config.scaling == Scaling::dynamic && uses_scale(active.operation) && later < chunks_of(piece)) {
+      const Piece then = range_of(piece, later);
       chunk.ahead = codec.exponent_of(active.operation, then.offset, static_cast<std::uint32_t>(then.elements));
     }
   }
@@ -166,11 +188,10 @@ struct Worker::Impl {
 
   void transmit(Chunk& chunk, bool resend, Time now, Sink& sink) {
     const ActiveOperation& active = at(chunk.operation);
-    const bool past_switches = now < bypass_until;
     Common common;
     common.type = Type::gradient;
     common.resend = resend;
-    common.direct = chunk.direct || past_switches;
+    common.direct = chunk.direct || bypassing;
     common.floats = chunk.floats;
     common.average = chunk.floats && active.operation.op == ReduceOp::avg;
     common.integers = !uses_scale(active.operation);
@@ -182,7 +203,7 @@ struct Worker::Impl {
     common.elements = stream::contributes(active.operation, config.rank) ? chunk.elements : std::uint16_t{0};
     common.exponent = chunk.ahead;
     const std::span<std::byte> packet =
-        sink.datagram(past_switches ? config.server : config.first_hop, wire::atp::gradient_bytes(common));
+        sink.datagram(bypassing ? config.server : config.first_hop, wire::atp::gradient_bytes(common));
     std::byte* const payload = packet.data() + wire::atp::gradient_header_bytes;
     if (chunk.floats) {
       codec.encode_floats(active.operation, chunk.offset, common.elements, payload);
@@ -194,6 +215,9 @@ struct Worker::Impl {
     wire::atp::seal(packet);
     if (chunk.transmissions == 0) chunk.sent = now;
     chunk.repeated = now;
+    chunk.overtaken = false;
+    chunk.past_switches = bypassing;
+    chunk.order = overtaken.open(static_cast<std::uint32_t>(&chunk - chunks.data()));
     ++chunk.transmissions;
     ++chunk.unanswered;
     arm(chunk, now + patience(chunk));
@@ -229,8 +253,9 @@ struct Worker::Impl {
   }
 
   void leave_switches_out(Time now) {
-    if (now < bypass_until || config.first_hop == config.server) return;
+    if (bypassing || config.first_hop == config.server) return;
     ++counters.bypasses;
+    bypassing = true;
     bypass_until = now + bypass;
     bypass = std::min(bypass * 2, config.longest_bypass);
   }
@@ -262,7 +287,10 @@ struct Worker::Impl {
       case Type::parameter: {
         wire::atp::ParameterPacket parameter;
         error = wire::atp::parse_parameter(packet.bytes, common, parameter);
-        if (error == ParseError::none) error = on_parameter(parameter, packet.congested, from_server, now, sink);
+        // The server sends every result through the switches, also while ranks bypass them: one from there shows that they
+        // know the job again.
+        if (error == ParseError::none && !from_server && now >= bypass_until) bypassing = false;
+        if (error == ParseError::none) error = on_parameter(parameter, packet.congested, from_server, now);
         break;
       }
       case Type::ask: {
@@ -274,7 +302,7 @@ struct Worker::Impl {
       case Type::waiting: {
         wire::atp::WaitingPacket waiting;
         error = wire::atp::parse_waiting(packet.bytes, common, waiting);
-        if (error == ParseError::none) on_waiting(waiting, now);
+        if (error == ParseError::none) on_waiting(waiting, now, sink);
         break;
       }
       case Type::mismatch: {
@@ -309,8 +337,7 @@ struct Worker::Impl {
   }
 
   // §3.6, Worker Receiving Parameters.
-  ParseError on_parameter(const wire::atp::ParameterPacket& parameter, bool congested, bool from_server, Time now,
-                          Sink& sink) {
+  ParseError on_parameter(const wire::atp::ParameterPacket& parameter, bool congested, bool from_server, Time now) {
     const Common& common = parameter.common;
     Chunk* const chunk = find(common);
     if (chunk == nullptr) {
@@ -327,9 +354,12 @@ struct Worker::Impl {
     const bool ecn = common.ecn || congested;
     if (ecn) ++counters.marked;
     timer.answered(now - chunk->sent, now - chunk->repeated);
+    // Which transmission of several was answered is unknown; it may have been the first.
+    const std::optional<std::uint64_t> answered_order =
+        chunk->transmissions == 1 ? std::optional(chunk->order) : std::nullopt;
     newest = std::max(newest, common.sequence);
     answered = now;
-    if (!from_server) bypass = config.bypass;  // the switches work
+    if (!from_server && !chunk->past_switches) bypass = config.bypass;  // the switches work
     if (parameter.next_index != chunk->index) ++counters.remapped;
     indices.learn(common.sequence, parameter.next_index);
     exponents[common.sequence % exponents.size()] = common.exponent;
@@ -337,20 +367,34 @@ struct Worker::Impl {
     set_held(*chunk, false);
     chunk->in_flight = false;
     chunk->deadline = never;
-    window.on_parameter(common.sequence, next, ecn);
+    --in_flight;
+    window.on_parameter(common.sequence, next, ecn, window_limited);
     if (--active.remaining == 0) finish(active.operation.number);
 
-    if (common.sequence == base) {
-      while (base < next && !chunk_at(base).in_flight) ++base;
-      after_base = 0;
-    } else if (++after_base >= out_of_order && resent_base != base) {
-      Chunk& expected = chunk_at(base);
-      resent_base = base;
-      ++counters.fast_resends;
-      window.on_loss(base, next);
-      retransmit(expected, true, now, sink);
-    }
+    while (base < next && !chunk_at(base).in_flight) ++base;
+    if (answered_order) expect_overtaken(*answered_order, now);
     return ParseError::none;
+  }
+
+  // Three parameter packets out of order show that one before them is lost, or a gradient packet (§3.7). A gradient packet
+  // is repeated by its own sender, as the switch told it (on_lost); if its result does not come within a round trip, the
+  // result is lost, or the packet was lost behind the switch. The paper's ranks all resend at once, for each loss of any of
+  // them, and their packets meet at the parameter server.
+  void expect_overtaken(std::uint64_t answered_order, Time now) {
+    overtaken.contributed(0, answered_order, [&](std::uint32_t place, std::uint64_t order) {
+      Chunk& chunk = chunks[place];
+      if (!chunk.in_flight || chunk.held || chunk.order != order) return;
+      chunk.overtaken = true;
+      arm(chunk, std::min(chunk.deadline, now + timer.smoothed_round_trip()));
+    });
+  }
+
+  // The switch has later packets of this rank, and not this one. A plain repeat completes its sum.
+  void on_lost(Chunk& chunk, Time now, Sink& sink) {
+    if (chunk.direct || chunk.transmissions > 1) return void(++counters.stale);
+    ++counters.losses;
+    window.on_loss(chunk.sequence, next);
+    retransmit(chunk, false, now, sink);
   }
 
   // The server asks for this chunk directly, bypassing all switches, or for its float values.
@@ -381,9 +425,10 @@ struct Worker::Impl {
     retransmit(*chunk, false, now, sink);
   }
 
-  void on_waiting(const wire::atp::WaitingPacket& waiting, Time now) {
+  void on_waiting(const wire::atp::WaitingPacket& waiting, Time now, Sink& sink) {
     Chunk* const chunk = find(waiting.common);
     if (chunk == nullptr) return void(++counters.stale);
+    if (waiting.missing.contains(config.rank)) return on_lost(*chunk, now, sink);
     ++counters.waiting;
     chunk->unanswered = 0;
     if (!waiting.missing.empty()) {
@@ -404,11 +449,14 @@ struct Worker::Impl {
 
   void on_deadline(Chunk& chunk, Time now, Sink& sink) {
     if (chunk.unanswered >= silent_transmissions) leave_switches_out(now);
+    if (chunk.overtaken) ++counters.fast_resends;
     // The first time-out may be due to a straggler, for which a smaller window does not help.
-    if (!chunk.held && chunk.transmissions > 1) window.on_loss(chunk.sequence, next);
+    if (!chunk.held && (chunk.overtaken || chunk.transmissions > 1)) window.on_loss(chunk.sequence, next);
     // The first repeat is a plain one: it repairs a lost packet and detects a straggler, and switches may still add it.
-    // Later ones assume that the switches' state is wrong (§3.7).
-    retransmit(chunk, chunk.transmissions > 1 || chunk.held, now, sink);
+    // Later ones assume that the switches' state is wrong (§3.7). So does a repeat of a chunk before the newest result: its
+    // result is probably lost, and a plain packet would take a slot that nothing frees.
+    const bool resend = chunk.transmissions > 1 || chunk.held || chunk.sequence < newest;
+    retransmit(chunk, resend, now, sink);
     if (chunk.held && chunk.sequence != base) arm(chunk, now + config.held_timeout);
   }
 };

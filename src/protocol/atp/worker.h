@@ -49,7 +49,8 @@ struct WorkerCounters {
   std::uint64_t gradients = 0;        // first transmissions
   std::uint64_t retransmissions = 0;  // of any kind
   std::uint64_t resends = 0;          // of `retransmissions`: with the resend flag
-  std::uint64_t fast_resends = 0;     // of `resends`: after three parameter packets out of order
+  std::uint64_t fast_resends = 0;     // of `retransmissions`: after three parameter packets out of order
+  std::uint64_t losses = 0;           // gradient packets that the switch missed
   std::uint64_t floats_sent = 0;
   std::uint64_t bypasses = 0;  // times that the switches were bypassed
   std::uint64_t remapped = 0;  // indices
@@ -72,6 +73,7 @@ struct WorkerCounters {
         {"retransmissions", &C::retransmissions, other},
         {"resends", &C::resends, other},
         {"fast_resends", &C::fast_resends, other},
+        {"losses", &C::losses, outcome},
         {"floats_sent", &C::floats_sent, other},
         {"bypasses", &C::bypasses, other},
         {"remapped", &C::remapped, other},

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "kernels/kernels.h"
 #include "protocol/switchml/audience.h"
-#include "protocol/switchml/overtaken.h"
+#include "stream/overtaken.h"
 #include "wire/epochs.h"
 
 namespace netsum::switchml {
@@ -79,7 +79,7 @@ struct Switch::Job {
   std::uint32_t folded_epochs = 0;
   Audience audience;
   std::vector<SlotState> slots;  // [slot * 2 + version]
-  Overtaken overtaken;
+  stream::Overtaken overtaken;
   std::span<std::byte> memory;
   std::size_t slot_bytes = 0, gathered_at = 0, gathered_bytes = 0;
   JobCounters counters;
@@ -178,7 +178,7 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
   job->folded_epochs = wire::fold_epochs(epochs);
   job->audience = Audience(std::move(endpoints), config.group, listeners, config.slots);
   job->slots.resize(std::size_t{config.slots} * 2);
-  job->overtaken = Overtaken(config.slots, config.members.size());
+  job->overtaken = stream::Overtaken(config.slots, config.members.size());
   job->memory = memory;
   job->slot_bytes = slot_bytes(config.packet_elements);
   job->gathered_at = job->slot_bytes * job->slots.size();

@@ -9,8 +9,8 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "protocol/switchml/chunk_codec.h"
-#include "protocol/switchml/overtaken.h"
 #include "protocol/switchml/stripes.h"
+#include "stream/overtaken.h"
 #include "stream/retransmission_timer.h"
 #include "stream/tensor.h"
 
@@ -193,7 +193,8 @@ struct Worker::Impl {
   [[nodiscard]] Duration patience(const Slot& slot) const {
     // A rank is usually told of a loss, and repeats: two round trips, or three if a result was lost. Before that, repeats by
     // the other ranks would be useless, one per rank and loss.
-    const Duration repair = config.slots > Overtaken::reordering ? 3 * timer.smoothed_round_trip() : Duration::zero();
+    const Duration repair =
+        config.slots > stream::Overtaken::reordering ? 3 * timer.smoothed_round_trip() : Duration::zero();
     const Duration timeout = std::min(config.max_timeout, timer.timeout(slot.transmissions) + repair);
     if (slot.transmissions == 1) return timeout;
     return stream::spread(timeout, static_cast<std::size_t>(&slot - slots.data()));

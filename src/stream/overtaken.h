@@ -1,7 +1,10 @@
-// Detects lost contributions at the switch. Ranks send to slots in one order, in which all of them receive results; so a
-// rank that has sent to three rounds opened after another round has sent to that round too, or lacks the result before it.
-// This is RACK's rule for TCP (RFC 8985) with ATP's tolerance of reordering (§3.7: three packets). A rank that sends nothing
-// is late, and has lost nothing.
+// Detects lost packets, one by one. Rounds are answered in the order in which they are opened; so a round is lost if the
+// third one opened after it is answered first. This is RACK's rule for TCP (RFC 8985) with ATP's tolerance of reordering
+// (§3.7: three packets).
+//
+// At a switch, rounds are opened, and each rank contributes to them in the order in which all ranks receive results: a rank
+// that has sent to three rounds opened after another round has sent to that round too, or lacks the result before it. A rank
+// that sends nothing is late, and has lost nothing. At an ATP worker, transmissions are opened, and results answer them.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace netsum::switchml {
+namespace netsum::stream {
 
 class Overtaken {
  public:
@@ -19,14 +22,14 @@ class Overtaken {
   Overtaken() = default;
   Overtaken(std::size_t slots, std::size_t ranks) : round_at_(std::bit_ceil(slots) * 2), newest_(ranks), checked_(ranks) {}
 
-  // A round begins in this (slot, version). Returns its place in the order of all rounds.
+  // A round begins in this slot (SwitchML: slot and version; worker: packet). Returns its place in the order of all rounds.
   [[nodiscard]] std::uint64_t open(std::uint32_t round) {
     round_at_[++opened_ & (round_at_.size() - 1)] = round;
     return opened_;
   }
 
   // `rank` has contributed to the round at `place`: calls overtaken(round, place) once for each round that is now known to
-  // be overtaken. Its (slot, version) may hold another round by now, and the rank may have contributed to it.
+  // be overtaken. Its slot may hold another round by now, and the rank may have contributed to it.
   template <class Found>
   void contributed(std::uint32_t rank, std::uint64_t place, Found&& overtaken) {
     if (place <= newest_[rank]) return;
@@ -40,9 +43,9 @@ class Overtaken {
   }
 
  private:
-  std::vector<std::uint32_t> round_at_;  // (slot, version), by place modulo its size
+  std::vector<std::uint32_t> round_at_;  // slot, by place modulo its size
   std::uint64_t opened_ = 0;
   std::vector<std::uint64_t> newest_, checked_;  // by rank: places
 };
 
-}  // namespace netsum::switchml
+}  // namespace netsum::stream
