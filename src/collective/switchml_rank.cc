@@ -69,7 +69,7 @@ std::uint32_t most_slots(const Site& site, std::uint32_t packet_elements) {
 // Measures each lane's window. Lanes share the link to this host, and so the window that fills it: other ranks' link, if
 // this rank uses loopback. The ranks agree on the longest window: a near rank must not lengthen it.
 void measure_all(Reach& reach, Time deadline) {
-  constexpr std::uint32_t least = 4;  // with fewer, losses are detected only by time-out (protocol/switchml/overtaken.h)
+  constexpr std::uint32_t least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
   std::uint32_t lanes = 0, far = 0, near = 0;
   for (Site& site : reach.sites) {
     const std::uint32_t measured = measure(site.lanes.front(), site.address, reach.packet_elements, deadline).slots();

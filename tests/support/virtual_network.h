@@ -1,5 +1,5 @@
 // A network under a virtual clock that loses, repeats, delays, reorders and damages datagrams from one seed, and the nodes
-// on it.
+// on it. Nodes may have links with a rate and a queue.
 #pragma once
 
 #include <algorithm>
@@ -42,6 +42,13 @@ struct Faults {
   Duration latest = std::chrono::seconds(1);
 };
 
+// What is between a node and the network, in each direction.
+struct Link {
+  double bytes_per_second = 25e6;  // 200 Mbit/s
+  double queue = 150e3;            // bytes; what does not fit is lost
+  double mark = 60e3;              // bytes; what meets a longer queue is marked
+};
+
 class VirtualNode;
 
 class VirtualNetwork {
@@ -55,16 +62,22 @@ class VirtualNetwork {
     std::uint64_t order;
     Endpoint from, to;
     std::vector<std::byte> bytes;
+    bool congested = false;
     bool operator<(const Delivery& other) const { return std::tie(other.at, other.order) < std::tie(at, order); }
   };
 
   void send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) {
     ++sent;
+    Time leaves = now;
+    bool congested = false;
+    for (Port* const port : {find(up_, from), find(down_, to)}) {
+      if (port != nullptr && !pass(*port, bytes.size(), leaves, congested)) return;
+    }
     if (lose && lose(from, to, bytes)) return;
     if (random_.chance(faults_.loss)) return;
     const int copies = random_.chance(faults_.duplicate) ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
-      Delivery delivery{now + delay(), order_++, from, to, {bytes.begin(), bytes.end()}};
+      Delivery delivery{leaves + delay(), order_++, from, to, {bytes.begin(), bytes.end()}, congested};
       if (random_.chance(faults_.corrupt)) {
         delivery.bytes[random_.below(delivery.bytes.size())] ^= static_cast<std::byte>(1 + random_.below(255));
       }
@@ -79,6 +92,12 @@ class VirtualNetwork {
     return delivery;
   }
 
+  // The node has this link from now on; without one, it has all the rate that there is.
+  void shape(const Endpoint& node, const Link& link) {
+    up_.push_back({node, link, {}});
+    down_.push_back({node, link, {}});
+  }
+
   // A datagram arrives, or a node's time is up, whatever is next; false if that is not before `end` (time then stands at
   // `end`). Where no node is, nobody misses what arrives.
   bool step(Time end);
@@ -90,6 +109,29 @@ class VirtualNetwork {
  private:
   friend class VirtualNode;
 
+  struct Port {
+    Endpoint node;
+    Link link;
+    Time free;  // when all that is queued has left
+  };
+  static constexpr double headers = 42;  // Ethernet, IPv4 and UDP
+
+  static Port* find(std::vector<Port>& ports, const Endpoint& node) {
+    const auto found = std::find_if(ports.begin(), ports.end(), [&](const Port& port) { return port.node == node; });
+    return found == ports.end() ? nullptr : &*found;
+  }
+
+  // False: the queue is full.
+  static bool pass(Port& port, std::size_t bytes, Time& at, bool& congested) {
+    const double length = static_cast<double>(bytes) + headers;
+    const double ahead = std::chrono::duration<double>(std::max(port.free, at) - at).count() * port.link.bytes_per_second;
+    if (ahead + length > port.link.queue) return false;
+    congested |= ahead > port.link.mark;
+    at = port.free = std::max(port.free, at) + std::chrono::duration_cast<Duration>(
+                                                   std::chrono::duration<double>(length / port.link.bytes_per_second));
+    return true;
+  }
+
   Duration delay() {
     if (random_.chance(faults_.late)) return Duration(random_.below(static_cast<std::uint64_t>(faults_.latest.count())));
     const auto spread = static_cast<std::uint64_t>((faults_.most_delay - faults_.least_delay).count());
@@ -98,6 +140,7 @@ class VirtualNetwork {
 
   Random random_;
   Faults faults_;
+  std::vector<Port> up_, down_;
   std::priority_queue<Delivery> queue_;
   std::uint64_t order_ = 0;
   std::vector<VirtualNode*> nodes_;
@@ -174,7 +217,7 @@ inline bool VirtualNetwork::step(Time end) {
   const Delivery delivery = take();
   const auto at = std::find_if(nodes_.begin(), nodes_.end(), [&](const VirtualNode* n) { return n->self() == delivery.to; });
   if (at != nodes_.end()) {
-    (*at)->receive({delivery.bytes, delivery.from});
+    (*at)->receive({delivery.bytes, delivery.from, delivery.congested});
     (*at)->sink.flush();
   }
   return true;
