@@ -57,7 +57,8 @@ class BenchCommand final : public Command {
           "A multiple of 64 up to 1024, or of 256; NetReduce: 64 to 1024, a power of two; 0: the most that the MTU takes");
     s.add("slots", options_.slots, "N",
           "Window per lane, a power of two, NetReduce: in messages; 0: from the measured bandwidth-delay product");
-    s.add("message-packets", options_.message_packets, "L", "NetReduce: packets of a message; 0: as many as make 64 KiB")
+    s.add("message-packets", options_.message_packets, "L",
+          "NetReduce: packets of a message; 0: a quarter of the measured window")
         .between(0, 4096);
     s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or random");
     s.add_flag("local-checksums", options_.local_checksums, "SwitchML: checksums over this host's loopback too");

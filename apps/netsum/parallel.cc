@@ -40,7 +40,8 @@ class ParallelCommand final : public Command {
         .group(network);
     s.add("slots", options_.slots, "N", "As in bench all-reduce; 0: from the measured bandwidth-delay product")
         .group(network);
-    s.add("message-packets", options_.message_packets, "L", "NetReduce: packets of a message; 0: as many as make 64 KiB")
+    s.add("message-packets", options_.message_packets, "L",
+          "NetReduce: packets of a message; 0: a quarter of the measured window")
         .between(0, 4096)
         .group(network);
     s.add("switch-threads", options_.switch_threads, "T", "I/O threads of the aggregator, where it runs here")

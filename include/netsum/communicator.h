@@ -58,7 +58,7 @@ struct NetReduce {
   // "host:port" of the switch that this rank is at, in a tree whose root is the aggregator (the spine); empty: the rank is
   // next to the aggregator.
   std::string switch_address{};
-  std::uint32_t message_packets = 0;  // packets per message; 0: as many as make 64 KiB
+  std::uint32_t message_packets = 0;  // packets per message; 0: a quarter of the window, at most 64 KiB
   // The RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are then bumps in the wire
   // (docs/operations.md). Empty: netsum's own endpoint, over UDP.
   std::string verbs{};

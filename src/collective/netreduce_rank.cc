@@ -20,6 +20,9 @@ namespace {
 // For RDMA hardware, which cannot send probes to measure the path: 25 Gbit/s for 160 us, with messages of that length.
 constexpr std::uint32_t verbs_window = 8;
 
+// On a link, of all lanes; and the packets of each lane.
+constexpr std::uint32_t least_window_bytes = 32 << 10, least_window = 4;
+
 // The largest path MTU of RoCE whose packets fit, as elements.
 [[nodiscard]] std::uint32_t roce_elements_for(std::uint32_t mtu, bool ipv6) {
   const std::size_t headers = (ipv6 ? 2 * wire::roce::ipv6_bytes : 2 * wire::roce::ipv4_bytes) + 2 * wire::roce::udp_bytes +
@@ -82,7 +85,7 @@ class RingRank : public RankProtocol {
  protected:
   [[nodiscard]] const NetReduce& settings() const { return settings_; }
   [[nodiscard]] std::uint32_t message_packets(std::uint32_t packet_elements) const {
-    return settings_.message_packets != 0 ? settings_.message_packets : session::default_message_packets(packet_elements);
+    return settings_.message_packets != 0 ? settings_.message_packets : session::longest_message(packet_elements);
   }
   // All but the endpoint's own fields.
   [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Site& site,
@@ -126,13 +129,12 @@ class UdpRingRank final : public RingRank {
   }
 
   void measure_windows(Reach& reach, Time deadline) override {
-    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), and one more: a result is taken when its whole message has arrived. No
-    // more than that: if the links' queues are shorter than all ranks' windows, a loss makes a connection go back by one.
-    const std::uint32_t of_message = message_packets(reach.packet_elements);
-    for (Site& site : reach.sites) {
-      const std::uint32_t packets = measure(site.lanes.front(), site.address, reach.packet_elements, deadline).packets();
-      site.slots_measured = std::bit_ceil((packets + of_message - 1) / of_message + 1);
-    }
+    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), twice: a message also waits for its acknowledgement, which the
+    // successor sends behind a window of its own packets. Below the least a link idles while a host is descheduled; and much
+    // more than that fills short queues, where a loss makes a connection go back by all of it.
+    const std::uint32_t packet_bytes = reach.packet_elements * 4;
+    const auto wanted = [&](std::uint32_t packets) { return std::max(2 * packets, least_window_bytes / packet_bytes); };
+    measure_lanes(reach, least_window, wanted, deadline);
   }
 
   void complete(session::JoinRequest& request, const Site& site) const override {

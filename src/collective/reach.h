@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,9 +74,11 @@ struct Reached {
 // A lane's packets come from its switch and from its server, so its socket is connected to neither.
 [[nodiscard]] Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline);
 
-// Round trip and bandwidth, for the window.
-[[nodiscard]] switchml::Probe measure(const Lane& lane, const std::string& address, std::uint32_t packet_elements,
-                                      Time deadline);
+// Measures round trip and bandwidth to each site, and sets slots_measured: packets per lane, at least `least`. Lanes share
+// the link to this host, and so the window that fills it. `wanted`: how many packets the protocol has in flight on a link
+// that these packets fill.
+void measure_lanes(Reach& reach, std::uint32_t least, const std::function<std::uint32_t(std::uint32_t packets)>& wanted,
+                   Time deadline);
 // Proves to all senders that the lanes receive their packets.
 void prove_endpoints(Reach& reach, Time deadline);
 

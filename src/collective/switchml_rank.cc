@@ -1,12 +1,10 @@
 // SwitchML at the rank: all ranks send to every aggregator, by UDP or in shared memory.
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "collective/rank_protocol.h"
 #include "protocol/switchml/worker_lane.h"
 #include "transport/addresses.h"
-#include "transport/interfaces.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 
@@ -51,38 +49,6 @@ void join_groups(const Options& options, Site& site) {
   return best;
 }
 
-// Whether ranks on other hosts may use the aggregator, over a link.
-bool is_reached_over_link(const Site& site) {
-  if (!site.near) return true;
-  const auto interface = transport::interface_of(site.lanes.front().aggregator);
-  return interface && !interface->loopback;
-}
-
-// The largest useful number of slots. With an aggregator on this host nothing is in flight: a longer window only queues, and
-// is evicted from the cache meanwhile.
-std::uint32_t most_slots(const Site& site, std::uint32_t packet_elements) {
-  constexpr std::uint32_t window_bytes = 128 << 10;
-  if (!site.near) return UINT32_MAX;
-  return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
-}
-
-// Measures each lane's window. Lanes share the link to this host, and so the window that fills it: other ranks' link, if
-// this rank uses loopback. The ranks agree on the longest window: a near rank must not lengthen it.
-void measure_all(Reach& reach, Time deadline) {
-  constexpr std::uint32_t least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
-  std::uint32_t lanes = 0, far = 0, near = 0;
-  for (Site& site : reach.sites) {
-    const std::uint32_t measured = measure(site.lanes.front(), site.address, reach.packet_elements, deadline).slots();
-    site.slots_measured = std::min(measured, most_slots(site, reach.packet_elements));
-    std::uint32_t& longest = site.near ? near : far;
-    longest = std::max(longest, site.slots_measured);
-    if (is_reached_over_link(site)) lanes += static_cast<std::uint32_t>(site.lanes.size());
-  }
-  if (lanes == 0) return;
-  const std::uint32_t each = std::max(least, std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes));
-  for (Site& site : reach.sites) site.slots_measured = each;
-}
-
 class SwitchMlRank final : public RankProtocol {
  public:
   SwitchMlRank(const Options& options, const SwitchMl& settings) : RankProtocol(options), settings_(settings) {}
@@ -119,7 +85,11 @@ class SwitchMlRank final : public RankProtocol {
     return reach;
   }
 
-  void measure_windows(Reach& reach, Time deadline) override { measure_all(reach, deadline); }
+  void measure_windows(Reach& reach, Time deadline) override {
+    constexpr std::uint32_t least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
+    measure_lanes(
+        reach, least, [](std::uint32_t packets) { return packets; }, deadline);
+  }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach&, Site& site,
                                              const LaneNumber& number) const override {

@@ -224,7 +224,7 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
     return "messages of " + std::to_string(admission.message_packets) + " packets in place of " +
            std::to_string(asked.message_packets);
   }
-  if (rules.message_packets && admission.message_packets == 0) return "messages without packets";
+  if (rules.messages && admission.message_packets == 0) return "messages without packets";
   const Placement& placement = admission.placement;
   if (std::string error =
           first_of({rules.check_packet(admission.packet_elements), check_placement(placement, asked.world_size)});

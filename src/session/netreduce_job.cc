@@ -10,7 +10,7 @@ namespace netsum::session {
 namespace {
 
 constexpr std::uint32_t least_mtu = 256;
-constexpr std::uint32_t message_bytes = 65536;  // the default
+constexpr std::uint32_t message_bytes = 65536;  // the most, unless asked for
 
 // A path MTU in elements of 4 bytes.
 constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
@@ -40,12 +40,11 @@ ProtocolRules netreduce_rules() {
     netreduce::RingConfig ring;
     ring.members = request.world_size;
     ring.window = std::max(1U, request.slots_fixed);
-    ring.message_packets =
-        request.message_packets != 0 ? request.message_packets : default_message_packets(request.packet_elements);
+    ring.message_packets = request.message_packets != 0 ? request.message_packets : longest_message(request.packet_elements);
     ring.mtu = mtu_of(request.packet_elements);
     return netreduce::check(ring);
   };
-  rules.message_packets = default_message_packets;
+  rules.messages = messages_of;
   rules.units = [](const JoinRequest& request) {
     return units_of_packet(request) * request.message_packets * request.world_size;
   };
@@ -61,8 +60,21 @@ ProtocolRules netreduce_rules() {
   return rules;
 }
 
-std::uint32_t default_message_packets(std::uint32_t packet_elements) {
+std::uint32_t longest_message(std::uint32_t packet_elements) {
   return message_bytes / mtu_of(packet_elements);
+}
+
+Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements) {
+  // A message's result is taken, and its place in the window free, when all of it is there: a quarter of the window.
+  constexpr std::uint32_t parts = 4;
+  Messages messages;
+  messages.packets = asked;
+  if (asked == 0) {
+    const std::uint32_t longest = longest_message(packet_elements);
+    messages.packets = packets == 0 ? longest : std::clamp((packets + parts - 1) / parts, 1U, longest);
+  }
+  messages.count = std::bit_ceil(std::max(parts, (packets + messages.packets - 1) / messages.packets));
+  return messages;
 }
 
 std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane) {

@@ -12,8 +12,10 @@
 namespace netsum::session {
 
 [[nodiscard]] ProtocolRules netreduce_rules();
-// The default length of a message.
-[[nodiscard]] std::uint32_t default_message_packets(std::uint32_t packet_elements);
+// The length of a message whose window is not measured.
+[[nodiscard]] std::uint32_t longest_message(std::uint32_t packet_elements);
+// ProtocolRules::messages.
+[[nodiscard]] Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements);
 
 // A ring's RingID is its lane: rings of different jobs differ in connections and incarnations. An incarnation combines a
 // job's epoch and a lane.

@@ -71,6 +71,12 @@ struct Installation {
 
 struct JoinRequest;
 
+// A window of `count` messages.
+struct Messages {
+  std::uint32_t packets = 0;  // of each
+  std::uint32_t count = 0;
+};
+
 struct ProtocolRules {
   std::string name;  // as in JoinRequest
   std::uint32_t version = 0;
@@ -86,8 +92,9 @@ struct ProtocolRules {
   std::function<std::uint32_t(const JoinRequest& request)> units;
   // All bytes that one lane of a job takes at the aggregator. `request` has the agreed slots (slots_fixed).
   std::function<std::uint64_t(const JoinRequest& request, const Placement& placement)> memory_bytes;
-  // The default length of a message; empty: the protocol has no messages.
-  std::function<std::uint32_t(std::uint32_t packet_elements)> message_packets;
+  // How a window of `packets` is made of messages of `asked` packets; 0: of a length that suits the window, and the longest
+  // if `packets` is 0 too. Empty: the protocol has no messages.
+  std::function<Messages(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements)> messages;
 };
 // For protocols whose slots hold a packet each.
 [[nodiscard]] std::uint32_t units_of_packet(const JoinRequest& request);

@@ -17,10 +17,6 @@ constexpr std::uint32_t least_slots = 2;  // a measured window is halved down to
 constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time to detect a death
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 
-[[nodiscard]] std::uint64_t elements_of_slot(const JoinRequest& request) {
-  return std::uint64_t{request.packet_elements} * std::max(1U, request.message_packets);
-}
-
 // A packet's share of a receive buffer. The kernel charges the memory that holds it: a network card's driver gives each
 // frame a page, or half of one, and the kernel's structures add less than a kilobyte. So packets that fill their frames take
 // less than twice their length; on loopback, hardly more than their length.
@@ -324,18 +320,15 @@ struct Registry::Impl {
     return error;
   }
 
-  // Enough slots for the longest window that a rank measured, each with its own packet length.
-  [[nodiscard]] std::uint32_t longest_window(const Job& job, const JoinRequest& agreed) const {
-    const ProtocolRules& rules = *rules_of(agreed.protocol);
+  // The longest window that a rank measured, each with its own packet length, in the packets that are agreed on.
+  [[nodiscard]] static std::uint32_t longest_window(const Job& job, std::uint32_t packet_elements) {
     std::uint64_t elements = 0;
     for (const auto& [rank, member] : job.ranks) {
-      JoinRequest own = member.request;
-      if (own.message_packets == 0 && rules.message_packets)
-        own.message_packets = rules.message_packets(own.packet_elements);
-      elements = std::max(elements, own.slots_measured * elements_of_slot(own));
+      const JoinRequest& own = member.request;
+      elements = std::max(elements, std::uint64_t{own.slots_measured} * own.packet_elements);
     }
-    const std::uint64_t slots = (elements + elements_of_slot(agreed) - 1) / elements_of_slot(agreed);
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, UINT32_MAX));
+    const std::uint64_t packets = (elements + packet_elements - 1) / packet_elements;
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(packets, UINT32_MAX / 2));
   }
 
   // How many slots per rank fit into the receive buffers on the path, if all arrive at once. A switch receives from the
@@ -367,14 +360,18 @@ struct Registry::Impl {
     for (const auto& [rank, member] : job.ranks) {
       agreed.packet_elements = std::min(agreed.packet_elements, member.request.packet_elements);
     }
-    if (agreed.message_packets == 0 && rules.message_packets) {
-      agreed.message_packets = rules.message_packets(agreed.packet_elements);
+    const std::uint32_t window = first.slots_fixed != 0 ? 0 : longest_window(job, agreed.packet_elements);
+    std::uint32_t measured = window;  // slots
+    if (rules.messages) {
+      const Messages messages = rules.messages(window, agreed.message_packets, agreed.packet_elements);
+      agreed.message_packets = messages.packets;
+      measured = messages.count;
     }
     Placement placement = place(job);
     const std::uint32_t most = most_in_flight(job, agreed, placement);
     std::uint32_t slots = first.slots_fixed;
     if (slots == 0) {
-      slots = std::bit_ceil(std::clamp(longest_window(job, agreed), least_slots, most_slots));
+      slots = std::bit_ceil(std::clamp(measured, least_slots, most_slots));
       while (slots > most && slots > least_slots) slots /= 2;
     }
     if (config.parts != 0) {

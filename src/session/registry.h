@@ -55,7 +55,7 @@ struct JoinRequest {
   std::uint32_t former_epoch = 0;        // of this rank, in a life of the job that it gave up; 0: none
 
   // NetReduce: rings of queue pairs.
-  std::uint32_t message_packets = 0;       // 0: ProtocolRules::message_packets
+  std::uint32_t message_packets = 0;       // 0: ProtocolRules::messages
   std::vector<netreduce::Member> members;  // this rank's, one per lane
 
   // Shared memory, if all ranks are on the aggregator's host.

@@ -415,7 +415,7 @@ TEST_F(NetreduceRegistry, AMeasuredWindowShrinksToWhatIsFree) {
   std::vector<JoinRequest> requests = {request(0, 2), request(1, 2)};
   for (JoinRequest& r : requests) {
     r.slots_fixed = 0;
-    r.slots_measured = 100;
+    r.slots_measured = 100 * 16;
   }
   const JoinOutcome outcome = join(requests);
   ASSERT_TRUE(outcome.admission) << outcome.reason;
@@ -509,20 +509,35 @@ TEST_F(NetreduceRegistry, WhatAJobNeedsDoesNotWrap) {
   EXPECT_NE(std::string::npos, outcome.reason.find("needs 4294967296 slots")) << outcome.reason;
 }
 
-// A message has a length in bytes where nobody asks for packets.
-TEST_F(NetreduceRegistry, MessagesKeepTheirLengthWhateverPacketsAreAgreedOn) {
+// Where nobody asks for a length, messages are a quarter of the longest window that a rank measured.
+TEST_F(NetreduceRegistry, MessagesFollowFromTheWindow) {
   std::vector<JoinRequest> requests = {request(0, 2), request(1, 2)};
   for (JoinRequest& r : requests) {
     r.packet_elements = 1024 >> r.rank;
     r.packet_elements_measured = true;
     r.message_packets = r.slots_fixed = 0;
-    r.slots_measured = 2;
+    r.slots_measured = 10;
   }
   const JoinOutcome outcome = join(requests);
   ASSERT_TRUE(outcome.admission) << outcome.reason;
   EXPECT_EQ(512U, outcome.admission->packet_elements);
-  EXPECT_EQ(32U, outcome.admission->message_packets);
-  EXPECT_EQ(2U, outcome.admission->slots);
+  EXPECT_EQ(5U, outcome.admission->message_packets) << "rank 0's 10 packets are 20 of those agreed on";
+  EXPECT_EQ(4U, outcome.admission->slots);
+}
+
+TEST(NetreduceMessages, DivideTheWindow) {
+  const auto divided = [](std::uint32_t packets, std::uint32_t asked = 0, std::uint32_t packet_elements = 256) {
+    const Messages messages = messages_of(packets, asked, packet_elements);
+    return std::pair(messages.packets, messages.count);
+  };
+  EXPECT_EQ(std::pair(1U, 4U), divided(1)) << "a window is never less than four messages";
+  EXPECT_EQ(std::pair(8U, 4U), divided(32));
+  EXPECT_EQ(std::pair(9U, 4U), divided(33));
+  EXPECT_EQ(std::pair(64U, 8U), divided(512)) << "a message is at most 64 KiB";
+  EXPECT_EQ(std::pair(16U, 32U), divided(512, 0, 1024));
+  EXPECT_EQ(std::pair(3U, 16U), divided(32, 3));
+  EXPECT_EQ(std::pair(300U, 4U), divided(32, 300)) << "what is asked for is kept";
+  EXPECT_EQ(64U, divided(0).first) << "no window was measured";
 }
 
 // Whatever the ranks measured, the ring can be made.
@@ -530,7 +545,7 @@ TEST_F(NetreduceLargeRegistry, AMeasuredWindowIsOneThatARingMayHave) {
   std::vector<JoinRequest> requests = {request(0, 2), request(1, 2)};
   for (JoinRequest& r : requests) {
     r.slots_fixed = 0;
-    r.slots_measured = 4096;
+    r.slots_measured = 4096 * 4096;
   }
   const JoinOutcome outcome = join(requests);
   ASSERT_TRUE(outcome.admission) << outcome.reason;
