@@ -20,9 +20,6 @@ namespace {
 // For RDMA hardware, which cannot send probes to measure the path: 25 Gbit/s for 160 us, with messages of that length.
 constexpr std::uint32_t verbs_window = 8;
 
-// On a link, of all lanes; and the packets of each lane.
-constexpr std::uint32_t least_window_bytes = 32 << 10, least_window = 4;
-
 // The largest path MTU of RoCE whose packets fit, as elements.
 [[nodiscard]] std::uint32_t roce_elements_for(std::uint32_t mtu, bool ipv6) {
   const std::size_t headers = (ipv6 ? 2 * wire::roce::ipv6_bytes : 2 * wire::roce::ipv4_bytes) + 2 * wire::roce::udp_bytes +
@@ -132,9 +129,13 @@ class UdpRingRank final : public RingRank {
     // N x MsgLen x pktSize >= RTT x PortRate (§3.2), twice: a message also waits for its acknowledgement, which the
     // successor sends behind a window of its own packets. Below the least a link idles while a host is descheduled; and much
     // more than that fills short queues, where a loss makes a connection go back by all of it.
+    constexpr std::uint32_t least_bytes = 32 << 10;
     const std::uint32_t packet_bytes = reach.packet_elements * 4;
-    const auto wanted = [&](std::uint32_t packets) { return std::max(2 * packets, least_window_bytes / packet_bytes); };
-    measure_lanes(reach, least_window, wanted, deadline);
+    WindowRule rule;
+    rule.least = 4;
+    rule.most_near_bytes = 256 << 10;  // four messages, each a segment train
+    rule.wanted = [&](std::uint32_t packets) { return std::max(2 * packets, least_bytes / packet_bytes); };
+    measure_lanes(reach, rule, deadline);
   }
 
   void complete(session::JoinRequest& request, const Site& site) const override {

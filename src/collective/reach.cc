@@ -63,14 +63,6 @@ bool is_reached_over_link(const Site& site) {
   return interface && !interface->loopback;
 }
 
-// The longest useful window. With an aggregator on this host nothing is in flight: a longer window only queues, and is
-// evicted from the cache meanwhile.
-std::uint32_t most_packets(const Site& site, std::uint32_t packet_elements) {
-  constexpr std::uint32_t window_bytes = 128 << 10;
-  if (!site.near) return UINT32_MAX;
-  return std::bit_floor(std::max(2U, window_bytes / (packet_elements * 4)));
-}
-
 }  // namespace
 
 milliseconds remaining(Time deadline) {
@@ -152,20 +144,20 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   return site;
 }
 
-void measure_lanes(Reach& reach, std::uint32_t least, const std::function<std::uint32_t(std::uint32_t packets)>& wanted,
-                   Time deadline) {
+void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline) {
+  const std::uint32_t most_near = std::bit_floor(std::max(2U, rule.most_near_bytes / (reach.packet_elements * 4)));
   // Ranks agree on the longest window: a near rank must not lengthen it. A near rank is on other ranks' link if it uses
   // loopback.
   std::uint32_t lanes = 0, far = 0, near = 0;
   for (Site& site : reach.sites) {
-    const std::uint32_t packets = wanted(measure(site.lanes.front(), site.address, reach.packet_elements, deadline).slots());
-    site.slots_measured = std::min(packets, most_packets(site, reach.packet_elements));
+    const switchml::Probe path = measure(site.lanes.front(), site.address, reach.packet_elements, deadline);
+    site.slots_measured = std::min(rule.wanted(path.slots()), site.near ? most_near : UINT32_MAX);
     std::uint32_t& longest = site.near ? near : far;
     longest = std::max(longest, site.slots_measured);
     if (is_reached_over_link(site)) lanes += static_cast<std::uint32_t>(site.lanes.size());
   }
   if (lanes == 0) return;
-  const std::uint32_t each = std::max(least, std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes));
+  const std::uint32_t each = std::max(rule.least, std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes));
   for (Site& site : reach.sites) site.slots_measured = each;
 }
 

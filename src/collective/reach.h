@@ -74,11 +74,17 @@ struct Reached {
 // A lane's packets come from its switch and from its server, so its socket is connected to neither.
 [[nodiscard]] Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline);
 
-// Measures round trip and bandwidth to each site, and sets slots_measured: packets per lane, at least `least`. Lanes share
-// the link to this host, and so the window that fills it. `wanted`: how many packets the protocol has in flight on a link
-// that these packets fill.
-void measure_lanes(Reach& reach, std::uint32_t least, const std::function<std::uint32_t(std::uint32_t packets)>& wanted,
-                   Time deadline);
+// How long a lane's window is.
+struct WindowRule {
+  std::uint32_t least = 1;  // packets
+  // With an aggregator on this host nothing is in flight: a longer window only queues, and is evicted from the cache
+  // meanwhile.
+  std::uint32_t most_near_bytes = 0;
+  std::function<std::uint32_t(std::uint32_t packets)> wanted;  // on a link that these packets fill
+};
+// Measures round trip and bandwidth to each site, and sets slots_measured, in packets. Lanes share the link to this host,
+// and so the window that fills it.
+void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline);
 // Proves to all senders that the lanes receive their packets.
 void prove_endpoints(Reach& reach, Time deadline);
 

@@ -86,9 +86,11 @@ class SwitchMlRank final : public RankProtocol {
   }
 
   void measure_windows(Reach& reach, Time deadline) override {
-    constexpr std::uint32_t least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
-    measure_lanes(
-        reach, least, [](std::uint32_t packets) { return packets; }, deadline);
+    WindowRule rule;
+    rule.least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
+    rule.most_near_bytes = 128 << 10;
+    rule.wanted = [](std::uint32_t packets) { return packets; };
+    measure_lanes(reach, rule, deadline);
   }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach&, Site& site,
