@@ -12,6 +12,11 @@ namespace {
 constexpr std::uint32_t least_mtu = 256;
 constexpr std::uint32_t message_bytes = 65536;  // the most, unless asked for
 
+// Whether ranks, all of which have netsum's endpoint, repeat single packets.
+bool is_selective(const Placement& placement) {
+  return placement.switches.empty();
+}
+
 // A path MTU in elements of 4 bytes.
 constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
   return packet_elements * 4;
@@ -99,6 +104,7 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::
   ring.message_packets = admission.message_packets;
   ring.mtu = mtu_of(admission.packet_elements);
   ring.order = order;
+  ring.selective = is_selective(admission.placement);
   std::vector<netreduce::Member> members;
   for (const auto& lanes : admission.members) members.push_back(lanes[lane]);
   const netreduce::Places places{[&](std::uint32_t rank) { return start.endpoints[rank][lane]; },
@@ -136,6 +142,7 @@ netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t 
   config.worker.window = admission.slots;
   config.worker.message_packets = admission.message_packets;
   config.worker.mtu = mtu_of(admission.packet_elements);
+  config.selective = is_selective(admission.placement);
   config.self = admission.members[rank][lane];
   config.successor = admission.members[successor_of(rank, config.worker.world_size)][lane];
   config.predecessor = admission.members[predecessor_of(rank, config.worker.world_size)][lane];

@@ -298,6 +298,15 @@ Shape shape_of(Opcode opcode) {
   return shapes[static_cast<std::uint8_t>(opcode)];
 }
 
+void set_addresses(Packet& packet, const std::array<std::uint8_t, 16>& source,
+                   const std::array<std::uint8_t, 16>& destination) {
+  constexpr std::array<std::uint8_t, 12> mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  const auto is_ipv4 = [&](const auto& address) { return std::equal(mapped.begin(), mapped.end(), address.begin()); };
+  packet.ip.v6 = !is_ipv4(source) || !is_ipv4(destination);
+  packet.ip.source = source;
+  packet.ip.destination = destination;
+}
+
 bool is_roce(std::span<const std::byte> ip_packet) {
   return find_udp(ip_packet, fragmented).has_value();
 }

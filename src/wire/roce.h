@@ -107,6 +107,10 @@ struct Reth {
 struct Aeth {
   static constexpr std::uint8_t ack = 0x1f, rnr_nak = 0x20, nak_sequence = 0x60, nak_invalid = 0x61, nak_access = 0x62,
                                 nak_operational = 0x63;
+  // netsum's, with reserved NAK codes: `msn` packets from the PSN on are missing, or are still missing. They acknowledge
+  // nothing.
+  static constexpr std::uint8_t repeat_request = 0x7e, repeat_again = 0x7f;
+  [[nodiscard]] bool asks_for_repeats() const { return syndrome == repeat_request || syndrome == repeat_again; }
   static constexpr std::uint8_t kind_mask = 0x60;  // 0x00 ACK, 0x20 RNR NAK, 0x60 NAK
   std::uint8_t syndrome = ack;
   std::uint32_t msn = 0;  // completed messages, 24 bits
@@ -124,6 +128,10 @@ struct Packet {
   std::uint32_t immediate = 0;
   std::span<const std::byte> payload;  // without pad
 };
+
+// IPv4 if both addresses are, which are in Endpoint's format.
+void set_addresses(Packet& packet, const std::array<std::uint8_t, 16>& source,
+                   const std::array<std::uint8_t, 16>& destination);
 
 // Whether bytes from the IP header on are UDP to port 4791 and no fragment. Other packets are not ours.
 [[nodiscard]] bool is_roce(std::span<const std::byte> ip_packet);

@@ -119,6 +119,7 @@ RingJobConfig random_config(Random& random) {
   config.first_psn =
       static_cast<std::uint32_t>(random.chance(0.5) ? 0x1000000 - random.below(100) : random.next()) & wire::roce::psn_mask;
   config.order = random.chance(0.7) ? netreduce::Order::ring : netreduce::Order::arrival;
+  config.selective = random.chance(0.5);
   config.seed = random.next();
   return config;
 }

@@ -31,6 +31,7 @@ struct Setting {
   std::uint32_t mtu = 1024, max_packets = 128, max_messages = 8, ack_interval = 32;
   std::size_t messages = 40, longest = 10'000;
   bool both = true;  // both ends send
+  bool selective = false;
   Faults faults;
   Duration polling{};  // an end takes what has come once in this time
 };
@@ -76,6 +77,7 @@ class Pairs {
       config.max_packets = setting.max_packets;
       config.max_messages = setting.max_messages;
       config.ack_interval = setting.ack_interval;
+      config.selective = setting.selective;
       config.memory = std::span(memory).subspan(guard, memory.size() - 2 * guard);
       config.memory_address = memory_address;
       config.memory_key = static_cast<std::uint32_t>(i + 1);
@@ -191,7 +193,8 @@ void check_counters(const Pairs& pairs) {
     const auto& own = pairs.end(i).pair.counters();
     const auto& peer = pairs.end(1 - i).pair.counters();
     EXPECT_EQ(pairs.end(i).packets_in, own.packets_received + own.acks_received + own.naks_received + own.duplicates +
-                                           own.out_of_order + own.stale_acks + own.refused + own.foreign);
+                                           own.out_of_order + own.repeat_requests_received + own.stale_acks + own.refused +
+                                           own.foreign);
     EXPECT_EQ(own.packets_sent - own.retransmissions, peer.packets_received);
     EXPECT_EQ(own.messages_sent, peer.messages_received);
     EXPECT_EQ(0U, own.refused + own.foreign);
@@ -209,11 +212,12 @@ Setting random_setting(Random& random) {
   setting.longest = setting.mtu * (1 + random.below(12));
   setting.both = random.chance(0.7);
   if (random.chance(0.5)) setting.polling = std::chrono::microseconds(random.below(100));
+  setting.selective = random.chance(0.5);
   return setting;
 }
 
 TEST(RoceQueuePairs, EveryMessageArrivesOnceInOrderOnAnyNetwork) {
-  std::uint64_t retransmissions = 0, naks = 0, timeouts = 0;
+  std::uint64_t retransmissions = 0, naks = 0, timeouts = 0, requests = 0;
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
@@ -236,12 +240,14 @@ TEST(RoceQueuePairs, EveryMessageArrivesOnceInOrderOnAnyNetwork) {
       retransmissions += counters.retransmissions;
       naks += counters.naks_received;
       timeouts += counters.timeouts;
+      requests += counters.repeat_requests_received;
     }
     if (::testing::Test::HasFailure()) FAIL();
   }
   EXPECT_GT(retransmissions, 1000U);
   EXPECT_GT(naks, 1000U);
   EXPECT_GT(timeouts, 1000U);
+  EXPECT_GT(requests, 1000U);
 }
 
 TEST(RoceQueuePairs, NothingIsRepeatedWithoutLoss) {
@@ -279,6 +285,11 @@ TEST(RoceQueuePairs, RepeatsAreInProportionToLosses) {
   EXPECT_GT(gone_back, 0U);
   EXPECT_LE(counters.retransmissions, gone_back * setting.max_packets);
   EXPECT_LE(gone_back, 30U) << "of some 5000 packets, one in a thousand";
+  setting.selective = true;
+  Pairs selective(1, setting);
+  ASSERT_TRUE(selective.run(60s));
+  EXPECT_GT(selective.end(0).pair.counters().repeat_requests_received, 0U);
+  EXPECT_LE(selective.end(0).pair.counters().retransmissions, 15U) << "hardly more than was lost";
 }
 
 }  // namespace

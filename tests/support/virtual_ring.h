@@ -21,6 +21,7 @@ struct RingJobConfig {
   std::uint32_t ranks = 2, lanes = 1, window = 2, message_packets = 4, mtu = 256;
   std::uint32_t first_psn = 0xfffff0;  // of rank 0; the other ranks' are elsewhere
   netreduce::Order order = netreduce::Order::ring;
+  bool selective = false;
   netreduce::Tree tree{};  // of switches; empty: one accelerator
   std::uint64_t seed = 1;
   Faults faults{};
@@ -138,6 +139,7 @@ class VirtualRing final : public VirtualJob {
     ring.message_packets = config_.message_packets;
     ring.mtu = config_.mtu;
     ring.order = config_.order;
+    ring.selective = config_.selective;
     std::vector<netreduce::Member> members;
     for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
       netreduce::Member& member = members.emplace_back();
@@ -165,6 +167,7 @@ class VirtualRing final : public VirtualJob {
       c.worker.window = config_.window;
       c.worker.message_packets = config_.message_packets;
       c.worker.mtu = config_.mtu;
+      c.selective = config_.selective;
       c.self = members[rank];
       c.successor = members[(rank + 1) % config_.ranks];
       c.predecessor = members[(rank + config_.ranks - 1) % config_.ranks];

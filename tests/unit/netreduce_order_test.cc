@@ -64,11 +64,12 @@ void record(const std::string& name, const Cost& cost) {
   property("microseconds", std::chrono::duration_cast<std::chrono::microseconds>(cost.took).count());
 }
 
-Cost one_loss(Order order, Where where) {
+Cost one_loss(Order order, Where where, bool selective = false) {
   constexpr std::uint32_t messages = 40;
   RingJobConfig config;
   config.ranks = ranks;
   config.order = order;
+  config.selective = selective;
   config.window = window;
   config.message_packets = message_packets;
   VirtualRing ring(config);
@@ -118,6 +119,17 @@ TEST(NetreduceOrder, ALostResultMakesOneConnectionGoBack) {
     EXPECT_EQ(0U, cost.timeouts);
     EXPECT_EQ(0U, cost.early);
   }
+}
+
+// The accelerator asks the sender for what did not arrive, and answers itself what a receiver misses.
+TEST(NetreduceOrder, ALossCostsOnePacketIfHostsRepeatSinglePackets) {
+  const Cost before = one_loss(Order::ring, Where::before_the_sum, true);
+  EXPECT_EQ(1U, before.retransmissions);
+  EXPECT_EQ(0U, before.naks + before.timeouts + before.early);
+  const Cost behind = one_loss(Order::ring, Where::behind_it, true);
+  EXPECT_EQ(0U, behind.retransmissions) << "the sum is held at the accelerator";
+  EXPECT_EQ(0U, behind.naks + behind.timeouts);
+  EXPECT_LT(behind.took, one_loss(Order::ring, Where::behind_it).took);
 }
 
 // Any datagram may be lost, of each so many: all-reduces of 200 messages, 12,800 packets, with the same seeds in both

@@ -938,5 +938,135 @@ TEST_F(QueuePairTest, StateIsWhatDecidesAndNotTheTime) {
   EXPECT_EQ(state(1us), state(7ms));
 }
 
+// ---- single repeats
+
+class SelectiveQueuePairTest : public QueuePairTest {
+ protected:
+  QueuePairConfig selective() {
+    QueuePairConfig c = config();
+    c.selective = true;
+    c.max_packets = 16;
+    return c;
+  }
+  void ask(QueuePair& pair, std::uint32_t psn, std::uint32_t count, std::uint8_t syndrome = Aeth::repeat_request) {
+    wire::roce::Packet packet = from_peer(Opcode::rc_acknowledge, psn);
+    packet.aeth = {syndrome, count};
+    pair.on_packet(packet, now);
+  }
+};
+
+TEST_F(SelectiveQueuePairTest, KeepsWhatIsBehindAGapAndAsksForTheGapOnly) {
+  QueuePair pair(selective());
+  const auto all = message(0x500, 6 * mtu);
+  give(pair, std::span(all).first(1));
+  give(pair, std::span(all).subspan(3, 1));
+  EXPECT_EQ("nak7e 501/2", sent(pair)) << "two packets from 0x501 on";
+  give(pair, std::span(all).subspan(5, 1));
+  EXPECT_EQ("nak7e 504/1", sent(pair));
+  give(pair, std::span(all).subspan(5, 1));
+  EXPECT_EQ("", sent(pair)) << "a duplicate of what is kept";
+  EXPECT_TRUE(pair.take_received().empty());
+  give(pair, std::span(all).subspan(4, 1));
+  give(pair, std::span(all).subspan(1, 2));
+  ASSERT_EQ(1U, pair.take_received().size());
+  EXPECT_TRUE(memory_holds(0, 6 * mtu));
+  EXPECT_EQ("ack 505/1", sent(pair));
+  const QueuePairCounters& c = pair.counters();
+  EXPECT_EQ(6U, c.packets_received);
+  EXPECT_EQ(1U, c.duplicates);
+  EXPECT_EQ(2U, c.repeat_requests_sent);
+  EXPECT_EQ(0U, c.naks_sent + c.out_of_order + c.refused);
+  EXPECT_EQ(never, pair.next_timeout());
+}
+
+TEST_F(SelectiveQueuePairTest, AsksAgainForWhatStaysMissing) {
+  QueuePair pair(selective());
+  const auto all = message(0x500, 6 * mtu);
+  give(pair, std::span(all).subspan(2, 1));
+  give(pair, std::span(all).subspan(4, 1));
+  EXPECT_EQ("nak7e 500/2 nak7e 503/1", sent(pair));
+  const Time first = pair.next_timeout();
+  ASSERT_EQ(now + config().initial_timeout, first);
+  now = first;
+  pair.on_timer(now);
+  EXPECT_EQ("nak7f 500/2 nak7f 503/1", sent(pair));
+  EXPECT_GE(pair.next_timeout(), now + 2 * config().initial_timeout) << "ever more patient";
+  give(pair, std::span(all).first(2));
+  now = pair.next_timeout();
+  pair.on_timer(now);
+  EXPECT_EQ("nak7f 503/1", sent(pair));
+}
+
+TEST_F(SelectiveQueuePairTest, DropsWhatIsBeyondItsMemory) {
+  QueuePair pair(selective());
+  const auto all = message(0x500, 15 * mtu);
+  give(pair, std::span(all).subspan(14, 1));
+  EXPECT_EQ("nak7e 500/e", sent(pair));
+  auto far = from_peer(Opcode::rc_write_middle, 0x510);
+  far.payload = bytes(mtu);
+  pair.on_packet(far, now);
+  EXPECT_EQ(1U, pair.counters().out_of_order);
+  EXPECT_EQ("", sent(pair));
+}
+
+// What was kept is checked when its turn comes, as everything else.
+TEST_F(SelectiveQueuePairTest, RefusesWhatItKeptInVain) {
+  QueuePair pair(selective());
+  auto all = message(0x500, 2 * mtu);
+  auto second = message(0x502, mtu);
+  second[0].reth.key = 1;
+  give(pair, second);
+  static_cast<void>(sent(pair));
+  give(pair, all);
+  EXPECT_EQ(1U, pair.take_received().size());
+  EXPECT_EQ(1U, pair.counters().refused);
+  EXPECT_EQ("nak62 502/1", sent(pair));
+}
+
+TEST_F(SelectiveQueuePairTest, RepeatsWhatItIsAskedForAndNothingElse) {
+  QueuePair pair(selective());
+  ASSERT_TRUE(post(pair, bytes(6 * mtu)));
+  EXPECT_EQ("F100 M101 M102 M103 M104 L105?", sent(pair));
+  ask(pair, 0x101, 2);
+  ask(pair, 0x104, 1, Aeth::repeat_again);
+  EXPECT_EQ("M101? M102? M104?", sent(pair));
+  EXPECT_EQ("", sent(pair));
+  acknowledge(pair, 0x102);
+  ask(pair, 0x100, 4);
+  EXPECT_EQ("M103?", sent(pair)) << "the others are acknowledged";
+  ask(pair, 0x100, 2);
+  ask(pair, 0x106, 5);
+  ask(pair, 0xfffff0, 0x110);
+  EXPECT_EQ("", sent(pair)) << "all of it is acknowledged, or was never sent";
+  EXPECT_EQ(3U, pair.counters().stale_acks);
+  EXPECT_EQ(3U, pair.counters().repeat_requests_received);
+  EXPECT_EQ(4U, pair.counters().retransmissions);
+  EXPECT_EQ(0U, pair.completed()) << "a request acknowledges nothing";
+}
+
+// After a time-out one packet is repeated at a time: the peer has kept the others.
+TEST_F(SelectiveQueuePairTest, ATimeOutRepeatsOneGapAfterTheOther) {
+  QueuePair pair(selective());
+  ASSERT_TRUE(post(pair, bytes(4 * mtu)));
+  static_cast<void>(sent(pair));
+  now = pair.next_timeout();
+  pair.on_timer(now);
+  EXPECT_EQ("F100?", sent(pair));
+  acknowledge(pair, 0x101);
+  EXPECT_EQ("M102?", sent(pair));
+  acknowledge(pair, 0x103);
+  EXPECT_EQ("", sent(pair));
+  EXPECT_EQ(1U, pair.completed());
+}
+
+// Without the extension, a reserved NAK code is an error of the peer's.
+TEST_F(SelectiveQueuePairTest, OthersDoNotKnowRequests) {
+  QueuePair pair(config());
+  ASSERT_TRUE(post(pair, bytes(2 * mtu)));
+  static_cast<void>(sent(pair));
+  ask(pair, 0x100, 1);
+  EXPECT_EQ(QueuePairError::remote_operation, pair.error());
+}
+
 }  // namespace
 }  // namespace netsum::roce

@@ -68,6 +68,9 @@ bool Accelerator::add_ring(RingState&& ring) {
     entry.sealed = config.layout.seals;
     table_[connection] = std::move(entry);
   }
+  for (std::uint32_t line = 0; line < ring->lines().size(); ++line) {
+    if (const auto& repair = ring->lines()[line].repair) answers_[repair->answers] = {ring.get(), line};
+  }
   lines_ += lines_of(*ring);
   add_layout(config.layout, ring->learned());
   rings_.emplace(config.incarnation, std::move(ring));
@@ -84,6 +87,7 @@ Accelerator::RingState Accelerator::remove_ring(std::uint64_t incarnation) {
   };
   for (const Line& line : found->second->lines()) leave(line.connection);
   if (const auto& uplink = found->second->config().uplink) leave(uplink->down());
+  std::erase_if(answers_, [&](const auto& item) { return item.second.first == found->second.get(); });
   lines_ -= lines_of(*found->second);
   RingState ring = std::move(found->second);
   rings_.erase(found);
@@ -363,6 +367,9 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
                                             const Endpoint& egress, Time now, Sink& sink) {
   Arrival arrival{frame, ip_at, 0, packet, wire::roce::shape_of(packet.bth.opcode), egress};
   if (!arrival.shape.request) {
+    if (packet.bth.opcode == wire::roce::Opcode::rc_acknowledge && packet.aeth.asks_for_repeats()) {
+      return on_repeat_request(arrival, sink);
+    }
     ++counters_.passed;
     return Verdict::pass;
   }
@@ -392,6 +399,19 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
   } else {
     entry->ring->on_packet(entry->line, arrival, sink);
   }
+  return Verdict::taken;
+}
+
+Accelerator::Verdict Accelerator::on_repeat_request(Arrival& arrival, Sink& sink) {
+  const Packet& packet = arrival.packet;
+  const auto found = answers_.find({packet.ip.source, packet.ip.destination, packet.bth.destination_qp});
+  if (found == answers_.end()) {
+    ++counters_.passed;
+    return Verdict::pass;
+  }
+  arrival.ip_bytes = wire::roce::packet_bytes(arrival.frame.subspan(arrival.ip_at));
+  const auto& [ring, line] = found->second;
+  ring->on_repeat_request(line, arrival, sink);
   return Verdict::taken;
 }
 

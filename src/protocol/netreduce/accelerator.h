@@ -181,6 +181,7 @@ class Accelerator {
   enum class Judgement : std::uint8_t { pass, drop, gradient };
 
   [[nodiscard]] Entry* find(const Connection& connection);
+  [[nodiscard]] Verdict on_repeat_request(Arrival& arrival, Sink& sink);
   [[nodiscard]] Judgement judge(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now);
   [[nodiscard]] Judgement judge_unmarked(const Connection& connection, Entry* entry, const Arrival& arrival);
   [[nodiscard]] Judgement begin(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now);
@@ -195,6 +196,8 @@ class Accelerator {
   void trim();
 
   std::unordered_map<std::uint64_t, RingState> rings_;
+  // Connections on which receivers ask for what they miss.
+  std::unordered_map<Connection, std::pair<Ring*, std::uint32_t>, ConnectionHash> answers_;
   Table table_;            // the CLT: entries do not move when others are added or removed
   Entry* last_ = nullptr;  // of the previous packet: packets of one connection come in trains
   Connection last_connection_;

@@ -98,6 +98,7 @@ std::string check(const RingConfig& config) {
       return "a switch of a tree at which nobody contributes";
     }
     for (const Line& line : config.lines) {
+      if (line.repair && line.way != Way::through) return "single packets are repeated in one rack only";
       if (line.ranks.empty()) return "a line of no rank";
       if (!line.ranks.minus(RankSet::first(config.members)).empty()) return "a line of a rank that is not in the ring";
     }
@@ -132,7 +133,9 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
     peer.bound = !learned();
     peer.contributes = lines_[line].way != Way::arriving;
     // A switch below keeps the order itself.
-    peer.in_order = config.order == Order::ring && lines_[line].way != Way::child;
+    const auto& repair = lines_[line].repair;
+    peer.in_order = config.order == Order::ring && lines_[line].way != Way::child && !repair;
+    if (repair) peer.heard = repair->first_psn;
     if (peer.contributes) ++contributors_;
   }
   sources_.resize(contributors_);
@@ -266,12 +269,12 @@ bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t ps
 // Any other packet has only its PSN. Go-back-N restarts in the middle of messages when first packets of later ones were seen
 // long ago, so all messages of two windows are searched, beginning with the last match.
 template <class FirstPsn>
-std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& last_slot, const FirstPsn& first_psn_in) {
+std::optional<Place> Ring::find(std::uint32_t psn, std::uint32_t& last_slot, const FirstPsn& first_psn_in) const {
   const auto within = [&](std::uint32_t slot) -> std::optional<Place> {
     if (!slots_[slot].used) return std::nullopt;
     const std::uint32_t first = first_psn_in(slot);
     if (first == none) return std::nullopt;
-    const std::int32_t packet = wire::roce::psn_distance(first, arrival.packet.bth.psn);
+    const std::int32_t packet = wire::roce::psn_distance(first, psn);
     if (packet < 0 || packet >= static_cast<std::int32_t>(slots_[slot].packets)) return std::nullopt;
     return Place{slots_[slot].message, static_cast<std::uint32_t>(packet)};
   };
@@ -280,6 +283,12 @@ std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& l
     place = within(slot);
     if (place) last_slot = slot;
   }
+  return place;
+}
+
+template <class FirstPsn>
+std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& last_slot, const FirstPsn& first_psn_in) {
+  const std::optional<Place> place = find(arrival.packet.bth.psn, last_slot, first_psn_in);
   if (!place) {
     ++counters_.dropped_unplaced;
     return std::nullopt;
@@ -339,6 +348,7 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   const std::optional<Place> place =
       arrival.shape.first ? place_first(line, arrival)
                           : place_by_psn(arrival, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
+  if (lines_[line].repair) ask_for_missing(line, arrival.packet.bth.psn, place.has_value(), sink);
   if (!place) return;
   if (!peer.contributes && arrival.packet.payload.size() != skipped(place->packet)) {
     ++counters_.dropped_raw;
@@ -367,6 +377,66 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   add_up(*place);
   if (config_.uplink) return send_up(*place, sink);
   on_complete(*place, sink);
+}
+
+void Ring::ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink) {
+  const Repair& repair = *lines_[line].repair;
+  Packet packet;
+  wire::roce::set_addresses(packet, repair.answers.source, repair.answers.destination);
+  packet.source_port = wire::roce::udp_port;
+  packet.bth.opcode = wire::roce::Opcode::rc_acknowledge;
+  packet.bth.destination_qp = repair.answers.destination_qp;
+  packet.bth.psn = psn;
+  packet.aeth = {wire::roce::Aeth::repeat_request, count};
+  wire::roce::write(sink.datagram(repair.egress, wire::roce::packet_bytes(packet)), packet);
+  counters_.asked += count;
+}
+
+// Whatever is missing before `psn` was lost, or dropped because its message's first packet was: its sender repeats it.
+void Ring::ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink) {
+  Peer& peer = peers_[line];
+  const std::int32_t gap = wire::roce::psn_distance(peer.heard, psn);
+  if (gap < 0 || static_cast<std::size_t>(gap) > aggregators_.size()) return;
+  const std::uint32_t count = static_cast<std::uint32_t>(gap) + (placed ? 0 : 1);
+  if (count > 0) ask(line, peer.heard, count, sink);
+  peer.heard = (psn + 1) & wire::roce::psn_mask;
+}
+
+// A receiver still misses this sum: what was asked of the senders, or the request, was lost.
+void Ring::ask_again(const Place& place, Sink& sink) {
+  for (std::uint32_t line = 0; line < contributors_; ++line) {
+    if (has(place, line) || !lines_[line].repair) continue;
+    const std::uint32_t first = first_psn(slot_of(place.message), line);
+    if (first != none) ask(line, (first + place.packet) & wire::roce::psn_mask, 1, sink);
+  }
+}
+
+void Ring::on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink) {
+  ++counters_.packets;
+  counters_.bytes += arrival.ip_bytes;
+  if (!wire::roce::icrc_valid(arrival.ip())) {
+    ++counters_.dropped_icrc;
+    return;
+  }
+  ++counters_.repeat_requests;
+  Peer& peer = peers_[line];
+  const wire::roce::Aeth& asked = arrival.packet.aeth;
+  const std::uint32_t psn = arrival.packet.bth.psn;
+  if (peer.held) return;
+  const bool again = asked.syndrome == wire::roce::Aeth::repeat_again;
+  const auto packets = static_cast<std::uint32_t>(std::min<std::size_t>(asked.msn, aggregators_.size()));
+  for (std::uint32_t i = 0; i < packets; ++i) {
+    const auto place =
+        find((psn + i) & wire::roce::psn_mask, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
+    if (!place) {
+      if (again) ask(line, (psn + i) & wire::roce::psn_mask, 1, sink);
+    } else if (at(*place).complete && has(*place, line)) {
+      ++counters_.asked_for;
+      send_to(*place, line, sink);
+    } else if (again) {  // a sum that is not there yet leaves when it is
+      ask_again(*place, sink);
+    }
+  }
 }
 
 void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink) {
@@ -539,7 +609,7 @@ void Ring::append_state(std::vector<std::byte>& out) const {
                static_cast<std::uint8_t>(totals_.asked));
   for (const Peer& peer : peers_) {
     append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
-                 static_cast<std::uint8_t>(peer.asked | peer.held << 1));
+                 static_cast<std::uint8_t>(peer.asked | peer.held << 1), peer.heard);
   }
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
     const Slot& s = slots_[slot];

@@ -46,6 +46,8 @@ class Ring {
 
   // A packet of line `line`.
   void on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink);
+  // A repeat request of the line's receiver.
+  void on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink);
   // A packet from the switch above.
   void on_total(const Arrival& arrival, Sink& sink);
 
@@ -103,6 +105,7 @@ class Ring {
     Place sent;          // the first whose sum was not yet sent to it
     bool asked = false;  // a later sum was sent, so that the receiver asks for the missing one
     std::uint32_t last_slot = 0;
+    std::uint32_t heard = 0;  // with repair: the PSN behind all that came
   };
   // The connection from above.
   struct Totals {
@@ -154,10 +157,15 @@ class Ring {
   [[nodiscard]] std::optional<Place> place_first(std::uint32_t line, const Arrival& arrival);
   [[nodiscard]] bool follows(std::uint32_t line, const wire::netreduce::InaHeader& header, std::uint32_t psn);
   template <class FirstPsn>
+  [[nodiscard]] std::optional<Place> find(std::uint32_t psn, std::uint32_t& last_slot, const FirstPsn& first_psn_in) const;
+  template <class FirstPsn>
   [[nodiscard]] std::optional<Place> place_by_psn(const Arrival& arrival, std::uint32_t& last_slot,
                                                   const FirstPsn& first_psn_in);
   [[nodiscard]] bool fits(const Place& place, const Arrival& arrival) const;
   void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival);
+  void ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink);
+  void ask_again(const Place& place, Sink& sink);
+  void ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink);
   void add_up(const Place& place);
   void on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink);
   void on_complete(const Place& place, Sink& sink);

@@ -28,10 +28,17 @@ enum class Way : std::uint8_t {
   arriving,  // its sender is at another switch: the headers from there leave with the sum of all
   child,     // virtual, from the switch below: its packets are summed and returned with the sum of all
 };
+// How a host that repeats single packets is asked for them.
+struct Repair {
+  Connection answers;           // from its successor to it
+  Endpoint egress;              // next hop towards it
+  std::uint32_t first_psn = 0;  // of its first packet
+};
 struct Line {
   Connection connection;
   RankSet ranks;  // represented ranks; the lowest is in its messages' headers
   Way way = Way::through;
+  std::optional<Repair> repair{};  // none: its hosts go back
 };
 
 // Queue pairs of the virtual connections between a switch and the one above it.
@@ -52,6 +59,9 @@ struct RingConfig {
   wire::netreduce::Layout layout = wire::netreduce::netsum_layout;
   DType dtype = DType::float32;  // used if the layout has no type field
   Order order = Order::ring;
+  // Hosts keep what comes behind a gap and repeat single packets: sums leave at once, a missing packet is asked of its
+  // sender, and what a receiver misses is answered from here. In one rack only.
+  bool selective = false;
   std::vector<Connection> connections{};  // each rank's to its successor. Empty: learned from first packets (foreign hosts),
   std::vector<Line> lines{};              // used instead at a switch of a tree
   std::optional<Uplink> uplink{};         // at all switches but the root
@@ -66,10 +76,13 @@ struct RingCounters {
   std::uint64_t early = 0;         // sent out of order on a connection with a gap, so its receiver asks for missing packets
   std::uint64_t sent_up = 0;       // sums, to the switch above
   std::uint64_t sent_headers = 0;  // of connections that leave the rack
+  std::uint64_t asked = 0;         // packets that did not arrive, of their senders
+  std::uint64_t asked_for = 0;     // sums sent again because a receiver missed them
 
   std::uint64_t contributions = 0;
   std::uint64_t headers = 0;            // of connections from another rack
   std::uint64_t totals = 0;             // from the switch above
+  std::uint64_t repeat_requests = 0;    // of receivers
   std::uint64_t repeats_answered = 0;   // of a sent sum: sent again, on this connection only
   std::uint64_t repeats_held = 0;       // of a sum held back to keep the order
   std::uint64_t repeats_waiting = 0;    // of a sum that lacks other ranks
@@ -99,6 +112,9 @@ struct RingCounters {
         {"repeats_total", &C::repeats_total, outcome},
         {"headers", &C::headers, outcome},
         {"headers_sent_on", &C::sent_headers, other},
+        {"packets_asked_of_senders", &C::asked, other},
+        {"sums_asked_for", &C::asked_for, other},
+        {"repeat_requests", &C::repeat_requests, outcome},
         {"repeats_answered", &C::repeats_answered, outcome},
         {"repeats_held", &C::repeats_held, outcome},
         {"repeats_waiting", &C::repeats_waiting, outcome},

@@ -49,6 +49,7 @@ struct RoceHost::Impl {
   [[nodiscard]] roce::QueuePairConfig common() const {
     roce::QueuePairConfig q;
     q.local = config.self.address;
+    q.selective = config.selective;
     q.mtu = config.worker.mtu;
     q.max_messages = config.worker.window;
     q.max_packets = q.max_messages * config.worker.message_packets;

@@ -26,11 +26,6 @@ Duration rnr_wait(std::uint8_t syndrome) {
   return std::chrono::microseconds(10) * rnr_waits[syndrome & 31];
 }
 
-bool is_ipv4(const std::array<std::uint8_t, 16>& address) {
-  constexpr std::array<std::uint8_t, 12> mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::equal(mapped.begin(), mapped.end(), address.begin());
-}
-
 // A message posted and not completed.
 struct Outgoing {
   std::span<const std::byte> bytes;
@@ -46,6 +41,20 @@ struct Incoming {
   std::uint32_t bytes = 0, received = 0;
 };
 
+// A packet behind a gap. Its payload is in a memory of its own.
+struct Kept {
+  std::uint64_t number = ~std::uint64_t{0};
+  Opcode opcode{};
+  bool ack_request = false;
+  wire::roce::Reth reth;
+  std::uint32_t immediate = 0;
+  std::size_t bytes = 0;
+};
+
+struct Range {
+  std::uint64_t begin = 0, end = 0;  // packets
+};
+
 struct Timed {
   std::uint64_t packet = 0;
   Time sent{};
@@ -57,26 +66,34 @@ struct Timed {
 // compared with the expected one.
 struct QueuePair::Impl {
   explicit Impl(const QueuePairConfig& c)
-      : config(c), timer(c.initial_timeout, c.min_timeout, c.max_timeout), messages(std::max(1U, c.max_messages)) {
+      : config(c),
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout),
+        asking(c.initial_timeout, c.min_timeout, c.max_timeout),
+        messages(std::max(1U, c.max_messages)) {
     NETSUM_CHECK(c.mtu > 0 && c.mtu <= wire::roce::max_mtu && c.mtu % 4 == 0);
     NETSUM_CHECK(c.max_packets > 0 && c.max_messages > 0 && c.ack_interval > 0);
     config.max_packets = std::clamp(c.max_packets, 1U, longest_window);
     // At least two ACK requests per window, so that the sender never waits for an ACK that was not requested.
     config.ack_interval = std::clamp(c.ack_interval, 1U, std::max(1U, config.max_packets / 2));
-    blank.ip.v6 = !is_ipv4(c.local) || !is_ipv4(c.remote);
-    blank.ip.source = c.local;
-    blank.ip.destination = c.remote;
+    wire::roce::set_addresses(blank, c.local, c.remote);
     blank.source_port = c.source_port;
     blank.bth.destination_qp = c.remote_qp & wire::roce::qp_mask;
     salt = config.local_qp;
     for (const std::uint8_t byte : config.local) salt = (salt ^ byte) * 0x01000193U;
+    if (config.selective) {
+      kept.resize(config.max_packets);
+      kept_bytes.resize(std::size_t{config.max_packets} * config.mtu);
+      repeats.resize(config.max_packets);
+      missed.reserve(most_ranges);
+    }
     fresh.reserve(messages.size());
     taken.reserve(messages.size());
   }
 
   QueuePairConfig config;
-  wire::roce::Packet blank;  // common fields of all sent packets; the IP identification counts up
-  stream::RetransmissionTimer timer;
+  wire::roce::Packet blank;            // common fields of all sent packets; the IP identification counts up
+  stream::RetransmissionTimer timer;   // of own packets
+  stream::RetransmissionTimer asking;  // from a repeat request to what it asked for
   QueuePairCounters counters;
   QueuePairError error = QueuePairError::none;
 
@@ -94,6 +111,9 @@ struct QueuePair::Impl {
   bool probing = false, probe_due = false;  // the repeat of `oldest` after a time-out: unacknowledged; not yet sent
   std::optional<std::uint64_t> gone_back;   // the packet that the last sequence NAK asked for
   std::optional<Timed> timed;               // a first transmission that asked for an ACK
+  std::uint64_t probe_end = 0;              // `sent` at the time-out
+  std::vector<bool> repeats;                // packets to be repeated, by number, and where they are
+  Range repeats_in;
 
   // Responder.
   std::uint64_t received = 0;  // packets, in order
@@ -108,6 +128,15 @@ struct QueuePair::Impl {
   std::uint64_t acked = 0;
   std::uint32_t ack_msn = 0;
   std::vector<Received> fresh, taken;
+  static constexpr std::size_t most_ranges = 16;
+  std::uint64_t heard = 0;  // the first packet behind all that came
+  std::vector<Kept> kept;   // by number
+  std::vector<std::byte> kept_bytes;
+  std::vector<Range> missed;      // to be asked for
+  bool ask_again = false;         // they were asked for before
+  Time ask_deadline = never;      // `never` if nothing is missing
+  std::uint32_t asked_again = 0;  // in a row
+  std::optional<Timed> asked;     // one that was asked for once
 
   // ---- requester
 
@@ -168,6 +197,12 @@ struct QueuePair::Impl {
       next = std::max(next, oldest + 1);
       probe_due = false;
     }
+    for (std::uint64_t number = std::max(repeats_in.begin, oldest); number < repeats_in.end; ++number) {
+      if (!repeats[number % repeats.size()]) continue;
+      repeats[number % repeats.size()] = false;
+      transmit(at(message_of(number)), number, true, now, sink);
+    }
+    repeats_in = {};
     const std::uint64_t stop = std::min(end, oldest + config.max_packets);
     if (next < stop) {
       std::uint64_t number = message_of(next);
@@ -193,8 +228,14 @@ struct QueuePair::Impl {
       timer.sample(now - timed->sent);
       timed.reset();
     }
-    if (probing && !probe_due && (until == oldest + 1 || !asks(at(message_of(until - 1)), until - 1))) go_back(until);
-    probing = probe_due = false;
+    const bool answered = probing && !probe_due && (until == oldest + 1 || !asks(at(message_of(until - 1)), until - 1));
+    if (answered && !config.selective) go_back(until);
+    // The peer keeps what is behind a gap: only the next gap's packet is repeated.
+    probing = probe_due = answered && config.selective && until < probe_end;
+    for (std::uint64_t number = repeats_in.begin; number < std::min(until, repeats_in.end); ++number) {
+      repeats[number % repeats.size()] = false;
+    }
+    repeats_in.begin = std::max(repeats_in.begin, until);
     oldest = until;
     next = std::max(next, until);
     while (completed < posted && at(completed).first + at(completed).packets <= oldest) ++completed;
@@ -204,6 +245,7 @@ struct QueuePair::Impl {
   }
 
   void on_acknowledge(const wire::roce::Packet& packet, Time now) {
+    if (config.selective && packet.aeth.asks_for_repeats()) return on_repeat_request(packet, now);
     const std::uint8_t syndrome = packet.aeth.syndrome, kind = syndrome & ~std::uint8_t{0x1f};
     const bool is_nak = kind == Aeth::rnr_nak || kind == Aeth::nak_sequence;
     if (!is_nak && kind != 0) return void(++counters.foreign);
@@ -219,6 +261,25 @@ struct QueuePair::Impl {
       ++counters.naks_received;
     else
       ++counters.stale_acks;
+  }
+
+  // Acknowledges nothing: a device on the path may ask for what the peer is not missing yet.
+  void on_repeat_request(const wire::roce::Packet& packet, Time now) {
+    const std::uint32_t psn = static_cast<std::uint32_t>(config.send_psn + oldest) & wire::roce::psn_mask;
+    const std::int64_t ahead = wire::roce::psn_distance(psn, packet.bth.psn);
+    const std::int64_t last = std::min(ahead + packet.aeth.msn, static_cast<std::int64_t>(sent - oldest));
+    const Range range{oldest + static_cast<std::uint64_t>(std::max<std::int64_t>(ahead, 0)),
+                      oldest + static_cast<std::uint64_t>(std::max<std::int64_t>(last, 0))};
+    if (range.begin >= range.end || error != QueuePairError::none) return void(++counters.stale_acks);
+    ++counters.repeat_requests_received;
+    for (std::uint64_t number = range.begin; number < range.end; ++number) repeats[number % repeats.size()] = true;
+    if (repeats_in.begin >= repeats_in.end) {
+      repeats_in = range;
+    } else {
+      repeats_in = {std::min(repeats_in.begin, range.begin), std::max(repeats_in.end, range.end)};
+    }
+    if (timed && timed->packet >= range.begin) timed.reset();
+    if (!peer_not_ready) deadline = now + timer.timeout(1 + timeouts);
   }
 
   // False: the NAK is stale.
@@ -256,6 +317,7 @@ struct QueuePair::Impl {
     }
     ++timeouts;
     probing = probe_due = true;
+    probe_end = sent;
     timed.reset();
     gone_back.reset();
     deadline = now + spread(timer.timeout(1 + timeouts));
@@ -270,7 +332,7 @@ struct QueuePair::Impl {
 
   // ---- responder
 
-  void on_request(const wire::roce::Packet& packet, const wire::roce::Shape& shape) {
+  void on_request(const wire::roce::Packet& packet, const wire::roce::Shape& shape, Time now) {
     const std::uint32_t expected = static_cast<std::uint32_t>(config.receive_psn + received) & wire::roce::psn_mask;
     const std::int32_t ahead = wire::roce::psn_distance(expected, packet.bth.psn);
     if (ahead < 0) {
@@ -279,12 +341,83 @@ struct QueuePair::Impl {
       ++counters.duplicates;
       duplicate_seen = true;
     } else if (ahead > 0) {
+      if (config.selective) return keep(packet, received + static_cast<std::uint64_t>(ahead));
       ++counters.out_of_order;
       gap_end = std::max(gap_end, received + static_cast<std::uint64_t>(ahead) + 1);
       gap_due = gap_due || !gap_told;
     } else if (const std::uint8_t syndrome = shape.write ? take(packet, shape) : Aeth::nak_invalid; syndrome != 0) {
       ++counters.refused;
       refusal = syndrome;
+    } else if (config.selective) {
+      take_kept();
+      on_progress(now);
+    }
+  }
+
+  void on_progress(Time now) {
+    if (asked && received > asked->packet) {
+      asking.sample(now - asked->sent);
+      asked.reset();
+    }
+    asked_again = 0;
+    ask_deadline = received < heard ? now + asking.timeout() : never;
+  }
+
+  void on_ask_timeout(Time now) {
+    asked.reset();
+    missed.clear();
+    for (std::uint64_t number = received; number < heard && missed.size() < most_ranges;) {
+      const auto is_kept = [&](std::uint64_t n) { return kept[n % kept.size()].number == n; };
+      if (is_kept(number)) {
+        ++number;
+        continue;
+      }
+      const std::uint64_t begin = number;
+      while (number < heard && !is_kept(number)) ++number;
+      missed.push_back({begin, number});
+    }
+    ask_again = true;
+    ++asked_again;
+    ask_deadline = now + spread(asking.timeout(1 + asked_again));
+  }
+
+  // A packet behind a gap. What is missing is asked for when it is first missed.
+  void keep(const wire::roce::Packet& packet, std::uint64_t number) {
+    if (number - received >= kept.size() || packet.payload.size() > config.mtu) return void(++counters.out_of_order);
+    if (number >= heard) {
+      if (heard < received) heard = received;
+      if (heard < number) miss({heard, number});
+      heard = number + 1;
+    }
+    Kept& here = kept[number % kept.size()];
+    if (here.number == number) return void(++counters.duplicates);
+    here = {number, packet.bth.opcode, packet.bth.ack_request, packet.reth, packet.immediate, packet.payload.size()};
+    std::copy(packet.payload.begin(), packet.payload.end(), payload_of(number));
+  }
+  [[nodiscard]] std::byte* payload_of(std::uint64_t number) { return kept_bytes.data() + number % kept.size() * config.mtu; }
+
+  void miss(const Range& range) {
+    if (missed.size() < most_ranges) return missed.push_back(range);
+    missed.back().end = range.end;
+  }
+
+  // Packets behind a gap that is no more.
+  void take_kept() {
+    while (kept[received % kept.size()].number == received) {
+      Kept& here = kept[received % kept.size()];
+      wire::roce::Packet packet;
+      packet.bth.opcode = here.opcode;
+      packet.bth.ack_request = here.ack_request;
+      packet.reth = here.reth;
+      packet.immediate = here.immediate;
+      packet.payload = {payload_of(received), here.bytes};
+      here.number = Kept{}.number;
+      const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
+      if (const std::uint8_t syndrome = shape.write ? take(packet, shape) : Aeth::nak_invalid; syndrome != 0) {
+        ++counters.refused;
+        refusal = syndrome;
+        return;
+      }
     }
   }
 
@@ -332,7 +465,7 @@ struct QueuePair::Impl {
   }
 
   // One answer to all packets since the last answer: a NAK acknowledges the packets before it.
-  void send_answer(PacketSink& sink) {
+  void send_answer(Time now, PacketSink& sink) {
     const bool gap = gap_due && received < gap_end;
     if (refusal != 0 || gap) {
       answer(received, refusal != 0 ? refusal : Aeth::nak_sequence, msn, sink);
@@ -346,6 +479,17 @@ struct QueuePair::Impl {
     }
     refusal = 0;
     gap_due = duplicate_seen = ack_due = false;
+    for (const Range& range : missed) {
+      const std::uint64_t begin = std::max(range.begin, received);
+      if (begin >= range.end) continue;
+      answer(begin, ask_again ? Aeth::repeat_again : Aeth::repeat_request, static_cast<std::uint32_t>(range.end - begin),
+             sink);
+      ++counters.repeat_requests_sent;
+      if (!asked && !ask_again) asked = Timed{begin, now};
+      if (ask_deadline == never) ask_deadline = now + asking.timeout();
+    }
+    missed.clear();
+    ask_again = false;
   }
 
   void answer(std::uint64_t number, std::uint8_t syndrome, std::uint32_t messages_received, PacketSink& sink) {
@@ -406,6 +550,21 @@ void QueuePair::append_state(std::vector<std::byte>& out) const {
   append_bytes(out, q.received, q.gap_end, q.msn, q.incoming.has_value(), incoming.offset, incoming.bytes, incoming.received,
                q.gap_told, q.gap_due, q.refusal, q.ack_due, q.duplicate_seen, q.acked, q.ack_msn, q.fresh.size());
   for (const Received& message : q.fresh) append_bytes(out, message.offset, message.bytes, message.immediate);
+  if (!q.config.selective) return;
+  append_bytes(out, q.heard, q.probe_end);
+  for (std::uint64_t number = q.oldest; number < q.sent; ++number) {
+    const bool due = number >= q.repeats_in.begin && number < q.repeats_in.end && q.repeats[number % q.repeats.size()];
+    out.push_back(static_cast<std::byte>(due));
+  }
+  for (std::uint64_t number = q.received; number < q.heard; ++number) {
+    const Kept& here = q.kept[number % q.kept.size()];
+    if (here.number != number) continue;
+    append_bytes(out, number, here.opcode, here.ack_request, here.reth.address, here.immediate, here.bytes);
+    const auto payload = std::span(q.kept_bytes).subspan(number % q.kept.size() * q.config.mtu, here.bytes);
+    out.insert(out.end(), payload.begin(), payload.end());
+  }
+  append_bytes(out, q.ask_again);
+  for (const Range& range : q.missed) append_bytes(out, range.begin, range.end);
 }
 
 bool QueuePair::post_write(std::span<const std::byte> message, std::uint64_t address, std::uint32_t key,
@@ -421,7 +580,7 @@ bool QueuePair::post_write(std::span<const std::byte> message, std::uint64_t add
 }
 
 void QueuePair::send(Time now, PacketSink& sink) {
-  impl_->send_answer(sink);
+  impl_->send_answer(now, sink);
   if (impl_->error == QueuePairError::none) impl_->send_requests(now, sink);
 }
 
@@ -435,13 +594,14 @@ void QueuePair::on_packet(const wire::roce::Packet& packet, Time now) {
   if (ours && opcode == Opcode::rc_acknowledge)
     q.on_acknowledge(packet, now);
   else if (ours && reliable && (shape.request || opcode == Opcode::rc_read_request))
-    q.on_request(packet, shape);
+    q.on_request(packet, shape, now);
   else
     ++q.counters.foreign;
 }
 
 void QueuePair::on_timer(Time now) {
   Impl& q = *impl_;
+  if (now >= q.ask_deadline) q.on_ask_timeout(now);
   if (now < q.deadline) return;
   if (q.peer_not_ready) {  // the wait is over
     q.peer_not_ready = false;
@@ -452,7 +612,7 @@ void QueuePair::on_timer(Time now) {
 }
 
 Time QueuePair::next_timeout() const {
-  return impl_->deadline;
+  return std::min(impl_->deadline, impl_->ask_deadline);
 }
 
 std::uint64_t QueuePair::completed() const {

@@ -15,6 +15,10 @@
 //  - A receiver-not-ready (RNR) NAK is obeyed however often it comes: the peer is alive.
 //  - The responder's ACK names the newest packet that requested one; a duplicate is answered with the newest of all.
 //  - A write without immediate is accepted, as specified: the owner is not told. A write of no bytes needs no key.
+//  - With `selective`, a responder keeps packets behind a gap and asks for the missing ones with a repeat request in place
+//  of
+//    a NAK, and again after the time that such requests take; a requester repeats what it is asked for, by anyone on the
+//    path. Its own time-outs then find what was lost at the end of its packets.
 //  - After refusing a request, the responder accepts the same PSN if the request is then valid; NICs close the connection.
 #pragma once
 
@@ -50,6 +54,7 @@ struct QueuePairConfig {
   std::uint32_t max_packets = 4096;                // sent and not acknowledged
   std::uint32_t max_messages = 64;                 // posted and not completed
   std::uint32_t ack_interval = 32;                 // packets between two requests for an ACK inside a message
+  bool selective = false;                          // both ends know repeat requests (wire/roce.h)
   std::span<std::byte> memory;                     // memory that the peer may write to
   std::uint64_t memory_address = 0;                // of its first byte, as known to the peer
   std::uint32_t memory_key = 0;                    // that the peer must present (R_Key)
@@ -67,8 +72,9 @@ struct QueuePairCounters {
   std::uint64_t messages_sent = 0;                      // complete, first transmissions
   std::uint64_t messages_received = 0;                  // including those without immediate
   std::uint64_t acks_sent = 0, acks_received = 0, naks_sent = 0, naks_received = 0, timeouts = 0;
+  std::uint64_t repeat_requests_sent = 0, repeat_requests_received = 0;
   std::uint64_t duplicates = 0;    // requests received before
-  std::uint64_t out_of_order = 0;  // requests behind a gap
+  std::uint64_t out_of_order = 0;  // requests behind a gap, dropped; with `selective` they are kept, and count when taken
   std::uint64_t stale_acks = 0;    // ACKs and NAKs of packets already acknowledged or never sent; repeated NAKs
   std::uint64_t refused = 0;       // requests answered with a NAK other than a sequence NAK
   std::uint64_t foreign = 0;       // not from the peer, not for this queue pair, or not a supported RC packet
@@ -87,6 +93,8 @@ struct QueuePairCounters {
         {"naks_sent", &C::naks_sent, other},
         {"naks_received", &C::naks_received, outcome},
         {"timeouts", &C::timeouts, other},
+        {"repeat_requests_sent", &C::repeat_requests_sent, other},
+        {"repeat_requests_received", &C::repeat_requests_received, outcome},
         {"duplicates", &C::duplicates, outcome},
         {"out_of_order", &C::out_of_order, outcome},
         {"stale_acks", &C::stale_acks, outcome},
@@ -140,7 +148,7 @@ class QueuePair {
   // A packet for this queue pair with a correct ICRC. Any response is sent by send().
   void on_packet(const wire::roce::Packet& packet, Time now);
   void on_timer(Time now);
-  [[nodiscard]] Time next_timeout() const;  // `never` if nothing is unacknowledged
+  [[nodiscard]] Time next_timeout() const;  // `never` if nothing is unacknowledged or missing
 
   [[nodiscard]] std::uint64_t completed() const;  // own messages that the peer has acknowledged, since the beginning
   // Complete messages with immediate that the peer has written since the last call, in order; valid until the next call. The

@@ -1,0 +1,110 @@
+// How much longer NetReduce takes where packets are lost: hosts behind links of 100 or 200 Mbit/s, an accelerator between
+// them, under a virtual clock. Times are exact, and the same on every machine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "support/virtual_ring.h"
+
+namespace netsum::testing {
+namespace {
+
+struct Setting {
+  std::uint32_t ranks = 4, message_packets = 16;
+  double bytes_per_second = 25e6, queue = 150e3;
+  std::size_t elements = 2'000'000;
+  double loss = 0;  // of each datagram
+  bool selective = true;
+};
+
+struct Outcome {
+  double seconds = 0;
+  std::uint64_t sent = 0, repeated = 0, timeouts = 0;
+};
+
+Outcome run(const Setting& s) {
+  RingJobConfig config;
+  config.ranks = s.ranks;
+  config.window = 4;
+  config.message_packets = s.message_packets;
+  config.mtu = 1024;
+  config.selective = s.selective;
+  config.faults.least_delay = config.faults.most_delay = std::chrono::microseconds(50);
+  config.faults.loss = s.loss;
+  VirtualRing ring(config);
+  std::vector<std::vector<float>> tensors;
+  float sum = 0;
+  for (std::uint32_t rank = 0; rank < s.ranks; ++rank) {
+    ring.network.shape(VirtualRing::address_of_host(rank), {s.bytes_per_second, s.queue, s.queue});
+    const float part = 0.125F * static_cast<float>(rank + 1);  // sums are exact
+    tensors.emplace_back(s.elements, part);
+    sum += part;
+  }
+  for (std::uint32_t rank = 0; rank < s.ranks; ++rank) {
+    ring.submit(rank, {.number = 0, .elements = s.elements, .data = tensors[rank].data()});
+  }
+  EXPECT_TRUE(ring.run(1));
+  Outcome outcome;
+  outcome.seconds = std::chrono::duration<double>(ring.network.now.time_since_epoch()).count();
+  for (std::uint32_t rank = 0; rank < s.ranks; ++rank) {
+    const auto& tensor = tensors[rank];
+    EXPECT_TRUE(std::all_of(tensor.begin(), tensor.end(), [&](float value) { return value == sum; }));
+    const roce::QueuePairCounters& sending = ring.host(rank).sending();
+    outcome.sent += sending.packets_sent;
+    outcome.repeated += sending.retransmissions;
+    outcome.timeouts += sending.timeouts;
+  }
+  return outcome;
+}
+
+// The time with losses over the time without.
+double ratio_of(Setting s, double loss) {
+  s.loss = 0;
+  const Outcome without = run(s);
+  s.loss = loss;
+  const Outcome with = run(s);
+  std::printf(
+      "%u ranks, %g Mbit/s, messages of %u packets, %s, %g %% lost: %.3f s, %.3f s without; ratio %.3f; of %llu packets "
+      "%llu "
+      "repeated, %llu time-outs\n",
+      s.ranks, s.bytes_per_second * 8e-6, s.message_packets, s.selective ? "single repeats" : "go-back-N", loss * 100,
+      with.seconds, without.seconds, with.seconds / without.seconds, static_cast<unsigned long long>(with.sent),
+      static_cast<unsigned long long>(with.repeated), static_cast<unsigned long long>(with.timeouts));
+  EXPECT_EQ(0U, without.repeated);
+  return with.seconds / without.seconds;
+}
+
+// The windows are those that ranks derive from such paths.
+TEST(NetreduceLoss, WithSingleRepeats) {
+  EXPECT_LE(ratio_of({}, 0.01), 1.25);
+  EXPECT_LE(ratio_of({.ranks = 8, .message_packets = 8, .bytes_per_second = 12.5e6}, 0.01), 1.4);
+}
+
+// Hosts that go back, as RoCE hardware does: for the documentation.
+TEST(NetreduceLoss, WithGoBackN) {
+  const Setting four{.selective = false},
+      eight{.ranks = 8, .message_packets = 8, .bytes_per_second = 12.5e6, .selective = false};
+  EXPECT_GT(ratio_of(four, 0.01), ratio_of({}, 0.01));
+  EXPECT_LE(ratio_of(eight, 0.01), 6);
+}
+
+// 20 Mbit/s with queues of 64 kB: a window of 32 packets fits, and messages of 64 KiB do not.
+TEST(NetreduceLoss, AWindowFitsIntoAShortQueue) {
+  Setting s{.ranks = 2, .message_packets = 8, .bytes_per_second = 2.5e6, .queue = 64e3, .elements = 250'000};
+  const Outcome measured = run(s);
+  s.message_packets = 64;
+  const Outcome longest = run(s);
+  std::printf("window of 32 packets: %.3f s, %llu repeated; of 256: %.3f s, %llu repeated\n", measured.seconds,
+              static_cast<unsigned long long>(measured.repeated), longest.seconds,
+              static_cast<unsigned long long>(longest.repeated));
+  EXPECT_EQ(0U, measured.repeated);
+  EXPECT_GT(longest.repeated, 0U);
+  // Headers are a tenth of a packet's bytes.
+  EXPECT_LE(measured.seconds, 1.16 * static_cast<double>(s.elements) * 4 / s.bytes_per_second);
+}
+
+}  // namespace
+}  // namespace netsum::testing
