@@ -46,6 +46,35 @@ class NetreduceAccelerator : public OneRing {
   }
 };
 
+// With memory of its own, it knows nothing of what comes to the other.
+TEST_F(NetreduceAccelerator, ACopyIsAnAcceleratorOfItsOwn) {
+  start(2);
+  give(At{0, 0, 0});
+  const Bytes before = bump_->state();
+  netreduce::Accelerator copy(bump_->accelerator);
+  RingHosts hosts(hosts_->config);
+  std::copy(hosts_->memory().begin(), hosts_->memory().end(), hosts.memory().begin());
+  copy.move_memory(hosts_->config.incarnation, hosts.memory());
+  const auto state = [&] {
+    Bytes bytes;
+    copy.append_state(bytes);
+    return bytes;
+  };
+  EXPECT_EQ(before, state());
+  give(At{1, 0, 0});
+  expect_results(of_all(0, 0));
+  EXPECT_NE(before, bump_->state());
+  EXPECT_EQ(before, state());
+
+  const Bytes frame = hosts_->gradient(1, 0, 0).frame();
+  wire::roce::Packet packet;
+  ASSERT_EQ(wire::ParseError::none, wire::roce::parse(frame, packet));
+  RecordingSink sink;
+  EXPECT_EQ(Verdict::taken, copy.on_packet(packet, frame, 0, hosts_->egress[1], {}, sink));
+  EXPECT_EQ(2U, sink.sent().size());
+  EXPECT_EQ(bump_->state(), state());
+}
+
 TEST_F(NetreduceAccelerator, SumsInRankOrderWhateverTheOrderOfArrival) {
   std::vector<std::uint32_t> order(4);
   std::iota(order.begin(), order.end(), 0U);

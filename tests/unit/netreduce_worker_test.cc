@@ -129,6 +129,37 @@ class NetreduceWorker : public testing::Test {
 
 // ---- what it posts
 
+// With memory and a tensor of its own, it knows nothing of what comes to the other.
+TEST_F(NetreduceWorker, ACopyIsAWorkerOfItsOwn) {
+  float tensor[] = {1}, other[] = {7};
+  submit(all_reduce(tensor, 1));
+  const auto state = [](const Worker& worker) {
+    Bytes bytes;
+    worker.append_state(bytes);
+    return bytes;
+  };
+  const Bytes before = state(*worker_);
+  Worker copy(*worker_);
+  Bytes send_memory = send_memory_, receive_memory = receive_memory_;
+  copy.move_memory(send_memory, receive_memory);
+  copy.move_tensor(0, other);
+  EXPECT_EQ(before, state(copy));
+  echo_all();
+  EXPECT_TRUE(worker_->idle());
+  EXPECT_NE(before, state(*worker_));
+  EXPECT_EQ(before, state(copy));
+
+  const Bytes message = sealed(outbox_.posted[0].bytes, 0);
+  std::fill(receive_memory_.begin(), receive_memory_.end(), std::byte{0});
+  std::copy(message.begin(), message.end(), receive_memory.begin());
+  tensor[0] = 5;
+  copy.on_message(0, static_cast<std::uint32_t>(message.size()), 0);
+  EXPECT_TRUE(copy.idle());
+  EXPECT_EQ(1, other[0]);
+  EXPECT_EQ(5, tensor[0]);
+  EXPECT_EQ(state(*worker_), state(copy));
+}
+
 // docs/protocol-netreduce.md, offset by offset: a change of the format must be a change of this test.
 TEST_F(NetreduceWorker, AMessageIsWhatTheSpecificationSays) {
   const float values[] = {1, -2, 0.5F};

@@ -37,6 +37,30 @@ Accelerator::~Accelerator() = default;
 Accelerator::Accelerator(Accelerator&&) noexcept = default;
 Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 
+Accelerator::Accelerator(const Accelerator& other)
+    : answers_(other.answers_),
+      table_(other.table_),
+      lines_(other.lines_),
+      layouts_(other.layouts_),
+      learning_(other.learning_),
+      counters_(other.counters_),
+      examples_(other.examples_) {
+  std::unordered_map<const Ring*, Ring*> copies;
+  for (const auto& [incarnation, ring] : other.rings_) {
+    RingState copy(new Ring(*ring));
+    copies[ring.get()] = copy.get();
+    rings_.emplace(incarnation, std::move(copy));
+  }
+  for (auto& [connection, answer] : answers_) answer.first = copies.at(answer.first);
+  for (auto& [connection, entry] : table_) {
+    if (entry.ring != nullptr) entry.ring = copies.at(entry.ring);
+  }
+}
+
+void Accelerator::move_memory(std::uint64_t incarnation, std::span<std::byte> memory) {
+  rings_.at(incarnation)->move_memory(memory);
+}
+
 void Accelerator::Destroy::operator()(Ring* ring) const {
   delete ring;
 }
@@ -456,6 +480,11 @@ bool Accelerator::OtherMessages::holds(std::uint32_t psn, bool last) {
   return false;
 }
 
+void Accelerator::OtherMessages::append_state(std::vector<std::byte>& out) const {
+  append_bytes(out, messages_.size(), next_);
+  for (const Message& message : messages_) append_bytes(out, message.first, message.packets, message.open);
+}
+
 Connection Accelerator::connection_of(std::uint64_t incarnation, std::uint32_t rank) const {
   const auto found = rings_.find(incarnation);
   return found == rings_.end() || !found->second->bound(rank) ? Connection{} : found->second->lines()[rank].connection;
@@ -493,6 +522,13 @@ void Accelerator::append_state(std::vector<std::byte>& out) const {
   for (const std::uint64_t incarnation : incarnations) rings_.at(incarnation)->append_state(out);
   for (const Connection& connection : known()) {
     append_bytes(out, connection.source, connection.destination, connection.destination_qp);
+    const Entry& entry = table_.at(connection);
+    const std::uint64_t none = UINT64_MAX;
+    append_bytes(out, entry.ring != nullptr ? entry.ring->config().incarnation : none, entry.line,
+                 static_cast<std::uint8_t>(entry.sealed | entry.recorded << 1),
+                 entry.first_psn ? std::uint64_t{*entry.first_psn} : none,
+                 entry.ring == nullptr && entry.newest_psn ? std::uint64_t{*entry.newest_psn} : none);
+    entry.others.append_state(out);
   }
 }
 

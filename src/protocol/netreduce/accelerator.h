@@ -87,6 +87,11 @@ class Accelerator {
   ~Accelerator();
   Accelerator(Accelerator&&) noexcept;
   Accelerator& operator=(Accelerator&&) noexcept;
+  // State is a value. A copy refers to the rings' memory until move_memory() names another with the same content, and tells
+  // nobody of changes.
+  Accelerator(const Accelerator& other);
+  Accelerator& operator=(const Accelerator&) = delete;
+  void move_memory(std::uint64_t incarnation, std::span<std::byte> memory);
 
   // A ring's state is large: it is created and destroyed off the thread that serves packets.
   struct Destroy {
@@ -141,7 +146,8 @@ class Accelerator {
   [[nodiscard]] const AcceleratorCounters& counters() const { return counters_; }
   [[nodiscard]] const MisfitExample& example(Misfit misfit) const { return examples_[static_cast<std::size_t>(misfit)]; }
 
-  // All state that determines responses to packets, for comparing and hashing: no times, no counters.
+  // All state that determines responses to packets, for comparing and hashing: no times, no counters, and of a connection
+  // with a ring not the newest PSN, which matters once the ring is removed.
   void append_state(std::vector<std::byte>& out) const;
   void check() const;  // the invariants; throws std::logic_error in checked builds
 
@@ -154,6 +160,7 @@ class Accelerator {
     // Begins a message of `packets` packets (from a WRITE's length); 0: it extends as long as PSNs continue without a gap.
     void begin(std::uint32_t psn, std::uint32_t packets, bool last);
     [[nodiscard]] bool holds(std::uint32_t psn, bool last);
+    void append_state(std::vector<std::byte>& out) const;
 
    private:
     struct Message {

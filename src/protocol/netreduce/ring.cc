@@ -606,10 +606,10 @@ std::optional<RingStall> Ring::stall() const {
 
 void Ring::append_state(std::vector<std::byte>& out) const {
   append_bytes(out, config_.incarnation, totals_.expected.message, totals_.expected.packet,
-               static_cast<std::uint8_t>(totals_.asked));
+               static_cast<std::uint8_t>(totals_.asked | answered_ << 1));
   for (const Peer& peer : peers_) {
     append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
-                 static_cast<std::uint8_t>(peer.asked | peer.held << 1), peer.heard);
+                 static_cast<std::uint8_t>(peer.asked | peer.held << 1 | peer.bound << 2), peer.heard);
   }
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
     const Slot& s = slots_[slot];
@@ -623,6 +623,12 @@ void Ring::append_state(std::vector<std::byte>& out) const {
         const std::size_t buffer = aggregator * lines_.size() + line;
         if (!arrived(aggregator, line)) continue;
         append_bytes(out, line);
+        // The frame leaves with the sum; what asks for it again brings its own.
+        if (Place{s.message, packet} >= peers_[line].sent) {
+          const Buffer& b = buffers_[buffer];
+          const auto head = memory_.subspan(buffer * stride_ + headers_room - b.payload_at, b.payload_at + skipped(packet));
+          out.insert(out.end(), head.begin(), head.end());
+        }
         const auto payload = memory_.subspan(buffer * stride_ + headers_room, a.payload);
         if (peers_[line].contributes && (!a.summed || line == 0)) out.insert(out.end(), payload.begin(), payload.end());
       }

@@ -53,6 +53,8 @@ class Ring {
 
   [[nodiscard]] const RingConfig& config() const { return config_; }
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
+  // State is a value, apart from the memory: a copy refers to the same until this names another with the same content.
+  void move_memory(std::span<std::byte> memory) { memory_ = memory; }
   // The connections of config().lines in this ring's order: first those that contribute, by their lowest ranks, then the
   // others.
   [[nodiscard]] const std::vector<Line>& lines() const { return lines_; }

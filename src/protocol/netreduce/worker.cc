@@ -270,6 +270,32 @@ Worker::Worker(const WorkerConfig& config) : impl_(std::make_unique<Impl>(config
 Worker::~Worker() = default;
 Worker::Worker(Worker&&) noexcept = default;
 Worker& Worker::operator=(Worker&&) noexcept = default;
+Worker::Worker(const Worker& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
+
+void Worker::move_memory(std::span<std::byte> send_memory, std::span<std::byte> receive_memory) {
+  WorkerConfig& config = impl_->config;
+  NETSUM_CHECK(send_memory.size() == config.send_memory.size() && receive_memory.size() == config.receive_memory.size());
+  config.send_memory = send_memory;
+  config.receive_memory = receive_memory;
+}
+
+void Worker::move_tensor(std::uint64_t operation, void* data) {
+  for (Impl::UnderWay& u : impl_->under_way) {
+    if (u.operation.number == operation) u.operation.data = data;
+  }
+}
+
+void Worker::append_state(std::vector<std::byte>& out) const {
+  const Impl& w = *impl_;
+  append_bytes(out, w.ended, w.under_way.size());
+  for (const Impl::UnderWay& u : w.under_way) append_bytes(out, u.operation.number);
+  for (const Impl::Cursor& cursor : {w.to_send, w.to_receive}) {
+    append_bytes(out, cursor.message, cursor.operation, cursor.index);
+  }
+  append_bytes(out, w.completed.size(), w.failure.has_value());
+  for (const std::uint64_t number : w.completed) append_bytes(out, number);
+  if (w.failure) append_bytes(out, w.failure->kind, w.failure->operation, w.failure->message, w.failure->packet);
+}
 
 bool Worker::submit(const Operation& operation) {
   Impl& w = *impl_;

@@ -76,6 +76,14 @@ class Worker {
   ~Worker();
   Worker(Worker&&) noexcept;
   Worker& operator=(Worker&&) noexcept;
+  // State is a value. A copy refers to the same memories and tensors until these name others with the same content.
+  Worker(const Worker& other);
+  void move_memory(std::span<std::byte> send_memory, std::span<std::byte> receive_memory);
+  void move_tensor(std::uint64_t operation, void* data);  // of a pending operation, by number
+
+  // All state that determines what it sends and accepts, for comparing and hashing: no counters, and not what the memories
+  // and tensors contain.
+  void append_state(std::vector<std::byte>& out) const;
 
   // Takes the next operation, in order of number. False: too many are pending.
   [[nodiscard]] bool submit(const stream::Operation& operation);
