@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -79,7 +78,7 @@ struct SwitchTeller::Impl {
   std::condition_variable changed;
   Installations installations;
   std::map<std::uint64_t, Running> jobs;
-  std::set<std::shared_ptr<Call>> under_way;
+  std::map<const Call*, std::shared_ptr<Call>> under_way;
   std::vector<std::shared_ptr<Call>> ended;
   std::vector<std::uint64_t> crowded;  // jobs that `installations` refused: too many switches
   bool news = false, stopping = false;
@@ -120,7 +119,7 @@ struct SwitchTeller::Impl {
   // Says goodbye to switches that answer at once, and waits for pending calls.
   void part(std::unique_lock<std::mutex>& lock) {
     for (const auto& [epoch, job] : std::exchange(jobs, {})) installations.remove(epoch);
-    for (const auto& call : under_way) {
+    for (const auto& [key, call] : under_way) {
       if (call->due.what == Installations::Ask::greet) call->context.TryCancel();
     }
     const auto end = std::chrono::steady_clock::now() + farewell;
@@ -130,7 +129,7 @@ struct SwitchTeller::Impl {
         if (due.what == Installations::Ask::uninstall) begin(std::move(due), lock);
       }
     } while ((!under_way.empty() || !ended.empty()) && changed.wait_until(lock, end, [&] { return !ended.empty(); }));
-    for (const auto& call : under_way) call->context.TryCancel();
+    for (const auto& [key, call] : under_way) call->context.TryCancel();
     changed.wait(lock, [&] { return under_way.empty(); });
   }
 
@@ -287,7 +286,7 @@ struct SwitchTeller::Impl {
     const auto call = std::make_shared<Call>();
     call->due = std::move(due);
     call->again = again;
-    under_way.insert(call);
+    under_way.emplace(call.get(), call);
     lock.unlock();
     std::string why;
     try {
@@ -297,7 +296,7 @@ struct SwitchTeller::Impl {
     }
     lock.lock();
     if (why.empty()) return;
-    under_way.erase(call);
+    under_way.erase(call.get());
     const Installations::Due& failed = call->due;
     installations.on_failure(failed.a_switch, now());
     if (failed.what == Installations::Ask::install) complain(failed.job_epoch, failed.a_switch, why, false, lock);
@@ -317,11 +316,12 @@ struct SwitchTeller::Impl {
     const auto show = [&](const char* what, const auto& request) {
       if (!known->empty()) prove(call->context, *known, what, request.SerializeAsString());
     };
-    const auto done = [this, call](const grpc::Status& status) {
+    // gRPC's thread must not own the call: a context may have the last reference to its channel, and a channel that ends in
+    // gRPC's own thread waits for none of them, so that one may run on after main() has returned.
+    const auto done = [this, key = static_cast<const Call*>(call.get())](const grpc::Status& status) {
       const std::lock_guard lock(mutex);
-      call->status = status;
-      under_way.erase(call);
-      ended.push_back(call);
+      ended.push_back(std::move(under_way.extract(key).mapped()));
+      ended.back()->status = status;
       changed.notify_all();
     };
     auto* const async = stub->async();
