@@ -1,10 +1,11 @@
 // A queue pair, and whatever arrives at whatever time: packets that nearly fit, answers to what was and was not sent, calls
 // and timers. Beside it goes a plain account of what it has received. The memory around the region and what no accepted
 // message covers stay as they are; no packet is acknowledged that was not received in order; nothing is sent outside the
-// window; and a copy does as the original.
+// window; and a copy does as the original. With single repeats the account also has what is kept behind a gap.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "fuzz/harness.h"
@@ -42,6 +43,7 @@ struct Harness {
         input.ConsumeBool() ? 0x7000 : 0;  // from 0: what is before it is at the end of all addresses
     c.memory_key = key;
     if (input.ConsumeBool()) c.retries = input.ConsumeIntegralInRange<std::uint32_t>(0, 3);
+    c.selective = input.ConsumeBool();
     return c;
   }
 
@@ -110,10 +112,14 @@ struct Harness {
     give(packet);
   }
 
+  [[nodiscard]] static bool is_ours(const wire::roce::Packet& packet) {
+    return packet.ip.source[15] == 2 && packet.ip.destination[15] == 1 && packet.bth.destination_qp == own_qp;
+  }
+
   // What the specification says of a packet, written down once more; changes nothing.
   [[nodiscard]] bool account(const wire::roce::Packet& packet) const {
     const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
-    if (packet.ip.source[15] != 2 || packet.ip.destination[15] != 1 || packet.bth.destination_qp != own_qp) return false;
+    if (!is_ours(packet)) return false;
     if (static_cast<std::uint8_t>(packet.bth.opcode) >= 0x20 || !shape.write) return false;
     if (packet.bth.psn != expected_psn() || shape.first != (left == 0)) return false;
     const std::uint64_t length = packet.payload.size();
@@ -125,39 +131,58 @@ struct Harness {
            reth.length <= region - (reth.address - address);
   }
 
+  // A packet that the account says is right.
+  void apply(const wire::roce::Packet& packet, std::vector<std::byte>& wanted) {
+    const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
+    if (shape.first) {
+      at = packet.reth.length == 0 ? 0 : packet.reth.address - address;
+      left = packet.reth.length;
+    }
+    std::copy(packet.payload.begin(), packet.payload.end(), wanted.begin() + static_cast<std::ptrdiff_t>(guard + at));
+    at += packet.payload.size();
+    left -= packet.payload.size();
+    ++in_order;
+    if (shape.last && shape.immediate) ++told;
+  }
+
+  // The first packet of each number behind a gap; its payload is of `source`.
+  void keep(const wire::roce::Packet& packet) {
+    const auto ahead = wire::roce::psn_distance(expected_psn(), packet.bth.psn);
+    const bool request = wire::roce::shape_of(packet.bth.opcode).request || packet.bth.opcode == Opcode::rc_read_request;
+    if (!pair.config().selective || !is_ours(packet) || !request || static_cast<std::uint8_t>(packet.bth.opcode) >= 0x20)
+      return;
+    if (ahead <= 0 || ahead >= static_cast<std::int32_t>(max_packets) || packet.payload.size() > mtu) return;
+    const std::uint64_t number = in_order + static_cast<std::uint64_t>(ahead);
+    kept.try_emplace(number, packet);
+    heard = std::max(heard, number + 1);
+  }
+
   void give(const wire::roce::Packet& packet) {
-    const std::vector<std::byte> before = memory;
+    std::vector<std::byte> wanted = memory;
     const std::uint64_t received_before = pair.counters().packets_received;
     const std::uint64_t completed_before = pair.completed();
-    const bool taken = account(packet);
+    const std::uint64_t in_order_before = in_order;
+    keep(packet);
+    bool right = account(packet);
+    if (right) apply(packet, wanted);
+    while (right && kept.contains(in_order)) {
+      const wire::roce::Packet next = kept.extract(in_order).mapped();
+      right = account(next);
+      if (right) apply(next, wanted);
+    }
     pair.on_packet(packet, now);
     ++packets;
-    fuzz::check(pair.counters().packets_received == received_before + (taken ? 1 : 0),
+    fuzz::check(pair.counters().packets_received - received_before == in_order - in_order_before,
                 "what is right is taken, and nothing else");
-    if (taken) {
-      const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
-      if (shape.first) {
-        at = packet.reth.length == 0 ? 0 : packet.reth.address - address;
-        left = packet.reth.length;
-      }
-      std::vector<std::byte> wanted = before;
-      std::copy(packet.payload.begin(), packet.payload.end(), wanted.begin() + static_cast<std::ptrdiff_t>(guard + at));
-      fuzz::check(memory == wanted, "the payload is in its place, and only there");
-      at += packet.payload.size();
-      left -= packet.payload.size();
-      ++in_order;
-      if (shape.last && shape.immediate) ++told;
-    } else {
-      fuzz::check(memory == before, "nothing else is written");
-    }
+    fuzz::check(memory == wanted, "payloads are in their places, and only there");
     if (packet.bth.opcode == Opcode::rc_acknowledge) {
       fuzz::check(pair.completed() >= completed_before, "what is completed stays so");
       // The account of the requester: how far the answer can have moved it.
       const auto ahead =
           wire::roce::psn_distance((pair.config().send_psn + acknowledged) & wire::roce::psn_mask, packet.bth.psn);
-      const bool ours = packet.ip.source[15] == 2 && packet.ip.destination[15] == 1 && packet.bth.destination_qp == own_qp;
-      if (ours && ahead >= 0 && acknowledged + static_cast<std::uint64_t>(ahead) < sent_end && !failed &&
-          (packet.aeth.syndrome & 0xe0) != 0x40 && (packet.aeth.syndrome & 0x80) == 0) {
+      const bool request = pair.config().selective && packet.aeth.asks_for_repeats();
+      if (is_ours(packet) && !request && ahead >= 0 && acknowledged + static_cast<std::uint64_t>(ahead) < sent_end &&
+          !failed && (packet.aeth.syndrome & 0xe0) != 0x40 && (packet.aeth.syndrome & 0x80) == 0) {
         const bool nak = packet.aeth.syndrome >= 0x20;
         acknowledged += static_cast<std::uint64_t>(ahead) + (nak ? 0 : 1);
         failed = packet.aeth.syndrome > Aeth::nak_sequence;
@@ -179,7 +204,12 @@ struct Harness {
       fuzz::check(wire::roce::parse(bytes, packet) == wire::ParseError::none, "what it sends is a packet");
       fuzz::check(wire::roce::icrc_valid(bytes), "with the right ICRC");
       fuzz::check(packet.bth.destination_qp == peer_qp, "for the peer");
-      if (packet.bth.opcode == Opcode::rc_acknowledge) {
+      if (packet.bth.opcode == Opcode::rc_acknowledge && packet.aeth.asks_for_repeats()) {
+        const auto ahead = wire::roce::psn_distance(expected_psn(), packet.bth.psn);
+        fuzz::check(pair.config().selective && ahead >= 0 && packet.aeth.msn > 0, "it asks for what it has not received");
+        fuzz::check(!kept.contains(in_order + static_cast<std::uint64_t>(ahead)), "and not for what it keeps");
+        fuzz::check(static_cast<std::uint32_t>(ahead) + packet.aeth.msn <= max_packets, "nor beyond the window");
+      } else if (packet.bth.opcode == Opcode::rc_acknowledge) {
         ++answers;
         const auto behind = wire::roce::psn_distance(packet.bth.psn, expected_psn());
         if (packet.aeth.syndrome == Aeth::ack) {
@@ -223,7 +253,7 @@ struct Harness {
   void finish() {
     const auto& c = pair.counters();
     fuzz::check(packets == c.packets_received + c.acks_received + c.naks_received + c.duplicates + c.out_of_order +
-                               c.stale_acks + c.refused + c.foreign,
+                               c.repeat_requests_received + c.stale_acks + c.refused + c.foreign + kept.size(),
                 "every packet counts once");
     fuzz::check(std::all_of(memory.begin(), memory.begin() + guard, [](std::byte b) { return b == std::byte{0xee}; }) &&
                     std::all_of(memory.end() - guard, memory.end(), [](std::byte b) { return b == std::byte{0xee}; }),
@@ -249,15 +279,17 @@ struct Harness {
       }
     }
     fuzz::check(failed || pair.completed() == posted, "everything completes at a kind peer");
-    fuzz::check(failed || pair.next_timeout() == never, "and then no timer runs");
+    fuzz::check(failed || pair.next_timeout() == never || in_order < heard, "and then no timer runs");
   }
 
   std::uint64_t address = 0;  // of the memory
   std::vector<std::byte> memory, source;
   roce::QueuePair pair;
   Time now{};
-  std::uint64_t in_order = 0, at = 0, left = 0;  // what was received: packets; place and rest of the message
-  std::uint64_t acknowledged = 0, sent_end = 0;  // of what it sent
+  std::map<std::uint64_t, wire::roce::Packet> kept;  // behind a gap, by number
+  std::uint64_t heard = 0;                           // the first packet behind all of those
+  std::uint64_t in_order = 0, at = 0, left = 0;      // what was received: packets; place and rest of the message
+  std::uint64_t acknowledged = 0, sent_end = 0;      // of what it sent
   std::uint64_t posted = 0, packets = 0, told = 0;
   bool failed = false;
 };

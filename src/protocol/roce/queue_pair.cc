@@ -363,18 +363,22 @@ struct QueuePair::Impl {
     ask_deadline = received < heard ? now + asking.timeout() : never;
   }
 
+  // The first packets of the range that are missing; empty: none is.
+  [[nodiscard]] Range hole_in(const Range& range) const {
+    const auto is_kept = [&](std::uint64_t number) { return kept[number % kept.size()].number == number; };
+    Range hole{std::max(range.begin, received), range.end};
+    while (hole.begin < range.end && is_kept(hole.begin)) ++hole.begin;
+    hole.end = hole.begin;
+    while (hole.end < range.end && !is_kept(hole.end)) ++hole.end;
+    return hole;
+  }
+
   void on_ask_timeout(Time now) {
     asked.reset();
     missed.clear();
-    for (std::uint64_t number = received; number < heard && missed.size() < most_ranges;) {
-      const auto is_kept = [&](std::uint64_t n) { return kept[n % kept.size()].number == n; };
-      if (is_kept(number)) {
-        ++number;
-        continue;
-      }
-      const std::uint64_t begin = number;
-      while (number < heard && !is_kept(number)) ++number;
-      missed.push_back({begin, number});
+    for (Range hole = hole_in({received, heard}); hole.begin < hole.end && missed.size() < most_ranges;
+         hole = hole_in({hole.end, heard})) {
+      missed.push_back(hole);
     }
     ask_again = true;
     ++asked_again;
@@ -480,13 +484,14 @@ struct QueuePair::Impl {
     refusal = 0;
     gap_due = duplicate_seen = ack_due = false;
     for (const Range& range : missed) {
-      const std::uint64_t begin = std::max(range.begin, received);
-      if (begin >= range.end) continue;
-      answer(begin, ask_again ? Aeth::repeat_again : Aeth::repeat_request, static_cast<std::uint32_t>(range.end - begin),
-             sink);
-      ++counters.repeat_requests_sent;
-      if (!asked && !ask_again) asked = Timed{begin, now};
-      if (ask_deadline == never) ask_deadline = now + asking.timeout();
+      // What came meanwhile was only overtaken.
+      for (Range hole = hole_in(range); hole.begin < hole.end; hole = hole_in({hole.end, range.end})) {
+        answer(hole.begin, ask_again ? Aeth::repeat_again : Aeth::repeat_request,
+               static_cast<std::uint32_t>(hole.end - hole.begin), sink);
+        ++counters.repeat_requests_sent;
+        if (!asked && !ask_again) asked = Timed{hole.begin, now};
+        if (ask_deadline == never) ask_deadline = now + asking.timeout();
+      }
     }
     missed.clear();
     ask_again = false;
