@@ -92,7 +92,8 @@ void MachineGroup::check_members(Step step, bool look, bool too_late) {
   std::string missing;
   for (std::uint32_t member = 0; member < size(); ++member) {
     const auto state = [&] { return state_of(memory_->slot(member).word.load(std::memory_order_acquire)); };
-    // In this order: the member may join or leave meanwhile.
+    // In this order: the member may join, come or leave meanwhile, and one that has come may leave at once.
+    const bool left = state() == MemberState::left;
     const bool dead = look && state() == MemberState::here && !memory_->alive(member) && state() == MemberState::here;
     const std::string who = "member " + std::to_string(member);
     if (state() == MemberState::failed) {  // even if it has reached this step: another has not, and this one no longer waits
@@ -101,7 +102,7 @@ void MachineGroup::check_members(Step step, bool look, bool too_late) {
       fail(ErrorCode::worker_lost, who + " failed: " + std::string(reason.data(), ::strnlen(reason.data(), reason.size())));
     }
     if (has_come(member)) continue;
-    if (state() == MemberState::left) fail(ErrorCode::worker_lost, who + " left before the others");
+    if (left) fail(ErrorCode::worker_lost, who + " left before the others");
     if (dead) fail(ErrorCode::worker_lost, who + " died");
     missing += (missing.empty() ? "" : ", ") + std::to_string(member);
   }
