@@ -1,7 +1,6 @@
 // NetReduce at the rank: rings of RoCEv2 connections through the aggregators, by netsum's own endpoint over UDP, or by RDMA
 // hardware through a bump in the wire.
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "collective/rank_protocol.h"
@@ -127,8 +126,8 @@ class UdpRingRank final : public RingRank {
 
   void measure_windows(Reach& reach, Time deadline) override {
     // N x MsgLen x pktSize >= RTT x PortRate (§3.2), twice: a message also waits for its acknowledgement, which the
-    // successor sends behind a window of its own packets. Below the least a link idles while a host is descheduled; and much
-    // more than that fills short queues, where a loss makes a connection go back by all of it.
+    // successor sends behind a window of its own packets. Below the least a link idles while a host is descheduled; much
+    // more fills short queues.
     constexpr std::uint32_t least_bytes = 32 << 10;
     const std::uint32_t packet_bytes = reach.packet_elements * 4;
     WindowRule rule;

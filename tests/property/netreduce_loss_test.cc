@@ -77,7 +77,7 @@ double ratio_of(Setting s, double loss) {
   return with.seconds / without.seconds;
 }
 
-// The windows are those that ranks derive from such paths.
+// Windows of 64 and 32 packets: a few times what the links hold in a round trip.
 TEST(NetreduceLoss, WithSingleRepeats) {
   EXPECT_LE(ratio_of({}, 0.01), 1.25);
   EXPECT_LE(ratio_of({.ranks = 8, .message_packets = 8, .bytes_per_second = 12.5e6}, 0.01), 1.4);

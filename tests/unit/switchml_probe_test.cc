@@ -73,20 +73,17 @@ TEST(Probe, WindowIsTheBandwidthDelayProduct) {
   const Probe probe = measure(config(), 1ms, 10us);  // 100 packets per round trip
   EXPECT_TRUE(probe.answered());
   EXPECT_EQ(probe.round_trip(), 1ms);
-  EXPECT_EQ(probe.packets(), 100U);
   EXPECT_EQ(probe.slots(), 128U);
 }
 
 // Half a millisecond beside the round trip, so that a host may pause.
 TEST(Probe, WindowOutlastsAPauseOnShortPaths) {
   const Probe probe = measure(config(), 10us, 100us);  // 10 packets in a millisecond
-  EXPECT_EQ(probe.packets(), 1U);
   EXPECT_EQ(probe.slots(), 8U);
 }
 
 TEST(Probe, WindowFillsFourSegmentTrainsOnFastShortPaths) {
   const Probe probe = measure(config(), 10us, 10us);
-  EXPECT_EQ(probe.packets(), 1U);
   EXPECT_EQ(probe.slots(), 16U);
 }
 

@@ -15,10 +15,9 @@
 //  - A receiver-not-ready (RNR) NAK is obeyed however often it comes: the peer is alive.
 //  - The responder's ACK names the newest packet that requested one; a duplicate is answered with the newest of all.
 //  - A write without immediate is accepted, as specified: the owner is not told. A write of no bytes needs no key.
-//  - With `selective`, a responder keeps packets behind a gap and asks for the missing ones with a repeat request in place
-//  of
-//    a NAK, and again after the time that such requests take; a requester repeats what it is asked for, by anyone on the
-//    path. Its own time-outs then find what was lost at the end of its packets.
+//  - With `selective`, a responder keeps packets behind a gap. It asks for the missing ones with a repeat request in place
+//    of a NAK, and again after the time that such requests take. A requester repeats what anyone on the path asks for. Its
+//    own time-outs find what was lost at the end of its packets.
 //  - After refusing a request, the responder accepts the same PSN if the request is then valid; NICs close the connection.
 #pragma once
 

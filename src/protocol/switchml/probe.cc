@@ -80,10 +80,6 @@ double Probe::packets_in(std::chrono::duration<double> time) const {
   return (train_replies_ - 1) * (time / std::max(spread, Duration(1)));
 }
 
-std::uint32_t Probe::packets() const {
-  return static_cast<std::uint32_t>(std::clamp(packets_in(round_trip_), 1.0, double{most_slots}));
-}
-
 std::uint32_t Probe::slots() const {
   const double trains = double{trains_bytes} / config_.packet_bytes;
   const double wanted = std::max(packets_in(round_trip_), std::min(packets_in(round_trip_ + pause), trains));

@@ -33,8 +33,6 @@ class Probe {
   [[nodiscard]] Duration round_trip() const { return round_trip_; }
   [[nodiscard]] std::uint64_t cookie() const { return cookie_; }  // the aggregator's, for this endpoint; after an answer
 
-  // The bandwidth-delay product in packets, 1 to 512: the least that keeps the path busy.
-  [[nodiscard]] std::uint32_t packets() const;
   // The next power of two above bandwidth * delay / packet length plus an allowance that keeps the path busy while a host is
   // descheduled: the packets of half a millisecond, at most four segment trains. A longer window would fill short queues.
   [[nodiscard]] std::uint32_t slots() const;
