@@ -1,4 +1,5 @@
-# A folder of src/ is a library: netsum_library(NAME wire SOURCES ... DEPS base ...) makes netsum_wire, alias netsum::wire.
+# A folder of src/ is a library: netsum_library(NAME wire SOURCES ... DEPS base ...) makes netsum_wire, alias netsum::wire;
+# TOGETHER: see netsum_compiled_together.
 # netsum_test(NAME ... SOURCES ... DEPS ... LABELS ...) makes a GoogleTest program that CTest runs. Labels: the folder's name, and
 # `threaded` if it starts threads (those run under ThreadSanitizer too).
 
@@ -56,8 +57,19 @@ function(netsum_precompiled NAME FLAG)
   endif()
 endfunction()
 
+# netsum_compiled_together(TARGET): several files of the target are one translation unit, so that the headers of gRPC, JSON and CLI11
+# are parsed once for all of them. Not for code that runs once a packet: what a compiler makes of it shall not depend on its
+# neighbours, and compiled file by file it also shows a missing #include. The preset debug compiles everything file by file.
+function(netsum_compiled_together TARGET)
+  if(NETSUM_TOGETHER)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    # GCC takes a file's own types for a header's, since the unit includes the file.
+    target_compile_options(${TARGET} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 function(netsum_library)
-  cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TOGETHER" "NAME" "SOURCES;DEPS;PRIVATE" ${ARGN})
   set(target netsum_${ARG_NAME})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(netsum::${ARG_NAME} ALIAS ${target})
@@ -66,6 +78,9 @@ function(netsum_library)
   list(TRANSFORM ARG_DEPS PREPEND netsum::)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:netsum_options>)
   set_property(GLOBAL APPEND PROPERTY NETSUM_LIBRARIES ${target})
+  if(ARG_TOGETHER)
+    netsum_compiled_together(${target})
+  endif()
   if(NETSUM_PRECOMPILE)
     netsum_precompiled(netsum_precompiled -fPIC)
     target_precompile_headers(${target} REUSE_FROM netsum_precompiled)

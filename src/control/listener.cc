@@ -78,7 +78,7 @@ Listener::Listener(const std::string& address, const ConnectionLimits& limits, s
 Listener::~Listener() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
-  while (write(stop_.number(), &one, sizeof one) < 0 && errno == EINTR) {
+  while (::write(stop_.number(), &one, sizeof one) < 0 && errno == EINTR) {
   }
   thread_.join();
 }

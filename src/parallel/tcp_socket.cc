@@ -19,7 +19,7 @@ namespace {
 
 using transport::errno_text;
 
-constexpr Duration retry_interval = std::chrono::milliseconds(10);
+constexpr Duration socket_retry_interval = std::chrono::milliseconds(10);
 constexpr Duration patience_of_a_try = std::chrono::seconds(1);  // SYNs are lost, too
 
 struct Address {
@@ -85,7 +85,7 @@ TcpSocket TcpSocket::connected_to(const std::string& address, Time deadline) {
       errno = error;
       throw Error(ErrorCode::deadline, "TCP " + address + " could not be reached in time: " + errno_text());
     }
-    wait_for(-1, 0, std::min(deadline, runtime::now() + retry_interval));
+    wait_for(-1, 0, std::min(deadline, runtime::now() + socket_retry_interval));
   }
 }
 
@@ -98,7 +98,7 @@ std::optional<TcpSocket> TcpSocket::accept(Time deadline) {
   while (wait_for(number_, POLLIN, deadline)) {
     const int accepted = ::accept4(number_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (accepted < 0) {  // the peer has closed, or no descriptor is free: then the listening socket stays readable
-      if (errno == EMFILE || errno == ENFILE) wait_for(-1, 0, std::min(deadline, runtime::now() + retry_interval));
+      if (errno == EMFILE || errno == ENFILE) wait_for(-1, 0, std::min(deadline, runtime::now() + socket_retry_interval));
       continue;
     }
     transport::set_option(accepted, IPPROTO_TCP, TCP_NODELAY, 1);
