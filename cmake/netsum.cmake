@@ -1,5 +1,6 @@
 # A folder of src/ is a library: netsum_library(NAME wire SOURCES ... DEPS base ...) makes netsum_wire, alias netsum::wire;
-# TOGETHER: see netsum_compiled_together.
+# TOGETHER: see netsum_compiled_together. UNHURRIED: what mostly waits is not optimized where it is sanitized, since compiling it takes
+# longer there than running it.
 # netsum_test(NAME ... SOURCES ... DEPS ... LABELS ...) makes a GoogleTest program that CTest runs. Labels: the folder's name, and
 # `threaded` if it starts threads (those run under ThreadSanitizer too).
 
@@ -69,7 +70,7 @@ function(netsum_compiled_together TARGET)
 endfunction()
 
 function(netsum_library)
-  cmake_parse_arguments(ARG "TOGETHER" "NAME" "SOURCES;DEPS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TOGETHER;UNHURRIED" "NAME" "SOURCES;DEPS;PRIVATE" ${ARGN})
   set(target netsum_${ARG_NAME})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(netsum::${ARG_NAME} ALIAS ${target})
@@ -81,9 +82,16 @@ function(netsum_library)
   if(ARG_TOGETHER)
     netsum_compiled_together(${target})
   endif()
+  set(precompiled netsum_precompiled)
+  set(optimization "")
+  if(ARG_UNHURRIED AND NETSUM_SANITIZE)
+    set(precompiled netsum_precompiled_unhurried)
+    set(optimization -O0)
+    target_compile_options(${target} PRIVATE ${optimization})
+  endif()
   if(NETSUM_PRECOMPILE)
-    netsum_precompiled(netsum_precompiled -fPIC)
-    target_precompile_headers(${target} REUSE_FROM netsum_precompiled)
+    netsum_precompiled(${precompiled} "-fPIC;${optimization}")
+    target_precompile_headers(${target} REUSE_FROM ${precompiled})
   endif()
 endfunction()
 
