@@ -106,6 +106,19 @@ class BenchCommand final : public Command {
         .group(across);
     s.add("verbs", options_.verbs, "DEVICE", "NetReduce: RDMA device of this rank; its aggregators are bumps in the wire")
         .group(across);
+    s.add("verbs-port", options_.verbs_port, "N", "Its port").between(1, 255).group(across);
+    s.add("verbs-gid-index", options_.verbs_gid_index, "N", "Its address; first: of RoCEv2, of IPv4 if there is one")
+        .group(across);
+    s.add("verbs-ack-timeout", options_.verbs_ack_timeout, "T", "It waits 4.096 us * 2^T, or longer, for an acknowledgement")
+        .between(1, 31)
+        .group(across);
+    s.add("verbs-retries", options_.verbs_retries, "N", "How often it retransmits before it gives up")
+        .between(0, 7)
+        .group(across);
+    s.add("verbs-traffic-class", options_.verbs_traffic_class, "N", "DSCP and ECN bits of its packets")
+        .between(0, 255)
+        .group(across);
+    s.add("verbs-service-level", options_.verbs_service_level, "N", "Priority of its packets").between(0, 7).group(across);
     s.add("job", options_.job, "NAME", "Ranks of the same job meet").group(across);
     s.add("rank", options_.rank, "R", "This worker").group(across);
     s.add("world-size", options_.world_size, "N", "Workers of the job").between(1, 256).group(across);
@@ -168,6 +181,13 @@ class BenchCommand final : public Command {
       throw UsageError("--spin is of --transport shm, and not with --busy-poll false");
     }
     check_flags(protocol, options_);
+    for (const auto* name : {"verbs-port", "verbs-gid-index", "verbs-ack-timeout", "verbs-retries", "verbs-traffic-class",
+                             "verbs-service-level"}) {
+      if (const std::string& origin = settings().origin(name); !origin.empty() && options_.verbs.empty()) {
+        throw UsageError(origin + " needs --verbs DEVICE");
+      }
+    }
+    static_cast<void>(options_.verbs_settings());
     if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
       throw UsageError("--magnitude is of float32 and bfloat16");
     }

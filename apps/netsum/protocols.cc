@@ -113,12 +113,20 @@ class NetReduceBench final : public BenchProtocol {
     return NetReduce{.switch_address = flags.own_switch(),
                      .message_packets = flags.message_packets,
                      .verbs = flags.verbs,
+                     .verbs_settings = flags.verbs_settings(),
                      .first_psn = flags.first_psn_value()};
   }
   [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
     return flags.spines.empty() ? Numbers::in_order : Numbers::in_racks;
   }
 };
+
+[[nodiscard]] std::optional<std::uint32_t> number_of(const std::string& text, std::uint32_t most) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value > most) return std::nullopt;
+  return value;
+}
 
 const SwitchMlBench switchml;
 const AtpBench atp;
@@ -171,12 +179,24 @@ WireFormat ProtocolFlags::wire_value() const {
 
 std::optional<std::uint32_t> ProtocolFlags::first_psn_value() const {
   if (first_psn == "random") return std::nullopt;
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(first_psn.data(), first_psn.data() + first_psn.size(), value);
-  if (error != std::errc() || end != first_psn.data() + first_psn.size() || value > 0xffffff) {
-    throw UsageError("--first-psn is random or a number of 24 bits, not '" + first_psn + "'");
-  }
+  const auto value = number_of(first_psn, 0xffffff);
+  if (!value) throw UsageError("--first-psn is random or a number of 24 bits, not '" + first_psn + "'");
   return value;
+}
+
+VerbsSettings ProtocolFlags::verbs_settings() const {
+  const auto byte = [](std::uint32_t value) { return static_cast<std::uint8_t>(value); };
+  VerbsSettings settings;
+  settings.port = byte(verbs_port);
+  settings.ack_timeout = byte(verbs_ack_timeout);
+  settings.retries = byte(verbs_retries);
+  settings.traffic_class = byte(verbs_traffic_class);
+  settings.service_level = byte(verbs_service_level);
+  if (verbs_gid_index == "first") return settings;
+  const auto index = number_of(verbs_gid_index, UINT8_MAX);
+  if (!index) throw UsageError("--verbs-gid-index is first or a number up to 255, not '" + verbs_gid_index + "'");
+  settings.gid_index = byte(*index);
+  return settings;
 }
 
 }  // namespace netsum::app

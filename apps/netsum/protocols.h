@@ -33,6 +33,10 @@ struct ProtocolFlags {
   // NetReduce
   std::uint32_t message_packets = 0, racks = 0;
   std::string first_psn = "random", verbs;
+  std::string verbs_gid_index = "first";
+  std::uint32_t verbs_port = VerbsSettings{}.port, verbs_ack_timeout = VerbsSettings{}.ack_timeout,
+                verbs_retries = VerbsSettings{}.retries, verbs_traffic_class = VerbsSettings{}.traffic_class,
+                verbs_service_level = VerbsSettings{}.service_level;
 
   // Where ranks join, and the flag that says so.
   struct Roots {
@@ -44,6 +48,7 @@ struct ProtocolFlags {
   [[nodiscard]] DType dtype_value() const;
   [[nodiscard]] WireFormat wire_value() const;
   [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
+  [[nodiscard]] VerbsSettings verbs_settings() const;
 };
 
 // A group of daemons that differ only in their seeds.

@@ -62,6 +62,7 @@ struct NetReduce {
   // The RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are then bumps in the wire
   // (docs/operations.md). Empty: netsum's own endpoint, over UDP.
   std::string verbs{};
+  VerbsSettings verbs_settings{};
   std::optional<std::uint32_t> first_psn{};  // tests: for this rank's connections; empty: random
 };
 

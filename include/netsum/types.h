@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace netsum {
 
@@ -25,6 +26,19 @@ struct TensorView {
   void* data = nullptr;
   std::size_t elements = 0;
   DType dtype = DType::float32;
+};
+
+// How a rank uses its RDMA device (NetReduce).
+struct VerbsSettings {
+  std::uint8_t port = 1;
+  // Of the port's addresses. Empty: its first IPv4 address of RoCEv2, else its first such IPv6 address that is not
+  // link-local.
+  std::optional<std::uint8_t> gid_index{};
+  // An acknowledgement is waited for 4.096 us * 2^ack_timeout, and up to four times as long (1 ... 31). Then the device
+  // retransmits, `retries` times in a row (0 ... 7; soft-RoCE takes 7 as for ever, which hides a dead accelerator).
+  std::uint8_t ack_timeout = 20, retries = 6;
+  std::uint8_t traffic_class = 0;  // DSCP and ECN bits of the packets' IP headers
+  std::uint8_t service_level = 0;  // 0 ... 7: the priority that the device sends with (PFC)
 };
 
 [[nodiscard]] constexpr std::size_t bytes_of(DType dtype) {

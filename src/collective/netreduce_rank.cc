@@ -52,6 +52,11 @@ class RingRank : public RankProtocol {
       throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
     }
     if (settings_.first_psn.value_or(0) > wire::roce::psn_mask) throw bad("packet sequence numbers have 24 bits");
+    const VerbsSettings& verbs = settings_.verbs_settings;
+    if (verbs.port == 0) throw bad("an RDMA device's ports are counted from 1");
+    if (verbs.ack_timeout == 0 || verbs.ack_timeout > 31) throw bad("an RDMA device's ack time-out is 1 to 31");
+    if (verbs.retries > 7) throw bad("an RDMA device retransmits up to 7 times");
+    if (verbs.service_level > 7) throw bad("an RDMA device's service level is 0 to 7");
   }
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
@@ -172,14 +177,16 @@ class VerbsRingRank final : public RingRank {
 
   [[nodiscard]] Reach reach(Time deadline) override {
     Reach reach;
-    reach.packet_elements =
-        options().packet_elements != 0 ? options().packet_elements : transport::verbs_path_mtu(settings().verbs) / 4;
+    reach.packet_elements = options().packet_elements != 0
+                                ? options().packet_elements
+                                : transport::verbs_path_mtu(settings().verbs, settings().verbs_settings.port) / 4;
     netreduce::WorkerConfig shape;
     shape.window = window();
     shape.message_packets = message_packets(reach.packet_elements);
     shape.mtu = reach.packet_elements * 4;
     transport::VerbsOptions verbs;
     verbs.device = settings().verbs;
+    verbs.settings = settings().verbs_settings;
     verbs.mtu = shape.mtu;
     verbs.messages = shape.window;
     verbs.send_bytes = netreduce::Worker::send_bytes(shape);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace netsum::runtime {
@@ -28,28 +29,40 @@ class VerbsLane final : public WorkerLane {
     send();
     return true;
   }
-  void on_packets(std::span<const RxView>, Time, Sink&) override {
+  void on_packets(std::span<const RxView>, Time now, Sink&) override {
     const transport::VerbsEvents events = ring_.take_events();
     acknowledged_ = events.completed;
     for (const transport::VerbsEvents::Received& message : events.received) {
       // A completion does not report where the message was written, but each has a fixed place (docs/protocol-netreduce.md).
       worker_.on_message(message.immediate % places_ * message_bytes_, message.bytes, message.immediate);
     }
+    if (ring_.trouble().empty()) {
+      give_up_ = never;
+    } else if (give_up_ == never && trouble_.empty()) {
+      give_up_ = now + ring_.patience();
+    }
     send();
   }
-  void on_timer(Time, Sink&) override {}
-  [[nodiscard]] Time next_timeout() const override { return never; }
+  void on_timer(Time now, Sink&) override {
+    if (now < give_up_) return;
+    give_up_ = never;
+    trouble_ = ring_.trouble();
+  }
+  [[nodiscard]] Time next_timeout() const override { return give_up_; }
   [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return worker_.take_completed(); }
   [[nodiscard]] bool idle() const override { return worker_.idle(); }
   [[nodiscard]] bool answers_when_idle() const override { return true; }
   [[nodiscard]] bool drained() const override { return acknowledged_ == worker_.messages_sent(); }
 
   [[nodiscard]] std::optional<LaneFailure> failure() const override {
-    const auto& failure = worker_.failure();
-    const std::string what = failure ? netreduce::to_string(*failure) : ring_.failure();
-    if (what.empty()) return std::nullopt;
     const auto stall = worker_.oldest_stall();
-    return LaneFailure{LaneFailure::Kind::unsealed, stall ? stall->operation : 0, 0, 0, what};
+    const std::uint64_t operation = stall ? stall->operation : 0;
+    if (const auto& failure = worker_.failure()) {
+      return LaneFailure{LaneFailure::Kind::unsealed, operation, 0, 0, netreduce::to_string(*failure)};
+    }
+    std::string what = trouble_.empty() ? ring_.failure() : trouble_;
+    if (what.empty()) return std::nullopt;
+    return LaneFailure{LaneFailure::Kind::device, operation, 0, 0, std::move(what)};
   }
   [[nodiscard]] std::optional<ChunkStall> oldest_stall() const override {
     const auto stall = worker_.oldest_stall();
@@ -89,6 +102,8 @@ class VerbsLane final : public WorkerLane {
   const std::uint64_t message_bytes_;
   transport::VerbsRing& ring_;
   std::uint64_t acknowledged_ = 0;
+  Time give_up_ = never;  // when the device's trouble has lasted too long
+  std::string trouble_;   // that did
   netreduce::Worker worker_;
 };
 

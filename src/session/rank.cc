@@ -119,6 +119,8 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
                   now);
     case protocol::LaneFailure::Kind::unsealed:
       return fail(supervisor_->unsealed(site, failure.operation, failure.what), now);
+    case protocol::LaneFailure::Kind::device:
+      return fail(supervisor_->device_failed(failure.operation, failure.what), now);
     case protocol::LaneFailure::Kind::unknown_job:
       supervisor_->on_job_dropped(site);
       sites_[site].beat_until = never;  // an answer in flight predates this

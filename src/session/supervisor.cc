@@ -104,4 +104,9 @@ Error Supervisor::unsealed(std::size_t site, std::uint64_t operation, const std:
                    ": the network goes around aggregator " + config_.aggregators[site] + ", or that was restarted");
 }
 
+Error Supervisor::device_failed(std::uint64_t operation, const std::string& what) const {
+  return Error(ErrorCode::aggregator_lost,
+               job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what);
+}
+
 }  // namespace netsum::session

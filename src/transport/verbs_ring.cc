@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +17,6 @@
 namespace netsum::transport {
 namespace {
 
-constexpr std::uint8_t port_number = 1;
 constexpr std::uint32_t psn_mask = 0xffffff;
 constexpr std::uint8_t hop_limit = 64;
 constexpr std::uint8_t not_ready_timer = 12;  // 0.64 ms; receives are always posted
@@ -76,11 +76,15 @@ Context open_device(const std::string& name) {
               "no RDMA device '" + name + "' here: there is " + (names.empty() ? std::string("none") : names));
 }
 
-ibv_port_attr query_port(ibv_context* context, const std::string& device) {
+std::string name_of(const std::string& device, std::uint8_t port) {
+  return "port " + std::to_string(port) + " of RDMA device " + device;
+}
+
+ibv_port_attr query_port(ibv_context* context, const std::string& device, std::uint8_t number) {
   ibv_port_attr port{};
-  if (ibv_query_port(context, port_number, &port) != 0) refuse(device, "ibv_query_port");
+  if (ibv_query_port(context, number, &port) != 0) refuse(device, "ibv_query_port");
   if (port.state != IBV_PORT_ACTIVE || port.link_layer != IBV_LINK_LAYER_ETHERNET) {
-    throw Error(ErrorCode::refused, "the port of RDMA device " + device + " is no Ethernet port that is up");
+    throw Error(ErrorCode::refused, name_of(device, number) + " is no Ethernet port that is up");
   }
   return port;
 }
@@ -91,8 +95,10 @@ class Device final : public VerbsRing {
       : options_(options),
         send_pages_(pages(options.send_bytes)),
         memory_(send_pages_ + pages(options.receive_bytes)),
-        context_(open_device(options.device)) {
-    const ibv_port_attr port = query_port(context_.get(), options.device);
+        context_(open_device(options.device)),
+        readable_(::epoll_create1(EPOLL_CLOEXEC)),
+        in_flight_(options.messages) {
+    const ibv_port_attr port = query_port(context_.get(), options.device, options.settings.port);
     if (options.mtu > bytes_of(port.active_mtu)) {
       throw Error(ErrorCode::refused, "RDMA device " + options.device + " takes path MTUs up to " +
                                           std::to_string(bytes_of(port.active_mtu)) + " bytes, not " +
@@ -106,7 +112,8 @@ class Device final : public VerbsRing {
     check(region_ != nullptr, "ibv_reg_mr");
     channel_.reset(ibv_create_comp_channel(context_.get()));
     check(channel_ != nullptr, "ibv_create_comp_channel");
-    check(::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) == 0, "not to wait for events");
+    watch(channel_->fd);
+    watch(context_->async_fd);
     // The predecessor is at most two windows ahead of this rank.
     const std::uint32_t receives = 2 * options.messages;
     queue_.reset(ibv_create_cq(context_.get(), static_cast<int>(options.messages + receives), nullptr, channel_.get(), 0));
@@ -118,6 +125,7 @@ class Device final : public VerbsRing {
     own_.send_qp = sending_->qp_num;
     own_.receive_qp = receiving_->qp_num;
     own_.send_psn = options.first_psn.value_or(static_cast<std::uint32_t>(random_number())) & psn_mask;
+    next_psn_ = own_.send_psn;
     own_.memory_address = reinterpret_cast<std::uintptr_t>(memory_.data() + send_pages_);
     own_.memory_key = region_->rkey;
   }
@@ -138,20 +146,12 @@ class Device final : public VerbsRing {
   }
 
   bool post(std::span<const std::byte> message, std::uint64_t offset, std::uint32_t immediate) override {
-    if (posted_ - completed_ >= options_.messages || !failure_.empty()) return false;
-    ibv_sge place{reinterpret_cast<std::uintptr_t>(message.data()), static_cast<std::uint32_t>(message.size()),
-                  region_->lkey};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.wr_id = of_sending;
-    request.sg_list = &place;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    request.send_flags = IBV_SEND_SIGNALED;
-    request.imm_data = htonl(immediate);
-    request.wr.rdma.remote_addr = successor_.memory_address + offset;
-    request.wr.rdma.rkey = successor_.memory_key;
-    if (ibv_post_send(sending_.get(), &request, &bad) != 0) return false;
+    if (posted_ - completed_ >= options_.messages || gave_up_ || !failure_.empty()) return false;
+    Posted& posted = in_flight_[posted_ % options_.messages];
+    posted = {message, offset, immediate, next_psn_};
+    if (!send(posted)) return false;
     ++posted_;
+    next_psn_ = (next_psn_ + static_cast<std::uint32_t>(packets_of(message.size()))) & psn_mask;
     count(counters_.packets_sent, counters_.wire_bytes_sent, message.size());
     return true;
   }
@@ -162,18 +162,30 @@ class Device final : public VerbsRing {
     return {completed_, taken_};
   }
   std::string failure() const override { return failure_; }
+  const std::string& trouble() const override { return trouble_; }
+  Duration patience() const override {
+    return std::chrono::nanoseconds(std::uint64_t{4096} << options_.settings.ack_timeout) * (options_.settings.retries + 1);
+  }
 
   std::span<const RxView> receive() override {
-    if (!poll() && (!rearm() || !poll())) return {};
-    return {&view_, 1};
+    // Asynchronous events are rare: it is enough to look for them when nothing else is there.
+    if (poll() || (rearm() && poll()) || take_asynchronous()) return {&view_, 1};
+    return {};
   }
   Sink& sink() override { return sink_; }
-  int descriptor() const override { return channel_->fd; }
+  int descriptor() const override { return readable_.number(); }
   Endpoint local() const override { return {own_.address, roce_port, 0}; }
   Counters counters() const override { return counters_; }
   std::uint64_t queued_bytes() const override { return 0; }
 
  private:
+  // A message of this rank, until it is acknowledged.
+  struct Posted {
+    std::span<const std::byte> message;
+    std::uint64_t offset = 0;
+    std::uint32_t immediate = 0, psn = 0;  // of its first packet
+  };
+
   // Protocols that send datagrams would write here: none does.
   class NoSink final : public Sink {
    public:
@@ -194,25 +206,51 @@ class Device final : public VerbsRing {
     if (!done) refuse(options_.device, call);
   }
 
-  // Prefers an IPv4 address, then an IPv6 one that is not link-local (Linux gives each port a link-local one).
+  // Makes descriptor() readable when `descriptor` is.
+  void watch(int descriptor) const {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    check(::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK) == 0 &&
+              ::epoll_ctl(readable_.number(), EPOLL_CTL_ADD, descriptor, &event) == 0,
+          "not to wait for events");
+  }
+
+  [[nodiscard]] std::string port_name() const { return name_of(options_.device, options_.settings.port); }
+
+  // None: the entry has no RoCEv2 address.
+  [[nodiscard]] std::optional<std::array<std::uint8_t, 16>> address_at(std::uint32_t index) const {
+    ibv_gid_entry entry{};
+    if (ibv_query_gid_ex(context_.get(), options_.settings.port, index, &entry, 0) != 0) return std::nullopt;
+    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) return std::nullopt;
+    return std::to_array(entry.gid.raw);
+  }
+
   void find_address(const ibv_port_attr& port) {
+    if (options_.settings.gid_index) {
+      gid_index_ = *options_.settings.gid_index;
+      const auto address = address_at(gid_index_);
+      if (!address) {
+        throw Error(ErrorCode::refused, port_name() + " has no RoCEv2 address at GID index " + std::to_string(gid_index_));
+      }
+      own_.address = *address;
+      return;
+    }
+    // Prefers an IPv4 address, then an IPv6 one that is not link-local (Linux gives each port a link-local one).
     constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     bool found = false;
     for (int i = 0; i < port.gid_tbl_len && i <= UINT8_MAX; ++i) {
-      ibv_gid_entry entry{};
-      if (ibv_query_gid_ex(context_.get(), port_number, static_cast<std::uint32_t>(i), &entry, 0) != 0) continue;
-      if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
-      const bool v4 = std::memcmp(entry.gid.raw, mapped, sizeof mapped) == 0;
-      const bool link_local = entry.gid.raw[0] == 0xfe && (entry.gid.raw[1] & 0xc0) == 0x80;
-      if (found && !v4) continue;
-      if (link_local) continue;
+      const auto address = address_at(static_cast<std::uint32_t>(i));
+      if (!address) continue;
+      const bool v4 = std::memcmp(address->data(), mapped, sizeof mapped) == 0;
+      const bool link_local = (*address)[0] == 0xfe && ((*address)[1] & 0xc0) == 0x80;
+      if (link_local || (found && !v4)) continue;
       found = true;
       gid_index_ = static_cast<std::uint8_t>(i);
-      std::copy_n(entry.gid.raw, own_.address.size(), own_.address.begin());
+      own_.address = *address;
       if (v4) return;
     }
     if (found) return;
-    throw Error(ErrorCode::refused, "RDMA device " + options_.device + " has no RoCEv2 address: give its interface one");
+    throw Error(ErrorCode::refused, port_name() + " has no RoCEv2 address: give its interface one");
   }
 
   QueuePair make_pair(std::uint32_t sends, std::uint32_t receives) {
@@ -224,13 +262,17 @@ class Device final : public VerbsRing {
     wanted.cap.max_send_sge = wanted.cap.max_recv_sge = 1;
     QueuePair pair(ibv_create_qp(domain_.get(), &wanted));
     check(pair != nullptr, "ibv_create_qp");
+    initialize(pair.get());
+    return pair;
+  }
+
+  void initialize(ibv_qp* pair) const {
     ibv_qp_attr state{};
     state.qp_state = IBV_QPS_INIT;
-    state.port_num = port_number;
+    state.port_num = options_.settings.port;
     state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     constexpr int what = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    check(ibv_modify_qp(pair.get(), &state, what) == 0, "ibv_modify_qp (INIT)");
-    return pair;
+    check(ibv_modify_qp(pair, &state, what) == 0, "ibv_modify_qp (INIT)");
   }
 
   void make_ready(ibv_qp* pair, const std::array<std::uint8_t, 16>& peer, std::uint32_t peer_qp, std::uint32_t receive_psn,
@@ -242,18 +284,20 @@ class Device final : public VerbsRing {
     state.rq_psn = receive_psn;
     state.min_rnr_timer = not_ready_timer;
     state.ah_attr.is_global = 1;
-    state.ah_attr.port_num = port_number;
+    state.ah_attr.port_num = options_.settings.port;
+    state.ah_attr.sl = options_.settings.service_level;
     std::copy(peer.begin(), peer.end(), state.ah_attr.grh.dgid.raw);
     state.ah_attr.grh.sgid_index = gid_index_;
     state.ah_attr.grh.hop_limit = hop_limit;
+    state.ah_attr.grh.traffic_class = options_.settings.traffic_class;
     constexpr int to_receive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     check(ibv_modify_qp(pair, &state, to_receive) == 0, "ibv_modify_qp (RTR)");
     state.qp_state = IBV_QPS_RTS;
     state.sq_psn = send_psn;
-    state.timeout = options_.ack_timeout;
-    state.retry_cnt = retries;
-    state.rnr_retry = retries;
+    state.timeout = options_.settings.ack_timeout;
+    state.retry_cnt = options_.settings.retries;
+    state.rnr_retry = options_.settings.retries;
     constexpr int to_send =
         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     check(ibv_modify_qp(pair, &state, to_send) == 0, "ibv_modify_qp (RTS)");
@@ -268,8 +312,90 @@ class Device final : public VerbsRing {
 
   void fail(const ibv_qp* pair, const std::string& why) {
     if (!failure_.empty()) return;
-    failure_ =
-        std::string("the connection to the ") + (pair == sending_.get() ? "successor" : "predecessor") + " broke: " + why;
+    failure_ = std::string("the connection to the ") + (pair == sending_.get() ? "successor" : "predecessor") +
+               " broke at " + port_name() + ": " + why;
+  }
+
+  [[nodiscard]] bool send(const Posted& posted) {
+    ibv_sge place{reinterpret_cast<std::uintptr_t>(posted.message.data()), static_cast<std::uint32_t>(posted.message.size()),
+                  region_->lkey};
+    ibv_send_wr request{}, *bad = nullptr;
+    request.wr_id = of_sending;
+    request.sg_list = &place;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.imm_data = htonl(posted.immediate);
+    request.wr.rdma.remote_addr = successor_.memory_address + posted.offset;
+    request.wr.rdma.rkey = successor_.memory_key;
+    return ibv_post_send(sending_.get(), &request, &bad) == 0;
+  }
+
+  // Once a device has given up, all messages in flight end in an error.
+  void on_sent(ibv_wc_status status) {
+    if (status == IBV_WC_SUCCESS) {
+      ++completed_;
+      return;
+    }
+    if (status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR) gave_up_ = true;
+    if (!gave_up_) return fail(sending_.get(), ibv_wc_status_str(status));
+    ++returned_;
+    if (completed_ + returned_ == posted_) begin_again();
+  }
+
+  // The successor takes what it has already for repeats, as those of a device. The receiving end is not touched.
+  void begin_again() {
+    gave_up_ = false;
+    returned_ = 0;
+    try {
+      ibv_qp_attr state{};
+      state.qp_state = IBV_QPS_RESET;
+      check(ibv_modify_qp(sending_.get(), &state, IBV_QP_STATE) == 0, "ibv_modify_qp (RESET)");
+      initialize(sending_.get());
+      make_ready(sending_.get(), successor_.address, successor_.receive_qp, 0,
+                 in_flight_[completed_ % options_.messages].psn);
+      for (std::uint64_t message = completed_; message < posted_; ++message) {
+        check(send(in_flight_[message % options_.messages]), "ibv_post_send");
+      }
+    } catch (const Error& error) {
+      fail(sending_.get(), error.what());
+    }
+  }
+
+  // Whether any event came.
+  bool take_asynchronous() {
+    bool any = false;
+    ibv_async_event event{};
+    for (; ibv_get_async_event(context_.get(), &event) == 0; any = true) {
+      on_asynchronous(event);
+      ibv_ack_async_event(&event);
+    }
+    return any;
+  }
+
+  void on_asynchronous(const ibv_async_event& event) {
+    const auto of_port = [&] { return event.element.port_num == options_.settings.port; };
+    const std::string words = port_name() + " reports an asynchronous event: " + ibv_event_type_str(event.event_type);
+    switch (event.event_type) {
+      case IBV_EVENT_PORT_ERR:
+        if (of_port()) trouble_ = words;
+        return;
+      case IBV_EVENT_PORT_ACTIVE:
+        if (of_port()) trouble_.clear();
+        return;
+      case IBV_EVENT_GID_CHANGE:
+        if (!of_port() || address_at(gid_index_) == own_.address) return;
+        break;
+      case IBV_EVENT_CQ_ERR:
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+      case IBV_EVENT_DEVICE_FATAL:
+        break;
+      default:  // no errors of this ring's connections
+        return;
+    }
+    if (failure_.empty()) failure_ = words;
   }
 
   // Whether any work completed.
@@ -279,10 +405,10 @@ class Device final : public VerbsRing {
     if (number < 0) fail(sending_.get(), "its completions cannot be read");
     for (int i = 0; i < number; ++i) {
       const ibv_wc& each = done[i];
-      if (each.status != IBV_WC_SUCCESS) {
-        fail(each.wr_id == of_sending ? sending_.get() : receiving_.get(), ibv_wc_status_str(each.status));
-      } else if (each.wr_id == of_sending) {
-        ++completed_;
+      if (each.wr_id == of_sending) {
+        on_sent(each.status);
+      } else if (each.status != IBV_WC_SUCCESS) {
+        fail(receiving_.get(), ibv_wc_status_str(each.status));
       } else {
         received_.push_back({each.byte_len, ntohl(each.imm_data)});
         count(counters_.packets_received, counters_.wire_bytes_received, each.byte_len);
@@ -304,9 +430,11 @@ class Device final : public VerbsRing {
     return true;
   }
 
+  [[nodiscard]] std::uint64_t packets_of(std::uint64_t bytes) const { return (bytes + options_.mtu - 1) / options_.mtu; }
+
   // Counts without retransmissions, which the device does not report.
   void count(std::uint64_t& packets, std::uint64_t& wire_bytes, std::uint64_t bytes) const {
-    const std::uint64_t of_message = (bytes + options_.mtu - 1) / options_.mtu;
+    const std::uint64_t of_message = packets_of(bytes);
     packets += of_message;
     wire_bytes += bytes + of_message * packet_overhead + message_overhead;
   }
@@ -315,6 +443,7 @@ class Device final : public VerbsRing {
   const std::size_t send_pages_;
   std::vector<Page> memory_;  // the device reads and writes it as long as there is a queue pair
   Context context_;
+  const Descriptor readable_;  // when completions or asynchronous events are there
   Owned<ibv_pd, ibv_dealloc_pd> domain_;
   Owned<ibv_mr, ibv_dereg_mr> region_;
   Owned<ibv_comp_channel, ibv_destroy_comp_channel> channel_;
@@ -322,9 +451,13 @@ class Device final : public VerbsRing {
   QueuePair sending_, receiving_;
   std::uint8_t gid_index_ = 0;
   VerbsMember own_, successor_;
+  std::uint32_t next_psn_ = 0;
+  std::vector<Posted> in_flight_;  // message m at m % VerbsOptions::messages
   std::uint64_t posted_ = 0, completed_ = 0;
+  std::uint64_t returned_ = 0;  // since the device gave up, not acknowledged
+  bool gave_up_ = false;
   std::vector<VerbsEvents::Received> received_, taken_;
-  std::string failure_;
+  std::string failure_, trouble_;
   Counters counters_;
   NoSink sink_;
   const RxView view_{};
@@ -336,9 +469,9 @@ std::unique_ptr<VerbsRing> open_verbs_ring(const VerbsOptions& options) {
   return std::make_unique<Device>(options);
 }
 
-std::uint32_t verbs_path_mtu(const std::string& device) {
+std::uint32_t verbs_path_mtu(const std::string& device, std::uint8_t port) {
   const Context context = open_device(device);
-  return bytes_of(query_port(context.get(), device).active_mtu);
+  return bytes_of(query_port(context.get(), device, port).active_mtu);
 }
 
 }  // namespace netsum::transport

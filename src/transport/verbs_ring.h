@@ -1,6 +1,7 @@
 // A rank's place in a ring of RDMA hardware (libibverbs), with one reliable connection to the successor, whose memory this
 // rank writes messages to, and one from the predecessor, which writes to this rank's memory. The device does the rest:
-// packets, acknowledgements, retransmissions.
+// packets, acknowledgements, retransmissions. If it gives up because nobody answers, the connection begins again with the
+// oldest message that is not acknowledged: a rank that is late looks like a dead path (docs/protocol-netreduce.md).
 //
 // Belongs to one thread, as any transport. Nothing is received as datagrams: receive() returns a view without bytes when
 // take_events() has something.
@@ -14,6 +15,8 @@
 #include <span>
 #include <string>
 
+#include "base/time.h"
+#include "netsum/types.h"
 #include "transport/transport.h"
 
 namespace netsum::transport {
@@ -28,13 +31,13 @@ struct VerbsMember {
 };
 
 struct VerbsOptions {
-  std::string device;                      // as `rdma link` and ibv_devices name it
+  std::string device;  // as `rdma link` and ibv_devices name it
+  VerbsSettings settings{};
   std::uint32_t mtu = 1024;                // path MTU
   std::uint32_t messages = 8;              // of this rank in flight at once
   std::size_t send_bytes = 0;              // of the memory for messages to send
   std::size_t receive_bytes = 0;           // of the memory that the predecessor writes to
   std::optional<std::uint32_t> first_psn;  // 24 bits; none: random
-  std::uint8_t ack_timeout = 20;           // the device waits 4.096 us * 2^ack_timeout for an acknowledgement
 };
 
 struct VerbsEvents {
@@ -47,9 +50,6 @@ struct VerbsEvents {
 
 class VerbsRing : public Transport {
  public:
-  // How often a device retransmits before it gives up. Some take 7 as infinite, which would hide a dead accelerator.
-  static constexpr std::uint8_t retries = 6;
-
   [[nodiscard]] virtual const VerbsMember& own() const = 0;
   [[nodiscard]] virtual std::span<std::byte> send_memory() = 0;
   [[nodiscard]] virtual std::span<std::byte> receive_memory() = 0;
@@ -61,11 +61,16 @@ class VerbsRing : public Transport {
   [[nodiscard]] virtual bool post(std::span<const std::byte> message, std::uint64_t offset, std::uint32_t immediate) = 0;
   [[nodiscard]] virtual VerbsEvents take_events() = 0;
   [[nodiscard]] virtual std::string failure() const = 0;  // why the ring cannot go on, in words; empty: it can
+  // What may pass, in words: the port is down. Empty: nothing. The owner ends the ring if it lasts longer than patience(),
+  // which is as long as the device retransmits before it gives up.
+  [[nodiscard]] virtual const std::string& trouble() const = 0;
+  [[nodiscard]] virtual Duration patience() const = 0;
 };
 
 // Throws Error: bad_argument (no such device, or none at all), refused (the device cannot do that, or built without
 // libibverbs).
 [[nodiscard]] std::unique_ptr<VerbsRing> open_verbs_ring(const VerbsOptions& options);
-[[nodiscard]] std::uint32_t verbs_path_mtu(const std::string& device);  // the port's maximum; throws as open_verbs_ring()
+// The port's maximum; throws as open_verbs_ring().
+[[nodiscard]] std::uint32_t verbs_path_mtu(const std::string& device, std::uint8_t port);
 
 }  // namespace netsum::transport

@@ -303,7 +303,10 @@ class RecordedHosts(unittest.TestCase):
         joins = ["--switch", bump.address, "--rank", 0, "--world-size", 1]
         for words, code, said in ((one, 2, "needs --switch"),
                                   (one + joins, 2, "no RDMA device 'nothing' here"),
-                                  (one + joins + ["--loss", 0.1], 2, "without losses")):
+                                  (one + joins + ["--loss", 0.1], 2, "without losses"),
+                                  (one + joins + ["--verbs-retries", 8], 2, "--verbs-retries"),
+                                  (one + joins + ["--verbs-gid-index", "x"], 2, "--verbs-gid-index is first or a number"),
+                                  (["bench", "all-reduce", "--verbs-port", 2], 2, "--verbs-port needs --verbs DEVICE")):
             with self.subTest(words=words):
                 result = cli.run(*words)
                 self.assertEqual(result.returncode, code, result.stderr)

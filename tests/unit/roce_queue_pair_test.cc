@@ -155,6 +155,43 @@ class QueuePairTest : public ::testing::Test {
   Time now{1s};
 };
 
+// As a rank does whose RDMA hardware gave up: the acknowledgements of a message and a part of the next were lost.
+TEST_F(QueuePairTest, ARequesterThatGaveUpMayBeginAgain) {
+  QueuePair receiver(config());
+  QueuePairConfig sending = config();
+  std::swap(sending.local, sending.remote);
+  std::swap(sending.local_qp, sending.remote_qp);
+  std::swap(sending.send_psn, sending.receive_psn);
+  sending.retries = 1;
+  const auto post_both = [&](QueuePair& pair) {
+    return pair.post_write(bytes(3 * mtu), 0x7000, 0xbeef, 1) &&
+           pair.post_write(bytes(4 * mtu), 0x7000 + 3 * mtu, 0xbeef, 2);
+  };
+  QueuePair former(sending);
+  ASSERT_TRUE(post_both(former));
+  const std::vector<wire::roce::Packet> part = packets(former);
+  give(receiver, std::span(part).first(5));
+  EXPECT_EQ("ack 502/1", sent(receiver));
+  while (former.error() == QueuePairError::none) {
+    now = former.next_timeout();
+    former.on_timer(now);
+    static_cast<void>(packets(former));
+  }
+
+  QueuePair again(sending);
+  ASSERT_TRUE(post_both(again));
+  give(receiver, packets(again));
+  EXPECT_EQ("ack 506/2", sent(receiver));
+  EXPECT_EQ(2U, receiver.take_received().size());
+  EXPECT_EQ(7U, receiver.counters().packets_received) << "each once";
+  EXPECT_TRUE(memory_holds(0, 3 * mtu) && memory_holds(3 * mtu, 4 * mtu));
+  wire::roce::Packet acknowledgement = from_peer(Opcode::rc_acknowledge, 0x506);
+  std::swap(acknowledgement.ip.source, acknowledgement.ip.destination);
+  acknowledgement.bth.destination_qp = 0x22;
+  again.on_packet(acknowledgement, now);
+  EXPECT_EQ(2U, again.completed());
+}
+
 // ---- requester
 
 TEST_F(QueuePairTest, AMessageBecomesFirstMiddleAndLastWithImmediate) {

@@ -12,6 +12,7 @@
 namespace netsum::runtime {
 namespace {
 
+using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
 
 class EchoRing final : public transport::VerbsRing {
@@ -27,7 +28,7 @@ class EchoRing final : public transport::VerbsRing {
   std::vector<Posted> posted;
   std::uint64_t completed = 0, echoed = 0;
   bool seals = true;
-  std::string broken;
+  std::string broken, hindered;
 
   // The next message comes back.
   void echo() {
@@ -57,6 +58,8 @@ class EchoRing final : public transport::VerbsRing {
     return {completed, taken_};
   }
   std::string failure() const override { return broken; }
+  const std::string& trouble() const override { return hindered; }
+  Duration patience() const override { return 30s; }
   std::span<const RxView> receive() override { return {}; }
   Sink& sink() override { std::abort(); }
   int descriptor() const override { return -1; }
@@ -99,7 +102,7 @@ class VerbsLane : public testing::Test {
     operation.data = tensor.data();
     ASSERT_TRUE(lane_->submit(operation, {}, sink_));
   }
-  void event() { lane_->on_packets({}, {}, sink_); }
+  void event(Time now = {}) { lane_->on_packets({}, now, sink_); }
 
   EchoRing ring_{config()};
   std::unique_ptr<protocol::WorkerLane> lane_ = make_worker_lane(config(), ring_);
@@ -169,6 +172,26 @@ TEST_F(VerbsLane, SaysWhatTheDeviceSays) {
   ring_.broken = "the connection to the successor broke: transport retry counter exceeded";
   ASSERT_TRUE(lane_->failure().has_value());
   EXPECT_EQ(ring_.broken, lane_->failure()->what);
+  EXPECT_EQ(protocol::LaneFailure::Kind::device, lane_->failure()->kind);
+}
+
+TEST_F(VerbsLane, LivesThroughTroubleThatPasses) {
+  ring_.hindered = "the port is down";
+  event(Time{100s});
+  event(Time{120s});
+  EXPECT_EQ(Time{130s}, lane_->next_timeout());
+  ring_.hindered.clear();
+  event(Time{129s});
+  EXPECT_EQ(never, lane_->next_timeout());
+  ring_.hindered = "the port is down";
+  event(Time{131s});
+  lane_->on_timer(Time{160s}, sink_);
+  EXPECT_EQ(std::nullopt, lane_->failure());
+  lane_->on_timer(Time{161s}, sink_);
+  ASSERT_TRUE(lane_->failure().has_value());
+  EXPECT_EQ("the port is down", lane_->failure()->what);
+  EXPECT_EQ(protocol::LaneFailure::Kind::device, lane_->failure()->kind);
+  EXPECT_EQ(never, lane_->next_timeout());
 }
 
 }  // namespace

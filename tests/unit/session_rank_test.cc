@@ -209,6 +209,16 @@ TEST_F(RankTest, AsksAtOnceWhyItsJobWasDropped) {
   expect_error(ErrorCode::aggregator_restarted, "b:2");
 }
 
+// The network is not to blame, and the device may come back.
+TEST_F(RankTest, SaysWhatItsDeviceSays) {
+  run(true);
+  rank->on_lane_failure(1, {LaneFailure::Kind::device, 7, 0, 0, "port 1 of RDMA device mlx5_0 is down"}, start);
+  EXPECT_EQ(Names{"suspend"}, actions());
+  ASSERT_TRUE(error);
+  EXPECT_EQ(ErrorCode::aggregator_lost, error->code());
+  EXPECT_STREQ("job 'train', rank 1: operation 7: port 1 of RDMA device mlx5_0 is down", error->what());
+}
+
 TEST_F(RankTest, AnErrorThatNothingCuresEndsAJobThatRecovers) {
   run(true);
   rank->on_lane_failure(0, {LaneFailure::Kind::mismatch, 7, 0, 1}, start);
