@@ -74,7 +74,10 @@ struct Options {
   Protocol protocol = SwitchMl{};
   // "host:port" each, in the same order on all ranks; chunks are sharded over all of them.
   std::vector<std::string> aggregators;
-  std::string job = "default";   // ranks with the same job name at the same aggregators meet
+  std::string job = "default";  // ranks with the same job name at the same aggregators meet
+  // The number of the job's start, for launchers that start all ranks again under the same name: ranks of a later one end
+  // the earlier job at once, if its processes died without leaving it, and ranks of an earlier one are refused.
+  std::uint64_t generation = 0;
   std::uint32_t rank = 0;        // 0 ... world_size-1
   std::uint32_t world_size = 1;  // 1 ... 256, or 1024 (ATP)
   // SwitchML: a multiple of 64 up to 1024, or of 256 up to 15360, of 32 bits: packets of 16-bit floats hold twice as many.

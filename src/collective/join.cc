@@ -137,6 +137,7 @@ session::JoinRequest request_of(const Attempt& attempt, const Site& site) {
   request.pool_slots = reach.hop.pool_slots;
   request.switch_receive_bytes = reach.hop.receive_bytes;
   request.job = options.job;
+  request.generation = options.generation;
   request.rank = options.rank;
   request.world_size = options.world_size;
   request.packet_elements = reach.packet_elements;

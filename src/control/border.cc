@@ -190,6 +190,7 @@ Parsed<Join> parse(const proto::JoinRequest& in) {
     request.switch_receive_bytes = in.switch_receive_bytes();
     request.cookies = cookies_of(in.cookies());
     request.switch_cookies = cookies_of(in.switch_cookies());
+    request.generation = in.generation();
     demand_none(check(request));
     return join;
   });
@@ -393,6 +394,7 @@ void write(const Join& join, proto::JoinRequest& out) {
   out.set_switch_receive_bytes(request.switch_receive_bytes);
   write_all(request.cookies, *out.mutable_cookies());
   write_all(request.switch_cookies, *out.mutable_switch_cookies());
+  out.set_generation(request.generation);
 }
 
 void write(const Life& life, proto::Membership& out) {

@@ -50,7 +50,7 @@ struct Job {
   Phase phase = Phase::joining;
   std::map<std::uint32_t, Rank> ranks;
   std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0, part = 0;
-  std::uint64_t epoch = 0;
+  std::uint64_t epoch = 0, generation = 0;
   RankSet joined, left;
   Time since{};
   std::string failure;
@@ -69,8 +69,9 @@ struct Job {
 
 const char* to_string(Refusal refusal) {
   constexpr const char* names[] = {
-      "none",     "protocol_version", "protocol", "bad_parameters", "parameters_differ", "duplicate_rank",
-      "no_slots", "no_memory",        "quota",    "job_running",    "results_forgotten", "shutting_down"};
+      "none",         "protocol_version", "protocol", "bad_parameters", "parameters_differ", "duplicate_rank",
+      "no_slots",     "no_memory",        "quota",    "job_running",    "results_forgotten", "superseded",
+      "shutting_down"};
   return names[static_cast<std::size_t>(refusal)];
 }
 
@@ -537,6 +538,25 @@ struct Registry::Impl {
     failed.erase(oldest);
   }
 
+  // Ends what is here of the job's earlier generation: its processes are dead, or about to be. False: a later one is here.
+  [[nodiscard]] bool supersede(const std::string& key, const JoinRequest& request, Time now) {
+    const auto found = jobs.find(key);
+    if (found == jobs.end() || found->second.generation == request.generation) return true;
+    Job& job = found->second;
+    if (job.generation > request.generation) return false;
+    const std::string reason = "job '" + request.job + "' was started again: this process is of an earlier start";
+    for (const auto& [rank, successor] : std::exchange(job.successors, {})) {
+      wait_no_more(successor.ticket, job.tenant);
+      outcomes[successor.ticket] = {Refusal::superseded, reason, {}};
+    }
+    if (job.phase == Phase::running) {
+      end(key, reason, std::min(request.rank, job.world_size - 1), now);
+    } else {
+      refuse_all(key, Refusal::superseded, reason);
+    }
+    return true;
+  }
+
   // Whether a new process may wait for the end of the rank's old one, which may be dead but not detected yet.
   [[nodiscard]] static bool may_succeed(const Job& job, const JoinRequest& request) {
     return request.recovers && request.world_size == job.world_size && job.ranks.at(request.rank).request.recovers &&
@@ -546,6 +566,12 @@ struct Registry::Impl {
   void register_rank(JoinRequest request, std::uint64_t ticket, Time now) {
     const auto refuse = [&](JoinOutcome outcome) { outcomes[ticket] = std::move(outcome); };
     const std::string key = key_of(request);
+    if (!supersede(key, request, now)) {
+      return refuse({Refusal::superseded,
+                     "rank " + std::to_string(request.rank) + " of job '" + request.job +
+                         "' is of an earlier start than the job that is here",
+                     {}});
+    }
     auto found = jobs.find(key);
     if (found != jobs.end() && found->second.phase == Phase::running && request.former_epoch != 0 &&
         request.world_size == found->second.world_size &&
@@ -590,6 +616,7 @@ struct Registry::Impl {
     } else {
       job.name = request.job;
       job.tenant = request.tenant;
+      job.generation = request.generation;
       job.world_size = request.world_size;
       job.packet_elements = request.packet_elements;
       job.since = now;

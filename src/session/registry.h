@@ -32,6 +32,7 @@ enum class Refusal : std::uint8_t {
   quota,              // of the tenant: jobs, joins or memory
   job_running,        // the job is complete and running: a rank cannot join it a second time
   results_forgotten,  // a job that recovers: no rank keeps the results that this one still needs
+  superseded,         // a later generation of the job is here
   shutting_down,
 };
 [[nodiscard]] const char* to_string(Refusal refusal);
@@ -47,6 +48,8 @@ struct JoinRequest {
   std::vector<Endpoint> endpoints;   // one per lane: where results go, and contributions come from
   std::uint32_t pool_slots = 0;      // of the rank's switch
   std::string switch_address;        // the switch that the rank is at; empty: none, or the aggregator itself
+  // Of the job: its processes that were started together. A greater one ends a smaller one at once.
+  std::uint64_t generation = 0;
 
   // Jobs that outlive their processes: ranks join again after a rank or an aggregator died.
   bool recovers = false;

@@ -345,6 +345,7 @@ class CheckedRegistry {
     request.needs_local = input.ConsumeBool();
     request.listens = input.ConsumeBool();
   }
+  if (input.ConsumeIntegralInRange<int>(0, 7) == 0) request.generation = input.ConsumeIntegralInRange<std::uint64_t>(1, 2);
   return request;
 }
 

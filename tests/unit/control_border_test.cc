@@ -53,6 +53,7 @@ session::JoinRequest request() {
   r.switch_receive_bytes = 13;
   r.cookies = {14};
   r.switch_cookies = {15};
+  r.generation = 16;
   return r;
 }
 

@@ -767,6 +767,77 @@ TEST(RegistryPlacement, RanksCanBeHeardFromWhenTheyWereToldOfTheirAdmission) {
   EXPECT_FALSE(registry.jobs()[0].running);
 }
 
+// ---- generations
+
+class GenerationTest : public RegistryTest {
+ protected:
+  // All slots, so that no second job fits.
+  static JoinRequest of(std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size = 2) {
+    JoinRequest r = request(rank, world_size);
+    r.slots_fixed = all_slots;
+    r.generation = generation;
+    return r;
+  }
+};
+
+TEST_F(GenerationTest, ALaterOneEndsAnEarlierOneAtOnce) {
+  const auto first = admit({of(5, 0), of(5, 1)});
+  const auto second = admit({of(6, 0), of(6, 1)});
+  EXPECT_NE(first[0].job_epoch, second[0].job_epoch);
+  const auto stops = registry.take_stops();
+  ASSERT_EQ(stops.size(), 1U);
+  EXPECT_EQ(stops[0].job_epoch, first[0].job_epoch);
+  const HeartbeatReply reply = registry.heartbeat(first[1].job_epoch, 1, first[1].rank_epoch, now);
+  EXPECT_EQ(reply.state, State::failed);
+  EXPECT_TRUE(reply.lost);
+  EXPECT_NE(reply.reason.find("was started again"), std::string::npos) << reply.reason;
+  EXPECT_EQ(registry.heartbeat(second[1].job_epoch, 1, second[1].rank_epoch, now).state, State::running);
+}
+
+TEST_F(GenerationTest, MayHaveMoreRanksThanTheEarlierOne) {
+  const auto first = admit({of(5, 0), of(5, 1)});
+  static_cast<void>(registry.join(of(6, 2, 3), now));
+  const HeartbeatReply reply = registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now);
+  ASSERT_TRUE(reply.lost);
+  EXPECT_LT(*reply.lost, 2U);
+}
+
+TEST_F(GenerationTest, AnEarlierOneIsRefused) {
+  static_cast<void>(registry.join(of(6, 0), now));
+  expect_refused(of(5, 1), Refusal::superseded, {"rank 1", "earlier start"});
+  EXPECT_TRUE(registry.join_outcome(registry.join(of(6, 1), now)));
+  expect_refused(of(5, 1), Refusal::superseded, {"rank 1", "earlier start"});
+  expect_refused(of(6, 1), Refusal::job_running, {"running already"});
+  EXPECT_TRUE(registry.take_stops().empty());
+}
+
+TEST_F(GenerationTest, ALaterOneRefusesTheEarlierOnesThatWait) {
+  const std::uint64_t waiting = registry.join(of(5, 0), now);
+  const std::uint64_t later = registry.join(of(6, 1), now);
+  const auto outcome = registry.join_outcome(waiting);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->refusal, Refusal::superseded);
+  EXPECT_FALSE(registry.join_outcome(later));
+  EXPECT_TRUE(registry.join_outcome(registry.join(of(6, 0), now)));
+  EXPECT_TRUE(registry.join_outcome(later));
+}
+
+TEST_F(GenerationTest, ALaterOneRefusesTheEarlierOnesSuccessors) {
+  const auto recovering = [](std::uint64_t generation, std::uint32_t rank) {
+    JoinRequest r = of(generation, rank);
+    r.recovers = true;
+    r.aggregators = {"a:1"};
+    return r;
+  };
+  static_cast<void>(admit({recovering(5, 0), recovering(5, 1)}));
+  const std::uint64_t successor = registry.join(recovering(5, 1), now);
+  const auto second = admit({recovering(6, 0), recovering(6, 1)});
+  EXPECT_EQ(registry.heartbeat(second[0].job_epoch, 0, second[0].rank_epoch, now).state, State::running);
+  const auto outcome = registry.join_outcome(successor);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->refusal, Refusal::superseded);
+}
+
 // ---- recovery
 
 class RecoveryTest : public RegistryTest {
