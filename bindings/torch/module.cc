@@ -28,7 +28,7 @@ std::function<void(const std::string&)> log_to_stderr(const std::string& prefix)
 
 // The protocol's settings; python/netsum/torch/settings.py has refused those of other protocols.
 Protocol protocol_of(const std::string& name, const std::string& switch_address, const std::string& wire,
-                     const std::string& shared_memory) {
+                     const std::string& shared_memory, const std::string& verbs, const VerbsSettings& verbs_settings) {
   Protocol protocol = protocol_named(name);
   if (auto* const switchml = std::get_if<SwitchMl>(&protocol)) {
     for (const WireFormat each : {WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
@@ -40,27 +40,33 @@ Protocol protocol_of(const std::string& name, const std::string& switch_address,
   } else if (auto* const atp = std::get_if<Atp>(&protocol)) {
     atp->switch_address = switch_address;
   } else {
-    std::get<NetReduce>(protocol).switch_address = switch_address;
+    auto& netreduce = std::get<NetReduce>(protocol);
+    netreduce.switch_address = switch_address;
+    netreduce.verbs = verbs;
+    netreduce.verbs_settings = verbs_settings;
   }
   return protocol;
 }
 
 std::unique_ptr<Communicator> connect(const std::string& protocol, std::vector<std::string> aggregators,
-                                      const std::string& switch_address, std::string job, std::uint32_t rank,
-                                      std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
-                                      std::uint32_t packet_elements, const std::string& wire,
-                                      const std::string& shared_memory, std::string token, std::string tls_ca,
-                                      std::chrono::milliseconds connect_deadline,
+                                      const std::string& switch_address, std::string job, std::uint64_t generation,
+                                      std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
+                                      std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire,
+                                      const std::string& shared_memory, const std::string& verbs,
+                                      const VerbsSettings& verbs_settings, std::chrono::milliseconds recovery,
+                                      std::string token, std::string tls_ca, std::chrono::milliseconds connect_deadline,
                                       std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
   Options options;
-  options.protocol = protocol_of(protocol, switch_address, wire, shared_memory);
+  options.protocol = protocol_of(protocol, switch_address, wire, shared_memory, verbs, verbs_settings);
   options.aggregators = std::move(aggregators);
   options.job = std::move(job);
+  options.generation = generation;
   options.rank = rank;
   options.world_size = world_size;
   options.threads = threads;
   options.slots = slots;
   options.packet_elements = packet_elements;
+  options.recovery = recovery;
   options.token = std::move(token);
   options.tls_ca = std::move(tls_ca);
   options.connect_deadline = connect_deadline;
@@ -159,22 +165,34 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<Connection>(module, "Connection").def("close", &Connection::close);
   py::class_<Aggregator, std::shared_ptr<Aggregator>>(module, "Aggregator").def("address", &Aggregator::address);
 
+  const VerbsSettings by_default;
+  py::class_<VerbsSettings>(module, "VerbsSettings")
+      .def(py::init([](std::uint8_t port, std::optional<std::uint8_t> gid_index, std::uint8_t ack_timeout,
+                       std::uint8_t retries, std::uint8_t traffic_class, std::uint8_t service_level) {
+             return VerbsSettings{port, gid_index, ack_timeout, retries, traffic_class, service_level};
+           }),
+           py::kw_only(), py::arg("port") = by_default.port, py::arg("gid_index") = by_default.gid_index,
+           py::arg("ack_timeout") = by_default.ack_timeout, py::arg("retries") = by_default.retries,
+           py::arg("traffic_class") = by_default.traffic_class, py::arg("service_level") = by_default.service_level);
+
   module.def(
       "connect",
       [](const std::string& protocol, std::vector<std::string> aggregators, const std::string& switch_address,
-         std::string job, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads, std::uint32_t slots,
-         std::uint32_t packet_elements, const std::string& wire, const std::string& shared_memory, std::string token,
-         std::string tls_ca, std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
-         const std::string& log_prefix) {
-        return std::make_unique<Connection>(connect(protocol, std::move(aggregators), switch_address, std::move(job), rank,
-                                                    world_size, threads, slots, packet_elements, wire, shared_memory,
-                                                    std::move(token), std::move(tls_ca), connect_deadline,
-                                                    operation_deadline, log_prefix));
+         std::string job, std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
+         std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire, const std::string& shared_memory,
+         const std::string& verbs, const VerbsSettings& verbs_settings, std::chrono::milliseconds recovery,
+         std::string token, std::string tls_ca, std::chrono::milliseconds connect_deadline,
+         std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
+        return std::make_unique<Connection>(connect(protocol, std::move(aggregators), switch_address, std::move(job),
+                                                    generation, rank, world_size, threads, slots, packet_elements, wire,
+                                                    shared_memory, verbs, verbs_settings, recovery, std::move(token),
+                                                    std::move(tls_ca), connect_deadline, operation_deadline, log_prefix));
       },
-      py::kw_only(), py::arg("protocol"), py::arg("aggregators"), py::arg("switch_address"), py::arg("job"), py::arg("rank"),
-      py::arg("world_size"), py::arg("threads"), py::arg("slots"), py::arg("packet_elements"), py::arg("wire"),
-      py::arg("shared_memory"), py::arg("token"), py::arg("tls_ca"), py::arg("connect_deadline"),
-      py::arg("operation_deadline"), py::arg("log_prefix"));
+      py::kw_only(), py::arg("protocol"), py::arg("aggregators"), py::arg("switch_address"), py::arg("job"),
+      py::arg("generation"), py::arg("rank"), py::arg("world_size"), py::arg("threads"), py::arg("slots"),
+      py::arg("packet_elements"), py::arg("wire"), py::arg("shared_memory"), py::arg("verbs"), py::arg("verbs_settings"),
+      py::arg("recovery"), py::arg("token"), py::arg("tls_ca"), py::arg("connect_deadline"), py::arg("operation_deadline"),
+      py::arg("log_prefix"));
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
              py::arg("log_prefix"));
 

@@ -1,11 +1,14 @@
 """Ranks that die, hang or differ, and a switch that dies: every other rank gets an error in time that says which and why."""
 
 import datetime
+import json
+import os
+import tempfile
 import time
 import unittest
 
 import torch_support
-from torch_support import Switch, init, run
+from torch_support import ParameterServer, Switch, init, jobs_at, run, run_under_torchrun
 
 NOTICED_WITHIN = 5.0
 
@@ -152,6 +155,84 @@ def case_switch_dies(rank, size):
     return until_error(lambda: dist.all_reduce(torch.ones(10_000)))
 
 
+def case_switch_comes_back(rank, size):
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init(seconds=60)
+    dist.all_reduce(torch.ones(10_000))
+    print("ready", flush=True)
+    done = torch.zeros(1, dtype=torch.int32)
+    while done.item() < size:
+        tensor = torch.full((10_000,), float(rank + 1))
+        dist.all_reduce(tensor)
+        assert (tensor == 3).all(), tensor
+        done.fill_(os.path.exists(os.environ["BACK"]))
+        dist.all_reduce(done)
+    path = netsum.torch.statistics()["path"]
+    dist.destroy_process_group()
+    return path
+
+
+def case_goes_on_from_a_checkpoint(rank, size):
+    """A model for each kind of group, trained in turns. Rank 1 is killed in the middle; all start again where they were."""
+    import signal
+
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    import netsum.torch
+    steps, deadly, file = 6, 3, os.environ["CHECKPOINT"]
+    kinds = json.loads(os.environ["KINDS"])
+    init()
+    groups = []
+    for settings in kinds:
+        for name in [name for name in os.environ if name.startswith("NETSUM_")]:
+            del os.environ[name]
+        os.environ.update(settings, NETSUM_MODE="force")
+        groups.append(dist.new_group(backend="netsum", timeout=datetime.timedelta(seconds=30)))
+
+    def beginning():
+        torch.manual_seed(7)
+        models = [DistributedDataParallel(nn.Linear(50, 20), process_group=group) for group in groups]
+        return models, [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for model in models]
+
+    def train(models, optimizers, step):
+        data = torch.Generator().manual_seed(100 * step + rank)
+        for model, optimizer in zip(models, optimizers):
+            optimizer.zero_grad()
+            model(torch.randn(4, 50, generator=data)).square().mean().backward()
+            optimizer.step()
+
+    former = [job["failure"] for address in json.loads(os.environ["DAEMONS"]) for job in jobs_at(address) if job["failure"]]
+    models, optimizers = beginning()
+    first = 0
+    if os.path.exists(file):
+        saved = torch.load(file)
+        first = saved["step"]
+        for part, state in zip(models + optimizers, saved["parts"]):
+            part.load_state_dict(state)
+    for step in range(first, steps):
+        train(models, optimizers, step)
+        if rank == 0:
+            torch.save({"step": step + 1, "parts": [part.state_dict() for part in models + optimizers]}, file + ".new")
+            os.rename(file + ".new", file)
+        dist.barrier()
+        if rank == 1 and step == deadly and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    whole, its_optimizers = beginning()  # without a death
+    for step in range(steps):
+        train(whole, its_optimizers, step)
+    same = [all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters())) for one, other in zip(models, whole)]
+    paths = [netsum.torch.statistics(group)["path"] for group in groups]
+    dist.destroy_process_group()
+    return {"first": first, "same": same, "paths": paths, "former": sum("was started again" in each for each in former)}
+
+
 def case_never_comes(rank, size):
     """Rank 1 never builds the group: the others say who is missing, within the time-out."""
     if rank == 1:
@@ -230,6 +311,41 @@ class Failures(unittest.TestCase):
                 when, words = rank.result
                 self.assertLess(when - killed[0], NOTICED_WITHIN)
                 self.assertIn(f"aggregator {switch.address}", words)
+
+    def test_a_switch_that_comes_back_ends_nothing(self):
+        with tempfile.TemporaryDirectory() as directory, Switch() as former:
+            back, ready, later = os.path.join(directory, "back"), [], []
+
+            def replace_when_all_are_ready(rank, line):
+                if line == "ready":
+                    ready.append(rank.rank)
+                    if len(ready) == 2:
+                        former.process.kill()
+                        former.process.wait()
+                        later.append(Switch(listen=former.address))
+                        later[0].__enter__()
+                        with open(back, "w", encoding="utf-8"):
+                            pass
+
+            try:
+                for rank in run("switch_comes_back", 2, on_line=replace_when_all_are_ready, environment={
+                        "NETSUM_MODE": "force", "NETSUM_SWITCH": former.address, "NETSUM_RECOVERY": "60", "BACK": back}):
+                    self.assertEqual("switch", rank.result)
+            finally:
+                for switch in later:
+                    switch.__exit__()
+
+    def test_torchrun_starts_all_ranks_again_at_once(self):
+        patient = ("--heartbeat-timeout-ms", "600000")  # the daemons do not notice who dies
+        with tempfile.TemporaryDirectory() as directory, Switch(*patient) as switch, ParameterServer(*patient) as server:
+            kinds = [{"NETSUM_SWITCH": switch.address, "NETSUM_SHARED_MEMORY": "off"},
+                     {"NETSUM_PROTOCOL": "atp", "NETSUM_PS": server.address, "NETSUM_SWITCH": switch.address},
+                     {"NETSUM_PROTOCOL": "netreduce", "NETSUM_SWITCH": switch.address},
+                     {}]  # a shard
+            results, log = run_under_torchrun("goes_on_from_a_checkpoint", 2, environment={
+                "NETSUM_MODE": "off", "CHECKPOINT": os.path.join(directory, "checkpoint"), "KINDS": json.dumps(kinds),
+                "DAEMONS": json.dumps([switch.address, server.address])})
+            self.assertEqual([{"first": 4, "same": [True] * 4, "paths": ["switch"] * 4, "former": 3}] * 2, results, log)
 
     def test_a_rank_that_never_comes_is_named(self):
         ranks = run("never_comes", 3)

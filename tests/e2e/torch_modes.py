@@ -3,6 +3,7 @@
 import os
 import tempfile
 import unittest
+import unittest.mock
 
 import torch_support
 from torch_support import Switch, free_port, init, run
@@ -118,6 +119,31 @@ class Modes(unittest.TestCase):
                 for rank in run("refuses", 2, of_rank={1: {name: value}}):
                     self.assertIn("rank 1", rank.result)
                     self.assertIn(name, rank.result)
+
+    def test_settings_that_do_not_go_together(self):
+        from netsum.torch.settings import SettingError, from_environment
+
+        ring = {"NETSUM_PROTOCOL": "netreduce", "NETSUM_SWITCH": "10.0.0.1:1", "NETSUM_VERBS": "mlx5_0"}
+        for settings, words in (({"NETSUM_VERBS": "mlx5_0"}, "NETSUM_PROTOCOL=netreduce"),
+                                (ring | {"NETSUM_SWITCH": ""}, "NETSUM_SWITCH"),
+                                (ring | {"NETSUM_SPINE": "10.0.0.2:1"}, "NETSUM_SPINE"),
+                                (ring | {"NETSUM_VERBS_RETRIES": "8"}, "between 0 and 7"),
+                                ({"NETSUM_VERBS_PORT": "2"}, "goes with NETSUM_VERBS"),
+                                ({"NETSUM_RECOVERY": "5"}, "a shard does not come back"),
+                                ({"NETSUM_RECOVERY": "5", "NETSUM_SWITCH": "10.0.0.1:1",
+                                  "NETSUM_SHARED_MEMORY": "required"}, "exclude each other")):
+            with self.subTest(settings=settings), unittest.mock.patch.dict(os.environ, settings):
+                with self.assertRaisesRegex(SettingError, words):
+                    from_environment()
+        with unittest.mock.patch.dict(os.environ, ring | {"NETSUM_VERBS_PORT": "2", "NETSUM_VERBS_GID_INDEX": "3"}):
+            self.assertEqual({"port": 2, "gid_index": 3}, from_environment().verbs_settings)
+
+    def test_the_rdma_device_is_looked_for(self):
+        with Switch() as switch:
+            for rank in run("refuses", 2, environment={"NETSUM_MODE": "force", "NETSUM_PROTOCOL": "netreduce",
+                                                       "NETSUM_SWITCH": switch.address, "NETSUM_VERBS": "nothing",
+                                                       "NETSUM_VERBS_PORT": "2", "NETSUM_VERBS_GID_INDEX": "3"}):
+                self.assertIn("no RDMA device 'nothing' here", rank.result)
 
     def test_ranks_that_disagree_are_told_about_what(self):
         for rank in run("refuses", 2, of_rank={1: {"NETSUM_MODE": "off"}}):

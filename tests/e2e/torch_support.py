@@ -21,6 +21,31 @@ NETSUM = os.environ.get("NETSUM_BINARY", "build/release/bin/netsum")
 RESULT = "result: "
 
 
+def run_under_torchrun(case, ranks, seconds=120, environment=None, restarts=1):
+    """Runs case_`case` under torchrun, which starts all ranks again when one dies; returns their results, and the log."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_")}
+    variables |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", "NETSUM_BINARY": NETSUM}
+    variables |= environment or {}
+    # A local rank that does not exist: docs/pytorch.md.
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--max_restarts", str(restarts),
+               "--monitor_interval", "0.1", "--master_port", str(free_port()), "--redirects", "9:1", "--tee", "9:1",
+               os.path.abspath(sys.argv[0]), "--case", case]
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        errors.seek(0)
+        log = errors.read()
+    if process.returncode != 0:
+        raise AssertionError(f"{case}: torchrun ended with status {process.returncode}\n{output}{log[-8000:]}")
+    return [json.loads(line[len(RESULT):]) for line in output.splitlines() if line.startswith(RESULT)], log
+
+
 class Rank:
     def __init__(self, process, rank, errors):
         self.process, self.rank, self.errors = process, rank, errors
@@ -122,16 +147,21 @@ def _collect(ranks, deadline, on_line):
         rank.process.stdout.close()
 
 
+def jobs_at(address):
+    status = subprocess.run([NETSUM, "status", "--switch", address, "--json"], stdout=subprocess.PIPE, check=True)
+    return json.loads(status.stdout)["jobs"]
+
+
 class Switch:
     """`netsum switch`, for the length of a `with`."""
 
     command = "switch"
 
-    def __init__(self, *arguments):
-        self.arguments = arguments
+    def __init__(self, *arguments, listen="127.0.0.1:0"):
+        self.arguments, self.listen = arguments, listen
 
     def __enter__(self):
-        self.process = subprocess.Popen([NETSUM, self.command, "--listen", "127.0.0.1:0", *self.arguments], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([NETSUM, self.command, "--listen", self.listen, *self.arguments], stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("listening "):
@@ -174,6 +204,6 @@ def main():
         assert list(inspect.signature(function).parameters) == ["rank", "size"]
         result = function(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         if result is not None:
-            print(RESULT + json.dumps(result), flush=True)
+            print(f"{RESULT}{json.dumps(result)}\n", end="", flush=True)  # one write: ranks may share a pipe
     else:
         unittest.main(verbosity=2)

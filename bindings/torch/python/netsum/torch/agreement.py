@@ -18,13 +18,14 @@ from torch.distributed import PrefixStore
 from torch.distributed.distributed_c10d import STORE_BASED_BARRIER_PREFIX
 
 from . import _C, forks
+from .restarts import host_identity, name_job
 from .settings import SettingError, Settings, from_environment, split_address
 
 MOST_RANKS = 256  # of one job at a switch
 REACH_SECONDS = 5.0
 # must be equal on all ranks
 SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "spines", "job", "threads", "slots", "packet_elements",
-                   "wire")
+                   "wire", "recovery", "uses_verbs")
 
 
 class Agreement:
@@ -74,12 +75,6 @@ def fresh(store, rank):
     return PrefixStore(f"netsum/{store.add(f'netsum/builds/{rank}', 1)}", store)
 
 
-def host_identity():
-    """Equal for two processes iff they share a machine and its network: containers have their own."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return f"{file.read().strip()} {os.readlink('/proc/self/ns/net')}"
-
-
 def _failures(reports):
     """Words for the ranks that reported an error; empty if none did."""
     failed = [(rank, r) for rank, r in enumerate(reports) if r.get("error")]
@@ -105,8 +100,9 @@ def _plan(reports):
                 return {"error": f"ranks 0 and {rank} disagree about {key}: {first[key]!r} and {report['settings'][key]!r}; "
                                  "set the NETSUM_* variables alike on all ranks"}
     size = len(reports)
-    verdict = {"path": "switch", "mode": first["mode"],
-               "job": f"{first['job'] or 'torch'}.{secrets.token_hex(6)}", "token": secrets.token_hex(16)}
+    name, generation = name_job()
+    verdict = {"path": "switch", "mode": first["mode"], "job": f"{first['job'] or 'torch'}.{name}", "generation": generation,
+               "token": secrets.token_hex(16)}
     if first["mode"] == "off":
         verdict.update(path="gloo", reason="NETSUM_MODE=off")
     elif size == 1:
@@ -253,9 +249,13 @@ def _join(agreement, plan, settings, hostname, prefix):
     connection, report = None, {"host": hostname}
     try:
         connection = _C.connect(protocol=settings.protocol, aggregators=addresses,
-                                switch_address="".join(own_switch), job=plan["job"], rank=rank, world_size=size,
-                                threads=settings.threads, slots=settings.slots, packet_elements=settings.packet_elements,
-                                wire=settings.wire, shared_memory=settings.shared_memory, token=token, tls_ca=settings.tls_ca if settings.above or settings.switches else "",
+                                switch_address="".join(own_switch), job=plan["job"], generation=plan["generation"],
+                                rank=rank, world_size=size, threads=settings.threads, slots=settings.slots,
+                                packet_elements=settings.packet_elements, wire=settings.wire,
+                                shared_memory=settings.shared_memory, verbs=settings.verbs,
+                                verbs_settings=_C.VerbsSettings(**settings.verbs_settings),
+                                recovery=timedelta(seconds=settings.recovery), token=token,
+                                tls_ca=settings.tls_ca if settings.above or settings.switches else "",
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)
     except RuntimeError as error:

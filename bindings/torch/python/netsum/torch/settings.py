@@ -2,18 +2,19 @@
 
 import os
 from dataclasses import dataclass, field
-from typing import List
+from typing import Dict, List
 
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
 PROTOCOLS = ("switchml", "atp", "netreduce")
 # The settings that belong to one protocol, and which one.
-OWNERS = {"NETSUM_PS": "atp", "NETSUM_SPINE": "netreduce", "NETSUM_WIRE": "switchml", "NETSUM_SHARED_MEMORY": "switchml"}
+OWNERS = {"NETSUM_PS": "atp", "NETSUM_SPINE": "netreduce", "NETSUM_VERBS": "netreduce", "NETSUM_WIRE": "switchml",
+          "NETSUM_SHARED_MEMORY": "switchml"}
+# NETSUM_VERBS_*: the least and the greatest value of each.
+VERBS_SETTINGS = {"PORT": (1, 255), "GID_INDEX": (0, 255), "ACK_TIMEOUT": (1, 31), "RETRIES": (0, 7), "TRAFFIC_CLASS": (0, 255),
+                  "SERVICE_LEVEL": (0, 7)}
 SHARED_MEMORY = ("auto", "off", "required")
 WIRE_FORMATS = ("native", "float32", "float16", "bfloat16")
-KNOWN = ("NETSUM_MODE", "NETSUM_PROTOCOL", "NETSUM_SWITCH", "NETSUM_PS", "NETSUM_SPINE", "NETSUM_JOB", "NETSUM_THREADS",
-         "NETSUM_SLOTS", "NETSUM_PACKET_ELEMENTS", "NETSUM_WIRE", "NETSUM_TOKEN_FILE", "NETSUM_TLS_CA", "NETSUM_LOG", "NETSUM_ADDRESS", "NETSUM_CONNECT_SECONDS",
-         "NETSUM_SHARED_MEMORY")
 
 
 class SettingError(ValueError):
@@ -33,6 +34,10 @@ class Settings:
     packet_elements: int = 0
     shared_memory: str = "auto"
     wire: str = "native"
+    recovery: float = 0.0
+    verbs: str = ""  # each host's device has a name of its own
+    uses_verbs: bool = False
+    verbs_settings: Dict[str, int] = field(default_factory=dict)
     token: str = ""
     tls_ca: str = ""
     log: str = "info"
@@ -85,6 +90,21 @@ def _check_owner(protocol, name, given, shown=None):
         raise SettingError(f"{shown or name} goes with NETSUM_PROTOCOL={OWNERS[name]}")
 
 
+def _read_verbs(settings):
+    settings.verbs = os.environ.get("NETSUM_VERBS", "")
+    settings.uses_verbs = bool(settings.verbs)
+    _check_owner(settings.protocol, "NETSUM_VERBS", settings.verbs)
+    if settings.verbs and (settings.spines or not settings.switches):
+        raise SettingError("NETSUM_VERBS goes with NETSUM_SWITCH, which names bumps in the wire, and without NETSUM_SPINE")
+    for name, (lowest, highest) in VERBS_SETTINGS.items():
+        value = _number(f"NETSUM_VERBS_{name}", None, lowest, highest, int)
+        if value is None:
+            continue
+        if not settings.verbs:
+            raise SettingError(f"NETSUM_VERBS_{name} goes with NETSUM_VERBS")
+        settings.verbs_settings[name.lower()] = value
+
+
 def from_environment():
     settings = Settings()
     settings.mode = _choice("NETSUM_MODE", settings.mode, MODES)
@@ -108,6 +128,12 @@ def from_environment():
     _check_owner(settings.protocol, "NETSUM_WIRE", settings.wire != "native", f"NETSUM_WIRE={settings.wire}")
     settings.shared_memory = _choice("NETSUM_SHARED_MEMORY", settings.shared_memory, SHARED_MEMORY)
     _check_owner(settings.protocol, "NETSUM_SHARED_MEMORY", settings.shared_memory == "required", "NETSUM_SHARED_MEMORY=required")
+    settings.recovery = _number("NETSUM_RECOVERY", settings.recovery, 0, 86400, float)
+    if settings.recovery and not (settings.switches or settings.above):
+        raise SettingError("NETSUM_RECOVERY goes with NETSUM_SWITCH or NETSUM_PS: a shard does not come back")
+    if settings.recovery and settings.shared_memory == "required":
+        raise SettingError("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other")
+    _read_verbs(settings)
     settings.address = os.environ.get("NETSUM_ADDRESS", "")
     settings.connect_seconds = _number("NETSUM_CONNECT_SECONDS", settings.connect_seconds, 0.1, 3600, float)
     settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")
