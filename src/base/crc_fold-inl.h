@@ -1,6 +1,9 @@
 // A reflected 32-bit CRC by carry-less multiplication, for every vector width. Include it after hwy/highway.h in a source
 // that foreach_target.h compiles once per target.
 //
+// Some processors have VPCLMULQDQ without AVX-512 (AMD's Zen 3, Intel's Alder Lake). They fold vectors of 256 bits. Highway
+// has no target for them, so the choice between 128 and 256 bits with AVX2 is made here.
+//
 // Words computes the CRC without folding: run(state, p, bytes); enough_below, the length from which folding is faster; and
 // beside_folding, whether words take less time than the folding that they overlap with.
 #if defined(NETSUM_BASE_CRC_FOLD_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -32,8 +35,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 #endif
 
 #if NETSUM_CARRYLESS_PRODUCTS
-// Highway composes wider products from 128-bit ones where the target has no instruction for them.
 using CrcBlock = hn::CappedTag<std::uint64_t, 2>;
+constexpr std::size_t crc_block_bytes = 16;
+// Highway composes wider products from 128-bit ones where the target has no instruction for them.
 using CrcVector = hn::CappedTag<std::uint64_t, HWY_TARGET == HWY_AVX3_DL ? 8 : 2>;
 
 template <class D>
@@ -52,6 +56,18 @@ template <class V>
 HWY_INLINE V crc_fold(V blocks, V constants) {
   return hn::Xor(hn::CLMulLower(blocks, constants), hn::CLMulUpper(blocks, constants));
 }
+
+#if HWY_TARGET == HWY_AVX2
+using CrcWideVector = hn::CappedTag<std::uint64_t, 4>;
+
+// For processors with VPCLMULQDQ. In assembly, because a function for AVX2 may not call its intrinsics.
+HWY_INLINE hn::Vec<CrcWideVector> crc_fold(hn::Vec<CrcWideVector> blocks, hn::Vec<CrcWideVector> constants) {
+  hn::Vec<CrcWideVector> lower, upper;
+  asm("vpclmulqdq $0x00, %2, %1, %0" : "=x"(lower.raw) : "x"(blocks.raw), "x"(constants.raw));
+  asm("vpclmulqdq $0x11, %2, %1, %0" : "=x"(upper.raw) : "x"(blocks.raw), "x"(constants.raw));
+  return hn::Xor(lower, upper);
+}
+#endif
 
 template <class Polynomial, unsigned bits, class D>
 HWY_INLINE hn::Vec<D> crc_constants(D d) {
@@ -125,14 +141,11 @@ HWY_INLINE hn::Vec<CrcBlock> crc_fold_vectors(D d, std::uint32_t state, const st
   for (; bytes >= width; p += width, bytes -= width) a = hn::Xor(crc_fold(a, one), crc_load(d, p));
   return crc_last_block<Polynomial>(d, a);
 }
-#endif
 
-template <class Polynomial, class Words>
-HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std::size_t bytes) {
-#if NETSUM_CARRYLESS_PRODUCTS
-  constexpr std::size_t block_bytes = 16, vector_bytes = hn::MaxLanes(CrcVector()) * sizeof(std::uint64_t);
+template <class Polynomial, class Words, class Vector>
+HWY_INLINE std::uint32_t crc_folded_by(Vector vector, std::uint32_t state, const std::byte* p, std::size_t bytes) {
+  constexpr std::size_t block_bytes = crc_block_bytes, vector_bytes = hn::MaxLanes(Vector()) * sizeof(std::uint64_t);
   const CrcBlock d;
-  if (bytes < std::max(Words::enough_below, block_bytes)) return Words::run(state, p, bytes);
   const bool vectors = vector_bytes > block_bytes && bytes >= 4 * vector_bytes;
   // The part that fills no block or vector goes first, so that it overlaps with the loads of the rest.
   const std::size_t head = bytes % (vectors && Words::beside_folding ? vector_bytes : block_bytes);
@@ -141,7 +154,7 @@ HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std
   bytes -= head;
   hn::Vec<CrcBlock> block;
   if (vectors) {
-    block = crc_fold_vectors<Polynomial>(CrcVector(), state, p, bytes);
+    block = crc_fold_vectors<Polynomial>(vector, state, p, bytes);
   } else if (bytes >= 4 * block_bytes) {
     block = crc_fold_vectors<Polynomial>(d, state, p, bytes);
   } else {
@@ -155,6 +168,17 @@ HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std
   alignas(16) std::uint64_t last[2];
   hn::Store(block, d, last);
   return Words::run(0, reinterpret_cast<const std::byte*>(last), sizeof last);
+}
+#endif
+
+template <class Polynomial, class Words>
+HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std::size_t bytes) {
+#if NETSUM_CARRYLESS_PRODUCTS
+  if (bytes < std::max(Words::enough_below, crc_block_bytes)) return Words::run(state, p, bytes);
+#if HWY_TARGET == HWY_AVX2
+  if (__builtin_cpu_supports("vpclmulqdq")) return crc_folded_by<Polynomial, Words>(CrcWideVector(), state, p, bytes);
+#endif
+  return crc_folded_by<Polynomial, Words>(CrcVector(), state, p, bytes);
 #else
   return Words::run(state, p, bytes);
 #endif
