@@ -18,6 +18,7 @@ PYTHON = "/usr/bin/python3"  # the one that has torch
 GLOO = os.path.join(ROOT, "bench/peers/all_reduce_gloo.py")
 MPI = os.path.join(ROOT, "build/release/bin/all_reduce_mpi")
 ENTER_HOST = os.path.join(ROOT, "bench/compare/enter_host")
+WITH_VECTORS = os.path.join(ROOT, "bench/vectors/with_vectors")
 LIMIT = 240  # seconds that one process may take
 SLICE = 512_000  # bytes
 
@@ -117,6 +118,7 @@ class Netsum:
     protocol: str = "switchml"
     flags: tuple = ()
     shards: bool = False  # on shaped links: an aggregator on each worker's host, in place of one at the switch
+    vectors: str = ""  # no wider ones than these: what a processor without them would do
 
     def missing(self):
         """A flag that this build does not know."""
@@ -131,11 +133,13 @@ class Netsum:
                  "--warmup", task.warmup, *self.flags, *(["--back-to-back"] if task.back_to_back else [])]
         if task.warmup_elements < elements:
             words += ["--warmup-elements", task.warmup_elements]
+        assert not (self.vectors and place.shaped), "on links the vectors make no difference"
         with Children() as children:
             if place.shaped:
                 ranks = self.start_ranks(children, place, task, words)
             else:
-                ranks = [children.start([NETSUM, *words, "--workers", task.workers])]
+                narrow = [WITH_VECTORS, self.vectors] if self.vectors else []
+                ranks = [children.start([*narrow, NETSUM, *words, "--workers", task.workers])]
             report = json.loads(children.finish(ranks[0]))
             for process in ranks[1:]:
                 children.finish(process)

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-import ratios
+import processors
 import results
 
 BEGIN = "<!-- generated from performance.json by scripts/bench --document; what is between these marks is overwritten -->"
@@ -16,31 +16,6 @@ END = "<!-- end of what is generated -->"
 SUITES = {"shaped": "Shaped links", "loss": "Losses", "scaling": "Two to sixteen workers", "sweep": "Sizes and rates",
           "loopback": "One machine, UDP", "shm": "One machine, shared memory", "latency": "Small messages",
           "micro": "Kernels and the switch's core", "growth": "Cost at the switch", "profile": "Where the time goes"}
-
-
-def ratio_text(ratio):
-    if ratio is None:
-        return "no pair"
-    return f"{ratio['median']:.3g} ({ratio['low']:.3g} to {ratio['high']:.3g})"
-
-
-def goal_text(row):
-    if row["goal"] is None:
-        return "–"
-    return f"{'≥' if row['at_least'] else '≤'} {row['goal']:g}"
-
-
-def verdict_text(row):
-    if row["quick"]:
-        return "quick: shows nothing"
-    return "" if row["goal"] is None else ratios.verdict(row["ratio"], row["goal"], row["at_least"])
-
-
-def peer_wins(row):
-    """Whether a peer's time over ours is surely below 1."""
-    peers = ("Gloo", "Open MPI")
-    return (row["ratio"] and not row["quick"] and row["over"].startswith(peers) and not row["under"].startswith(peers)
-            and row["ratio"]["high"] < 1)
 
 
 def table(header, rows):
@@ -76,10 +51,10 @@ def grouped(pairs):
     return groups
 
 
-def measured_on(found):
-    """Each machine and day once, with its commands and what they measured."""
+def measured_on(part):
+    """Of one processor: each machine and day once, with its commands and what they measured."""
     sources = {}
-    for each in (*found["rows"].values(), *found["runs"].values(), *filter(None, (found["timeline"], found["growth"], found["profiles"]))):
+    for each in results.measurements(part):
         sources.setdefault((each["date"], each["machine"], each["quick"], each["command"]), set()).add(each["suite"])
     machines = grouped(((date, machine, quick), f"`{command}` ({', '.join(sorted(suites))})")
                        for (date, machine, quick, command), suites in sorted(sources.items()))
@@ -89,22 +64,22 @@ def measured_on(found):
 
 def goals(found, suite):
     """The rows of a suite that have a goal or a ratio, and below them where each was measured, which its last column names."""
-    rows = [row for _, row in sorted(found["rows"].items()) if row["suite"] == suite]
-    unpaired = [row["what"] for row in rows if row["goal"] is None and row["ratio"] is None]
-    rows = sorted((row for row in rows if row["goal"] is not None or row["ratio"] is not None), key=lambda row: row["goal"] is None)
+    of_suite = processors.rows(found, suite)
+    shown = [row for row in of_suite if row.goal is not None or any(each["ratio"] for each in row.each.values())]
+    unpaired = [row.what for row in of_suite if row not in shown]
     cells, places = [], {}
-    for row in rows:
-        says = verdict_text(row)
-        if row["failed"]:
-            says = (says + "; " if says else "") + f"**{row['failed']} runs failed**"
-        if peer_wins(row):
-            says = (says + "; " if says else "") + "**the peer wins**"
-        place = row["on"] + (f"; aggregator: {row['aggregator']}" if row["aggregator"] else "")
-        mark = places.setdefault(place, len(places) + 1)
-        cells.append([row["what"], ratio_text(row["ratio"]), row["ratio"]["pairs"] if row["ratio"] else 0, row["discarded"], goal_text(row),
-                      row["then"] or "–", f"**{says}**" if says == "not reached" else says or "–", mark])
+    for row in sorted(shown, key=lambda row: row.goal is None):
+        says = row.verdict()
+        failed = sum(each["failed"] for each in row.each.values())
+        more = [f"**{failed} runs failed**" if failed else "", f"**{row.peer_wins()}**" if row.peer_wins() else ""]
+        marks = [places.setdefault(each["on"] + (f"; aggregator: {each['aggregator']}" if each["aggregator"] else ""), len(places) + 1)
+                 for each in row.each.values()]
+        cells.append([row.what, row.ratio(), row.counts(lambda each: each["ratio"]["pairs"] if each["ratio"] else 0),
+                      row.counts(lambda each: each["discarded"]), row.goal_text(), row.then or "–",
+                      "; ".join(filter(None, [f"**{says}**" if "not reached" in says else says, *more])) or "–",
+                      ", ".join(map(str, dict.fromkeys(marks)))])
     lines = []
-    if rows:
+    if cells:
         lines = table(["what", "median (95 %)", "pairs", "runs discarded", "goal", "possible", "", "place"], cells) + [""]
         lines += [f"- Place {mark}: {place}" for place, mark in places.items()] + [""]
     if unpaired:
@@ -121,9 +96,9 @@ def by_size(rows):
     return lines
 
 
-def runs(found, suite):
+def runs(part, suite):
     of_suite = {}
-    for key, run in sorted(found["runs"].items()):
+    for key, run in sorted(part["runs"].items()):
         if run["suite"] == suite:
             of_suite.setdefault(run["group"], []).append(run)
     lines = []
@@ -138,10 +113,10 @@ def runs(found, suite):
     return lines
 
 
-def growth(found):
-    if not found["growth"]:
+def growth(part):
+    if not part["growth"]:
         return []
-    points = {(point["workers"], point["jobs"]): point for point in found["growth"]["points"]}
+    points = {(point["workers"], point["jobs"]): point for point in part["growth"]["points"]}
     jobs = sorted({jobs for _, jobs in points})
     lines = ["The columns are nanoseconds per element of a contribution at the switch, over the in-memory network; bytes of a job's memory per "
              "slot of 256 elements; and microseconds per packet in the simulator, for whole clusters and with all its checks:", ""]
@@ -153,11 +128,11 @@ def growth(found):
                           for workers in sorted({workers for workers, _ in points})]) + [""]
 
 
-def profiles(found):
+def profiles(part):
     """A table of parts of a benchmark's nanoseconds, and one of the layers of whole all-reduces."""
-    if not found["profiles"]:
+    if not part["profiles"]:
         return []
-    cases = found["profiles"]["cases"].values()
+    cases = part["profiles"]["cases"].values()
     lines = ["Samples of processor time (`perf record`, cpu-clock). Nanoseconds of each benchmark in one core's cache, and their parts:", ""]
     lines += table(["what", "ns", "of these"],
                    [[case["what"], f"{case['nanoseconds']:.3g}", ", ".join(f"{name} {case['nanoseconds'] * share:.2g}" for name, share in case["layers"])]
@@ -177,17 +152,16 @@ def listed(rows, text):
     """A list of the suites, each with a line for each kind of row."""
     lines = []
     for suite, title in SUITES.items():
-        of_suite = [(row["what"], text(row)) for row in rows if row["suite"] == suite]
+        of_suite = [(row.what, text(row)) for row in rows if row.suite == suite]
         if of_suite:
             lines += [f"- [{title}](#{anchor(title)})", *(f"  - {line}" for line in by_size(of_suite))]
     return lines
 
 
 def wins(found):
-    rows = [row for _, row in sorted(found["rows"].items())]
-    faster = listed([row for row in rows if peer_wins(row)], lambda row: ratio_text(row["ratio"]))
-    missed = listed([row for row in rows if verdict_text(row) in ("not reached", "not shown")],
-                    lambda row: f"goal {goal_text(row)}, measured {ratio_text(row['ratio'])}")
+    rows = processors.rows(found)
+    faster = listed([row for row in rows if row.peer_wins()], lambda row: row.ratio())
+    missed = listed([row for row in rows if row.missed()], lambda row: f"goal {row.goal_text()}, measured {row.ratio()}")
     return ["## Where a peer is faster", "", *(faster or ["In no row of what was measured."]), "",
             "## Goals that are not reached", "", *(missed or ["None of those measured."]), ""]
 
@@ -196,27 +170,37 @@ def summary(found, plots):
     """Of performance.md. plots: names of the files in docs/images that there are."""
     lines = ["Each row is a ratio of two times or rates: the median over interleaved rounds of the ratio within a round, with its 95 % bootstrap",
              "interval. Where a peer's time is over netsum's, netsum is faster above 1. A goal is reached if the whole interval reaches it, with at",
-             "least 20 pairs. Runs on a machine that was too busy are discarded. Tensors are float32. [benchmarks.md](benchmarks.md#scriptsbench)",
-             "says how all of it is measured; [performance-tables.md](performance-tables.md) has every run and the commands.", ""]
-    lines += [*(f"- Measured on {machine}" for machine in measured_on(found)), ""]
-    lines += wins(found)
+             "least 20 pairs, on every processor seen. Of several processors the smallest and the largest ratio are shown. Where a row says *on A*,",
+             "it was not measured on the others, or differs there. Plots are of the processor that was measured last. Runs on a machine that was",
+             "too busy are discarded. Tensors are float32. [benchmarks.md](benchmarks.md#scriptsbench) says how all of it is measured;",
+             "[performance-tables.md](performance-tables.md) has every run and the commands.", ""]
+    parts = processors.lettered(found)
+    for letter, name in processors.names(found).items():
+        lines += [f"- Processor {letter}: {name}", *(f"  - Measured on {machine}" for machine in measured_on(parts[letter]))]
+    lines += ["", *wins(found)]
     for suite, title in SUITES.items():
-        part = goals(found, suite)
+        rows = goals(found, suite)
         pictures = [f"![{title}](images/{name})\n" for name in plots if name.startswith(f"performance-{suite}")]
-        if part or pictures:
-            lines += [f"## {title}", "", *part, *pictures]
+        if rows or pictures:
+            lines += [f"## {title}", "", *rows, *pictures]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def tables(found):
     """Of performance-tables.md."""
     lines = ["*Idle* is the share of the machine that was idle while the first host's link was busy. *TAT* is the tensor aggregation time.", ""]
-    for machine, commands in measured_on(found).items():
-        lines += [f"{machine}:", "", *(f"- {command}" for command in commands), ""]
+    parts, names = processors.lettered(found), processors.names(found)
+    for letter, part in parts.items():
+        for machine, commands in measured_on(part).items():
+            lines += [f"Processor {letter}, {names[letter]}, {machine}:", "", *(f"- {command}" for command in commands), ""]
     for suite, title in SUITES.items():
-        part = (growth(found) if suite == "growth" else profiles(found) if suite == "profile" else []) + runs(found, suite)
-        if part:
-            lines += [f"## {title}", "", *part]
+        of_suite = []
+        for letter, part in parts.items():
+            own = (growth(part) if suite == "growth" else profiles(part) if suite == "profile" else []) + runs(part, suite)
+            if own:
+                of_suite += [*([f"### {title}: processor {letter}", ""] if len(parts) > 1 else []), *own]
+        if of_suite:
+            lines += [f"## {title}", "", *of_suite]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -1,6 +1,7 @@
 """Plots of what was measured, with the bounds of the links drawn in."""
 import os
 
+import results
 from output import plot
 
 # Of a full frame on a link: what TCP carries of a tensor, and what a packet of netsum's can at most, with its headers.
@@ -166,8 +167,10 @@ PLOTS = {"scaling": (scaling, (9, 3.4)), "sweep-size": (sweep_size, (9, 3.4)), "
 
 
 def all_plots(found, folder):
+    """Each of the processor measured last that has what it shows."""
     os.makedirs(folder, exist_ok=True)
     for name, (make, size) in PLOTS.items():
-        draw = make(found)
-        if draw:
-            plot(draw, found, size, os.path.join(folder, f"performance-{name}.svg"))
+        for part in results.newest_first(found):
+            if draw := make(part):
+                plot(draw, part, size, os.path.join(folder, f"performance-{name}.svg"))
+                break

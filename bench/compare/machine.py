@@ -1,6 +1,8 @@
 """The machine that a comparison runs on: what it is, and what else it did meanwhile."""
+import glob
 import os
 import platform
+import re
 import resource
 import subprocess
 import threading
@@ -84,13 +86,30 @@ def output(*command):
         return ""
 
 
+def read(path):
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read()
+
+
+def processor(cpuinfo="/proc/cpuinfo", caches="/sys/devices/system/cpu/cpu0/cache"):
+    """Model, family, vector extensions and caches of the first CPU; None: the system does not tell."""
+    first = read(cpuinfo).split("\n\n")[0]
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    sizes = {}
+    for folder in glob.glob(os.path.join(caches, "index*")):
+        level, kind, size = (read(os.path.join(folder, name)).strip() for name in ("level", "type", "size"))
+        sizes[f"L{level}" + {"Data": "d", "Instruction": "i"}.get(kind, "")] = size
+    return {"model": fields.get("model name", platform.machine()),
+            "family": f"{fields['cpu family']} model {fields['model']}" if {"cpu family", "model"} <= fields.keys() else None,
+            "vectors": sorted(flag for flag in flags if re.match("avx|vaes|vpclmulqdq|gfni|fma$|f16c|asimd|sve", flag)) or None,
+            "caches": sizes or None}
+
+
 def describe():
     """One line that says what this machine and the peers on it are."""
-    with open("/proc/cpuinfo", encoding="ascii") as file:
-        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
-    with open("/proc/meminfo", encoding="ascii") as file:
-        memory = int(file.readline().split()[1]) * 1024
+    memory = int(read("/proc/meminfo").split()[1]) * 1024
     torch = output("/usr/bin/python3", "-c", "import torch; print(torch.__version__)").split("+")[0]
     mpi = output("mpirun", "--version").splitlines()
-    return (f"{os.cpu_count()} CPUs ({model}), {memory / 2**30:.0f} GiB, Linux {platform.release()}; "
+    return (f"{os.cpu_count()} CPUs ({processor()['model']}), {memory / 2**30:.0f} GiB, Linux {platform.release()}; "
             f"Gloo of PyTorch {torch or '?'}, {mpi[0].replace('mpirun (', '').replace(')', '') if mpi else 'no Open MPI'}")

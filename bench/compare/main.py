@@ -18,6 +18,7 @@ import machine
 import micro
 import pairs
 import places
+import processors
 import profiles
 import ratios
 import results
@@ -43,7 +44,7 @@ def show_list():
         print(f"{name}: {about}{' (needs root)' if name in ROOT_ONLY else ''}")
         rows = [(row.what, row.goal, row.at_least, row.then) for group in groups() for row in group.rows]
         if name == "micro":
-            rows = [(row[1], row[5], True, row[6]) for row in micro.ROWS]
+            rows = [(row[1] + only, row[5], True, row[6]) for _, only, _ in micro.VECTORS for row in micro.ROWS]
         for what, goal, at_least, then in rows:
             aim = "for comparison" if goal is None else f"{'at least' if at_least else 'at most'} {goal:g}"
             print(f"    {what}: {aim}{f' (then {then})' if then else ''}")
@@ -81,11 +82,12 @@ class Session:
         self.args, self.rates = args, {}
         self.about = {"machine": machine.describe(), "command": command(args),
                       "date": datetime.date.today().isoformat(), "quick": args.quick}
+        self.processor = machine.processor()
         self.found = results.read(args.json)
         self.wrong = 0
 
     def keep(self, rows, runs, **more):
-        self.found = results.merge(self.found, {"rows": rows, "runs": runs, **more})
+        self.found = results.merge(self.found, self.processor, {"rows": rows, "runs": runs, **more})
         if self.args.json:
             results.write(self.args.json, self.found)
 
@@ -135,7 +137,7 @@ class Session:
     def show(self, rows):
         if not rows:
             return
-        table([[row["what"], document.ratio_text(row["ratio"]), document.goal_text(row), document.verdict_text(row)] for row in rows.values()],
+        table([[row.what, row.ratio(), row.goal_text(), row.verdict()] for row in (processors.Row({"": row}, [""]) for row in rows.values())],
               ["", "median (95 %)", "goal", ""])
         print(flush=True)
 

@@ -1,16 +1,19 @@
 """Rows from the micro benchmarks: one process measures both sides of a ratio, its repetitions in random order."""
+import itertools
 import json
 import os
 import subprocess
 
 import ratios
+from contenders import WITH_VECTORS
 from network import NETSUM, ROOT
 
 BIN = os.path.join(ROOT, "build/release/bin")
 PROGRAMS = ("switch_bench", "kernel_bench", "growth_bench")
 WORKERS, JOBS = (2, 4, 8, 16, 32, 64), (1, 2, 8)
 
-# (row, what, program, benchmark whose time is divided by, that of, goal, then). Both sides do the same number of elements.
+# (row, what, program, benchmark whose time is divided by, that of, goal, then). Both sides do the same number of elements. Each row is
+# measured with all of the processor's vectors, and with those that nearly all have.
 ROWS = (
     ("micro-switch", "switch core, 256 elements a packet, n = 8: elements/s over plain a += b on the same bytes in L2", "switch_bench",
      "plain_add/64", "switch_core/64", 0.7, "0.85"),
@@ -23,9 +26,12 @@ ROWS = (
 )
 
 
-def repetitions(program, wanted, count, seconds):
-    """CPU time of each repetition, by benchmark."""
-    command = [os.path.join(BIN, program), "--benchmark_format=json", f"--benchmark_repetitions={count}",
+VECTORS = (("", "", ""), ("-avx2", ", with AVX2 only", "AVX2"))
+
+
+def repetitions(program, wanted, count, seconds, vectors=""):
+    """CPU time of each repetition, by benchmark. vectors: no wider ones than these."""
+    command = [*([WITH_VECTORS, vectors] if vectors else []), os.path.join(BIN, program), "--benchmark_format=json", f"--benchmark_repetitions={count}",
                "--benchmark_enable_random_interleaving=true", f"--benchmark_min_time={seconds}",
                f"--benchmark_filter=^({'|'.join(wanted)})$"]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -41,13 +47,13 @@ def repetitions(program, wanted, count, seconds):
 def rows(count, quick):
     seconds = 0.02 if quick else 0.1
     made = {}
-    for program in PROGRAMS[:2]:
+    for program, (short, only, vectors) in itertools.product(PROGRAMS[:2], VECTORS):
         own = [row for row in ROWS if row[2] == program]
         names = sorted({name for row in own for name in row[3:5]})
-        found = repetitions(program, names, count, seconds)
+        found = repetitions(program, names, count, seconds, vectors)
         for name, what, _, over, under, goal, then in own:
             times = [[each["cpu_time"] for each in found[side]] for side in (over, under)]
-            made[name] = {"what": what, "ratio": ratios.summary(*times), "goal": goal, "at_least": True, "then": then}
+            made[name + short] = {"what": what + only, "ratio": ratios.summary(*times), "goal": goal, "at_least": True, "then": then}
     return made
 
 

@@ -17,8 +17,10 @@ sys.path[:0] = [os.path.join(ROOT, "bench", folder) for folder in ("compare", "s
 
 import document  # noqa: E402
 import draw  # noqa: E402
+import machine  # noqa: E402
 import pairs  # noqa: E402
 import places  # noqa: E402
+import processors  # noqa: E402
 import profiles  # noqa: E402
 import ratios  # noqa: E402
 import results  # noqa: E402
@@ -182,23 +184,37 @@ class Suites(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
 
 
-def example():
+ZEN3 = {"model": "AMD EPYC", "family": "25 model 1", "vectors": ["avx2", "vpclmulqdq"], "caches": {"L2": "512K", "L1d": "32K"}}
+UNKNOWN = {"model": "AMD EPYC", "family": None, "vectors": None, "caches": None}
+
+
+def example(processor=ZEN3):
     facts = {"suite": "shaped", "group": "shaped-4", "machine": "2 CPUs", "command": "scripts/bench", "date": "2026-01-01", "quick": False,
              "on": "links", "rate": "200mbit", "discarded": 1, "failed": 0, "aggregator": "at the switch"}
     row = dict(facts, what="Gloo over SwitchML, N = 4, 25 MB", goal=1.45, at_least=True, then="1.58", over="Gloo 6250000", under="SwitchML 6250000",
-               ratio={"median": 0.5, "low": 0.4, "high": 0.6, "pairs": 20})
+               ratio=ratio(0.5))
     run = dict(facts, entrant="SwitchML", who="SwitchML", workers=4, elements=6250000, loss=0, tcp="cubic", tat_seconds=1.1, p99_seconds=1.2,
                runs=20, bytes_per_worker=None, wrong=0)
-    return results.merge(results.read(None), {"rows": {"shaped-4": row}, "runs": {"a": run}})
+    return results.merge(results.read(None), processor, {"rows": {"shaped-4": row}, "runs": {"a": run}})
+
+
+def ratio(median):
+    return {"median": median, "low": median - 0.1, "high": median + 0.1, "pairs": 20}
+
+
+def part(found):
+    """What was measured on the first processor."""
+    return next(iter(found["processors"].values()))
 
 
 class Document(unittest.TestCase):
     def test_says_what_was_missed_and_who_was_faster(self):
         text = document.summary(example(), [])
-        for word in ("not reached; **the peer wins** | 1 |", "0.5 (0.4 to 0.6)", "≥ 1.45", "- Place 1: links; aggregator: at the switch\n",
+        for word in ("**not reached**; **the peer wins** | 1 |", "0.5 (0.4 to 0.6)", "≥ 1.45", "- Place 1: links; aggregator: at the switch\n",
                      "## Where a peer is faster\n\n- [Shaped links](#shaped-links)\n  - Gloo over SwitchML: 0.5 (0.4 to 0.6) at N = 4, 25 MB\n",
                      "## Goals that are not reached\n\n- [Shaped links](#shaped-links)\n"
-                     "  - Gloo over SwitchML: goal ≥ 1.45, measured 0.5 (0.4 to 0.6) at N = 4, 25 MB\n", "- Measured on 2026-01-01, 2 CPUs\n"):
+                     "  - Gloo over SwitchML: goal ≥ 1.45, measured 0.5 (0.4 to 0.6) at N = 4, 25 MB\n", "- Processor A: AMD EPYC (family 25 model 1; AVX2 and VPCLMULQDQ; L1d 32K, L2 512K)\n"
+                     "  - Measured on 2026-01-01, 2 CPUs\n"):
             self.assertIn(word, text)
         nothing = document.summary(results.read(None), [])
         self.assertIn("In no row of what was measured.", nothing)
@@ -206,7 +222,7 @@ class Document(unittest.TestCase):
 
     def test_tables_have_every_run_and_the_commands_of_each_machine_once(self):
         text = document.tables(example())
-        for word in ("2026-01-01, 2 CPUs:\n\n- `scripts/bench` (shaped)\n\n", "## Shaped links", "All of shaped-4: links", "1.1 s", "25 MB"):
+        for word in (", L2 512K), 2026-01-01, 2 CPUs:\n\n- `scripts/bench` (shaped)\n\n", "## Shaped links", "All of shaped-4: links", "1.1 s", "25 MB"):
             self.assertIn(word, text)
         self.assertEqual(text.count("2 CPUs"), 1)
 
@@ -216,17 +232,18 @@ class Document(unittest.TestCase):
 
     def test_rows_without_a_pair_or_a_goal_are_named_below_the_table(self):
         found = example()
-        found["rows"]["none"] = dict(found["rows"]["shaped-4"], what="Open MPI over SwitchML, N = 8", goal=None, ratio=None)
-        found["rows"]["open"] = dict(found["rows"]["shaped-4"], what="unmeasured goal", ratio=None)
+        rows = part(found)["rows"]
+        rows["none"] = dict(rows["shaped-4"], what="Open MPI over SwitchML, N = 8", goal=None, ratio=None)
+        rows["open"] = dict(rows["shaped-4"], what="unmeasured goal", ratio=None)
         text = document.summary(found, [])
         self.assertIn("Measured, but without a pair that counts:\n\n- Open MPI over SwitchML: at N = 8\n", text)
         self.assertIn("| unmeasured goal | no pair | 0 |", text)
 
     def test_parts_of_a_benchmark_and_layers_of_all_reduces_are_tables(self):
-        facts = dict(example()["runs"]["a"], suite="profile")
+        facts = dict(part(example())["runs"]["a"], suite="profile")
         core = {"what": "core", "nanoseconds": 80, "layers": [["addition", 0.75], ["headers", 0.25]]}
         whole = {"what": "loopback", "tat_seconds": 0.02, "packet_seconds": 2e-6, "idle": None, "layers": [["UDP and IP", 1]]}
-        text = document.tables(results.merge(example(), {"rows": {}, "runs": {}, "profiles": dict(facts, cases={"c": core, "w": whole})}))
+        text = document.tables(results.merge(example(), ZEN3, {"rows": {}, "runs": {}, "profiles": dict(facts, cases={"c": core, "w": whole})}))
         for line in ("| core | 80 | addition 60, headers 20 |", "| UDP and IP | 100 % |", "| processor time of a packet of a rank | 2 µs |"):
             self.assertIn(line, text)
 
@@ -271,10 +288,72 @@ class Document(unittest.TestCase):
             path = os.path.join(folder, "results.json")
             results.write(path, example())
             other = {"rows": {"shaped-8": {"suite": "shaped"}, "shaped-4": {"suite": "new"}}, "runs": {}}
-            merged = results.merge(results.read(path), other)
+            found = results.merge(results.read(path), ZEN3, other)
+            merged = part(found)
             self.assertEqual((merged["rows"]["shaped-4"]["suite"], set(merged["rows"]), set(merged["runs"])),
                              ("new", {"shaped-4", "shaped-8"}, {"a"}))
+            self.assertEqual(results.merge(found, UNKNOWN, other)["processors"][results.name_of(ZEN3)], merged)
             self.assertEqual(os.listdir(folder), ["results.json"])
+
+
+class Processors(unittest.TestCase):
+    def both(self, first, second, **newer):
+        """Two processors' rows: Zen 3 is A."""
+        one, two = example(ZEN3), example(UNKNOWN)
+        part(one)["rows"]["shaped-4"]["ratio"] = first and ratio(first)
+        part(two)["rows"]["shaped-4"].update(newer, ratio=second and ratio(second))
+        return {"processors": {**two["processors"], **one["processors"]}}
+
+    def row(self, *ratios_of, **newer):
+        return processors.rows(self.both(*ratios_of, **newer))[0]
+
+    def test_a_goal_is_reached_if_it_is_on_every_processor(self):
+        for pair, says, missed in (((1.6, 1.7), "reached", False), ((1.6, 1.2), "reached on A; not reached on B", True),
+                                   ((1.5, 1.6), "not shown on A; reached on B", True), ((1.2, 1.1), "not reached", True),
+                                   ((None, 1.6), "not measured on A; reached on B", False)):
+            with self.subTest(pair=pair):
+                row = self.row(*pair)
+                self.assertEqual((row.verdict(), row.missed()), (says, missed))
+        self.assertIn("| **reached on A; not reached on B** |", document.summary(self.both(1.6, 1.2), []))
+
+    def test_a_row_that_one_processor_lacks_is_not_reached_on_every_one(self):
+        found = self.both(1.6, 1.7)
+        found["processors"][results.name_of(UNKNOWN)]["rows"] = {}
+        row = processors.rows(found)[0]
+        self.assertEqual((row.verdict(), row.ratio()), ("reached on A", "1.6 (1.5 to 1.7) on A"))
+
+    def test_the_range_is_from_the_smallest_to_the_largest(self):
+        row = self.row(1.6, 1.2)
+        self.assertEqual(row.ratio(), "1.2 (1.1 to 1.3) on B to 1.6 (1.5 to 1.7) on A")
+        self.assertEqual((self.row(0.5, 1.2).peer_wins(), self.row(0.5, 0.6).peer_wins(), row.peer_wins()), ("the peer wins on A", "the peer wins", ""))
+
+    def test_the_goal_is_the_newest(self):
+        self.assertEqual(self.row(1.4, 1.4, goal=1.2, date="2026-02-01").verdict(), "reached")
+        self.assertEqual(self.row(1.4, 1.4, goal=1.2, date="2025-12-31").goal_text(), "≥ 1.45")
+
+    def test_tables_keep_processors_apart(self):
+        text = document.tables(self.both(1.6, 1.2))
+        for word in ("Processor A, AMD EPYC (family 25", "Processor B, AMD EPYC (family, vector extensions, caches not recorded), 2026",
+                     "### Shaped links: processor A", "### Shaped links: processor B"):
+            self.assertEqual(text.count(word), 1, word)
+
+    def test_what_the_system_tells_of_a_processor(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for index, (level, kind, size) in enumerate((("1", "Data", "32K"), ("1", "Instruction", "64K"), ("2", "Unified", "512K"))):
+                os.mkdir(os.path.join(folder, f"index{index}"))
+                for name, text in (("level", level), ("type", kind), ("size", size)):
+                    with open(os.path.join(folder, f"index{index}", name), "w", encoding="ascii") as file:
+                        file.write(text + "\n")
+            cpuinfo = os.path.join(folder, "cpuinfo")
+            one = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx avx2 vpclmulqdq ht\n"
+            with open(cpuinfo, "w", encoding="ascii") as file:
+                file.write(one + "\n" + one.replace("EPYC", "Other"))
+            told = machine.processor(cpuinfo, folder)
+            self.assertEqual(told, {"model": "AMD EPYC", "family": "25 model 1", "vectors": ["avx", "avx2", "vpclmulqdq"],
+                                    "caches": {"L1d": "32K", "L1i": "64K", "L2": "512K"}})
+            with open(cpuinfo, "w", encoding="ascii") as file:
+                file.write("processor\t: 0\n")
+            self.assertEqual([value for name, value in machine.processor(cpuinfo, folder + "/none").items() if name != "model"], [None] * 3)
 
 
 class Rates(unittest.TestCase):
