@@ -16,15 +16,15 @@ import tempfile
 import places
 from contenders import Task
 from micro import BIN
-from suites import ALLOCATED, MB, SHM, SWITCHML
+from suites import ALLOCATED, ATP, MB, NETREDUCE, SHM, SWITCHML
 
 FREQUENCY = 997  # a prime: not in step with timers
 
 # Of whole all-reduces: (name, functions). What a function calls that no layer knows is its own.
 OUR_LAYERS = (
     ("vector kernels", r"netsum::kernels::|__mem(move|cpy|set)"),
-    ("checksums", r"crc32|Crc\b|wire::switchml::seal"),
-    ("protocol", r"netsum::(switchml|stream|wire|shared)\b"),
+    ("checksums", r"crc32|Crc(32)?\b|wire::(switchml|atp)::(seal|parse_common)|wire::roce::(icrc|write_checksums)"),
+    ("protocol", r"netsum::(switchml|atp|netreduce|roce|stream|wire|shared)\b"),
     ("threads and sockets, our side", r""),
 )
 KERNEL_LAYERS = (
@@ -84,8 +84,10 @@ class Whole:
 
 
 def on_loopback():
-    for workers in (2, 4):
-        yield Whole(f"loopback-{workers}", f"UDP on one machine, N = {workers}, 25 MB", SWITCHML, Task(workers, (25 * MB,), iterations=30))
+    for who, short in ((SWITCHML, ""), (ATP, "-atp"), (NETREDUCE, "-netreduce")):
+        for workers in (2, 4):
+            yield Whole(f"loopback{short}-{workers}", f"{who.name}, UDP on one machine, N = {workers}, 25 MB", who,
+                        Task(workers, (25 * MB,), iterations=30))
     for who, name in ((SHM, "shared memory"), (ALLOCATED, "shared memory, tensors from allocate")):
         yield Whole(f"shm-{name}", f"{name}, N = 4, 100 MB", who, Task(4, (100 * MB,), iterations=20))
 

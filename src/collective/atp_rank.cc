@@ -1,11 +1,13 @@
 // ATP at the rank: packets go to the switch that the rank is at, and through it to the parameter servers.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "collective/rank_protocol.h"
 #include "protocol/atp/worker_lane.h"
 #include "session/atp_job.h"
 #include "transport/addresses.h"
+#include "transport/caches.h"
 #include "wire/atp.h"
 
 namespace netsum::collective {
@@ -45,7 +47,12 @@ class AtpRank final : public RankProtocol {
   }
 
   void measure_windows(Reach& reach, Time) override {
-    for (Site& site : reach.sites) site.slots_measured = default_window;
+    for (Site& site : reach.sites) {
+      site.slots_measured = default_window;
+      if (!stays_here(reach, site)) continue;
+      const std::uint32_t bytes = transport::near_path().window_bytes;
+      site.slots_measured = std::clamp(std::bit_floor(bytes / (reach.packet_elements * 4)), 2U, default_window);
+    }
   }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
@@ -80,6 +87,11 @@ class AtpRank final : public RankProtocol {
   }
 
  private:
+  [[nodiscard]] static bool stays_here(const Reach& reach, const Site& site) {
+    return is_near_alone(site.lanes.front().aggregator) &&
+           (reach.hop.lanes.empty() || is_near_alone(reach.hop.lanes.front()));
+  }
+
   // That the paths carry.
   [[nodiscard]] static std::uint32_t most_elements(const Reach& reach) {
     std::uint32_t room = 65535;

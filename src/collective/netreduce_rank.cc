@@ -8,6 +8,7 @@
 #include "runtime/verbs_lane.h"
 #include "session/netreduce_job.h"
 #include "transport/addresses.h"
+#include "transport/caches.h"
 #include "transport/random.h"
 #include "transport/verbs_ring.h"
 #include "wire/netreduce.h"
@@ -137,7 +138,8 @@ class UdpRingRank final : public RingRank {
     const std::uint32_t packet_bytes = reach.packet_elements * 4;
     WindowRule rule;
     rule.least = 4;
-    rule.most_near_bytes = 256 << 10;  // four messages, each a segment train
+    // Acknowledgements again double it: four messages, each a segment train.
+    rule.most_near_bytes = 2 * transport::near_path().window_bytes;
     rule.wanted = [&](std::uint32_t packets) { return std::max(2 * packets, least_bytes / packet_bytes); };
     measure_lanes(reach, rule, deadline);
   }

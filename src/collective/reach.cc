@@ -58,9 +58,7 @@ switchml::Probe measure(const Lane& lane, const std::string& address, std::uint3
 
 // Whether ranks on other hosts may use the aggregator, over a link.
 bool is_reached_over_link(const Site& site) {
-  if (!site.near) return true;
-  const auto interface = transport::interface_of(site.lanes.front().aggregator);
-  return interface && !interface->loopback;
+  return !site.near || !is_near_alone(site.lanes.front().aggregator);
 }
 
 }  // namespace
@@ -184,6 +182,11 @@ std::uint32_t mtu_for_all(const Lane& lane) {
 }
 std::uint32_t mtu_for_all(const Endpoint& address) {
   return mtu_for_all(address, transport::path_towards(address).mtu);
+}
+
+bool is_near_alone(const Endpoint& address) {
+  const auto interface = transport::interface_of(address);
+  return interface && interface->loopback;
 }
 
 std::size_t lanes_of(const Reach& reach) {

@@ -76,10 +76,8 @@ struct Reached {
 
 // How long a lane's window is.
 struct WindowRule {
-  std::uint32_t least = 1;  // packets
-  // With an aggregator on this host nothing is in flight: a longer window only queues, and is evicted from the cache
-  // meanwhile.
-  std::uint32_t most_near_bytes = 0;
+  std::uint32_t least = 1;                                     // packets
+  std::uint32_t most_near_bytes = 0;                           // of values, to an aggregator on this host
   std::function<std::uint32_t(std::uint32_t packets)> wanted;  // on a link that these packets fill
 };
 // Measures round trip and bandwidth to each site, and sets slots_measured, in packets. Lanes share the link to this host,
@@ -91,6 +89,9 @@ void prove_endpoints(Reach& reach, Time deadline);
 // The longest packets, IP headers included, that all ranks' paths to this address carry, as far as this rank can know.
 [[nodiscard]] std::uint32_t mtu_for_all(const Lane& lane);
 [[nodiscard]] std::uint32_t mtu_for_all(const Endpoint& address);
+
+// Whether only ranks of this host can use the address: it is of the loopback device.
+[[nodiscard]] bool is_near_alone(const Endpoint& address);
 
 [[nodiscard]] std::size_t lanes_of(const Reach& reach);
 

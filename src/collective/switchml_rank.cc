@@ -5,6 +5,7 @@
 #include "collective/rank_protocol.h"
 #include "protocol/switchml/worker_lane.h"
 #include "transport/addresses.h"
+#include "transport/caches.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 
@@ -79,6 +80,7 @@ class SwitchMlRank final : public RankProtocol {
     bool ipv6 = false;
     for (const Site& site : reach.sites) {
       mtu = std::min(mtu, mtu_for_all(site.lanes.front()));
+      if (is_near_alone(site.lanes.front().aggregator)) mtu = std::min(mtu, transport::near_path().datagram_bytes);
       ipv6 |= !transport::is_ipv4(site.lanes.front().aggregator);
     }
     reach.packet_elements = packet_elements_for(mtu, ipv6);
@@ -88,7 +90,7 @@ class SwitchMlRank final : public RankProtocol {
   void measure_windows(Reach& reach, Time deadline) override {
     WindowRule rule;
     rule.least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
-    rule.most_near_bytes = 128 << 10;
+    rule.most_near_bytes = transport::near_path().window_bytes;
     rule.wanted = [](std::uint32_t packets) { return packets; };
     measure_lanes(reach, rule, deadline);
   }

@@ -9,15 +9,19 @@
 
 #include "netsum/error.h"
 #include "transport/addresses.h"
+#include "transport/caches.h"
 
 namespace netsum::transport {
 namespace {
 
 constexpr std::size_t max_segments = 64;        // UDP_MAX_SEGMENTS of every kernel since 4.18 (newer ones: 128)
 constexpr std::size_t max_train_bytes = 65487;  // one IP packet of either family: the kernel checks before it splits
-constexpr std::size_t arena_bytes = 8 * 65536;  // datagrams written in place between flushes; more would leave the L2 cache
-constexpr std::size_t max_trains = 256;         // between flushes
-constexpr std::size_t max_pieces = 2048;        // multicast datagrams between flushes
+// Datagrams written in place between flushes: trains, as many as fill half of the cache.
+std::size_t arena_bytes() {
+  return std::clamp<std::size_t>(level_2_cache_bytes() / 2, 2 * 65536, 8 * 65536);
+}
+constexpr std::size_t max_trains = 256;   // between flushes
+constexpr std::size_t max_pieces = 2048;  // multicast datagrams between flushes
 constexpr std::size_t messages_per_call = 64;
 
 }  // namespace
@@ -39,7 +43,8 @@ SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> 
       peer_(peer),
       unsegmentable_from_(segmentation ? std::numeric_limits<std::size_t>::max() : 0),
       counters_(counters),
-      arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes)),
+      arena_bytes_(arena_bytes()),
+      arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes_)),
       batch_(messages_per_call),
       singles_(messages_per_call) {
   trains_.reserve(max_trains);
@@ -48,7 +53,7 @@ SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> 
 
 std::span<std::byte> SegmentTrains::datagram(const Endpoint& to, std::size_t bytes) {
   if (bytes > max_datagram_bytes) throw Error(ErrorCode::internal, "a datagram of more than 65507 bytes was asked for");
-  if (arena_used_ + bytes > arena_bytes) flush();
+  if (arena_used_ + bytes > arena_bytes_) flush();
   const bool grows =
       open_in_place_ != no_train && trains_[open_in_place_].single == to && trains_[open_in_place_].takes(bytes);
   if (!grows) {

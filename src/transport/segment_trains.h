@@ -75,6 +75,7 @@ class SegmentTrains final : public Sink {
   std::size_t unsegmentable_from_;  // trains with segments this long or longer are sent as single datagrams
   Counters& counters_;
 
+  const std::size_t arena_bytes_;
   std::unique_ptr<std::byte[]> arena_;
   std::size_t arena_used_ = 0;
   std::vector<Train> trains_;

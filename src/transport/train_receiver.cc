@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "transport/addresses.h"
+#include "transport/caches.h"
 
 namespace netsum::transport {
 namespace {
@@ -16,8 +17,11 @@ namespace {
 constexpr std::size_t buffer_bytes = 65536;  // the longest datagram, and the longest train
 // Consecutive buffers at a multiple of 64 KiB would compete for the same cache sets when each holds one short datagram.
 constexpr std::size_t buffer_stride = buffer_bytes + 1088;
-// The most per call: more would leave the L2 cache before they are summed, and delay the answer to the first.
-constexpr std::size_t trains_per_call = 16;
+// The most per call, as many as fill the cache: more would leave it before they are summed, and delay the answer to the
+// first.
+std::size_t trains_per_call() {
+  return std::clamp<std::size_t>(level_2_cache_bytes() / buffer_bytes, 2, 16);
+}
 constexpr std::size_t datagrams_per_call = 64;  // without trains
 constexpr std::size_t max_segments = 128;       // in one train, in newer kernels
 
@@ -50,7 +54,7 @@ TrainNotes notes_of(msghdr& header) {
 
 TrainReceiver::TrainReceiver(int descriptor, bool coalescing, Counters& counters)
     : descriptor_(descriptor), counters_(counters) {
-  const std::size_t count = coalescing ? trains_per_call : datagrams_per_call;
+  const std::size_t count = coalescing ? trains_per_call() : datagrams_per_call;
   buffers_ = std::make_unique_for_overwrite<std::byte[]>(count * buffer_stride);
   headers_.resize(count);
   messages_.resize(count);

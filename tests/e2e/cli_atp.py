@@ -79,7 +79,7 @@ class Bench(unittest.TestCase):
                 self.bench("--workers", 2, "--elements", elements, "--iterations", 2, "--packet-elements", 62)
 
     def test_loss_makes_the_window_small(self):
-        windows = [self.bench("--workers", 2, *SMALL, "--iterations", 3, "--threads", 1, "--loss", loss)["window"]
+        windows = [self.bench("--workers", 2, *SMALL, "--iterations", 3, "--threads", 1, "--slots", 256, "--loss", loss)["window"]
                    for loss in (0, 0.05)]
         self.assertGreater(windows[0], windows[1])
         self.assertLess(windows[1], 128)

@@ -9,6 +9,7 @@
 
 #include "netsum/error.h"
 #include "transport/addresses.h"
+#include "transport/caches.h"
 #include "transport/interfaces.h"
 #include "transport/udp.h"
 #include "unit/transport_fixture.h"
@@ -53,6 +54,16 @@ TEST(Udp, ConnectedSocketBoundToAnyAddressLearnsItsOwn) {
   for (std::size_t i = 0; i < 61; ++i) write(connected.sink(), peer.local(), pattern(1000, i));
   connected.sink().flush();
   EXPECT_EQ(collect(peer, 61).size(), 61u);
+}
+
+TEST(Caches, LengthsOnThisHostFollowFromThem) {
+  EXPECT_EQ(near_path(1 << 20).window_bytes, 131072U);
+  EXPECT_EQ(near_path(1 << 20).datagram_bytes, 65536U);
+  EXPECT_EQ(near_path(512 << 10).window_bytes, 65536U);
+  EXPECT_EQ(near_path(512 << 10).datagram_bytes, 32768U);
+  EXPECT_EQ(near_path(4 << 20).window_bytes, 131072U) << "two of the longest datagrams keep both ends busy";
+  EXPECT_EQ(near_path().window_bytes, near_path(level_2_cache_bytes()).window_bytes);
+  EXPECT_GE(level_2_cache_bytes(), 64U << 10);
 }
 
 TEST(Interfaces, HaveAnMtuWhereTheAddressIsThisHosts) {
