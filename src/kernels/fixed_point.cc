@@ -51,7 +51,11 @@ using U = hn::RebindToUnsigned<F>;
 template <class Body, class Tail>
 HWY_INLINE void for_vectors(std::size_t count, Body body, Tail tail) {
   const std::size_t lanes = hn::Lanes(F());
+  constexpr std::size_t at_once = std::max<std::size_t>(1, 32 / hn::MaxLanes(F()));  // two cache lines: loops cost AVX2 most
   std::size_t i = 0;
+  for (; i + at_once * lanes <= count; i += at_once * lanes) {
+    for (std::size_t k = 0; k < at_once; ++k) body(i + k * lanes);
+  }
   for (; i + lanes <= count; i += lanes) body(i);
   if (i < count) tail(i, count - i);
 }

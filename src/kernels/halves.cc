@@ -1,5 +1,7 @@
-// float16 and bfloat16, vectorized by the compiler for every instruction set that Highway knows.
+// float16 and bfloat16. bfloat16 is vectorized by the compiler for every instruction set that Highway knows, and so is
+// float16 where there are no instructions for it.
 #include <bit>
+#include <limits>
 
 #include "kernels/kernels.h"
 
@@ -12,13 +14,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
+namespace hn = hwy::HWY_NAMESPACE;
+
+// x86 has instructions for float16 from AVX2 on (F16C); compilers find no vector code for AVX2 in the functions below.
+#undef NETSUM_HALVES_IN_HARDWARE
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define NETSUM_HALVES_IN_HARDWARE 1
+#else
+#define NETSUM_HALVES_IN_HARDWARE 0
+#endif
+
 HWY_INLINE float from_half(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000U} << 16;
   const std::uint32_t magnitude = half & 0x7fffU;
   // Shifted into place, the exponent is 112 too small: a multiplication by 2^112 corrects that, for subnormals too.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
   const std::uint32_t finite = std::bit_cast<std::uint32_t>(scaled);
-  const std::uint32_t special = 0x7f800000U | (magnitude & 0x3ffU) << 13;
+  const std::uint32_t special = 0x7f800000U | (magnitude & 0x3ffU) << 13 | (magnitude > 0x7c00U ? 0x400000U : 0U);  // quiet
   return std::bit_cast<float>(sign | (magnitude >= 0x7c00U ? special : finite));
 }
 
@@ -43,12 +55,34 @@ HWY_INLINE std::uint16_t to_brain(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
+#if NETSUM_HALVES_IN_HARDWARE
+using F = hn::ScalableTag<float>;
+using H = hn::Rebind<hwy::float16_t, F>;
+#endif
+
 void FromFloat16(float* HWY_RESTRICT values, const std::uint16_t* HWY_RESTRICT halves, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) values[i] = from_half(halves[i]);
+  std::size_t i = 0;
+#if NETSUM_HALVES_IN_HARDWARE
+  const F f;
+  for (; i + hn::Lanes(f) <= count; i += hn::Lanes(f)) {
+    hn::StoreU(hn::PromoteTo(f, hn::LoadU(H(), reinterpret_cast<const hwy::float16_t*>(halves) + i)), f, values + i);
+  }
+#endif
+  for (; i < count; ++i) values[i] = from_half(halves[i]);
 }
 
 void ToFloat16(std::uint16_t* HWY_RESTRICT halves, const float* HWY_RESTRICT values, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) halves[i] = to_half(values[i]);
+  std::size_t i = 0;
+#if NETSUM_HALVES_IN_HARDWARE
+  const F f;
+  for (; i + hn::Lanes(f) <= count; i += hn::Lanes(f)) {
+    const auto value = hn::LoadU(f, values + i);
+    const auto one_nan = hn::CopySign(hn::Set(f, std::numeric_limits<float>::quiet_NaN()), value);
+    const auto half = hn::DemoteTo(H(), hn::IfThenElse(hn::IsNaN(value), one_nan, value));
+    hn::StoreU(half, H(), reinterpret_cast<hwy::float16_t*>(halves) + i);
+  }
+#endif
+  for (; i < count; ++i) halves[i] = to_half(values[i]);
 }
 
 void FromBfloat16(float* HWY_RESTRICT values, const std::uint16_t* HWY_RESTRICT halves, std::size_t count) {

@@ -289,6 +289,37 @@ TEST(Halves, Float16RoundTripsAndRoundsToNearestEven) {
   EXPECT_EQ(0xfc00, rounded[3]);
 }
 
+// Of one value at a time no instruction set makes a vector.
+TEST_P(KernelTest, Float16InVectorsIsAsOneByOneAlsoForNanAndInfinity) {
+  std::vector<std::uint16_t> halves(0x10000 + 5);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  std::vector<float> wide(halves.size());
+  from_float16(wide.data(), halves.data(), halves.size());
+  std::vector<float> values = wide;  // and what is between them
+  for (std::size_t i = 0; i + 1 < 0x7c00; ++i) {
+    const float middle = wide[i] + (wide[i + 1] - wide[i]) / 2;
+    for (const float value : {std::nextafter(middle, 0.0F), middle, std::nextafter(middle, infinity)}) {
+      values.push_back(value);
+      values.push_back(-value);
+    }
+  }
+  for (const float value : special_values()) values.push_back(value);
+  Random random(9);
+  for (int i = 0; i < 100'000; ++i) values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random.next())));
+  std::vector<std::uint16_t> narrow(values.size());
+  to_float16(narrow.data(), values.data(), values.size());
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    float one = 0;
+    from_float16(&one, &halves[i], 1);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(one), std::bit_cast<std::uint32_t>(wide[i])) << halves[i];
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t one = 0;
+    to_float16(&one, &values[i], 1);
+    ASSERT_EQ(one, narrow[i]) << std::bit_cast<std::uint32_t>(values[i]);
+  }
+}
+
 TEST(Halves, Bfloat16RoundsToNearestEven) {
   Random random(4);
   for (int i = 0; i < 200'000; ++i) {
