@@ -159,7 +159,7 @@ class Session:
                 self.wrong += sum(line["wrong"] for line in lines)
                 self.keep({}, {}, timeline=dict(facts, on=place.name, lines=lines))
         elif suite == "profile":
-            cases = profiles.measure(self.rate_for(9, suites.IDLE_FOR_LOSSES), self.args.quick, say)
+            cases = profiles.measure(lambda: self.rate_for(9, suites.IDLE_FOR_LOSSES), self.args.quick, say, self.args.only)
             self.wrong += sum(case.get("wrong", 0) for case in cases.values())
             self.keep({}, {}, profiles=dict(facts, on="this machine", cases=cases))
         else:
@@ -172,7 +172,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", type=lambda text: text.split(","), default=[], metavar="NAME,...", help=f"of {', '.join(NAMES)}, or all")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="GROUP,...",
-                        help="of the suites' groups these alone, by the names that progress shows (shaped-4, ...)")
+                        help="of the suites' groups these alone, by the names that progress shows (shaped-4, ...); of profiles, by those in "
+                        "bench/compare/profiles.py (core, loopback-atp-4, ...)")
     parser.add_argument("--list", action="store_true", help="what there is to measure, and the goals")
     parser.add_argument("--pairs", type=int, default=ratios.ENOUGH, metavar="N", help="rounds that must count; fewer than 20 show nothing")
     parser.add_argument("--quick", action="store_true", help="two rounds of each, also on a busy machine: shows that it works, and nothing else")

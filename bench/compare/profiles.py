@@ -88,8 +88,8 @@ def on_loopback():
         for workers in (2, 4):
             yield Whole(f"loopback{short}-{workers}", f"{who.name}, UDP on one machine, N = {workers}, 25 MB", who,
                         Task(workers, (25 * MB,), iterations=30))
-    for who, name in ((SHM, "shared memory"), (ALLOCATED, "shared memory, tensors from allocate")):
-        yield Whole(f"shm-{name}", f"{name}, N = 4, 100 MB", who, Task(4, (100 * MB,), iterations=20))
+    for who, short, name in ((SHM, "shm", "shared memory"), (ALLOCATED, "shm-allocate", "shared memory, tensors from allocate")):
+        yield Whole(short, f"{name}, N = 4, 100 MB", who, Task(4, (100 * MB,), iterations=20))
 
 
 def on_links(rate):
@@ -192,17 +192,20 @@ def whole_profile(each, place, quick):
             "packet_seconds": sum(counts.values()) / FREQUENCY / (packets * (1 + warmup)) if packets else None}
 
 
-def measure(rate, quick, say):
-    """By name, of each: its layers and their shares."""
+def measure(rate, quick, say, only=()):
+    """By name, of each (or of those in `only`): its layers and their shares. rate(): of the links."""
     if shutil.which("perf") is None:
         raise SystemExit("bench: profiles need perf (Debian: linux-perf)")
-    made = {}
-    for each in MICRO:
-        say(f"profile: {each.what}")
-        made[each.id] = micro_profile(each, quick)
-    for place, wholes in ((places.Loopback(), on_loopback()), (places.Shaped(9, rate), on_links(rate))):
-        with place:
-            for each in wholes:
+    def chosen(cases):
+        for each in cases:
+            if not only or each.id in only:
                 say(f"profile: {each.what}")
-                made[each.id] = whole_profile(each, place, quick)
-    return made
+                yield each
+    made = {each.id: micro_profile(each, quick) for each in chosen(MICRO)}
+    with places.Loopback() as place:
+        made |= {each.id: whole_profile(each, place, quick) for each in chosen(on_loopback())}
+    if only and not any(name.startswith("links") for name in only):
+        return made
+    links = rate()
+    with places.Shaped(9, links) as place:
+        return made | {each.id: whole_profile(each, place, quick) for each in chosen(on_links(links))}
