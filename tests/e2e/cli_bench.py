@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """`netsum bench all-reduce` over real sockets: sums, bytes, and the same bits whatever the circumstances."""
+import os
 import unittest
 
 import cli_support as cli
@@ -125,9 +126,12 @@ class Bench(unittest.TestCase):
             "short warm-up": ["--warmup-elements", 1000],
             "pinned": ["--pin"],
         }
-        for dtype in ("float32", "int32", "float16", "bfloat16"):
+        dtypes = ("float32", "int32", "float16", "bfloat16")
+        # A sanitizer looks at each circumstance once; that bits do not depend on them is seen in the release build.
+        stride = len(dtypes) if os.environ.get("NETSUM_TEST_SANITIZED") else 1
+        for first, dtype in enumerate(dtypes):
             expected = cli.bench(*base, "--dtype", dtype)["result_hash"]
-            for name, flags in variants.items():
+            for name, flags in list(variants.items())[first % stride::stride]:
                 with self.subTest(dtype=dtype, name=name):
                     report = cli.bench(*base, "--dtype", dtype, *flags)
                     self.assertEqual(report["wrong"], 0)

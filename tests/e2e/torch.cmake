@@ -3,7 +3,6 @@ if(NETSUM_TORCH)
   foreach(test IN ITEMS torch_modes torch_operations torch_training torch_groups torch_failures demo)
     add_test(NAME ${test} COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_BINARY_DIR}/python NETSUM_BINARY=$<TARGET_FILE:netsum>
                                   ${NETSUM_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${test}.py)
-    set_tests_properties(${test} PROPERTIES LABELS "e2e;torch" TIMEOUT 300 RUN_SERIAL TRUE)
+    set_tests_properties(${test} PROPERTIES LABELS "e2e;torch;patient" TIMEOUT 300)
   endforeach()
-  set_tests_properties(torch_failures PROPERTIES LABELS "e2e;torch;patient" RUN_SERIAL FALSE)
 endif()

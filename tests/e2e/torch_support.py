@@ -1,7 +1,8 @@
 """Runs the ranks of a process group as processes of their own, each under a hard time limit.
 
 A test file defines functions `case_NAME(rank, size)` and calls main(). run("NAME", ranks) starts one process a rank, which
-imports the same file and calls that function. Its return value, if any, comes back as JSON; what it raises fails the test.
+calls that function. Its return value, if any, comes back as JSON; what it raises fails the test. The ranks are forked from a server
+that has imported torch, and nothing of netsum: to import torch takes longer than most cases.
 """
 
 import datetime
@@ -17,8 +18,11 @@ import tempfile
 import time
 import unittest
 
+from fork_server import ForkServer
+
 NETSUM = os.environ.get("NETSUM_BINARY", "build/release/bin/netsum")
 RESULT = "result: "
+FORK_SERVER = None
 
 
 def run_under_torchrun(case, ranks, seconds=120, environment=None, restarts=1):
@@ -83,7 +87,6 @@ def run(case, ranks, seconds=60, environment=None, of_rank=None, expect_failure=
 
 
 def _run_in(directory, case, ranks, seconds, environment, of_rank, expect_failure, on_line):
-    script = os.path.abspath(sys.argv[0])
     port = free_port()
     started = []
     for rank in range(ranks):
@@ -94,8 +97,7 @@ def _run_in(directory, case, ranks, seconds, environment, of_rank, expect_failur
         variables |= (of_rank or {}).get(rank, {})
         errors = os.path.join(directory, f"stderr.{rank}")
         with open(errors, "w", encoding="utf-8") as file:
-            process = subprocess.Popen([sys.executable, script, "--case", case], env=variables, stdout=subprocess.PIPE,
-                                       stderr=file, start_new_session=True)
+            process = FORK_SERVER.start(case, variables, file)
         started.append(Rank(process, rank, errors))
     deadline = time.monotonic() + seconds
     _collect(started, deadline, on_line)
@@ -197,13 +199,22 @@ def init(backend="netsum", seconds=30, **more):
     dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds), **more)
 
 
+def _run_case(case):
+    """One rank of a case."""
+    function = vars(sys.modules["__main__"])[f"case_{case}"]
+    assert list(inspect.signature(function).parameters) == ["rank", "size"]
+    result = function(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    if result is not None:
+        print(f"{RESULT}{json.dumps(result)}\n", end="", flush=True)  # one write: ranks may share a pipe
+
+
 def main():
     """The entry of each test file: the tests, or one rank of a case."""
-    if len(sys.argv) == 3 and sys.argv[1] == "--case":
-        function = vars(sys.modules["__main__"])[f"case_{sys.argv[2]}"]
-        assert list(inspect.signature(function).parameters) == ["rank", "size"]
-        result = function(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-        if result is not None:
-            print(f"{RESULT}{json.dumps(result)}\n", end="", flush=True)  # one write: ranks may share a pipe
-    else:
-        unittest.main(verbosity=2)
+    global FORK_SERVER
+    if len(sys.argv) == 3 and sys.argv[1] == "--case":  # under torchrun
+        return _run_case(sys.argv[2])
+    os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported; nothing may have threads before it forks
+    FORK_SERVER = ForkServer(["torch.distributed"])
+    if FORK_SERVER.task is not None:
+        return _run_case(FORK_SERVER.task)
+    unittest.main(verbosity=2)
