@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "bench/bottleneck/ecn.h"
+#include "wire/ecn.h"
 
 namespace netsum::bottleneck {
 
@@ -27,7 +27,7 @@ Fate Link::push(Time now, std::span<const std::byte> packet) {
     return Fate::dropped;
   }
   std::vector<std::byte> bytes(packet.begin(), packet.end());
-  const bool marked = settings_.mark_bytes && queued_bytes_ > *settings_.mark_bytes && mark_congestion(bytes);
+  const bool marked = settings_.mark_bytes && queued_bytes_ > *settings_.mark_bytes && wire::mark_congestion(bytes);
   if (marked) ++counters_.marked;
 
   if (free_ < now) {

@@ -6,40 +6,47 @@
 namespace netsum::transport {
 namespace {
 
-// More trains of 64 kB would leave the L2 cache before they are sent on; more short frames are no faster.
-constexpr std::size_t frames_received_per_call = 16;
 constexpr std::size_t frames_sent_per_call = 64;
 // As in train_receiver.cc: short frames in buffers at a multiple of 64 KiB would compete for the same cache sets.
 constexpr std::size_t spread = 1088;
 
 }  // namespace
 
-FrameReceiver::FrameReceiver(std::size_t headroom, std::size_t bytes, std::size_t control_bytes)
-    : control_bytes_(control_bytes), pieces_(frames_received_per_call), headers_(frames_received_per_call) {
+FrameReceiver::FrameReceiver(std::size_t headroom, std::size_t bytes) : pieces_(most), headers_(most) {
   const std::size_t stride = (headroom + bytes + 63) / 64 * 64 + spread;
-  buffers_ = std::make_unique_for_overwrite<std::byte[]>(frames_received_per_call * stride);
-  controls_ = std::make_unique<std::byte[]>(frames_received_per_call * control_bytes);
-  frames_.reserve(frames_received_per_call);
-  for (std::size_t i = 0; i < frames_received_per_call; ++i) {
+  buffers_ = std::make_unique_for_overwrite<std::byte[]>(most * stride);
+  frames_.reserve(most);
+  for (std::size_t i = 0; i < most; ++i) {
     pieces_[i] = {buffers_.get() + i * stride + headroom, bytes};
     msghdr& header = headers_[i].msg_hdr;
     header.msg_iov = &pieces_[i];
     header.msg_iovlen = 1;
-    header.msg_control = controls_.get() + i * control_bytes;
-    header.msg_controllen = control_bytes;
   }
 }
 
 FrameReceiver::Result FrameReceiver::receive(int socket) {
-  // The last call overwrote these with the lengths used.
-  for (std::size_t i = 0; i < frames_.size(); ++i) headers_[i].msg_hdr.msg_controllen = control_bytes_;
   frames_.clear();
-  const int count = ::recvmmsg(socket, headers_.data(), static_cast<unsigned>(headers_.size()), MSG_DONTWAIT, nullptr);
-  if (count < 0) return {{}, errno};
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    frames_.push_back({static_cast<std::byte*>(pieces_[i].iov_base), headers_[i].msg_len, &headers_[i].msg_hdr});
+  const int error = receive_more(socket, most);
+  return {frames_, error};
+}
+
+std::span<const FrameReceiver::Frame> FrameReceiver::receive(int socket, std::size_t count) {
+  frames_.clear();
+  // An error of the interface comes once, in place of a frame.
+  for (int errors = 0; frames_.size() < count && errors < 2;) errors += receive_more(socket, count) != 0 ? 1 : 0;
+  return frames_;
+}
+
+// One system call, for `limit` frames in all. Returns 0 or errno.
+int FrameReceiver::receive_more(int socket, std::size_t limit) {
+  const std::size_t here = frames_.size();
+  const int count = ::recvmmsg(socket, &headers_[here], static_cast<unsigned>(limit - here), MSG_DONTWAIT, nullptr);
+  if (count < 0) return errno;
+  for (std::size_t i = here; i < here + static_cast<std::size_t>(count); ++i) {
+    const bool cut = (headers_[i].msg_hdr.msg_flags & MSG_TRUNC) != 0;
+    frames_.push_back({static_cast<std::byte*>(pieces_[i].iov_base), headers_[i].msg_len, cut});
   }
-  return {frames_, 0};
+  return 0;
 }
 
 FrameSender::FrameSender() : headers_(frames_sent_per_call) {

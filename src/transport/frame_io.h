@@ -15,22 +15,27 @@ class FrameReceiver {
   struct Frame {
     std::byte* bytes = nullptr;  // the `headroom` bytes before these are writable
     std::size_t size = 0;
-    msghdr* header = nullptr;  // flags and control messages
+    bool cut = false;
   };
   struct Result {
     std::span<const Frame> frames;
     int error = 0;  // errno, if there are no frames
   };
 
-  // Takes up to `bytes` of each message and `control_bytes` of control messages.
-  FrameReceiver(std::size_t headroom, std::size_t bytes, std::size_t control_bytes);
+  // Takes up to `bytes` of each message; of a longer one the rest is lost.
+  FrameReceiver(std::size_t headroom, std::size_t bytes);
+
+  static constexpr std::size_t most = 16;  // frames: more trains of 64 kB would leave the L2 cache before they are sent on
 
   // One system call's worth, without waiting; valid until the next call.
   [[nodiscard]] Result receive(int socket);
+  // `count` frames (at most `most`) that are known to be there; fewer only after an error.
+  [[nodiscard]] std::span<const Frame> receive(int socket, std::size_t count);
 
  private:
-  std::size_t control_bytes_;
-  std::unique_ptr<std::byte[]> buffers_, controls_;
+  [[nodiscard]] int receive_more(int socket, std::size_t limit);
+
+  std::unique_ptr<std::byte[]> buffers_;
   std::vector<iovec> pieces_;
   std::vector<mmsghdr> headers_;
   std::vector<Frame> frames_;

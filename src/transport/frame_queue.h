@@ -31,6 +31,7 @@ class FrameQueue {
     store_le(&memory_[end_], static_cast<std::uint32_t>(frame.size()));
     if (!frame.empty()) std::memcpy(&memory_[end_] + length_bytes, frame.data(), frame.size());
     end_ += needed;
+    bytes_ += needed;
     ++frames_;
     return true;
   }
@@ -40,7 +41,9 @@ class FrameQueue {
     return {memory_.data() + begin_ + length_bytes, load_le<std::uint32_t>(&memory_[begin_])};
   }
   void pop() {
-    begin_ += length_bytes + load_le<std::uint32_t>(&memory_[begin_]);
+    const std::size_t freed = length_bytes + load_le<std::uint32_t>(&memory_[begin_]);
+    begin_ += freed;
+    bytes_ -= freed;
     if (begin_ == wrap_) {
       begin_ = 0;
       wrap_ = nowhere;
@@ -49,6 +52,8 @@ class FrameQueue {
   }
 
   [[nodiscard]] std::size_t size() const { return frames_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  // with a few of its own for each
+  [[nodiscard]] std::size_t capacity() const { return memory_.size(); }
   [[nodiscard]] bool empty() const { return frames_ == 0; }
 
  private:
@@ -56,7 +61,7 @@ class FrameQueue {
   static constexpr std::size_t nowhere = ~std::size_t{0};
 
   std::vector<std::byte> memory_;
-  std::size_t begin_ = 0, end_ = 0, frames_ = 0;
+  std::size_t begin_ = 0, end_ = 0, frames_ = 0, bytes_ = 0;
   std::size_t wrap_ = nowhere;  // where the queue wraps to the beginning of the memory
 };
 

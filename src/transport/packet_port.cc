@@ -2,15 +2,18 @@
 
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
+#include <linux/sockios.h>
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <system_error>
 
 #include "base/bytes.h"
 #include "netsum/error.h"
@@ -25,7 +28,7 @@ Error refused(const std::string& interface, const std::string& why) {
 }
 
 int open_socket(const std::string& interface) {
-  // Protocol 0 receives nothing: until it is bound, the socket would receive from all interfaces.
+  // Until it is bound, a socket with another protocol would receive from all interfaces.
   const int number = ::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (number >= 0) return number;
   const bool permission = errno == EPERM || errno == EACCES;
@@ -33,8 +36,22 @@ int open_socket(const std::string& interface) {
                                (permission ? ": run as root, or give the program CAP_NET_RAW" : ""));
 }
 
-// The interface's index; throws Error unless it is an Ethernet interface that is up.
-int index_of(int socket, const std::string& interface) {
+// Protocol 0 receives nothing.
+bool bind_to(int socket, int index, std::uint16_t protocol) {
+  sockaddr_ll address{};
+  address.sll_family = AF_PACKET;
+  address.sll_protocol = htons(protocol);
+  address.sll_ifindex = index;
+  return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+struct Interface {
+  int index = 0;
+  std::size_t mtu = 0;
+};
+
+// Throws Error unless it is an Ethernet interface that is up.
+Interface find_interface(int socket, const std::string& interface) {
   const auto bad = [&](const std::string& why) {
     return Error(ErrorCode::bad_argument, "port eth:" + interface + ": " + why);
   };
@@ -50,29 +67,20 @@ int index_of(int socket, const std::string& interface) {
   if (ask(SIOCGIFFLAGS) && (request.ifr_flags & IFF_UP) == 0) {
     throw refused(interface, "the interface is down: ip link set " + interface + " up");
   }
+  Interface found;
+  if (ask(SIOCGIFMTU)) found.mtu = static_cast<std::size_t>(std::max(0, request.ifr_mtu));
   if (!ask(SIOCGIFINDEX)) throw bad("the interface has just gone");
-  return request.ifr_ifindex;
-}
-
-// The VLAN tag that the kernel moved from a frame to a control message. Not const because CMSG_NXTHDR needs it; only read.
-std::optional<tpacket_auxdata> stripped_tag(msghdr& header) {
-  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
-    if (control->cmsg_level != SOL_PACKET || control->cmsg_type != PACKET_AUXDATA) continue;
-    tpacket_auxdata notes{};
-    std::memcpy(&notes, CMSG_DATA(control), sizeof notes);
-    if ((notes.tp_status & TP_STATUS_VLAN_VALID) != 0) return notes;
-  }
-  return {};
+  found.index = request.ifr_ifindex;
+  return found;
 }
 
 // Puts a tag back in its place. The frame then begins tag_bytes earlier, and its header's offsets are right again.
-std::byte* restore_tag(std::byte* frame, const tpacket_auxdata& notes) {
-  const bool named = (notes.tp_status & TP_STATUS_VLAN_TPID_VALID) != 0;
+std::byte* restore_tag(std::byte* frame, const VlanTag& stripped) {
   std::byte* const begin = frame - tag_bytes;
   std::memmove(begin, frame, virtio_net_header_bytes + addresses_bytes);
   std::byte* const tag = begin + virtio_net_header_bytes + addresses_bytes;
-  store_le(tag, htons(named ? notes.tp_vlan_tpid : std::uint16_t{ETHERTYPE_VLAN}));
-  store_le(tag + 2, htons(notes.tp_vlan_tci));
+  store_be(tag, stripped.type);
+  store_be(tag + 2, stripped.control);
   const std::span<std::byte> place(begin, virtio_net_header_bytes);
   VirtioNetHeader header = read_virtio_net_header(place);
   constexpr auto more = static_cast<std::uint16_t>(tag_bytes);
@@ -86,75 +94,37 @@ std::byte* restore_tag(std::byte* frame, const tpacket_auxdata& notes) {
 
 }  // namespace
 
-PacketPort::PacketPort(const std::string& interface, const PortOptions& options)
-    : interface_(interface),
-      socket_(open_socket(interface)),
-      receiver_(tag_bytes, virtio_net_header_bytes + max_frame_bytes, CMSG_SPACE(sizeof(tpacket_auxdata))) {
+PacketSender::PacketSender(const std::string& interface, const std::atomic<int>& index, const PortOptions& options)
+    : index_(index), socket_(open_socket(interface)), mark_(options.mark) {
   const int socket = socket_.number();
-  const int index = index_of(socket, interface);
-  const bool done = set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1) &&
-                    set_option(socket, SOL_PACKET, PACKET_AUXDATA, 1) &&
-                    set_option(socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
-  if (!done) throw refused(interface, "cannot set up the packet socket: " + errno_text());
-  warning_ = size_buffers(socket, "the packet socket of " + interface + " a", options.buffer_bytes);
-  attach(index);
+  if (!set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1)) {
+    throw refused(interface, "cannot set up the packet socket: " + errno_text());
+  }
+  warning_ = size_send_buffer(socket, "the packet socket of " + interface + " a", options.buffer_bytes);
+  buffer_bytes_ = static_cast<std::size_t>(std::max(0, get_option(socket, SOL_SOCKET, SO_SNDBUF)));
+  follow();
+  if (bound_ == 0) throw refused(interface, "cannot bind a packet socket to it: " + errno_text());
 }
 
-void PacketPort::attach(int index) {
-  packet_mreq all{};
-  all.mr_ifindex = index;
-  all.mr_type = PACKET_MR_PROMISC;
-  if (::setsockopt(socket_.number(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) != 0) {
-    throw refused(interface_, "cannot make the interface promiscuous: " + errno_text());
-  }
-  sockaddr_ll address{};
-  address.sll_family = AF_PACKET;
-  address.sll_protocol = htons(ETH_P_ALL);
-  address.sll_ifindex = index;
-  if (::bind(socket_.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    throw refused(interface_, "cannot bind the packet socket: " + errno_text());
-  }
-  index_ = index;
-}
-
-std::string PacketPort::look_after() {
-  ifreq request{};
-  interface_.copy(request.ifr_name, sizeof request.ifr_name - 1);
-  const bool is_there = ::ioctl(socket_.number(), SIOCGIFINDEX, &request) == 0;
-  if (is_there ? request.ifr_ifindex == index_ : index_ == 0) return {};
-  if (!is_there) {
-    index_ = 0;
-    return "port eth:" + interface_ + ": the interface has gone: nothing passes until there is one of that name again";
-  }
-  try {
-    attach(index_of(socket_.number(), interface_));
-    return "port eth:" + interface_ + ": the interface was made again, and is open again";
-  } catch (const Error&) {
-    return {};  // not up yet: try again next time
-  }
-}
-
-void PacketPort::receive(std::vector<RxView>& into, const Endpoint& source) {
-  const FrameReceiver::Result result = receiver_.receive(socket_.number());
-  // A frame that PACKET_VNET_HDR cannot describe, such as a newer kind of train. It is lost; the frames after it come with
-  // the next call.
-  if (result.error == EINVAL) ++counters_.dropped_unreadable;
-  for (const FrameReceiver::Frame& frame : result.frames) {
-    if ((frame.header->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-      ++counters_.dropped_unreadable;
-      continue;
-    }
-    const std::optional<tpacket_auxdata> tag = stripped_tag(*frame.header);
-    const std::byte* const begin = tag ? restore_tag(frame.bytes, *tag) : frame.bytes;
-    const std::size_t bytes = frame.size + (tag ? tag_bytes : 0);
-    into.push_back({{begin, bytes}, source});
-    ++counters_.frames_received;
-    counters_.bytes_received += bytes - virtio_net_header_bytes;
-  }
+// Binds to the interface that is there now.
+void PacketSender::follow() {
+  const int index = index_.load(std::memory_order_relaxed);
+  if (index != 0 && bind_to(socket_.number(), index, 0)) bound_ = index;
 }
 
 // Like a switch, this drops frames that the link does not take; hosts retransmit.
-void PacketPort::send(std::span<iovec> frames) {
+void PacketSender::send(std::span<iovec> frames) {
+  if (frames.empty()) return;
+  if (index_.load(std::memory_order_relaxed) != bound_) follow();
+  int queued = 0;
+  if (mark_ != nullptr && ::ioctl(socket_.number(), SIOCOUTQ, &queued) == 0 &&
+      static_cast<std::size_t>(queued) > long_from(buffer_bytes_)) {
+    for (const iovec& frame : frames) {
+      if (frame.iov_len < virtio_net_header_bytes) continue;
+      const std::span<std::byte> bytes(static_cast<std::byte*>(frame.iov_base), frame.iov_len);
+      if (mark_(bytes.subspan(virtio_net_header_bytes))) ++counters_.marked;
+    }
+  }
   while (!frames.empty()) {
     const FrameSender::Result result = sender_.send(socket_.number(), frames);
     counters_.frames_sent += result.sent;
@@ -172,13 +142,114 @@ void PacketPort::send(std::span<iovec> frames) {
   }
 }
 
+PacketPort::PacketPort(const std::string& interface, const PortOptions& options)
+    : interface_(interface),
+      options_(options),
+      socket_(open_socket(interface)),
+      long_frames_(tag_bytes, virtio_net_header_bytes + max_frame_bytes) {
+  const int socket = socket_.number();
+  const Interface found = find_interface(socket, interface);
+  const bool done =
+      set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1) && set_option(socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
+  if (!done) throw refused(interface, "cannot set up the packet socket: " + errno_text());
+  warning_ = size_receive_buffer(socket, "the packet socket of " + interface + " a", options.buffer_bytes);
+  try {
+    ring_.emplace(socket, found.mtu + ETH_HLEN + 2 * tag_bytes, tag_bytes, options.buffer_bytes);
+  } catch (const std::system_error& error) {
+    throw refused(interface, "cannot set up a ring of " + std::to_string(options.buffer_bytes) +
+                                 " bytes for received frames: " + error.code().message());
+  }
+  attach(found.index);
+  sender_.emplace(interface, index_, options);
+}
+
+void PacketPort::attach(int index) {
+  packet_mreq all{};
+  all.mr_ifindex = index;
+  all.mr_type = PACKET_MR_PROMISC;
+  if (::setsockopt(socket_.number(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) != 0) {
+    throw refused(interface_, "cannot make the interface promiscuous: " + errno_text());
+  }
+  if (!bind_to(socket_.number(), index, ETH_P_ALL)) {
+    throw refused(interface_, "cannot bind the packet socket: " + errno_text());
+  }
+  index_ = index;
+}
+
+std::string PacketPort::look_after() {
+  ifreq request{};
+  interface_.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  const bool is_there = ::ioctl(socket_.number(), SIOCGIFINDEX, &request) == 0;
+  if (is_there ? request.ifr_ifindex == index_ : index_ == 0) return {};
+  if (!is_there) {
+    index_ = 0;
+    return "port eth:" + interface_ + ": the interface has gone: nothing passes until there is one of that name again";
+  }
+  try {
+    attach(find_interface(socket_.number(), interface_).index);
+    return "port eth:" + interface_ + ": the interface was made again, and is open again";
+  } catch (const Error&) {
+    return {};  // not up yet: try again next time
+  }
+}
+
+std::unique_ptr<PortSender> PacketPort::another_sender() {
+  return std::make_unique<PacketSender>(interface_, index_, options_);
+}
+
+void PacketPort::receive(std::vector<RxView>& into, const Endpoint& source) {
+  const std::span<const PacketRing::Frame> frames = ring_->take(FrameReceiver::most);
+  if (frames.empty()) {
+    static_cast<void>(get_option(socket_.number(), SOL_SOCKET, SO_ERROR));  // or poll() would report it for ever
+    return;
+  }
+  const bool late = options_.mark != nullptr && ring_->holds_more_than(long_from(ring_->slots()));
+  const auto queued = static_cast<std::size_t>(
+      std::count_if(frames.begin(), frames.end(), [](const PacketRing::Frame& frame) { return frame.queued; }));
+  const std::span<const FrameReceiver::Frame> whole =
+      queued > 0 ? long_frames_.receive(socket_.number(), queued) : std::span<const FrameReceiver::Frame>();
+  std::size_t next = 0;
+  for (const PacketRing::Frame& frame : frames) {
+    std::byte* begin = frame.begin;
+    std::size_t bytes = frame.bytes;
+    if (frame.queued) {
+      if (next == whole.size() || whole[next].cut) {
+        ++counters_.dropped_unreadable;
+        next = std::min(next + 1, whole.size());
+        continue;
+      }
+      begin = whole[next].bytes;
+      bytes = whole[next].size;
+      ++next;
+    } else if (frame.cut) {
+      ++counters_.dropped_overrun;
+      continue;
+    }
+    if (frame.tag) {
+      begin = restore_tag(begin, *frame.tag);
+      bytes += tag_bytes;
+    }
+    if (late && options_.mark({begin + virtio_net_header_bytes, bytes - virtio_net_header_bytes})) ++counters_.marked;
+    into.push_back({{begin, bytes}, source});
+    ++counters_.frames_received;
+    counters_.bytes_received += bytes - virtio_net_header_bytes;
+  }
+}
+
 PortCounters PacketPort::counters() const {
   tpacket_stats statistics{};  // since they were last read
   socklen_t size = sizeof statistics;
   if (::getsockopt(socket_.number(), SOL_PACKET, PACKET_STATISTICS, &statistics, &size) == 0) {
     counters_.dropped_overrun += statistics.tp_drops;
   }
-  return counters_;
+  PortCounters all = counters_;
+  all += sender_->counters();
+  return all;
+}
+
+std::string PacketPort::warning() const {
+  const bool both = !warning_.empty() && !sender_->warning().empty();
+  return warning_ + (both ? "; " : "") + sender_->warning();
 }
 
 }  // namespace netsum::transport

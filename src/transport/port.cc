@@ -6,6 +6,21 @@
 
 namespace netsum::transport {
 
+PortCounters& PortCounters::operator+=(const PortCounters& other) {
+  frames_received += other.frames_received;
+  bytes_received += other.bytes_received;
+  frames_sent += other.frames_sent;
+  bytes_sent += other.bytes_sent;
+  dropped_overrun += other.dropped_overrun;
+  dropped_unreadable += other.dropped_unreadable;
+  dropped_full += other.dropped_full;
+  dropped_refused += other.dropped_refused;
+  dropped_train += other.dropped_train;
+  dropped_malformed += other.dropped_malformed;
+  marked += other.marked;
+  return *this;
+}
+
 std::unique_ptr<Port> open_port(const std::string& text, const PortOptions& options) {
   const std::size_t colon = text.find(':');
   const std::string kind = colon == std::string::npos ? "eth" : text.substr(0, colon);

@@ -24,7 +24,15 @@ inline constexpr std::size_t max_frame_bytes = 65535 + 14 + 8;
 struct PortOptions {
   std::size_t buffer_bytes = 8 << 20;  // asked of the kernel, each way
   std::size_t queue_bytes = 2 << 20;   // QEMU: frames queued for the guest, which takes ten at a time; more are dropped
+  // Marks a frame, given from its Ethernet header on, that meets a long queue of the port (long_from); false: its sender
+  // does not understand marks. Null: nothing is marked.
+  bool (*mark)(std::span<std::byte> frame) = nullptr;
 };
+
+// From where a queue that holds `most` at most is long. The rest is for what comes before senders have slowed down.
+[[nodiscard]] constexpr std::size_t long_from(std::size_t most) {
+  return most / 8;
+}
 
 // Frames and bytes of frames, without the header in front. A train counts as one.
 struct PortCounters {
@@ -36,20 +44,33 @@ struct PortCounters {
   std::uint64_t dropped_refused = 0;     // to be sent: longer than the MTU, interface down, no guest
   std::uint64_t dropped_train = 0;       // to be sent: trains, at a port that cannot cut them
   std::uint64_t dropped_malformed = 0;   // to be sent: impossible header or length
+  std::uint64_t marked = 0;              // received or sent, with a mark that says that a queue of this port was long
+
+  PortCounters& operator+=(const PortCounters& other);
 };
 
-class Port {
+// Sends frames through a port. Belongs to one thread.
+class PortSender {
  public:
-  virtual ~Port() = default;
-  Port() = default;
-  Port(const Port&) = delete;
-  Port& operator=(const Port&) = delete;
+  virtual ~PortSender() = default;
+  PortSender() = default;
+  PortSender(const PortSender&) = delete;
+  PortSender& operator=(const PortSender&) = delete;
 
-  // Appends the frames of one system call, without waiting. Valid until the next call.
+  // Sends queued frames first, then these, in order and without waiting. The caller may change the frames afterwards. Frames
+  // may be marked here.
+  virtual void send(std::span<iovec> frames) = 0;
+  [[nodiscard]] virtual PortCounters counters() const = 0;
+};
+
+class Port : public PortSender {
+ public:
+  // Appends the frames that are there, up to a bound, without waiting. Valid until the next call.
   virtual void receive(std::vector<RxView>& into, const Endpoint& source) = 0;
 
-  // Sends queued frames first, then these, in order and without waiting. The caller may change the frames afterwards.
-  virtual void send(std::span<iovec> frames) = 0;
+  // A sender beside this one, for another thread, as long as this port lives; null: there cannot be two. What each sends
+  // keeps its order. counters() are without its own.
+  [[nodiscard]] virtual std::unique_ptr<PortSender> another_sender() { return nullptr; }
 
   // Checks whether the underlying interface has gone or come back, and reattaches to it. Returns in words what has happened
   // since the last call; empty: nothing. Call this now and then.
@@ -60,7 +81,6 @@ class Port {
   [[nodiscard]] virtual bool waiting() const { return false; }
   [[nodiscard]] virtual int room_descriptor() const { return -1; }
 
-  [[nodiscard]] virtual PortCounters counters() const = 0;
   [[nodiscard]] virtual std::uint64_t queued_bytes() const = 0;  // as Transport's
   [[nodiscard]] virtual std::string warning() const = 0;         // empty, or which buffer is too small, and how to raise it
 };

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <functional>
 #include <set>
+#include <utility>
 
 #include "netsum/error.h"
 
@@ -26,8 +28,13 @@ Endpoint port_endpoint(std::uint16_t number) {
 
 class PortSet::Outbox final : public Sink {
  public:
-  explicit Outbox(PortSet& set)
-      : set_(set), arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes)), frames_(set.ports_.size()) {
+  using Send = std::function<void(std::size_t number, std::span<iovec> frames)>;
+
+  Outbox(std::span<const Endpoint> ports, Send send)
+      : ports_(ports),
+        send_(std::move(send)),
+        arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes)),
+        frames_(ports.size()) {
     for (auto& of_port : frames_) of_port.reserve(frames_per_port);
   }
 
@@ -56,7 +63,7 @@ class PortSet::Outbox final : public Sink {
 
  private:
   void put(const Endpoint& to, std::byte* bytes, std::size_t size) {
-    if (to.port >= frames_.size() || set_.endpoints_[to.port] != to) {
+    if (to.port >= frames_.size() || ports_[to.port] != to) {
       ++misdirected_;
       return;
     }
@@ -67,11 +74,12 @@ class PortSet::Outbox final : public Sink {
 
   void send(std::size_t number) {
     if (frames_[number].empty()) return;
-    set_.send(number, frames_[number]);
+    send_(number, frames_[number]);
     frames_[number].clear();
   }
 
-  PortSet& set_;
+  std::span<const Endpoint> ports_;
+  Send send_;
   std::unique_ptr<std::byte[]> arena_;
   std::size_t used_ = 0;
   std::vector<std::vector<iovec>> frames_;  // by port
@@ -89,7 +97,8 @@ PortSet::PortSet(std::vector<std::unique_ptr<Port>> ports)
     }
   }
   received_.reserve(64 * ports_.size());
-  outbox_ = std::make_unique<Outbox>(*this);
+  outbox_ =
+      std::make_unique<Outbox>(endpoints_, [this](std::size_t number, std::span<iovec> frames) { send(number, frames); });
 }
 
 PortSet::~PortSet() = default;
@@ -118,6 +127,30 @@ void PortSet::send(std::size_t number, std::span<iovec> frames) {
   ::epoll_ctl(poll_.number(), port.waiting() ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, port.room_descriptor(), &event);
 }
 
+Sink& PortSet::other_sink() {
+  std::vector<std::unique_ptr<PortSender>> senders;
+  for (std::size_t number = 0; number < ports_.size(); ++number) {
+    senders.push_back(ports_[number]->another_sender());
+    if (senders.back() == nullptr) {
+      throw Error(ErrorCode::bad_argument, "port " + std::to_string(number) +
+                                               " can be served by one thread only: several need Ethernet interfaces at all "
+                                               "ports");
+    }
+  }
+  Other& other = others_.emplace_back();
+  other.senders = std::move(senders);
+  other.outbox = std::make_unique<Outbox>(
+      endpoints_,
+      [&senders = other.senders](std::size_t number, std::span<iovec> frames) { senders[number]->send(frames); });
+  return *other.outbox;
+}
+
+PortCounters PortSet::port_counters(std::size_t number) const {
+  PortCounters sum = ports_[number]->counters();
+  for (const Other& other : others_) sum += other.senders[number]->counters();
+  return sum;
+}
+
 std::vector<std::string> PortSet::look_after() {
   std::vector<std::string> said;
   for (const auto& port : ports_) {
@@ -137,8 +170,9 @@ int PortSet::descriptor() const {
 Counters PortSet::counters() const {
   Counters sum;
   sum.send_failures = outbox_->misdirected();
-  for (const auto& port : ports_) {
-    const PortCounters counters = port->counters();
+  for (const Other& other : others_) sum.send_failures += other.outbox->misdirected();
+  for (std::size_t number = 0; number < ports_.size(); ++number) {
+    const PortCounters counters = port_counters(number);
     sum.packets_received += counters.frames_received;
     sum.wire_bytes_received += counters.bytes_received;
     sum.packets_sent += counters.frames_sent;

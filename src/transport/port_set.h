@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,12 @@ class PortSet final : public Transport {
   [[nodiscard]] std::span<const Endpoint> endpoints() const { return endpoints_; }  // by number
   [[nodiscard]] std::vector<std::string> look_after();                              // Port::look_after() of all ports
   [[nodiscard]] const Port& port(std::size_t number) const { return *ports_.at(number); }
+  // With what other_sink()s sent, whose threads do not send now.
+  [[nodiscard]] PortCounters port_counters(std::size_t number) const;
+
+  // Another sink, for another thread, which may use it beside sink() as long as the set lives. Frames of different sinks
+  // keep no order. Throws Error: bad_argument, if a port has one sender only.
+  [[nodiscard]] Sink& other_sink();
 
  private:
   class Outbox;
@@ -49,6 +56,11 @@ class PortSet final : public Transport {
   std::vector<char> room_watched_;  // by number: whether poll_ waits for its room_descriptor() too
   std::vector<RxView> received_;
   std::unique_ptr<Outbox> outbox_;
+  struct Other {
+    std::vector<std::unique_ptr<PortSender>> senders;  // by number
+    std::unique_ptr<Outbox> outbox;
+  };
+  std::deque<Other> others_;
 };
 
 // The ports that these texts name (open_port), each at most once. Throws Error.

@@ -107,10 +107,12 @@ QemuPort::QemuPort(const std::string& local, const std::string& remote, const Po
       remote_(remote),
       receive_(open_local(local, remote)),
       send_(is_path(local) ? open_socket(AF_UNIX) : ::fcntl(receive_.number(), F_DUPFD_CLOEXEC, 0)),
-      receiver_(virtio_net_header_bytes, max_frame_bytes, 0),
+      mark_(options.mark),
+      receiver_(virtio_net_header_bytes, max_frame_bytes),
       queue_(options.queue_bytes),
       completed_(virtio_net_header_bytes + max_frame_bytes) {
   warning_ = size_buffers(receive_.number(), "a QEMU port's socket a", options.buffer_bytes);
+  receive_buffer_ = static_cast<std::size_t>(std::max(0, get_option(receive_.number(), SOL_SOCKET, SO_RCVBUF)));
   if (is_path(local)) {
     static_cast<void>(size_buffers(send_.number(), "", options.buffer_bytes));  // the same limits, and so the same warning
     attach(::connect, send_.number(), remote);                                  // if the guest is there already
@@ -122,14 +124,16 @@ QemuPort::~QemuPort() {
 }
 
 void QemuPort::receive(std::vector<RxView>& into, const Endpoint& source) {
+  const bool late = mark_ != nullptr && receive_memory(receive_.number()) > long_from(receive_buffer_);
   // An error reports an earlier frame that no guest was there to take.
   for (const FrameReceiver::Frame& frame : receiver_.receive(receive_.number()).frames) {
-    if ((frame.header->msg_flags & MSG_TRUNC) != 0) {
+    if (frame.cut) {
       ++counters_.dropped_unreadable;
       continue;
     }
     std::byte* const begin = frame.bytes - virtio_net_header_bytes;
     std::memset(begin, 0, virtio_net_header_bytes);
+    if (late && mark_({frame.bytes, frame.size})) ++counters_.marked;
     into.push_back({{begin, virtio_net_header_bytes + frame.size}, source});
     ++counters_.frames_received;
     counters_.bytes_received += frame.size;
@@ -143,6 +147,7 @@ void QemuPort::send(std::span<iovec> frames) {
     if (offer({&piece, 1}) == 0) break;
     queue_.pop();
   }
+  const bool late = mark_ != nullptr && queue_.bytes() > long_from(queue_.capacity());
   // Frames that need no change are sent in runs.
   std::size_t run = 0;
   const auto end_run = [&](std::size_t end) {
@@ -159,6 +164,7 @@ void QemuPort::send(std::span<iovec> frames) {
     }
     const VirtioNetHeader header = read_virtio_net_header(bytes);
     frame = {bytes.data() + virtio_net_header_bytes, bytes.size() - virtio_net_header_bytes};
+    if (late && mark_(bytes.subspan(virtio_net_header_bytes))) ++counters_.marked;
     if (header.gso_type != VirtioNetHeader::gso_none) {
       end_run(i);
       ++counters_.dropped_train;

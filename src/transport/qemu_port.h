@@ -44,6 +44,8 @@ class QemuPort final : public Port {
   // The sending socket is connected, so that poll() reports when the guest has room. The receiving one is not, so that it
   // receives from a restarted guest's new socket.
   Descriptor receive_, send_;
+  bool (*mark_)(std::span<std::byte> frame);
+  std::size_t receive_buffer_ = 0;
   std::string warning_;
   FrameReceiver receiver_;
   FrameSender sender_;

@@ -54,9 +54,17 @@ int get_option(int socket, int level, int name) {
   return ::getsockopt(socket, level, name, &value, &size) == 0 ? value : -1;
 }
 
+std::string size_receive_buffer(int socket, const std::string& what, std::size_t bytes) {
+  return size_buffer(socket, what, SO_RCVBUFFORCE, SO_RCVBUF, "net.core.rmem_max", bytes);
+}
+
+std::string size_send_buffer(int socket, const std::string& what, std::size_t bytes) {
+  return size_buffer(socket, what, SO_SNDBUFFORCE, SO_SNDBUF, "net.core.wmem_max", bytes);
+}
+
 std::string size_buffers(int socket, const std::string& what, std::size_t bytes) {
-  std::string warning = size_buffer(socket, what, SO_RCVBUFFORCE, SO_RCVBUF, "net.core.rmem_max", bytes);
-  const std::string send = size_buffer(socket, what, SO_SNDBUFFORCE, SO_SNDBUF, "net.core.wmem_max", bytes);
+  std::string warning = size_receive_buffer(socket, what, bytes);
+  const std::string send = size_send_buffer(socket, what, bytes);
   if (!warning.empty() && !send.empty()) warning += "; ";
   return warning + send;
 }

@@ -30,6 +30,9 @@ bool set_option(int socket, int level, int name, int value);
 // Requests `bytes` for each of a socket's receive and send buffers. Returns a warning, or nothing; it names the socket as
 // `what`, such as "a UDP socket".
 [[nodiscard]] std::string size_buffers(int socket, const std::string& what, std::size_t bytes);
+// The same for one of them.
+[[nodiscard]] std::string size_receive_buffer(int socket, const std::string& what, std::size_t bytes);
+[[nodiscard]] std::string size_send_buffer(int socket, const std::string& what, std::size_t bytes);
 
 // Memory of the datagrams queued for receiving, the kernel's overhead included.
 [[nodiscard]] std::size_t receive_memory(int socket);

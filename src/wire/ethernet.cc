@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "wire/ecn.h"
 
 namespace netsum::wire::ethernet {
 namespace {
@@ -24,6 +25,11 @@ std::optional<Header> parse(std::span<const std::byte> frame) {
     header.type = load_be<std::uint16_t>(frame.data() + header.bytes - 2);
   }
   return header;
+}
+
+bool mark_congestion(std::span<std::byte> frame) {
+  const std::optional<Header> header = parse(frame);
+  return header && (header->type == ipv4 || header->type == ipv6) && wire::mark_congestion(frame.subspan(header->bytes));
 }
 
 }  // namespace netsum::wire::ethernet

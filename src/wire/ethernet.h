@@ -21,6 +21,9 @@ struct Header {
 // None: too short.
 [[nodiscard]] std::optional<Header> parse(std::span<const std::byte> frame);
 
+// Marks the IP packet in a frame, as ecn.h says. A train's header is that of all its packets.
+bool mark_congestion(std::span<std::byte> frame);
+
 [[nodiscard]] constexpr bool is_multicast(const Address& address) {
   return (address[0] & 1) != 0;
 }

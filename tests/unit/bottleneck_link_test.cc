@@ -8,13 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "bench/bottleneck/ecn.h"
 #include "bench/bottleneck/quantity.h"
+#include "wire/ecn.h"
 
 namespace netsum::bottleneck {
 namespace {
 
 using namespace std::chrono_literals;
+using wire::Ecn;
+using wire::ecn_of;
+using wire::mark_congestion;
 using Packet = std::vector<std::byte>;
 
 constexpr Time start{1000s};

@@ -62,6 +62,7 @@ class PacketPorts : public testing::Test {
   }
 
   void open(const PortOptions& options = {}) {
+    set_.reset();
     const std::vector<std::string> names = {"left", "eth:right"};
     set_.emplace(open_ports(names, options));
   }
@@ -248,6 +249,96 @@ TEST_F(PacketPorts, CarryBurstsInOrder) {
   }
 }
 
+// Trains are longer than a slot of the ring, and come by another way.
+TEST_F(PacketPorts, KeepTheOrderOfFramesAndTrains) {
+  open();
+  std::vector<Bytes> all;
+  for (std::size_t i = 0; i < 100; ++i) {
+    if (i % 3 == 1 || i % 7 < 3) {
+      all.push_back(tcp(20'000 + i));
+      write_virtio_net_header(all.back(), tcp_left_undone(0, 1448));
+    } else {
+      all.push_back(plain(60 + 10 * i, i));
+    }
+  }
+  for (const Bytes& each : all) write(set_->sink(), set_->endpoints()[0], each);
+  set_->sink().flush();
+  const std::vector<Received> received = collect(*set_, all.size());
+  ASSERT_EQ(received.size(), all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ASSERT_EQ(received[i].bytes.size(), all[i].size()) << i;
+    ASSERT_TRUE(std::equal(all[i].begin() + header, all[i].end(), received[i].bytes.begin() + header)) << i;
+  }
+  EXPECT_EQ(counters(1).dropped_unreadable + counters(1).dropped_overrun, 0U);
+}
+
+TEST_F(PacketPorts, CarryFramesOfALongMtu) {
+  for (const char* end : {"left", "right"}) ASSERT_TRUE(shell(std::string("ip link set ") + end + " mtu 9000"));
+  open();
+  for (const std::size_t bytes : {60UL, 1514UL, 4000UL, 9014UL}) expect_passes(ethernet(bytes, bytes));
+}
+
+TEST_F(PacketPorts, CarryFramesThatAreLongerThanTheMtuWasWhenTheyWereOpened) {
+  open();
+  for (const char* end : {"left", "right"}) ASSERT_TRUE(shell(std::string("ip link set ") + end + " mtu 9000"));
+  for (const std::size_t bytes : {60UL, 9014UL, 1514UL}) expect_passes(ethernet(bytes, bytes));
+}
+
+TEST_F(PacketPorts, MarkFramesThatMeetALongQueue) {
+  PortOptions options{.buffer_bytes = 1 << 20};  // 512 slots, of which an eighth is a batch
+  options.mark = [](std::span<std::byte> frame) {
+    const bool capable = frame[20] == std::byte{2};
+    if (capable) frame[20] = std::byte{3};
+    return capable;
+  };
+  open(options);
+  Bytes capable = plain(100, 1), other = plain(100, 1);
+  capable[header + 20] = std::byte{2};
+  other[header + 20] = std::byte{0};
+  for (std::size_t i = 0; i < 200; ++i) write(set_->sink(), set_->endpoints()[0], i % 2 == 0 ? capable : other);
+  set_->sink().flush();
+  EXPECT_TRUE(eventually([&] { return set_->queued_bytes() == 200 * 2048; }));
+  const std::vector<Received> received = collect(*set_, 200);
+  ASSERT_EQ(received.size(), 200U);
+  std::size_t marked = 0;
+  for (std::size_t i = 0; i < received.size(); ++i) {
+    const bool is_marked = received[i].bytes[header + 20] == std::byte{3};
+    EXPECT_EQ(is_marked, i % 2 == 0 && i < 128) << i;  // two batches have more than a batch behind them
+    marked += is_marked ? 1 : 0;
+  }
+  EXPECT_EQ(counters(1).marked, marked);
+  EXPECT_EQ(counters(0).marked, 0U);
+}
+
+TEST_F(PacketPorts, SendForSeveralThreads) {
+  open();
+  Sink& other = set_->other_sink();
+  constexpr std::size_t frames = 200;
+  std::thread thread([&] {
+    for (std::size_t i = 0; i < frames; ++i) {
+      write(other, set_->endpoints()[0], plain(100, i));
+      other.flush();
+    }
+  });
+  for (std::size_t i = 0; i < frames; ++i) {
+    write(set_->sink(), set_->endpoints()[0], plain(101, i));
+    set_->sink().flush();
+  }
+  thread.join();
+  std::size_t next[2] = {0, 0};
+  for (const Received& each : collect(*set_, 2 * frames)) {
+    const std::size_t bytes = each.bytes.size() - header;
+    ASSERT_TRUE(bytes == 100 || bytes == 101);
+    const Bytes expected = plain(bytes, next[bytes - 100]++);
+    ASSERT_TRUE(std::equal(expected.begin() + header, expected.end(), each.bytes.begin() + header));
+  }
+  EXPECT_EQ(next[0], frames);
+  EXPECT_EQ(next[1], frames);
+  EXPECT_EQ(counters(0).frames_sent, frames);
+  EXPECT_EQ(set_->port_counters(0).frames_sent, 2 * frames);
+  EXPECT_EQ(set_->counters().packets_sent, 2 * frames);
+}
+
 TEST_F(PacketPorts, CountWhatCameFasterThanItWasTaken) {
   open({.buffer_bytes = 50'000});
   constexpr std::size_t frames = 1000;
@@ -329,6 +420,7 @@ TEST_F(PacketPorts, SayThatRootIsNeeded) {
 // A driver that is loaded again, or a container's pair: the same name, another interface.
 TEST_F(PacketPorts, AnInterfaceThatIsMadeAgainIsOpenedAgain) {
   open();
+  Sink& other = set_->other_sink();
   expect_passes(plain(100, 1));
   EXPECT_TRUE(set_->look_after().empty());
   ASSERT_TRUE(shell("ip link del left"));
@@ -347,6 +439,9 @@ TEST_F(PacketPorts, AnInterfaceThatIsMadeAgainIsOpenedAgain) {
   wait_until_connected();
   expect_passes(plain(100, 2));
   expect_passes(plain(100, 3), {}, 1);
+  write(other, set_->endpoints()[0], plain(100, 4));
+  other.flush();
+  EXPECT_EQ(collect(*set_, 1).size(), 1U);
 }
 
 }  // namespace

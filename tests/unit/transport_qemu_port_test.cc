@@ -389,6 +389,56 @@ TEST_P(UnixPorts, WhatDoesNotFitIntoTheQueueIsDroppedAndCounted) {
   EXPECT_EQ(counters(0).frames_sent, frames - dropped);
 }
 
+// ECT(0) in IPv4, from the Ethernet header on.
+Bytes capable(std::size_t bytes) {
+  Bytes frame(bytes);
+  frame[12] = std::byte{0x08};
+  frame[14] = std::byte{0x45};
+  frame[15] = std::byte{0x02};
+  return frame;
+}
+bool mark_capable(std::span<std::byte> frame) {
+  if (frame.size() < 16 || frame[15] != std::byte{0x02}) return false;
+  frame[15] = std::byte{0x03};
+  return true;
+}
+
+TEST_P(UnixPorts, FramesThatMeetALongQueueAreMarked) {
+  open({.queue_bytes = 100'000, .mark = mark_capable});
+  std::size_t sent = 0;
+  for (; counters(0).marked == 0 && sent < 5000; ++sent) send(0, with_header(capable(1000)));
+  EXPECT_GT(sent, 12U) << "an eighth of the queue";
+  EXPECT_EQ(counters(0).dropped_full, 0U);
+  send(0, with_header(pattern(1000, 1)));  // is none that understands marks
+  EXPECT_EQ(counters(0).marked, 1U);
+  Bytes expected = capable(1000);
+  for (std::size_t i = 0; i < sent; ++i) {
+    if (i + 1 == sent) expected[15] = std::byte{0x03};
+    ASSERT_EQ(guests_[0]->receive(), expected) << i;
+    static_cast<void>(set_->receive());
+  }
+  EXPECT_EQ(guests_[0]->receive(), pattern(1000, 1));
+}
+
+TEST_P(QemuPorts, FramesThatWaitedLongToBeReceivedAreMarked) {
+  if (unix_sockets()) GTEST_SKIP() << "skipped: what waits in a Unix socket counts at its sender";
+  open({.buffer_bytes = 40'000, .mark = mark_capable});
+  guests_[0]->send(capable(2000));
+  EXPECT_EQ(collect(*set_, 1).size(), 1U);
+  EXPECT_EQ(counters(0).marked, 0U);
+  for (std::size_t i = 0; i < 10; ++i) guests_[0]->send(capable(2000));
+  const std::vector<Received> all = collect(*set_, 10);
+  ASSERT_EQ(all.size(), 10U);
+  EXPECT_GT(counters(0).marked, 0U);
+  EXPECT_EQ(all.front().bytes[header + 15], std::byte{0x03});
+}
+
+TEST_P(QemuPorts, HasOneSenderOnly) {
+  open();
+  EXPECT_THROW(static_cast<void>(set_->other_sink()), Error);
+  EXPECT_EQ(set_->port_counters(0).frames_sent, 0U);
+}
+
 TEST_P(UnixPorts, AGuestThatDiesTakesItsQueueAlong) {
   open();
   for (std::size_t i = 0; i < 1000; ++i) send(0, with_header(pattern(60, i)));
@@ -488,6 +538,7 @@ TEST(FrameQueue, IsFirstInFirstOutInABoundedPiece) {
       }
       ASSERT_EQ(queue.size(), model.size());
       ASSERT_EQ(queue.empty(), model.empty());
+      ASSERT_EQ(queue.bytes(), held);
     }
     EXPECT_GT(refused, 0U);
     EXPECT_GT(passed, 1000U);

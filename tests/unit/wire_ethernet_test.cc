@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 namespace netsum::wire::ethernet {
@@ -46,6 +47,29 @@ TEST(Ethernet, RefusesWhatIsCut) {
   const auto untagged = frame({0x08, 0x00});
   EXPECT_TRUE(parse(untagged).has_value());
   EXPECT_FALSE(parse(std::span(untagged).first(13)).has_value());
+}
+
+TEST(Ethernet, MarksThePacketBehindTheTags) {
+  const auto marked = [](std::vector<std::byte> bytes) {
+    bytes.resize(bytes.size() + 40);
+    return mark_congestion(bytes) ? std::optional(bytes) : std::nullopt;
+  };
+  for (const auto& tags : {frame({}), frame({0x81, 0, 0, 7}), frame({0x88, 0xa8, 0, 9, 0x81, 0, 0, 7})}) {
+    const auto with = [&](std::initializer_list<int> more) {
+      std::vector<std::byte> bytes = tags;
+      for (const int byte : more) bytes.push_back(static_cast<std::byte>(byte));
+      return bytes;
+    };
+    const auto four = marked(with({0x08, 0x00, 0x45, 0x02}));
+    ASSERT_TRUE(four.has_value());
+    EXPECT_EQ((*four)[tags.size() + 3], std::byte{0x03});
+    const auto six = marked(with({0x86, 0xdd, 0x60, 0x10}));
+    ASSERT_TRUE(six.has_value());
+    EXPECT_EQ((*six)[tags.size() + 3], std::byte{0x30});
+    EXPECT_FALSE(marked(with({0x08, 0x00, 0x45, 0x00})).has_value());  // its sender does not understand marks
+    EXPECT_FALSE(marked(with({0x08, 0x06, 0x45, 0x02})).has_value());  // ARP
+  }
+  EXPECT_FALSE(mark_congestion({}));
 }
 
 TEST(Ethernet, KnowsMulticast) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-namespace netsum::bottleneck {
+namespace netsum::wire {
 
 // The two bits, as they are on the wire.
 enum class Ecn : std::uint8_t { not_capable = 0, capable_1 = 1, capable_0 = 2, congestion = 3 };
@@ -18,4 +18,4 @@ enum class Ecn : std::uint8_t { not_capable = 0, capable_1 = 1, capable_0 = 2, c
 // packet is as it was, if it is another, or says CE already.
 bool mark_congestion(std::span<std::byte> packet);
 
-}  // namespace netsum::bottleneck
+}  // namespace netsum::wire

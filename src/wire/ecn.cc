@@ -1,6 +1,8 @@
-#include "bench/bottleneck/ecn.h"
+#include "wire/ecn.h"
 
-namespace netsum::bottleneck {
+#include "base/bytes.h"
+
+namespace netsum::wire {
 namespace {
 
 constexpr std::size_t ipv4_header_bytes = 20, ipv6_header_bytes = 40;
@@ -16,22 +18,13 @@ unsigned version_of(std::span<const std::byte> packet) {
   return version == 6 && packet.size() >= ipv6_header_bytes ? 6 : 0;
 }
 
-std::uint32_t load_be16(const std::byte* from) {
-  return std::to_integer<std::uint32_t>(from[0]) << 8 | std::to_integer<std::uint32_t>(from[1]);
-}
-
-void store_be16(std::byte* to, std::uint32_t value) {
-  to[0] = static_cast<std::byte>(value >> 8);
-  to[1] = static_cast<std::byte>(value);
-}
-
 // RFC 1624, equation 3: in one's complement, HC' = ~(~HC + ~m + m'). A wrong checksum stays wrong by as much as it was, so
 // that damage done before us is still found at the receiver.
-std::uint32_t updated_checksum(std::uint32_t checksum, std::uint32_t before, std::uint32_t after) {
+std::uint16_t updated_checksum(std::uint32_t checksum, std::uint32_t before, std::uint32_t after) {
   std::uint32_t sum = (~checksum & 0xffff) + (~before & 0xffff) + after;
   sum = (sum & 0xffff) + (sum >> 16);
   sum = (sum & 0xffff) + (sum >> 16);
-  return ~sum & 0xffff;
+  return static_cast<std::uint16_t>(~sum);
 }
 
 }  // namespace
@@ -54,10 +47,11 @@ bool mark_congestion(std::span<std::byte> packet) {
     packet[1] |= std::byte{0x30};  // IPv6 has no header checksum, and no other covers the traffic class
     return true;
   }
-  const std::uint32_t before = load_be16(packet.data());
+  const auto before = load_be<std::uint16_t>(packet.data());
   packet[1] |= std::byte{0x03};
-  store_be16(&packet[10], updated_checksum(load_be16(&packet[10]), before, load_be16(packet.data())));
+  std::byte* const checksum = &packet[10];
+  store_be(checksum, updated_checksum(load_be<std::uint16_t>(checksum), before, load_be<std::uint16_t>(packet.data())));
   return true;
 }
 
-}  // namespace netsum::bottleneck
+}  // namespace netsum::wire
