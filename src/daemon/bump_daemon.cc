@@ -17,12 +17,14 @@
 #include "protocol/netreduce/ring_text.h"
 #include "runtime/memory.h"
 #include "runtime/packet_loop.h"
+#include "runtime/ring_threads.h"
 #include "runtime/thread.h"
 #include "session/netreduce_job.h"
 #include "telemetry/metrics_server.h"
 #include "transport/port_set.h"
 #include "transport/random.h"
 #include "version.h"
+#include "wire/ethernet.h"
 
 namespace netsum::daemon {
 namespace {
@@ -167,10 +169,15 @@ Counters counters_of(const Bump& bump) {
 
 Counters counters_of(std::size_t number, const transport::PortCounters& port) {
   const std::string name = "port" + std::to_string(number) + "_";
-  return {{name + "frames_received", port.frames_received}, {name + "frames_sent", port.frames_sent},
-          {name + "dropped_overrun", port.dropped_overrun}, {name + "dropped_unreadable", port.dropped_unreadable},
-          {name + "dropped_full", port.dropped_full},       {name + "dropped_refused", port.dropped_refused},
-          {name + "dropped_train", port.dropped_train},     {name + "dropped_malformed", port.dropped_malformed}};
+  return {{name + "frames_received", port.frames_received},
+          {name + "frames_sent", port.frames_sent},
+          {name + "dropped_overrun", port.dropped_overrun},
+          {name + "dropped_unreadable", port.dropped_unreadable},
+          {name + "dropped_full", port.dropped_full},
+          {name + "dropped_refused", port.dropped_refused},
+          {name + "dropped_train", port.dropped_train},
+          {name + "dropped_malformed", port.dropped_malformed},
+          {name + "marked", port.marked}};
 }
 
 // Jobs of ranks with RDMA hardware: one ring per job, in the wire of all of its hosts.
@@ -198,7 +205,8 @@ struct BumpDaemon::Impl {
   runtime::JobMemory memory;  // of each ring, and of each job's, by incarnation
   std::unique_ptr<Bump> bump;
   const Time started = runtime::now();
-  std::unique_ptr<runtime::PacketLoop> loop;  // its thread uses all above
+  std::unique_ptr<runtime::PacketLoop> loop;           // its thread uses all above
+  std::unique_ptr<runtime::RingThreads> ring_threads;  // that loop's thread hands rings over to; null: it serves them itself
 
   // Used only by the background thread.
   struct Said {
@@ -219,8 +227,27 @@ struct BumpDaemon::Impl {
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
 
+  ~Impl() {
+    metrics.reset();
+    server.reset();
+    background.reset();
+    if (loop && ring_threads) {
+      on_packet_thread([this] { bump->accelerator().serve_by(nullptr); });
+      ring_threads.reset();  // before the ports that it sends through
+    }
+    loop.reset();
+  }
+
   void log(const std::string& line) const {
     if (options.log) options.log(line);
+  }
+
+  // Between batches, when no other thread uses rings.
+  void on_packet_thread(const std::function<void()>& command) const {
+    loop->call([&] {
+      if (ring_threads) ring_threads->wait_until_idle();
+      command();
+    });
   }
 
   void parse_rings() {
@@ -270,7 +297,7 @@ struct BumpDaemon::Impl {
     memory.add(ring.incarnation, netreduce::Accelerator::memory_bytes(ring), [&](std::span<std::byte> bytes) {
       netreduce::Accelerator::RingState state = netreduce::Accelerator::make_ring(ring, bytes);
       bool added = false;
-      loop->call([&] { added = bump->accelerator().add_ring(std::move(state)); });
+      on_packet_thread([&] { added = bump->accelerator().add_ring(std::move(state)); });
       if (!added) throw Error(ErrorCode::internal, "a queue pair of the ring belongs to another rank already");
     });
     // Ranks send once told that the job has begun; that waits until their connections are on the disk.
@@ -285,14 +312,14 @@ struct BumpDaemon::Impl {
   void stop_job(std::uint64_t epoch) {
     const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
     netreduce::Accelerator::RingState ring;
-    loop->call([&] { ring = bump->accelerator().remove_ring(incarnation); });
+    on_packet_thread([&] { ring = bump->accelerator().remove_ring(incarnation); });
     ring.reset();
     memory.remove(incarnation);
   }
 
   [[nodiscard]] session::JobView look(std::uint64_t epoch) const {
     session::JobView view;
-    loop->call([&] {
+    on_packet_thread([&] {
       const netreduce::Accelerator& accelerator = bump->accelerator();
       const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
       if (const auto mismatch = accelerator.mismatch(incarnation)) {
@@ -352,7 +379,7 @@ struct BumpDaemon::Impl {
                "error: " + std::string(error.what()) + ": do not restart before the hosts have");
     }
     if (learned.empty()) return;
-    loop->call([&] {
+    on_packet_thread([&] {
       for (const Connection& connection : learned) bump->accelerator().recorded(connection, ports->sink());
       ports->sink().flush();
     });
@@ -380,7 +407,7 @@ struct BumpDaemon::Impl {
     netreduce::BumpCounters frames;
     std::array<netreduce::MisfitExample, netreduce::misfits> examples;
     const Time now = runtime::now();
-    loop->call([&] {
+    on_packet_thread([&] {
       of_ports = ports->look_after();
       netreduce::Accelerator& accelerator = bump->accelerator();
       if (now >= next_forget) {
@@ -464,12 +491,19 @@ struct BumpDaemon::Impl {
   // ----
 
   void bridge() {
+    if (options.threads == 0 || options.threads > 64) {
+      throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
+    }
     if (options.ports.size() < 2) {
       throw Error(ErrorCode::bad_argument,
                   "a bump in the wire has two ports or more (--port eth:IFNAME or --port qemu:LOCAL,REMOTE, each)");
     }
-    auto owned = std::make_unique<transport::PortSet>(transport::open_ports(options.ports));
+    transport::PortOptions port_options;
+    port_options.mark = wire::ethernet::mark_congestion;
+    auto owned = std::make_unique<transport::PortSet>(transport::open_ports(options.ports, port_options));
     ports = owned.get();
+    std::vector<Sink*> sinks;
+    while (sinks.size() + 1 < options.threads) sinks.push_back(&owned->other_sink());
     for (std::size_t number = 0; number < options.ports.size(); ++number) {
       if (const std::string warning = ports->port(number).warning(); !warning.empty()) log("warning: " + warning);
     }
@@ -480,10 +514,20 @@ struct BumpDaemon::Impl {
     restore();
     next_forget = started + forget_every;
     watched.resize(rings.size());
+    const runtime::ThreadOptions thread_options{.pin = options.pin_threads};
+    if (!sinks.empty()) {
+      runtime::RingThreads::Options ring_options;
+      ring_options.threads = thread_options;
+      ring_options.mark = wire::ethernet::mark_congestion;
+      ring_threads = std::make_unique<runtime::RingThreads>(sinks, ring_options);
+      bump->accelerator().serve_by(ring_threads.get());
+    }
     loop = std::make_unique<runtime::PacketLoop>(
-        std::move(owned), 0, runtime::ThreadOptions{.pin = options.pin_thread},
+        std::move(owned), 0, thread_options,
         [this](std::span<const RxView> frames, Time now, transport::Transport& transport) {
           bump->on_packets(frames, now, transport.sink());
+          transport.sink().flush();
+          if (ring_threads) ring_threads->end_batch();
           return std::uint64_t{0};  // a bridge forwards all frames
         });
     background = std::make_unique<Background>([this] { commit(); }, [this] { look_after(); });
@@ -523,11 +567,15 @@ struct BumpDaemon::Impl {
     report.version = NETSUM_VERSION;
     report.lanes = 1;
     report.uptime_seconds = std::chrono::duration<double>(runtime::now() - started).count();
-    loop->call([&] {
+    on_packet_thread([&] {
       report.counters = named(ports->counters());
       report.counters.add(counters_of(*bump));
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
-        report.counters.add(counters_of(number, ports->port(number).counters()));
+        report.counters.add(counters_of(number, ports->port_counters(number)));
+      }
+      if (ring_threads) {
+        report.counters.add({{"dropped_ring_queue_full", ring_threads->counters().dropped_full},
+                             {"ring_queue_marked", ring_threads->counters().marked}});
       }
       for (telemetry::JobReport& job : report.jobs) describe(job, session::incarnation_of(job.job.job_epoch, 0));
       for (const RingConfig& ring : rings) report.jobs.push_back(report_of(ring));
@@ -569,13 +617,7 @@ BumpDaemon::BumpDaemon(const BumpOptions& options) : impl_(std::make_unique<Impl
 
 BumpDaemon::BumpDaemon(BumpDaemon&&) noexcept = default;
 
-BumpDaemon::~BumpDaemon() {
-  if (!impl_) return;
-  impl_->metrics.reset();
-  impl_->server.reset();
-  impl_->background.reset();
-  impl_->loop.reset();
-}
+BumpDaemon::~BumpDaemon() = default;
 
 std::string BumpDaemon::address() const {
   return impl_->server ? impl_->server->address() : "";

@@ -1,5 +1,5 @@
-// A bump in the wire inside this process: ports, the thread that serves them, and status for operators. `netsum bump` runs
-// one.
+// A bump in the wire inside this process: ports, the threads that serve them and their rings, and status for operators.
+// `netsum bump` runs one.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct BumpOptions {
   std::uint32_t slots = 16384;
   std::uint32_t heartbeat_timeout_ms = 3000;
   std::string token, tls_cert, tls_key;
-  bool pin_thread = false;
+  std::uint32_t threads = 1;  // 1 to 64; more than one: all but the first serve rings, and all ports are Ethernet interfaces
+  bool pin_threads = false;
   std::function<void(const std::string&)> log;
 };
 

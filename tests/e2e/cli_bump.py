@@ -267,7 +267,8 @@ class RecordedHosts(unittest.TestCase):
                             ([*two, "--ring", "ranks=2,layout=x"], "no layout 'x'"),
                             ([*two, "--ring", "id=0"], "ranks=N"),
                             ([*two, "--ring", "ranks=2", "--ring", "ranks=3"], "IDs of their own"),
-                            ([*two, "--threads", 2], "unknown flag '--threads'"),
+                            ([*two, "--threads", 2], "can be served by one thread only"),
+                            ([*two, "--threads", 0], "--threads"),
                             ([*two, "--loss", 0.1], "unknown flag '--loss'"),
                             ([*two, "--listen", "nonsense"], "nonsense")):
             with self.subTest(words=words):

@@ -113,6 +113,7 @@ Accelerator::RingState Accelerator::remove_ring(std::uint64_t incarnation) {
   if (const auto& uplink = found->second->config().uplink) leave(uplink->down());
   std::erase_if(answers_, [&](const auto& item) { return item.second.first == found->second.get(); });
   lines_ -= lines_of(*found->second);
+  if (servers_ != nullptr) servers_->forget(*found->second);
   RingState ring = std::move(found->second);
   rings_.erase(found);
   trim();
@@ -239,6 +240,7 @@ Accelerator::Judgement Accelerator::judge(const Connection& connection, Entry*& 
     if (entry == nullptr) return Judgement::pass;
     if (entry->others.holds(psn, arrival.shape.last)) {
       ++counters_.passed_other;
+      if (entry->ring != nullptr) recall(*entry->ring);  // what passes keeps its place among the sums
       return Judgement::pass;
     }
     if (entry->ring != nullptr) return Judgement::gradient;
@@ -252,7 +254,9 @@ Accelerator::Judgement Accelerator::judge(const Connection& connection, Entry*& 
   if (entry != nullptr && entry->ring != nullptr) {
     // The ring checks whether the packet fits, except for the beginning of another stream on a reused queue pair number.
     const auto header = wire::netreduce::read_header(entry->ring->config().layout, arrival.packet.payload);
-    if (!header || psn == entry->first_psn || !entry->ring->begins_another(header->message)) return Judgement::gradient;
+    if (!header || psn == entry->first_psn || header->message != 0) return Judgement::gradient;
+    recall(*entry->ring);
+    if (!entry->ring->begins_another(header->message)) return Judgement::gradient;
   }
   return begin(connection, entry, arrival, now);
 }
@@ -269,6 +273,7 @@ Accelerator::Judgement Accelerator::judge_unmarked(const Connection& connection,
   }
   const std::uint32_t psn = arrival.packet.bth.psn;
   ++counters_.passed_other;
+  if (entry->ring != nullptr) recall(*entry->ring);  // as in judge()
   if (entry->ring == nullptr && entry->newest_psn &&
       static_cast<std::uint32_t>(std::abs(wire::roce::psn_distance(*entry->newest_psn, psn))) > far_away) {
     erase(table_.find(connection));  // its queue pair number was reused
@@ -326,6 +331,8 @@ Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& 
     ++counters_.dropped_restart;
     return Judgement::drop;
   }
+  recall(*ring);
+  if (entry != nullptr && entry->ring != nullptr) recall(*entry->ring);
   const bool alone = ring->bound(rank) && ring->answered();  // the other ranks must start again too
   if (!alone && !closes(*ring, rank, connection)) return refuse(Misfit::open, connection, *header);
   if (entry != nullptr && entry->ring != nullptr && entry->ring != ring) begin_again(*entry->ring, entry->line);
@@ -418,12 +425,16 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
     ++counters_.dropped_nowhere;
     return Verdict::taken;
   }
-  if (entry->line == from_above) {
-    entry->ring->on_total(arrival, sink);
-  } else {
-    entry->ring->on_packet(entry->line, arrival, sink);
-  }
+  serve(*entry->ring, entry->line == from_above ? RingPacket::total : RingPacket::gradient, entry->line, arrival, sink);
   return Verdict::taken;
+}
+
+void Accelerator::serve(Ring& ring, RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink) {
+  if (servers_ == nullptr || !servers_->hand_over(ring, kind, line, arrival)) ring.serve(kind, line, arrival, sink);
+}
+
+void Accelerator::recall(Ring& ring) {
+  if (servers_ != nullptr) servers_->recall(ring);
 }
 
 Accelerator::Verdict Accelerator::on_repeat_request(Arrival& arrival, Sink& sink) {
@@ -435,7 +446,7 @@ Accelerator::Verdict Accelerator::on_repeat_request(Arrival& arrival, Sink& sink
   }
   arrival.ip_bytes = wire::roce::packet_bytes(arrival.frame.subspan(arrival.ip_at));
   const auto& [ring, line] = found->second;
-  ring->on_repeat_request(line, arrival, sink);
+  serve(*ring, RingPacket::repeat_request, line, arrival, sink);
   return Verdict::taken;
 }
 

@@ -77,6 +77,21 @@ struct LearningConfig {
 
 class Ring;
 struct Arrival;
+enum class RingPacket : std::uint8_t;
+
+// Threads that serve rings in place of the accelerator's own (runtime/ring_threads.h). The accelerator keeps the table of
+// connections, and rings only sum: each is served by one thread at a time.
+class RingServers {
+ public:
+  // Takes the packet over, in a copy. False: the caller serves it, as it has recalled the ring.
+  [[nodiscard]] virtual bool hand_over(Ring& ring, RingPacket kind, std::uint32_t line, const Arrival& arrival) = 0;
+  // Waits until all that was handed over of the ring has left. From then on the caller serves it, until its sink is flushed.
+  virtual void recall(Ring& ring) = 0;
+  virtual void forget(const Ring& ring) = 0;  // it is removed
+
+ protected:
+  ~RingServers() = default;
+};
 
 class Accelerator {
  public:
@@ -124,6 +139,8 @@ class Accelerator {
   [[nodiscard]] bool may_be_gradient(const Connection& connection, std::span<const std::byte> beginning) const {
     return table_.contains(connection) || has_mark_of_concern(connection, beginning);
   }
+  // Null: this serves all rings itself. All calls but on_packet() need rings that no other thread serves now.
+  void serve_by(RingServers* servers) { servers_ = servers; }
   void on_change(std::function<void(const ConnectionChange&)> hook) { changed_ = std::move(hook); }
   void recorded(const Connection& connection, Sink& sink);
   // Forgets connections without a ring that had no gradient since `silent_since`.
@@ -189,6 +206,8 @@ class Accelerator {
 
   [[nodiscard]] Entry* find(const Connection& connection);
   [[nodiscard]] Verdict on_repeat_request(Arrival& arrival, Sink& sink);
+  void serve(Ring& ring, RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink);
+  void recall(Ring& ring);
   [[nodiscard]] Judgement judge(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now);
   [[nodiscard]] Judgement judge_unmarked(const Connection& connection, Entry* entry, const Arrival& arrival);
   [[nodiscard]] Judgement begin(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now);
@@ -214,6 +233,7 @@ class Accelerator {
   AcceleratorCounters counters_;
   std::array<MisfitExample, misfits> examples_;
   std::function<void(const ConnectionChange&)> changed_;
+  RingServers* servers_ = nullptr;
 };
 
 }  // namespace netsum::netreduce

@@ -141,6 +141,17 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
   sources_.resize(contributors_);
 }
 
+void Ring::serve(RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink) {
+  switch (kind) {
+    case RingPacket::gradient:
+      return on_packet(line, arrival, sink);
+    case RingPacket::total:
+      return on_total(arrival, sink);
+    case RingPacket::repeat_request:
+      return on_repeat_request(line, arrival, sink);
+  }
+}
+
 void Ring::bind(std::uint32_t line, const Connection& connection, bool held) {
   lines_[line].connection = connection;
   peers_[line].bound = true;

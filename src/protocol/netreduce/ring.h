@@ -38,12 +38,20 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
+// How a packet concerns a ring.
+enum class RingPacket : std::uint8_t {
+  gradient,        // of one of its lines
+  total,           // from the switch above
+  repeat_request,  // of a line's receiver
+};
+
 class Ring {
  public:
   [[nodiscard]] static std::size_t memory_bytes(const RingConfig& config);
 
   Ring(const RingConfig& config, std::span<std::byte> memory);
 
+  void serve(RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink);
   // A packet of line `line`.
   void on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink);
   // A repeat request of the line's receiver.
