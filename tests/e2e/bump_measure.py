@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The benchmark of a bump in the wire: frames arrive through both of what it compares, and nothing of it stays behind.
+"""The benchmark of a bump in the wire: frames arrive through all that it compares, and the packets of a ring as they should;
+and nothing of it stays behind. Rings are summed with the hosts' own addresses, on veth pairs, by one thread and by two.
 
 usage: bump_measure.py MEASURE BINARIES [unittest arguments]
 
@@ -16,8 +17,8 @@ LIMIT = 60  # seconds, for what takes two
 
 
 class Measure(unittest.TestCase):
-    def measure(self, binaries):
-        process = subprocess.Popen([MEASURE, "--rounds", "1", "--seconds", "0.01", "--bytes", "64", "--binaries", binaries],
+    def measure(self, binaries, *words):
+        process = subprocess.Popen([MEASURE, "--rounds", "1", "--seconds", "0.01", "--binaries", binaries, *words],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         out, err = process.communicate(timeout=LIMIT)
         left = [name for name in os.listdir("/run/netns") if name.startswith(f"measure{process.pid}-")]
@@ -25,7 +26,7 @@ class Measure(unittest.TestCase):
         return process.returncode, out, err
 
     def test_frames_arrive_both_ways(self):
-        code, out, err = self.measure(BINARIES)
+        code, out, err = self.measure(BINARIES, "--bytes", "64", "--hosts", "")
         self.assertEqual(code, 0, err)
         header, row = out.splitlines()
         size, bump, bridge = (int(cell.replace(",", "")) for cell in row.split()[:3])
@@ -34,8 +35,31 @@ class Measure(unittest.TestCase):
         self.assertGreater(bridge, 0)
         self.assertIn("open (1 pairs)", row)
 
+    def test_rings_are_summed_and_forwarded(self):
+        for threads in "12":
+            with self.subTest(threads=threads):
+                code, out, err = self.measure(BINARIES, "--bytes", "", "--hosts", "2,4", "--threads", threads)
+                self.assertEqual(code, 0, err)
+                rows = [line.split() for line in out.splitlines()[1:]]
+                self.assertEqual([row[0] for row in rows], ["2", "4"])
+                for row in rows:
+                    self.assertTrue(all(int(cell.replace(",", "")) > 0 for cell in row[1:4]), row)
+
+    def test_what_is_not_summed_is_seen(self):
+        """The generator's own check: packets that pass a bridge are no sums."""
+        script = "\n".join([f"import importlib.machinery, importlib.util, sys; sys.argv[0] = {MEASURE!r}",
+                            f"loader = importlib.machinery.SourceFileLoader('measure', {MEASURE!r})",
+                            "m = importlib.util.module_from_spec(importlib.util.spec_from_loader('measure', loader))",
+                            f"loader.exec_module(m); m.BINARIES = {BINARIES!r}",
+                            "m.build()",
+                            "try: print(m.measured(m.bridge(), m.ring, 2, 0.01, 'sums'))",
+                            "finally: m.take_down()"])
+        made = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT)
+        self.assertNotEqual(made.returncode, 0)
+        self.assertIn("it is not a sum of all", made.stderr)
+
     def test_without_a_bump_it_fails(self):
-        self.assertNotEqual(self.measure("/nowhere")[0], 0)
+        self.assertNotEqual(self.measure("/nowhere", "--bytes", "64", "--hosts", "")[0], 0)
 
 
 if __name__ == "__main__":
