@@ -186,8 +186,8 @@ TEST_F(RingThreadsTest, SumsLeaveInOrderEachRingsByOneThread) {
   EXPECT_EQ(threads_->counters().dropped_full, 0U);
 
   // A ring that is removed makes room on its thread.
-  static_cast<void>(accelerator_.remove_ring(rings[0].config.incarnation));
-  static_cast<void>(accelerator_.remove_ring(rings[2].config.incarnation));
+  const Accelerator::RingState removed[] = {accelerator_.remove_ring(rings[0].config.incarnation),
+                                            accelerator_.remove_ring(rings[2].config.incarnation)};
   RingHosts fourth(config(4, 2), 101);
   ASSERT_TRUE(accelerator_.add_ring(fourth.config, fourth.memory()));
   give_all(fourth, 0, 0);
