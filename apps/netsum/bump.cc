@@ -22,6 +22,8 @@ class BumpCommand final : public Command {
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").positive();
+    s.add_flag("one-arm", options_.one_arm,
+               "One port, on a switch that redirects hosts' RoCE packets to it: they return by it");
     s.add("threads", options_.threads, "N", "Threads: one serves the ports, and the others, if there are any, rings")
         .between(1, 64);
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");

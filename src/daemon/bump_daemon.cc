@@ -494,12 +494,16 @@ struct BumpDaemon::Impl {
     if (options.threads == 0 || options.threads > 64) {
       throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
     }
-    if (options.ports.size() < 2) {
+    if (options.one_arm && options.ports.size() != 1) {
+      throw Error(ErrorCode::bad_argument, "a bump with one arm has one port (--port eth:IFNAME)");
+    }
+    if (!options.one_arm && options.ports.size() < 2) {
       throw Error(ErrorCode::bad_argument,
                   "a bump in the wire has two ports or more (--port eth:IFNAME or --port qemu:LOCAL,REMOTE, each)");
     }
     transport::PortOptions port_options;
     port_options.mark = wire::ethernet::mark_congestion;
+    port_options.own_source = options.one_arm;
     auto owned = std::make_unique<transport::PortSet>(transport::open_ports(options.ports, port_options));
     ports = owned.get();
     std::vector<Sink*> sinks;
@@ -509,6 +513,7 @@ struct BumpDaemon::Impl {
     }
     netreduce::BridgeConfig config;
     config.ports.assign(ports->endpoints().begin(), ports->endpoints().end());
+    config.one_arm = options.one_arm;
     bump = std::make_unique<Bump>(config);
     add_rings();
     restore();

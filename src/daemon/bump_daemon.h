@@ -23,6 +23,8 @@ struct BumpOptions {
   std::uint32_t slots = 16384;
   std::uint32_t heartbeat_timeout_ms = 3000;
   std::string token, tls_cert, tls_key;
+  // One port, on a switch that redirects the RoCE packets of the rings' hosts to it, and delivers what returns there.
+  bool one_arm = false;
   std::uint32_t threads = 1;  // 1 to 64; more than one: all but the first serve rings, and all ports are Ethernet interfaces
   bool pin_threads = false;
   std::function<void(const std::string&)> log;

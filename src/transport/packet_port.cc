@@ -95,7 +95,11 @@ std::byte* restore_tag(std::byte* frame, const VlanTag& stripped) {
 }  // namespace
 
 PacketSender::PacketSender(const std::string& interface, const std::atomic<int>& index, const PortOptions& options)
-    : index_(index), socket_(open_socket(interface)), mark_(options.mark) {
+    : interface_(interface),
+      index_(index),
+      socket_(open_socket(interface)),
+      mark_(options.mark),
+      own_source_(options.own_source) {
   const int socket = socket_.number();
   if (!set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1)) {
     throw refused(interface, "cannot set up the packet socket: " + errno_text());
@@ -109,7 +113,13 @@ PacketSender::PacketSender(const std::string& interface, const std::atomic<int>&
 // Binds to the interface that is there now.
 void PacketSender::follow() {
   const int index = index_.load(std::memory_order_relaxed);
-  if (index != 0 && bind_to(socket_.number(), index, 0)) bound_ = index;
+  if (index == 0 || !bind_to(socket_.number(), index, 0)) return;
+  bound_ = index;
+  ifreq request{};
+  interface_.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  if (::ioctl(socket_.number(), SIOCGIFHWADDR, &request) == 0) {
+    std::memcpy(address_.data(), request.ifr_hwaddr.sa_data, address_.size());
+  }
 }
 
 // Like a switch, this drops frames that the link does not take; hosts retransmit.
@@ -117,12 +127,14 @@ void PacketSender::send(std::span<iovec> frames) {
   if (frames.empty()) return;
   if (index_.load(std::memory_order_relaxed) != bound_) follow();
   int queued = 0;
-  if (mark_ != nullptr && ::ioctl(socket_.number(), SIOCOUTQ, &queued) == 0 &&
-      static_cast<std::size_t>(queued) > long_from(buffer_bytes_)) {
+  const bool late = mark_ != nullptr && ::ioctl(socket_.number(), SIOCOUTQ, &queued) == 0 &&
+                    static_cast<std::size_t>(queued) > long_from(buffer_bytes_);
+  if (late || own_source_) {
     for (const iovec& frame : frames) {
-      if (frame.iov_len < virtio_net_header_bytes) continue;
-      const std::span<std::byte> bytes(static_cast<std::byte*>(frame.iov_base), frame.iov_len);
-      if (mark_(bytes.subspan(virtio_net_header_bytes))) ++counters_.marked;
+      if (frame.iov_len < virtio_net_header_bytes + ETH_HLEN) continue;
+      const auto bytes = std::span(static_cast<std::byte*>(frame.iov_base), frame.iov_len).subspan(virtio_net_header_bytes);
+      if (own_source_) std::copy(address_.begin(), address_.end(), bytes.begin() + ETH_ALEN);
+      if (late && mark_(bytes)) ++counters_.marked;
     }
   }
   while (!frames.empty()) {

@@ -4,6 +4,7 @@
 // The interface's own host sees them too: give it no address (ip link set IFNAME addrgenmode none; no ip addr add).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -31,10 +32,13 @@ class PacketSender final : public PortSender {
  private:
   void follow();
 
+  const std::string interface_;
   const std::atomic<int>& index_;
   int bound_ = 0;  // the interface that the socket is bound to
   Descriptor socket_;
   bool (*mark_)(std::span<std::byte> frame);
+  const bool own_source_;
+  std::array<std::byte, 6> address_{};  // the interface's
   std::size_t buffer_bytes_ = 0;
   std::string warning_;
   FrameSender sender_;

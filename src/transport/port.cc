@@ -27,6 +27,10 @@ std::unique_ptr<Port> open_port(const std::string& text, const PortOptions& opti
   const std::string rest = colon == std::string::npos ? text : text.substr(colon + 1);
   if (kind == "eth" && !rest.empty()) return std::make_unique<PacketPort>(rest, options);
   const std::size_t comma = rest.find(',');
+  if (kind == "qemu" && options.own_source) {
+    throw Error(ErrorCode::bad_argument,
+                "port '" + text + "' has no address of its own: one arm needs an Ethernet interface");
+  }
   if (kind == "qemu" && comma != std::string::npos) {
     return std::make_unique<QemuPort>(rest.substr(0, comma), rest.substr(comma + 1), options);
   }

@@ -27,6 +27,9 @@ struct PortOptions {
   // Marks a frame, given from its Ethernet header on, that meets a long queue of the port (long_from); false: its sender
   // does not understand marks. Null: nothing is marked.
   bool (*mark)(std::span<std::byte> frame) = nullptr;
+  // Ethernet: frames leave with the interface's own address as their source, so that a switch that redirected them here does
+  // not learn that their senders have moved.
+  bool own_source = false;
 };
 
 // From where a queue that holds `most` at most is long. The rest is for what comes before senders have slowed down.

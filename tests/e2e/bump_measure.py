@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The benchmark of a bump in the wire: frames arrive through all that it compares, and the packets of a ring as they should;
-and nothing of it stays behind. Rings are summed with the hosts' own addresses, on veth pairs, by one thread and by two.
+and nothing of it stays behind. Rings are summed with the hosts' own addresses, on veth pairs, by one thread
+and by two, and by a bump with one arm.
 
 usage: bump_measure.py MEASURE BINARIES [unittest arguments]
 
@@ -37,9 +38,9 @@ class Measure(unittest.TestCase):
             self.assertIn("open (1 pairs)", row)
 
     def test_rings_are_summed_and_forwarded(self):
-        for threads in "12":
-            with self.subTest(threads=threads):
-                code, out, err = self.measure(BINARIES, "--no-tcp", "--bytes", "", "--hosts", "2,4", "--threads", threads)
+        for words in (["--threads", "1"], ["--threads", "2"], ["--one-arm"]):
+            with self.subTest(words=words):
+                code, out, err = self.measure(BINARIES, "--no-tcp", "--bytes", "", "--hosts", "2,4", *words)
                 self.assertEqual(code, 0, err)
                 rows = [line.split() for line in out.splitlines()[1:]]
                 self.assertEqual([row[0] for row in rows], ["2", "4"])

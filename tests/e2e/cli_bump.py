@@ -269,6 +269,8 @@ class RecordedHosts(unittest.TestCase):
                             ([*two, "--ring", "ranks=2", "--ring", "ranks=3"], "IDs of their own"),
                             ([*two, "--threads", 2], "can be served by one thread only"),
                             ([*two, "--threads", 0], "--threads"),
+                            ([*two, "--one-arm"], "has one port"),
+                            ([*two[:2], "--one-arm"], "needs an Ethernet interface"),
                             ([*two, "--loss", 0.1], "unknown flag '--loss'"),
                             ([*two, "--listen", "nonsense"], "nonsense")):
             with self.subTest(words=words):

@@ -56,6 +56,21 @@ std::vector<Endpoint> some_ports(std::uint16_t count) {
   return ports;
 }
 
+TEST(OneArm, SendsBackWhatIsForOneAndNothingElse) {
+  Bridge bridge({.ports = some_ports(1), .one_arm = true});
+  const Endpoint port = some_ports(1).front();
+  const Address host{2, 0, 0, 0, 0, 1}, other{2, 0, 0, 0, 0, 2}, everybody{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  for (const Frame& bytes : {frame(host, other), frame(other, host), in_vlan(host, other, 7)}) {
+    const auto to = bridge.route(bytes, port, Time{});
+    ASSERT_EQ(to.size(), 1U);
+    EXPECT_EQ(to.front(), port);
+  }
+  EXPECT_TRUE(bridge.route(frame(everybody, host), port, Time{}).empty());
+  EXPECT_EQ(bridge.counters().forwarded, 3U);
+  EXPECT_EQ(bridge.counters().filtered, 1U);
+  EXPECT_THROW(Bridge({.ports = some_ports(2), .one_arm = true}), Error);
+}
+
 class NetreduceBridge : public testing::Test {
  protected:
   // Numbers of the ports that a frame goes to.

@@ -65,8 +65,8 @@ class BumpTest : public ::testing::Test {
   BumpTest() { begin(); }
 
   // Another life: it knows nothing.
-  void begin() {
-    bump_ = std::make_unique<Bump>(BridgeConfig{.ports = {port(0), port(1), port(2)}});
+  void begin(const BridgeConfig& bridge = {.ports = {port(0), port(1), port(2)}}) {
+    bump_ = std::make_unique<Bump>(bridge);
     RingConfig ring = parse_ring(recorded_ring);
     ring.incarnation = ++incarnation_;
     memory_.assign(Accelerator::memory_bytes(ring) / sizeof(Line), {});
@@ -180,6 +180,30 @@ TEST_F(BumpTest, SumsBehindTagsAndOfUnfinishedFrames) {
   }
   EXPECT_EQ(64U, ring().sums);
   for (std::uint32_t worker = 0; worker < workers; ++worker) EXPECT_EQ(64U, results[worker]);
+}
+
+// On one arm, a switch has all ports, and redirects RoCE.
+TEST_F(BumpTest, ThroughOneArmSumsGoBackAndOtherRoceDoesAndNothingElse) {
+  const auto frames = recorded("ring3_sum");
+  begin({.ports = {port(0)}, .one_arm = true});
+  std::vector<Datagram> expected, sent;
+  for (const Recorded& each : frames) {
+    if (each.from() != each.link) {
+      expected.push_back({{}, port(0), each.frame});
+    } else {
+      for (Datagram& one : give(each.frame, 0)) sent.push_back(std::move(one));
+    }
+  }
+  EXPECT_EQ(sorted(expected), sorted(sent));
+  EXPECT_EQ(64U, ring().sums);
+  Bytes to_one = arp(frames[0].frame);
+  EXPECT_TRUE(give(to_one, 0).empty());
+  std::copy_n(frames[0].frame.begin() + virtio_net_header_bytes, 6, to_one.begin() + virtio_net_header_bytes);
+  EXPECT_TRUE(give(to_one, 0).empty());
+  Bytes tcp = frames[0].frame;
+  tcp[ip_at + 9] = std::byte{6};
+  EXPECT_TRUE(give(tcp, 0).empty());
+  EXPECT_EQ(2U, bump_->counters().others);
 }
 
 TEST_F(BumpTest, OtherTrafficLeavesAsItCame) {

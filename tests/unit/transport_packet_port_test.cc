@@ -310,6 +310,50 @@ TEST_F(PacketPorts, MarkFramesThatMeetALongQueue) {
   EXPECT_EQ(counters(0).marked, 0U);
 }
 
+TEST_F(PacketPorts, SendInTheirOwnNameIfTheyAreToldTo) {
+  ASSERT_TRUE(shell("ip link set left address 02:00:00:00:00:77"));
+  PortOptions options;
+  options.own_source = true;
+  open(options);
+  const Bytes sent = plain(100, 1);
+  Bytes expected = sent;
+  const int address[] = {2, 0, 0, 0, 0, 0x77};
+  for (std::size_t i = 0; i < 6; ++i) expected[header + 6 + i] = static_cast<std::byte>(address[i]);
+  Sink& other = set_->other_sink();
+  for (Sink* const sink : {&set_->sink(), &other}) {
+    write(*sink, set_->endpoints()[0], sent);
+    sink->flush();
+    const std::vector<Received> received = collect(*set_, 1);
+    ASSERT_EQ(received.size(), 1U);
+    EXPECT_TRUE(std::equal(expected.begin() + header, expected.end(), received[0].bytes.begin() + header));
+  }
+  EXPECT_THROW(static_cast<void>(open_port("qemu:/tmp/netsum-a,/tmp/netsum-b", options)), Error);
+}
+
+// A slow link: what waits for it counts as the socket's.
+TEST_F(PacketPorts, MarkFramesThatWouldWaitLongToLeave) {
+  if (!shell("tc qdisc add dev left root tbf rate 1mbit burst 5kb limit 10mb")) {
+    GTEST_SKIP() << "skipped: this kernel has no token bucket";
+  }
+  PortOptions options{.buffer_bytes = 64 << 10};
+  options.mark = [](std::span<std::byte> frame) {
+    frame[20] = std::byte{3};
+    return true;
+  };
+  open(options);
+  std::size_t sent = 0;
+  for (; counters(0).marked == 0 && sent < 200; ++sent) {
+    write(set_->sink(), set_->endpoints()[0], plain(1000, 1));
+    set_->sink().flush();
+  }
+  EXPECT_EQ(counters(0).dropped_full, 0U);
+  EXPECT_GT(sent, 5U);
+  EXPECT_LT(sent, 50U);
+  const std::vector<Received> received = collect(*set_, sent);
+  ASSERT_EQ(received.size(), sent);
+  for (std::size_t i = 0; i < sent; ++i) EXPECT_EQ(received[i].bytes[header + 20] == std::byte{3}, i + 1 == sent) << i;
+}
+
 TEST_F(PacketPorts, SendForSeveralThreads) {
   open();
   Sink& other = set_->other_sink();

@@ -34,12 +34,16 @@ std::uint64_t network_of(std::span<const std::byte> frame) {
 }  // namespace
 
 Bridge::Bridge(const BridgeConfig& config)
-    : count_(config.ports.size()), max_age_(config.max_age), table_(std::bit_ceil(std::max(config.addresses, ways))) {
+    : count_(config.ports.size()),
+      max_age_(config.max_age),
+      one_arm_(config.one_arm),
+      table_(std::bit_ceil(std::max(config.addresses, ways))) {
   for (auto port = config.ports.begin(); port != config.ports.end(); ++port) {
     if (std::find(config.ports.begin(), port, *port) != port) {
       throw Error(ErrorCode::bad_argument, "a bridge has each port once");
     }
   }
+  if (config.one_arm && count_ != 1) throw Error(ErrorCode::bad_argument, "one arm is one port");
   ports_.reserve(2 * count_);
   for (int copy = 0; copy < 2; ++copy) ports_.insert(ports_.end(), config.ports.begin(), config.ports.end());
 }
@@ -61,6 +65,11 @@ std::span<const Endpoint> Bridge::route(std::span<const std::byte> frame, const 
   }
   const std::uint64_t network = network_of(frame);
   const std::uint64_t destination = number_at(frame, 0, 6), sender = number_at(frame, 6, 6);
+  if (one_arm_) {
+    const bool group = (destination & group_bit) != 0;
+    ++(group ? counters_.filtered : counters_.forwarded);
+    return ports.first(group ? 0 : 1);
+  }
   // A group address or zero is no valid source: the frame is forwarded, but nothing is learned from it.
   if ((sender & group_bit) == 0 && sender != 0) learn(network | sender, static_cast<std::uint32_t>(from), now);
 

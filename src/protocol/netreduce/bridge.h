@@ -16,13 +16,16 @@ struct BridgeConfig {
   std::vector<Endpoint> ports;                 // as RxView::source names them; distinct
   std::size_t addresses = 8192;                // the most that it remembers; rounded to a power of two
   Duration max_age = std::chrono::minutes(5);  // 802.1Q's; an address silent for longer is forgotten
+  // One port, on a switch that redirects frames to it (NetReduce Fig. 10B): they go back through it, and the switch knows
+  // where to. Frames for many are not sent: the switch has sent them to all.
+  bool one_arm = false;
 };
 
 // Every frame counts in exactly one of the first five.
 struct BridgeCounters {
   std::uint64_t forwarded = 0;     // to the one port of its destination
   std::uint64_t flooded = 0;       // to all other ports: multicast, broadcast, or unknown destination
-  std::uint64_t filtered = 0;      // not sent: its destination is at the port that it came from
+  std::uint64_t filtered = 0;      // not sent: its destination is at the port that it came from, or many
   std::uint64_t malformed = 0;     // shorter than its Ethernet header
   std::uint64_t no_such_port = 0;  // from no port of this bridge
   std::uint64_t moved = 0;         // addresses seen at another port than before
@@ -34,7 +37,7 @@ class Bridge {
   explicit Bridge(const BridgeConfig& config);
 
   // The ports for a frame from `source`, given from its Ethernet header on: one port, all others, or none; never the port
-  // that it came from. Learns the sender's port. The result is valid as long as the bridge.
+  // that it came from, unless that is the one arm. Learns the sender's port. The result is valid as long as the bridge.
   [[nodiscard]] std::span<const Endpoint> route(std::span<const std::byte> frame, const Endpoint& source, Time now);
 
   [[nodiscard]] const BridgeCounters& counters() const { return counters_; }
@@ -57,6 +60,7 @@ class Bridge {
   std::vector<Endpoint> ports_;  // stored twice, so that all ports but one are contiguous
   std::size_t count_;
   Duration max_age_;
+  bool one_arm_;
   std::vector<Entry> table_;
   BridgeCounters counters_;
 };

@@ -14,7 +14,7 @@ constexpr std::size_t longest_frame = wire::roce::max_mtu + 256;
 
 }  // namespace
 
-Bump::Bump(const BridgeConfig& bridge) : bridge_(bridge), completed_(longest_frame) {}
+Bump::Bump(const BridgeConfig& bridge) : one_arm_(bridge.one_arm), bridge_(bridge), completed_(longest_frame) {}
 
 void Bump::on_packets(std::span<const RxView> frames, Time now, Sink& sink) {
   for (const RxView& view : frames) {
@@ -44,7 +44,7 @@ bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sin
   const auto ethernet = wire::ethernet::parse(bytes.subspan(virtio_net_header_bytes));
   if (!ethernet || (ethernet->type != wire::ethernet::ipv4 && ethernet->type != wire::ethernet::ipv6)) {
     ++counters_.others;
-    return false;
+    return one_arm_;
   }
   const std::size_t ip_at = virtio_net_header_bytes + ethernet->bytes;
   const std::span<const std::byte> as_it_came = bytes.subspan(ip_at);
@@ -53,7 +53,7 @@ bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sin
     ++(gradient ? counters_.dropped_unreadable : count);
     return gradient;
   };
-  if (!wire::roce::is_roce(as_it_came)) return unreadable(counters_.others);
+  if (!wire::roce::is_roce(as_it_came)) return unreadable(counters_.others) || one_arm_;
   const VirtioNetHeader header = read_virtio_net_header(bytes);
   if (header.gso_type != VirtioNetHeader::gso_none) {
     const bool gradients = train_has_gradients(as_it_came, header.gso_size);

@@ -20,7 +20,7 @@ namespace netsum::netreduce {
 
 // Each frame that the bridge forwards counts in one of these, and, if it is RoCE, in one of the accelerator's.
 struct BumpCounters {
-  std::uint64_t others = 0;                                // no RoCE: bridged
+  std::uint64_t others = 0;                                // no RoCE: bridged, but for one arm, where the switch bridges it
   std::uint64_t trains = 0;                                // several packets in one frame, unsegmented: bridged unread
   std::uint64_t unreadable[wire::parse_error_kinds] = {};  // RoCE, but not of reliable connections: bridged
   std::uint64_t roce = 0;                                  // handed to the accelerator
@@ -51,6 +51,7 @@ class Bump {
   [[nodiscard]] bool train_has_gradients(std::span<const std::byte> ip_packet, std::size_t segment) const;
   [[nodiscard]] bool taken(const RxView& view, std::span<const Endpoint> to, Time now, Sink& sink);
 
+  bool one_arm_;
   Bridge bridge_;
   Accelerator accelerator_;
   std::vector<std::byte> completed_;  // a frame whose checksum was computed
