@@ -180,13 +180,6 @@ Counters counters_of(std::size_t number, const transport::PortCounters& port) {
           {name + "marked", port.marked}};
 }
 
-// Jobs of ranks with RDMA hardware: one ring per job, in the wire of all of its hosts.
-session::ProtocolRules bump_rules() {
-  session::ProtocolRules rules = session::netreduce_rules();
-  rules.switches = rules.switches_needed = false;
-  return rules;
-}
-
 std::vector<std::uint32_t> members(const RankSet& set, std::uint32_t count) {
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
@@ -286,10 +279,8 @@ struct BumpDaemon::Impl {
   }
 
   void start_job(const session::StartJob& start) {
-    const RingConfig ring = session::tunnel_ring(start, 0).ring;
-    std::vector<Connection> connections = ring.connections;
-    for (const netreduce::Line& line : ring.lines) connections.push_back(line.connection);
-    for (const Connection& connection : connections) {
+    const RingConfig ring = session::bump_ring(start);
+    for (const Connection& connection : ring.connections) {
       if (hosts.empty() || std::find(hosts.begin(), hosts.end(), connection.source) != hosts.end()) continue;
       throw Error(ErrorCode::refused,
                   "a rank's address is " + to_string(connection.source) + ", which the bump's --hosts do not name");
@@ -303,7 +294,7 @@ struct BumpDaemon::Impl {
     // Ranks send once told that the job has begun; that waits until their connections are on the disk.
     background->call([&] {
       if (!file) return;
-      for (const Connection& connection : connections) file->learned({connection, {}});
+      for (const Connection& connection : ring.connections) file->learned({connection, {}});
       commit();
     });
   }
@@ -552,7 +543,7 @@ struct BumpDaemon::Impl {
       control.token = options.token;
       control.tls_cert = options.tls_cert;
       control.tls_key = options.tls_key;
-      control.registry.protocols = {bump_rules()};
+      control.registry.protocols = {session::bump_rules()};
       control.registry.slots = options.slots;
       control.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
       server = std::make_unique<control::Server>(std::move(control), std::move(hooks));

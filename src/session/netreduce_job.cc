@@ -22,6 +22,18 @@ constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
   return packet_elements * 4;
 }
 
+// Without connections.
+netreduce::RingConfig ring_of(const Admission& admission, std::size_t lane) {
+  netreduce::RingConfig ring;
+  ring.incarnation = incarnation_of(admission.job_epoch, lane);
+  ring.ring = static_cast<std::uint32_t>(lane);
+  ring.members = static_cast<std::uint32_t>(admission.members.size());
+  ring.window = admission.slots;
+  ring.message_packets = admission.message_packets;
+  ring.mtu = mtu_of(admission.packet_elements);
+  return ring;
+}
+
 }  // namespace
 
 ProtocolRules netreduce_rules() {
@@ -96,13 +108,7 @@ netreduce::Tree tree_of(const Placement& placement, std::size_t ranks) {
 netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
                                   const SwitchEndpoint& endpoint, netreduce::Order order) {
   const Admission& admission = start.admission;
-  netreduce::RingConfig ring;
-  ring.incarnation = incarnation_of(admission.job_epoch, lane);
-  ring.ring = static_cast<std::uint32_t>(lane);
-  ring.members = static_cast<std::uint32_t>(admission.members.size());
-  ring.window = admission.slots;
-  ring.message_packets = admission.message_packets;
-  ring.mtu = mtu_of(admission.packet_elements);
+  netreduce::RingConfig ring = ring_of(admission, lane);
   ring.order = order;
   ring.selective = is_selective(admission.placement);
   std::vector<netreduce::Member> members;
@@ -130,6 +136,22 @@ std::uint64_t memory_bytes(const RingInstallation& installation) {
     bytes += netreduce::Accelerator::memory_bytes(tunnel_ring(installation, lane).ring);
   }
   return bytes;
+}
+
+ProtocolRules bump_rules() {
+  ProtocolRules rules = netreduce_rules();
+  rules.switches = rules.switches_needed = false;
+  return rules;
+}
+
+netreduce::RingConfig bump_ring(const StartJob& start) {
+  netreduce::RingConfig ring = ring_of(start.admission, 0);
+  for (std::uint32_t rank = 0; rank < ring.members; ++rank) {
+    const auto& members = start.admission.members;
+    ring.connections.push_back(
+        netreduce::data_connection(members[rank].front(), members[successor_of(rank, ring.members)].front()));
+  }
+  return ring;
 }
 
 netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane) {

@@ -45,6 +45,10 @@ struct RingInstallation {
 // For all lanes of that switch.
 [[nodiscard]] std::uint64_t memory_bytes(const RingInstallation& installation);
 
+// A job at a bump in the wire of all of its hosts: one ring, of RDMA hardware, which goes back.
+[[nodiscard]] ProtocolRules bump_rules();
+[[nodiscard]] netreduce::RingConfig bump_ring(const StartJob& start);
+
 [[nodiscard]] constexpr std::uint32_t successor_of(std::uint32_t rank, std::uint32_t world_size) {
   return (rank + 1) % world_size;
 }

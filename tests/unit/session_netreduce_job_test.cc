@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "session/check.h"
 #include "session/job_view.h"
@@ -148,6 +149,24 @@ TEST(NetreduceJob, ALaneOfTheAcceleratorIsARing) {
     EXPECT_EQ(6U, ring.routes.size());
   }
   EXPECT_EQ(netreduce::Order::arrival, tunnel_ring(start, 0, netreduce::Order::arrival).ring.order);
+}
+
+// Beside a bump are unmodified RDMA hosts, which know no repeat requests.
+TEST(NetreduceJob, AtABumpItIsOneRingWhoseHostsGoBack) {
+  EXPECT_FALSE(bump_rules().switches || bump_rules().switches_needed);
+  const StartJob start = start_of(3);
+  const netreduce::RingConfig ring = bump_ring(start), tunnelled = tunnel_ring(start, 0).ring;
+  EXPECT_EQ("", netreduce::check(ring));
+  EXPECT_EQ(std::tuple(tunnelled.incarnation, tunnelled.members, tunnelled.window, tunnelled.message_packets, tunnelled.mtu),
+            std::tuple(ring.incarnation, ring.members, ring.window, ring.message_packets, ring.mtu));
+  EXPECT_EQ(netreduce::Order::ring, ring.order);
+  EXPECT_FALSE(ring.selective);
+  EXPECT_TRUE(ring.lines.empty());
+  ASSERT_EQ(3U, ring.connections.size());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(tunnelled.lines[rank].connection, ring.connections[rank]);
+    EXPECT_TRUE(tunnelled.lines[rank].repair) << "what the tunnel's hosts know";
+  }
 }
 
 // ---- racks
