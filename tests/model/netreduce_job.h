@@ -34,6 +34,7 @@ enum class Wrongly : std::uint8_t {
   half_the_buffers,                 // the accelerator's are for N messages, not 2N
   connections_forgotten,            // an accelerator that restarts has no file of connections
   seals_not_checked,                // and hosts take what comes
+  requests_acknowledge,             // a host takes a repeat request for an ACK of what is before it
 };
 
 struct RingSetup {
@@ -43,6 +44,7 @@ struct RingSetup {
   bool learned = false;
   bool restarts = false;  // the accelerator may do so once, at any time
   Wrongly wrongly = Wrongly::no;
+  bool selective = false;  // single packets are repeated
 };
 
 inline constexpr std::uint64_t incarnation = 0x1122334455667788;
@@ -75,6 +77,9 @@ struct Job {
   }
   [[nodiscard]] Connection connection(std::uint32_t rank) const {
     return {host(rank).address, host((rank + 1) % setup.ranks).address, receive_qp};
+  }
+  [[nodiscard]] Connection answers(std::uint32_t rank) const {
+    return {host((rank + 1) % setup.ranks).address, host(rank).address, send_qp};
   }
   [[nodiscard]] static std::uint32_t first_psn(std::uint32_t rank) { return 1000 * (rank + 1); }
   [[nodiscard]] bool checks_seals() const { return setup.wrongly != Wrongly::seals_not_checked; }
@@ -152,6 +157,7 @@ class HostNode final : public Node {
   void receive(const RxView& view, Time now, RecordingSink& out) override {
     if (!job_->checks_seals() && begun_ == 0) return;  // or it would refuse what it has not asked for
     const wire::roce::Packet packet = packet_of(view.bytes);
+    if (job_->setup.wrongly == Wrongly::requests_acknowledge) acknowledge_before(packet, now);
     (packet.bth.destination_qp == send_qp ? sending_ : receiving_).on_packet(packet, now);
     for (const roce::Received& message : receiving_.take_received()) {
       if (!job_->checks_seals()) seal(message);
@@ -165,7 +171,7 @@ class HostNode final : public Node {
   }
   void choose(std::size_t, RecordingSink& out) override { begin(start, out); }
   void time_outs(RecordingSink& out) const override {
-    if (sending_.next_timeout() == never) return;
+    if (next_timeout() == never) return;
     const std::unique_ptr<Node> node = clone();
     auto& copy = static_cast<HostNode&>(*node);
     const std::size_t before = out.sent().size();
@@ -189,9 +195,10 @@ class HostNode final : public Node {
     }
     send(now, out);
   }
-  [[nodiscard]] Time next_timeout() const override { return sending_.next_timeout(); }
+  [[nodiscard]] Time next_timeout() const override { return std::min(sending_.next_timeout(), receiving_.next_timeout()); }
   void on_timer(Time now, RecordingSink& out) override {
     sending_.on_timer(now);
+    receiving_.on_timer(now);
     send(now, out);
   }
 
@@ -252,6 +259,7 @@ class HostNode final : public Node {
     q.send_psn = Job::first_psn(rank_);
     q.receive_psn = Job::first_psn(from);
     q.mtu = mtu;
+    q.selective = job_->setup.selective;
     q.max_messages = 4 * job_->setup.window;  // more than the window: that is what keeps it
     q.max_packets = q.max_messages * job_->longest();
     if (!sends) q.memory = receive_memory_;
@@ -268,6 +276,12 @@ class HostNode final : public Node {
       if (completed_[call]) throw Wrong("an operation completes twice on rank " + std::to_string(rank_));
       completed_[call] = true;
     }
+  }
+  void acknowledge_before(wire::roce::Packet packet, Time now) {
+    if (!packet.aeth.asks_for_repeats()) return;
+    packet.bth.psn = (packet.bth.psn - 1) & wire::roce::psn_mask;
+    packet.aeth = {};
+    sending_.on_packet(packet, now);
   }
   // As a host that does not look at them.
   void seal(const roce::Received& message) {
@@ -363,7 +377,17 @@ class AcceleratorNode final : public Node {
     c.message_packets = job_->longest();
     c.mtu = mtu;
     c.order = s.order;
-    for (std::uint32_t rank = 0; !s.learned && rank < s.ranks; ++rank) c.connections.push_back(job_->connection(rank));
+    for (std::uint32_t rank = 0; !s.learned && rank < s.ranks; ++rank) {
+      if (!s.selective) {
+        c.connections.push_back(job_->connection(rank));
+        continue;
+      }
+      auto& line = c.lines.emplace_back();
+      line.connection = job_->connection(rank);
+      line.ranks.insert(rank);
+      line.repair = netsum::netreduce::Repair{job_->answers(rank), host(rank), Job::first_psn(rank)};
+    }
+    c.selective = s.selective;
     return c;
   }
   void add() {
@@ -421,6 +445,10 @@ class RingSystem final : public System {
   [[nodiscard]] std::string words(const Packet& packet) const override {
     const wire::roce::Packet roce = packet_of(packet.bytes);
     const std::uint32_t source = roce.ip.source[15], destination = roce.ip.destination[15];
+    if (roce.aeth.asks_for_repeats()) {
+      return "the request for " + std::to_string(roce.aeth.msn) + " packets from " +
+             std::to_string(roce.bth.psn - Job::first_psn(destination)) + " of rank " + std::to_string(destination) + " on";
+    }
     if (!wire::roce::shape_of(roce.bth.opcode).request) {
       return std::string(roce.aeth.syndrome == 0 ? "the acknowledgement" : "the NAK") + " of packet " +
              std::to_string(roce.bth.psn - Job::first_psn(destination)) + " of rank " + std::to_string(destination);

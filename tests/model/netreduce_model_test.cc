@@ -70,6 +70,28 @@ TEST(NetreduceModel, AcceleratorThatRestarts) {
   holds("2 ranks, 2 messages, window of 1, learned, restart", {2, 1, {1, 1}, Order::ring, true, true});
 }
 
+RingSetup single_repeats(RingSetup setup) {
+  setup.selective = true;
+  return setup;
+}
+
+TEST(NetreduceModel, SingleRepeats) {
+  holds("2 ranks, 1 message of 2 packets, single repeats", single_repeats({2, 1, {2}}));
+  holds("2 ranks, 1 message of 3 packets, single repeats", single_repeats({2, 1, {3}}));
+  holds("2 ranks, 3 messages, window of 1, single repeats", single_repeats({2, 1, {1, 1, 1}}));
+  holds("2 ranks, 2 messages, window of 2, single repeats", single_repeats({2, 2, {1, 1}}));
+  holds("2 ranks, messages of 2 and 1 packets, single repeats", single_repeats({2, 1, {2, 1}}));
+  holds("3 ranks, 1 message of 1 packet, single repeats", single_repeats({3, 1, {1}}));
+  holds("2 ranks, 2 messages, window of 1, restart, single repeats",
+        single_repeats({2, 1, {1, 1}, Order::ring, false, true}));
+}
+
+TEST(NetreduceModelOfAWrong, RepeatRequestsThatAcknowledge) {
+  is_found_wrong("2 ranks, 1 message of 3 packets, requests acknowledge",
+                 single_repeats({2, 1, {3}, Order::ring, false, false, Wrongly::requests_acknowledge}),
+                 "still not everybody");
+}
+
 TEST(NetreduceModelOfAWrong, WindowWithoutAcknowledgements) {
   is_found_wrong("2 ranks, 3 messages, a window without acknowledgements",
                  {2, 1, {1, 1, 1}, Order::ring, false, false, Wrongly::window_without_acknowledgements},
