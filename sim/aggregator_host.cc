@@ -162,7 +162,8 @@ void AggregatorHost::start(const session::StartJob& start, Time now) {
 }
 
 std::unique_ptr<service::ServedJob> AggregatorHost::serve(const session::StartJob& start, Time now) {
-  HostLane* const poor = now < no_memory_until_ ? &lanes_[start.admission.job_epoch % lanes_.size()] : nullptr;
+  const bool lacks = now < no_memory_until_ && checked_->needs_memory(scenario_.plan_of(start.job));
+  HostLane* const poor = lacks ? &lanes_[start.admission.job_epoch % lanes_.size()] : nullptr;
   std::unique_ptr<service::ServedJob> served;
   if (poor != nullptr) poor->lack_memory(true);
   try {

@@ -26,7 +26,6 @@ using std::chrono::seconds;
 constexpr std::size_t socket_buffer = 512;              // datagrams held for a host that does not run
 constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended: by then all resources must be free
 constexpr Duration notice_bound = seconds(5);           // for noticing a dead worker
-constexpr std::uint16_t first_worker_port = 20000, stranger_port = 6666;
 
 // A clock that runs fast or slow from an arbitrary start.
 class Clock {
@@ -413,7 +412,7 @@ class Cluster final : public Surroundings, public Witness {
     for (std::uint32_t rank = 0; rank <= plan.workers; ++rank) {
       session::JoinRequest request;
       request.protocol_version = protocol_.rules().version;
-      request.protocol = scenario_.settings.protocol;
+      request.protocol = protocol_.rules().name;
       request.job = plan.name;
       request.tenant = intruder;
       request.rank = rank;
@@ -446,7 +445,7 @@ class Cluster final : public Surroundings, public Witness {
     if (node.worker) {
       tally_.count(Fault::restart);
       node.place.life = node.life;
-      if (!due.same_ports) node.place.first_port = static_cast<std::uint16_t>(node.place.first_port + 100);
+      if (!due.same_ports) node.place.first_port = static_cast<std::uint16_t>(node.place.first_port + ports_per_life);
       if (std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
             return other.host && other.worker && other.place.job == node.place.job &&
                    static_cast<const WorkerHost&>(*other.host).inside_operation();

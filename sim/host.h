@@ -130,6 +130,10 @@ class Host {
   return {datagram.bytes, datagram.from, datagram.marked};
 }
 
+// Of a rank's first lane; a host that is started again elsewhere has others.
+inline constexpr std::uint16_t first_worker_port = 20000, ports_per_life = 100;
+inline constexpr std::uint16_t stranger_port = 6666;
+
 [[nodiscard]] Endpoint endpoint_of(HostId host, std::uint16_t port);
 [[nodiscard]] HostId host_of(const Endpoint& endpoint);
 

@@ -186,25 +186,6 @@ class RingTap final : public Tap {
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
 };
 
-// Rings with messages of several packets, whose numbers wrap in half of the jobs.
-void draw_rings(Scenario& scenario) {
-  std::uint32_t need = 0;
-  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
-    JobPlan& job = scenario.jobs[index];
-    Random random(derive(scenario.seed, Label::of_ring + index));
-    job.numbers = Numbers::in_order;
-    job.packet_elements = std::bit_floor(job.packet_elements);  // a path MTU
-    job.message_packets = static_cast<std::uint32_t>(random.between(1, 6));
-    const std::uint64_t psns = std::uint64_t{1} << 24;
-    job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
-    job.unordered = random.chance(0.2);
-    // Ranks repair a loss one after the other, in ring order.
-    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
-    need += job.slots * job.message_packets * job.workers * job.units() * scenario.lanes;
-  }
-  scenario.switch_slots = scenario.scarce ? need - 1 : need;
-}
-
 // In half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
 void draw_racks(Scenario& scenario) {
   Random random(derive(scenario.seed, Label::switches));
@@ -340,6 +321,24 @@ class Netreduce final : public Protocol {
 };
 
 }  // namespace
+
+void draw_rings(Scenario& scenario) {
+  std::uint32_t need = 0;
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random random(derive(scenario.seed, Label::of_ring + index));
+    job.numbers = Numbers::in_order;
+    job.packet_elements = std::bit_floor(job.packet_elements);  // a path MTU
+    job.message_packets = static_cast<std::uint32_t>(random.between(1, 6));
+    const std::uint64_t psns = std::uint64_t{1} << 24;
+    job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
+    job.unordered = random.chance(0.2);
+    // Ranks repair a loss one after the other, in ring order.
+    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
+    need += job.slots * job.message_packets * job.workers * job.units() * scenario.lanes;
+  }
+  scenario.switch_slots = scenario.scarce ? need - 1 : need;
+}
 
 std::unique_ptr<Protocol> make_netreduce() {
   return std::make_unique<Netreduce>();

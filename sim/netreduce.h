@@ -10,4 +10,7 @@ namespace netsum::sim {
 
 [[nodiscard]] std::unique_ptr<Protocol> make_netreduce();
 
+// Rings with messages of several packets, whose numbers wrap in half of the jobs.
+void draw_rings(Scenario& scenario);
+
 }  // namespace netsum::sim

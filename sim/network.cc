@@ -64,6 +64,7 @@ bool Network::pass(Port& port, Time now, std::size_t bytes, bool live, bool& mar
 }
 
 void Network::arrive(Link& link, Time at, Datagram datagram, bool live) {
+  if (plan_.in_order) at = std::max(at, link.last_arrival);
   if (at < link.last_arrival) {
     tally_.count(Fault::reorder);
     if (live) ++tally_.live_faults;

@@ -1,6 +1,7 @@
 #include "sim/protocol.h"
 
 #include "sim/atp.h"
+#include "sim/bump.h"
 #include "sim/netreduce.h"
 #include "sim/switchml.h"
 
@@ -10,6 +11,7 @@ std::unique_ptr<Protocol> make_protocol(const std::string& name) {
   if (name == "switchml") return make_switchml();
   if (name == "atp") return make_atp();
   if (name == "netreduce") return make_netreduce();
+  if (name == "bump") return make_bump();
   return nullptr;
 }
 

@@ -38,6 +38,8 @@ class CheckedService {
   virtual void on_start(const session::StartJob&, const JobPlan&) {}
   virtual void on_install(const session::SwitchMessage&, const JobPlan&) {}
   virtual void on_stop(std::uint64_t epoch) = 0;  // the lanes still serve it
+  // Whether a job of this plan needs memory to begin.
+  [[nodiscard]] virtual bool needs_memory(const JobPlan&) const { return true; }
   [[nodiscard]] virtual std::size_t lanes_serving(std::uint64_t epoch) const = 0;
 
   // Throws Violation if the counters do not account for all packets that went through the lanes, or if a job exceeds its

@@ -51,6 +51,7 @@ struct LinkFaults {
   double loss = 0, burst = 0, duplicate = 0, late = 0, corrupt = 0, truncate = 0, forge = 0;
   Duration burst_length{};                // mean
   Duration latest{};                      // longest delay of a late packet
+  bool in_order = false;                  // a datagram waits for those sent before it, as on an Ethernet
   std::uint64_t bytes_per_second = 0;     // of each host's port, each way; 0: unlimited
   std::uint64_t queue_bytes = 0;          // behind a port
   std::uint64_t mark_bytes = UINT64_MAX;  // packets behind a longer queue are marked
@@ -101,6 +102,7 @@ struct JobPlan {
   bool rescaled = false;                               // ATP: atp::Scaling::dynamic
   std::uint32_t message_packets = 0, first_psn = 0;    // NetReduce
   bool unordered = false;                              // NetReduce: netreduce::Order::arrival
+  bool learned = false;                                // at a bump: it learns the connections from their first packets
 
   [[nodiscard]] std::uint32_t units() const { return (packet_elements + 255) / 256; }  // of an aggregator's slots, per slot
 };

@@ -120,7 +120,7 @@ void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
   Site& site = sites_[join.site];
   session::JoinRequest request;
   request.protocol_version = protocol_.rules().version;
-  request.protocol = scenario_.settings.protocol;
+  request.protocol = protocol_.rules().name;
   request.job = plan().name;
   request.rank = place_.rank;
   request.world_size = plan().workers;

@@ -1,0 +1,324 @@
+#include "sim/bump.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "netsum/error.h"
+#include "protocol/netreduce/worker_lane.h"
+#include "session/netreduce_job.h"
+#include "sim/bump_wire.h"
+#include "sim/events.h"
+#include "sim/frames.h"
+#include "sim/host.h"
+#include "sim/labels.h"
+#include "sim/netreduce.h"
+#include "sim/nic.h"
+#include "wire/counter_values.h"
+
+namespace netsum::sim {
+namespace {
+
+using netreduce::RingConfig;
+using netreduce::RingCounters;
+
+constexpr wire::ethernet::Address stranger_mac = {2, 0xfe, 0, 0, 0, 1};
+constexpr std::uint32_t nobodys_qp = 0x2000;  // rings' have ports of hosts in them
+
+// What outlives the bump's processes, and what no packet tells: operators give hosts their ring.
+struct World {
+  StateFile file;
+  ForeignFrames foreign;
+  std::map<std::string, std::uint64_t> incarnations;  // of learned jobs' rings
+  std::uint64_t processes = 0;
+};
+
+HostId stranger_of(const Scenario& scenario) {
+  HostId hosts = scenario.aggregators;
+  for (const JobPlan& job : scenario.jobs) hosts += job.workers;
+  return hosts;
+}
+
+bool is_forged(const wire::roce::Packet& packet) {
+  const netreduce::HostAddress& from = packet.ip.source;
+  return packet.bth.destination_qp == nobodys_qp || endpoint_of(host_of({from, 0, 0}), 0).address != from;
+}
+
+template <class Each>
+void for_each_rank(const Scenario& scenario, const Each& each) {
+  HostId host = scenario.aggregators;
+  for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
+    for (std::uint32_t rank = 0; rank < scenario.jobs[job].workers; ++rank) each(job, rank, host++);
+  }
+}
+
+// A cable for each host, and for each port to which it may move; one for the stranger.
+netreduce::BridgeConfig bridge_of(const Scenario& scenario) {
+  netreduce::BridgeConfig bridge;
+  bridge.addresses = 1024;
+  bridge.max_age = scenario.seed % 2 == 0 ? Duration(std::chrono::minutes(5)) : Duration(std::chrono::seconds(1));
+  for_each_rank(scenario, [&](std::uint32_t job, std::uint32_t rank, HostId host) {
+    const auto moves = std::count_if(scenario.node_faults.begin(), scenario.node_faults.end(), [&](const NodeFault& fault) {
+      return fault.kind == Fault::crash && fault.job == job && fault.rank == rank && !fault.same_ports;
+    });
+    for (int port = 0; port <= moves; ++port) {
+      bridge.ports.push_back(endpoint_of(host, static_cast<std::uint16_t>(first_worker_port + port * ports_per_life)));
+    }
+  });
+  bridge.ports.push_back(endpoint_of(stranger_of(scenario), stranger_port));
+  return bridge;
+}
+
+netreduce::LearningConfig learning_of(const Scenario& scenario) {
+  netreduce::LearningConfig learning;
+  for_each_rank(scenario, [&](std::uint32_t job, std::uint32_t, HostId host) {
+    if (scenario.jobs[job].learned) learning.hosts.push_back(endpoint_of(host, 0).address);
+  });
+  return learning;
+}
+
+// As an operator describes it.
+RingConfig learned_ring(const Scenario& scenario, std::uint32_t job, std::uint64_t incarnation) {
+  const JobPlan& plan = scenario.jobs[job];
+  RingConfig ring;
+  ring.incarnation = incarnation;
+  ring.ring = 1 + job;
+  ring.members = plan.workers;
+  ring.window = plan.slots;
+  ring.message_packets = plan.message_packets;
+  ring.mtu = plan.packet_elements * 4;
+  ring.order = plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
+  return ring;
+}
+
+// Jobs at a bump. Corresponds to start_job and stop_job of BumpDaemon::Impl in the binaries; what is learned has no job
+// there.
+class BumpService final : public service::Service {
+ public:
+  BumpService(service::Lane& lane, BumpWire& wire, const Scenario& scenario)
+      : lane_(lane), wire_(wire), scenario_(scenario) {}
+
+  void report(std::size_t, Counters&) const override {}
+  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return session::bump_rules(); }
+  [[nodiscard]] std::unique_ptr<service::ServedJob> start(const session::StartJob& start) override {
+    auto job = std::make_unique<Job>(*this, start.admission.job_epoch);
+    const JobPlan& plan = scenario_.plan_of(start.job);
+    if (!plan.learned) {
+      RingConfig ring = session::bump_ring(start);
+      ring.order = plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
+      job->memory = lane_.allocate(netreduce::Accelerator::memory_bytes(ring));
+      if (!wire_.add(ring, job->memory->bytes()))
+        throw Error(ErrorCode::internal, "a queue pair of the ring belongs to another rank already");
+    }
+    serving_.insert(job->epoch);
+    return job;
+  }
+  [[nodiscard]] bool serves(std::uint64_t epoch) const { return serving_.contains(epoch); }
+
+ private:
+  struct Job final : service::ServedJob {
+    Job(BumpService& of, std::uint64_t number) : service(of), epoch(number) {}
+    ~Job() override { stop(); }
+    void stop() override {
+      service.serving_.erase(epoch);
+      service.wire_.accelerator().remove_ring(session::incarnation_of(epoch, 0));
+      memory.reset();
+    }
+    [[nodiscard]] session::JobView look() const override {
+      session::JobView view;
+      const netreduce::Accelerator& accelerator = service.wire_.accelerator();
+      const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
+      if (const auto mismatch = accelerator.mismatch(incarnation)) {
+        view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
+                        " issued different calls as message " + std::to_string(mismatch->message);
+      }
+      if (const auto stall = accelerator.stall(incarnation)) view.missing = stall->missing;
+      return view;
+    }
+    void report(std::size_t, session::JobReport&) const override {}
+
+    BumpService& service;
+    const std::uint64_t epoch;
+    std::unique_ptr<service::Memory> memory;
+  };
+
+  service::Lane& lane_;
+  BumpWire& wire_;
+  const Scenario& scenario_;
+  std::set<std::uint64_t> serving_;
+};
+
+class CheckedBump final : public CheckedService {
+ public:
+  CheckedBump(const Scenario& scenario, const service::Lanes& lanes, World& world)
+      : world_(world),
+        losses_(derive(derive(scenario.seed, Label::of_bump), ++world.processes)),
+        wire_(*service::serve<BumpWire>(*lanes.front(), bridge_of(scenario), learning_of(scenario), world.file,
+                                        world.foreign)),
+        service_(*lanes.front(), wire_, scenario) {
+    for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
+      if (!scenario.jobs[job].learned) continue;
+      const RingConfig ring = learned_ring(scenario, job, losses_.next());
+      world.incarnations[scenario.jobs[job].name] = ring.incarnation;
+      learned_.push_back(ring.incarnation);
+      memory_.push_back(lanes.front()->allocate(netreduce::Accelerator::memory_bytes(ring)));
+      if (!wire_.add(ring, memory_.back()->bytes())) throw Violation("a ring that cannot be");
+    }
+  }
+  ~CheckedBump() override { world_.file.lose(losses_); }
+
+  [[nodiscard]] service::Service& service() override { return service_; }
+  void on_start(const session::StartJob& start, const JobPlan& plan) override {
+    if (!plan.learned && !plan.mismatch) agreed_.insert(start.admission.job_epoch);
+  }
+  void on_stop(std::uint64_t epoch) override {
+    if (const RingCounters* const counters = of_job(epoch)) add(ended_, *counters);
+    agreed_.erase(epoch);
+  }
+  [[nodiscard]] std::size_t lanes_serving(std::uint64_t epoch) const override { return service_.serves(epoch) ? 1 : 0; }
+  [[nodiscard]] bool needs_memory(const JobPlan& plan) const override { return !plan.learned; }
+  void bypass(bool on) override { wire_.bypass(on); }
+
+  void check(std::span<const LaneCounts> counts) const override {
+    wire_.check(counts.front().received);
+    for (const std::uint64_t epoch : agreed_) {
+      const RingCounters& c = *of_job(epoch);
+      if (c.dropped_early != 0) throw Violation("a host went on before its window allowed it");
+      if (c.dropped_mismatch != 0 || c.dropped_shape != 0) throw Violation("a mismatch was found in calls that agree");
+      if (c.dropped_misplaced != 0) throw Violation("a packet contradicts its message");
+    }
+  }
+  void count_events(Tally& tally) const override {
+    RingCounters total = ended_;
+    for (const std::uint64_t epoch : agreed_) add(total, *of_job(epoch));
+    for (const std::uint64_t incarnation : learned_) add(total, *wire_.accelerator().ring_counters(incarnation));
+    sim::count_events(
+        tally, "ring_", wire::counter_values(total),
+        {"dropped_header", "dropped_early", "dropped_misplaced", "dropped_shape", "dropped_raw", "totals", "repeats_total",
+         "headers", "headers_sent_on", "sums_sent_up", "packets_asked_of_senders", "sums_asked_for", "repeat_requests"});
+    wire_.count_events(tally);
+  }
+
+ private:
+  [[nodiscard]] const RingCounters* of_job(std::uint64_t epoch) const {
+    return wire_.accelerator().ring_counters(session::incarnation_of(epoch, 0));
+  }
+
+  World& world_;
+  Random losses_;
+  BumpWire& wire_;  // the lane's
+  BumpService service_;
+  std::vector<std::uint64_t> learned_;  // incarnations
+  std::vector<std::unique_ptr<service::Memory>> memory_;
+  std::set<std::uint64_t> agreed_;  // epochs of jobs that named their rings, and whose ranks issue the same calls
+  RingCounters ended_;
+};
+
+// Looks at rings' packets as the other tap does, which knows no frames.
+class BumpTap final : public Tap {
+ public:
+  explicit BumpTap(std::unique_ptr<Tap> rings) : rings_(std::move(rings)) {}
+  void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
+    const auto packet = ring_packet(bytes);
+    if (packet && !is_forged(packet->packet)) rings_->on_send(from, to, packet->ip);
+  }
+  void count_events(Tally& tally) const override { rings_->count_events(tally); }
+
+ private:
+  std::unique_ptr<Tap> rings_;
+};
+
+class Bump final : public Protocol {
+ public:
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::bump_rules(); }
+  [[nodiscard]] bool measures() const override { return false; }
+  [[nodiscard]] bool can_bypass() const override { return true; }
+
+  void draw(Scenario& scenario) const override {
+    scenario.aggregators = scenario.lanes = 1;
+    for (JobPlan& job : scenario.jobs) job.workers = std::max(job.workers, 2U);  // neighbours have ports of their own
+    draw_rings(scenario);
+    Random random(derive(scenario.seed, Label::of_bump));
+    // Without order a connection cannot be learned (docs/protocol-netreduce.md).
+    scenario.links.in_order = random.chance(0.6);
+    if (!scenario.links.in_order) return;
+    scenario.links.late = 0;
+    for (JobPlan& job : scenario.jobs) job.learned = random.chance(0.7);
+  }
+
+  [[nodiscard]] std::optional<std::uint32_t> predecessor(std::uint32_t rank, std::uint32_t world_size) const override {
+    return rings_->predecessor(rank, world_size);
+  }
+  void complete(session::JoinRequest& request, const JobPlan& plan, std::uint32_t life) const override {
+    rings_->complete(request, plan, life);
+  }
+  [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
+                                                                   const service::Lanes& lanes) const override {
+    return std::make_unique<CheckedBump>(scenario, lanes, *world_);
+  }
+  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
+    return std::make_unique<BumpTap>(rings_->tap(scenario));
+  }
+  [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
+
+  [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
+    netreduce::RoceHostConfig config = session::host_config(plan.admission, plan.rank, plan.lane);
+    config.worker.lanes = plan.lanes;
+    config.accelerator = plan.aggregator;
+    config.selective = false;  // as RDMA hardware
+    if (plan.plan->learned) {
+      config.worker.incarnation = world_->incarnations.at(plan.plan->name);
+      config.worker.ring = static_cast<std::uint32_t>(1 + (plan.plan - plan.scenario->jobs.data()));
+    }
+    const LinkFaults& links = plan.scenario->links;
+    const bool damage = links.corrupt > 0 || links.truncate > 0 || links.forge > 0;
+    const std::uint64_t seed = derive(plan.scenario->seed, plan.admission.rank_epoch);
+    return behind_nic(netreduce::make_worker_lane(config), config, world_->foreign, damage, seed);
+  }
+
+  // From a port of its own, a stranger knows what it has overheard, and has its own addresses. A host's cable is the host's.
+  [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
+    Forgery forgery{{overheard.begin(), overheard.end()}, false};
+    const auto heard = ring_packet(overheard);
+    if (!heard || is_forged(heard->packet)) {
+      set_source(forgery.bytes, stranger_mac);
+      return forgery;
+    }
+    wire::roce::Packet packet = heard->packet;
+    std::vector<std::byte> payload(packet.payload.begin(), packet.payload.end());
+    packet.payload = payload;
+    const auto kind = random.below(4);
+    const std::uint64_t which = random.next();
+    if (kind == 0 && !payload.empty()) payload[which % payload.size()] ^= std::byte{1};
+    if (kind == 1) packet.bth.psn = (packet.bth.psn + static_cast<std::uint32_t>(which % 64)) & wire::roce::psn_mask;
+    if (kind == 2 && !heard->shape.first) {  // of an unknown connection, in the name of its host
+      forgery.spoofed = true;
+      packet.bth.destination_qp = nobodys_qp;
+    } else {
+      packet.ip.source[13] ^= 0x80;  // no host's
+    }
+    const auto at = static_cast<std::size_t>(heard->ip.data() - overheard.data());
+    wire::roce::write(std::span(forgery.bytes).subspan(at, heard->ip.size()), packet);
+    if (!forgery.spoofed) set_source(forgery.bytes, stranger_mac);
+    return forgery;
+  }
+
+  [[nodiscard]] std::string describe(std::span<const std::byte> datagram) const override {
+    const auto packet = ring_packet(datagram);
+    return packet ? rings_->describe(packet->ip) : "another frame, " + std::to_string(datagram.size()) + " bytes";
+  }
+
+ private:
+  const std::unique_ptr<Protocol> rings_ = make_netreduce();
+  const std::unique_ptr<World> world_ = std::make_unique<World>();
+};
+
+}  // namespace
+
+std::unique_ptr<Protocol> make_bump() {
+  return std::make_unique<Bump>();
+}
+
+}  // namespace netsum::sim

@@ -1,0 +1,80 @@
+// A bump between the cables of simulated hosts, and what must hold of every frame: it leaves as it came, or is a gradient
+// and leaves as a sum behind headers that its sender wrote; and no gradient of a recorded connection leaves as it came.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <unordered_set>
+#include <vector>
+
+#include "protocol/netreduce/bump.h"
+#include "service/format.h"
+#include "sim/faults.h"
+#include "sim/frames.h"
+#include "sim/nic.h"
+#include "sim/random.h"
+
+namespace netsum::sim {
+
+// A disk with a bump's state file (daemon/connection_file.h), which outlives the bump's processes.
+class StateFile {
+ public:
+  void write(const netreduce::ConnectionChange& change) { pending_.push_back(change); }
+  void commit() { apply(pending_.size()); }
+  // Its process has died. Some of what was not committed may be on the disk.
+  void lose(Random& random) {
+    apply(random.below(pending_.size() + 1));
+    pending_.clear();
+  }
+  [[nodiscard]] std::vector<netreduce::KnownConnection> known() const { return {known_.begin(), known_.end()}; }
+
+ private:
+  void apply(std::size_t changes);
+
+  std::set<netreduce::KnownConnection> known_;
+  std::vector<netreduce::ConnectionChange> pending_;
+};
+
+class BumpWire final : public service::Format {
+ public:
+  // `learning`: the hosts of rings whose connections are learned; their changes are recorded, as a daemon does.
+  BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningConfig learning, StateFile& file,
+           const ForeignFrames& foreign);
+
+  // A ring that ranks have named. What is told is on the disk before they send.
+  [[nodiscard]] bool add(const netreduce::RingConfig& ring, std::span<std::byte> memory);
+  void bypass(bool on) { bypassed_ = on; }
+
+  [[nodiscard]] netreduce::Accelerator& accelerator() { return bump_.accelerator(); }
+  [[nodiscard]] const netreduce::Accelerator& accelerator() const { return bump_.accelerator(); }
+  void check(std::uint64_t received) const;  // throws Violation
+  void count_events(Tally& tally) const;
+
+  [[nodiscard]] bool takes(std::uint8_t) const override { return true; }
+  void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override;
+  [[nodiscard]] std::uint64_t strangers() const override { return 0; }
+
+ private:
+  struct Written {
+    netreduce::Connection connection;
+    Time committed{};
+  };
+
+  void commit(Time now, Sink& sink);
+  void carry(const RxView& view, Time now, Sink& sink);
+  void judge_passed(const RxView& view, std::span<const std::byte> passed, std::span<const Endpoint> to);
+  void judge_made(std::span<const std::byte> frame) const;
+
+  netreduce::Bump bump_;
+  netreduce::Bridge cable_;  // in place of the bump, while frames go around it
+  StateFile& file_;
+  const ForeignFrames& foreign_;
+  bool bypassed_ = false;
+  Time now_{};
+  std::vector<Written> writing_;
+  std::set<netreduce::Connection> recorded_;   // connections of which the disk knows
+  std::unordered_set<std::uint64_t> headers_;  // of contributions
+  std::uint64_t given_ = 0, past_ = 0, foreign_passed_ = 0, known_again_ = 0, learned_ = 0, restarted_ = 0;
+};
+
+}  // namespace netsum::sim
