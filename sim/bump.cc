@@ -156,7 +156,7 @@ class CheckedBump final : public CheckedService {
       : world_(world),
         losses_(derive(derive(scenario.seed, Label::of_bump), ++world.processes)),
         wire_(*service::serve<BumpWire>(*lanes.front(), bridge_of(scenario), learning_of(scenario), world.file,
-                                        world.foreign)),
+                                        std::chrono::microseconds(100U << losses_.below(12)), world.foreign)),
         service_(*lanes.front(), wire_, scenario) {
     for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
       if (!scenario.jobs[job].learned) continue;

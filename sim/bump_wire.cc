@@ -14,8 +14,6 @@ namespace {
 
 using netreduce::ConnectionChange;
 
-constexpr Duration disk_takes = std::chrono::milliseconds(3);
-
 // What a bump does with one frame.
 class Watched final : public Sink {
  public:
@@ -69,8 +67,8 @@ void StateFile::apply(std::size_t changes) {
 
 // Corresponds to BumpDaemon::Impl::restore and note in the binaries.
 BumpWire::BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningConfig learning, StateFile& file,
-                   const ForeignFrames& foreign)
-    : bump_(bridge), cable_(bridge), file_(file), foreign_(foreign) {
+                   Duration commits_take, const ForeignFrames& foreign)
+    : bump_(bridge), cable_(bridge), file_(file), commits_take_(commits_take), foreign_(foreign) {
   learning.record = true;
   accelerator().learn(std::move(learning));
   for (const netreduce::KnownConnection& known : file_.known()) {
@@ -85,7 +83,7 @@ BumpWire::BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningCon
       return;
     }
     ++(change.kind == ConnectionChange::Kind::restarted ? restarted_ : learned_);
-    writing_.push_back({change.known.connection, now_ + disk_takes});
+    writing_.push_back({change.known.connection, now_ + commits_take_});
   });
 }
 

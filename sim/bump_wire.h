@@ -38,7 +38,7 @@ class StateFile {
 class BumpWire final : public service::Format {
  public:
   // `learning`: the hosts of rings whose connections are learned; their changes are recorded, as a daemon does.
-  BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningConfig learning, StateFile& file,
+  BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningConfig learning, StateFile& file, Duration commits_take,
            const ForeignFrames& foreign);
 
   // A ring that ranks have named. What is told is on the disk before they send.
@@ -68,6 +68,7 @@ class BumpWire final : public service::Format {
   netreduce::Bump bump_;
   netreduce::Bridge cable_;  // in place of the bump, while frames go around it
   StateFile& file_;
+  const Duration commits_take_;
   const ForeignFrames& foreign_;
   bool bypassed_ = false;
   Time now_{};
