@@ -264,6 +264,19 @@ TEST_F(BumpTest, AGradientToNobodyKnowsWhereIsDroppedAndItsRepeatCounts) {
   EXPECT_EQ(1U, ring().contributions);
 }
 
+// A rank that waits for a lost result has nothing to send, and the bridge forgets it.
+TEST_F(BumpTest, ARepeatReachesAReceiverOfWhichTheBridgeHasNotHeardForLong) {
+  const auto frames = recorded("ring3_sum");
+  introduce(frames);
+  replay(frames);
+  const auto first = std::find_if(frames.rbegin(), frames.rend(), [](const auto& f) { return f.gradient(); });
+  const std::vector<Datagram> answered = give(first->frame, first->from());
+  ASSERT_EQ(1U, answered.size());
+  now_ += std::chrono::minutes(6);
+  EXPECT_EQ(answered, give(first->frame, first->from()));
+  EXPECT_EQ(0U, bump_->accelerator().counters().dropped_nowhere);
+}
+
 // Merged by the receiving kernel (GRO), or with something in them that this cannot read.
 TEST_F(BumpTest, WhatCannotBeReadPassesUnlessItMayBeAGradient) {
   const auto frames = recorded("ring3_sum");

@@ -421,7 +421,9 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
   }
   entry->heard = now;
   entry->newest_psn = packet.bth.psn;
-  if (egress == Endpoint{}) {
+  // A receiver may have nothing to send for longer than a bridge remembers it, and need this packet's sum to go on.
+  if (egress == Endpoint{} && entry->line != from_above) arrival.egress = entry->ring->egress(entry->line);
+  if (arrival.egress == Endpoint{}) {
     ++counters_.dropped_nowhere;
     return Verdict::taken;
   }

@@ -151,7 +151,7 @@ class Accelerator {
 
   enum class Verdict : std::uint8_t { pass, taken };
   // `packet` was parsed from `ip_at` of a frame on; `egress` is the frame's next hop; default-constructed: unknown, so a
-  // gradient is dropped. `pass`: the frame is to be forwarded unchanged.
+  // gradient is dropped if its connection never had one. `pass`: the frame is to be forwarded unchanged.
   [[nodiscard]] Verdict on_packet(const wire::roce::Packet& packet, std::span<const std::byte> frame, std::size_t ip_at,
                                   const Endpoint& egress, Time now, Sink& sink);
 

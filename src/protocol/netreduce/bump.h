@@ -41,9 +41,9 @@ class Bump {
 
   // Frames that are forwarded unchanged are sent by reference: they must stay valid until the sink is flushed.
   //
-  // A gradient to a destination that the bridge has not learned is dropped, not flooded: the accelerator sends the sum there
-  // later, and so must know the port. Its host repeats it; and as a sum needs a packet of every member, all members will
-  // have been learned by then.
+  // A gradient to a destination that the bridge has never learned is dropped, not flooded: the accelerator sends the sum
+  // there later, and so must know the port. Its host repeats it; and as a sum needs a packet of every member, all members
+  // will have been learned by then. A ring remembers its members' ports when the bridge has forgotten them.
   void on_packets(std::span<const RxView> frames, Time now, Sink& sink);
 
  private:

@@ -25,7 +25,7 @@ struct Arrival {
   std::size_t ip_at = 0, ip_bytes = 0;
   const wire::roce::Packet& packet;
   wire::roce::Shape shape;
-  const Endpoint& egress;
+  Endpoint egress;
 
   [[nodiscard]] std::span<const std::byte> ip() const { return frame.subspan(ip_at, ip_bytes); }
   [[nodiscard]] std::size_t payload_at() const { return static_cast<std::size_t>(packet.payload.data() - frame.data()); }
@@ -68,6 +68,8 @@ class Ring {
   [[nodiscard]] const std::vector<Line>& lines() const { return lines_; }
   // Whether connections are learned (foreign hosts).
   [[nodiscard]] bool learned() const { return config_.connections.empty() && config_.lines.empty(); }
+  // Where the line's newest packet with a known next hop went; default-constructed: there was none.
+  [[nodiscard]] const Endpoint& egress(std::uint32_t line) const { return peers_[line].egress; }
   [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
   // `held`: no sum leaves on it before release().
   void bind(std::uint32_t line, const Connection& connection, bool held);
