@@ -90,9 +90,9 @@ BumpWire::BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningCon
 // Corresponds to BumpDaemon::Impl::start_job.
 bool BumpWire::add(const netreduce::RingConfig& ring, std::span<std::byte> memory) {
   if (!accelerator().add_ring(ring, memory)) return false;
-  for (const netreduce::Connection& connection : ring.connections) {
-    file_.write({ConnectionChange::Kind::learned, {connection, {}}, ring.incarnation, 0});
-    recorded_.insert(connection);
+  for (const netreduce::Line& line : ring.lines) {
+    file_.write({ConnectionChange::Kind::learned, {line.connection, {}}, ring.incarnation, 0});
+    recorded_.insert(line.connection);
   }
   file_.commit();
   return true;

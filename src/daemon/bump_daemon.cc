@@ -280,10 +280,10 @@ struct BumpDaemon::Impl {
 
   void start_job(const session::StartJob& start) {
     const RingConfig ring = session::bump_ring(start);
-    for (const Connection& connection : ring.connections) {
-      if (hosts.empty() || std::find(hosts.begin(), hosts.end(), connection.source) != hosts.end()) continue;
-      throw Error(ErrorCode::refused,
-                  "a rank's address is " + to_string(connection.source) + ", which the bump's --hosts do not name");
+    for (const netreduce::Line& line : ring.lines) {
+      const HostAddress& host = line.connection.source;
+      if (hosts.empty() || std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
+      throw Error(ErrorCode::refused, "a rank's address is " + to_string(host) + ", which the bump's --hosts do not name");
     }
     memory.add(ring.incarnation, netreduce::Accelerator::memory_bytes(ring), [&](std::span<std::byte> bytes) {
       netreduce::Accelerator::RingState state = netreduce::Accelerator::make_ring(ring, bytes);
@@ -294,7 +294,7 @@ struct BumpDaemon::Impl {
     // Ranks send once told that the job has begun; that waits until their connections are on the disk.
     background->call([&] {
       if (!file) return;
-      for (const Connection& connection : ring.connections) file->learned({connection, {}});
+      for (const netreduce::Line& line : ring.lines) file->learned({line.connection, {}});
       commit();
     });
   }

@@ -34,6 +34,16 @@ netreduce::RingConfig ring_of(const Admission& admission, std::size_t lane) {
   return ring;
 }
 
+// `ring`: ring_of(), completed.
+netreduce::TunnelRing carried(const netreduce::RingConfig& ring, const StartJob& start, std::size_t lane,
+                              std::uint32_t a_switch, const SwitchEndpoint& endpoint) {
+  std::vector<netreduce::Member> members;
+  for (const auto& lanes : start.admission.members) members.push_back(lanes[lane]);
+  const netreduce::Places places{[&](std::uint32_t rank) { return start.endpoints[rank][lane]; },
+                                 [&](std::uint32_t other) { return endpoint(other, lane); }};
+  return netreduce::tunnel_ring(ring, members, tree_of(start.admission.placement, members.size()), a_switch, places);
+}
+
 }  // namespace
 
 ProtocolRules netreduce_rules() {
@@ -107,15 +117,10 @@ netreduce::Tree tree_of(const Placement& placement, std::size_t ranks) {
 
 netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
                                   const SwitchEndpoint& endpoint, netreduce::Order order) {
-  const Admission& admission = start.admission;
-  netreduce::RingConfig ring = ring_of(admission, lane);
+  netreduce::RingConfig ring = ring_of(start.admission, lane);
   ring.order = order;
-  ring.selective = is_selective(admission.placement);
-  std::vector<netreduce::Member> members;
-  for (const auto& lanes : admission.members) members.push_back(lanes[lane]);
-  const netreduce::Places places{[&](std::uint32_t rank) { return start.endpoints[rank][lane]; },
-                                 [&](std::uint32_t other) { return endpoint(other, lane); }};
-  return netreduce::tunnel_ring(ring, members, tree_of(admission.placement, members.size()), a_switch, places);
+  ring.selective = is_selective(start.admission.placement);
+  return carried(ring, start, lane, a_switch, endpoint);
 }
 
 netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netreduce::Order order) {
@@ -145,13 +150,8 @@ ProtocolRules bump_rules() {
 }
 
 netreduce::RingConfig bump_ring(const StartJob& start) {
-  netreduce::RingConfig ring = ring_of(start.admission, 0);
-  for (std::uint32_t rank = 0; rank < ring.members; ++rank) {
-    const auto& members = start.admission.members;
-    ring.connections.push_back(
-        netreduce::data_connection(members[rank].front(), members[successor_of(rank, ring.members)].front()));
-  }
-  return ring;
+  const auto no_switch = [](std::uint32_t, std::size_t) { return Endpoint{}; };
+  return carried(ring_of(start.admission, 0), start, 0, netreduce::at_root, no_switch).ring;
 }
 
 netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane) {
