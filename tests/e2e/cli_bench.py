@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """`netsum bench all-reduce` over real sockets: sums, bytes, and the same bits whatever the circumstances."""
 import os
+import re
+import subprocess
 import unittest
 
 import cli_support as cli
@@ -30,6 +32,17 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(report["algorithm_gbps"], 1_000_000 * 32e-9 / times["median"], places=3)
         self.assertEqual((report["packets"]["dropped_up"], report["packets"]["dropped_down"]), (0, 0))
         self.assertGreater(report["window"], 0)
+
+    def test_windows_on_this_host_follow_from_the_cache(self):
+        told = subprocess.run(["getconf", "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=True).stdout.strip()
+        most = min(131_072, int(told if told.isdigit() and int(told) > 0 else 1 << 20) // 8)
+        for protocol in ("switchml", "atp"):
+            with self.subTest(protocol=protocol):
+                placement = cli.bench("--protocol", protocol, "--workers", 2, "--elements", 100_000, "--iterations", 1)["placement"]
+                window = int(re.search(r"(?:lanes|window) of (\d+) (?:slots|chunks)", placement)[1])
+                elements = int(re.search(r"(\d+) elements per packet", placement)[1])
+                self.assertLessEqual(window * elements * 4, most)
+                self.assertGreater(window * elements * 4, most / 2)
 
     def test_each_worker_sends_and_receives_the_tensor_once(self):
         report = cli.bench("--workers", 3, "--elements", 2_500_000, "--iterations", 3)
