@@ -16,6 +16,7 @@ namespace {
 // Defaults: congestion control's largest window, if buffers hold it; and the packets that fill a slot of a switch with
 // default settings, if the MTU allows longer ones (on loopback).
 constexpr std::uint32_t default_window = 256;
+constexpr std::uint32_t least_near_window = 16;  // with fewer, threads wake for too few packets at a time
 constexpr std::uint32_t longest_default_packet = 2048;
 
 class AtpRank final : public RankProtocol {
@@ -51,7 +52,8 @@ class AtpRank final : public RankProtocol {
       site.slots_measured = default_window;
       if (!stays_here(reach, site)) continue;
       const std::uint32_t bytes = transport::near_path().window_bytes;
-      site.slots_measured = std::clamp(std::bit_floor(bytes / (reach.packet_elements * 4)), 2U, default_window);
+      site.slots_measured =
+          std::clamp(std::bit_floor(bytes / (reach.packet_elements * 4)), least_near_window, default_window);
     }
   }
 
