@@ -54,7 +54,7 @@ struct Switch::SlotState {
   std::uint32_t counter = 0;
   std::uint32_t resent = 0;  // children whose first resend of the complete sum was merged
   std::uint32_t index = 0;   // as the first packet gave it
-  std::uint64_t place = 0;   // in Job::overtaken
+  std::uint64_t place = 0;   // in Job::overtaken; 0: none
   bool ecn = false, overflow = false, wide = false;
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;
@@ -68,6 +68,7 @@ struct Switch::Job {
   SwitchJobConfig config;
   SwitchJobCounters counters;
   stream::Overtaken overtaken;                // sums, by packets of ranks
+  std::vector<std::uint64_t> placed;          // ring: sequence numbers that have had a place there
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
   void move(const SwitchJobConfig& moved) {
@@ -141,6 +142,7 @@ bool Switch::add_job(const SwitchJobConfig& config) {
   auto job = std::make_unique<Job>();
   job->move(config);
   job->overtaken = stream::Overtaken(config.window, config.children.size());
+  job->placed.assign(std::max(1U, config.window), UINT64_MAX);
   return jobs_.emplace(config.epoch, std::move(job)).second;
 }
 
@@ -306,12 +308,16 @@ void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient,
   if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
   const std::uint64_t sent_in_batch = slot.sent_in_batch;
   const Common& common = gradient.common;
+  // A chunk that takes a slot once more, after a resend emptied the first, has no place in the order: a rank that is late
+  // adds to that slot first, and has not lost what it sends next.
+  std::uint64_t& placed = job.placed[common.sequence % job.placed.size()];
+  const bool in_order = std::exchange(placed, common.sequence) != common.sequence;
   slot = {.used = true,
           .job_epoch = common.job_epoch,
           .sequence = common.sequence,
           .signature = common.signature,
           .index = common.index,
-          .place = job.overtaken.open(static_cast<std::uint32_t>(&slot - slots_.data())),
+          .place = in_order ? job.overtaken.open(static_cast<std::uint32_t>(&slot - slots_.data())) : 0,
           .sent_in_batch = sent_in_batch};
   ++in_use_;
   ++job.counters.allocated;
