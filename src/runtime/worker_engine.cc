@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/lateness.h"
 #include "runtime/thread.h"
 
 namespace netsum::runtime {
@@ -100,7 +101,7 @@ class WorkerEngine::IoThread {
   [[nodiscard]] Time next_timeout() const {
     Time next = never;
     for (const Lane& lane : lanes_) {
-      if (lane.worker) next = std::min(next, lane.worker->next_timeout());
+      if (lane.worker) next = std::min(next, lateness_.over(lane.worker->next_timeout()));
     }
     return next;
   }
@@ -175,21 +176,36 @@ class WorkerEngine::IoThread {
   bool serve(Lane& lane) {
     Sink& sink = lane.transport->sink();
     bool any = false;
+    Time looked = now();
+    Time all_read = looked;  // what had come by then is read below: a whole turn takes more than a socket holds
     for (int batch = 0; batch < batches_per_turn; ++batch) {
       const std::span<const RxView> packets = lane.transport->receive();
-      if (packets.empty()) break;
+      if (packets.empty()) {
+        all_read = looked;
+        break;
+      }
       any = true;
-      if (lane.worker) lane.worker->on_packets(packets, now(), sink);
+      const Time time = now();
+      if (lane.worker) lane.worker->on_packets(packets, time, sink);
       sink.flush();
+      looked = now();
+      lateness_.sent(time, looked);
     }
     if (!lane.worker) return any;
-    if (const Time time = now(); time >= lane.worker->next_timeout()) lane.worker->on_timer(time, sink);
+    Time told = never;
+    // No time-out is over before what had come by then is read: it may be the answer.
+    if (all_read >= lateness_.over(lane.worker->next_timeout())) {
+      told = all_read;
+      lane.worker->on_timer(told, sink);
+    }
     report_completed(lane);
+    if (!lane.queue.empty()) told = std::min(told, now());
     // An operation with nothing on this lane may end as it is submitted, and make room for more.
     do {
       while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->sent, now(), sink)) lane.queue.pop_front();
     } while (report_completed(lane) && !lane.queue.empty());
     sink.flush();
+    if (told != never) lateness_.sent(told, now());
     if (lane.failure_told) return any;
     if (const auto failure = lane.worker->failure()) {
       lane.failure_told = true;
@@ -210,6 +226,7 @@ class WorkerEngine::IoThread {
   std::mutex turn_;
   std::vector<Lane> lanes_;
   BusyPoll busy_poll_;
+  Lateness lateness_;
   bool lent_ = false;  // a caller has served the lanes and left no work: sleep until a message in the mailbox
   bool stopping_ = false;
   std::thread thread_;

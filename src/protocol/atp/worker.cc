@@ -12,6 +12,7 @@
 #include "protocol/atp/shares.h"
 #include "stream/overtaken.h"
 #include "stream/retransmission_timer.h"
+#include "stream/silence.h"
 #include "stream/tensor.h"
 
 namespace netsum::atp {
@@ -57,7 +58,7 @@ struct Chunk {
   bool floats = false;         // the original values were asked for (§3.8); implies direct
   bool past_switches = false;  // its last transmission, because they were bypassed
   std::uint32_t index = 0;
-  std::uint64_t order = 0;  // of its last transmission, among all of the lane's
+  std::uint64_t first = 0, order = 0;  // of its first and last transmission, among all of the lane's
   std::uint32_t transmissions = 0;
   std::uint32_t unanswered = 0;               // of `transmissions`: the last ones without any answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
@@ -109,7 +110,7 @@ struct Worker::Impl {
   std::vector<ActiveOperation> operations;    // ring by operation number
   std::uint64_t front = 0, back = 0;          // pending numbers: [front, back)
   Cursor cursor;
-  std::uint64_t newest = 0;   // chunks below it were sent before one that already has a result
+  stream::Silence silence;
   Time answered{};            // arrival of the last result
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
@@ -213,11 +214,14 @@ struct Worker::Impl {
     }
     wire::atp::write_gradient_header(packet, common, config.path);
     wire::atp::seal(packet);
-    if (chunk.transmissions == 0) chunk.sent = now;
+    chunk.order = overtaken.open(static_cast<std::uint32_t>(&chunk - chunks.data()));
+    if (chunk.transmissions == 0) {
+      chunk.first = chunk.order;
+      chunk.sent = now;
+    }
     chunk.repeated = now;
     chunk.overtaken = false;
     chunk.past_switches = bypassing;
-    chunk.order = overtaken.open(static_cast<std::uint32_t>(&chunk - chunks.data()));
     ++chunk.transmissions;
     ++chunk.unanswered;
     arm(chunk, now + patience(chunk));
@@ -238,7 +242,7 @@ struct Worker::Impl {
   // results stop, however long its queue: round trips through shorter queues do not predict it. A gap before the newest
   // result is a loss.
   [[nodiscard]] Time due(const Chunk& chunk) const {
-    if (chunk.sequence < newest || chunk.deadline == never) return chunk.deadline;
+    if (!silence.ahead(chunk.first) || chunk.deadline == never) return chunk.deadline;
     return std::max(chunk.deadline, answered + timer.timeout(chunk.transmissions));
   }
 
@@ -357,8 +361,10 @@ struct Worker::Impl {
     // Which transmission of several was answered is unknown; it may have been the first.
     const std::optional<std::uint64_t> answered_order =
         chunk->transmissions == 1 ? std::optional(chunk->order) : std::nullopt;
-    newest = std::max(newest, common.sequence);
+    silence.answered(chunk->first, chunk->order);
     answered = now;
+    // Those that stood back behind it have a time-out again.
+    if (chunk->transmissions > 1) next_timeout = std::min(next_timeout, now + timer.timeout());
     if (!from_server && !chunk->past_switches) bypass = config.bypass;  // the switches work
     if (parameter.next_index != chunk->index) ++counters.remapped;
     indices.learn(common.sequence, parameter.next_index);
@@ -455,7 +461,7 @@ struct Worker::Impl {
     // The first repeat is a plain one: it repairs a lost packet and detects a straggler, and switches may still add it.
     // Later ones assume that the switches' state is wrong (§3.7). So does a repeat of a chunk before the newest result: its
     // result is probably lost, and a plain packet would take a slot that nothing frees.
-    const bool resend = chunk.transmissions > 1 || chunk.held || chunk.sequence < newest;
+    const bool resend = chunk.transmissions > 1 || chunk.held || !silence.ahead(chunk.first);
     retransmit(chunk, resend, now, sink);
     if (chunk.held && chunk.sequence != base) arm(chunk, now + config.held_timeout);
   }
@@ -536,9 +542,12 @@ void Worker::on_timer(Time now, Sink& sink) {
   if (now < w.next_timeout) return;
   w.next_timeout = never;
   if (w.failure) return;
+  bool asked = false;  // by the oldest chunk ahead of the newest result, also for the others
   for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
     Chunk& chunk = w.chunk_at(sequence);
     if (!chunk.in_flight) continue;
+    const bool asks = !w.silence.ahead(chunk.first) || !std::exchange(asked, true);
+    if (!asks && chunk.transmissions == 1 && !chunk.held && w.silence.stands_back(chunk.first)) continue;
     if (const Time due = w.due(chunk); due > now) {
       w.next_timeout = std::min(w.next_timeout, due);
     } else {
