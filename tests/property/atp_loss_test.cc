@@ -219,6 +219,20 @@ TEST(AtpLoss, OfOneRank) {
   EXPECT_LE(ratio_of(s, 0.01), 1.10);
 }
 
+// Nothing is lost on the way, but a window that doubles would overrun these queues for all ranks at once.
+TEST(AtpLoss, OfQueuesThatDoNotMark) {
+  for (const std::uint32_t ranks : {4U, 8U}) {
+    Setting s{.ranks = ranks};
+    const Outcome marked = outcome_of(s);
+    s.link.mark = s.link.queue;
+    const Outcome full = outcome_of(s);
+    std::printf("%u ranks, queues that do not mark: %.3f s, %.2f %% repeated; %.3f s where they do\n", ranks, full.seconds,
+                full.repeated * 100, marked.seconds);
+    EXPECT_LE(full.seconds, 1.05 * marked.seconds);
+    EXPECT_LE(full.repeated, 0.02);
+  }
+}
+
 // On a host that is busy elsewhere: no packet is lost, and every thread stops now and then, for longer than a time-out.
 TEST(AtpLoss, NoneWhereThreadsAreLate) {
   for (const std::uint32_t ranks : {4U, 8U}) {

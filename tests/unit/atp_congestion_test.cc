@@ -6,7 +6,10 @@
 namespace netsum::atp {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr std::size_t small = 300;  // bytes: five packets an MTU, 200 at first
+constexpr std::size_t mtu = 1500;   // 40 at first
 
 TEST(AtpCongestion, BeginsWithSixtyKilobytes) {
   EXPECT_EQ(200U, CongestionWindow(true, 1000, small).packets());
@@ -79,6 +82,59 @@ TEST(AtpCongestion, FromTheThresholdOnItGrowsByOneForEachWindow) {
   EXPECT_EQ(20U, window.packets());
   for (int i = 0; i < 2; ++i) window.on_parameter(sequence++, 100, false, true);
   EXPECT_EQ(21U, window.packets());
+}
+
+// A round of ten packets with this round trip.
+void pass_round(CongestionWindow& window, std::uint64_t& sequence, Duration round_trip) {
+  const std::uint64_t end = sequence + 10;
+  for (; sequence < end; ++sequence) {
+    window.on_round_trip(sequence, end, round_trip);
+    window.on_parameter(sequence, end, false, true);
+  }
+}
+
+TEST(AtpCongestion, SlowStartEndsWhereRoundTripsGrow) {
+  CongestionWindow window(true, 1000, mtu);
+  std::uint64_t sequence = 0;
+  pass_round(window, sequence, 2ms);
+  pass_round(window, sequence, 2ms + 999us);
+  EXPECT_EQ(60U, window.packets());
+  pass_round(window, sequence, 4ms);
+  EXPECT_EQ(67U, window.packets());  // the eighth that is as long tells
+  pass_round(window, sequence, 40ms);
+  EXPECT_EQ(67U, window.packets());
+  window.on_loss(sequence, sequence + 1);  // as beyond the threshold
+  EXPECT_EQ(47U, window.packets());
+}
+
+TEST(AtpCongestion, LongRoundTripsGrowByAnEighth) {
+  CongestionWindow window(true, 1000, mtu);
+  std::uint64_t sequence = 0;
+  pass_round(window, sequence, 80ms);
+  pass_round(window, sequence, 89ms);
+  EXPECT_EQ(60U, window.packets());
+  pass_round(window, sequence, 101ms);
+  EXPECT_EQ(67U, window.packets());
+}
+
+TEST(AtpCongestion, ALateRankIsNoQueue) {
+  CongestionWindow window(true, 1000, mtu);
+  std::uint64_t sequence = 0;
+  pass_round(window, sequence, 2ms);
+  pass_round(window, sequence, 30ms);
+  EXPECT_EQ(57U, window.packets());
+  pass_round(window, sequence, 2ms);  // it is back
+  pass_round(window, sequence, 2ms);
+  EXPECT_LT(67U, window.packets());
+}
+
+// One packet on its way is not delayed by those before it, and one of many may be by chance.
+TEST(AtpCongestion, FewRoundTripsSayNothing) {
+  CongestionWindow window(true, 1000, mtu);
+  window.on_round_trip(0, 1, 2ms);
+  for (std::uint64_t sequence = 1; sequence < 8; ++sequence) window.on_round_trip(sequence, 8, 20ms);
+  window.on_parameter(7, 8, false, true);
+  EXPECT_EQ(41U, window.packets());
 }
 
 TEST(AtpCongestion, NeverFallsBelowTwoNorBelowWhatTheJobHas) {

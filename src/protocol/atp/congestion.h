@@ -3,10 +3,18 @@
 // A mark halves it, as in the paper. So does a loss before the threshold, where the window has doubled within a round trip.
 // Beyond the threshold a loss leaves 0.7 of it, as CUBIC does (RFC 9438, section 4.6): marks are the primary signal, and a
 // full queue without marks loses packets again and again.
+//
+// Slow start ends where round trips grow, as in HyStart++ (RFC 9406): a window that doubles overruns a queue that does not
+// mark, for all ranks at once. The paper does not take round trips for a signal, because they include the wait for late
+// ranks. So what they say is taken back when they shrink, and while it holds, the window grows as beyond the threshold.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <optional>
+
+#include "base/time.h"
 
 namespace netsum::atp {
 
@@ -30,12 +38,29 @@ class CongestionWindow {
     if (ecn) return back_off(sequence, next, halved);
     if (!limited) return;
     // Grows by one MTU per parameter packet up to the threshold, then by one per window.
-    window_ = std::min(most_, window_ + (window_ < threshold_ ? step_ : step_ / window_));
+    window_ = std::min(most_, window_ + (slow_start() ? step_ : step_ / window_));
+  }
+
+  // A chunk that was sent once has its result. `next` as above: a round lasts until what was sent after its beginning is
+  // answered.
+  void on_round_trip(std::uint64_t sequence, std::uint64_t next, Duration round_trip) {
+    if (sequence >= round_end_) {
+      round_end_ = next;
+      least_before_ = samples_ == 0 ? std::nullopt : std::optional(least_);
+      samples_ = 0;
+    }
+    least_ = samples_++ == 0 ? round_trip : std::min(least_, round_trip);
+    if (samples_ < enough_samples) return;
+    if (queue_) {
+      if (least_ < *queue_) queue_.reset();
+    } else if (least_before_ && least_ >= *least_before_ + std::clamp(*least_before_ / 8, least_growth, most_growth)) {
+      queue_ = least_;
+    }
   }
 
   // Three out of order (§3.7), or a time-out.
   void on_loss(std::uint64_t sequence, std::uint64_t next) {
-    if (enabled_) back_off(sequence, next, window_ < threshold_ ? halved : after_loss);
+    if (enabled_) back_off(sequence, next, slow_start() ? halved : after_loss);
   }
 
  private:
@@ -43,6 +68,11 @@ class CongestionWindow {
   static constexpr double initial_bytes = 60'000;  // 200 packets of 300 bytes (§3.7)
   static constexpr double least = 2;
   static constexpr double halved = 0.5, after_loss = 0.7;
+  // RFC 9406 has 4 ms in place of 1 ms. That is a queue of 500 kB at 1 Gbit/s; time-outs allow a late host 1 ms, too.
+  static constexpr Duration least_growth = std::chrono::milliseconds(1), most_growth = std::chrono::milliseconds(16);
+  static constexpr std::uint32_t enough_samples = 8;
+
+  [[nodiscard]] bool slow_start() const { return window_ < threshold_ && !queue_; }
 
   // Once per window: the marks of one queue arrive on many packets.
   void back_off(std::uint64_t sequence, std::uint64_t next, double factor) {
@@ -57,6 +87,11 @@ class CongestionWindow {
   bool enabled_;
   std::uint64_t recovered_from_ = 0;  // packets sent before it cause no second back-off
   std::uint64_t reductions_ = 0;
+  std::uint64_t round_end_ = 0;           // the first sequence number of the next round
+  std::uint32_t samples_ = 0;             // of this round
+  Duration least_{};                      // of them
+  std::optional<Duration> least_before_;  // of the round before
+  std::optional<Duration> queue_;         // a round's least round trip that had grown; empty: none has
 };
 
 }  // namespace netsum::atp

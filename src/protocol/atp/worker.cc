@@ -374,6 +374,7 @@ struct Worker::Impl {
     chunk->in_flight = false;
     chunk->deadline = never;
     --in_flight;
+    if (answered_order) window.on_round_trip(common.sequence, next, now - chunk->sent);
     window.on_parameter(common.sequence, next, ecn, window_limited);
     if (--active.remaining == 0) finish(active.operation.number);
 
