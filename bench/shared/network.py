@@ -66,7 +66,8 @@ class Daemon(Process):
 
     def __init__(self, host, version, *arguments):
         self.host, self.metrics = host, host.at(next(self.metrics_ports), 4)
-        super().__init__(host, *arguments, "--listen", host.at(0, version), "--metrics", self.metrics)
+        super().__init__(host, *arguments, "--listen", host.at(0, version), "--metrics", self.metrics,
+                         "--anyone-may-join")  # nobody else is in these networks
         line = self.process.stdout.readline()
         if not line.startswith("listening "):
             raise SystemExit(f"netsum {arguments[0]} did not start: {self.complaint()}")
