@@ -111,6 +111,7 @@ struct Aeth {
   // nothing.
   static constexpr std::uint8_t repeat_request = 0x7e, repeat_again = 0x7f;
   [[nodiscard]] bool asks_for_repeats() const { return syndrome == repeat_request || syndrome == repeat_again; }
+  [[nodiscard]] bool says_what_is_missing() const { return syndrome == nak_sequence || asks_for_repeats(); }
   static constexpr std::uint8_t kind_mask = 0x60;  // 0x00 ACK, 0x20 RNR NAK, 0x60 NAK
   std::uint8_t syndrome = ack;
   std::uint32_t msn = 0;  // completed messages, 24 bits

@@ -53,8 +53,19 @@ struct Harness {
     config.message_packets = message_packets;
     config.mtu = mtu;
     for (std::uint8_t rank = 0; rank < members; ++rank) {
-      config.connections.push_back({fuzz::endpoint_of(rank).address, fuzz::endpoint_of((rank + 1) % members).address, 17});
+      const auto host = [](std::uint32_t r) { return fuzz::endpoint_of(static_cast<std::uint8_t>(r % members)).address; };
+      connections.push_back({host(rank), host(rank + 1), 17});
       first_psns[rank] = input.ConsumeBool() ? 0xfffff8 : input.ConsumeIntegral<std::uint32_t>() & wire::roce::psn_mask;
+    }
+    if (input.ConsumeBool()) {
+      config.connections = connections;
+    } else {  // what receivers answer is known too
+      for (std::uint32_t rank = 0; rank < members; ++rank) {
+        netreduce::Line& line = config.lines.emplace_back();
+        line.connection = connections[rank];
+        line.ranks.insert(rank);
+        line.answers = answers_of(rank);
+      }
     }
     lines.resize(Accelerator::memory_bytes(config) / sizeof(fuzz::CacheLine));
     begin();
@@ -90,9 +101,9 @@ struct Harness {
   [[nodiscard]] wire::roce::Packet packet_at(std::uint32_t rank, const Place& place) const {
     const bool first = place.packet == 0, last = place.packet + 1 == message_packets;
     wire::roce::Packet packet;
-    packet.ip.source = config.connections[rank].source;
-    packet.ip.destination = config.connections[rank].destination;
-    packet.bth.destination_qp = config.connections[rank].destination_qp;
+    packet.ip.source = connections[rank].source;
+    packet.ip.destination = connections[rank].destination;
+    packet.bth.destination_qp = connections[rank].destination_qp;
     packet.bth.opcode = first ? Opcode::rc_write_first : last ? Opcode::rc_write_last_immediate : Opcode::rc_write_middle;
     packet.bth.psn = psn_of(rank, place);
     return packet;
@@ -149,6 +160,23 @@ struct Harness {
         give(p, input);
       }
     }
+  }
+
+  // A receiver misses a packet, or says so.
+  void nak(FuzzedDataProvider& input) {
+    const auto rank = input.ConsumeIntegralInRange<std::uint32_t>(0, members - 1);
+    const Connection answers = answers_of(rank);
+    wire::roce::Packet packet;
+    packet.ip.source = answers.source;
+    packet.ip.destination = answers.destination;
+    packet.bth.destination_qp = answers.destination_qp;
+    packet.bth.opcode = Opcode::rc_acknowledge;
+    packet.bth.psn = (psn_of(rank, next[rank]) - input.ConsumeIntegralInRange<std::uint32_t>(0, 20)) & wire::roce::psn_mask;
+    packet.aeth.syndrome = wire::roce::Aeth::nak_sequence;
+    give(packet, input);
+  }
+  [[nodiscard]] Connection answers_of(std::uint32_t rank) const {
+    return {connections[rank].destination, connections[rank].source, 16};
   }
 
   // Any field is another one. Its values are zeros: nothing of it can be taken for somebody's contribution.
@@ -222,22 +250,36 @@ struct Harness {
     wire::roce::Packet packet;
     if (wire::roce::parse(frame.subspan(ip_at), packet) != wire::ParseError::none) return;  // damaged
     const Connection connection{packet.ip.source, packet.ip.destination, packet.bth.destination_qp};
-    const auto found = std::find(config.connections.begin(), config.connections.end(), connection);
-    const bool gradient = found != config.connections.end() && known && wire::roce::shape_of(packet.bth.opcode).request;
+    const auto found = std::find(connections.begin(), connections.end(), connection);
+    const bool gradient = found != connections.end() && known && wire::roce::shape_of(packet.bth.opcode).request;
     const Endpoint egress = fuzz::endpoint_of(packet.ip.destination[15]);
     const auto verdict = accelerator.on_packet(packet, frame, ip_at, egress, now, sink);
-    fuzz::check(gradient == (verdict == Accelerator::Verdict::taken), "gradients are taken, and nothing else");
+    const bool taken = verdict == Accelerator::Verdict::taken;
+    const bool nak = packet.bth.opcode == Opcode::rc_acknowledge && taken;
+    fuzz::check(gradient == taken || nak, "gradients are taken, and nothing else but NAKs");
+    if (nak) answered(packet);
     accelerator.check();
     fuzz::check(running || sink.sent().empty(), "nothing leaves without a ring");
-    if (gradient && running) {
+    if ((gradient || nak) && running) {
       const auto& c = *accelerator.ring_counters(config.incarnation);
-      fuzz::check(c.packets == c.contributions + c.repeats_answered + c.repeats_held + c.repeats_waiting + c.dropped_icrc +
-                                   c.dropped_header + c.dropped_unplaced + c.dropped_old + c.dropped_early +
-                                   c.dropped_misplaced + c.dropped_mismatch + c.dropped_shape,
+      fuzz::check(c.packets == c.contributions + c.naks_answered + c.repeats_answered + c.repeats_ignored + c.repeats_held +
+                                   c.repeats_waiting + c.dropped_icrc + c.dropped_header + c.dropped_unplaced +
+                                   c.dropped_old + c.dropped_early + c.dropped_misplaced + c.dropped_mismatch +
+                                   c.dropped_shape,
                   "every packet counts once");
     }
     for (const fuzz::Datagram& sent : sink.sent()) left(sent);
     sink.clear();
+  }
+
+  // With what is missing, and with what else is missing to the same receiver.
+  void answered(const wire::roce::Packet& nak) const {
+    fuzz::check(running && !config.lines.empty() && nak.aeth.syndrome == wire::roce::Aeth::nak_sequence,
+                "only NAKs of receivers that are known are answered");
+    fuzz::check(!sink.sent().empty(), "with something");
+    for (const fuzz::Datagram& sent : sink.sent()) {
+      fuzz::check(sent.to == fuzz::endpoint_of(nak.ip.source[15]), "and nobody else hears of it");
+    }
   }
 
   // Something left for a gradient connection.
@@ -253,8 +295,8 @@ struct Harness {
     fuzz::check(ip_at <= 40, "what leaves is a packet");
     fuzz::check(wire::roce::icrc_valid(std::span(sent.bytes).subspan(ip_at)), "with a right ICRC");
     const Connection connection{packet.ip.source, packet.ip.destination, packet.bth.destination_qp};
-    const auto found = std::find(config.connections.begin(), config.connections.end(), connection);
-    fuzz::check(found != config.connections.end(), "of a connection of the ring");
+    const auto found = std::find(connections.begin(), connections.end(), connection);
+    fuzz::check(found != connections.end(), "of a connection of the ring");
     fuzz::check(sent.to == fuzz::endpoint_of(packet.ip.destination[15]), "on its way");
     fuzz::check(packet.payload.size() >= wire::netreduce::seal_bytes, "and has room for a seal");
     const std::optional<Place> place = place_of(wire::netreduce::read_seal(packet.payload));
@@ -265,7 +307,7 @@ struct Harness {
     if (place->packet == 0) {
       const auto header = wire::netreduce::read_header(wire::netreduce::netsum_layout, packet.payload);
       fuzz::check(header && header->ring == config.ring && header->message == place->message &&
-                      header->rank == static_cast<std::uint32_t>(found - config.connections.begin()),
+                      header->rank == static_cast<std::uint32_t>(found - connections.begin()),
                   "which says what it is");
     }
     const Bytes sum(packet.payload.begin() + static_cast<std::ptrdiff_t>(skip), packet.payload.end());
@@ -311,6 +353,7 @@ struct Harness {
   }
 
   RingConfig config;
+  std::vector<Connection> connections;  // by rank
   std::array<std::uint32_t, members> first_psns{};
   std::vector<fuzz::CacheLine> lines;
   Accelerator accelerator;
@@ -342,6 +385,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       case 2:
         harness.message(input);
+        break;
+      case 8:
+        harness.nak(input);
         break;
       case 3:
         harness.message(input, input.ConsumeIntegralInRange<std::size_t>(0, mtu / 4 + 2));

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +37,7 @@ enum class Wrongly : std::uint8_t {
   connections_forgotten,            // an accelerator that restarts has no file of connections
   seals_not_checked,                // and hosts take what comes
   requests_acknowledge,             // a host takes a repeat request for an ACK of what is before it
+  naks_of_its_own,                  // the accelerator itself tells a sender what has not arrived
 };
 
 struct RingSetup {
@@ -319,7 +322,7 @@ class AcceleratorNode final : public Node {
     return copy;
   }
   void append_state(std::vector<std::byte>& out) const override {
-    append_bytes(out, restarts_left_, recorded_);
+    append_bytes(out, restarts_left_, recorded_, arrived_);
     accelerator_.append_state(out);
   }
   void check() const override {
@@ -335,6 +338,7 @@ class AcceleratorNode final : public Node {
   void receive(const RxView& view, Time now, RecordingSink& out) override {
     const wire::roce::Packet packet = packet_of(view.bytes);
     const Endpoint to = host(packet.ip.destination[15]);
+    if (job_->setup.wrongly == Wrongly::naks_of_its_own) nak(packet, out);
     if (accelerator_.on_packet(packet, view.bytes, 0, to, now, out) == Accelerator::Verdict::taken) return;
     const auto passed = out.datagram(to, view.bytes.size());
     std::copy(view.bytes.begin(), view.bytes.end(), passed.begin());
@@ -378,14 +382,11 @@ class AcceleratorNode final : public Node {
     c.mtu = mtu;
     c.order = s.order;
     for (std::uint32_t rank = 0; !s.learned && rank < s.ranks; ++rank) {
-      if (!s.selective) {
-        c.connections.push_back(job_->connection(rank));
-        continue;
-      }
-      auto& line = c.lines.emplace_back();
+      netsum::netreduce::Line& line = c.lines.emplace_back();
       line.connection = job_->connection(rank);
       line.ranks.insert(rank);
-      line.repair = netsum::netreduce::Repair{job_->answers(rank), host(rank), Job::first_psn(rank)};
+      line.answers = job_->answers(rank);
+      if (s.selective) line.repair = netsum::netreduce::Repair{host(rank), Job::first_psn(rank)};
     }
     c.selective = s.selective;
     return c;
@@ -414,9 +415,27 @@ class AcceleratorNode final : public Node {
     accelerator_.recorded(job_->connection(rank), out);
   }
 
+  // The first packet of the sender's that has not arrived, if a later one has.
+  void nak(const wire::roce::Packet& packet, RecordingSink& out) {
+    if (!wire::roce::shape_of(packet.bth.opcode).request) return;
+    const std::uint8_t rank = packet.ip.source[15];
+    std::uint32_t& arrived = arrived_[rank];
+    arrived |= 1U << (packet.bth.psn - Job::first_psn(rank));
+    const auto missing = static_cast<std::uint32_t>(std::countr_one(arrived));
+    if (arrived >> missing == 0) return;
+    wire::roce::Packet answer;
+    wire::roce::set_addresses(answer, packet.ip.destination, packet.ip.source);
+    answer.bth.opcode = wire::roce::Opcode::rc_acknowledge;
+    answer.bth.destination_qp = send_qp;
+    answer.bth.psn = Job::first_psn(rank) + missing;
+    answer.aeth.syndrome = wire::roce::Aeth::nak_sequence;
+    wire::roce::write(out.datagram(host(rank), wire::roce::packet_bytes(answer)), answer);
+  }
+
   JobPointer job_;
   std::uint8_t restarts_left_;
-  std::uint8_t recorded_ = 0;  // ranks whose connection is in the file
+  std::uint8_t recorded_ = 0;               // ranks whose connection is in the file
+  std::array<std::uint32_t, 4> arrived_{};  // packets of each rank, for naks_of_its_own
   std::vector<Line> memory_;
   Accelerator accelerator_;
 };

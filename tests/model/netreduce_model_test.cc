@@ -43,11 +43,11 @@ void is_found_wrong(const char* name, const RingSetup& setup, const char* with) 
 TEST(NetreduceModel, RingsOfTwo) {
   holds("2 ranks, 1 message of 1 packet", {2, 1, {1}});
   holds("2 ranks, 1 message of 2 packets", {2, 1, {2}});
-  holds("2 ranks, 1 message of 3 packets", {2, 1, {3}});
   holds("2 ranks, 3 messages, window of 1, buffers reused", {2, 1, {1, 1, 1}});
   holds("2 ranks, 2 messages, window of 2", {2, 2, {1, 1}});
-  holds("2 ranks, 5 messages, window of 2, buffers reused", {2, 2, {1, 1, 1, 1, 1}});
+  holds("2 ranks, 3 messages, window of 2", {2, 2, {1, 1, 1}});
   holds("2 ranks, messages of 2 and 1 packets, window of 1", {2, 1, {2, 1}});
+  holds("2 ranks, messages of 2, 1 and 1 packets, buffers reused", {2, 1, {2, 1, 1}});
 }
 
 TEST(NetreduceModel, RingsOfThree) {
@@ -62,6 +62,7 @@ TEST(NetreduceModel, SumsThatLeaveAtOnce) {
 
 TEST(NetreduceModel, LearnedConnections) {
   holds("2 ranks, 3 messages, window of 1, learned", {2, 1, {1, 1, 1}, Order::ring, true});
+  holds("2 ranks, 5 messages, window of 2, learned", {2, 2, {1, 1, 1, 1, 1}, Order::ring, true});
   holds("3 ranks, 2 messages, window of 1, learned", {3, 1, {1, 1}, Order::ring, true});
 }
 
@@ -101,6 +102,12 @@ TEST(NetreduceModelOfAWrong, WindowWithoutAcknowledgements) {
 TEST(NetreduceModelOfAWrong, BuffersForOneWindow) {
   is_found_wrong("2 ranks, 3 messages, window of 2, buffers for 2",
                  {2, 2, {1, 1, 1}, Order::ring, false, false, Wrongly::half_the_buffers}, "still not everybody");
+}
+
+// A NAK acknowledges what is before it: a sender does not repeat what its successor still lacks.
+TEST(NetreduceModelOfAWrong, AcceleratorThatSendsNaks) {
+  is_found_wrong("2 ranks, 1 message of 3 packets, NAKs of the accelerator's",
+                 {2, 1, {3}, Order::ring, false, false, Wrongly::naks_of_its_own}, "still not everybody");
 }
 
 TEST(NetreduceModelOfAWrong, ConnectionsThatAreForgotten) {

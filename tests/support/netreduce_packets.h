@@ -76,7 +76,7 @@ class RingHosts {
  public:
   // The ring's connections are filled in, also where the accelerator is to learn them: `connections`.
   explicit RingHosts(const netreduce::RingConfig& c, std::uint8_t first_host = 1, std::uint32_t qp = 17)
-      : config(c), memory_(netreduce::Accelerator::memory_bytes(c) / sizeof(Line)) {
+      : config(c), memory_(netreduce::Accelerator::memory_bytes(c) / sizeof(CacheLine)) {
     for (std::uint32_t rank = 0; rank < c.members; ++rank) {
       const auto host = [&](std::uint32_t r) {
         return endpoint_of(static_cast<std::uint8_t>(first_host + r % c.members), 0);
@@ -89,6 +89,28 @@ class RingHosts {
   }
 
   [[nodiscard]] std::span<std::byte> memory() { return std::as_writable_bytes(std::span(memory_)); }
+
+  // From now on the accelerator is to know on which connections receivers answer.
+  void name_answers() {
+    config.connections.clear();
+    for (std::uint32_t rank = 0; rank < config.members; ++rank) {
+      netreduce::Line& line = config.lines.emplace_back();
+      line.connection = connections[rank];
+      line.ranks.insert(rank);
+      line.answers = netreduce::Connection{connections[rank].destination, connections[rank].source, send_qp};
+    }
+  }
+  // The NAK of the rank's receiver, which misses that packet.
+  [[nodiscard]] Crafted nak(std::uint32_t rank, std::uint64_t message, std::uint32_t packet) const {
+    Crafted made;
+    made.packet.ip.source = connections[rank].destination;
+    made.packet.ip.destination = connections[rank].source;
+    made.packet.bth.opcode = wire::roce::Opcode::rc_acknowledge;
+    made.packet.bth.destination_qp = send_qp;
+    made.packet.bth.psn = psn_of(rank, message, packet);
+    made.packet.aeth = {wire::roce::Aeth::nak_sequence, static_cast<std::uint32_t>(message)};
+    return made;
+  }
 
   // Messages have as many packets as the ring's, unless said here.
   void set_packets(std::uint64_t message, std::uint32_t packets) { packets_[message] = packets; }
@@ -183,10 +205,11 @@ class RingHosts {
   std::vector<std::uint32_t> first_psns;
 
  private:
-  struct alignas(64) Line {
+  static constexpr std::uint32_t send_qp = 16;
+  struct alignas(64) CacheLine {
     std::byte bytes[64];
   };
-  std::vector<Line> memory_;
+  std::vector<CacheLine> memory_;
   std::map<std::uint64_t, std::uint32_t> packets_;
 };
 

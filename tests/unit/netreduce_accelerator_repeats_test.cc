@@ -110,7 +110,7 @@ TEST_F(NetreduceRepeats, ASumThatWaitsForItsTurnIsSentOnce) {
   expect_results(of_all({{0, 1}, {0, 2}}));
 }
 
-// ---- order
+// ---- order; what a repair hangs on is sent twice
 
 TEST_F(NetreduceRepeats, ResultsLeaveInTheOrderOfPacketNumbers) {
   start(ring_with(3, Order::ring));
@@ -120,7 +120,7 @@ TEST_F(NetreduceRepeats, ResultsLeaveInTheOrderOfPacketNumbers) {
   give(At{2, 0, 0});
   expect_results(of_all(0, 0));
   give(At{2, 0, 2});
-  expect_results({At{2, 0, 2}});  // behind the gap, so that its receiver asks for the packet
+  expect_results({At{2, 0, 2}, At{2, 0, 2}});  // behind the gap, so that its receiver asks for the packet
   give(At{2, 1, 0});
   expect_nothing();  // once a gap
   EXPECT_EQ(1U, counters().early);
@@ -129,7 +129,7 @@ TEST_F(NetreduceRepeats, ResultsLeaveInTheOrderOfPacketNumbers) {
   // Another gap, another question; and only who has a gap is told.
   for (const std::uint32_t rank : {0U, 1U}) give(At{rank, 1, 1});
   for (const std::uint32_t rank : {0U, 1U, 2U}) give(At{rank, 1, 2});
-  expect_results({At{2, 1, 2}});
+  expect_results({At{2, 1, 2}, At{2, 1, 2}});
   EXPECT_EQ(2U, counters().early);
 }
 
@@ -140,7 +140,7 @@ TEST_F(NetreduceRepeats, EveryConnectionWithAGapIsAskedOnce) {
   drop_sent();
   give(At{1, 0, 1});  // ranks 0 and 2 lost theirs
   give_all(0, 2);
-  expect_results({At{0, 0, 2}, At{2, 0, 2}});
+  expect_results({At{0, 0, 2}, At{0, 0, 2}, At{2, 0, 2}, At{2, 0, 2}});
   give_all(1, 0);
   expect_nothing();
   give(At{0, 0, 1});
@@ -161,7 +161,8 @@ TEST_F(NetreduceRepeats, AnEarlyResultIsTheResult) {
   give(At{1, 0, 2});
   give(At{0, 0, 2});
   const std::vector<Sent> early = bump_->take();
-  ASSERT_EQ(1U, early.size());
+  ASSERT_EQ(2U, early.size());
+  EXPECT_EQ(early[0].frame, early[1].frame);
   give(At{0, 0, 1});
   const std::vector<Sent> later = bump_->take();
   ASSERT_EQ(4U, later.size());
@@ -183,6 +184,155 @@ TEST_F(NetreduceRepeats, AsInThePaperSumsLeaveAtOnce) {
   expect_results(of_all(0, 1));
   EXPECT_EQ(0U, counters().early);
   EXPECT_EQ(0U, counters().repeats_held);
+}
+
+// ---- NAKs of receivers that go back
+
+class NetreduceNaks : public NetreduceRepeats {
+ protected:
+  void start(std::uint32_t members, Order order = Order::ring) {
+    hosts_ = std::make_unique<RingHosts>(ring_with(members, order));
+    hosts_->name_answers();
+    ASSERT_EQ("", netreduce::check(hosts_->config));
+    bump_ = std::make_unique<Bump>();
+    ASSERT_TRUE(bump_->accelerator.add_ring(hosts_->config, hosts_->memory()));
+  }
+  // Of the receiver of that rank's packets.
+  Verdict nak(const At& at) { return bump_->give(hosts_->nak(at.rank, at.message, at.packet), endpoint_of(99, 0)); }
+};
+
+TEST_F(NetreduceNaks, AreAnsweredWithAllThatHasLeftFromThereOn) {
+  start(3);
+  give_message(0);
+  give_message(1);
+  give_all(2, 0);
+  give(At{1, 2, 1});
+  drop_sent();
+  EXPECT_EQ(Verdict::taken, nak({1, 0, 2}));
+  expect_results({At{1, 0, 2}, At{1, 0, 2}, At{1, 1, 0}, At{1, 1, 1}, At{1, 1, 2}, At{1, 2, 0}});
+  EXPECT_EQ(Verdict::taken, nak({2, 2, 0}));
+  expect_results({At{2, 2, 0}, At{2, 2, 0}});
+  EXPECT_EQ(2U, counters().naks_answered);
+  EXPECT_EQ(6U, counters().asked_for);
+  give_all(2, 1, 1);
+  expect_results(of_all(2, 1));  // and the rest as ever
+}
+
+TEST_F(NetreduceNaks, PassIfWhatTheyNameHasNotLeft) {
+  start(3);
+  give_all(0, 0);
+  give(At{0, 0, 1});
+  give_all(0, 2, 1);
+  drop_sent();
+  const Bytes before = bump_->state();
+  for (const At& at : {At{0, 0, 1}, At{1, 0, 1}, At{1, 3, 1}}) {  // other ranks lack it; it is lost; nothing is known of it
+    EXPECT_EQ(Verdict::pass, nak(at));
+    const std::vector<Sent> copy = bump_->take();
+    ASSERT_EQ(1U, copy.size());
+    EXPECT_EQ(hosts_->nak(at.rank, at.message, at.packet).frame(), copy[0].frame);
+    EXPECT_EQ(endpoint_of(99, 0), copy[0].to);
+  }
+  Crafted other = hosts_->nak(0, 0, 0);
+  ++other.packet.bth.destination_qp;
+  EXPECT_EQ(Verdict::pass, bump_->give(other, endpoint_of(99, 0))) << "another connection's";
+  Crafted ack = hosts_->nak(0, 0, 0);
+  ack.packet.aeth.syndrome = wire::roce::Aeth::ack;
+  EXPECT_EQ(Verdict::pass, bump_->give(ack, endpoint_of(99, 0)));
+  Bytes damaged = hosts_->nak(0, 0, 0).frame();
+  damaged.back() ^= std::byte{1};
+  EXPECT_EQ(Verdict::pass, bump_->give(damaged, endpoint_of(99, 0)));
+  Crafted request = hosts_->nak(0, 0, 0);
+  request.packet.aeth = {wire::roce::Aeth::repeat_request, 1};
+  EXPECT_EQ(Verdict::pass, bump_->give(request, endpoint_of(99, 0))) << "these hosts do not know it";
+  expect_nothing();
+  EXPECT_EQ(before, bump_->state());
+  EXPECT_EQ(Verdict::taken, nak({0, 0, 0}));
+  EXPECT_EQ(Verdict::pass, bump_->give(hosts_->nak(0, 0, 1), Endpoint{})) << "nobody knows the way";
+  EXPECT_EQ(2U, bump_->take().size()) << "the answer";
+  start(3, Order::arrival);
+  give_message(0);
+  drop_sent();
+  EXPECT_EQ(Verdict::pass, nak({0, 0, 0})) << "as in the paper";
+  expect_nothing();
+}
+
+TEST_F(NetreduceNaks, PassIfBuffersWereTaken) {
+  start(2);
+  for (std::uint64_t message = 0; message < 5; ++message) give_message(message);
+  drop_sent();
+  EXPECT_EQ(Verdict::pass, nak({0, 0, 2}));
+  drop_sent();
+  EXPECT_EQ(Verdict::taken, nak({0, 1, 0}));
+  EXPECT_EQ(13U, bump_->take().size());
+}
+
+// A sender goes back for one packet, and repeats all that it has sent since. What left only now is on its way.
+TEST_F(NetreduceNaks, RepeatsOfSumsThatLeftAfterTheSenderWentBackAreIgnored) {
+  start(2);
+  give(At{1, 0, 0});
+  give(At{1, 0, 1});
+  give(At{1, 0, 2});
+  give(At{0, 0, 0});
+  drop_sent();
+  give(At{0, 0, 2});
+  expect_results({At{0, 0, 2}, At{0, 0, 2}});  // early
+  EXPECT_EQ(Verdict::pass, nak({0, 0, 1}));
+  drop_sent();
+  give(At{0, 0, 1});
+  expect_results(of_all({{0, 1}, {0, 2}}));
+  give(At{0, 0, 2});
+  expect_nothing();
+  EXPECT_EQ(1U, counters().repeats_ignored);
+  // It goes back once more, as after a time-out.
+  give(At{0, 0, 1});
+  give(At{0, 0, 2});
+  expect_results({At{0, 0, 1}, At{0, 0, 2}});
+  give(At{0, 0, 2});
+  expect_results({At{0, 0, 2}});  // the same packet, and again
+  EXPECT_EQ(3U, counters().repeats_answered);
+}
+
+// Two packets of a window are lost. The sender, which is asked for the first, repeats both. It is asked for the second once
+// its repeats have come past that.
+TEST_F(NetreduceNaks, NothingIsAskedForWhileItsRepeatIsOnItsWay) {
+  for (const bool again : {false, true}) {
+    start(2);
+    give_all(0, 0);
+    drop_sent();
+    for (const auto& [message, packet] : {std::pair{0U, 2U}, {1U, 0U}, {1U, 2U}}) give(At{0, message, packet});
+    give(At{1, 0, 1});
+    give(At{1, 0, 2});
+    expect_results({At{0, 0, 2}, At{0, 0, 2}});  // early: rank 0's packets 0, 1 and 1, 1 are lost
+    give(At{1, 1, 0});
+    give(At{1, 1, 1});
+    give(At{0, 0, 1});
+    expect_results(of_all({{0, 1}, {0, 2}, {1, 0}}));
+    give(At{1, 1, 2});
+    give(At{0, 0, 2});
+    give(At{0, 1, 0});
+    expect_nothing();
+    if (again) {
+      give(At{0, 1, 2});
+      give_all(2, 0);
+      expect_results({At{0, 1, 2}, At{0, 1, 2}});
+    } else {
+      give(At{0, 1, 1});
+      expect_results(of_all({{1, 1}, {1, 2}}));
+    }
+    EXPECT_EQ(again ? 2U : 1U, counters().early);
+  }
+}
+
+TEST_F(NetreduceNaks, ThatAreAnsweredDoNotHideAGapOfTheSenders) {
+  start(2);
+  give_all(0, 0);
+  give(At{1, 0, 1});
+  drop_sent();
+  give_all(0, 2);
+  expect_results({At{0, 0, 2}, At{0, 0, 2}});  // early: 0, 1 of rank 0 is lost, and the sum of 0, 0 too
+  EXPECT_EQ(Verdict::taken, nak({0, 0, 0}));
+  expect_results({At{0, 0, 0}, At{0, 0, 0}, At{0, 0, 2}, At{0, 0, 2}});
+  EXPECT_EQ(Verdict::pass, nak({0, 0, 1}));
 }
 
 // ---- when buffers change hands
@@ -231,7 +381,7 @@ TEST_F(NetreduceRepeats, NothingTakesBuffersThatAreInUse) {
     give(At{0, 5, 0});  // message 1 is still there
     EXPECT_EQ(3U, counters().dropped_early);
     give(At{1, 4, 0});
-    EXPECT_EQ(order == Order::ring ? 1U : 2U, bump_->take().size());  // ring: rank 1 is asked for message 1
+    EXPECT_EQ(2U, bump_->take().size());  // in the ring's order: rank 1 is asked for message 1
   }
 }
 

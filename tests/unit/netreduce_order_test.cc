@@ -102,7 +102,7 @@ TEST(NetreduceOrder, OneLossBeforeTheSumMakesEveryConnectionGoBackAsInThePaper) 
   EXPECT_EQ(1U, ours.connections);
   EXPECT_EQ(1U, ours.naks);
   EXPECT_EQ(1U, ours.early);
-  EXPECT_EQ(1U, ours.out_of_order) << "the result that was sent early, so that it is asked for";
+  EXPECT_EQ(2U, ours.out_of_order) << "the result that was sent early, twice, so that it is asked for";
   EXPECT_EQ(0U, ours.timeouts);
   EXPECT_GE(paper.retransmissions, 4 * ours.retransmissions);
   EXPECT_LT(ours.took, paper.took);
@@ -110,12 +110,12 @@ TEST(NetreduceOrder, OneLossBeforeTheSumMakesEveryConnectionGoBackAsInThePaper) 
   record("arrival", paper);
 }
 
-// A lost result concerns one receiver in both orders.
-TEST(NetreduceOrder, ALostResultMakesOneConnectionGoBack) {
+// A lost result concerns one receiver. In the paper its sender goes back; here the accelerator answers the NAK.
+TEST(NetreduceOrder, ALostResultMakesNobodyGoBack) {
   for (const Order order : {Order::ring, Order::arrival}) {
     const Cost cost = one_loss(order, Where::behind_it);
-    EXPECT_EQ(1U, cost.connections);
-    EXPECT_EQ(1U, cost.naks);
+    EXPECT_EQ(order == Order::ring ? 0U : 1U, cost.connections);
+    EXPECT_EQ(order == Order::ring ? 0U : 1U, cost.naks);
     EXPECT_EQ(0U, cost.timeouts);
     EXPECT_EQ(0U, cost.early);
   }
@@ -129,7 +129,7 @@ TEST(NetreduceOrder, ALossCostsOnePacketIfHostsRepeatSinglePackets) {
   const Cost behind = one_loss(Order::ring, Where::behind_it, true);
   EXPECT_EQ(0U, behind.retransmissions) << "the sum is held at the accelerator";
   EXPECT_EQ(0U, behind.naks + behind.timeouts);
-  EXPECT_LT(behind.took, one_loss(Order::ring, Where::behind_it).took);
+  EXPECT_LT(behind.took, one_loss(Order::arrival, Where::behind_it).took);
 }
 
 // Any datagram may be lost, of each so many: all-reduces of 200 messages, 12,800 packets, with the same seeds in both

@@ -93,7 +93,7 @@ bool Accelerator::add_ring(RingState&& ring) {
     table_[connection] = std::move(entry);
   }
   for (std::uint32_t line = 0; line < ring->lines().size(); ++line) {
-    if (const auto& repair = ring->lines()[line].repair) answers_[repair->answers] = {ring.get(), line};
+    if (const auto& answers = ring->lines()[line].answers) answers_[*answers] = {ring.get(), line};
   }
   lines_ += lines_of(*ring);
   add_layout(config.layout, ring->learned());
@@ -398,8 +398,8 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
                                             const Endpoint& egress, Time now, Sink& sink) {
   Arrival arrival{frame, ip_at, 0, packet, wire::roce::shape_of(packet.bth.opcode), egress};
   if (!arrival.shape.request) {
-    if (packet.bth.opcode == wire::roce::Opcode::rc_acknowledge && packet.aeth.asks_for_repeats()) {
-      return on_repeat_request(arrival, sink);
+    if (packet.bth.opcode == wire::roce::Opcode::rc_acknowledge && packet.aeth.says_what_is_missing()) {
+      return on_missing(arrival, sink);
     }
     ++counters_.passed;
     return Verdict::pass;
@@ -439,17 +439,19 @@ void Accelerator::recall(Ring& ring) {
   if (servers_ != nullptr) servers_->recall(ring);
 }
 
-Accelerator::Verdict Accelerator::on_repeat_request(Arrival& arrival, Sink& sink) {
+Accelerator::Verdict Accelerator::on_missing(Arrival& arrival, Sink& sink) {
   const Packet& packet = arrival.packet;
   const auto found = answers_.find({packet.ip.source, packet.ip.destination, packet.bth.destination_qp});
-  if (found == answers_.end()) {
-    ++counters_.passed;
-    return Verdict::pass;
+  if (found != answers_.end()) {
+    const auto& [ring, line] = found->second;
+    if (packet.aeth.asks_for_repeats() ? ring->repeats_singly(line) : ring->answers(line) && arrival.egress != Endpoint{}) {
+      arrival.ip_bytes = wire::roce::packet_bytes(arrival.frame.subspan(arrival.ip_at));
+      serve(*ring, RingPacket::missing, line, arrival, sink);
+      return Verdict::taken;
+    }
   }
-  arrival.ip_bytes = wire::roce::packet_bytes(arrival.frame.subspan(arrival.ip_at));
-  const auto& [ring, line] = found->second;
-  serve(*ring, RingPacket::repeat_request, line, arrival, sink);
-  return Verdict::taken;
+  ++counters_.passed;
+  return Verdict::pass;
 }
 
 // ---- messages of learned connections that are no gradients

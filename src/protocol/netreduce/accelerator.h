@@ -205,7 +205,7 @@ class Accelerator {
   enum class Judgement : std::uint8_t { pass, drop, gradient };
 
   [[nodiscard]] Entry* find(const Connection& connection);
-  [[nodiscard]] Verdict on_repeat_request(Arrival& arrival, Sink& sink);
+  [[nodiscard]] Verdict on_missing(Arrival& arrival, Sink& sink);
   void serve(Ring& ring, RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink);
   void recall(Ring& ring);
   [[nodiscard]] Judgement judge(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now);
@@ -222,7 +222,7 @@ class Accelerator {
   void trim();
 
   std::unordered_map<std::uint64_t, RingState> rings_;
-  // Connections on which receivers ask for what they miss.
+  // Connections on which receivers say what they miss.
   std::unordered_map<Connection, std::pair<Ring*, std::uint32_t>, ConnectionHash> answers_;
   Table table_;            // the CLT: entries do not move when others are added or removed
   Entry* last_ = nullptr;  // of the previous packet: packets of one connection come in trains

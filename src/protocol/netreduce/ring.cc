@@ -99,6 +99,7 @@ std::string check(const RingConfig& config) {
     }
     for (const Line& line : config.lines) {
       if (line.repair && line.way != Way::through) return "single packets are repeated in one rack only";
+      if (line.repair && !line.answers) return "a line whose receiver asks for single packets on an unknown connection";
       if (line.ranks.empty()) return "a line of no rank";
       if (!line.ranks.minus(RankSet::first(config.members)).empty()) return "a line of a rank that is not in the ring";
     }
@@ -135,6 +136,7 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
     // A switch below keeps the order itself.
     const auto& repair = lines_[line].repair;
     peer.in_order = config.order == Order::ring && lines_[line].way != Way::child && !repair;
+    peer.answers = peer.in_order && lines_[line].answers.has_value();
     if (repair) peer.heard = repair->first_psn;
     if (peer.contributes) ++contributors_;
   }
@@ -147,8 +149,8 @@ void Ring::serve(RingPacket kind, std::uint32_t line, const Arrival& arrival, Si
       return on_packet(line, arrival, sink);
     case RingPacket::total:
       return on_total(arrival, sink);
-    case RingPacket::repeat_request:
-      return on_repeat_request(line, arrival, sink);
+    case RingPacket::missing:
+      return on_missing(line, arrival, sink);
   }
 }
 
@@ -370,6 +372,8 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
     return;
   }
   peer.egress = arrival.egress;
+  if (*place <= peer.newest) peer.repeated = peer.sent;
+  peer.newest = *place;
   if (lines_[line].way == Way::leaving) send_header(*place, arrival, sink);
   const std::size_t aggregator = index(*place);
   if (arrived(aggregator, line)) return on_repeat(*place, line, arrival, sink);
@@ -391,15 +395,15 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
 }
 
 void Ring::ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink) {
-  const Repair& repair = *lines_[line].repair;
+  const Connection& answers = *lines_[line].answers;
   Packet packet;
-  wire::roce::set_addresses(packet, repair.answers.source, repair.answers.destination);
+  wire::roce::set_addresses(packet, answers.source, answers.destination);
   packet.source_port = wire::roce::udp_port;
   packet.bth.opcode = wire::roce::Opcode::rc_acknowledge;
-  packet.bth.destination_qp = repair.answers.destination_qp;
+  packet.bth.destination_qp = answers.destination_qp;
   packet.bth.psn = psn;
   packet.aeth = {wire::roce::Aeth::repeat_request, count};
-  wire::roce::write(sink.datagram(repair.egress, wire::roce::packet_bytes(packet)), packet);
+  wire::roce::write(sink.datagram(lines_[line].repair->egress, wire::roce::packet_bytes(packet)), packet);
   counters_.asked += count;
 }
 
@@ -422,13 +426,44 @@ void Ring::ask_again(const Place& place, Sink& sink) {
   }
 }
 
-void Ring::on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink) {
+void Ring::on_missing(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.packets;
   counters_.bytes += arrival.ip_bytes;
   if (!wire::roce::icrc_valid(arrival.ip())) {
     ++counters_.dropped_icrc;
+  } else if (arrival.packet.aeth.asks_for_repeats()) {
+    on_repeat_request(line, arrival, sink);
+  } else {
+    on_nak(line, arrival, sink);
+  }
+}
+
+// A receiver that goes back discards all that comes until it has what it names. If that has left here, it and all that has
+// left behind it is sent again, and nobody else repeats anything. If not, the sender must repeat it, or already has: the NAK
+// passes. It is not the accelerator's to send one: a NAK acknowledges all that is before it, and the sender would free what
+// its receiver still lacks.
+void Ring::on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink) {
+  Peer& peer = peers_[line];
+  const auto place = find(arrival.packet.bth.psn, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
+  if (!place || *place >= peer.sent || !has(*place, line)) {
+    ++counters_.naks_passed;
+    // It goes twice, as in send_twice(): a sender goes back once for both.
+    const std::span<const std::byte> frame = arrival.frame.first(arrival.ip_at + arrival.ip_bytes);
+    for (int copy = 0; copy < 2; ++copy) {
+      std::copy(frame.begin(), frame.end(), sink.datagram(arrival.egress, frame.size()).begin());
+    }
     return;
   }
+  ++counters_.naks_answered;
+  ++counters_.asked_for;
+  send_twice(*place, line, sink);
+  send_again(after(*place), line, sink);
+  // The NAK that a gap of the sender's own packets is to provoke was this one.
+  peer.asked = false;
+  send_early(line, sink);
+}
+
+void Ring::on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.repeat_requests;
   Peer& peer = peers_[line];
   const wire::roce::Aeth& asked = arrival.packet.aeth;
@@ -457,8 +492,13 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
     if (a.summed) send_up(place, sink);  // that, or what came back, may be lost
     return;
   }
-  if (peers_[line].held || (peers_[line].in_order && place >= peers_[line].sent)) {
+  Peer& peer = peers_[line];
+  if (peer.held || (peer.in_order && place >= peer.sent)) {
     ++counters_.repeats_held;
+    return;
+  }
+  if (peer.answers && place >= peer.repeated) {
+    ++counters_.repeats_ignored;
     return;
   }
   ++counters_.repeats_answered;
@@ -520,11 +560,27 @@ void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
     if (!leaving && peer.in_order) send_to(peer.sent, line, sink);
     peer.sent = after(peer.sent);
   }
-  // A held sum while the line's own packets have a gap before it: a packet was lost on its way here, and its receiver, which
-  // alone can ask for it, sees no gap. This sum is sent early: behind a gap the receiver discards it and answers with a NAK.
-  if (ready && peer.in_order && peer.sent <= place && peer.expected < place && !peer.asked) {
+  if (ready && peer.in_order) send_early(line, sink);
+}
+
+// A held sum while the line's own packets have a gap before it: a packet was lost on its way here, and its receiver, which
+// alone can ask for it, sees no gap. This sum is sent early: behind a gap the receiver discards it and answers with a NAK.
+// But while the sender goes back, no gap is one before the repeats have come past it.
+void Ring::send_early(std::uint32_t line, Sink& sink) {
+  Peer& peer = peers_[line];
+  if (peer.asked || peer.expected >= peer.newest || !holds(peer.expected)) return;
+  for (Place place = after(peer.expected); holds(place) && place <= peer.newest; place = after(place)) {
+    if (!at(place).complete || !has(place, line)) continue;
     peer.asked = true;
     ++counters_.early;
+    return send_twice(place, line, sink);
+  }
+}
+
+// All that has left on the line, from there on.
+void Ring::send_again(const Place& from, std::uint32_t line, Sink& sink) {
+  for (Place place = from; place < peers_[line].sent && holds(place); place = after(place)) {
+    ++counters_.asked_for;
     send_to(place, line, sink);
   }
 }
@@ -605,6 +661,12 @@ void Ring::send_to(const Place& place, std::uint32_t line, Sink& sink) {
   send(place, line, frame_of(aggregator, line), buffer.ip_at, buffer.ip_bytes, buffer.payload_at, sink);
 }
 
+// What a repair hangs on goes twice: if it were lost, only a time-out would help.
+void Ring::send_twice(const Place& place, std::uint32_t line, Sink& sink) {
+  send_to(place, line, sink);
+  send_to(place, line, sink);
+}
+
 std::optional<RingStall> Ring::stall() const {
   const Place place = next();
   if (!holds(place)) return std::nullopt;
@@ -620,7 +682,11 @@ void Ring::append_state(std::vector<std::byte>& out) const {
                static_cast<std::uint8_t>(totals_.asked | answered_ << 1));
   for (const Peer& peer : peers_) {
     append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
-                 static_cast<std::uint8_t>(peer.asked | peer.held << 1 | peer.bound << 2), peer.heard);
+                 static_cast<std::uint8_t>(peer.asked | peer.held << 1 | peer.bound << 2), peer.heard,
+                 static_cast<std::uint8_t>(peer.in_order && peer.expected < peer.newest));
+    if (!peer.answers) continue;
+    const Place repeated = std::max(peer.repeated, peer.newest);  // what comes before the newest begins anew
+    append_bytes(out, peer.newest.message, peer.newest.packet, repeated.message, repeated.packet);
   }
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
     const Slot& s = slots_[slot];
@@ -634,8 +700,8 @@ void Ring::append_state(std::vector<std::byte>& out) const {
         const std::size_t buffer = aggregator * lines_.size() + line;
         if (!arrived(aggregator, line)) continue;
         append_bytes(out, line);
-        // The frame leaves with the sum; what asks for it again brings its own.
-        if (Place{s.message, packet} >= peers_[line].sent) {
+        // The frame leaves with the sum; a repeat brings its own.
+        if (peers_[line].answers || Place{s.message, packet} >= peers_[line].sent) {
           const Buffer& b = buffers_[buffer];
           const auto head = memory_.subspan(buffer * stride_ + headers_room - b.payload_at, b.payload_at + skipped(packet));
           out.insert(out.end(), head.begin(), head.end());

@@ -40,9 +40,9 @@ struct Place {
 
 // How a packet concerns a ring.
 enum class RingPacket : std::uint8_t {
-  gradient,        // of one of its lines
-  total,           // from the switch above
-  repeat_request,  // of a line's receiver
+  gradient,  // of one of its lines
+  total,     // from the switch above
+  missing,   // from a line's receiver
 };
 
 class Ring {
@@ -54,8 +54,8 @@ class Ring {
   void serve(RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink);
   // A packet of line `line`.
   void on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink);
-  // A repeat request of the line's receiver.
-  void on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink);
+  // The line's receiver says what it misses, as repeats_singly() or answers().
+  void on_missing(std::uint32_t line, const Arrival& arrival, Sink& sink);
   // A packet from the switch above.
   void on_total(const Arrival& arrival, Sink& sink);
 
@@ -71,6 +71,9 @@ class Ring {
   // Where the line's newest packet with a known next hop went; default-constructed: there was none.
   [[nodiscard]] const Endpoint& egress(std::uint32_t line) const { return peers_[line].egress; }
   [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
+  // Whether the line's receiver asks for single packets; or goes back, and its NAKs come here. These do not change.
+  [[nodiscard]] bool repeats_singly(std::uint32_t line) const { return lines_[line].repair.has_value(); }
+  [[nodiscard]] bool answers(std::uint32_t line) const { return peers_[line].answers; }
   // `held`: no sum leaves on it before release().
   void bind(std::uint32_t line, const Connection& connection, bool held);
   void release(std::uint32_t line, Sink& sink);
@@ -112,10 +115,13 @@ class Ring {
     bool bound = false;
     bool held = false;
     bool contributes = true, in_order = true;
-    Endpoint egress;     // of the newest packet
-    Place expected;      // the first not yet arrived
-    Place sent;          // the first whose sum was not yet sent to it
-    bool asked = false;  // a later sum was sent, so that the receiver asks for the missing one
+    bool answers = false;  // its receiver goes back, and its NAKs are answered from here
+    Endpoint egress;       // of the newest packet
+    Place expected;        // the first not yet arrived
+    Place sent;            // the first whose sum was not yet sent to it
+    bool asked = false;    // a later sum was sent, so that the receiver asks for the missing one
+    Place newest;          // the one that came last
+    Place repeated;        // the first whose sum had not been sent to it when its sender last went back
     std::uint32_t last_slot = 0;
     std::uint32_t heard = 0;  // with repair: the PSN behind all that came
   };
@@ -177,17 +183,22 @@ class Ring {
   void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival);
   void ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink);
   void ask_again(const Place& place, Sink& sink);
+  void on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink);
+  void on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink);
   void ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink);
   void add_up(const Place& place);
   void on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink);
   void on_complete(const Place& place, Sink& sink);
   void offer(const Place& place, std::uint32_t line, Sink& sink);
+  void send_early(std::uint32_t line, Sink& sink);
+  void send_again(const Place& from, std::uint32_t line, Sink& sink);
   void send_header(const Place& place, const Arrival& arrival, Sink& sink);
   void send_up(const Place& place, Sink& sink);
   void send_up_missing(const Place& before, Sink& sink);
   void send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
             std::size_t ip_bytes, std::size_t payload_at, Sink& sink);
   void send_to(const Place& place, std::uint32_t line, Sink& sink);
+  void send_twice(const Place& place, std::uint32_t line, Sink& sink);
 
   RingConfig config_;
   std::span<std::byte> memory_;

@@ -30,7 +30,6 @@ enum class Way : std::uint8_t {
 };
 // How a host that repeats single packets is asked for them.
 struct Repair {
-  Connection answers;           // from its successor to it
   Endpoint egress;              // next hop towards it
   std::uint32_t first_psn = 0;  // of its first packet
 };
@@ -38,6 +37,9 @@ struct Line {
   Connection connection;
   RankSet ranks;  // represented ranks; the lowest is in its messages' headers
   Way way = Way::through;
+  // From its receiver, to which its sums leave here, to its sender. What the receiver misses is answered from here. None:
+  // not known, and whatever the receiver says passes.
+  std::optional<Connection> answers{};
   std::optional<Repair> repair{};  // none: its hosts go back
 };
 
@@ -77,13 +79,16 @@ struct RingCounters {
   std::uint64_t sent_up = 0;       // sums, to the switch above
   std::uint64_t sent_headers = 0;  // of connections that leave the rack
   std::uint64_t asked = 0;         // packets that did not arrive, of their senders
-  std::uint64_t asked_for = 0;     // sums sent again because a receiver missed them
+  std::uint64_t asked_for = 0;     // sums sent again because a receiver missed them, or what was before them
 
   std::uint64_t contributions = 0;
   std::uint64_t headers = 0;            // of connections from another rack
   std::uint64_t totals = 0;             // from the switch above
   std::uint64_t repeat_requests = 0;    // of receivers
+  std::uint64_t naks_answered = 0;      // of receivers, with sums that had left
+  std::uint64_t naks_passed = 0;        // to senders, which are to go back
   std::uint64_t repeats_answered = 0;   // of a sent sum: sent again, on this connection only
+  std::uint64_t repeats_ignored = 0;    // of a sum that left after its sender had gone back
   std::uint64_t repeats_held = 0;       // of a sum held back to keep the order
   std::uint64_t repeats_waiting = 0;    // of a sum that lacks other ranks
   std::uint64_t repeats_total = 0;      // from above, of a sum already present
@@ -115,7 +120,10 @@ struct RingCounters {
         {"packets_asked_of_senders", &C::asked, other},
         {"sums_asked_for", &C::asked_for, other},
         {"repeat_requests", &C::repeat_requests, outcome},
+        {"naks_answered", &C::naks_answered, outcome},
+        {"naks_passed", &C::naks_passed, outcome},
         {"repeats_answered", &C::repeats_answered, outcome},
+        {"repeats_ignored", &C::repeats_ignored, outcome},
         {"repeats_held", &C::repeats_held, outcome},
         {"repeats_waiting", &C::repeats_waiting, outcome},
         {"dropped_icrc", &C::dropped_icrc, outcome},
