@@ -139,7 +139,14 @@ void BumpWire::carry(const RxView& view, Time now, Sink& sink) {
   if (!std::equal(before.begin(), before.end(), view.bytes.begin())) throw Violation("a bump changes what it is given");
   if (out.passed.size() > 1 || (!out.passed.empty() && !out.made.empty())) throw Violation("a frame leaves more than once");
   for (const auto& [frame, to] : out.passed) judge_passed(view, frame, to);
-  for (const auto& [to, frame] : out.made) judge_made(frame);
+  for (const auto& [to, frame] : out.made) {
+    // A NAK may go to its sender from here, in two copies.
+    const auto packet = ring_packet(frame);
+    const bool nak = packet && packet->packet.bth.opcode == wire::roce::Opcode::rc_acknowledge;
+    if (nak && to != view.source && frame.size() <= seen.size() && std::equal(frame.begin(), frame.end(), seen.begin()))
+      continue;
+    judge_made(frame);
+  }
   if (foreign_.has(view.bytes) && bridge.forwarded + bridge.flooded != routed) {
     if (out.passed.empty()) throw Violation("a frame that is no gradient does not pass");
     ++foreign_passed_;

@@ -257,26 +257,31 @@ struct Harness {
     const bool taken = verdict == Accelerator::Verdict::taken;
     const bool nak = packet.bth.opcode == Opcode::rc_acknowledge && taken;
     fuzz::check(gradient == taken || nak, "gradients are taken, and nothing else but NAKs");
-    if (nak) answered(packet);
+    if (nak) answered(packet, frame.subspan(ip_at));
     accelerator.check();
     fuzz::check(running || sink.sent().empty(), "nothing leaves without a ring");
     if ((gradient || nak) && running) {
       const auto& c = *accelerator.ring_counters(config.incarnation);
-      fuzz::check(c.packets == c.contributions + c.naks_answered + c.repeats_answered + c.repeats_ignored + c.repeats_held +
-                                   c.repeats_waiting + c.dropped_icrc + c.dropped_header + c.dropped_unplaced +
-                                   c.dropped_old + c.dropped_early + c.dropped_misplaced + c.dropped_mismatch +
-                                   c.dropped_shape,
+      fuzz::check(c.packets == c.contributions + c.naks_answered + c.naks_passed + c.repeats_answered + c.repeats_ignored +
+                                   c.repeats_held + c.repeats_waiting + c.dropped_icrc + c.dropped_header +
+                                   c.dropped_unplaced + c.dropped_old + c.dropped_early + c.dropped_misplaced +
+                                   c.dropped_mismatch + c.dropped_shape,
                   "every packet counts once");
     }
     for (const fuzz::Datagram& sent : sink.sent()) left(sent);
     sink.clear();
   }
 
-  // With what is missing, and with what else is missing to the same receiver.
-  void answered(const wire::roce::Packet& nak) const {
+  // With what is missing to the receiver; or it goes on to the sender. Nobody else hears of it.
+  void answered(const wire::roce::Packet& nak, std::span<const std::byte> ip) {
     fuzz::check(running && !config.lines.empty() && nak.aeth.syndrome == wire::roce::Aeth::nak_sequence,
                 "only NAKs of receivers that are known are answered");
-    fuzz::check(!sink.sent().empty(), "with something");
+    const bool valid = wire::roce::icrc_valid(ip.first(wire::roce::packet_bytes(ip)));
+    fuzz::check(valid != sink.sent().empty(), "if they are not damaged");
+    const auto goes_on = [&](const fuzz::Datagram& sent) { return sent.to == fuzz::endpoint_of(nak.ip.destination[15]); };
+    const auto copies = std::count_if(sink.sent().begin(), sink.sent().end(), goes_on);
+    fuzz::check(copies == 0 || (copies == 2 && sink.sent().size() == 2), "or pass, twice");
+    if (copies != 0) return sink.clear();
     for (const fuzz::Datagram& sent : sink.sent()) {
       fuzz::check(sent.to == fuzz::endpoint_of(nak.ip.source[15]), "and nobody else hears of it");
     }

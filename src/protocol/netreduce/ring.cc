@@ -497,7 +497,9 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
     ++counters_.repeats_held;
     return;
   }
-  if (peer.answers && place >= peer.repeated) {
+  // It left after its sender had gone back, so that its receiver misses it only if it was lost since, and says so when
+  // something comes behind it.
+  if (peer.answers && place >= peer.repeated && after(place) != peer.sent) {
     ++counters_.repeats_ignored;
     return;
   }
