@@ -234,13 +234,13 @@ TEST(AtpLoss, OfQueuesThatDoNotMark) {
 }
 
 // On a host that is busy elsewhere: no packet is lost, and every thread stops now and then, for longer than a time-out.
-TEST(AtpLoss, NoneWhereThreadsAreLate) {
+TEST(AtpLoss, FewRepeatsWhereThreadsAreLate) {
   for (const std::uint32_t ranks : {4U, 8U}) {
     Setting s{.ranks = ranks, .stops = {.chance = 0.002, .longest = std::chrono::milliseconds(8)}};
     s.link = {.bytes_per_second = 2.5e9, .queue = 8e6, .mark = 8e6};
     const Outcome outcome = outcome_of(s);
     std::printf("%u ranks, threads late: %.3f s, %.2f %% repeated\n", ranks, outcome.seconds, outcome.repeated * 100);
-    EXPECT_LE(outcome.repeated, 0.01);
+    EXPECT_LE(outcome.repeated, 0.02);
   }
 }
 
