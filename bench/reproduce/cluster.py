@@ -2,11 +2,14 @@
 import json
 import os
 import socket
+import struct
 import tempfile
 import threading
 import time
 
 from network import Daemon, Network, Process
+
+BUSY_TIME = 168  # in struct tcp_info; tcpi_rwnd_limited and tcpi_sndbuf_limited follow (linux/tcp.h)
 
 
 class Rank(Process):
@@ -129,6 +132,12 @@ class TcpFlow:
         self.server, _ = listener.accept()
         listener.close()
         self.threads = [threading.Thread(target=each, daemon=True) for each in (self.send, self.receive)]
+
+    def held_up(self):
+        """Seconds that it had data on its way, and how many of these it waited for its own process or for the receiver's: then these
+        decide its rate, and not congestion."""
+        busy, receiver, sender = struct.unpack_from("QQQ", self.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232), BUSY_TIME)
+        return busy / 1e6, (receiver + sender) / 1e6
 
     def send(self):
         block = bytes(1 << 16)
