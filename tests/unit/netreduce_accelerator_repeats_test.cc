@@ -199,6 +199,15 @@ class NetreduceNaks : public NetreduceRepeats {
   }
   // Of the receiver of that rank's packets.
   Verdict nak(const At& at) { return bump_->give(hosts_->nak(at.rank, at.message, at.packet), endpoint_of(99, 0)); }
+  // It passed as it came, and twice.
+  void expect_passed(const At& at) {
+    const std::vector<Sent> copies = bump_->take();
+    ASSERT_EQ(2U, copies.size());
+    for (const Sent& copy : copies) {
+      EXPECT_EQ(hosts_->nak(at.rank, at.message, at.packet).frame(), copy.frame);
+      EXPECT_EQ(endpoint_of(99, 0), copy.to);
+    }
+  }
 };
 
 TEST_F(NetreduceNaks, AreAnsweredWithAllThatHasLeftFromThereOn) {
