@@ -4,6 +4,8 @@
 // one without an answer. A rank or an aggregator that runs late is the reason more often than the loss of all of them, and
 // repeats of a whole window would make it later still. So the oldest alone is repeated, as in TCP (RFC 6298, section 5.4).
 // Once a repeat is answered, packets get through, and those that were sent before it time out by themselves again.
+// Not for lanes that send chunks in other orders than other ranks' lanes do: two ranks could each wait for what the other
+// one holds back.
 #pragma once
 
 #include <algorithm>

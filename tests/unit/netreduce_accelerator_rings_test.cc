@@ -548,11 +548,13 @@ TEST_F(NetreduceLearnedRings, SumsWaitUntilTheirConnectionIsWrittenDown) {
     EXPECT_EQ(2U, counters().repeats_held);
     EXPECT_EQ(5U, counters().sums);
     bump_->recorded(hosts_->connections[1]);
-    expect_results({{1, 0, 0}, {1, 0, 1}, {1, 0, 2}, {1, 1, 0}, {1, 1, 2}});  // in order: the last one early, for its gap
+    std::vector<At> left = {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}, {1, 1, 0}, {1, 1, 2}};
+    if (order == netreduce::Order::ring) left.push_back(left.back());  // the last one early, for its gap, and so twice
+    expect_results(left);
     bump_->recorded(hosts_->connections[1]);
     expect_nothing();
     bump_->recorded(hosts_->connections[0]);
-    EXPECT_EQ(5U, bump_->take().size());
+    EXPECT_EQ(left.size(), bump_->take().size());
     give_all(1, 1);
     EXPECT_EQ(order == netreduce::Order::ring ? 4U : 2U, bump_->take().size());
     give_message(2);

@@ -12,7 +12,6 @@
 #include "protocol/switchml/stripes.h"
 #include "stream/overtaken.h"
 #include "stream/retransmission_timer.h"
-#include "stream/silence.h"
 #include "stream/tensor.h"
 
 namespace netsum::switchml {
@@ -53,10 +52,8 @@ struct Slot {
   std::uint64_t ahead = 0;  // the chunk whose exponents the packet carries: of its operation, on this lane
 
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
-  std::uint64_t first = 0, order = 0;         // of the first and last transmission, among all of the lane's
   std::uint32_t transmissions = 0;
   bool held = false;  // the switch has our contribution and waits for others
-  bool lost = false;  // the switch lacks the last transmission
   wire::switchml::Ranks missing;
   Time told{};  // when the switch named them
 };
@@ -78,9 +75,6 @@ struct Worker::Impl {
   ChunkCodec codec;
   std::vector<Slot> slots;
   stream::RetransmissionTimer timer;
-  stream::Silence silence;
-  std::uint64_t transmitted = 0;            // packets
-  Time answered{};                          // arrival of the last result
   Time next_timeout = never;                // lower bound of all deadlines; made exact by the scan in on_timer
   std::vector<ActiveOperation> operations;  // ring by operation number
   std::uint64_t front = 0, back = 0;        // pending numbers: [front, back)
@@ -191,11 +185,8 @@ struct Worker::Impl {
     codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
                  packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
     wire::switchml::seal(packet);
-    slot.order = ++transmitted;
-    if (slot.transmissions == 0) slot.first = slot.order;
     ++slot.transmissions;
     slot.repeated = now;
-    slot.lost = false;
     arm(slot, now + patience(slot));
   }
 
@@ -298,10 +289,6 @@ struct Worker::Impl {
     NETSUM_CHECK(slot.header.operation >= front && slot.header.operation < back && active.remaining > 0);
     ++counters.results;
     timer.answered(now - slot.sent, now - slot.repeated);
-    silence.answered(slot.first, slot.order);
-    answered = now;
-    // Those that stood back behind it have a time-out again.
-    if (slot.transmissions > 1) next_timeout = std::min(next_timeout, now + timer.timeout());
     slot.version ^= 1;
 
     if (round == Round::exponents) {
@@ -365,7 +352,6 @@ struct Worker::Impl {
     if (now >= due) {
       repeat(slot, now, sink);
     } else {
-      slot.lost = true;
       arm(slot, std::min(slot.deadline, due));
     }
   }
@@ -374,25 +360,6 @@ struct Worker::Impl {
     ActiveOperation& active = at(slot.header.operation);
     ++counters.retransmissions;
     transmit(slot, {&active, slot.position - active.base}, now, sink);
-  }
-
-  // What was sent after the newest result's packet times out only when results stop.
-  [[nodiscard]] Time due(const Slot& slot) const {
-    if (slot.lost || !silence.ahead(slot.first)) return slot.deadline;
-    return std::max(slot.deadline, answered + timer.timeout(slot.transmissions));
-  }
-
-  // The first transmission of the oldest packet that was sent after the newest result's: it asks for the others too.
-  [[nodiscard]] std::uint64_t oldest_ahead() const {
-    std::uint64_t oldest = transmitted;
-    for (const Slot& slot : slots) {
-      if (slot.round != Round::idle && silence.ahead(slot.first)) oldest = std::min(oldest, slot.first);
-    }
-    return oldest;
-  }
-  [[nodiscard]] bool stands_back(const Slot& slot, std::uint64_t oldest_ahead) const {
-    return slot.transmissions == 1 && !slot.lost && !slot.held && slot.first > oldest_ahead &&
-           silence.stands_back(slot.first);
   }
 
   [[nodiscard]] bool is_oldest(const Slot& slot) const {
@@ -493,13 +460,10 @@ void Worker::on_timer(Time now, Sink& sink) {
   Impl& w = *impl_;
   if (now < w.next_timeout) return;
   w.next_timeout = never;
-  if (w.failure) return;
-  const std::uint64_t oldest_ahead = w.oldest_ahead();
   for (Slot& slot : w.slots) {
     if (slot.round == Round::idle) continue;
-    if (w.stands_back(slot, oldest_ahead)) continue;
-    if (const Time due = w.due(slot); due > now) {
-      w.next_timeout = std::min(w.next_timeout, due);
+    if (slot.deadline > now || w.failure) {
+      w.next_timeout = w.failure ? never : std::min(w.next_timeout, slot.deadline);
       continue;
     }
     w.repeat(slot, now, sink);
