@@ -180,7 +180,7 @@ WireFormat ProtocolFlags::wire_value() const {
 std::optional<std::uint32_t> ProtocolFlags::first_psn_value() const {
   if (first_psn == "random") return std::nullopt;
   const auto value = number_of(first_psn, 0xffffff);
-  if (!value) throw UsageError("--first-psn is random or a number of 24 bits, not '" + first_psn + "'");
+  if (!value) throw UsageError("--first-psn must be 'random' or below 2^24, not '" + first_psn + "'");
   return value;
 }
 

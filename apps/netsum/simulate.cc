@@ -112,7 +112,7 @@ class SimulateCommand final : public Command {
  private:
   void check() {
     if (!sim::make_protocol(protocol_)) {
-      throw UsageError("--protocol is switchml, atp, netreduce or bump, not '" + protocol_ + "'");
+      throw UsageError("--protocol must be switchml, atp, netreduce or bump, not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
     if (!profile) throw UsageError("--faults is none, lossy, crash or chaos, not '" + faults_ + "'");

@@ -57,7 +57,7 @@ class RingRank : public RankProtocol {
     if (verbs.port == 0) throw bad("an RDMA device's ports are counted from 1");
     if (verbs.ack_timeout == 0 || verbs.ack_timeout > 31) throw bad("an RDMA device's ack time-out is 1 to 31");
     if (verbs.retries > 7) throw bad("an RDMA device retransmits up to 7 times");
-    if (verbs.service_level > 7) throw bad("an RDMA device's service level is 0 to 7");
+    if (verbs.service_level > 7) throw bad("the service level of an RDMA device must be 0 to 7");
   }
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }

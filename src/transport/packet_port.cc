@@ -102,12 +102,12 @@ PacketSender::PacketSender(const std::string& interface, const std::atomic<int>&
       own_source_(options.own_source) {
   const int socket = socket_.number();
   if (!set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1)) {
-    throw refused(interface, "cannot set up the packet socket: " + errno_text());
+    throw refused(interface, "setting up the packet socket failed: " + errno_text());
   }
   warning_ = size_send_buffer(socket, "the packet socket of " + interface + " a", options.buffer_bytes);
   buffer_bytes_ = static_cast<std::size_t>(std::max(0, get_option(socket, SOL_SOCKET, SO_SNDBUF)));
   follow();
-  if (bound_ == 0) throw refused(interface, "cannot bind a packet socket to it: " + errno_text());
+  if (bound_ == 0) throw refused(interface, "binding the packet socket to the interface failed: " + errno_text());
 }
 
 // Binds to the interface that is there now.
@@ -163,7 +163,7 @@ PacketPort::PacketPort(const std::string& interface, const PortOptions& options)
   const Interface found = find_interface(socket, interface);
   const bool done =
       set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1) && set_option(socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
-  if (!done) throw refused(interface, "cannot set up the packet socket: " + errno_text());
+  if (!done) throw refused(interface, "setting up the packet socket failed: " + errno_text());
   warning_ = size_receive_buffer(socket, "the packet socket of " + interface + " a", options.buffer_bytes);
   try {
     ring_.emplace(socket, found.mtu + ETH_HLEN + 2 * tag_bytes, tag_bytes, options.buffer_bytes);

@@ -84,7 +84,7 @@ ibv_port_attr query_port(ibv_context* context, const std::string& device, std::u
   ibv_port_attr port{};
   if (ibv_query_port(context, number, &port) != 0) refuse(device, "ibv_query_port");
   if (port.state != IBV_PORT_ACTIVE || port.link_layer != IBV_LINK_LAYER_ETHERNET) {
-    throw Error(ErrorCode::refused, name_of(device, number) + " is no Ethernet port that is up");
+    throw Error(ErrorCode::refused, name_of(device, number) + " is down, or is not an Ethernet port");
   }
   return port;
 }
@@ -250,7 +250,7 @@ class Device final : public VerbsRing {
       if (v4) return;
     }
     if (found) return;
-    throw Error(ErrorCode::refused, port_name() + " has no RoCEv2 address: give its interface one");
+    throw Error(ErrorCode::refused, port_name() + " has no RoCEv2 address: assign an IP address to its interface");
   }
 
   QueuePair make_pair(std::uint32_t sends, std::uint32_t receives) {

@@ -95,13 +95,13 @@ def _read_verbs(settings):
     settings.uses_verbs = bool(settings.verbs)
     _check_owner(settings.protocol, "NETSUM_VERBS", settings.verbs)
     if settings.verbs and (settings.spines or not settings.switches):
-        raise SettingError("NETSUM_VERBS goes with NETSUM_SWITCH, which names bumps in the wire, and without NETSUM_SPINE")
+        raise SettingError("NETSUM_VERBS requires NETSUM_SWITCH with the addresses of bumps in the wire, and excludes NETSUM_SPINE")
     for name, (lowest, highest) in VERBS_SETTINGS.items():
         value = _number(f"NETSUM_VERBS_{name}", None, lowest, highest, int)
         if value is None:
             continue
         if not settings.verbs:
-            raise SettingError(f"NETSUM_VERBS_{name} goes with NETSUM_VERBS")
+            raise SettingError(f"NETSUM_VERBS_{name} requires NETSUM_VERBS")
         settings.verbs_settings[name.lower()] = value
 
 
@@ -130,7 +130,7 @@ def from_environment():
     _check_owner(settings.protocol, "NETSUM_SHARED_MEMORY", settings.shared_memory == "required", "NETSUM_SHARED_MEMORY=required")
     settings.recovery = _number("NETSUM_RECOVERY", settings.recovery, 0, 86400, float)
     if settings.recovery and not (settings.switches or settings.above):
-        raise SettingError("NETSUM_RECOVERY goes with NETSUM_SWITCH or NETSUM_PS: a shard does not come back")
+        raise SettingError("NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS: a shard ends with its rank and cannot be restarted")
     if settings.recovery and settings.shared_memory == "required":
         raise SettingError("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other")
     _read_verbs(settings)
