@@ -529,14 +529,14 @@ class Cluster final : public Surroundings, public Witness {
 
   // ---- Witness
 
-  void began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process) override {
-    verdict_.began(job, rank, epoch, process);
+  void began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process) override {
+    verdict_.began(job, rank, epochs, process);
   }
   void forgot(std::uint32_t job, std::uint32_t rank) override { verdict_.forgot(job, rank); }
 
   void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result,
-                 std::uint64_t epoch) override {
-    verdict_.delivered(job, rank, call, result, epoch);
+                 std::span<const std::uint64_t> epochs) override {
+    verdict_.delivered(job, rank, call, result, epochs);
     ++tally_.operations;
     for (std::size_t i = 0; i + 8 <= result.size(); i += 8) trace_.fold(load_le<std::uint64_t>(result.data() + i));
   }

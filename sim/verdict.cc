@@ -15,17 +15,14 @@ Verdict::Verdict(const Scenario& scenario) : scenario_(scenario), jobs_failed_(s
 }
 
 void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                        std::span<const std::byte> result, std::uint64_t epoch) {
+                        std::span<const std::byte> result, std::span<const std::uint64_t> epochs) {
   const JobPlan& plan = scenario_.jobs[job];
   const std::string what = plan.name + " rank " + std::to_string(rank) + ", operation " + std::to_string(call.number) +
                            " (" + stream::to_string(call) + ")";
   if (plan.mismatch && plan.mismatch->call.number == call.number)
     throw Violation(what + " ended in a result although a rank issued another call");
-  std::vector<std::uint32_t> processes;
-  for (const auto& process : members_[job][epoch]) {
-    if (!process) throw Violation(what + ": a result without a rank that has not begun");
-    processes.push_back(*process);
-  }
+  const std::set<std::vector<std::uint32_t>> groups = this->groups(job, epochs);
+  if (groups.empty()) throw Violation(what + ": a result without a rank that has not begun");
   Result& known = results_[job][call.number];
   const bool same = known.bytes && std::equal(result.begin(), result.end(), known.bytes->begin(), known.bytes->end());
   const bool holds = plan.recovers ? !known.holders.empty() : known.bytes.has_value();
@@ -34,14 +31,32 @@ void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Ope
   // Saturating sums are always within the bound, but whether they use the float values depends on the order of arrival.
   if (holds && (plan.recovers || !plan.saturating))
     throw Violation(what + ": the result differs from another rank's, or from an earlier attempt's");
-  if (const std::string wrong = judge(plan, call, result, processes); !wrong.empty()) throw Violation(what + ": " + wrong);
+  std::string wrong;
+  const auto right = [&](const auto& processes) { return (wrong = judge(plan, call, result, processes)).empty(); };
+  if (std::none_of(groups.begin(), groups.end(), right)) throw Violation(what + ": " + wrong);
   known.bytes.emplace(result.begin(), result.end());
 }
 
-void Verdict::began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process) {
-  auto& members = members_[job][epoch];
-  members.resize(scenario_.jobs[job].workers);
-  members[rank] = process;
+void Verdict::began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process) {
+  for (std::size_t aggregator = 0; aggregator < epochs.size(); ++aggregator) {
+    auto& members = members_[job][Life(aggregator, epochs[aggregator])];
+    members.resize(scenario_.jobs[job].workers);
+    members[rank] = process;
+  }
+}
+
+std::set<std::vector<std::uint32_t>> Verdict::groups(std::uint32_t job, std::span<const std::uint64_t> epochs) const {
+  std::set<std::vector<std::uint32_t>> groups;
+  for (std::size_t aggregator = 0; aggregator < epochs.size(); ++aggregator) {
+    const auto life = members_[job].find(Life(aggregator, epochs[aggregator]));
+    if (life == members_[job].end()) continue;
+    std::vector<std::uint32_t> group;
+    for (const auto& process : life->second) {
+      if (process) group.push_back(*process);
+    }
+    if (group.size() == life->second.size()) groups.insert(std::move(group));
+  }
+  return groups;
 }
 
 void Verdict::forgot(std::uint32_t job, std::uint32_t rank) {

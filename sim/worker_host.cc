@@ -186,8 +186,9 @@ void WorkerHost::on_reply(const ControlReply& reply, Time now) {
 
 void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
   const std::vector<session::Admission> admissions = rank_->admissions();
-  job_epoch_ = admissions.front().job_epoch;
-  witness_.began(place_.job, place_.rank, job_epoch_, process());
+  job_epochs_.clear();
+  for (const session::Admission& admission : admissions) job_epochs_.push_back(admission.job_epoch);
+  witness_.began(place_.job, place_.rank, job_epochs_, process());
   const std::uint32_t lanes = scenario_.lanes * scenario_.aggregators;
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     const std::uint32_t site = lane / scenario_.lanes;
@@ -290,7 +291,7 @@ void WorkerHost::collect(Lane& lane, Time now) {
     if (--done->lanes_remaining != 0) continue;
     if (log_) log_->finish(number);
     if (done->replay) continue;
-    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epoch_);
+    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epochs_);
     ++delivered_;
   }
   // A lane may complete operations out of order; they are removed from the front.

@@ -23,10 +23,11 @@ namespace netsum::sim {
 // Observer of the ranks' results and errors.
 class Witness {
  public:
-  // `epoch`: of the job, at its first aggregator. `process`: of the rank, counted from 0.
-  virtual void began(std::uint32_t job, std::uint32_t rank, std::uint64_t epoch, std::uint32_t process) = 0;
+  // `epochs`: of the job, at each of its aggregators. `process`: of the rank, counted from 0.
+  virtual void began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs,
+                     std::uint32_t process) = 0;
   virtual void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                         std::span<const std::byte> result, std::uint64_t epoch) = 0;
+                         std::span<const std::byte> result, std::span<const std::uint64_t> epochs) = 0;
   virtual void forgot(std::uint32_t job, std::uint32_t rank) = 0;  // all results: another process follows
   virtual void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t> operation) = 0;
   virtual void straggled() = 0;
@@ -136,8 +137,8 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   std::optional<session::Rank> rank_;  // none: the process does not run
   bool probing_ = false;
   Time join_deadline_ = never;
-  std::uint64_t job_epoch_ = 0;  // at the first aggregator
-  std::uint64_t next_call_;      // control calls
+  std::vector<std::uint64_t> job_epochs_;  // at each aggregator
+  std::uint64_t next_call_;                // control calls
   std::vector<Site> sites_;
   std::vector<Lane> lanes_;
 

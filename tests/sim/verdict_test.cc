@@ -87,14 +87,18 @@ Scenario scenario(Profile profile) {
   return s;
 }
 
+// The job's epochs at its only aggregator, in two lives.
+const std::vector<std::uint64_t> seventh{7}, eighth{8};
+
 TEST(Verdict, AllRanksGetTheSameBits) {
   const Scenario s = scenario(Profile::none);
   Verdict verdict(s);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) verdict.began(0, rank, seventh, 0);
   auto result = sum_of(s.jobs[0]);
-  verdict.delivered(0, 0, s.jobs[0].calls[0], result, 0);
-  verdict.delivered(0, 1, s.jobs[0].calls[0], result, 0);
+  verdict.delivered(0, 0, s.jobs[0].calls[0], result, seventh);
+  verdict.delivered(0, 1, s.jobs[0].calls[0], result, seventh);
   result[3] ^= std::byte{1};
-  EXPECT_THROW(verdict.delivered(0, 2, s.jobs[0].calls[0], result, 0), Violation);
+  EXPECT_THROW(verdict.delivered(0, 2, s.jobs[0].calls[0], result, seventh), Violation);
 }
 
 TEST(Verdict, AResultHoldsAsLongAsARankHasIt) {
@@ -104,30 +108,48 @@ TEST(Verdict, AResultHoldsAsLongAsARankHasIt) {
   const auto first = sum_of(job), second = sum_of(job, 1);  // rank 1's second process computes another gradient
   ASSERT_NE(first, second);
   Verdict verdict(s);
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) verdict.began(0, rank, 7, 0);
-  verdict.delivered(0, 0, job.calls[0], first, 7);
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) verdict.began(0, rank, seventh, 0);
+  verdict.delivered(0, 0, job.calls[0], first, seventh);
   verdict.forgot(0, 1);
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) verdict.began(0, rank, 8, rank == 1 ? 1 : 0);
-  EXPECT_THROW(verdict.delivered(0, 2, job.calls[0], second, 8), Violation) << "rank 0 has the other";
-  EXPECT_NO_THROW(verdict.delivered(0, 1, job.calls[0], first, 8));
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) verdict.began(0, rank, eighth, rank == 1 ? 1 : 0);
+  EXPECT_THROW(verdict.delivered(0, 2, job.calls[0], second, eighth), Violation) << "rank 0 has the other";
+  EXPECT_NO_THROW(verdict.delivered(0, 1, job.calls[0], first, eighth));
 
   Verdict without(s);
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) without.began(0, rank, 7, 0);
-  without.delivered(0, 1, job.calls[0], first, 7);
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) without.began(0, rank, seventh, 0);
+  without.delivered(0, 1, job.calls[0], first, seventh);
   without.forgot(0, 1);  // the only one that had it
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) without.began(0, rank, 8, rank == 1 ? 1 : 0);
-  EXPECT_NO_THROW(without.delivered(0, 0, job.calls[0], second, 8));
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) without.began(0, rank, eighth, rank == 1 ? 1 : 0);
+  EXPECT_NO_THROW(without.delivered(0, 0, job.calls[0], second, eighth));
 
   Verdict mixed(s);
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) mixed.began(0, rank, 8, rank == 1 ? 1 : 0);
-  EXPECT_THROW(mixed.delivered(0, 0, job.calls[0], first, 8), Violation) << "not the sum of those that run";
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) mixed.began(0, rank, eighth, rank == 1 ? 1 : 0);
+  EXPECT_THROW(mixed.delivered(0, 0, job.calls[0], first, eighth), Violation) << "not the sum of those that run";
 }
 
 TEST(Verdict, ARankThatHasNotBegunIsInNoResult) {
   Scenario s = scenario(Profile::crash);
   Verdict verdict(s);
-  verdict.began(0, 0, 7, 0);
-  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0]), 7), Violation);
+  verdict.began(0, 0, seventh, 0);
+  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0]), seventh), Violation);
+}
+
+TEST(Verdict, AResultMayComeFromTheAggregatorThatARankHasReached) {
+  // Rank 1 runs with the first aggregator's former life and the second one's present life, as in seed 12897 of ATP's chaos.
+  Scenario s = scenario(Profile::crash);
+  s.jobs[0].recovers = true;
+  const auto first = sum_of(s.jobs[0]), second = sum_of(s.jobs[0], 1);
+  const std::vector<std::uint64_t> former{7, 20}, present{8, 20}, elsewhere{9, 21};
+  const auto deliver = [&](const std::vector<std::uint64_t>& rank1, const std::vector<std::byte>& result) {
+    Verdict verdict(s);
+    verdict.began(0, 1, rank1, 0);
+    verdict.began(0, 0, present, 0);
+    verdict.began(0, 2, present, 0);
+    verdict.delivered(0, 0, s.jobs[0].calls[0], result, present);
+  };
+  EXPECT_NO_THROW(deliver(former, first));
+  EXPECT_THROW(deliver(former, second), Violation) << "of a process that did not run";
+  EXPECT_THROW(deliver(elsewhere, first), Violation) << "rank 1 was at neither";
 }
 
 TEST(Verdict, AnErrorNeedsAFaultAndNamesItsRank) {
@@ -157,7 +179,7 @@ TEST(Verdict, ACallThatARankDidNotIssueHasNoResult) {
   Scenario s = scenario(Profile::chaos);
   s.jobs[0].mismatch = JobPlan::Mismatch{1, {.number = 0, .collective = stream::Collective::barrier}};
   Verdict verdict(s);
-  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0]), 0), Violation);
+  EXPECT_THROW(verdict.delivered(0, 0, s.jobs[0].calls[0], sum_of(s.jobs[0]), seventh), Violation);
   EXPECT_NO_THROW(
       verdict.failed(0, 0, Error(ErrorCode::mismatch, "job 'job0': ranks 0 and 1 issued different calls as operation 0")));
   EXPECT_THROW(
