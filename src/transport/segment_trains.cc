@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t max_segments = 64;        // UDP_MAX_SEGMENTS of every kernel since 4.18 (newer ones: 128)
 constexpr std::size_t max_train_bytes = 65487;  // one IP packet of either family: the kernel checks before it splits
 // Datagrams written in place between flushes: trains, as many as fill half of the cache.
-std::size_t arena_bytes() {
+std::size_t trains_bytes() {
   return std::clamp<std::size_t>(level_2_cache_bytes() / 2, 2 * 65536, 8 * 65536);
 }
 constexpr std::size_t max_trains = 256;   // between flushes
@@ -43,7 +43,7 @@ SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> 
       peer_(peer),
       unsegmentable_from_(segmentation ? std::numeric_limits<std::size_t>::max() : 0),
       counters_(counters),
-      arena_bytes_(arena_bytes()),
+      arena_bytes_(trains_bytes()),
       arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes_)),
       batch_(messages_per_call),
       singles_(messages_per_call) {

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "kernels/kernels.h"
+#include "protocol/atp/packet_memory.h"
 
 namespace netsum::atp {
 
@@ -23,11 +24,6 @@ namespace {
 // same limit applies to repeats to all ranks and to asks.
 constexpr Duration answer_interval = std::chrono::milliseconds(1);
 
-// An entry's memory is a parameter packet in place: the header ends where the payload begins, at a cache line.
-constexpr std::size_t cache_line = 64;
-constexpr std::size_t payload_at = cache_line;
-constexpr std::size_t header_at = payload_at - wire::atp::parameter_header_bytes;
-
 // Float values are buffered until all ranks' have arrived, because they are added in rank order. As many chunks as fit do
 // that at once; the others queue.
 constexpr std::size_t float_bytes = 16 << 20;
@@ -35,14 +31,8 @@ constexpr std::size_t most_float_buffers = 8;
 
 constexpr std::uint32_t no_buffer = UINT32_MAX;
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + cache_line - 1) / cache_line * cache_line;
-}
-std::size_t entry_bytes(std::uint32_t packet_elements) {
-  return aligned(payload_at + std::size_t{packet_elements} * 4 + wire::atp::high_bytes(packet_elements));
-}
 std::size_t float_buffer_bytes(std::uint32_t packet_elements, std::uint32_t world_size) {
-  return aligned(std::size_t{packet_elements} * 4 * world_size);
+  return whole_lines(std::size_t{packet_elements} * 4 * world_size);
 }
 std::size_t float_buffers(std::uint32_t packet_elements, std::uint32_t world_size) {
   return std::clamp<std::size_t>(float_bytes / float_buffer_bytes(packet_elements, world_size), 1, most_float_buffers);
@@ -105,7 +95,7 @@ struct Server::Job {
            std::size_t{rank} * config.packet_elements * 4;
   }
   [[nodiscard]] std::span<std::byte> result_of(const Entry& entry) const {
-    return {memory_of(entry) + header_at, entry.result_bytes};
+    return {memory_of(entry) + payload_at - wire::atp::parameter_header_bytes, entry.result_bytes};
   }
   [[nodiscard]] Common answer(Type type, const Entry& entry) const {
     Common common;
@@ -120,7 +110,7 @@ struct Server::Job {
 };
 
 std::size_t Server::memory_bytes(std::uint32_t packet_elements, std::uint32_t window, std::uint32_t world_size) {
-  return entry_bytes(packet_elements) * 2 * window +
+  return packet_memory(packet_elements) * 2 * window +
          float_buffers(packet_elements, world_size) * float_buffer_bytes(packet_elements, world_size);
 }
 
@@ -190,7 +180,7 @@ Server::JobState Server::make_job(const ServerJobConfig& config, std::span<std::
   job->all = Ranks::first(world_size);
   job->ring.resize(std::size_t{config.window} * 2);
   job->memory = memory;
-  job->entry_bytes = entry_bytes(config.packet_elements);
+  job->entry_bytes = packet_memory(config.packet_elements);
   job->buffer_bytes = float_buffer_bytes(config.packet_elements, world_size);
   for (std::size_t i = float_buffers(config.packet_elements, world_size); i > 0; --i) {
     job->free_buffers.push_back(static_cast<std::uint32_t>(i - 1));
@@ -370,7 +360,8 @@ void Server::begin_floats(Job& job, Entry& entry, Sink& sink) {
   common.floats = true;
   // Built in the entry's memory: the integers are no longer needed.
   if (entry.sent_in_batch == batch_) sink.flush();
-  const std::span<std::byte> packet(job.memory_of(entry) + header_at, wire::atp::parameter_bytes(common));
+  const std::span<std::byte> packet(job.memory_of(entry) + payload_at - wire::atp::parameter_header_bytes,
+                                    wire::atp::parameter_bytes(common));
   wire::atp::write_parameter_header(packet, common, 0);
   wire::atp::seal(packet);
   entry.sent_in_batch = batch_;

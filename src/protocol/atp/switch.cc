@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "protocol/atp/packet_memory.h"
 #include "stream/overtaken.h"
 
 namespace netsum::atp {
@@ -24,12 +25,6 @@ constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
 // Parameter packets marked here in one batch, at most, before the sink is flushed.
 constexpr std::size_t marked_copies = 16;
-
-// A slot's memory is a packet in place: the header ends where the payload begins, at a cache line.
-constexpr std::size_t cache_line = 64;
-constexpr std::size_t payload_at = cache_line;
-static_assert(payload_at >= wire::atp::gradient_header_bytes);
-constexpr std::size_t header_at = payload_at - wire::atp::gradient_header_bytes;
 
 // Compares all fields but the neighbours' endpoints.
 bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
@@ -84,9 +79,7 @@ struct Switch::Job {
 };
 
 std::size_t Switch::memory_bytes(const SwitchConfig& config) {
-  const std::size_t bytes =
-      payload_at + std::size_t{config.packet_elements} * 4 + wire::atp::high_bytes(config.packet_elements);
-  return (bytes + cache_line - 1) / cache_line * cache_line * config.slots;
+  return packet_memory(config.packet_elements) * config.slots;
 }
 
 Switch::Switch(const SwitchConfig& config, std::span<std::byte> memory)
@@ -355,7 +348,8 @@ void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool
   wire::atp::Directions directions = last.directions;
   directions.bitmap[job.config.level] = slot.bitmap;
   directions.level = job.config.next_level;
-  const std::span<std::byte> packet(memory_of(slot) + header_at, wire::atp::gradient_bytes(common));
+  const std::span<std::byte> packet(memory_of(slot) + payload_at - wire::atp::gradient_header_bytes,
+                                    wire::atp::gradient_bytes(common));
   wire::atp::write_gradient_header(packet, common, directions);
   wire::atp::seal(packet);
   slot.sent_in_batch = batch_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/cache_line.h"
 #include "base/check.h"
 #include "base/crc32.h"
 #include "kernels/kernels.h"
@@ -19,12 +20,10 @@ using wire::roce::Packet;
 
 // A packet's buffer: its frame, placed so that the payload begins at a cache line.
 constexpr std::size_t headers_room = 128;  // virtio, Ethernet with two tags, IPv6, UDP, BTH, RETH, immediate: 112
-constexpr std::size_t cache_line = 64;
 constexpr std::uint32_t max_pad = 3;
 
 constexpr std::size_t stride_of(std::uint32_t mtu) {
-  const std::size_t bytes = headers_room + mtu + max_pad + wire::roce::icrc_bytes;
-  return (bytes + cache_line - 1) / cache_line * cache_line;
+  return whole_lines(headers_room + mtu + max_pad + wire::roce::icrc_bytes);
 }
 
 constexpr std::uint32_t none = UINT32_MAX;  // not a PSN: more than 24 bits

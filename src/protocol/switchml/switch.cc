@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/cache_line.h"
 #include "base/check.h"
 #include "kernels/kernels.h"
 #include "protocol/switchml/audience.h"
@@ -23,12 +24,6 @@ constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 constexpr std::size_t payload_at = 128;
 static_assert(payload_at >=
               wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(wire::switchml::max_blocks));
-
-constexpr std::size_t cache_line = 64;
-
-std::size_t whole_lines(std::size_t bytes) {
-  return (bytes + cache_line - 1) / cache_line * cache_line;
-}
 
 std::size_t slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements));

@@ -1,0 +1,20 @@
+// Switch and server keep a sum where the packet that will carry it is written: the payload begins a cache line, and the
+// header ends there.
+#pragma once
+
+#include <cstddef>
+
+#include "base/cache_line.h"
+#include "wire/atp.h"
+
+namespace netsum::atp {
+
+inline constexpr std::size_t payload_at = cache_line;
+static_assert(payload_at >= wire::atp::gradient_header_bytes && payload_at >= wire::atp::parameter_header_bytes);
+
+// Of one packet with so many elements, in the widest form.
+[[nodiscard]] constexpr std::size_t packet_memory(std::uint32_t packet_elements) {
+  return whole_lines(payload_at + std::size_t{packet_elements} * 4 + wire::atp::high_bytes(packet_elements));
+}
+
+}  // namespace netsum::atp
