@@ -116,6 +116,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--data", default=DATA, help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="each rank prints what it measured, an object a line")
+    parser.add_argument("--wait", action="store_true", help="rank 0 trains when a line arrives on its input, after its 'begin'")
     arguments = parser.parse_args()
     if arguments.backend == "netsum":
         import netsum.torch  # noqa: F401 - registers the backend
@@ -158,6 +159,8 @@ def train(arguments, report):
 
     seconds = 0.0  # of training: without looks at the test set and checks
     report.say("begin", accuracy=evaluate(model, test_images, test_labels), parameters=sum(p.numel() for p in plain.parameters()))
+    if arguments.wait and rank == 0:
+        sys.stdin.readline()
     dist.barrier()
     for step in range(1, arguments.steps + 1):
         began = time.perf_counter()

@@ -33,7 +33,7 @@ class Process:
     def __init__(self, name, command, environment):
         self.name, self.last = name, ""
         self.errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")
-        self.process = subprocess.Popen([*WITH_US, *command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*WITH_US, *command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True, start_new_session=True)
 
     def complaint(self):
@@ -51,8 +51,13 @@ class Process:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(LEAVE_SECONDS)
-        self.process.stdout.close()
-        self.errors.close()
+        for pipe in (self.process.stdin, self.process.stdout, self.errors):
+            pipe.close()
+
+    def answer(self):
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and complaint() says why
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
 
 
 def daemon(place, host, command):
@@ -92,7 +97,7 @@ def daemons(place, arguments, stack):
 
 
 def workers(backend, place, arguments, told):
-    words = [PYTHON, TRAIN, "--json", "--backend", backend, "--steps", arguments.steps, "--batch", arguments.batch,
+    words = [PYTHON, TRAIN, "--json", "--wait", "--backend", backend, "--steps", arguments.steps, "--batch", arguments.batch,
              "--hidden", arguments.hidden, "--evaluate-every", arguments.every]
     if backend == "gloo" and arguments.wire == "float16":
         words.append("--fp16-hook")
@@ -138,9 +143,12 @@ class Training:
                     continue
                 deadline = time.monotonic() + patience
                 try:
-                    self.take(rank, json.loads(line))
+                    found = json.loads(line)
                 except ValueError:
                     continue  # not of the report
+                self.take(rank, found)
+                if rank == 0 and found["kind"] == "begin":
+                    running[rank].answer()  # the counters have been read
                 if rank == 0:
                     show(self)
         if len(self.weights) != arguments.workers or not self.after:

@@ -5,5 +5,4 @@ if(NETSUM_TORCH)
                                   ${NETSUM_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${test}.py)
     set_tests_properties(${test} PROPERTIES LABELS "e2e;torch;patient" TIMEOUT 300)
   endforeach()
-  set_tests_properties(demo PROPERTIES LABELS "e2e;torch" RUN_SERIAL TRUE)  # it measures
 endif()
