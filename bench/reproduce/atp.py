@@ -16,6 +16,7 @@ import contextlib
 import json
 import math
 import os
+import random
 import signal
 import statistics
 import sys
@@ -24,6 +25,7 @@ import time
 
 from cluster import Cluster, Sampler, TcpFlow, Testbed
 from output import plot, say, table
+from ratios import interval
 
 PACKET_ELEMENTS = {4: 353, 6: 348}  # fill 1500 bytes
 LINK = {"rate": "100mbit", "delay": "5ms", "queue": "500kB", "mark": "125kB"}
@@ -301,27 +303,37 @@ def series(samples, link, begin, started, ended, reports, version):
     return result
 
 
+CONGESTED = {"beside TCP": (4, "on", True), "beside TCP, no control": (4, "off", True), "beside TCP, IPv6": (6, "on", True),
+             "half the slots": (4, "on", False), "half the slots, no control": (4, "off", False)}
+
+
+def share_of(medians):
+    return medians["job"] / (medians["job"] + medians["tcp"])
+
+
 def congestion(options):
-    results, rows, shares = {}, [], []
-    for name, version, control, tcp in ([("beside TCP", 4, "on", True)] * options.repeats +
-                                        [("beside TCP, no control", 4, "off", True), ("beside TCP, IPv6", 6, "on", True),
-                                         ("half the slots", 4, "on", False), ("half the slots, no control", 4, "off", False)]):
-        say(name)
-        results[name] = congested(version, control, tcp, options)
-        m = results[name]["medians"]
-        if name == "beside TCP":
-            shares.append(m["job"] / (m["job"] + m["tcp"]))
-        rows.append([name, f"{m['job']:.1f}", f"{m['tcp']:.1f}" if tcp else "-", f"{m['seconds']:.1f}", f"{m['dropped']:.0f}",
-                     f"{m['marked']:.0f}", percentage(m["repeated"])])
-    print("A link of 50 Mbit/s; medians over time while the job runs, and losses of the whole run (Figures 15, 16)")
-    table(rows, ["", "job, Mbit/s", "TCP, Mbit/s", "s until it is done", "dropped", "marked", "packets sent again"])
-    print(f"the job's share beside TCP: {statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f} in {len(shares)} runs)")
-    return results
+    settings = {name: how for name, how in CONGESTED.items() if options.only in (None, name)}
+    runs = {name: [] for name in settings}
+    for repeat in range(options.repeats):
+        for name, how in settings.items():
+            say(f"repeat {repeat + 1} of {options.repeats}: {name}")
+            runs[name].append(congested(*how, options))
+    rows = []
+    for name, (_, _, tcp) in settings.items():
+        m = {key: statistics.median(run["medians"][key] for run in runs[name]) for key in runs[name][0]["medians"]}
+        shares = interval([share_of(run["medians"]) for run in runs[name]], random.Random(1)) if tcp else None
+        rows.append([name, f"{m['job']:.1f}", f"{m['tcp']:.1f}" if tcp else "-",
+                     f"{shares['median']:.2f} ({shares['low']:.2f} to {shares['high']:.2f})" if tcp else "-", f"{m['seconds']:.1f}",
+                     f"{m['dropped']:.0f}", f"{m['marked']:.0f}", percentage(m["repeated"])])
+    print(f"A link of 50 Mbit/s; medians over time while the job runs, and losses of the whole run: medians of {options.repeats} runs, "
+          "and 95 % intervals of the median (Figures 15, 16)")
+    table(rows, ["", "job, Mbit/s", "TCP, Mbit/s", "job's share", "s until it is done", "dropped", "marked", "packets sent again"])
+    return runs
 
 
 def plot_congestion(results, figure):
     axes = figure.subplots(2, len(results), sharey="row", squeeze=False, height_ratios=(2, 1))
-    for (name, it), (top, bottom) in zip(results.items(), zip(*axes)):
+    for (name, (it, *_)), (top, bottom) in zip(results.items(), zip(*axes)):
         times, *columns = zip(*it["goodput"])
         top.plot(times, columns[0], label="ATP")
         if it["medians"]["tcp"]:
@@ -344,6 +356,7 @@ def main():
     parser.add_argument("--elements", type=int, default=50_000, help="of each tensor")
     parser.add_argument("--iterations", type=int, default=12, help="all-reduces of each job")
     parser.add_argument("--repeats", type=int, default=3, help="of each setting, interleaved")
+    parser.add_argument("--only", choices=CONGESTED, help="of atp-congestion: one setting")
     parser.add_argument("--quick", action="store_true", help="once, and fewer all-reduces")
     options = parser.parse_args()
     if options.quick:

@@ -47,6 +47,7 @@ struct Link {
   double bytes_per_second = 25e6;  // 200 Mbit/s
   double queue = 150e3;            // bytes; what does not fit is lost
   double mark = 60e3;              // bytes; what meets a longer queue is marked
+  Duration delay{};                // of the wire behind the queue
 };
 
 class VirtualNode;
@@ -93,9 +94,11 @@ class VirtualNetwork {
   }
 
   // The node has this link from now on; without one, it has all the rate that there is.
-  void shape(const Endpoint& node, const Link& link) {
-    up_.push_back({node, link, {}});
-    down_.push_back({node, link, {}});
+  void shape(const Endpoint& node, const Link& link) { shape(std::vector<Endpoint>{node}, link); }
+  // These nodes share it.
+  void shape(const std::vector<Endpoint>& nodes, const Link& link) {
+    up_.push_back({nodes, link, {}});
+    down_.push_back({nodes, link, {}});
   }
 
   // A datagram arrives, or a node's time is up, whatever is next; false if that is not before `end` (time then stands at
@@ -110,14 +113,16 @@ class VirtualNetwork {
   friend class VirtualNode;
 
   struct Port {
-    Endpoint node;
+    std::vector<Endpoint> nodes;
     Link link;
     Time free;  // when all that is queued has left
   };
   static constexpr double headers = 42;  // Ethernet, IPv4 and UDP
 
   static Port* find(std::vector<Port>& ports, const Endpoint& node) {
-    const auto found = std::find_if(ports.begin(), ports.end(), [&](const Port& port) { return port.node == node; });
+    const auto found = std::find_if(ports.begin(), ports.end(), [&](const Port& port) {
+      return std::find(port.nodes.begin(), port.nodes.end(), node) != port.nodes.end();
+    });
     return found == ports.end() ? nullptr : &*found;
   }
 
@@ -127,8 +132,9 @@ class VirtualNetwork {
     const double ahead = std::chrono::duration<double>(std::max(port.free, at) - at).count() * port.link.bytes_per_second;
     if (ahead + length > port.link.queue) return false;
     congested |= ahead > port.link.mark;
-    at = port.free = std::max(port.free, at) + std::chrono::duration_cast<Duration>(
-                                                   std::chrono::duration<double>(length / port.link.bytes_per_second));
+    port.free = std::max(port.free, at) +
+                std::chrono::duration_cast<Duration>(std::chrono::duration<double>(length / port.link.bytes_per_second));
+    at = port.free + port.link.delay;
     return true;
   }
 

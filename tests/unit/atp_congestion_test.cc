@@ -84,6 +84,48 @@ TEST(AtpCongestion, FromTheThresholdOnItGrowsByOneForEachWindow) {
   EXPECT_EQ(21U, window.packets());
 }
 
+// As many packets as the window has, none of them marked.
+void pass_window(CongestionWindow& window, std::uint64_t& sequence, std::uint32_t lanes = 1) {
+  for (std::uint32_t left = window.packets(); left > 0; --left) window.on_parameter(sequence++, 1000, false, true, lanes);
+}
+
+TEST(AtpCongestion, AfterAMarkItComesBackSlowlyAtFirstAndFastInTheEnd) {
+  CongestionWindow window(true, 1000, mtu);
+  window.on_parameter(0, 40, true, true);
+  EXPECT_EQ(20U, window.packets());
+  std::uint64_t sequence = 40;
+  for (int i = 0; i < 10; ++i) pass_window(window, sequence);
+  EXPECT_EQ(20U, window.packets());
+  for (int i = 0; i < 10; ++i) pass_window(window, sequence);
+  EXPECT_EQ(25U, window.packets());
+  for (int i = 0; i < 10; ++i) pass_window(window, sequence);
+  EXPECT_EQ(38U, window.packets());  // thirty rounds, of windows rounded down
+  pass_window(window, sequence);
+  EXPECT_EQ(40U, window.packets());
+  for (int i = 0; i < 200; ++i) pass_window(window, sequence);
+  EXPECT_EQ(1000U, window.packets());
+}
+
+TEST(AtpCongestion, AfterALossItGrowsByOneForEachWindowWhateverMarkedItBefore) {
+  CongestionWindow window(true, 1000, mtu);
+  window.on_parameter(0, 40, true, true);
+  window.on_loss(40, 41);
+  EXPECT_EQ(14U, window.packets());
+  std::uint64_t sequence = 41;
+  for (int i = 0; i < 5; ++i) pass_window(window, sequence);
+  EXPECT_EQ(18U, window.packets());
+}
+
+TEST(AtpCongestion, LanesGrowAsOne) {
+  CongestionWindow one(true, 1000, mtu), of_four(true, 1000, mtu);
+  std::uint64_t sequence = 40, other = 40;
+  one.on_loss(0, 40);
+  of_four.on_loss(0, 40);
+  for (int i = 0; i < 5; ++i) pass_window(one, sequence);
+  for (int i = 0; i < 40; ++i) pass_window(of_four, other, 4);  // the square root of 4 times 4
+  EXPECT_EQ(one.packets(), of_four.packets());
+}
+
 // A round of ten packets with this round trip.
 void pass_round(CongestionWindow& window, std::uint64_t& sequence, Duration round_trip) {
   const std::uint64_t end = sequence + 10;

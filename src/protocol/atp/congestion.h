@@ -4,6 +4,13 @@
 // Beyond the threshold a loss leaves 0.7 of it, as CUBIC does (RFC 9438, section 4.6): marks are the primary signal, and a
 // full queue without marks loses packets again and again.
 //
+// After a mark the window comes back along a cubic: slowly at first, fast where it meets the queue again. Queues mark from a
+// length on, and of the flows that share one, those are marked first whose packets meet it a little longer: other
+// acknowledgements or delays on the way make a difference of three or four packets. If all windows grow by a packet for each
+// round trip, the flow that is marked first makes room before the others are marked, and loses everything to them. If they
+// grow by more in the end, one queue marks all. After a loss the window grows by one MTU for each window: losses by chance
+// come again too soon for a slow beginning.
+//
 // Slow start ends where round trips grow, as in HyStart++ (RFC 9406): a window that doubles overruns a queue that does not
 // mark, for all ranks at once. The paper does not take round trips for a signal, because they include the wait for late
 // ranks. So what they say is taken back when they shrink, and while it holds, the window grows as beyond the threshold.
@@ -11,6 +18,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -33,12 +41,20 @@ class CongestionWindow {
 
   // A parameter packet for `sequence` arrived; `next` is the first sequence number not yet sent. `limited`: chunks waited
   // for the window. A window that nothing waits for says nothing about the path, and does not grow (RFC 9002, section 7.8).
-  void on_parameter(std::uint64_t sequence, std::uint64_t next, bool ecn, bool limited) {
+  // `lanes`: so many of the job's lanes send now, over the same links. Together they are to grow as one. If each queue
+  // marked all of them at once, each would grow more slowly by their number; if it marked one at a time, by its square (RFC
+  // 6356).
+  void on_parameter(std::uint64_t sequence, std::uint64_t next, bool ecn, bool limited, std::uint32_t lanes = 1) {
     if (!enabled_) return;
-    if (ecn) return back_off(sequence, next, halved);
+    if (ecn) return back_off(sequence, next, halved, true);
     if (!limited) return;
-    // Grows by one MTU per parameter packet up to the threshold, then by one per window.
-    window_ = std::min(most_, window_ + (slow_start() ? step_ : step_ / window_));
+    // By one MTU per parameter packet up to the threshold; beyond it by one per window, or back to the peak.
+    double growth = step_;
+    if (!slow_start()) {
+      const double rounds = 1 / (window_ * lanes * std::sqrt(lanes));
+      growth = peak_ == 0 ? step_ * rounds : std::clamp(regained(rounds) - window_, 0.0, step_);
+    }
+    window_ = std::min(most_, window_ + growth);
   }
 
   // A chunk that was sent once has its result. `next` as above: a round lasts until what was sent after its beginning is
@@ -60,7 +76,7 @@ class CongestionWindow {
 
   // Three out of order (§3.7), or a time-out.
   void on_loss(std::uint64_t sequence, std::uint64_t next) {
-    if (enabled_) back_off(sequence, next, slow_start() ? halved : after_loss);
+    if (enabled_) back_off(sequence, next, slow_start() ? halved : after_loss, false);
   }
 
  private:
@@ -68,16 +84,27 @@ class CongestionWindow {
   static constexpr double initial_bytes = 60'000;  // 200 packets of 300 bytes (§3.7)
   static constexpr double least = 2;
   static constexpr double halved = 0.5, after_loss = 0.7;
+  static constexpr double rounds_per_mtu = 0.75;  // of the former window
   // RFC 9406 has 4 ms in place of 1 ms. That is a queue of 500 kB at 1 Gbit/s; time-outs allow a late host 1 ms, too.
   static constexpr Duration least_growth = std::chrono::milliseconds(1), most_growth = std::chrono::milliseconds(16);
   static constexpr std::uint32_t enough_samples = 8;
 
   [[nodiscard]] bool slow_start() const { return window_ < threshold_ && !queue_; }
 
+  // The window when so many more rounds have passed since the last mark. It reaches the former one after three quarters as
+  // many rounds as that had MTUs: a flow of CUBIC's grows by 0.53 MTU for each round, and loses three tenths (RFC 9438).
+  [[nodiscard]] double regained(double rounds) {
+    rounds_ += rounds;
+    const double part = rounds_ * step_ / (rounds_per_mtu * peak_);
+    return threshold_ + std::max(step_, peak_ - threshold_) * part * part * part;
+  }
+
   // Once per window: the marks of one queue arrive on many packets.
-  void back_off(std::uint64_t sequence, std::uint64_t next, double factor) {
+  void back_off(std::uint64_t sequence, std::uint64_t next, double factor, bool marked) {
     if (sequence < recovered_from_) return;
     recovered_from_ = next;
+    peak_ = marked ? window_ : 0;
+    rounds_ = 0;
     window_ = std::max(std::min(least, most_), window_ * factor);
     threshold_ = window_;
     ++reductions_;
@@ -87,6 +114,7 @@ class CongestionWindow {
   bool enabled_;
   std::uint64_t recovered_from_ = 0;  // packets sent before it cause no second back-off
   std::uint64_t reductions_ = 0;
+  double peak_ = 0, rounds_ = 0;          // the window before the last back-off, if a mark caused it, and rounds since
   std::uint64_t round_end_ = 0;           // the first sequence number of the next round
   std::uint32_t samples_ = 0;             // of this round
   Duration least_{};                      // of them

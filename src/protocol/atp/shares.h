@@ -20,9 +20,10 @@ class Shares {
 
   Shares(std::uint32_t lane, std::uint32_t lanes) : lane_(lane), assigned_(lanes) {}
 
-  // Deals the next operation and writes this lane's pieces of it.
-  void deal(std::uint64_t wire_elements, std::vector<Piece>& pieces) {
+  // Deals the next operation and writes this lane's pieces of it. Returns how many pieces all lanes have.
+  std::uint64_t deal(std::uint64_t wire_elements, std::vector<Piece>& pieces) {
     pieces.clear();
+    std::uint64_t count = 0;
     std::uint64_t offset = 0;
     do {
       const std::uint64_t elements = std::min(piece_elements, wire_elements - offset);
@@ -30,7 +31,9 @@ class Shares {
       if (static_cast<std::uint32_t>(least - assigned_.begin()) == lane_) pieces.push_back({offset, elements});
       *least += std::max<std::uint64_t>(elements, 1);
       offset += elements;
+      ++count;
     } while (offset < wire_elements);
+    return count;
   }
 
  private:

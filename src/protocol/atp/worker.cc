@@ -33,6 +33,7 @@ struct ActiveOperation {
   std::vector<Piece> pieces;
   std::uint64_t first = 0, end = 0;  // its sequence numbers on this lane
   std::uint64_t remaining = 0;       // chunks without a result
+  std::uint64_t dealt = 0;           // pieces that all lanes got of earlier operations
   std::uint32_t signature = 0;
 };
 
@@ -109,6 +110,7 @@ struct Worker::Impl {
   bool window_limited = false;                // chunks wait for the window
   std::vector<ActiveOperation> operations;    // ring by operation number
   std::uint64_t front = 0, back = 0;          // pending numbers: [front, back)
+  std::uint64_t dealt = 0;                    // pieces that all lanes got
   Cursor cursor;
   stream::Silence silence;
   Time answered{};            // arrival of the last result
@@ -123,6 +125,11 @@ struct Worker::Impl {
 
   [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % operations.size()]; }
   [[nodiscard]] Chunk& chunk_at(std::uint64_t sequence) { return chunks[sequence % chunks.size()]; }
+
+  // Lanes that have something to send, as far as this one knows: pieces of what is pending here.
+  [[nodiscard]] std::uint32_t busy_lanes() {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(dealt - at(front).dealt, 1, config.lanes));
+  }
 
   // ---- sending
 
@@ -375,7 +382,7 @@ struct Worker::Impl {
     chunk->deadline = never;
     --in_flight;
     if (answered_order) window.on_round_trip(common.sequence, next, now - chunk->sent);
-    window.on_parameter(common.sequence, next, ecn, window_limited);
+    window.on_parameter(common.sequence, next, ecn, window_limited, busy_lanes());
     if (--active.remaining == 0) finish(active.operation.number);
 
     while (base < next && !chunk_at(base).in_flight) ++base;
@@ -503,7 +510,8 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   if (w.back - w.front == w.operations.size() || w.completed.size() >= w.operations.size()) return false;
   ActiveOperation& active = w.at(operation.number);
   active.operation = operation;
-  w.shares.deal(stream::wire_elements(operation), active.pieces);
+  active.dealt = w.dealt;
+  w.dealt += w.shares.deal(stream::wire_elements(operation), active.pieces);
   active.first = w.end;
   for (const Piece& piece : active.pieces) w.end += w.chunks_of(piece);
   active.end = w.end;
