@@ -76,6 +76,10 @@ def jain(values):
     return sum(values) ** 2 / (len(values) * sum(v * v for v in values))
 
 
+def mean_rate(run):
+    return statistics.mean(job["mbps"] for job in run)
+
+
 def median_of(runs):
     """Of repeated runs of one setting: medians by job, and of Jain's index."""
     each = [{key: statistics.median(run[job][key] for run in runs) for key in runs[0][job]} for job in range(len(runs[0]))]
@@ -91,34 +95,57 @@ def interleaved(settings, repeats, run):
         for setting in settings:
             say(f"repeat {repeat + 1} of {repeats}: {', '.join(map(str, setting))}")
             runs[setting].append(run(*setting))
-    return {setting: median_of(each) for setting, each in runs.items()}
+    return runs
+
+
+def with_interval(values):
+    it = interval(values, random.Random(1))
+    return f"{it['median']:.2f} ({it['low']:.2f} to {it['high']:.2f})"
 
 
 def percentage(share):
     return f"{100 * share:.0f} %"
 
 
-def sharing(options):
-    window = 16
-    settings = [(percent, how) for percent in (100, 66, 33, 0) for how in ("dynamic", "static") if percent or how == "dynamic"]
-    slots = interleaved(settings, options.repeats, lambda percent, how: share(3, 4, window, percent, how, options))
-    print("Three jobs of 4 workers; Mbit/s of each, and where its workers' packets were added up (Figure 13a)")
+def too_few_slots(workers, window, percents, options):
+    """Three jobs at a switch with so many per cent of the slots that they need, shared slot by slot and in fixed parts."""
+    settings = [(percent, how) for percent in percents for how in ("dynamic", "static") if percent or how == "dynamic"]
+    runs = interleaved(settings, options.repeats, lambda percent, how: share(3, workers, window, percent, how, options))
+    slots = {setting: median_of(each) for setting, each in runs.items()}
+    print(f"\nThree jobs of {workers} workers with windows of {window}; Mbit/s of each, and where its workers' packets were added up (Figure 13a)")
     table([[percentage(percent / 100), how, *(f"{job['mbps']:.1f}" for job in it["each"]), f"{it['jain']:.3f}",
             percentage(it["in_network"]), percentage(1 - it["in_network"])] for (percent, how), it in slots.items()],
           ["slots", "sharing", "job 0", "job 1", "job 2", "Jain", "at the switch", "at the server"])
+    for percent in percents:
+        if percent:
+            ratios = [mean_rate(one) / mean_rate(other) for one, other in zip(runs[percent, "dynamic"], runs[percent, "static"])]
+            print(f"{percent} % of the slots: a job's Mbit/s, dynamic over static: {with_interval(ratios)}")
+    return [{"percent": percent, "how": how, **it} for (percent, how), it in slots.items()]
 
+
+def finding_slots(window, options):
     hows = ("dynamic", "hash", "linear", "static")
-    indexing = interleaved([(jobs, how) for jobs in (1, 2, 4, 8) for how in hows], options.repeats,
-                           lambda jobs, how: share(jobs, 2, window // 2, 100, how, options))
+    runs = interleaved([(jobs, how) for jobs in (1, 2, 4, 8) for how in hows], options.repeats,
+                       lambda jobs, how: share(jobs, 2, window // 2, 100, how, options))
+    indexing = {setting: median_of(each) for setting, each in runs.items()}
     print("\nJobs of 2 workers with all the slots that they need; Mbit/s of all, and added up at the switch (Figure 14)")
     table([[jobs, *(text for how in hows for text in (f"{indexing[jobs, how]['mbps']:.1f}",
                                                       percentage(indexing[jobs, how]["in_network"])))]
            for jobs in (1, 2, 4, 8)],
           ["jobs", "hash", "", "no rehash", "", "linear", "", "static", ""])
+    return [{"jobs": jobs, "how": how, **it} for (jobs, how), it in indexing.items()]
 
-    paused = pause(window, options)
-    return {"slots": [{"percent": percent, "how": how, **it} for (percent, how), it in slots.items()],
-            "indexing": [{"jobs": jobs, "how": how, **it} for (jobs, how), it in indexing.items()], "pause": paused}
+
+WINDOW = 16
+FULL_WINDOW = 28  # three of them fill an empty round trip of the link
+SHARED = {"slots": lambda options: too_few_slots(4, WINDOW, (100, 66, 33, 0), options),
+          "full link": lambda options: too_few_slots(2, FULL_WINDOW, (100, 66, 33), options),
+          "indexing": lambda options: finding_slots(WINDOW, options),
+          "pause": lambda options: pause(WINDOW, options)}
+
+
+def sharing(options):
+    return {name: run(options) for name, run in SHARED.items() if options.only in (None, name)}
 
 
 class Pauses:
@@ -321,10 +348,9 @@ def congestion(options):
     rows = []
     for name, (_, _, tcp) in settings.items():
         m = {key: statistics.median(run["medians"][key] for run in runs[name]) for key in runs[name][0]["medians"]}
-        shares = interval([share_of(run["medians"]) for run in runs[name]], random.Random(1)) if tcp else None
+        shares = with_interval([share_of(run["medians"]) for run in runs[name]]) if tcp else "-"
         rows.append([name, f"{m['job']:.1f}", f"{m['tcp']:.1f}" if tcp else "-",
-                     f"{shares['median']:.2f} ({shares['low']:.2f} to {shares['high']:.2f})" if tcp else "-", f"{m['seconds']:.1f}",
-                     f"{m['dropped']:.0f}", f"{m['marked']:.0f}", percentage(m["repeated"])])
+                     shares, f"{m['seconds']:.1f}", f"{m['dropped']:.0f}", f"{m['marked']:.0f}", percentage(m["repeated"])])
     print(f"A link of 50 Mbit/s; medians over time while the job runs, and losses of the whole run: medians of {options.repeats} runs, "
           "and 95 % intervals of the median (Figures 15, 16)")
     table(rows, ["", "job, Mbit/s", "TCP, Mbit/s", "job's share", "s until it is done", "dropped", "marked", "packets sent again"])
@@ -356,7 +382,7 @@ def main():
     parser.add_argument("--elements", type=int, default=50_000, help="of each tensor")
     parser.add_argument("--iterations", type=int, default=12, help="all-reduces of each job")
     parser.add_argument("--repeats", type=int, default=3, help="of each setting, interleaved")
-    parser.add_argument("--only", choices=CONGESTED, help="of atp-congestion: one setting")
+    parser.add_argument("--only", choices=[*SHARED, *CONGESTED], help="one part of atp-sharing, or one setting of atp-congestion; no picture")
     parser.add_argument("--quick", action="store_true", help="once, and fewer all-reduces")
     options = parser.parse_args()
     if options.quick:
@@ -366,6 +392,8 @@ def main():
     path = os.path.join(options.output, options.what)
     with open(path + ".json", "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
+    if options.only:
+        return
     if options.what == "atp-sharing":
         plot(plot_sharing, results, (12, 3.4), path + ".svg")
     elif options.what == "atp-congestion":

@@ -1,5 +1,6 @@
-// How a job shares a bottleneck with one flow of TCP: a rank and a sender with CUBIC behind one link, the other ranks, the
-// switch, the parameter server and the receiver at its other end, under a virtual clock. The link's queue marks.
+// How jobs share what they do not have for themselves, under a virtual clock. A job and one flow of TCP share a link whose
+// queue marks: a rank and a sender with CUBIC are behind it, and at its other end the other ranks, the switch, the parameter
+// server and the receiver. Three jobs share a switch with fewer slots than they need.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,6 +97,63 @@ TEST(AtpShare, WhereThreadsAreLate) {
 }
 TEST(AtpShare, OfAFasterLink) {
   expect_fair({.name = "100 Mbit/s", .link = {.bytes_per_second = 12.5e6, .queue = 256e3, .mark = 64e3, .delay = 1ms}});
+}
+
+// Three jobs of two ranks, with windows that fill an empty link of 100 Mbit/s and 10 ms to the parameter server, and two
+// thirds of as many slots. What each gets through, in Mbit/s.
+double rate_of(bool parts, std::uint64_t seed) {
+  constexpr std::uint32_t jobs = 3, window = 28, slots = 55;
+  Faults faults;
+  faults.least_delay = faults.most_delay = 20us;
+  VirtualNetwork network(seed, faults);
+  Random random(seed);
+  std::vector<AtpJob> all;
+  for (std::uint32_t number = 0; number < jobs; ++number) {
+    AtpJob& job = all.emplace_back(AtpJob{.number = number, .ranks = 2, .window = window, .elements = 50'000});
+    if (!parts) continue;
+    job.indexing = atp::Indexing::partition;
+    job.slots = slots / jobs;
+    job.first_slot = number * job.slots;
+  }
+  AtpCluster cluster(network, {.slots = slots, .stops = {.chance = 0.1, .longest = 2ms}}, all);
+  network.shape(atp_endpoint(atp_server_host, 0), {.bytes_per_second = 12.5e6, .queue = 500e3, .mark = 125e3, .delay = 5ms});
+  const auto count = [&] {
+    double chunks = 0;
+    for (const AtpJob& job : all) chunks += cluster.count(job, &atp::ServerJobCounters::chunks);
+    return chunks;
+  };
+  std::vector<Time> begins(jobs);  // of the next all-reduce
+  const auto reduce_until = [&](Time end) {
+    while (network.now < end) {
+      Time next = end;
+      for (const AtpJob& job : all) {
+        if (!cluster.done(job)) continue;
+        if (begins[job.number] == never) {
+          cluster.expect_right(job);
+          begins[job.number] = network.now + 1ms + Duration(random.below(4'000'000));
+        }
+        if (begins[job.number] > network.now) {
+          next = std::min(next, begins[job.number]);
+        } else {
+          begins[job.number] = never;
+          cluster.begin(job);
+        }
+      }
+      network.step(next);
+    }
+  };
+  reduce_until(Time(500ms));
+  const double before = count();
+  reduce_until(Time(2500ms));
+  return (count() - before) * atp_packet_elements * 32 / 2e6 / jobs;
+}
+
+// Slots that are everybody's are of more use than parts, as chunks that find none go over the link (Figure 13a).
+TEST(AtpShare, OfTooFewSlots) {
+  const double shared = rate_of(false, 1), parts = rate_of(true, 1);
+  std::printf("two thirds of the slots: %.1f Mbit/s for each job, %.1f in parts; ratio %.2f\n", shared, parts,
+              shared / parts);
+  EXPECT_LE(1.15, shared / parts);
 }
 
 }  // namespace

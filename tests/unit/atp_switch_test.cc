@@ -156,6 +156,26 @@ TEST_F(AtpSwitchTest, AParameterPacketFreesItsSlotAndGoesToEverybody) {
   EXPECT_EQ(1U, counters().parameters);
 }
 
+// The slot is free by the time that the next rank's packet comes: alone it would wait for the others' in vain.
+TEST_F(AtpSwitchTest, WhereOnePacketFoundNoSlotTheRestOfItsChunkTakesNone) {
+  receive(0, of(0, 0));
+  receive(1, of(1, 0));
+  receive(0, of(0, 4), {5});  // the same slot
+  receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
+  static_cast<void>(take_packets(sink_));
+  receive(1, of(1, 4), {6});
+  const AnyPacket rest = one();
+  EXPECT_EQ((Values{6}), rest.values);
+  EXPECT_TRUE(rest.common.resend);
+  EXPECT_FALSE(rest.common.collision);  // another index would not be freer
+  EXPECT_EQ(0U, at().slots_in_use());
+  EXPECT_EQ(1U, counters().collisions);
+  EXPECT_EQ(1U, counters().rest_passed);
+  receive(0, of(0, 8));  // the next chunk there takes it
+  receive(1, of(1, 8));
+  EXPECT_FALSE(one().common.resend);
+}
+
 TEST_F(AtpSwitchTest, AParameterPacketOfAnotherSequenceNumberFreesNothing) {
   receive(0, of(0, 0));
   receive(parameter_bytes_of(answer(Type::parameter, 4)), parent);  // the same slot
@@ -519,8 +539,8 @@ TEST_F(AtpSwitchTest, TheLargestExponentOfASumIsInIt) {
   EXPECT_EQ(80, one().common.exponent);
   receive(parameter_bytes_of(answer(Type::parameter, 0)), parent);
   static_cast<void>(take_packets(sink_));
-  with(0, slots, 0, plain);  // not the exponent of the chunk that was there
-  with(1, slots, 0, plain);
+  with(0, 2 * slots, 0, plain);  // not the exponent of the chunk that was there
+  with(1, 2 * slots, 0, plain);
   EXPECT_EQ(0, one().common.exponent);
   Common result = answer(Type::parameter, 1);
   result.exponent = 140;

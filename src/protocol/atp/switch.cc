@@ -64,6 +64,7 @@ struct Switch::Job {
   SwitchJobCounters counters;
   stream::Overtaken overtaken;                // sums, by packets of ranks
   std::vector<std::uint64_t> placed;          // ring: sequence numbers that have had a place there
+  std::vector<std::uint64_t> collided;        // ring: sequence numbers of which a packet did
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
   void move(const SwitchJobConfig& moved) {
@@ -128,6 +129,13 @@ void Switch::append_state(std::vector<std::byte>& out) const {
     const std::size_t bytes = std::size_t{slot.elements} * 4 + (slot.wide ? wire::atp::high_bytes(slot.elements) : 0);
     out.insert(out.end(), payload, payload + bytes);
   }
+  std::vector<const Job*> jobs;
+  for (const auto& [epoch, job] : jobs_) jobs.push_back(job.get());
+  std::sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) { return a->config.epoch < b->config.epoch; });
+  for (const Job* job : jobs) {
+    append_bytes(out, job->config.epoch);
+    for (const std::uint64_t sequence : job->collided) append_bytes(out, sequence);
+  }
 }
 
 bool Switch::add_job(const SwitchJobConfig& config) {
@@ -136,6 +144,7 @@ bool Switch::add_job(const SwitchJobConfig& config) {
   job->move(config);
   job->overtaken = stream::Overtaken(config.window, config.children.size());
   job->placed.assign(std::max(1U, config.window), UINT64_MAX);
+  job->collided = job->placed;
   return jobs_.emplace(config.epoch, std::move(job)).second;
 }
 
@@ -275,9 +284,14 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     ++counters.deallocated;
     return;
   }
-  if (slot.used && !ours) {  // Fig. 7, 2: no switch upstream adds it, and the parameter server is told of the collision
-    ++counters.collisions;
-    gradient.common.resend = gradient.common.collision = true;
+  // Fig. 7, 2: no switch upstream adds it, and the parameter server is told of the collision. Where one packet of a chunk
+  // collided, a slot for the others would never be complete. So they go on too, whatever has become of the slot.
+  std::uint64_t& collided = job->collided[common.sequence % job->collided.size()];
+  if (!ours && (slot.used || collided == common.sequence)) {
+    gradient.common.resend = true;
+    gradient.common.collision = slot.used;
+    ++(slot.used ? counters.collisions : counters.rest_passed);
+    if (config.children.size() > 1) collided = common.sequence;
     return pass_on(*job, packet, gradient, sink);
   }
   if (!slot.used) {

@@ -52,6 +52,7 @@ struct SwitchJobCounters {
   std::uint64_t added = 0;
   std::uint64_t repeats_waiting = 0, repeats_silent = 0;  // in the sum already: answered, or answered recently
   std::uint64_t collisions = 0;                           // no slot; passed on
+  std::uint64_t rest_passed = 0;                          // passed on, as another packet of the chunk collided
   std::uint64_t resends_merged = 0;                       // merged with the slot's content and passed on (Fig. 17, 6 and 7)
   std::uint64_t resends_passed = 0;
   std::uint64_t direct_passed = 0;
@@ -77,6 +78,7 @@ struct SwitchJobCounters {
         {"losses_told", &C::losses_told, other},
         {"deallocated", &C::deallocated, other},
         {"collisions", &C::collisions, outcome},
+        {"rest_passed", &C::rest_passed, outcome},
         {"repeats_waiting", &C::repeats_waiting, outcome},
         {"repeats_silent", &C::repeats_silent, outcome},
         {"resends_merged", &C::resends_merged, outcome},
