@@ -32,17 +32,24 @@ LINK = {"rate": "100mbit", "delay": "5ms", "queue": "500kB", "mark": "125kB"}
 ROUND_TRIP = 0.01  # of it, empty
 
 
+def full_link(mbit):
+    """A link whose queue marks beyond an empty round trip, and drops beyond four."""
+    kilobytes = round(mbit * ROUND_TRIP * 1000 / 8)
+    return {"rate": f"{mbit}mbit", "delay": "5ms", "queue": f"{4 * kilobytes}kB", "mark": f"{kilobytes}kB"}
+
+
 def chunks_of(elements, version=4):
     return math.ceil(elements / PACKET_ELEMENTS[version])
 
 
 # ---- sharing a switch
 
-def share(jobs, workers, window, percent, how, options):
-    """Of each job: Mbit/s of tensor, and the share of its ranks' packets that reached the server inside a sum, while all ran."""
+def share(jobs, workers, window, percent, how, options, link=LINK):
+    """Of each job: Mbit/s of tensor, and the share of its ranks' packets that reached the server inside a sum, while all ran; and
+    how much of the link to the server was used."""
     slots = jobs * window * percent // 100
     server = {"dynamic": [], "static": ["--parts", jobs], "hash": ["--indexing", "hash"], "linear": ["--indexing", "linear"]}[how]
-    with Testbed(**LINK) as bed, Cluster(bed.R0, [(bed.L0, slots)] if slots else [], *server,
+    with Testbed(**link) as bed, Cluster(bed.R0, [(bed.L0, slots)] if slots else [], *server,
                                          packet_elements=PACKET_ELEMENTS[4]) as cluster:
         names = [f"job{job}" for job in range(jobs)]
         for name in names:
@@ -51,17 +58,20 @@ def share(jobs, workers, window, percent, how, options):
         with Sampler(0.05, cluster.server.jobs) as sampler:
             cluster.finish()
         check(bed)
+        lines = bed.link()
     each = chunks_of(options.elements)  # the warm-up's are left out
     during = [(now, seen) for now, seen in sampler.samples
               if all(each <= seen.get(name, {}).get("chunks", 0) < each * (1 + options.iterations) for name in names)]
     if len(during) < 3:
         raise SystemExit(f"{jobs} jobs ran together for less than 0.1 s: more --iterations are needed")
     (begin, first), (end, last) = during[0], during[-1]
+    lines = [line for line in lines if begin <= line["time"] <= end]
+    used = (lines[-1]["bytes"] - lines[0]["bytes"]) * 8 / (lines[-1]["time"] - lines[0]["time"]) / float(link["rate"].removesuffix("mbit")) / 1e6
     result = []
     for name in names:
         chunks, single = (last[name][counter] - first[name][counter] for counter in ("chunks", "added_single"))
         result.append({"mbps": chunks * PACKET_ELEMENTS[4] * 32 / (end - begin) / 1e6,
-                       "in_network": 1 - single / max(1, chunks * workers)})
+                       "in_network": 1 - single / max(1, chunks * workers), "link": used})
     return result
 
 
@@ -85,7 +95,8 @@ def median_of(runs):
     each = [{key: statistics.median(run[job][key] for run in runs) for key in runs[0][job]} for job in range(len(runs[0]))]
     return {"each": each, "jain": statistics.median(jain([job["mbps"] for job in run]) for run in runs),
             "mbps": statistics.median(sum(job["mbps"] for job in run) for run in runs),
-            "in_network": statistics.median(statistics.mean(job["in_network"] for job in run) for run in runs)}
+            "in_network": statistics.median(statistics.mean(job["in_network"] for job in run) for run in runs),
+            "link": statistics.median(run[0]["link"] for run in runs)}
 
 
 def interleaved(settings, repeats, run):
@@ -107,15 +118,16 @@ def percentage(share):
     return f"{100 * share:.0f} %"
 
 
-def too_few_slots(workers, window, percents, options):
+def too_few_slots(workers, window, percents, options, link=LINK):
     """Three jobs at a switch with so many per cent of the slots that they need, shared slot by slot and in fixed parts."""
     settings = [(percent, how) for percent in percents for how in ("dynamic", "static") if percent or how == "dynamic"]
-    runs = interleaved(settings, options.repeats, lambda percent, how: share(3, workers, window, percent, how, options))
+    runs = interleaved(settings, options.repeats, lambda percent, how: share(3, workers, window, percent, how, options, link))
     slots = {setting: median_of(each) for setting, each in runs.items()}
-    print(f"\nThree jobs of {workers} workers with windows of {window}; Mbit/s of each, and where its workers' packets were added up (Figure 13a)")
+    print(f"\nThree jobs of {workers} workers, a link of {link['rate']}; Mbit/s of each, and where its workers' packets were added up (Figure 13a)")
     table([[percentage(percent / 100), how, *(f"{job['mbps']:.1f}" for job in it["each"]), f"{it['jain']:.3f}",
-            percentage(it["in_network"]), percentage(1 - it["in_network"])] for (percent, how), it in slots.items()],
-          ["slots", "sharing", "job 0", "job 1", "job 2", "Jain", "at the switch", "at the server"])
+            percentage(it["in_network"]), percentage(1 - it["in_network"]), percentage(it["link"])]
+           for (percent, how), it in slots.items()],
+          ["slots", "sharing", "job 0", "job 1", "job 2", "Jain", "at the switch", "at the server", "of the link"])
     for percent in percents:
         if percent:
             ratios = [mean_rate(one) / mean_rate(other) for one, other in zip(runs[percent, "dynamic"], runs[percent, "static"])]
@@ -137,9 +149,9 @@ def finding_slots(window, options):
 
 
 WINDOW = 16
-FULL_WINDOW = 28  # three of them fill an empty round trip of the link
 SHARED = {"slots": lambda options: too_few_slots(4, WINDOW, (100, 66, 33, 0), options),
-          "full link": lambda options: too_few_slots(2, FULL_WINDOW, (100, 66, 33), options),
+          "full link": lambda options: too_few_slots(2, WINDOW, (100, 66, 33), options, full_link(58)),  # three windows a round trip
+          "fuller link": lambda options: too_few_slots(2, WINDOW, (66,), options, full_link(46)),
           "indexing": lambda options: finding_slots(WINDOW, options),
           "pause": lambda options: pause(WINDOW, options)}
 
