@@ -1,0 +1,142 @@
+#include "daemon/served_jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/switches.h"
+
+namespace netsum::daemon {
+
+ServedJobs::ServedJobs(std::vector<std::unique_ptr<service::Service>> services, Own own, Prove prove)
+    : services_(std::move(services)), own_(std::move(own)), prove_(std::move(prove)) {
+  for (const auto& service : services_) {
+    if (const auto rules = service->rules()) protocols_[rules->name] = service.get();
+  }
+}
+
+std::vector<session::ProtocolRules> ServedJobs::rules() const {
+  std::vector<session::ProtocolRules> all;
+  for (const auto& service : services_) {
+    if (auto rules = service->rules()) all.push_back(std::move(*rules));
+  }
+  return all;
+}
+
+void ServedJobs::serve(control::ServerHooks& hooks) {
+  hooks.lanes = own_;
+  hooks.start_job = [this](const session::StartJob& job) { start(job); };
+  hooks.stop_job = [this](const session::StopJob& job) { stop(job.job_epoch); };
+  hooks.look = [this](std::uint64_t epoch) { return look(epoch); };
+  if (takes(session::Installation{})) {
+    hooks.install = [this](const session::Installation& installation, const control::Caller& caller) {
+      install(installation, caller);
+    };
+  }
+  if (takes(session::RingInstallation{})) {
+    hooks.install_ring = [this](const session::RingInstallation& installation, const control::Caller& caller) {
+      return install(installation, caller);
+    };
+  }
+  hooks.uninstall = [this](std::uint64_t epoch) { stop(epoch); };
+  hooks.switches.complete = &complete_lanes;
+  hooks.switches.place = [this](const session::StartJob& job, const control::SwitchLanes& switches) {
+    place(job, switches);
+  };
+  hooks.switches.describe = [this](const session::StartJob& job, std::uint32_t a_switch, bool again,
+                                   const control::SwitchLanes& switches) {
+    return describe(job, a_switch, again, switches);
+  };
+}
+
+// ---- on the control plane's own thread
+
+std::shared_ptr<ServedJobs::Served> ServedJobs::find(std::uint64_t epoch) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : found->second;
+}
+
+void ServedJobs::start(const session::StartJob& start) {
+  auto job = std::make_shared<Served>(protocols_.at(start.protocol)->start(start));
+  const std::lock_guard lock(mutex_);
+  jobs_[start.admission.job_epoch] = std::move(job);
+}
+
+void ServedJobs::stop(std::uint64_t epoch) {
+  std::shared_ptr<Served> served;
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto found = jobs_.extract(epoch)) served = std::move(found.mapped());
+  }
+  if (!served) return;
+  const std::lock_guard lock(served->changing);
+  served->job->stop();
+}
+
+bool ServedJobs::takes(const session::SwitchMessage& message) const {
+  return std::any_of(services_.begin(), services_.end(), [&](const auto& service) { return service->takes(message); });
+}
+
+session::JobView ServedJobs::install(const session::SwitchMessage& message, const control::Caller& caller) {
+  const std::uint64_t epoch = session::epoch_of(message);
+  const auto service =
+      std::find_if(services_.begin(), services_.end(), [&](const auto& each) { return each->takes(message); });
+  const auto prove = [&](const session::SwitchMessage& each) { prove_(each, caller); };
+  auto served = find(epoch);
+  service::Part part = (*service)->install(message, served ? served->job.get() : nullptr, prove);
+  part.status.world_size = part.status.joined.size();  // only those below this switch
+  part.status.running = true;
+  const bool is_new = !served;
+  if (is_new) served = std::make_shared<Served>(std::move(part.job));
+  {
+    const std::lock_guard lock(mutex_);
+    served->installed = std::move(part.status);
+    jobs_[epoch] = served;
+  }
+  return is_new ? session::JobView{} : served->job->look();
+}
+
+session::JobView ServedJobs::look(std::uint64_t epoch) const {
+  const auto served = find(epoch);
+  return served ? served->job->look() : session::JobView{};
+}
+
+void ServedJobs::fill(telemetry::Report& report, std::size_t lanes,
+                      const std::function<void(std::size_t lane, const std::function<void()>&)>& run) const {
+  std::vector<std::shared_ptr<Served>> served;  // of the report's jobs; null: no lane serves it
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [epoch, job] : jobs_) {
+      if (job->installed) report.jobs.push_back({*job->installed, {}, {}});
+    }
+    for (const telemetry::JobReport& job : report.jobs) {
+      const auto found = jobs_.find(job.job.job_epoch);
+      served.push_back(found == jobs_.end() ? nullptr : found->second);
+    }
+  }
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    run(lane, [&] {
+      for (const auto& service : services_) service->report(lane, report.counters);
+      for (std::size_t i = 0; i < served.size(); ++i) {
+        if (served[i]) served[i]->job->report(lane, report.jobs[i]);
+      }
+    });
+  }
+}
+
+// ---- calls from other threads
+
+void ServedJobs::place(const session::StartJob& start, const control::SwitchLanes& switches) const {
+  const auto served = find(start.admission.job_epoch);
+  if (!served) return;
+  const std::lock_guard lock(served->changing);
+  served->job->place(start, switches);
+}
+
+session::SwitchMessage ServedJobs::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                            const control::SwitchLanes& switches) const {
+  return protocols_.at(start.protocol)
+      ->describe(start, a_switch, again, switches, own_endpoints(own_(), switches[a_switch].front()));
+}
+
+}  // namespace netsum::daemon
