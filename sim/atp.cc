@@ -235,7 +235,7 @@ class Atp final : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return std::make_unique<AtpSumsAtServer>(scenario, lanes);
   }
-  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario,
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t,
                                                                const service::Lanes& lanes) const override {
     return std::make_unique<AtpSumsAtSwitch>(scenario, lanes);
   }

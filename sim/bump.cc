@@ -8,7 +8,9 @@
 
 #include "netsum/error.h"
 #include "protocol/netreduce/worker_lane.h"
+#include "service/netreduce_service.h"
 #include "session/netreduce_job.h"
+#include "sim/aggregator_host.h"
 #include "sim/bump_wire.h"
 #include "sim/events.h"
 #include "sim/frames.h"
@@ -29,14 +31,30 @@ constexpr std::uint32_t nobodys_qp = 0x2000;  // rings' have ports of hosts in t
 
 // What outlives the bump's processes, and what no packet tells: operators give hosts their ring.
 struct World {
-  StateFile file;
+  std::map<std::uint32_t, StateFile> files;  // by bump
   ForeignFrames foreign;
   std::map<std::string, std::uint64_t> incarnations;  // of learned jobs' rings
   std::uint64_t processes = 0;
 };
 
+// The bump where ranks join, in place of one below.
+constexpr std::uint32_t root = session::Placement::at_server;
+
+// As other bumps, and hosts at it, see it: their cables to it, and where its datagrams come from.
+Endpoint bump_at(const Scenario& scenario, std::uint32_t bump) {
+  return endpoint_of(bump == root ? 0 : switch_host(scenario, bump), aggregator_port);
+}
+
+std::uint32_t bump_of(const JobPlan& job, std::uint32_t rank) {
+  return job.switch_of_rank.empty() ? root : job.switch_of_rank[rank];
+}
+
+HostId first_rank_of(const Scenario& scenario) {
+  return switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size()));
+}
+
 HostId stranger_of(const Scenario& scenario) {
-  HostId hosts = scenario.aggregators;
+  HostId hosts = first_rank_of(scenario);
   for (const JobPlan& job : scenario.jobs) hosts += job.workers;
   return hosts;
 }
@@ -48,18 +66,20 @@ bool is_forged(const wire::roce::Packet& packet) {
 
 template <class Each>
 void for_each_rank(const Scenario& scenario, const Each& each) {
-  HostId host = scenario.aggregators;
+  HostId host = first_rank_of(scenario);
   for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
     for (std::uint32_t rank = 0; rank < scenario.jobs[job].workers; ++rank) each(job, rank, host++);
   }
 }
 
-// A cable for each host, and for each port to which it may move; one for the stranger.
-netreduce::BridgeConfig bridge_of(const Scenario& scenario) {
+// A cable for each host in the bump's rack, and for each port to which it may move; for each bump below, and the one above;
+// one for the stranger.
+netreduce::BridgeConfig bridge_of(const Scenario& scenario, std::uint32_t bump) {
   netreduce::BridgeConfig bridge;
   bridge.addresses = 1024;
   bridge.max_age = scenario.seed % 2 == 0 ? Duration(std::chrono::minutes(5)) : Duration(std::chrono::seconds(1));
   for_each_rank(scenario, [&](std::uint32_t job, std::uint32_t rank, HostId host) {
+    if (bump_of(scenario.jobs[job], rank) != bump) return;
     const auto moves = std::count_if(scenario.node_faults.begin(), scenario.node_faults.end(), [&](const NodeFault& fault) {
       return fault.kind == Fault::crash && fault.job == job && fault.rank == rank && !fault.same_ports;
     });
@@ -67,6 +87,10 @@ netreduce::BridgeConfig bridge_of(const Scenario& scenario) {
       bridge.ports.push_back(endpoint_of(host, static_cast<std::uint16_t>(first_worker_port + port * ports_per_life)));
     }
   });
+  for (std::uint32_t below = 0; below < scenario.parent_of_switch.size(); ++below) {
+    if (scenario.parent_of_switch[below] == bump) bridge.ports.push_back(bump_at(scenario, below));
+  }
+  if (bump != root) bridge.ports.push_back(bump_at(scenario, scenario.parent_of_switch[bump]));
   bridge.ports.push_back(endpoint_of(stranger_of(scenario), stranger_port));
   return bridge;
 }
@@ -93,69 +117,56 @@ RingConfig learned_ring(const Scenario& scenario, std::uint32_t job, std::uint64
   return ring;
 }
 
-// Jobs at a bump. Corresponds to start_job and stop_job of BumpDaemon::Impl in the binaries; what is learned has no job
-// there.
+// The product's service, but for jobs whose rings are learned: in the binaries they have no job.
 class BumpService final : public service::Service {
  public:
   BumpService(service::Lane& lane, BumpWire& wire, const Scenario& scenario)
-      : lane_(lane), wire_(wire), scenario_(scenario) {}
+      : scenario_(scenario),
+        named_(lane, {wire.tunnel(), true, {}, [&wire](const RingConfig& ring) { wire.record(ring); }},
+               [&scenario](const std::string& job) {
+                 return scenario.plan_of(job).unordered ? netreduce::Order::arrival : netreduce::Order::ring;
+               }) {}
 
   void report(std::size_t, Counters&) const override {}
-  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return session::bump_rules(); }
+  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return named_.rules(); }
   [[nodiscard]] std::unique_ptr<service::ServedJob> start(const session::StartJob& start) override {
-    auto job = std::make_unique<Job>(*this, start.admission.job_epoch);
-    const JobPlan& plan = scenario_.plan_of(start.job);
-    if (!plan.learned) {
-      RingConfig ring = session::bump_ring(start);
-      ring.order = plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
-      job->memory = lane_.allocate(netreduce::Accelerator::memory_bytes(ring));
-      if (!wire_.add(ring, job->memory->bytes()))
-        throw Error(ErrorCode::internal, "a queue pair of the ring belongs to another rank already");
-    }
-    serving_.insert(job->epoch);
-    return job;
+    if (!scenario_.plan_of(start.job).learned) return named_.start(start);
+    return std::make_unique<LearnedJob>(serving_, start.admission.job_epoch);
   }
-  [[nodiscard]] bool serves(std::uint64_t epoch) const { return serving_.contains(epoch); }
+  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                                const session::SwitchLanes& switches,
+                                                std::span<const Endpoint> own) const override {
+    return named_.describe(start, a_switch, again, switches, own);
+  }
+  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override { return named_.takes(message); }
+  [[nodiscard]] service::Part install(const session::SwitchMessage& message, service::ServedJob* former,
+                                      const Prove& prove) override {
+    return named_.install(message, former, prove);
+  }
+  [[nodiscard]] bool serves_learned(std::uint64_t epoch) const { return serving_.contains(epoch); }
 
  private:
-  struct Job final : service::ServedJob {
-    Job(BumpService& of, std::uint64_t number) : service(of), epoch(number) {}
-    ~Job() override { stop(); }
-    void stop() override {
-      service.serving_.erase(epoch);
-      service.wire_.accelerator().remove_ring(session::incarnation_of(epoch, 0));
-      memory.reset();
-    }
-    [[nodiscard]] session::JobView look() const override {
-      session::JobView view;
-      const netreduce::Accelerator& accelerator = service.wire_.accelerator();
-      const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
-      if (const auto mismatch = accelerator.mismatch(incarnation)) {
-        view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
-                        " issued different calls as message " + std::to_string(mismatch->message);
-      }
-      if (const auto stall = accelerator.stall(incarnation)) view.missing = stall->missing;
-      return view;
-    }
+  struct LearnedJob final : service::ServedJob {
+    LearnedJob(std::set<std::uint64_t>& in, std::uint64_t number) : serving(in), epoch(number) { serving.insert(epoch); }
+    ~LearnedJob() override { stop(); }
+    void stop() override { serving.erase(epoch); }
     void report(std::size_t, session::JobReport&) const override {}
 
-    BumpService& service;
+    std::set<std::uint64_t>& serving;
     const std::uint64_t epoch;
-    std::unique_ptr<service::Memory> memory;
   };
 
-  service::Lane& lane_;
-  BumpWire& wire_;
   const Scenario& scenario_;
-  std::set<std::uint64_t> serving_;
+  service::NetReduceService named_;
+  std::set<std::uint64_t> serving_;  // epochs of learned jobs
 };
 
 class CheckedBump final : public CheckedService {
  public:
-  CheckedBump(const Scenario& scenario, const service::Lanes& lanes, World& world)
-      : world_(world),
+  CheckedBump(const Scenario& scenario, std::uint32_t bump, const service::Lanes& lanes, World& world)
+      : file_(world.files[bump]),
         losses_(derive(derive(scenario.seed, Label::of_bump), ++world.processes)),
-        wire_(*service::serve<BumpWire>(*lanes.front(), bridge_of(scenario), learning_of(scenario), world.file,
+        wire_(*service::serve<BumpWire>(*lanes.front(), bridge_of(scenario, bump), learning_of(scenario), file_,
                                         std::chrono::microseconds(100U << losses_.below(12)), world.foreign)),
         service_(*lanes.front(), wire_, scenario) {
     for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
@@ -164,27 +175,34 @@ class CheckedBump final : public CheckedService {
       world.incarnations[scenario.jobs[job].name] = ring.incarnation;
       learned_.push_back(ring.incarnation);
       memory_.push_back(lanes.front()->allocate(netreduce::Accelerator::memory_bytes(ring)));
-      if (!wire_.add(ring, memory_.back()->bytes())) throw Violation("a ring that cannot be");
+      if (!wire_.accelerator().add_ring(ring, memory_.back()->bytes())) throw Violation("a ring that cannot be");
     }
   }
-  ~CheckedBump() override { world_.file.lose(losses_); }
+  ~CheckedBump() override { file_.lose(losses_); }
 
   [[nodiscard]] service::Service& service() override { return service_; }
   void on_start(const session::StartJob& start, const JobPlan& plan) override {
     if (!plan.learned && !plan.mismatch) agreed_.insert(start.admission.job_epoch);
   }
+  void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
+    if (!plan.mismatch) agreed_.insert(session::epoch_of(message));
+  }
   void on_stop(std::uint64_t epoch) override {
     if (const RingCounters* const counters = of_job(epoch)) add(ended_, *counters);
     agreed_.erase(epoch);
   }
-  [[nodiscard]] std::size_t lanes_serving(std::uint64_t epoch) const override { return service_.serves(epoch) ? 1 : 0; }
+  [[nodiscard]] std::size_t lanes_serving(std::uint64_t epoch) const override {
+    return of_job(epoch) != nullptr || service_.serves_learned(epoch) ? 1 : 0;
+  }
   [[nodiscard]] bool needs_memory(const JobPlan& plan) const override { return !plan.learned; }
   void bypass(bool on) override { wire_.bypass(on); }
 
   void check(std::span<const LaneCounts> counts) const override {
     wire_.check(counts.front().received);
     for (const std::uint64_t epoch : agreed_) {
-      const RingCounters& c = *of_job(epoch);
+      const RingCounters* const counters = of_job(epoch);
+      if (counters == nullptr) continue;  // the other bumps are not known yet
+      const RingCounters& c = *counters;
       if (c.dropped_early != 0) throw Violation("a host went on before its window allowed it");
       if (c.dropped_mismatch != 0 || c.dropped_shape != 0) throw Violation("a mismatch was found in calls that agree");
       if (c.dropped_misplaced != 0) throw Violation("a packet contradicts its message");
@@ -192,12 +210,13 @@ class CheckedBump final : public CheckedService {
   }
   void count_events(Tally& tally) const override {
     RingCounters total = ended_;
-    for (const std::uint64_t epoch : agreed_) add(total, *of_job(epoch));
+    for (const std::uint64_t epoch : agreed_) {
+      if (const RingCounters* const counters = of_job(epoch)) add(total, *counters);
+    }
     for (const std::uint64_t incarnation : learned_) add(total, *wire_.accelerator().ring_counters(incarnation));
-    sim::count_events(
-        tally, "ring_", wire::counter_values(total),
-        {"dropped_header", "dropped_early", "dropped_misplaced", "dropped_shape", "dropped_raw", "totals", "repeats_total",
-         "headers", "headers_sent_on", "sums_sent_up", "packets_asked_of_senders", "sums_asked_for", "repeat_requests"});
+    sim::count_events(tally, "ring_", wire::counter_values(total),
+                      {"dropped_header", "dropped_early", "dropped_misplaced", "dropped_shape", "packets_asked_of_senders",
+                       "sums_asked_for", "repeat_requests"});
     wire_.count_events(tally);
   }
 
@@ -206,7 +225,7 @@ class CheckedBump final : public CheckedService {
     return wire_.accelerator().ring_counters(session::incarnation_of(epoch, 0));
   }
 
-  World& world_;
+  StateFile& file_;
   Random losses_;
   BumpWire& wire_;  // the lane's
   BumpService service_;
@@ -232,7 +251,7 @@ class BumpTap final : public Tap {
 
 class Bump final : public Protocol {
  public:
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::bump_rules(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return session::bump_rules(true); }
   [[nodiscard]] bool measures() const override { return false; }
   [[nodiscard]] bool can_bypass() const override { return true; }
 
@@ -240,11 +259,13 @@ class Bump final : public Protocol {
     scenario.aggregators = scenario.lanes = 1;
     for (JobPlan& job : scenario.jobs) job.workers = std::max(job.workers, 2U);  // neighbours have ports of their own
     draw_rings(scenario);
+    draw_racks(scenario);
     Random random(derive(scenario.seed, Label::of_bump));
     // Without order a connection cannot be learned (docs/protocol-netreduce.md).
     scenario.links.in_order = random.chance(0.6);
     if (!scenario.links.in_order) return;
     scenario.links.late = 0;
+    if (!scenario.parent_of_switch.empty()) return;  // across racks none is learned
     for (JobPlan& job : scenario.jobs) job.learned = random.chance(0.7);
   }
 
@@ -256,7 +277,11 @@ class Bump final : public Protocol {
   }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                    const service::Lanes& lanes) const override {
-    return std::make_unique<CheckedBump>(scenario, lanes, *world_);
+    return std::make_unique<CheckedBump>(scenario, root, lanes, *world_);
+  }
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t a_switch,
+                                                               const service::Lanes& lanes) const override {
+    return std::make_unique<CheckedBump>(scenario, a_switch, lanes, *world_);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
     return std::make_unique<BumpTap>(rings_->tap(scenario));
@@ -266,7 +291,7 @@ class Bump final : public Protocol {
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     netreduce::RoceHostConfig config = session::host_config(plan.admission, plan.rank, plan.lane);
     config.worker.lanes = plan.lanes;
-    config.accelerator = plan.aggregator;
+    config.accelerator = bump_at(*plan.scenario, bump_of(*plan.plan, plan.rank));
     config.selective = false;  // as RDMA hardware
     if (plan.plan->learned) {
       config.worker.incarnation = world_->incarnations.at(plan.plan->name);
@@ -281,6 +306,7 @@ class Bump final : public Protocol {
   // From a port of its own, a stranger knows what it has overheard, and has its own addresses. A host's cable is the host's.
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, false};
+    if (std::to_integer<int>(overheard[0]) >> 4 == 6) return forgery;  // between bumps: it comes from elsewhere
     const auto heard = ring_packet(overheard);
     if (!heard || is_forged(heard->packet)) {
       set_source(forgery.bytes, stranger_mac);

@@ -35,16 +35,28 @@ class Watched final : public Sink {
   std::vector<std::pair<std::span<const std::byte>, std::span<const Endpoint>>> passed;
 };
 
-// What a sum has of its sender's packet: everything but payload and checksums, and what routers may change.
-std::uint64_t headers_of(std::span<const std::byte> frame, const RingPacket& packet) {
-  constexpr std::size_t at_tos = 1, at_ip_checksum = 10, at_udp_checksum = wire::roce::ipv4_bytes + 6;
+// What a sum has of its sender's packet: everything but payload and checksums, and what routers may change. `crosses`: from
+// rack to rack, where headers have no values; lengths follow from those.
+std::uint64_t headers_of(std::span<const std::byte> frame, const RingPacket& packet, bool crosses) {
+  constexpr std::size_t at_tos = 1, at_ip_length = 2, at_ip_checksum = 10, at_udp_length = wire::roce::ipv4_bytes + 4,
+                        at_udp_checksum = wire::roce::ipv4_bytes + 6,
+                        at_pad = wire::roce::ipv4_bytes + wire::roce::udp_bytes + 1;
   const auto ip = static_cast<std::size_t>(packet.ip.data() - frame.data());
   const auto payload = static_cast<std::size_t>(packet.packet.payload.data() - frame.data());
   Frame headers(frame.begin() + virtio_net_header_bytes, frame.begin() + static_cast<std::ptrdiff_t>(payload));
   std::byte* const at = headers.data() + ip - virtio_net_header_bytes;
   at[at_tos] = std::byte{};
   for (const std::size_t checksum : {at_ip_checksum, at_udp_checksum}) at[checksum] = at[checksum + 1] = std::byte{};
-  return std::uint64_t{crc32c(headers)} << 32 | packet.ip.size();
+  if (crosses) {
+    for (const std::size_t length : {at_ip_length, at_udp_length}) at[length] = at[length + 1] = std::byte{};
+    at[at_pad] &= std::byte{0xcf};
+  }
+  return std::uint64_t{crc32c(headers)} << 32 | (crosses ? 0 : packet.ip.size());
+}
+
+// What bumps send each other begins with an IPv6 header, frames with a VirtioNetHeader.
+bool is_datagram(std::span<const std::byte> bytes) {
+  return !bytes.empty() && std::to_integer<int>(bytes[0]) >> 4 == 6;
 }
 
 // As the next device sees it.
@@ -87,15 +99,15 @@ BumpWire::BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningCon
   });
 }
 
-// Corresponds to BumpDaemon::Impl::start_job.
-bool BumpWire::add(const netreduce::RingConfig& ring, std::span<std::byte> memory) {
-  if (!accelerator().add_ring(ring, memory)) return false;
+// Corresponds to BumpDaemon::Impl::record.
+void BumpWire::record(const netreduce::RingConfig& ring) {
   for (const netreduce::Line& line : ring.lines) {
+    if (line.way == netreduce::Way::child) continue;
     file_.write({ConnectionChange::Kind::learned, {line.connection, {}}, ring.incarnation, 0});
     recorded_.insert(line.connection);
+    if (line.way != netreduce::Way::through) crossing_.insert(line.connection);
   }
   file_.commit();
-  return true;
 }
 
 void BumpWire::commit(Time now, Sink& sink) {
@@ -116,6 +128,11 @@ void BumpWire::on_packets(std::span<const RxView> packets, bool, Time now, Sink&
   commit(now, sink);
   for (const RxView& view : packets) {
     ++given_;
+    if (is_datagram(view.bytes)) {
+      ++datagrams_;
+      if (!bypassed_) take(view, now, sink);
+      continue;
+    }
     if (bypassed_) {
       ++past_;
       const auto frame = view.bytes.subspan(std::min(view.bytes.size(), virtio_net_header_bytes));
@@ -126,10 +143,23 @@ void BumpWire::on_packets(std::span<const RxView> packets, bool, Time now, Sink&
   }
 }
 
+void BumpWire::take(const RxView& datagram, Time now, Sink& sink) {
+  Watched out;
+  bump_.on_datagrams({&datagram, 1}, now, out);
+  accelerator().check();
+  for (const auto& [to, frame] : out.made) {
+    // Damaged so that it asks for nothing: it goes on as it is, and its receiver does not know it.
+    const bool passes = std::equal(frame.begin(), frame.end(), datagram.bytes.begin(), datagram.bytes.end());
+    if (!passes) judge_made(frame);
+  }
+  out.send(sink);
+}
+
 void BumpWire::carry(const RxView& view, Time now, Sink& sink) {
   const Frame before(view.bytes.begin(), view.bytes.end());
   const Frame seen = completed(view.bytes);
-  if (const auto packet = ring_packet(seen); packet && packet->shape.request) headers_.insert(headers_of(seen, *packet));
+  if (const auto packet = ring_packet(seen); packet && packet->shape.request)
+    headers_.insert(headers_of(seen, *packet, crossing_.contains(packet->connection())));
   const netreduce::BridgeCounters& bridge = bump_.bridge().counters();
   const std::uint64_t routed = bridge.forwarded + bridge.flooded;
 
@@ -168,11 +198,20 @@ void BumpWire::judge_passed(const RxView& view, std::span<const std::byte> passe
 }
 
 void BumpWire::judge_made(std::span<const std::byte> frame) const {
+  if (is_datagram(frame)) {
+    if (!wire::roce::icrc_valid(frame)) throw Violation("a sum leaves for another bump with a wrong ICRC");
+    return;
+  }
   const auto packet = ring_packet(frame);
   if (!packet || !packet->shape.request) throw Violation("a bump makes a frame that is no ring's");
   if (!wire::roce::icrc_valid(packet->ip)) throw Violation("a sum leaves with a wrong ICRC");
-  if (wire::netreduce::read_seal(packet->packet.payload) == 0) throw Violation("values leave as a sum without a seal");
-  if (!headers_.contains(headers_of(frame, *packet))) throw Violation("a sum leaves with headers that nobody sent");
+  const bool crosses = crossing_.contains(packet->connection());
+  const std::size_t without_values =
+      packet->shape.first ? wire::netreduce::netsum_layout.header_bytes : wire::netreduce::seal_bytes;
+  if (wire::netreduce::read_seal(packet->packet.payload) == 0 &&
+      !(crosses && packet->packet.payload.size() == without_values))
+    throw Violation("values leave as a sum without a seal");
+  if (!headers_.contains(headers_of(frame, *packet, crosses))) throw Violation("a sum leaves with headers that nobody sent");
   if (!recorded_.contains(packet->connection())) throw Violation("a sum leaves before its connection is on the disk");
 }
 
@@ -181,9 +220,11 @@ void BumpWire::check(std::uint64_t received) const {
   const netreduce::BridgeCounters& bridge = bump_.bridge().counters();
   const netreduce::BumpCounters& bump = bump_.counters();
   if (given_ != received) throw Violation("a bump was not given all frames that came");
-  if (bridge.forwarded + bridge.flooded + bridge.filtered + bridge.malformed + bridge.no_such_port != given_ - past_)
+  if (bridge.forwarded + bridge.flooded + bridge.filtered + bridge.malformed + bridge.no_such_port !=
+      given_ - past_ - datagrams_)
     throw Violation("the bridge's counters do not add up to what it was given");
-  std::uint64_t sorted = bump.others + bump.trains + bump.roce + bump.dropped_trains + bump.dropped_unreadable;
+  std::uint64_t sorted =
+      bump.others + bump.trains + bump.roce + bump.dropped_trains + bump.dropped_unreadable + bump.dropped_virtual;
   for (const std::uint64_t unreadable : bump.unreadable) sorted += unreadable;
   if (sorted != bridge.forwarded + bridge.flooded)
     throw Violation("a bump's counters do not add up to what its bridge forwards");
@@ -205,6 +246,7 @@ void BumpWire::count_events(Tally& tally) const {
       {"bump_unreadable", unreadable},
       {"bump_dropped_unreadable", bump.dropped_unreadable},
       {"bump_bypassed", past_},
+      {"bump_datagrams", datagrams_},
       {"bump_foreign_frames_passed", foreign_passed_},
       {"bump_connections_learned", learned_},
       {"bump_connections_restarted", restarted_},

@@ -41,10 +41,11 @@ class BumpWire final : public service::Format {
   BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningConfig learning, StateFile& file, Duration commits_take,
            const ForeignFrames& foreign);
 
-  // A ring that ranks have named. What is told is on the disk before they send.
-  [[nodiscard]] bool add(const netreduce::RingConfig& ring, std::span<std::byte> memory);
+  // Of a ring that ranks have named. What is told is on the disk before they send.
+  void record(const netreduce::RingConfig& ring);
   void bypass(bool on) { bypassed_ = on; }
 
+  [[nodiscard]] netreduce::Tunnel& tunnel() { return bump_.tunnel(); }
   [[nodiscard]] netreduce::Accelerator& accelerator() { return bump_.accelerator(); }
   [[nodiscard]] const netreduce::Accelerator& accelerator() const { return bump_.accelerator(); }
   void check(std::uint64_t received) const;  // throws Violation
@@ -62,6 +63,7 @@ class BumpWire final : public service::Format {
 
   void commit(Time now, Sink& sink);
   void carry(const RxView& view, Time now, Sink& sink);
+  void take(const RxView& datagram, Time now, Sink& sink);
   void judge_passed(const RxView& view, std::span<const std::byte> passed, std::span<const Endpoint> to);
   void judge_made(std::span<const std::byte> frame) const;
 
@@ -74,8 +76,9 @@ class BumpWire final : public service::Format {
   Time now_{};
   std::vector<Written> writing_;
   std::set<netreduce::Connection> recorded_;   // connections of which the disk knows
+  std::set<netreduce::Connection> crossing_;   // of rings in several racks: those that leave this one or come to it
   std::unordered_set<std::uint64_t> headers_;  // of contributions
-  std::uint64_t given_ = 0, past_ = 0, foreign_passed_ = 0, known_again_ = 0, learned_ = 0, restarted_ = 0;
+  std::uint64_t given_ = 0, datagrams_ = 0, past_ = 0, foreign_passed_ = 0, known_again_ = 0, learned_ = 0, restarted_ = 0;
 };
 
 }  // namespace netsum::sim

@@ -186,37 +186,6 @@ class RingTap final : public Tap {
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
 };
 
-// In half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
-void draw_racks(Scenario& scenario) {
-  Random random(derive(scenario.seed, Label::switches));
-  if (random.chance(0.5)) return;
-  std::uint32_t largest = 0;
-  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
-  const auto racks = static_cast<std::uint32_t>(largest >= 32 ? largest / 8 : random.between(1, 4));
-  scenario.parent_of_switch.assign(racks, UINT32_MAX);
-  if (random.chance(0.4)) {  // a third level, and some ranks directly below the root
-    scenario.parent_of_switch.push_back(UINT32_MAX);
-    for (std::uint32_t i = 0; i < racks; ++i) {
-      if (random.chance(0.8)) scenario.parent_of_switch[i] = racks;
-    }
-  }
-  const bool mixed = random.chance(0.3);  // ranks may be at any switch
-  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
-    JobPlan& job = scenario.jobs[index];
-    Random place(derive(scenario.seed, Label::of_placement + index));
-    const bool in_turn = place.chance(0.3);  // neighbours in the ring are never in one rack
-    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
-      const std::uint32_t block = rank * racks / job.workers;
-      std::uint32_t at = in_turn ? rank % racks : block;
-      if (mixed && place.chance(0.3)) {
-        const auto any = static_cast<std::uint32_t>(place.below(scenario.parent_of_switch.size() + 1));
-        at = any == scenario.parent_of_switch.size() ? UINT32_MAX : any;
-      }
-      job.switch_of_rank.push_back(at);
-    }
-  }
-}
-
 class Netreduce final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return session::netreduce_rules(); }
@@ -249,7 +218,7 @@ class Netreduce final : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return std::make_unique<NetreduceSums>(scenario, lanes);
   }
-  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario,
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t,
                                                                const service::Lanes& lanes) const override {
     return std::make_unique<NetreduceSums>(scenario, lanes);
   }
@@ -338,6 +307,36 @@ void draw_rings(Scenario& scenario) {
     need += job.slots * job.message_packets * job.workers * job.units() * scenario.lanes;
   }
   scenario.switch_slots = scenario.scarce ? need - 1 : need;
+}
+
+void draw_racks(Scenario& scenario) {
+  Random random(derive(scenario.seed, Label::switches));
+  if (random.chance(0.5)) return;
+  std::uint32_t largest = 0;
+  for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
+  const auto racks = static_cast<std::uint32_t>(largest >= 32 ? largest / 8 : random.between(1, 4));
+  scenario.parent_of_switch.assign(racks, UINT32_MAX);
+  if (random.chance(0.4)) {  // a third level, and some ranks directly below the root
+    scenario.parent_of_switch.push_back(UINT32_MAX);
+    for (std::uint32_t i = 0; i < racks; ++i) {
+      if (random.chance(0.8)) scenario.parent_of_switch[i] = racks;
+    }
+  }
+  const bool mixed = random.chance(0.3);  // ranks may be at any switch
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    Random place(derive(scenario.seed, Label::of_placement + index));
+    const bool in_turn = place.chance(0.3);  // neighbours in the ring are never in one rack
+    for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
+      const std::uint32_t block = rank * racks / job.workers;
+      std::uint32_t at = in_turn ? rank % racks : block;
+      if (mixed && place.chance(0.3)) {
+        const auto any = static_cast<std::uint32_t>(place.below(scenario.parent_of_switch.size() + 1));
+        at = any == scenario.parent_of_switch.size() ? UINT32_MAX : any;
+      }
+      job.switch_of_rank.push_back(at);
+    }
+  }
 }
 
 std::unique_ptr<Protocol> make_netreduce() {

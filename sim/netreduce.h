@@ -12,5 +12,7 @@ namespace netsum::sim {
 
 // Rings with messages of several packets, whose numbers wrap in half of the jobs.
 void draw_rings(Scenario& scenario);
+// In half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
+void draw_racks(Scenario& scenario);
 
 }  // namespace netsum::sim

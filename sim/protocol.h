@@ -110,8 +110,9 @@ class Protocol {
   // The lanes outlive it; so does the scenario.
   [[nodiscard]] virtual std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                            const service::Lanes& lanes) const = 0;
-  // For protocols with switches below the aggregators.
-  [[nodiscard]] virtual std::unique_ptr<CheckedService> switch_service(const Scenario&, const service::Lanes&) const {
+  // For protocols with switches below the aggregators; `a_switch` of the scenario's.
+  [[nodiscard]] virtual std::unique_ptr<CheckedService> switch_service(const Scenario&, std::uint32_t /*a_switch*/,
+                                                                       const service::Lanes&) const {
     return nullptr;
   }
   [[nodiscard]] virtual std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;

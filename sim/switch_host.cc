@@ -14,7 +14,7 @@ SwitchHost::SwitchHost(Surroundings& surroundings, HostId id, const Scenario& sc
       scenario_(scenario),
       instance_(life + 1),
       lanes_(surroundings, id, scenario.lanes),
-      checked_(protocol.switch_service(scenario, lanes_.for_services())) {}
+      checked_(protocol.switch_service(scenario, id - scenario.aggregators, lanes_.for_services())) {}
 
 void SwitchHost::turn(std::span<const Datagram> datagrams, Time now) {
   lanes_.turn(datagrams, now);

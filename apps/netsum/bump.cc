@@ -16,11 +16,18 @@ class BumpCommand final : public Command {
     s.add_list("hosts", options_.hosts, "ADDRESS[,...]", "Hosts whose connections are learned: the only ones in rings");
     s.add("state", options_.state, "FILE", "File of the known connections, for a restart; empty: none");
     s.add("listen", options_.listen, "HOST:PORT", "Control address (TCP), for netsum status and RDMA ranks; empty: none");
+    s.add_flag("racks", options_.racks,
+               "Rings across racks, with a bump in each: they send each other datagrams (UDP) at --listen");
+    s.add("switch-parent", parents_, "SWITCH=PARENT[,...]",
+          "With --racks: of bumps below this one, but not next to it, the next one on the way");
     s.add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
     s.add("metrics", options_.metrics, "[HOST:]PORT",
           "Serve Prometheus metrics at http://HOST:PORT/metrics; no HOST: that of --listen");
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
+    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of bumps below are TLS");
+    s.add("daemon-token-file", daemon_token_file_, "FILE",
+          "Secret of daemons, in the first line: only daemons that know it may tell this one of jobs");
     s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").positive();
     s.add_flag("one-arm", options_.one_arm,
                "One port, on a switch that redirects hosts' RoCE packets to it: they return by it");
@@ -39,6 +46,7 @@ class BumpCommand final : public Command {
         "  order=ring              when sums leave: after all before them, or on arrival\n"
         "Runs until SIGTERM or SIGINT. The first line on stdout is `listening HOST:PORT`, with the real port, or `ready`\n"
         "without --listen. Ranks with RDMA hardware of their own (bench --verbs) join at --listen, and name their rings.\n"
+        "With --racks they join at one bump (bench --spine), and name the one in their host's wire (bench --switch).\n"
         "Example:\n"
         "  netsum bump --port eth:enp1s0f0 --port eth:enp1s0f1 --state /var/lib/netsum/rings \\\n"
         "      --hosts 10.0.0.1,10.0.0.2 --ring id=0,ranks=2,packets=170,window=2,mtu=1024,dtype=float32,layout=netsum");
@@ -47,6 +55,14 @@ class BumpCommand final : public Command {
   int run() override {
     options_.token = admittance_.resolve(options_.listen);
     check_tls_pair(options_.tls_cert, options_.tls_key);
+    if (!options_.racks) {
+      for (const auto* name : {"switch-parent", "daemon-token-file", "tls-ca"}) {
+        if (const std::string& origin = settings().origin(name); !origin.empty())
+          throw UsageError(origin + " needs --racks");
+      }
+    }
+    options_.daemon_token = read_token(daemon_token_file_, "--daemon-token-file");
+    options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
     return run_daemon([&] { return daemon::BumpDaemon(options_); },
                       [](const daemon::BumpDaemon&) { log_line("SIGHUP: a bump in the wire has no tenants to read again"); },
@@ -58,6 +74,7 @@ class BumpCommand final : public Command {
 
  private:
   daemon::BumpOptions options_;
+  std::string parents_, daemon_token_file_;
   Admittance admittance_{settings()};
 };
 

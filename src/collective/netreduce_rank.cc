@@ -46,9 +46,7 @@ class RingRank : public RankProtocol {
 
   void check() const override {
     const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
-    if (!settings_.verbs.empty() && (!settings_.switch_address.empty() || options().loss != 0)) {
-      throw bad("RDMA hardware (verbs) is without switches beside the aggregators, and without losses");
-    }
+    if (!settings_.verbs.empty() && options().loss != 0) throw bad("RDMA hardware (verbs) is without losses");
     if (settings_.message_packets > wire::netreduce::max_message_packets) {
       throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
     }
@@ -172,7 +170,8 @@ class UdpRingRank final : public RingRank {
   }
 };
 
-// One ring per aggregator, which is a bump in the wire of all ranks' hosts. The device sends and receives the packets.
+// One ring per aggregator, which is a bump in the wire of all ranks' hosts, or the root of several. The device sends and
+// receives the packets.
 class VerbsRingRank final : public RingRank {
  public:
   using RingRank::RingRank;
@@ -196,7 +195,7 @@ class VerbsRingRank final : public RingRank {
     verbs.first_psn = settings().first_psn;
     for (const std::string& address : options().aggregators) {
       Reached reached = reach_control(options(), address, deadline);
-      if (!reached.hello.lanes.empty()) {
+      if (!reached.hello.in_wire) {
         throw Error(ErrorCode::refused, "aggregator " + address +
                                             " is no bump in the wire, and what RDMA hardware sends passes no other: start "
                                             "it as netsum bump");

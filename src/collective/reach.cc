@@ -61,6 +61,12 @@ bool is_reached_over_link(const Site& site) {
   return !site.near || !is_near_alone(site.lanes.front().aggregator);
 }
 
+// For ranks that send datagrams.
+void refuse_bump(const control::Hello& hello, const std::string& address) {
+  if (!hello.in_wire) return;
+  throw Error(ErrorCode::refused, "aggregator " + address + " is a bump in the wire, where ranks with RDMA hardware join");
+}
+
 }  // namespace
 
 milliseconds remaining(Time deadline) {
@@ -100,6 +106,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   site.address = address;
   Reached reached = reach_control(options, address, deadline);
   site.client = std::move(reached.client);
+  refuse_bump(reached.hello, address);
   for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
       throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) + " threads, " +
@@ -122,6 +129,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   site.address = address;
   Reached reached = reach_control(options, address, deadline);
   site.client = std::move(reached.client);
+  refuse_bump(reached.hello, address);
   site.local_socket = std::move(reached.hello.local_socket);
   for (const Endpoint& lane : reached.hello.lanes) {
     transport::UdpOptions udp;
@@ -131,11 +139,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
     udp.peer = lane;
     site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
   }
-  if (site.lanes.empty()) {
-    throw Error(
-        ErrorCode::refused,
-        "aggregator " + address + " has no data sockets: it is a bump in the wire, where ranks with RDMA hardware join");
-  }
+  if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
   // Both ends must say so: behind address translation, one end alone may take the other for local.
   site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
   site.groups = std::move(reached.hello.groups);

@@ -269,6 +269,7 @@ Parsed<Hello> parse(const proto::HelloReply& in) {
     hello.groups = lanes_of(in.groups());
     hello.same_host = in.same_host();
     hello.receive_bytes = in.receive_bytes();
+    hello.in_wire = in.in_wire();
     for (const Endpoint& lane : hello.lanes) {
       demand(session::is_host(lane) || session::is_anywhere(lane), "a data socket at an address that is no host's");
     }
@@ -458,6 +459,7 @@ void write(const Hello& hello, proto::HelloReply& out) {
   write_lanes(hello.groups, *out.mutable_groups());
   out.set_same_host(hello.same_host);
   out.set_receive_bytes(hello.receive_bytes);
+  out.set_in_wire(hello.in_wire);
 }
 
 void write(const session::Admission& admission, proto::JoinReply& out) {

@@ -194,6 +194,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       if (hooks.pool) std::tie(hello.pool_slots, hello.pool_elements) = hooks.pool();
       hello.same_host = hooks.same_host && hooks.same_host(address_of(*context));
       hello.receive_bytes = options.registry.receive_bytes;
+      hello.in_wire = options.switches.in_wire;
       write(hello, *reply);
       return grpc::Status::OK;
     });

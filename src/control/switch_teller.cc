@@ -222,6 +222,14 @@ struct SwitchTeller::Impl {
       const auto hello = parse(reply);
       if (!hello) throw Error(ErrorCode::internal, "invalid reply: " + hello.why());
       std::vector<Endpoint> lanes = hello->lanes;
+      if (hello->in_wire != options.in_wire) {
+        throw Error(ErrorCode::refused, options.in_wire
+                                            ? "it is no bump in the wire, as this one is"
+                                            : "it is a bump in the wire, which takes part in jobs of bumps only");
+      }
+      if (options.in_wire && lanes.empty()) {
+        throw Error(ErrorCode::refused, "it is a bump of one rack: start it with --racks");
+      }
       if (lanes.size() < options.lanes) {
         throw Error(ErrorCode::refused, "it has " + std::to_string(lanes.size()) + " threads, this " + options.own + " " +
                                             std::to_string(options.lanes) + ": start it with --threads " +

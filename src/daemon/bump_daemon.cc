@@ -12,6 +12,10 @@
 #include "base/counters.h"
 #include "control/server.h"
 #include "daemon/connection_file.h"
+#include "daemon/data_sockets.h"
+#include "daemon/proved_endpoints.h"
+#include "daemon/served_jobs.h"
+#include "daemon/switches.h"
 #include "netsum/error.h"
 #include "protocol/netreduce/bump.h"
 #include "protocol/netreduce/ring_text.h"
@@ -19,10 +23,13 @@
 #include "runtime/packet_loop.h"
 #include "runtime/ring_threads.h"
 #include "runtime/thread.h"
+#include "service/netreduce_service.h"
 #include "session/netreduce_job.h"
 #include "telemetry/metrics_server.h"
+#include "transport/addresses.h"
 #include "transport/port_set.h"
 #include "transport/random.h"
+#include "transport/udp.h"
 #include "version.h"
 #include "wire/ethernet.h"
 
@@ -164,7 +171,15 @@ Counters counters_of(const Bump& bump) {
           {"dropped_roce_restart", accelerator.dropped_restart},
           {"dropped_roce_damaged", accelerator.dropped_damaged},
           {"dropped_roce_trains", bump.counters().dropped_trains},
-          {"dropped_roce_unreadable", bump.counters().dropped_unreadable}};
+          {"dropped_roce_unreadable", bump.counters().dropped_unreadable},
+          {"dropped_roce_virtual", bump.counters().dropped_virtual}};
+}
+
+// Of datagrams.
+Counters counters_of(const netreduce::TunnelCounters& tunnel) {
+  return {{"datagrams_taken", tunnel.taken},
+          {"dropped_datagram_unknown", tunnel.strangers() - tunnel.dropped_source},
+          {"dropped_datagram_source", tunnel.dropped_source}};
 }
 
 Counters counters_of(std::size_t number, const transport::PortCounters& port) {
@@ -180,13 +195,30 @@ Counters counters_of(std::size_t number, const transport::PortCounters& port) {
           {name + "marked", port.marked}};
 }
 
-std::vector<std::uint32_t> members(const RankSet& set, std::uint32_t count) {
+std::vector<std::uint32_t> members(const RankSet& set) {
   std::vector<std::uint32_t> ranks;
-  for (std::uint32_t rank = 0; rank < count; ++rank) {
-    if (set.contains(rank)) ranks.push_back(rank);
-  }
+  set.for_each([&](std::uint32_t rank) { ranks.push_back(rank); });
   return ranks;
 }
+
+// Where the bump's packets are processed, for its service, which has no format: the bump sorts packets.
+class WireLane final : public service::Lane {
+ public:
+  using Run = std::function<void(const std::function<void()>&)>;
+  WireLane(runtime::PacketLoop& loop, Run run) : loop_(loop), run_(std::move(run)) {}
+
+  void serve(std::unique_ptr<service::Format>) override { throw Error(ErrorCode::internal, "a bump has no formats"); }
+  void run(const std::function<void()>& command) override { run_(command); }
+  [[nodiscard]] std::unique_ptr<service::Memory> allocate(std::size_t bytes, service::Pages pages) override {
+    return std::make_unique<runtime::MappedMemory>(bytes, pages);
+  }
+  void expect_ring() override { loop_.expect_ring(); }
+  void expect_ring_no_more() override { loop_.expect_ring_no_more(); }
+
+ private:
+  runtime::PacketLoop& loop_;
+  const Run run_;
+};
 
 }  // namespace
 
@@ -195,7 +227,7 @@ struct BumpDaemon::Impl {
   transport::PortSet* ports = nullptr;  // the loop's
   std::vector<RingConfig> rings;
   std::vector<HostAddress> hosts;
-  runtime::JobMemory memory;  // of each ring, and of each job's, by incarnation
+  runtime::JobMemory memory;  // of each of `rings`, by incarnation
   std::unique_ptr<Bump> bump;
   const Time started = runtime::now();
   std::unique_ptr<runtime::PacketLoop> loop;           // its thread uses all above
@@ -217,12 +249,17 @@ struct BumpDaemon::Impl {
   std::map<std::string, Said> said;
   std::vector<Watched> watched;  // by ring
   std::unique_ptr<Background> background;
+
+  // Of rings that ranks have named.
+  std::optional<WireLane> lane;
+  std::optional<ServedJobs> jobs;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
 
   ~Impl() {
     metrics.reset();
     server.reset();
+    jobs.reset();
     background.reset();
     if (loop && ring_threads) {
       on_packet_thread([this] { bump->accelerator().serve_by(nullptr); });
@@ -278,48 +315,25 @@ struct BumpDaemon::Impl {
     if (rings.empty() && options.listen.empty()) log("warning: no --ring: this only bridges");
   }
 
-  void start_job(const session::StartJob& start) {
-    const RingConfig ring = session::bump_ring(start);
+  void check_hosts(const RingConfig& ring) const {
+    if (hosts.empty()) return;
     for (const netreduce::Line& line : ring.lines) {
-      const HostAddress& host = line.connection.source;
-      if (hosts.empty() || std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
+      if (line.way == netreduce::Way::child) continue;
+      const HostAddress& host = line.way == netreduce::Way::arriving ? line.connection.destination : line.connection.source;
+      if (std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
       throw Error(ErrorCode::refused, "a rank's address is " + to_string(host) + ", which the bump's --hosts do not name");
     }
-    memory.add(ring.incarnation, netreduce::Accelerator::memory_bytes(ring), [&](std::span<std::byte> bytes) {
-      netreduce::Accelerator::RingState state = netreduce::Accelerator::make_ring(ring, bytes);
-      bool added = false;
-      on_packet_thread([&] { added = bump->accelerator().add_ring(std::move(state)); });
-      if (!added) throw Error(ErrorCode::internal, "a queue pair of the ring belongs to another rank already");
-    });
-    // Ranks send once told that the job has begun; that waits until their connections are on the disk.
+  }
+
+  // Ranks send once told that the job has begun; that waits until their connections are on the disk.
+  void record(const RingConfig& ring) {
     background->call([&] {
       if (!file) return;
-      for (const netreduce::Line& line : ring.lines) file->learned({line.connection, {}});
+      for (const netreduce::Line& line : ring.lines) {
+        if (line.way != netreduce::Way::child) file->learned({line.connection, {}});
+      }
       commit();
     });
-  }
-
-  // Its connections stay known: their late packets do not pass.
-  void stop_job(std::uint64_t epoch) {
-    const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
-    netreduce::Accelerator::RingState ring;
-    on_packet_thread([&] { ring = bump->accelerator().remove_ring(incarnation); });
-    ring.reset();
-    memory.remove(incarnation);
-  }
-
-  [[nodiscard]] session::JobView look(std::uint64_t epoch) const {
-    session::JobView view;
-    on_packet_thread([&] {
-      const netreduce::Accelerator& accelerator = bump->accelerator();
-      const std::uint64_t incarnation = session::incarnation_of(epoch, 0);
-      if (const auto mismatch = accelerator.mismatch(incarnation)) {
-        view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
-                        " issued different calls as message " + std::to_string(mismatch->message);
-      }
-      if (const auto stall = accelerator.stall(incarnation)) view.missing = stall->missing;
-    });
-    return view;
   }
 
   // Restores the former process's connections, so that their packets do not pass as they are.
@@ -470,7 +484,7 @@ struct BumpDaemon::Impl {
     if (!place || last.said || now - last.since < stalled_after) return;
     last.said = true;
     std::string missing;
-    for (const std::uint32_t rank : members(stall->missing, ring.members)) {
+    for (const std::uint32_t rank : members(stall->missing)) {
       const Connection& connection = connections[rank];
       missing += (missing.empty() ? "" : ", ") + std::to_string(rank) + " (" +
                  (connection == Connection{} ? "not heard of" : to_string(connection.source)) + ")";
@@ -481,6 +495,17 @@ struct BumpDaemon::Impl {
 
   // ----
 
+  // Null: of one rack.
+  [[nodiscard]] std::unique_ptr<transport::Udp> open_socket() const {
+    if (!options.racks) return nullptr;
+    transport::UdpOptions udp;
+    udp.bind = transport::resolve(options.listen);
+    udp.ipv6 = !transport::is_ipv4(udp.bind);
+    auto socket = std::make_unique<transport::Udp>(udp);
+    if (const std::string warning = socket->buffer_warning(); !warning.empty()) log("warning: " + warning);
+    return socket;
+  }
+
   void bridge() {
     if (options.threads == 0 || options.threads > 64) {
       throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
@@ -488,14 +513,17 @@ struct BumpDaemon::Impl {
     if (options.one_arm && options.ports.size() != 1) {
       throw Error(ErrorCode::bad_argument, "a bump with one arm has one port (--port eth:IFNAME)");
     }
-    if (!options.one_arm && options.ports.size() < 2) {
+    if (options.racks && options.listen.empty()) {
+      throw Error(ErrorCode::bad_argument, "--racks without --listen: the bumps of other racks send there");
+    }
+    if (!options.one_arm && options.ports.size() < 2 && !(options.racks && options.ports.empty())) {
       throw Error(ErrorCode::bad_argument,
                   "a bump in the wire has two ports or more (--port eth:IFNAME or --port qemu:LOCAL,REMOTE, each)");
     }
     transport::PortOptions port_options;
     port_options.mark = wire::ethernet::mark_congestion;
     port_options.own_source = options.one_arm;
-    auto owned = std::make_unique<transport::PortSet>(transport::open_ports(options.ports, port_options));
+    auto owned = std::make_unique<transport::PortSet>(transport::open_ports(options.ports, port_options), open_socket());
     ports = owned.get();
     std::vector<Sink*> sinks;
     while (sinks.size() + 1 < options.threads) sinks.push_back(&owned->other_sink());
@@ -521,20 +549,38 @@ struct BumpDaemon::Impl {
     loop = std::make_unique<runtime::PacketLoop>(
         std::move(owned), 0, thread_options,
         [this](std::span<const RxView> frames, Time now, transport::Transport& transport) {
-          bump->on_packets(frames, now, transport.sink());
+          const auto datagrams =
+              static_cast<std::size_t>(std::find_if(frames.rbegin(), frames.rend(),
+                                                    [](const RxView& each) { return transport::is_port(each.source); }) -
+                                       frames.rbegin());
+          bump->on_packets(frames.first(frames.size() - datagrams), now, transport.sink());
+          bump->on_datagrams(frames.last(datagrams), now, transport.sink());
           transport.sink().flush();
           if (ring_threads) ring_threads->end_batch();
-          return std::uint64_t{0};  // a bridge forwards all frames
+          return bump->tunnel().counters().strangers();  // none among frames: a bridge forwards all
         });
     background = std::make_unique<Background>([this] { commit(); }, [this] { look_after(); });
   }
 
+  void serve_jobs(control::ServerHooks& hooks) {
+    lane.emplace(*loop, [this](const std::function<void()>& command) { on_packet_thread(command); });
+    service::NetReduceService::Wire wire{bump->tunnel(), options.racks, {}, {}};
+    wire.check = [this](const RingConfig& ring) { check_hosts(ring); };
+    wire.record = [this](const RingConfig& ring) { record(ring); };
+    std::vector<std::unique_ptr<service::Service>> services;
+    services.push_back(std::make_unique<service::NetReduceService>(*lane, std::move(wire)));
+    jobs.emplace(
+        std::move(services), [this] { return options.racks ? std::vector{loop->local()} : std::vector<Endpoint>(); },
+        [](const session::SwitchMessage& message, const control::Caller& caller) {
+          check_bumps(std::get<session::RingInstallation>(message), caller);
+        });
+    jobs->serve(hooks);
+    if (!options.racks) hooks.switches = {};
+  }
+
   void listen() {
     control::ServerHooks hooks;
-    hooks.lanes = [] { return std::vector<Endpoint>(); };  // no packets are addressed to a bump
-    hooks.start_job = [this](const session::StartJob& start) { start_job(start); };
-    hooks.stop_job = [this](const session::StopJob& stop) { stop_job(stop.job_epoch); };
-    hooks.look = [this](std::uint64_t epoch) { return look(epoch); };
+    serve_jobs(hooks);
     hooks.fill_report = [this](telemetry::Report& report) { fill(report); };
     hooks.log = options.log;
     if (!options.listen.empty()) {
@@ -543,9 +589,13 @@ struct BumpDaemon::Impl {
       control.token = options.token;
       control.tls_cert = options.tls_cert;
       control.tls_key = options.tls_key;
-      control.registry.protocols = {session::bump_rules()};
+      control.daemon_token = options.daemon_token;
+      control.registry.protocols = jobs->rules();
+      control.registry.switch_parents = options.switch_parents;
       control.registry.slots = options.slots;
       control.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
+      control.switches = switch_teller_options(options, "bump", control.registry);
+      control.switches.in_wire = true;
       server = std::make_unique<control::Server>(std::move(control), std::move(hooks));
     }
     if (!options.metrics.empty()) {
@@ -563,9 +613,11 @@ struct BumpDaemon::Impl {
     report.version = NETSUM_VERSION;
     report.lanes = 1;
     report.uptime_seconds = std::chrono::duration<double>(runtime::now() - started).count();
+    jobs->fill(report, 0, {});
     on_packet_thread([&] {
       report.counters = named(ports->counters());
       report.counters.add(counters_of(*bump));
+      if (options.racks) report.counters.add(counters_of(bump->tunnel().counters()));
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
         report.counters.add(counters_of(number, ports->port_counters(number)));
       }
@@ -599,7 +651,7 @@ struct BumpDaemon::Impl {
     report.counters = named(counters == nullptr ? netreduce::RingCounters{} : *counters);
     if (const auto stall = accelerator.stall(incarnation)) {
       report.stalled.push_back({stall->message, stall->packet, static_cast<std::uint32_t>(stall->message % report.job.slots),
-                                members(stall->missing, report.job.world_size)});
+                                members(stall->missing)});
     }
   }
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,11 @@ struct BumpOptions {
   std::uint32_t slots = 16384;
   std::uint32_t heartbeat_timeout_ms = 3000;
   std::string token, tls_cert, tls_key;
+  // Rings of hosts in several racks, with a bump in each: the bumps send each other datagrams, at `listen`'s address and
+  // port. Ranks join at one of them, and name the one next to them. Needs `listen`; then there may be no ports.
+  bool racks = false;
+  std::map<std::string, std::string> switch_parents;  // as in AggregatorOptions, like the next two
+  std::string daemon_token, tls_ca;
   // One port, on a switch that redirects the RoCE packets of the rings' hosts to it, and delivers what returns there.
   bool one_arm = false;
   std::uint32_t threads = 1;  // 1 to 64; more than one: all but the first serve rings, and all ports are Ethernet interfaces

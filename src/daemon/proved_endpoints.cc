@@ -113,6 +113,10 @@ void check_endpoints(const session::RingInstallation& installation, const contro
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) check_lane(installation, lane, caller, cookies);
 }
 
+void check_bumps(const session::RingInstallation& installation, const control::Caller& caller) {
+  for (const netreduce::TunnelRoute& route : session::bump_ring(installation).routes) check_daemon(route.to, caller);
+}
+
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control) {
   for (const Endpoint& lane : lanes) {
     if (are_together(lane, control)) continue;

@@ -16,7 +16,12 @@ namespace netsum::daemon {
 template <class DaemonOptions>
 [[nodiscard]] control::SwitchTellerOptions switch_teller_options(const DaemonOptions& daemon, const std::string& own,
                                                                  const session::RegistryConfig& registry) {
-  control::SwitchTellerOptions options{daemon.token, daemon.tls_ca, daemon.daemon_token, own, registry.lanes, {}, {}};
+  control::SwitchTellerOptions options;
+  options.token = daemon.token;
+  options.tls_ca = daemon.tls_ca;
+  options.daemon_token = daemon.daemon_token;
+  options.own = own;
+  options.lanes = registry.lanes;
   std::set<std::string> parents;
   for (const auto& [a_switch, parent] : registry.switch_parents) parents.insert(parent);
   options.kept.assign(parents.begin(), parents.end());

@@ -5,18 +5,6 @@
 #include "runtime/memory.h"
 
 namespace netsum::runtime {
-namespace {
-
-class MappedMemory final : public service::Memory {
- public:
-  MappedMemory(std::size_t bytes, Pages pages) : memory_(bytes, pages) {}
-  [[nodiscard]] std::span<std::byte> bytes() override { return memory_.bytes(); }
-
- private:
-  PacketMemory memory_;
-};
-
-}  // namespace
 
 AggregatorLane::AggregatorLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes,
                                std::uint32_t index, const ThreadOptions& threads)

@@ -51,6 +51,15 @@ class PacketMemory {
   std::unique_ptr<void, Unmap> block_;
 };
 
+class MappedMemory final : public service::Memory {
+ public:
+  explicit MappedMemory(std::size_t bytes, Pages pages = Pages::when_touched) : memory_(bytes, pages) {}
+  [[nodiscard]] std::span<std::byte> bytes() override { return memory_.bytes(); }
+
+ private:
+  PacketMemory memory_;
+};
+
 // The memory of a lane's jobs, by a job's number. Belongs to the thread that adds and removes jobs, not to the lane's
 // thread, so slow kernel work (unmapping many pages) delays no packet.
 class JobMemory {

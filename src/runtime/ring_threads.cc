@@ -29,6 +29,7 @@ constexpr std::size_t records_per_flush = 64;
 struct Record {
   Ring* ring;
   Endpoint egress;
+  std::span<const Endpoint> flood;
   std::uint32_t line;
   std::uint32_t ip_at;
   RingPacket kind;
@@ -48,7 +49,8 @@ void serve(std::span<std::byte> bytes, Sink& sink) {
                   wire::roce::packet_bytes(frame.subspan(record.ip_at)),
                   packet,
                   wire::roce::shape_of(packet.bth.opcode),
-                  record.egress};
+                  record.egress,
+                  record.flood};
   record.ring->serve(record.kind, record.line, arrival, sink);
 }
 
@@ -104,7 +106,7 @@ bool RingThreads::hand_over(Ring& ring, RingPacket kind, std::uint32_t line, con
     ++counters_.dropped_full;
     return true;
   }
-  const Record record{&ring, arrival.egress, line, static_cast<std::uint32_t>(arrival.ip_at), kind};
+  const Record record{&ring, arrival.egress, arrival.flood, line, static_cast<std::uint32_t>(arrival.ip_at), kind};
   std::memcpy(to.data(), &record, sizeof record);
   const std::span<std::byte> frame = to.subspan(frame_at);
   std::memcpy(frame.data(), arrival.frame.data(), bytes);

@@ -29,6 +29,7 @@ class NetReduceService::Job final : public ServedJob {
 
   // Later the job does not lack memory.
   void reserve(const std::vector<netreduce::TunnelRing>& rings) {
+    if (service_.wire_ && service_.wire_->check) service_.wire_->check(rings.front().ring);
     for (std::size_t lane = 0; lane < rings.size(); ++lane) {
       memory_.push_back(service_.lanes_[lane]->allocate(netreduce::Accelerator::memory_bytes(rings[lane].ring)));
     }
@@ -62,18 +63,7 @@ class NetReduceService::Job final : public ServedJob {
   [[nodiscard]] session::JobView look() const override {
     session::JobView view;
     for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
-      service_.lanes_[lane]->run([&] {
-        const netreduce::Accelerator& accelerator = service_.at(lane).accelerator();
-        const std::uint64_t incarnation = session::incarnation_of(epoch_, lane);
-        session::JobView of_lane;
-        if (const auto mismatch = accelerator.mismatch(incarnation)) {
-          of_lane.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " +
-                             std::to_string(mismatch->second_rank) + " issued different calls as message " +
-                             std::to_string(mismatch->message) + " of ring " + std::to_string(lane);
-        }
-        if (const auto stall = accelerator.stall(incarnation)) of_lane.missing = stall->missing;
-        view.merge(of_lane);
-      });
+      service_.lanes_[lane]->run([&] { view.merge(session::view_of(service_.at(lane).accelerator(), epoch_, lane)); });
     }
     return view;
   }
@@ -93,6 +83,7 @@ class NetReduceService::Job final : public ServedJob {
     });
     if (!added)
       throw Error(ErrorCode::internal, "the ring is installed already, or one of its queue pairs belongs to another rank");
+    if (service_.wire_ && service_.wire_->record) service_.wire_->record(ring.ring);
   }
 
   NetReduceService& service_;
@@ -106,6 +97,9 @@ NetReduceService::NetReduceService(const Lanes& lanes, OrderOf order_of) : lanes
   for (Lane* const lane : lanes_) tunnels_.push_back(&serve<RoceFormat>(*lane)->machine);
 }
 
+NetReduceService::NetReduceService(Lane& lane, Wire wire, OrderOf order_of)
+    : lanes_{&lane}, wire_(std::move(wire)), order_of_(std::move(order_of)), tunnels_{&wire_->tunnel} {}
+
 void NetReduceService::report(std::size_t lane, Counters& counters) const {
   const netreduce::Tunnel& tunnel = at(lane);
   counters.add(named(tunnel.counters()));
@@ -115,9 +109,20 @@ void NetReduceService::report(std::size_t lane, Counters& counters) const {
 
 std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::StartJob& start,
                                                               const session::SwitchEndpoint& switches) const {
+  if (wire_) return {session::bump_ring(start, switches, order_of(start))};
   std::vector<netreduce::TunnelRing> rings;
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     rings.push_back(session::tunnel_ring(start, lane, netreduce::at_root, switches, order_of(start)));
+  }
+  return rings;
+}
+
+// Of each lane, at a switch below.
+std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::RingInstallation& installation) const {
+  if (wire_) return {session::bump_ring(installation, order_of(installation.start))};
+  std::vector<netreduce::TunnelRing> rings;
+  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
+    rings.push_back(session::tunnel_ring(installation, lane, order_of(installation.start)));
   }
   return rings;
 }
@@ -145,10 +150,7 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
   part.status.job_epoch = admission.job_epoch;
   part.status.packet_elements = admission.packet_elements;
   part.status.slots = admission.slots;
-  std::vector<netreduce::TunnelRing> rings;
-  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
-    rings.push_back(session::tunnel_ring(installation, lane, order_of(installation.start)));
-  }
+  const std::vector<netreduce::TunnelRing> rings = rings_of(installation);
   for (const netreduce::Line& line : rings.front().ring.lines) {
     if (line.way != netreduce::Way::arriving) part.status.joined = part.status.joined.united(line.ranks);
   }
@@ -156,7 +158,7 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
   if (installation.again) {
     throw Error(ErrorCode::refused, "it was restarted, or could not be reached for a while, and has lost the job's sums");
   }
-  check_lanes(rings.size(), lanes_.size());
+  check_lanes(installation.root.size(), lanes_.size());
   prove(message);
   auto job = std::make_unique<Job>(*this, admission.job_epoch);
   job->reserve(rings);

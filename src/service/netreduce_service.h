@@ -1,7 +1,9 @@
-// NetReduce at an aggregator: rings of RoCEv2 connections, one per lane, whole or as part of a tree of switches.
+// NetReduce at an aggregator: rings of RoCEv2 connections, one per lane, whole or as part of a tree of switches. The same at
+// a bump in the wire, or at bumps in several racks.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,14 +19,27 @@ class NetReduceService final : public Service {
   using OrderOf = std::function<netreduce::Order(const std::string& job)>;
   explicit NetReduceService(const Lanes& lanes, OrderOf order_of = {});
 
+  // What a bump in the wire has in place of lanes' sockets.
+  struct Wire {
+    netreduce::Tunnel& tunnel;  // used within the lane's run()
+    bool racks = false;         // as bump_rules()
+    // Throws Error: refused. Called before the ring is served.
+    std::function<void(const netreduce::RingConfig&)> check{};
+    // The ring is served, but its ranks do not send yet: they do once this returns.
+    std::function<void(const netreduce::RingConfig&)> record{};
+  };
+  NetReduceService(Lane& lane, Wire wire, OrderOf order_of = {});
+
   void report(std::size_t lane, Counters& counters) const override;
-  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return session::netreduce_rules(); }
+  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override {
+    return wire_ ? session::bump_rules(wire_->racks) : session::netreduce_rules();
+  }
   [[nodiscard]] std::unique_ptr<ServedJob> start(const session::StartJob& start) override;
   [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override;
   [[nodiscard]] bool takes(const session::SwitchMessage& message) const override {
-    return std::holds_alternative<session::RingInstallation>(message);
+    return std::holds_alternative<session::RingInstallation>(message) && (!wire_ || wire_->racks);
   }
   [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
@@ -41,9 +56,12 @@ class NetReduceService final : public Service {
   [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::StartJob& start,
                                                             const session::SwitchEndpoint& switches) const;
 
+  [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::RingInstallation& installation) const;
+
   const Lanes lanes_;
+  const std::optional<Wire> wire_;
   const OrderOf order_of_;
-  std::vector<netreduce::Tunnel*> tunnels_;  // the lanes own them
+  std::vector<netreduce::Tunnel*> tunnels_;  // the lanes own them, or the bump
 };
 
 }  // namespace netsum::service

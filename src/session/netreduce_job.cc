@@ -34,14 +34,27 @@ netreduce::RingConfig ring_of(const Admission& admission, std::size_t lane) {
   return ring;
 }
 
-// `ring`: ring_of(), completed.
+// `ring`: ring_of(), completed. `on_wire`: at bumps in the wire.
 netreduce::TunnelRing carried(const netreduce::RingConfig& ring, const StartJob& start, std::size_t lane,
-                              std::uint32_t a_switch, const SwitchEndpoint& endpoint) {
+                              std::uint32_t a_switch, const SwitchEndpoint& endpoint, bool on_wire) {
   std::vector<netreduce::Member> members;
   for (const auto& lanes : start.admission.members) members.push_back(lanes[lane]);
-  const netreduce::Places places{[&](std::uint32_t rank) { return start.endpoints[rank][lane]; },
-                                 [&](std::uint32_t other) { return endpoint(other, lane); }};
+  netreduce::Places places{{}, [&](std::uint32_t other) { return endpoint(other, lane); }};
+  if (!on_wire) places.rank = [&](std::uint32_t rank) { return start.endpoints[rank][lane]; };
   return netreduce::tunnel_ring(ring, members, tree_of(start.admission.placement, members.size()), a_switch, places);
+}
+
+SwitchEndpoint endpoints_of(const RingInstallation& installation) {
+  return [&](std::uint32_t a_switch, std::size_t lane) {
+    return a_switch == netreduce::at_root ? installation.root[lane] : installation.switches[a_switch][lane];
+  };
+}
+
+netreduce::TunnelRing bump_ring(const StartJob& start, std::uint32_t a_switch, const SwitchEndpoint& endpoint,
+                                netreduce::Order order) {
+  netreduce::RingConfig ring = ring_of(start.admission, 0);
+  ring.order = order;
+  return carried(ring, start, 0, a_switch, endpoint, true);
 }
 
 }  // namespace
@@ -120,7 +133,7 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::
   netreduce::RingConfig ring = ring_of(start.admission, lane);
   ring.order = order;
   ring.selective = is_selective(start.admission.placement);
-  return carried(ring, start, lane, a_switch, endpoint);
+  return carried(ring, start, lane, a_switch, endpoint, false);
 }
 
 netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netreduce::Order order) {
@@ -129,10 +142,7 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netre
 }
 
 netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane, netreduce::Order order) {
-  const auto endpoint = [&](std::uint32_t a_switch, std::size_t l) {
-    return a_switch == netreduce::at_root ? installation.root[l] : installation.switches[a_switch][l];
-  };
-  return tunnel_ring(installation.start, lane, installation.a_switch, endpoint, order);
+  return tunnel_ring(installation.start, lane, installation.a_switch, endpoints_of(installation), order);
 }
 
 std::uint64_t memory_bytes(const RingInstallation& installation) {
@@ -143,15 +153,30 @@ std::uint64_t memory_bytes(const RingInstallation& installation) {
   return bytes;
 }
 
-ProtocolRules bump_rules() {
+ProtocolRules bump_rules(bool racks) {
   ProtocolRules rules = netreduce_rules();
-  rules.switches = rules.switches_needed = false;
+  rules.switches = rules.switches_needed = racks;
   return rules;
 }
 
-netreduce::RingConfig bump_ring(const StartJob& start) {
-  const auto no_switch = [](std::uint32_t, std::size_t) { return Endpoint{}; };
-  return carried(ring_of(start.admission, 0), start, 0, netreduce::at_root, no_switch).ring;
+netreduce::TunnelRing bump_ring(const StartJob& start, const SwitchEndpoint& endpoint, netreduce::Order order) {
+  return bump_ring(start, netreduce::at_root, endpoint, order);
+}
+
+netreduce::TunnelRing bump_ring(const RingInstallation& installation, netreduce::Order order) {
+  return bump_ring(installation.start, installation.a_switch, endpoints_of(installation), order);
+}
+
+JobView view_of(const netreduce::Accelerator& accelerator, std::uint64_t job_epoch, std::size_t lane) {
+  const std::uint64_t incarnation = incarnation_of(job_epoch, lane);
+  JobView view;
+  if (const auto mismatch = accelerator.mismatch(incarnation)) {
+    view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
+                    " issued different calls as message " + std::to_string(mismatch->message) + " of ring " +
+                    std::to_string(lane);
+  }
+  if (const auto stall = accelerator.stall(incarnation)) view.missing = stall->missing;
+  return view;
 }
 
 netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t rank, std::size_t lane) {

@@ -6,6 +6,7 @@
 #include "protocol/netreduce/racks.h"
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
+#include "session/job_view.h"
 #include "session/protocol_rules.h"
 #include "session/registry.h"
 
@@ -45,9 +46,18 @@ struct RingInstallation {
 // For all lanes of that switch.
 [[nodiscard]] std::uint64_t memory_bytes(const RingInstallation& installation);
 
-// A job at a bump in the wire of all of its hosts: one ring, of RDMA hardware, which goes back.
-[[nodiscard]] ProtocolRules bump_rules();
-[[nodiscard]] netreduce::RingConfig bump_ring(const StartJob& start);
+// A job at a bump in the wire of its hosts: one ring, of RDMA hardware, which goes back. `racks`: hosts may be behind other
+// bumps, which ranks name as their switches.
+[[nodiscard]] ProtocolRules bump_rules(bool racks);
+// At the bump where the ranks join; `endpoint`: where the other bumps receive.
+[[nodiscard]] netreduce::TunnelRing bump_ring(const StartJob& start, const SwitchEndpoint& endpoint,
+                                              netreduce::Order order = netreduce::Order::ring);
+// At a bump below; `installation` has passed check().
+[[nodiscard]] netreduce::TunnelRing bump_ring(const RingInstallation& installation,
+                                              netreduce::Order order = netreduce::Order::ring);
+
+// What the accelerator sees of a lane of the job.
+[[nodiscard]] JobView view_of(const netreduce::Accelerator& accelerator, std::uint64_t job_epoch, std::size_t lane);
 
 [[nodiscard]] constexpr std::uint32_t successor_of(std::uint32_t rank, std::uint32_t world_size) {
   return (rank + 1) % world_size;

@@ -19,6 +19,7 @@ constexpr std::size_t arena_bytes =
 constexpr std::size_t frames_per_port = 256;           // between flushes
 
 constexpr std::array<std::uint8_t, 16> port_address = {'p', 'o', 'r', 't'};
+constexpr std::uint64_t event_beside = UINT64_MAX;  // in an epoll_event; ports have twice their numbers, and one more
 
 }  // namespace
 
@@ -26,19 +27,25 @@ Endpoint port_endpoint(std::uint16_t number) {
   return {.address = port_address, .port = number};
 }
 
+bool is_port(const Endpoint& endpoint) {
+  return endpoint.address == port_address;
+}
+
 class PortSet::Outbox final : public Sink {
  public:
   using Send = std::function<void(std::size_t number, std::span<iovec> frames)>;
 
-  Outbox(std::span<const Endpoint> ports, Send send)
+  Outbox(std::span<const Endpoint> ports, Send send, Sink* beside)
       : ports_(ports),
         send_(std::move(send)),
+        beside_(beside),
         arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes)),
         frames_(ports.size()) {
     for (auto& of_port : frames_) of_port.reserve(frames_per_port);
   }
 
   std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
+    if (beside_ != nullptr && !is_port(to)) return beside_->datagram(to, bytes);
     if (bytes > virtio_net_header_bytes + max_frame_bytes) {
       throw Error(ErrorCode::internal, "a frame longer than any was asked for");
     }
@@ -57,6 +64,7 @@ class PortSet::Outbox final : public Sink {
   void flush() override {
     for (std::size_t number = 0; number < frames_.size(); ++number) send(number);
     used_ = 0;
+    if (beside_ != nullptr) beside_->flush();
   }
 
   [[nodiscard]] std::uint64_t misdirected() const { return misdirected_; }
@@ -80,14 +88,18 @@ class PortSet::Outbox final : public Sink {
 
   std::span<const Endpoint> ports_;
   Send send_;
+  Sink* beside_;  // for what is not to a port; null: no such thing
   std::unique_ptr<std::byte[]> arena_;
   std::size_t used_ = 0;
   std::vector<std::vector<iovec>> frames_;  // by port
   std::uint64_t misdirected_ = 0;
 };
 
-PortSet::PortSet(std::vector<std::unique_ptr<Port>> ports)
-    : ports_(std::move(ports)), poll_(::epoll_create1(EPOLL_CLOEXEC)), room_watched_(ports_.size()) {
+PortSet::PortSet(std::vector<std::unique_ptr<Port>> ports, std::unique_ptr<Udp> beside)
+    : ports_(std::move(ports)),
+      beside_(std::move(beside)),
+      poll_(::epoll_create1(EPOLL_CLOEXEC)),
+      room_watched_(ports_.size()) {
   if (poll_.number() < 0) throw Error(ErrorCode::refused, "cannot watch ports: " + errno_text());
   for (std::size_t number = 0; number < ports_.size(); ++number) {
     endpoints_.push_back(port_endpoint(static_cast<std::uint16_t>(number)));
@@ -96,9 +108,16 @@ PortSet::PortSet(std::vector<std::unique_ptr<Port>> ports)
       throw Error(ErrorCode::refused, "cannot watch a port: " + errno_text());
     }
   }
+  if (beside_ != nullptr) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = event_beside}};
+    if (::epoll_ctl(poll_.number(), EPOLL_CTL_ADD, beside_->descriptor(), &event) != 0) {
+      throw Error(ErrorCode::refused, "cannot watch a socket: " + errno_text());
+    }
+  }
   received_.reserve(64 * ports_.size());
-  outbox_ =
-      std::make_unique<Outbox>(endpoints_, [this](std::size_t number, std::span<iovec> frames) { send(number, frames); });
+  outbox_ = std::make_unique<Outbox>(
+      endpoints_, [this](std::size_t number, std::span<iovec> frames) { send(number, frames); },
+      beside_ != nullptr ? &beside_->sink() : nullptr);
 }
 
 PortSet::~PortSet() = default;
@@ -107,13 +126,22 @@ std::span<const RxView> PortSet::receive() {
   received_.clear();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(poll_.number(), events.data(), static_cast<int>(events.size()), 0);
+  bool datagrams = false;
   for (std::size_t i = 0; count > 0 && i < static_cast<std::size_t>(count); ++i) {
+    if (events[i].data.u64 == event_beside) {
+      datagrams = true;
+      continue;
+    }
     const std::size_t number = events[i].data.u64 / 2;
     if (events[i].data.u64 % 2 == 0) {
       ports_[number]->receive(received_, endpoints_[number]);
     } else {
       send(number, {});
     }
+  }
+  if (datagrams) {
+    const std::span<const RxView> views = beside_->receive();
+    received_.insert(received_.end(), views.begin(), views.end());
   }
   return received_;
 }
@@ -140,8 +168,8 @@ Sink& PortSet::other_sink() {
   Other& other = others_.emplace_back();
   other.senders = std::move(senders);
   other.outbox = std::make_unique<Outbox>(
-      endpoints_,
-      [&senders = other.senders](std::size_t number, std::span<iovec> frames) { senders[number]->send(frames); });
+      endpoints_, [&senders = other.senders](std::size_t number, std::span<iovec> frames) { senders[number]->send(frames); },
+      beside_ != nullptr ? &beside_->other_sink() : nullptr);
   return *other.outbox;
 }
 
@@ -163,13 +191,22 @@ Sink& PortSet::sink() {
   return *outbox_;
 }
 
+Endpoint PortSet::local() const {
+  return beside_ != nullptr ? beside_->local() : Endpoint{};
+}
+
+bool PortSet::set_filter(std::span<const sock_filter> program) {
+  return beside_ != nullptr && beside_->set_filter(program);
+}
+
 int PortSet::descriptor() const {
   return poll_.number();
 }
 
 Counters PortSet::counters() const {
   Counters sum;
-  sum.send_failures = outbox_->misdirected();
+  if (beside_ != nullptr) sum = beside_->counters();
+  sum.send_failures += outbox_->misdirected();
   for (const Other& other : others_) sum.send_failures += other.outbox->misdirected();
   for (std::size_t number = 0; number < ports_.size(); ++number) {
     const PortCounters counters = port_counters(number);

@@ -1,4 +1,5 @@
-// Several ports as one transport: receives frames from all ports, and sends each frame to the port that it names.
+// Several ports as one transport: receives frames from all ports, and sends each frame to the port that it names. A UDP
+// socket may be beside them, for datagrams of the same thread.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +13,30 @@
 #include "transport/port.h"
 #include "transport/socket.h"
 #include "transport/transport.h"
+#include "transport/udp.h"
 
 namespace netsum::transport {
 
 // The name of a port in RxView::source and in Sink's destinations: an address that no host has ("port", then zeros), and the
 // port's number in the set as the UDP port.
 [[nodiscard]] Endpoint port_endpoint(std::uint16_t number);
+[[nodiscard]] bool is_port(const Endpoint& endpoint);
 
 // Frames to a port keep their order across datagram() and multicast(). port.h has their form. RxView::congested is never
 // set: readers of the frame see the IP header.
 class PortSet final : public Transport {
  public:
-  explicit PortSet(std::vector<std::unique_ptr<Port>> ports);
+  // `beside`: datagrams to endpoints that are no ports leave there. Null: there are none.
+  explicit PortSet(std::vector<std::unique_ptr<Port>> ports, std::unique_ptr<Udp> beside = nullptr);
   ~PortSet() override;
 
-  std::span<const RxView> receive() override;
+  std::span<const RxView> receive() override;  // frames first, then datagrams
   Sink& sink() override;
   int descriptor() const override;
-  Endpoint local() const override { return {}; }  // a wire has no address
+  Endpoint local() const override;                                 // the socket's; a wire has no address
+  bool set_filter(std::span<const sock_filter> program) override;  // for datagrams
   // Sums over the ports, without the virtio headers. truncated: dropped_unreadable; send_failures: frames to be sent that
-  // were dropped.
+  // were dropped. With the socket's.
   Counters counters() const override;
   std::uint64_t queued_bytes() const override;
 
@@ -51,6 +56,7 @@ class PortSet final : public Transport {
   void send(std::size_t number, std::span<iovec> frames);
 
   std::vector<std::unique_ptr<Port>> ports_;
+  std::unique_ptr<Udp> beside_;
   std::vector<Endpoint> endpoints_;
   Descriptor poll_;                 // epoll
   std::vector<char> room_watched_;  // by number: whether poll_ waits for its room_descriptor() too

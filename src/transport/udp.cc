@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "netsum/error.h"
 #include "transport/segment_trains.h"
@@ -78,6 +79,8 @@ struct Udp::Impl {
     const bool segments = options.segmentation && get_option(descriptor, SOL_UDP, UDP_SEGMENT) >= 0;
     const bool coalesces = options.segmentation && set_option(descriptor, SOL_UDP, UDP_GRO, 1);
     sender.emplace(descriptor, ipv6, options.peer, segments, counters);
+    peer = options.peer;
+    segmentation = segments;
     receiver.emplace(descriptor, coalesces, counters);
   }
 
@@ -87,6 +90,16 @@ struct Udp::Impl {
   Counters counters;
   std::optional<SegmentTrains> sender;
   std::optional<TrainReceiver> receiver;
+
+  struct Other {
+    Other(int descriptor, bool v6, const std::optional<Endpoint>& to, bool segments)
+        : sender(descriptor, v6, to, segments, counters) {}
+    Counters counters;
+    SegmentTrains sender;
+  };
+  std::optional<Endpoint> peer;
+  bool segmentation = false;
+  std::deque<Other> others;
 };
 
 Udp::Udp(const UdpOptions& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -98,11 +111,19 @@ std::span<const RxView> Udp::receive() {
 Sink& Udp::sink() {
   return *impl_->sender;
 }
+Sink& Udp::other_sink() {
+  return impl_->others.emplace_back(impl_->socket.number(), impl_->ipv6, impl_->peer, impl_->segmentation).sender;
+}
 int Udp::descriptor() const {
   return impl_->socket.number();
 }
 Counters Udp::counters() const {
   Counters counters = impl_->counters;
+  for (const Impl::Other& other : impl_->others) {
+    counters.packets_sent += other.counters.packets_sent;
+    counters.wire_bytes_sent += other.counters.wire_bytes_sent;
+    counters.send_failures += other.counters.send_failures;
+  }
   counters.dropped_kernel = dropped_datagrams(impl_->socket.number());
   return counters;
 }

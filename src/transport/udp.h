@@ -45,6 +45,9 @@ class Udp final : public Transport {
   std::uint64_t receive_buffer_bytes() const override;
   bool set_filter(std::span<const sock_filter> program) override;
 
+  // As PortSet's: another sink, for another thread. counters() are with what those threads sent, if none sends now.
+  [[nodiscard]] Sink& other_sink();
+
   [[nodiscard]] std::uint32_t mtu() const;           // of the path to the peer, IP headers included; 1500 without a peer
   [[nodiscard]] std::string buffer_warning() const;  // empty, or which buffer is too small, and its sysctl
 

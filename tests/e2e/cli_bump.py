@@ -271,6 +271,9 @@ class RecordedHosts(unittest.TestCase):
                             ([*two, "--threads", 0], "--threads"),
                             ([*two, "--one-arm"], "has one port"),
                             ([*two[:2], "--one-arm"], "needs an Ethernet interface"),
+                            ([*two, "--racks"], "--racks without --listen"),
+                            ([*two, "--switch-parent", "a:1=b:2"], "needs --racks"),
+                            ([*two, "--daemon-token-file", "x"], "needs --racks"),
                             ([*two, "--loss", 0.1], "unknown flag '--loss'"),
                             ([*two, "--listen", "nonsense"], "nonsense")):
             with self.subTest(words=words):

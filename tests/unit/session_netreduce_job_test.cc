@@ -153,9 +153,12 @@ TEST(NetreduceJob, ALaneOfTheAcceleratorIsARing) {
 
 // Beside a bump are unmodified RDMA hosts, which know no repeat requests.
 TEST(NetreduceJob, AtABumpItIsOneRingWhoseHostsGoBack) {
-  EXPECT_FALSE(bump_rules().switches || bump_rules().switches_needed);
+  EXPECT_FALSE(bump_rules(false).switches || bump_rules(false).switches_needed);
+  const auto nowhere = [](std::uint32_t, std::size_t) { return Endpoint{}; };
   const StartJob start = start_of(3);
-  const netreduce::RingConfig ring = bump_ring(start), tunnelled = tunnel_ring(start, 0).ring;
+  const netreduce::TunnelRing made = bump_ring(start, nowhere);
+  EXPECT_TRUE(made.routes.empty()) << "frames are bridged";
+  const netreduce::RingConfig &ring = made.ring, tunnelled = tunnel_ring(start, 0).ring;
   EXPECT_EQ("", netreduce::check(ring));
   EXPECT_EQ(std::tuple(tunnelled.incarnation, tunnelled.members, tunnelled.window, tunnelled.message_packets, tunnelled.mtu),
             std::tuple(ring.incarnation, ring.members, ring.window, ring.message_packets, ring.mtu));
@@ -188,6 +191,34 @@ RingInstallation installation_of(std::uint32_t a_switch) {
     installation.root.push_back({{8, 8, 8}, static_cast<std::uint16_t>(100 + lane), 0});
   }
   return installation;
+}
+
+// The same lines as at a switch, but only connections between bumps have routes; what passes a bump is known to it.
+TEST(NetreduceJob, BumpsOfSeveralRacksHaveTheirPartsOfTheTree) {
+  EXPECT_TRUE(bump_rules(true).switches && bump_rules(true).switches_needed);
+  const RingInstallation installation = installation_of(1);
+  const netreduce::TunnelRing bump = bump_ring(installation), leaf = tunnel_ring(installation, 0);
+  EXPECT_EQ("", netreduce::check(bump.ring));
+  ASSERT_EQ(leaf.ring.lines.size(), bump.ring.lines.size());
+  for (std::size_t i = 0; i < leaf.ring.lines.size(); ++i) {
+    EXPECT_EQ(leaf.ring.lines[i].connection, bump.ring.lines[i].connection);
+    EXPECT_EQ(leaf.ring.lines[i].way, bump.ring.lines[i].way);
+    EXPECT_EQ(leaf.ring.lines[i].answers, bump.ring.lines[i].answers);
+  }
+  ASSERT_TRUE(bump.ring.uplink);
+  ASSERT_EQ(1U, bump.routes.size());
+  EXPECT_EQ(bump.ring.uplink->down(), bump.routes.front().connection);
+  EXPECT_EQ(installation.root.front(), bump.routes.front().from);
+  EXPECT_TRUE(bump.ring.passing.empty());
+
+  const netreduce::TunnelRing root =
+      bump_ring(installation.start, [&](std::uint32_t s, std::size_t lane) { return installation.switches[s][lane]; });
+  EXPECT_EQ("", netreduce::check(root.ring));
+  EXPECT_EQ(2U, root.routes.size()) << "one up from each rack";
+  const auto connection = [](std::uint32_t rank) {
+    return netreduce::data_connection(member_of(rank, 0), member_of((rank + 1) % 4, 0));
+  };
+  EXPECT_EQ((std::vector{connection(1), connection(3)}), root.ring.passing);
 }
 
 TEST(NetreduceJob, ALeafLearnsItsPartOfTheTree) {

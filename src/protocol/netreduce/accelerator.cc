@@ -39,6 +39,7 @@ Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 
 Accelerator::Accelerator(const Accelerator& other)
     : answers_(other.answers_),
+      passing_(other.passing_),
       table_(other.table_),
       lines_(other.lines_),
       layouts_(other.layouts_),
@@ -95,6 +96,7 @@ bool Accelerator::add_ring(RingState&& ring) {
   for (std::uint32_t line = 0; line < ring->lines().size(); ++line) {
     if (const auto& answers = ring->lines()[line].answers) answers_[*answers] = {ring.get(), line};
   }
+  passing_.insert(config.passing.begin(), config.passing.end());
   lines_ += lines_of(*ring);
   add_layout(config.layout, ring->learned());
   rings_.emplace(config.incarnation, std::move(ring));
@@ -112,6 +114,7 @@ Accelerator::RingState Accelerator::remove_ring(std::uint64_t incarnation) {
   for (const Line& line : found->second->lines()) leave(line.connection);
   if (const auto& uplink = found->second->config().uplink) leave(uplink->down());
   std::erase_if(answers_, [&](const auto& item) { return item.second.first == found->second.get(); });
+  for (const Connection& connection : found->second->config().passing) passing_.erase(connection);
   lines_ -= lines_of(*found->second);
   if (servers_ != nullptr) servers_->forget(*found->second);
   RingState ring = std::move(found->second);
@@ -213,10 +216,11 @@ const Accelerator::MarkedLayout* Accelerator::mark_of(std::span<const std::byte>
 }
 
 // For messages on unknown connections. Configured hosts that send a mark of no ring were given the wrong ring; gradients of
-// other hosts may belong to another accelerator.
+// other hosts may belong to another accelerator, as do those of a ring's connections that only pass here.
 bool Accelerator::has_mark_of_concern(const Connection& connection, std::span<const std::byte> payload) const {
   const MarkedLayout* const mark = mark_of(payload);
-  return mark != nullptr && (mark->learned || (is_host(connection.source) && is_host(connection.destination)));
+  return mark != nullptr && (mark->learned || (is_host(connection.source) && is_host(connection.destination))) &&
+         !passing_.contains(connection);
 }
 
 Accelerator::Judgement Accelerator::refuse(Misfit misfit, const Connection& connection,
@@ -395,8 +399,8 @@ void Accelerator::begin_again(Ring& ring, std::uint32_t rank) {
 }
 
 Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<const std::byte> frame, std::size_t ip_at,
-                                            const Endpoint& egress, Time now, Sink& sink) {
-  Arrival arrival{frame, ip_at, 0, packet, wire::roce::shape_of(packet.bth.opcode), egress};
+                                            const Endpoint& egress, Time now, Sink& sink, std::span<const Endpoint> flood) {
+  Arrival arrival{frame, ip_at, 0, packet, wire::roce::shape_of(packet.bth.opcode), egress, flood};
   if (!arrival.shape.request) {
     if (packet.bth.opcode == wire::roce::Opcode::rc_acknowledge && packet.aeth.says_what_is_missing()) {
       return on_missing(arrival, sink);
@@ -423,7 +427,7 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
   entry->newest_psn = packet.bth.psn;
   // A receiver may have nothing to send for longer than a bridge remembers it, and need this packet's sum to go on.
   if (egress == Endpoint{} && entry->line != from_above) arrival.egress = entry->ring->egress(entry->line);
-  if (arrival.egress == Endpoint{}) {
+  if (arrival.egress == Endpoint{} && (flood.empty() || !entry->ring->may_flood(entry->line))) {
     ++counters_.dropped_nowhere;
     return Verdict::taken;
   }

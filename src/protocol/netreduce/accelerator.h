@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -151,9 +152,10 @@ class Accelerator {
 
   enum class Verdict : std::uint8_t { pass, taken };
   // `packet` was parsed from `ip_at` of a frame on; `egress` is the frame's next hop; default-constructed: unknown, so a
-  // gradient is dropped if its connection never had one. `pass`: the frame is to be forwarded unchanged.
+  // gradient is dropped if its connection never had one. But one whose sum does not leave here needs none: its header goes
+  // to all of `flood`, which stay valid as long as the ring. `pass`: the frame is to be forwarded unchanged.
   [[nodiscard]] Verdict on_packet(const wire::roce::Packet& packet, std::span<const std::byte> frame, std::size_t ip_at,
-                                  const Endpoint& egress, Time now, Sink& sink);
+                                  const Endpoint& egress, Time now, Sink& sink, std::span<const Endpoint> flood = {});
 
   [[nodiscard]] std::optional<RingMismatch> mismatch(std::uint64_t incarnation) const;  // the first
   [[nodiscard]] std::optional<RingStall> stall(std::uint64_t incarnation) const;
@@ -224,7 +226,8 @@ class Accelerator {
   std::unordered_map<std::uint64_t, RingState> rings_;
   // Connections on which receivers say what they miss.
   std::unordered_map<Connection, std::pair<Ring*, std::uint32_t>, ConnectionHash> answers_;
-  Table table_;            // the CLT: entries do not move when others are added or removed
+  std::unordered_set<Connection, ConnectionHash> passing_;  // of all rings
+  Table table_;                                             // the CLT: entries do not move when others are added or removed
   Entry* last_ = nullptr;  // of the previous packet: packets of one connection come in trains
   Connection last_connection_;
   std::size_t lines_ = 0;              // of all rings

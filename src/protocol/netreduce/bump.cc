@@ -27,7 +27,7 @@ void Bump::on_packets(std::span<const RxView> frames, Time now, Sink& sink) {
 
 bool Bump::is_gradient(std::span<const std::byte> ip_packet, std::size_t payload_at) const {
   const auto seen = wire::roce::glance(ip_packet, payload_at);
-  return seen && accelerator_.may_be_gradient({seen->source, seen->destination, seen->destination_qp}, seen->beginning);
+  return seen && accelerator().may_be_gradient({seen->source, seen->destination, seen->destination_qp}, seen->beginning);
 }
 
 // A train may contain several connections, if they share a source port.
@@ -74,9 +74,14 @@ bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sin
   if (const auto error = wire::roce::parse(bytes.subspan(ip_at), packet); error != wire::ParseError::none) {
     return unreadable(counters_.unreadable[static_cast<std::size_t>(error)]);
   }
+  const std::uint32_t qp = packet.bth.destination_qp;
+  if ((qp == up_qp || qp == down_qp) && tunnel_.carries({packet.ip.source, packet.ip.destination, qp})) {
+    ++counters_.dropped_virtual;
+    return true;
+  }
   ++counters_.roce;
   const Endpoint egress = to.size() == 1 ? to.front() : Endpoint{};
-  return accelerator_.on_packet(packet, bytes, ip_at, egress, now, sink) == Accelerator::Verdict::taken;
+  return accelerator().on_packet(packet, bytes, ip_at, egress, now, sink, to) == Accelerator::Verdict::taken;
 }
 
 }  // namespace netsum::netreduce

@@ -3,6 +3,9 @@
 // frames other than gradients are forwarded unchanged. docs/operations.md tells operators how to run one.
 //
 // Frames have the ports' format (transport/port.h): behind a VirtioNetHeader, without FCS.
+//
+// Where hosts of a ring are in several racks, there is a bump in each (§3.3, racks.h). What bumps send each other, sums and
+// totals, are datagrams, and come from no port; the headers of connections between racks are frames, as hosts sent them.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +17,7 @@
 #include "base/time.h"
 #include "protocol/netreduce/accelerator.h"
 #include "protocol/netreduce/bridge.h"
+#include "protocol/netreduce/tunnel.h"
 #include "wire/parse_error.h"
 
 namespace netsum::netreduce {
@@ -27,6 +31,7 @@ struct BumpCounters {
   // Of gradient connections; not bridged, as they would arrive unsummed.
   std::uint64_t dropped_trains = 0;
   std::uint64_t dropped_unreadable = 0;  // including fragments
+  std::uint64_t dropped_virtual = 0;     // of connections between bumps, which are not in frames
 };
 
 class Bump {
@@ -34,8 +39,11 @@ class Bump {
   explicit Bump(const BridgeConfig& bridge);
 
   // Rings, known connections and their changes.
-  [[nodiscard]] Accelerator& accelerator() { return accelerator_; }
-  [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
+  [[nodiscard]] Accelerator& accelerator() { return tunnel_.accelerator(); }
+  [[nodiscard]] const Accelerator& accelerator() const { return tunnel_.accelerator(); }
+  // Rings with connections to other bumps; those alone are routed.
+  [[nodiscard]] Tunnel& tunnel() { return tunnel_; }
+  [[nodiscard]] const Tunnel& tunnel() const { return tunnel_; }
   [[nodiscard]] const Bridge& bridge() const { return bridge_; }
   [[nodiscard]] const BumpCounters& counters() const { return counters_; }
 
@@ -43,8 +51,11 @@ class Bump {
   //
   // A gradient to a destination that the bridge has never learned is dropped, not flooded: the accelerator sends the sum
   // there later, and so must know the port. Its host repeats it; and as a sum needs a packet of every member, all members
-  // will have been learned by then. A ring remembers its members' ports when the bridge has forgotten them.
+  // will have been learned by then. A ring remembers its members' ports when the bridge has forgotten them. (A member in
+  // another rack may never send anything here: towards it a header is flooded.)
   void on_packets(std::span<const RxView> frames, Time now, Sink& sink);
+  // From other bumps.
+  void on_datagrams(std::span<const RxView> datagrams, Time now, Sink& sink) { tunnel_.on_packets(datagrams, now, sink); }
 
  private:
   [[nodiscard]] bool is_gradient(std::span<const std::byte> ip_packet, std::size_t payload_at = 0) const;
@@ -53,7 +64,7 @@ class Bump {
 
   bool one_arm_;
   Bridge bridge_;
-  Accelerator accelerator_;
+  Tunnel tunnel_;
   std::vector<std::byte> completed_;  // a frame whose checksum was computed
   BumpCounters counters_;
 };

@@ -76,6 +76,7 @@ std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint
 TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& members, const Tree& tree, std::uint32_t a_switch,
                        const Places& places) {
   TunnelRing made{ring, {}};
+  const bool on_wire = !places.rank;
   const auto carry = [&](const Connection& connection, const Endpoint& from, const Endpoint& to) {
     made.routes.push_back({connection, from, to});
   };
@@ -86,12 +87,18 @@ TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& member
     const auto here = std::find(way.begin(), way.end(), a_switch);
     if (here == way.end()) continue;
     const bool first = here == way.begin(), last = here + 1 == way.end();
-    const Endpoint from = first ? places.rank(rank) : places.a_switch(*(here - 1));
-    const Endpoint to = last ? places.rank(successor) : places.a_switch(*(here + 1));
     const Connection data = data_connection(members[rank], members[successor]);
-    carry(data, from, to);
-    carry(answer_connection(members[rank], members[successor]), to, from);
-    if (!first && !last) continue;
+    Endpoint from;
+    if (!on_wire) {
+      from = first ? places.rank(rank) : places.a_switch(*(here - 1));
+      const Endpoint to = last ? places.rank(successor) : places.a_switch(*(here + 1));
+      carry(data, from, to);
+      carry(answer_connection(members[rank], members[successor]), to, from);
+    }
+    if (!first && !last) {
+      made.ring.passing.push_back(data);
+      continue;
+    }
     Line& line = made.ring.lines.emplace_back();
     line.connection = data;
     line.ranks.insert(rank);

@@ -31,7 +31,9 @@ struct Tree {
 [[nodiscard]] std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint32_t a_switch);
 
 struct Places {
-  std::function<Endpoint(std::uint32_t rank)> rank;          // called for the switch's neighbours
+  // Called for the switch's neighbours. Empty: the switches are bumps in the wire of the ranks' hosts, whose packets come
+  // and go as frames; no routes are made for them.
+  std::function<Endpoint(std::uint32_t rank)> rank;
   std::function<Endpoint(std::uint32_t a_switch)> a_switch;  // called for neighbours and at_root
 };
 

@@ -590,9 +590,11 @@ void Ring::send_again(const Place& from, std::uint32_t line, Sink& sink) {
 void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
   Packet packet = arrival.packet;
   packet.payload = packet.payload.first(skipped(place.packet));
-  const std::span<std::byte> out = sink.datagram(arrival.egress, arrival.ip_at + wire::roce::packet_bytes(packet));
-  std::memcpy(out.data(), arrival.frame.data(), arrival.ip_at);
-  wire::roce::write(out.subspan(arrival.ip_at), packet);
+  for (const Endpoint& to : arrival.egress == Endpoint{} ? arrival.flood : std::span(&arrival.egress, 1)) {
+    const std::span<std::byte> out = sink.datagram(to, arrival.ip_at + wire::roce::packet_bytes(packet));
+    std::memcpy(out.data(), arrival.frame.data(), arrival.ip_at);
+    wire::roce::write(out.subspan(arrival.ip_at), packet);
+  }
   ++counters_.sent_headers;
 }
 

@@ -26,6 +26,7 @@ struct Arrival {
   const wire::roce::Packet& packet;
   wire::roce::Shape shape;
   Endpoint egress;
+  std::span<const Endpoint> flood{};  // where it goes if `egress` is unknown
 
   [[nodiscard]] std::span<const std::byte> ip() const { return frame.subspan(ip_at, ip_bytes); }
   [[nodiscard]] std::size_t payload_at() const { return static_cast<std::size_t>(packet.payload.data() - frame.data()); }
@@ -71,6 +72,8 @@ class Ring {
   // Where the line's newest packet with a known next hop went; default-constructed: there was none.
   [[nodiscard]] const Endpoint& egress(std::uint32_t line) const { return peers_[line].egress; }
   [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
+  // Whether the next hop of the line's packets may be unknown: only headers go there, and none of the line's sums.
+  [[nodiscard]] bool may_flood(std::uint32_t line) const { return lines_[line].way == Way::leaving; }
   // Whether the line's receiver asks for single packets; or goes back, and its NAKs come here. These do not change.
   [[nodiscard]] bool repeats_singly(std::uint32_t line) const { return lines_[line].repair.has_value(); }
   [[nodiscard]] bool answers(std::uint32_t line) const { return peers_[line].answers; }

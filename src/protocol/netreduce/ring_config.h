@@ -67,6 +67,7 @@ struct RingConfig {
   std::vector<Connection> connections{};  // each rank's to its successor. Empty: learned from first packets (foreign hosts),
   std::vector<Line> lines{};              // used instead at a switch of a tree
   std::optional<Uplink> uplink{};         // at all switches but the root
+  std::vector<Connection> passing{};      // of ranks elsewhere: their headers pass this switch
 };
 // Empty if the configuration is valid, else the reason.
 [[nodiscard]] std::string check(const RingConfig& config);

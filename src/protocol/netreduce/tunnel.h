@@ -62,6 +62,7 @@ class Tunnel {
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 
+  [[nodiscard]] bool carries(const Connection& connection) const { return routes_.contains(connection); }
   [[nodiscard]] Accelerator& accelerator() { return accelerator_; }
   [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
   [[nodiscard]] const TunnelCounters& counters() const { return counters_; }
