@@ -88,13 +88,8 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
     case ErrorCode::aggregator_lost:
     case ErrorCode::aggregator_restarted:
       // After a job has failed on all ranks, the aggregator forgets it. If control messages are lost, a switch that a job
-      // needs may also appear not to answer; and if a rank hears of that only when it sends, a bump in its wire that was
-      // told nothing lets its packets pass.
-      if (scenario_.links.control_loss > 0 &&
-          (text.find("has not answered") != std::string::npos ||
-           (!scenario_.parent_of_switch.empty() && text.find("without having been summed") != std::string::npos))) {
-        break;
-      }
+      // needs may also appear not to answer.
+      if (scenario_.links.control_loss > 0 && text.find("has not answered") != std::string::npos) break;
       if (!aggregators_ && !disturbed(rank) && !jobs_failed_[job]) fail("blames an aggregator to which nothing happened");
       break;
     case ErrorCode::deadline:

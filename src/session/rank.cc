@@ -82,6 +82,7 @@ void Rank::on_started(Time now) {
   if (phase_ != Phase::starting) return;
   phase_ = Phase::running;
   cause_.reset();
+  unsealed_.reset();
   Supervisor::Config config{config_.job, config_.rank, {}, config_.predecessor};
   for (const Site& site : sites_) config.aggregators.push_back(site.address);
   supervisor_.emplace(std::move(config), now);
@@ -100,6 +101,7 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   if (phase_ != Phase::running) return;  // if the job has failed already, the first heartbeat of the running rank says so
   auto error = supervisor_->on_reply(site, reply, now);
   if (!error && !supervisor_->left().empty()) error = supervisor_->check_left(operations_.oldest_stall());
+  if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
   if (error) fail(*error, now);
 }
 
@@ -107,7 +109,9 @@ void Rank::on_no_reply(std::size_t site, const std::string& why, Time now) {
   if (site >= sites_.size()) return;
   sites_[site].beat_until = never;
   if (phase_ != Phase::running) return;
-  if (const auto error = supervisor_->on_no_reply(site, why, now)) fail(*error, now);
+  auto error = supervisor_->on_no_reply(site, why, now);
+  if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
+  if (error) fail(*error, now);
 }
 
 void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now) {
@@ -118,7 +122,11 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
                                         operations_.call(failure.operation)),
                   now);
     case protocol::LaneFailure::Kind::unsealed:
-      return fail(supervisor_->unsealed(site, failure.operation, failure.what), now);
+      // The site may know why: a switch has died, or a rank before the others were told of their admission.
+      if (!unsealed_) unsealed_.emplace(site, supervisor_->unsealed(site, failure.operation, failure.what));
+      sites_[site].beat_until = never;  // an answer in flight predates this
+      next_beat_ = now;
+      return;
     case protocol::LaneFailure::Kind::device:
       return fail(supervisor_->device_failed(failure.operation, failure.what), now);
     case protocol::LaneFailure::Kind::unknown_job:

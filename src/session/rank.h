@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -162,6 +163,8 @@ class Rank {
   Time answer_by_ = never, next_beat_ = never;
 
   std::optional<Error> cause_;  // of the attempts to join again
+  // A site whose results are none, until that site says how the job is.
+  std::optional<std::pair<std::size_t, Error>> unsealed_;
   Error last_{ErrorCode::internal, ""};
   Time give_up_ = never, next_attempt_ = never;
   std::map<std::string, std::uint32_t> former_epochs_;  // of this rank in lives that it gave up, by address

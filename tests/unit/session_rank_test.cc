@@ -209,6 +209,32 @@ TEST_F(RankTest, AsksAtOnceWhyItsJobWasDropped) {
   expect_error(ErrorCode::aggregator_restarted, "b:2");
 }
 
+// Ranks of a job that ended before they were told of their admission send what nobody sums.
+TEST_F(RankTest, AsksWhyResultsAreNoneBeforeItBlamesTheNetwork) {
+  const LaneFailure raw{LaneFailure::Kind::unsealed, 7, 0, 0, "packet 0 of message 0 came without having been summed"};
+  for (const bool known : {true, false}) {
+    SCOPED_TRACE(known);
+    run();
+    rank->on_timer(start);
+    static_cast<void>(actions());
+    rank->on_lane_failure(1, raw, start + 1ms);
+    rank->on_timer(start + 1ms);
+    EXPECT_EQ(Names{"beat 1 20"}, actions());
+    rank->on_reply(0, running, start + 2ms);
+    EXPECT_EQ(Names{}, actions()) << "another aggregator's ring";
+    HeartbeatReply why = running;
+    if (known) {
+      why.state = HeartbeatReply::State::failed;
+      why.reason = "rank 3 gave up while joining";
+      why.lost = 3;
+    }
+    rank->on_reply(1, why, start + 2ms);
+    EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+    expect_error(known ? ErrorCode::worker_lost : ErrorCode::aggregator_lost,
+                 known ? "rank 3" : "goes around aggregator b:2");
+  }
+}
+
 // The network is not to blame, and the device may come back.
 TEST_F(RankTest, SaysWhatItsDeviceSays) {
   run(true);
