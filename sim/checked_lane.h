@@ -40,9 +40,10 @@ class CheckedLane {
     if (now == 0 || now > window_) throw Violation("a worker's window is empty, or longer than the job's");
   }
 
-  // Queue pairs of ranks of one job do not refuse each other's packets, and their host keeps strangers' from them.
+  // Queue pairs of ranks of one job do not refuse each other's packets, and their host keeps strangers' from them. Of those
+  // that keep what comes behind a gap, hardly any packet comes too far behind it.
   void count_events(Tally& tally) const {
-    sim::count_events(tally, "worker_", lane_->counters(), {"refused", "foreign_to_pair"});
+    sim::count_events(tally, "worker_", lane_->counters(), {"refused", "foreign_to_pair", "out_of_order"});
   }
 
  private:

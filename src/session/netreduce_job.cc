@@ -12,11 +12,6 @@ namespace {
 constexpr std::uint32_t least_mtu = 256;
 constexpr std::uint32_t message_bytes = 65536;  // the most, unless asked for
 
-// Whether ranks, all of which have netsum's endpoint, repeat single packets.
-bool is_selective(const Placement& placement) {
-  return placement.switches.empty();
-}
-
 // A path MTU in elements of 4 bytes.
 constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
   return packet_elements * 4;
@@ -132,7 +127,7 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::
                                   const SwitchEndpoint& endpoint, netreduce::Order order) {
   netreduce::RingConfig ring = ring_of(start.admission, lane);
   ring.order = order;
-  ring.selective = is_selective(start.admission.placement);
+  ring.selective = true;  // all ranks have netsum's endpoint
   return carried(ring, start, lane, a_switch, endpoint, false);
 }
 
@@ -189,7 +184,7 @@ netreduce::RoceHostConfig host_config(const Admission& admission, std::uint32_t 
   config.worker.window = admission.slots;
   config.worker.message_packets = admission.message_packets;
   config.worker.mtu = mtu_of(admission.packet_elements);
-  config.selective = is_selective(admission.placement);
+  config.selective = true;
   config.self = admission.members[rank][lane];
   config.successor = admission.members[successor_of(rank, config.worker.world_size)][lane];
   config.predecessor = admission.members[predecessor_of(rank, config.worker.world_size)][lane];

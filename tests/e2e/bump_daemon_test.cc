@@ -204,18 +204,17 @@ class BumpsOfTwoRacks : public BumpDaemonTest {
         rack_options.ports.push_back("qemu:" + path("wire", rank) + "," + path("card", rank));
         cards_.push_back(std::make_unique<Card>(path("card", rank), path("wire", rank), rank));
       }
-      rack_options.ports.push_back("qemu:" + path("up", rack) + "," + path("down", rack));
+      rack_options.ports.push_back("qemu:" + path("out", rack) + "," + path("out", 1 - rack));
       rack_options.state = path("state", rack);
       rack_options.listen = "127.0.0.1:0";
       rack_options.racks = true;
       leaves_[rack] = std::make_unique<BumpDaemon>(rack_options);
       rack_options.listen = leaves_[rack]->address();
     }
+    // The root is in no wire. Its ring has a thread of its own.
     options_.ports.clear();
-    for (std::uint32_t rack = 0; rack < 2; ++rack) {
-      options_.ports.push_back("qemu:" + path("down", rack) + "," + path("up", rack));
-    }
     options_.racks = true;
+    options_.threads = 2;
     daemon_ = std::make_unique<BumpDaemon>(options_);
   }
 
@@ -223,7 +222,7 @@ class BumpsOfTwoRacks : public BumpDaemonTest {
     return folder_ + "/" + name + std::to_string(number);
   }
 
-  // All ranks join at the bump between the racks, and their queue pairs begin.
+  // All ranks join at the root, and their queue pairs begin.
   void join() {
     std::vector<std::future<session::Admission>> joins;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {

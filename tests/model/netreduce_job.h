@@ -386,7 +386,7 @@ class AcceleratorNode final : public Node {
       line.connection = job_->connection(rank);
       line.ranks.insert(rank);
       line.answers = job_->answers(rank);
-      if (s.selective) line.repair = netsum::netreduce::Repair{host(rank), Job::first_psn(rank)};
+      if (s.selective) line.repair = netsum::netreduce::Repair{host(rank), Job::first_psn(rank), *line.answers};
     }
     c.selective = s.selective;
     return c;

@@ -219,6 +219,7 @@ TEST(NetreduceRacks, SumsAcrossRacksOverBadLinks) {
       RingJobConfig config = job_in(trees()[i]);
       config.seed = seed;
       config.order = seed % 3 == 0 ? netreduce::Order::arrival : netreduce::Order::ring;
+      config.selective = seed % 2 == 0;
       config.faults.loss = 0.02;
       config.faults.duplicate = 0.02;
       config.faults.corrupt = 0.01;
@@ -396,9 +397,10 @@ TEST_F(NetreduceLeaf, AHeaderThatComesWithValuesWasLetPass) {
 
 // Loses one packet, the first for which `is` holds.
 template <class Is>
-Outcome lose_one(const Is& is) {
+Outcome lose_one(Is is, bool selective = false) {
   bool lost = false;
   RingJobConfig config = job_in(figure5);
+  config.selective = selective;
   config.window = 4;
   config.message_packets = 8;
   const Outcome outcome = sum_over(config, 20000, [&](VirtualRing& ring) {
@@ -438,6 +440,40 @@ TEST(NetreduceRacks, ALostHeaderMakesOneConnectionGoBackWithoutATimeOut) {
   });
   EXPECT_EQ(1U, outcome.naks);
   EXPECT_EQ(0U, outcome.timeouts);
+}
+
+// Single repeats: each switch asks for what it misses itself, be it a packet or the header of one.
+TEST(NetreduceRacks, ALossCostsItsOwnRepeatAndNoTimeOut) {
+  const Endpoint leaf = VirtualRing::address_of_switch(0), other_leaf = VirtualRing::address_of_switch(1),
+                 spine = VirtualRing::address_of_switch(at_root);
+  const auto nth = [](const Endpoint& from_whom, const Endpoint& to_whom, std::uint32_t qp, int number) {
+    return [=, seen = 0](const Endpoint& from, const Endpoint& to, const wire::roce::Packet& packet) mutable {
+      return from == from_whom && to == to_whom && packet.bth.destination_qp == qp && ++seen == number;
+    };
+  };
+  constexpr std::uint32_t data = 1;  // to a rank's queue pair
+  const auto rank = [](std::uint32_t number) { return VirtualRing::address_of_host(number); };
+  struct Case {
+    const char* what;
+    Endpoint from, to;
+    std::uint32_t qp;
+    std::uint64_t repeats;  // the most, of hosts
+  };
+  for (const Case& lost :
+       {Case{"a packet to a neighbour in the rack", rank(0), leaf, data, 1},
+        Case{"a packet to another rack, which both racks miss", rank(1), leaf, data, 2},
+        Case{"its header", spine, other_leaf, data, 1}, Case{"a result in the rack", leaf, rank(1), data, 0},
+        Case{"a result from another rack", other_leaf, rank(2), data, 0},
+        Case{"a rack's sum", leaf, spine, netreduce::up_qp, 0}, Case{"a total", spine, leaf, netreduce::down_qp, 0}}) {
+    for (const int number : {1, 12, 16}) {
+      SCOPED_TRACE(std::string(lost.what) + ", number " + std::to_string(number));
+      const Outcome outcome = lose_one(nth(lost.from, lost.to, lost.qp, number), true);
+      // Without a message's first packet nobody can place the others.
+      EXPECT_LE(outcome.retransmissions, lost.repeats * (number == 1 ? 8 : 1));
+      EXPECT_EQ(0U, outcome.timeouts);
+      EXPECT_EQ(0U, outcome.naks);
+    }
+  }
 }
 
 }  // namespace

@@ -104,7 +104,8 @@ TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& member
     line.ranks.insert(rank);
     line.way = first && last ? Way::through : first ? Way::leaving : Way::arriving;
     if (last) line.answers = answer_connection(members[rank], members[successor]);
-    if (ring.selective) line.repair = Repair{from, members[rank].send_psn};
+    if (ring.selective)
+      line.repair = Repair{from, members[rank].send_psn, answer_connection(members[rank], members[successor])};
   }
   const auto address = [&](std::uint32_t s) { return switch_address(ring.incarnation, s); };
   for (const auto& [child, of_child] : children_of(tree, a_switch)) {

@@ -97,8 +97,9 @@ std::string check(const RingConfig& config) {
       return "a switch of a tree at which nobody contributes";
     }
     for (const Line& line : config.lines) {
-      if (line.repair && line.way != Way::through) return "single packets are repeated in one rack only";
-      if (line.repair && !line.answers) return "a line whose receiver asks for single packets on an unknown connection";
+      if (line.repair && line.way == Way::child) return "single packets are asked of hosts only";
+      if (line.repair && line.way != Way::leaving && !line.answers)
+        return "a line whose receiver asks for single packets on an unknown connection";
       if (line.ranks.empty()) return "a line of no rank";
       if (!line.ranks.minus(RankSet::first(config.members)).empty()) return "a line of a rank that is not in the ring";
     }
@@ -394,7 +395,7 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
 }
 
 void Ring::ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink) {
-  const Connection& answers = *lines_[line].answers;
+  const Connection& answers = lines_[line].repair->answers;
   Packet packet;
   wire::roce::set_addresses(packet, answers.source, answers.destination);
   packet.source_port = wire::roce::udp_port;
@@ -416,13 +417,15 @@ void Ring::ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, S
   peer.heard = (psn + 1) & wire::roce::psn_mask;
 }
 
-// A receiver still misses this sum: what was asked of the senders, or the request, was lost.
-void Ring::ask_again(const Place& place, Sink& sink) {
-  for (std::uint32_t line = 0; line < contributors_; ++line) {
-    if (has(place, line) || !lines_[line].repair) continue;
+// The receiver of `of` still misses this sum: what was asked of the senders, or the request, or the sum on its way up or the
+// total on its way down was lost. What other switches lack is asked there by their own receivers.
+void Ring::ask_again(const Place& place, std::uint32_t of, Sink& sink) {
+  for (std::uint32_t line = 0; line < lines_.size(); ++line) {
+    if (has(place, line) || !lines_[line].repair || (line >= contributors_ && line != of)) continue;
     const std::uint32_t first = first_psn(slot_of(place.message), line);
     if (first != none) ask(line, (first + place.packet) & wire::roce::psn_mask, 1, sink);
   }
+  if (at(place).summed && !at(place).complete) send_up(place, sink);
 }
 
 void Ring::on_missing(std::uint32_t line, const Arrival& arrival, Sink& sink) {
@@ -479,7 +482,7 @@ void Ring::on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& s
       ++counters_.asked_for;
       send_to(*place, line, sink);
     } else if (again) {  // a sum that is not there yet leaves when it is
-      ask_again(*place, sink);
+      ask_again(*place, line, sink);
     }
   }
 }

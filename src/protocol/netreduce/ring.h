@@ -185,7 +185,7 @@ class Ring {
   [[nodiscard]] bool fits(const Place& place, const Arrival& arrival) const;
   void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival);
   void ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink);
-  void ask_again(const Place& place, Sink& sink);
+  void ask_again(const Place& place, std::uint32_t of, Sink& sink);
   void on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink);
   void on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink);
   void ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink);

@@ -28,10 +28,11 @@ enum class Way : std::uint8_t {
   arriving,  // its sender is at another switch: the headers from there leave with the sum of all
   child,     // virtual, from the switch below: its packets are summed and returned with the sum of all
 };
-// How a host that repeats single packets is asked for them.
+// How a line's sender, which repeats single packets, is asked for them.
 struct Repair {
   Endpoint egress;              // next hop towards it
   std::uint32_t first_psn = 0;  // of its first packet
+  Connection answers{};         // from the line's receiver to it
 };
 struct Line {
   Connection connection;
@@ -62,7 +63,7 @@ struct RingConfig {
   DType dtype = DType::float32;  // used if the layout has no type field
   Order order = Order::ring;
   // Hosts keep what comes behind a gap and repeat single packets: sums leave at once, a missing packet is asked of its
-  // sender, and what a receiver misses is answered from here. In one rack only.
+  // sender, and what a receiver misses is answered from here.
   bool selective = false;
   std::vector<Connection> connections{};  // each rank's to its successor. Empty: learned from first packets (foreign hosts),
   std::vector<Line> lines{};              // used instead at a switch of a tree
