@@ -83,7 +83,7 @@ void PacketLoop::filter() {
 }
 
 void PacketLoop::look_at_flood(Time now) {
-  if (gate_.looked(transport_->counters().dropped_kernel, now)) static_cast<void>(transport_->set_filter({}));
+  if (gate_.looked(transport_->dropped_kernel(), now)) static_cast<void>(transport_->set_filter({}));
 }
 
 }  // namespace netsum::runtime

@@ -221,6 +221,10 @@ Counters PortSet::counters() const {
   return sum;
 }
 
+std::uint64_t PortSet::dropped_kernel() const {
+  return beside_ != nullptr ? beside_->dropped_kernel() : 0;
+}
+
 std::uint64_t PortSet::queued_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& port : ports_) sum += port->queued_bytes();

@@ -38,6 +38,7 @@ class PortSet final : public Transport {
   // Sums over the ports, without the virtio headers. truncated: dropped_unreadable; send_failures: frames to be sent that
   // were dropped. With the socket's.
   Counters counters() const override;
+  std::uint64_t dropped_kernel() const override;  // of datagrams
   std::uint64_t queued_bytes() const override;
 
   [[nodiscard]] std::span<const Endpoint> endpoints() const { return endpoints_; }  // by number

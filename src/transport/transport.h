@@ -57,6 +57,8 @@ class Transport {
   [[nodiscard]] virtual int descriptor() const = 0;
   [[nodiscard]] virtual Endpoint local() const = 0;  // with the real port, and the real address once connected
   [[nodiscard]] virtual Counters counters() const = 0;
+  // counters().dropped_kernel, also while other threads send through sinks of their own.
+  [[nodiscard]] virtual std::uint64_t dropped_kernel() const { return counters().dropped_kernel; }
 
   // Bytes queued for receive(): of datagrams (in-memory network), or of the larger buffers that hold them (kernel socket). A
   // kernel may still count recently received data, up to a quarter of the buffer, until its queue is empty. A system call:

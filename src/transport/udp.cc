@@ -124,8 +124,11 @@ Counters Udp::counters() const {
     counters.wire_bytes_sent += other.counters.wire_bytes_sent;
     counters.send_failures += other.counters.send_failures;
   }
-  counters.dropped_kernel = dropped_datagrams(impl_->socket.number());
+  counters.dropped_kernel = dropped_kernel();
   return counters;
+}
+std::uint64_t Udp::dropped_kernel() const {
+  return dropped_datagrams(impl_->socket.number());
 }
 std::uint64_t Udp::queued_bytes() const {
   return receive_memory(impl_->socket.number());

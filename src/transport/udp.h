@@ -41,6 +41,7 @@ class Udp final : public Transport {
   int descriptor() const override;
   Endpoint local() const override;
   Counters counters() const override;
+  std::uint64_t dropped_kernel() const override;
   std::uint64_t queued_bytes() const override;
   std::uint64_t receive_buffer_bytes() const override;
   bool set_filter(std::span<const sock_filter> program) override;
