@@ -124,8 +124,8 @@ TEST(AtpModel, TwoLevels) {
   holds("3 workers, one at the server, 1 chunk, int32", {{{at_server}, {0, 0, at_server}}, {{i}}});
 }
 
-// Searches that take half of the time of all, and that CTest makes with -C thorough only. The first one's states are also those of
-// ScalesOfTheirOwn's last but one job, whose values differ.
+// Searches that take half of the time of all, and that CTest makes with -C thorough only. The first one's states are also
+// those of ScalesOfTheirOwn's last but one job, whose values differ.
 TEST(AtpModelAtLength, ThreeChunks) {
   holds("2 workers, 3 chunks, int32", {one_switch(2), {{i, i, i}}});
 }
