@@ -164,7 +164,7 @@ class AtpTap final : public Tap {
     const std::size_t at = from.port - aggregator_port;
     if (host_of(from) < first_switch_) return at;
     std::size_t lane = 0;
-    while (lane + 1 < lanes_ && session::switch_lane(common.job_epoch, lane, lanes_) != at) ++lane;
+    while (lane + 1 < lanes_ && session::switch_lane(common.job_epoch, lane, lanes_, lanes_) != at) ++lane;
     return lane;
   }
 
@@ -254,7 +254,7 @@ class Atp final : public Protocol {
                                    ? plan.aggregator
                                    : switch_endpoints(*plan.scenario, placement)(
                                          at, session::switch_lane(plan.admission.job_epoch, plan.lane % plan.scenario->lanes,
-                                                                  plan.scenario->lanes));
+                                                                  plan.scenario->lanes, plan.scenario->lanes));
     atp::WorkerConfig config =
         session::worker_config(plan.admission, plan.rank, settings_of(*plan.plan), plan.aggregator, first_hop);
     config.lane = plan.lane;

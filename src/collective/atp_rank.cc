@@ -66,7 +66,8 @@ class AtpRank final : public RankProtocol {
     settings.scaling = static_cast<atp::Scaling>(admission.placement.scaling);
     atp::WorkerConfig config = session::worker_config(
         admission, options().rank, settings, lane.aggregator,
-        hop.empty() ? lane.aggregator : hop[session::switch_lane(admission.job_epoch, number.of_site, hop.size())]);
+        hop.empty() ? lane.aggregator
+                    : hop[session::switch_lane(admission.job_epoch, number.of_site, site.lanes.size(), hop.size())]);
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.congestion_control = settings_.congestion_control;

@@ -47,7 +47,7 @@ class AtpServerService::Job final : public ServedJob {
   }
 
   void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
-    const session::SwitchEndpoint endpoint = session::spread_switch_endpoints(switches, epoch_);
+    const session::SwitchEndpoint endpoint = session::spread_switch_endpoints(switches, epoch_, memory_.size());
     for (std::size_t lane = 0; lane < memory_.size(); ++lane) {
       const std::vector<Endpoint> roots = config_of(start, lane, endpoint).roots;
       service_.lanes_[lane]->run([&] { service_.servers_[lane]->move_roots(epoch_, roots); });
@@ -104,7 +104,7 @@ session::SwitchMessage AtpServerService::describe(const session::StartJob& start
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
   return session::installation_for(start, a_switch, settings_(start.job),
-                                   session::spread_switch_endpoints(switches, start.admission.job_epoch), own);
+                                   session::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own);
 }
 
 }  // namespace netsum::service

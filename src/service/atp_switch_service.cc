@@ -103,7 +103,8 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
   check_lanes(installation.lanes.size(), lanes_.size());
   prove(message);
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-    install(session::switch_lane(epoch, lane, lanes_.size()), session::switch_job(installation, lane));
+    install(session::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()),
+            session::switch_job(installation, lane));
   }
   part.status.job = installation.job;
   part.status.job_epoch = epoch;

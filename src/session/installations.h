@@ -114,6 +114,7 @@ class Installations {
 // Where a job's switches receive on its lanes, as they said themselves. For a switch that is not known yet: an endpoint
 // without a port. NetReduce's rings are on the lanes of their numbers; ATP's jobs are spread (switch_lane).
 [[nodiscard]] SwitchEndpoint switch_endpoints(std::vector<std::vector<Endpoint>> lanes);
-[[nodiscard]] SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch);
+[[nodiscard]] SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch,
+                                                     std::size_t job_lanes);
 
 }  // namespace netsum::session

@@ -25,11 +25,13 @@ struct Placement {
   std::uint32_t scaling = 0;                    // atp::Scaling, as the parameter server says
 };
 
-// The lane of an ATP switch that serves a job's lane. Jobs start at different switch lanes, so that all of a switch's
-// threads have work even if its servers have few; a job's lanes get distinct ones, as a switch has at least as many. Worker,
-// switch and server compute the same value; job epochs are random.
-[[nodiscard]] constexpr std::size_t switch_lane(std::uint64_t job_epoch, std::size_t lane, std::size_t lanes) {
-  return (static_cast<std::size_t>(job_epoch % lanes) + lane) % lanes;
+// The lane of an ATP switch that serves one of a job's lanes. Jobs start at different switch lanes, so that all of a
+// switch's threads have work even if its servers have few; a job's lanes get distinct ones, as a switch has at least as
+// many. Where it has as many, each lane has the same number at all nodes: with pinned threads all of its work on a host is
+// one processor's. Worker, switch and server compute the same value; job epochs are random.
+[[nodiscard]] constexpr std::size_t switch_lane(std::uint64_t job_epoch, std::size_t lane, std::size_t job_lanes,
+                                                std::size_t lanes) {
+  return (static_cast<std::size_t>(job_epoch % lanes) * job_lanes + lane) % lanes;
 }
 
 // A job's own slots of each pool; count 0: it shares all.

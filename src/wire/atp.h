@@ -12,7 +12,7 @@
 namespace netsum::wire::atp {
 
 // Not a version of SwitchML's format: one socket may take both.
-inline constexpr std::uint8_t version = 0xa1;
+inline constexpr std::uint8_t version = 0xa2;
 inline constexpr std::size_t common_bytes = 40;
 // Offsets of a packet's type and job, for a filter that runs before any parser.
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
