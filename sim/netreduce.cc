@@ -161,7 +161,8 @@ class RingTap final : public Tap {
   explicit RingTap(std::uint32_t switches) : switches_(switches) {}
   void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
     Packet packet;
-    if (wire::roce::parse(bytes, packet) != ParseError::none) throw Violation("a node sent a malformed packet");
+    if (wire::roce::parse(bytes, packet, wire::roce::max_tunnel_mtu) != ParseError::none)
+      throw Violation("a node sent a malformed packet");
     if (!wire::roce::icrc_valid(bytes)) {  // a packet damaged before an accelerator is passed unchanged
       if (host_of(from) < switches_) return;
       throw Violation("a host sent a packet with a wrong ICRC");
@@ -194,7 +195,7 @@ class Netreduce final : public Protocol {
   [[nodiscard]] bool measures() const override { return false; }
   [[nodiscard]] bool can_bypass() const override { return true; }
   void draw(Scenario& scenario) const override {
-    draw_rings(scenario);
+    draw_rings(scenario, true);
     draw_racks(scenario);
   }
 
@@ -245,7 +246,7 @@ class Netreduce final : public Protocol {
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, false};
     Packet packet;
-    if (wire::roce::parse(overheard, packet) != ParseError::none) return forgery;
+    if (wire::roce::parse(overheard, packet, wire::roce::max_tunnel_mtu) != ParseError::none) return forgery;
     std::vector<std::byte> payload(packet.payload.begin(), packet.payload.end());
     packet.payload = payload;
     switch (random.below(4)) {
@@ -270,7 +271,7 @@ class Netreduce final : public Protocol {
 
   [[nodiscard]] std::string describe(std::span<const std::byte> datagram) const override {
     Packet packet;
-    if (const auto error = wire::roce::parse(datagram, packet); error != ParseError::none) {
+    if (const auto error = wire::roce::parse(datagram, packet, wire::roce::max_tunnel_mtu); error != ParseError::none) {
       return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
     }
     const std::string to =
@@ -293,7 +294,7 @@ class Netreduce final : public Protocol {
 
 }  // namespace
 
-void draw_rings(Scenario& scenario) {
+void draw_rings(Scenario& scenario, bool tunnelled) {
   std::uint32_t need = 0;
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
     JobPlan& job = scenario.jobs[index];
@@ -304,6 +305,9 @@ void draw_rings(Scenario& scenario) {
     const std::uint64_t psns = std::uint64_t{1} << 24;
     job.first_psn = static_cast<std::uint32_t>(random.chance(0.5) ? psns - 1 - random.below(500) : random.below(psns));
     job.unordered = random.chance(0.2);
+    if (random.chance(0.1) && tunnelled) {
+      job.packet_elements = wire::roce::max_mtu / 4 * static_cast<std::uint32_t>(random.between(2, 4));
+    }
     // Ranks repair a loss one after the other, in ring order.
     if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
     need += job.slots * job.message_packets * job.workers * job.units() * scenario.lanes;

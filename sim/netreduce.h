@@ -11,7 +11,8 @@ namespace netsum::sim {
 [[nodiscard]] std::unique_ptr<Protocol> make_netreduce();
 
 // Rings with messages of several packets, whose numbers wrap in half of the jobs.
-void draw_rings(Scenario& scenario);
+// `tunnelled`: some with packets longer than RoCE's.
+void draw_rings(Scenario& scenario, bool tunnelled);
 // In half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
 void draw_racks(Scenario& scenario);
 

@@ -54,7 +54,8 @@ class BenchCommand final : public Command {
           "I/O threads of a worker; 0: one, or with all on this machine one per CPU, pinned")
         .between(0, 64);
     s.add("packet-elements", options_.packet_elements, "P",
-          "A multiple of 64 up to 1024, or of 256; NetReduce: 64 to 1024, a power of two; 0: the most that the MTU takes");
+          "A multiple of 64 up to 1024, or of 256; NetReduce: 64 to 1024, a power of two, or without --verbs a multiple of "
+          "1024; 0: the most that the MTU takes");
     s.add("slots", options_.slots, "N",
           "Window per lane, a power of two, NetReduce: in messages; 0: from the measured bandwidth-delay product");
     s.add("message-packets", options_.message_packets, "L",

@@ -93,8 +93,13 @@ class NetReduceBench final : public BenchProtocol {
 
   void check(const ProtocolFlags& flags) const override {
     const std::uint32_t packet = flags.packet_elements;
-    if (packet != 0 && (!std::has_single_bit(packet) || packet < 64 || packet > 1024)) {
-      throw UsageError("--packet-elements of NetReduce is 64, 128, 256, 512 or 1024, not " + std::to_string(packet));
+    const bool path_mtu = std::has_single_bit(packet) && packet >= 64 && packet <= 1024;
+    const bool longer = flags.verbs.empty() && packet % 1024 == 0 && packet <= 15360;
+    if (packet != 0 && !path_mtu && !longer) {
+      throw UsageError(
+          "--packet-elements of NetReduce is 64, 128, 256, 512 or 1024, or without --verbs a multiple of 1024 up to "
+          "15360, not " +
+          std::to_string(packet));
     }
   }
   void check_unused(const ProtocolFlags& flags) const override {

@@ -20,14 +20,19 @@ namespace {
 // For RDMA hardware, which cannot send probes to measure the path: 25 Gbit/s for 160 us, with messages of that length.
 constexpr std::uint32_t verbs_window = 8;
 
-// The largest path MTU of RoCE whose packets fit, as elements.
-[[nodiscard]] std::uint32_t roce_elements_for(std::uint32_t mtu, bool ipv6) {
+// The largest path MTU of RoCE whose packets fit, as elements. `near`: the path is the loopback device's alone, where a
+// longer one costs fewer packets.
+[[nodiscard]] std::uint32_t roce_elements_for(std::uint32_t mtu, bool ipv6, bool near) {
   const std::size_t headers = (ipv6 ? 2 * wire::roce::ipv6_bytes : 2 * wire::roce::ipv4_bytes) + 2 * wire::roce::udp_bytes +
                               wire::roce::bth_bytes + wire::roce::reth_bytes + wire::roce::immediate_bytes +
                               wire::roce::icrc_bytes;
   std::uint32_t best = 64;
   while (best < wire::roce::max_mtu / 4 && headers + 2 * best * 4 <= mtu) best *= 2;
-  return best;
+  if (!near) return best;
+  const auto room = std::min<std::size_t>(mtu, transport::near_path().datagram_bytes) - headers;
+  const auto longer = static_cast<std::uint32_t>(
+      std::min<std::size_t>(room / wire::roce::max_mtu * wire::roce::max_mtu, wire::roce::max_tunnel_mtu));
+  return std::max(best, longer / 4);
 }
 
 [[nodiscard]] netreduce::Member member_of(const transport::VerbsMember& m) {
@@ -47,6 +52,9 @@ class RingRank : public RankProtocol {
   void check() const override {
     const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
     if (!settings_.verbs.empty() && options().loss != 0) throw bad("RDMA hardware (verbs) is without losses");
+    if (!settings_.verbs.empty() && options().packet_elements > wire::roce::max_mtu / 4) {
+      throw bad("RDMA hardware (verbs) sends packets of at most " + std::to_string(wire::roce::max_mtu / 4) + " elements");
+    }
     if (settings_.message_packets > wire::netreduce::max_message_packets) {
       throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
     }
@@ -117,13 +125,14 @@ class UdpRingRank final : public RingRank {
     }
     reach.packet_elements = options().packet_elements;
     if (reach.packet_elements != 0) return reach;
-    reach.packet_elements = wire::roce::max_mtu / 4;
+    reach.packet_elements = wire::roce::max_tunnel_mtu / 4;
     for (const Site& site : reach.sites) {
       const Lane& lane = site.lanes.front();
       const std::uint32_t mtu = tree ? mtu_for_all(reach.hop.lanes.front()) : mtu_for_all(lane);
+      const bool near = is_near_alone(lane.aggregator) && (!tree || is_near_alone(reach.hop.lanes.front()));
       // Switches use IPv6 among themselves.
       reach.packet_elements =
-          std::min(reach.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator)));
+          std::min(reach.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator), near));
     }
     return reach;
   }

@@ -9,7 +9,6 @@
 namespace netsum::session {
 namespace {
 
-constexpr std::uint32_t least_mtu = 256;
 constexpr std::uint32_t message_bytes = 65536;  // the most, unless asked for
 
 // A path MTU in elements of 4 bytes.
@@ -17,7 +16,12 @@ constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
   return packet_elements * 4;
 }
 
-// Without connections.
+std::string impossible_packet(std::uint32_t elements) {
+  return "packets of " + std::to_string(elements) +
+         " elements are not possible: 64, 128, 256, 512 or 1024, which are RoCE's path MTUs of 256 to 4096 bytes";
+}
+
+// Without connections; through a tunnel.
 netreduce::RingConfig ring_of(const Admission& admission, std::size_t lane) {
   netreduce::RingConfig ring;
   ring.incarnation = incarnation_of(admission.job_epoch, lane);
@@ -26,6 +30,7 @@ netreduce::RingConfig ring_of(const Admission& admission, std::size_t lane) {
   ring.window = admission.slots;
   ring.message_packets = admission.message_packets;
   ring.mtu = mtu_of(admission.packet_elements);
+  ring.tunnelled = true;
   return ring;
 }
 
@@ -48,6 +53,7 @@ SwitchEndpoint endpoints_of(const RingInstallation& installation) {
 netreduce::TunnelRing bump_ring(const StartJob& start, std::uint32_t a_switch, const SwitchEndpoint& endpoint,
                                 netreduce::Order order) {
   netreduce::RingConfig ring = ring_of(start.admission, 0);
+  ring.tunnelled = false;
   ring.order = order;
   return carried(ring, start, 0, a_switch, endpoint, true);
 }
@@ -60,9 +66,8 @@ ProtocolRules netreduce_rules() {
   rules.version = wire::netreduce::version;
   rules.max_world_size = wire::netreduce::max_workers;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
-    if (std::has_single_bit(elements) && elements >= least_mtu / 4 && elements <= wire::roce::max_mtu / 4) return "";
-    return "packets of " + std::to_string(elements) +
-           " elements are not possible: 64, 128, 256, 512 or 1024, which are RoCE's path MTUs of 256 to 4096 bytes";
+    if (elements <= wire::roce::max_tunnel_mtu / 4 && wire::roce::is_tunnel_mtu(mtu_of(elements))) return "";
+    return impossible_packet(elements) + ", or a multiple of 1024 up to " + std::to_string(wire::roce::max_tunnel_mtu / 4);
   };
   rules.switches = true;
   rules.switches_needed = true;
@@ -77,6 +82,7 @@ ProtocolRules netreduce_rules() {
     ring.window = std::max(1U, request.slots_fixed);
     ring.message_packets = request.message_packets != 0 ? request.message_packets : longest_message(request.packet_elements);
     ring.mtu = mtu_of(request.packet_elements);
+    ring.tunnelled = true;
     return netreduce::check(ring);
   };
   rules.messages = messages_of;
@@ -96,7 +102,7 @@ ProtocolRules netreduce_rules() {
 }
 
 std::uint32_t longest_message(std::uint32_t packet_elements) {
-  return message_bytes / mtu_of(packet_elements);
+  return std::max(1U, message_bytes / mtu_of(packet_elements));
 }
 
 Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements) {
@@ -151,6 +157,10 @@ std::uint64_t memory_bytes(const RingInstallation& installation) {
 ProtocolRules bump_rules(bool racks) {
   ProtocolRules rules = netreduce_rules();
   rules.switches = rules.switches_needed = racks;
+  rules.check_packet = [](std::uint32_t elements) {
+    const bool possible = elements <= wire::roce::max_mtu / 4 && wire::roce::is_path_mtu(mtu_of(elements));
+    return possible ? "" : impossible_packet(elements);
+  };
   return rules;
 }
 

@@ -330,7 +330,7 @@ std::optional<Glance> glance(std::span<const std::byte> ip_packet, std::size_t p
   return seen;
 }
 
-ParseError parse(std::span<const std::byte> ip_packet, Packet& out) {
+ParseError parse(std::span<const std::byte> ip_packet, Packet& out, std::uint32_t longest) {
   if (ip_packet.empty()) return ParseError::truncated;
   const int version = ip_version(ip_packet);
   if (version != 4 && version != 6) return ParseError::version;
@@ -366,7 +366,7 @@ ParseError parse(std::span<const std::byte> ip_packet, Packet& out) {
   out.immediate = shape.immediate ? load_be<std::uint32_t>(p) : 0;
 
   const std::size_t padded = bytes - headers - icrc_bytes;
-  if (padded % 4 != 0 || padded > max_mtu || (!shape.payload && padded != 0)) return ParseError::length;
+  if (padded % 4 != 0 || padded > longest || (!shape.payload && padded != 0)) return ParseError::length;
   if (out.bth.pad > padded) return ParseError::field;
   out.payload = ip_packet.subspan(headers, padded - out.bth.pad);
   return ParseError::none;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,6 +20,15 @@ inline constexpr std::uint16_t udp_port = 4791;
 inline constexpr std::size_t ipv4_bytes = 20, ipv6_bytes = 40, udp_bytes = 8, bth_bytes = 12, reth_bytes = 16,
                              aeth_bytes = 4, immediate_bytes = 4, icrc_bytes = 4;
 inline constexpr std::uint32_t max_mtu = 4096;  // path MTUs are 256, 512, 1024, 2048 and 4096
+[[nodiscard]] constexpr bool is_path_mtu(std::uint32_t bytes) {
+  return std::has_single_bit(bytes) && bytes >= 256 && bytes <= max_mtu;
+}
+// The payload of packets that travel in datagrams of their own, between netsum's endpoints alone: also multiples of the
+// largest path MTU, as far as IP takes them.
+inline constexpr std::uint32_t max_tunnel_mtu = 15 * max_mtu;
+[[nodiscard]] constexpr bool is_tunnel_mtu(std::uint32_t bytes) {
+  return is_path_mtu(bytes) || (bytes != 0 && bytes % max_mtu == 0 && bytes <= max_tunnel_mtu);
+}
 inline constexpr std::uint32_t qp_mask = 0xffffff;
 
 // Packet sequence numbers: 24 bits that start anywhere and wrap.
@@ -148,8 +158,8 @@ struct Glance {
 
 // Reads a packet whose bytes begin with the IP header; ignores bytes beyond the IP header's length (Ethernet pads short
 // frames). Checks lengths, versions, the IPv4 header's checksum and the pad count, but neither the UDP checksum nor the
-// ICRC. IPv4 options, IPv6 extension headers and opcodes not listed above are errors.
-[[nodiscard]] ParseError parse(std::span<const std::byte> ip_packet, Packet& out);
+// ICRC. IPv4 options, IPv6 extension headers, opcodes not listed above and more payload than `longest` are errors.
+[[nodiscard]] ParseError parse(std::span<const std::byte> ip_packet, Packet& out, std::uint32_t longest = max_mtu);
 
 // A parsed packet's length by its IP header: from the IP header to the end of the ICRC.
 [[nodiscard]] std::size_t packet_bytes(std::span<const std::byte> ip_packet);

@@ -433,6 +433,7 @@ TEST(RingText, SaysWhatIsWrong) {
       {"ranks=2,size=3", "no such key: 'size'"},
       {"ranks=2,mtu=100", "MTU 100"},
       {"ranks=2,mtu=1000", "MTU 1000 is no path MTU"},
+      {"ranks=2,mtu=8192", "MTU 8192"},
       {"ranks=2,window=1024,packets=4096", "24-bit"},
   };
   for (const auto& [text, word] : texts) {

@@ -1016,6 +1016,30 @@ TEST_F(SelectiveQueuePairTest, KeepsWhatIsBehindAGapAndAsksForTheGapOnly) {
   EXPECT_EQ(never, pair.next_timeout());
 }
 
+// With the owner's leave, whether it came in order or behind a gap. Longer ones are in the memory.
+TEST_F(SelectiveQueuePairTest, AMessageOfOnePacketNeedsNoMemory) {
+  QueuePairConfig single = selective();
+  single.singles_in_packets = true;
+  QueuePair pair(single);
+  const auto first = message(0x500, mtu), second = message(0x501, mtu, mtu), longer = message(0x502, 2 * mtu, 2 * mtu);
+  give(pair, second);
+  EXPECT_TRUE(pair.take_received().empty());
+  give(pair, first);
+  const auto singles = pair.take_received();
+  ASSERT_EQ(2U, singles.size());
+  for (const Received& each : singles) {
+    EXPECT_EQ(mtu, each.bytes);
+    EXPECT_TRUE(std::ranges::equal(bytes(mtu), each.content));
+  }
+  EXPECT_EQ(mtu, singles[1].offset);
+  EXPECT_TRUE(memory_untouched(0, 2 * mtu));
+  give(pair, longer);
+  const auto rest = pair.take_received();
+  ASSERT_EQ(1U, rest.size());
+  EXPECT_TRUE(rest[0].content.empty());
+  EXPECT_TRUE(memory_holds(2 * mtu, 2 * mtu));
+}
+
 TEST_F(SelectiveQueuePairTest, AsksAgainForWhatStaysMissing) {
   QueuePair pair(selective());
   const auto all = message(0x500, 6 * mtu);

@@ -72,9 +72,19 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
   EXPECT_EQ(1024U, rules.max_world_size);
   EXPECT_TRUE(rules.switches && rules.switches_needed);
   EXPECT_EQ("", rules.check_placement({}));
-  for (const std::uint32_t elements : {64U, 128U, 256U, 512U, 1024U}) EXPECT_EQ("", rules.check_packet(elements));
-  for (const std::uint32_t elements : {0U, 1U, 32U, 63U, 65U, 192U, 768U, 2048U, 0xffffffffU, 0x80000000U}) {
+  const ProtocolRules at_a_bump = bump_rules(true);
+  for (const std::uint32_t elements : {64U, 128U, 256U, 512U, 1024U}) {
+    EXPECT_EQ("", rules.check_packet(elements));
+    EXPECT_EQ("", at_a_bump.check_packet(elements));
+  }
+  for (const std::uint32_t elements : {2048U, 3072U, 15360U}) {
+    EXPECT_EQ("", rules.check_packet(elements)) << "through a tunnel";
+    EXPECT_NE("", at_a_bump.check_packet(elements)) << "of RDMA hardware";
+  }
+  for (const std::uint32_t elements :
+       {0U, 1U, 32U, 63U, 65U, 192U, 768U, 2560U, 16384U, 0x40000000U, 0x40000400U, 0xffffffffU}) {
     EXPECT_NE("", rules.check_packet(elements)) << elements;
+    EXPECT_NE("", at_a_bump.check_packet(elements)) << elements;
   }
   EXPECT_EQ("", rules.check_request(request(0, 3)));
   const auto refused = [&](const std::function<void(JoinRequest&)>& change) {

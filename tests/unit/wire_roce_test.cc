@@ -268,7 +268,21 @@ TEST(RoceParse, RefusesPayloadsThatNoPathTakes) {
     Packet packet;
     const std::span<const std::byte> fits = std::span(payload).first(max_mtu);
     EXPECT_EQ(ParseError::none, parse(written(sample(Opcode::uc_write_only_immediate, v6, true, fits)), packet));
-    EXPECT_EQ(ParseError::length, parse(written(sample(Opcode::uc_write_only_immediate, v6, true, payload)), packet));
+    const Bytes longer = written(sample(Opcode::uc_write_only_immediate, v6, true, payload));
+    EXPECT_EQ(ParseError::length, parse(longer, packet));
+    EXPECT_EQ(ParseError::none, parse(longer, packet, max_tunnel_mtu));
+  }
+  // An IP packet in a datagram over either family, with any headers.
+  EXPECT_GE(65535U - 48, ipv6_bytes + udp_bytes + bth_bytes + reth_bytes + immediate_bytes + max_tunnel_mtu + icrc_bytes);
+}
+
+TEST(RoceParse, KnowsPathMtus) {
+  for (const std::uint32_t bytes : {256U, 512U, 1024U, 2048U, 4096U})
+    EXPECT_TRUE(is_path_mtu(bytes) && is_tunnel_mtu(bytes));
+  for (const std::uint32_t bytes : {8192U, 12288U, 61440U})
+    EXPECT_TRUE(!is_path_mtu(bytes) && is_tunnel_mtu(bytes)) << bytes;
+  for (const std::uint32_t bytes : {0U, 1U, 128U, 768U, 4100U, 6144U, 65536U, 0x80000000U}) {
+    EXPECT_FALSE(is_path_mtu(bytes) || is_tunnel_mtu(bytes)) << bytes;
   }
 }
 

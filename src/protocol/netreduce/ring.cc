@@ -52,7 +52,7 @@ std::size_t lines_in(const RingConfig& config) {
 // Parses an IP packet that was parsed successfully before.
 Packet parsed(std::span<const std::byte> ip) {
   Packet packet;
-  static_cast<void>(wire::roce::parse(ip, packet));
+  static_cast<void>(wire::roce::parse(ip, packet, wire::roce::max_tunnel_mtu));
   return packet;
 }
 
@@ -76,10 +76,10 @@ std::string check(const RingConfig& config) {
        {between("ring size", config.members, 1, wire::netreduce::max_workers),
         between("window", config.window, 1, wire::netreduce::max_window),
         between("message length", config.message_packets, 1, wire::netreduce::max_message_packets),
-        between("MTU", config.mtu, 256, wire::roce::max_mtu)}) {
+        between("MTU", config.mtu, 256, config.tunnelled ? wire::roce::max_tunnel_mtu : wire::roce::max_mtu)}) {
     if (!error.empty()) return error;
   }
-  if (!std::has_single_bit(config.mtu)) {
+  if (!(config.tunnelled ? wire::roce::is_tunnel_mtu(config.mtu) : wire::roce::is_path_mtu(config.mtu))) {
     return "MTU " + std::to_string(config.mtu) + " is no path MTU of RoCE: those are 256, 512, 1024, 2048 and 4096";
   }
   const std::uint32_t message_bytes = config.layout.message.bytes;
@@ -127,8 +127,7 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
       buffers_(aggregators_.size() * lines_.size()),
       first_psns_(slots_.size() * lines_.size(), none),
       peers_(lines_.size()),
-      stride_(stride_of(config.mtu)),
-      sum_(config.mtu) {
+      stride_(stride_of(config.mtu)) {
   for (std::size_t line = 0; line < lines_.size(); ++line) {
     Peer& peer = peers_[line];
     peer.bound = !learned();
@@ -321,30 +320,37 @@ bool Ring::fits(const Place& place, const Arrival& arrival) const {
          (payload - skip) % bytes_of(slots_[slot_of(place.message)].dtype) == 0 && (a.arrived == 0 || payload == a.payload);
 }
 
-void Ring::store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival) {
+// All but the last bytes of the payload that are left out.
+void Ring::store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival, std::size_t left_out) {
   Buffer& buffer = buffers_[aggregator * lines_.size() + line];
   buffer.bytes = static_cast<std::uint16_t>(arrival.ip_at + arrival.ip_bytes);
   buffer.ip_at = static_cast<std::uint16_t>(arrival.ip_at);
   buffer.ip_bytes = static_cast<std::uint16_t>(arrival.ip_bytes);
   buffer.payload_at = static_cast<std::uint16_t>(arrival.payload_at());
   const std::span<std::byte> to = frame_of(aggregator, line);
-  std::memcpy(to.data(), arrival.frame.data(), to.size());
+  const std::size_t end = arrival.payload_at() + arrival.packet.payload.size(), head = end - left_out;
+  std::memcpy(to.data(), arrival.frame.data(), head);
+  std::memcpy(to.data() + end, arrival.frame.data() + end, to.size() - end);
   bitmaps_[aggregator * words_ + line / 64] |= std::uint64_t{1} << (line % 64);
 }
 
-// In rank order, over the buffered packets: a repeat changes nothing, and the same contributions give the same bits.
-void Ring::add_up(const Place& place) {
+// In rank order, over the buffered packets and the last one, in whose buffer the sum is formed: a repeat changes nothing,
+// and the same contributions give the same bits.
+void Ring::add_up(const Place& place, std::uint32_t last_line, const Arrival& last) {
   const std::size_t aggregator = index(place), skip = skipped(place.packet);
   Aggregator& a = aggregators_[aggregator];
   const std::size_t bytes = a.payload - skip;
-  for (std::uint32_t line = 0; line < contributors_; ++line) sources_[line] = payload_of(aggregator, line) + skip;
+  for (std::uint32_t line = 0; line < contributors_; ++line) {
+    sources_[line] = (line == last_line ? last.packet.payload.data() : payload_of(aggregator, line)) + skip;
+  }
+  a.sum_line = last_line;
   const Slot& s = slots_[slot_of(place.message)];
   const bool whole = !config_.uplink;
-  kernels::sum_in_order(s.dtype, sum_.data(), sources_, bytes / bytes_of(s.dtype), s.average && whole ? config_.members : 1);
+  kernels::sum_in_order(s.dtype, sum_of(aggregator) + skip, sources_, bytes / bytes_of(s.dtype),
+                        s.average && whole ? config_.members : 1);
   if (config_.layout.seals) {
-    store_le(payload_of(aggregator, 0), whole ? seal_of(place) : std::uint64_t{0});
+    store_le(sum_of(aggregator), whole ? seal_of(place) : std::uint64_t{0});
   }
-  std::memcpy(payload_of(aggregator, 0) + skip, sum_.data(), bytes);
   a.summed = true;
   ++counters_.sums;
 }
@@ -377,10 +383,11 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   if (lines_[line].way == Way::leaving) send_header(*place, arrival, sink);
   const std::size_t aggregator = index(*place);
   if (arrived(aggregator, line)) return on_repeat(*place, line, arrival, sink);
-  store(aggregator, line, arrival);
+  Aggregator& a = aggregators_[aggregator];
+  const bool last = peer.contributes && a.arrived + 1U == contributors_;
+  store(aggregator, line, arrival, last ? arrival.packet.payload.size() - skipped(place->packet) : 0);
   if (peer.expected == *place) peer.asked = false;
   while (has(peer.expected, line)) peer.expected = after(peer.expected);
-  Aggregator& a = aggregators_[aggregator];
   if (!peer.contributes) {
     ++counters_.headers;
     if (a.complete) offer(*place, line, sink);
@@ -388,8 +395,9 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   }
   ++counters_.contributions;
   a.payload = static_cast<std::uint16_t>(arrival.packet.payload.size());
-  if (++a.arrived < contributors_) return;
-  add_up(*place);
+  ++a.arrived;
+  if (!last) return;
+  add_up(*place, line, arrival);
   if (config_.uplink) return send_up(*place, sink);
   on_complete(*place, sink);
 }
@@ -537,8 +545,8 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
     return;
   }
   ++counters_.totals;
-  if (config_.layout.seals) std::memcpy(payload_of(aggregator, 0), payload.data(), wire::netreduce::seal_bytes);
-  std::memcpy(payload_of(aggregator, 0) + skip, payload.data() + skip, payload.size() - skip);
+  if (config_.layout.seals) std::memcpy(sum_of(aggregator), payload.data(), wire::netreduce::seal_bytes);
+  std::memcpy(sum_of(aggregator) + skip, payload.data() + skip, payload.size() - skip);
   on_complete(*place, sink);
   if (totals_.expected == *place) totals_.asked = false;
   while (holds(totals_.expected) && at(totals_.expected).complete) totals_.expected = after(totals_.expected);
@@ -549,7 +557,7 @@ void Ring::on_complete(const Place& place, Sink& sink) {
   Aggregator& a = at(place);
   a.complete = true;
   const std::size_t skip = skipped(place.packet);
-  a.crc = crc32({payload_of(index(place), 0) + skip, a.payload - skip});
+  a.crc = crc32({sum_of(index(place)) + skip, a.payload - skip});
   for (std::uint32_t line = 0; line < lines_.size(); ++line) offer(place, line, sink);
 }
 
@@ -608,8 +616,16 @@ void Ring::send_up(const Place& place, Sink& sink) {
   Packet packet = parsed(frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
   address(packet, config_.uplink->up);
   packet.bth.psn = (virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
-  packet.payload = {payload_of(aggregator, 0), aggregators_[aggregator].payload};
-  wire::roce::write(sink.datagram(config_.uplink->egress, wire::roce::packet_bytes(packet)), packet);
+  // What is in front of the values is line 0's.
+  const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
+  packet.payload = {sum_of(aggregator), bytes};
+  const std::span<std::byte> out = sink.datagram(config_.uplink->egress, wire::roce::packet_bytes(packet));
+  const std::span<std::byte> to = out.subspan(wire::roce::payload_offset(packet), bytes);
+  std::memcpy(to.data(), payload_of(aggregator, 0), skip);
+  if (config_.layout.seals) store_le(to.data(), std::uint64_t{0});
+  std::memcpy(to.data() + skip, sum_of(aggregator) + skip, bytes - skip);
+  packet.payload = to;
+  wire::roce::write(out, packet);
   ++counters_.sent_up;
 }
 
@@ -627,7 +643,7 @@ void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byt
   ++counters_.results;
   answered_ = true;
   const std::size_t aggregator = index(place);
-  const std::byte* const total = payload_of(aggregator, 0);
+  const std::byte* const total = sum_of(aggregator);
   const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
   const Way way = lines_[line].way;
   if (way == Way::through) {
@@ -710,11 +726,16 @@ void Ring::append_state(std::vector<std::byte>& out) const {
         if (peers_[line].answers || Place{s.message, packet} >= peers_[line].sent) {
           const Buffer& b = buffers_[buffer];
           const auto head = memory_.subspan(buffer * stride_ + headers_room - b.payload_at, b.payload_at + skipped(packet));
-          out.insert(out.end(), head.begin(), head.end());
+          const auto seal = head.begin() + b.payload_at;  // the sum's, when it leaves
+          out.insert(out.end(), head.begin(), seal);
+          out.insert(out.end(), seal + (config_.layout.seals ? wire::netreduce::seal_bytes : 0), head.end());
         }
         const auto payload = memory_.subspan(buffer * stride_ + headers_room, a.payload);
-        if (peers_[line].contributes && (!a.summed || line == 0)) out.insert(out.end(), payload.begin(), payload.end());
+        if (peers_[line].contributes && !a.summed) out.insert(out.end(), payload.begin(), payload.end());
       }
+      if (!a.summed) continue;
+      const auto sum = memory_.subspan((aggregator * lines_.size() + a.sum_line) * stride_ + headers_room, a.payload);
+      out.insert(out.end(), sum.begin() + static_cast<std::ptrdiff_t>(skipped(packet)), sum.end());
     }
   }
 }

@@ -104,11 +104,12 @@ class Ring {
     bool average = false;
   };
   struct Aggregator {
-    std::uint16_t payload = 0;  // bytes; the same for all contributions
-    std::uint16_t arrived = 0;  // contributions
-    bool summed = false;        // contributions from below this switch are complete: line 0's buffer holds their sum,
-    bool complete = false;      // or the sum of all: the same one at the root, the total from above elsewhere
-    std::uint32_t crc = 0;      // of the complete sum's values
+    std::uint16_t payload = 0;   // bytes; the same for all contributions
+    std::uint16_t arrived = 0;   // contributions
+    bool summed = false;         // contributions from below this switch are complete: `sum_line`'s buffer holds their sum,
+    bool complete = false;       // or the sum of all: the same one at the root, the total from above elsewhere
+    std::uint32_t sum_line = 0;  // whose contribution was the last
+    std::uint32_t crc = 0;       // of the complete sum's values
   };
   struct Buffer {
     std::uint16_t bytes = 0;  // of the frame
@@ -167,6 +168,9 @@ class Ring {
   }
   [[nodiscard]] std::span<std::byte> frame_of(std::size_t aggregator, std::uint32_t line);
   [[nodiscard]] std::byte* payload_of(std::size_t aggregator, std::uint32_t line);
+  [[nodiscard]] std::byte* sum_of(std::size_t aggregator) {
+    return payload_of(aggregator, aggregators_[aggregator].sum_line);
+  }
   // Bytes in front of the values: the INA header in a message's first packet, the seal in all.
   [[nodiscard]] std::size_t skipped(std::uint32_t packet) const {
     if (packet == 0) return config_.layout.header_bytes;
@@ -183,13 +187,13 @@ class Ring {
   [[nodiscard]] std::optional<Place> place_by_psn(const Arrival& arrival, std::uint32_t& last_slot,
                                                   const FirstPsn& first_psn_in);
   [[nodiscard]] bool fits(const Place& place, const Arrival& arrival) const;
-  void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival);
+  void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival, std::size_t left_out);
   void ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink);
   void ask_again(const Place& place, std::uint32_t of, Sink& sink);
   void on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink);
   void on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink);
   void ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink);
-  void add_up(const Place& place);
+  void add_up(const Place& place, std::uint32_t last_line, const Arrival& last);
   void on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink);
   void on_complete(const Place& place, Sink& sink);
   void offer(const Place& place, std::uint32_t line, Sink& sink);
@@ -217,7 +221,6 @@ class Ring {
   Totals totals_;
   std::vector<const std::byte*> sources_;  // of the sum being formed
   std::size_t stride_;
-  std::vector<std::byte> sum_;  // of the sum being formed
   // The common ends of packets: of a message's first packet, and of the others. Their lengths rarely change.
   std::array<wire::roce::CommonEnd, 2> ends_;
   std::optional<RingMismatch> mismatch_;

@@ -59,6 +59,7 @@ struct RingConfig {
   std::uint32_t window = 2;             // N: messages in flight per rank
   std::uint32_t message_packets = 170;  // the most per message (MsgLen)
   std::uint32_t mtu = 1024;             // the most payload of a packet
+  bool tunnelled = false;               // packets come in datagrams of their own, and may be longer than RoCE's
   wire::netreduce::Layout layout = wire::netreduce::netsum_layout;
   DType dtype = DType::float32;  // used if the layout has no type field
   Order order = Order::ring;

@@ -76,6 +76,7 @@ struct RoceHost::Impl {
     q.memory = receive_memory();
     q.memory_address = config.self.memory_address;
     q.memory_key = config.self.memory_key;
+    q.singles_in_packets = true;  // on_packets() takes them at once
     q.source_port = static_cast<std::uint16_t>(0xc000 | (config.self.receive_qp & 0x3fff));
     return q;
   }
@@ -108,7 +109,8 @@ struct RoceHost::Impl {
       ++counters.foreign;
       return;
     }
-    if (const auto error = wire::roce::parse(view.bytes, packet); error != wire::ParseError::none) {
+    if (const auto error = wire::roce::parse(view.bytes, packet, wire::roce::max_tunnel_mtu);
+        error != wire::ParseError::none) {
       ++counters.malformed[static_cast<std::size_t>(error)];
       return;
     }
@@ -149,7 +151,7 @@ void RoceHost::on_packets(std::span<const RxView> packets, Time now, Sink& sink)
   for (const RxView& view : packets) {
     impl_->on_packet(view, now);
     for (const roce::Received& message : impl_->receiving.take_received()) {
-      impl_->worker.on_message(message.offset, message.bytes, message.immediate);
+      impl_->worker.on_message(message.offset, message.bytes, message.immediate, message.content);
     }
   }
   impl_->send(now, sink);

@@ -29,7 +29,8 @@ Accelerator::RingState Tunnel::remove_ring(std::uint64_t incarnation) {
 void Tunnel::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   for (const RxView& view : packets) {
     wire::roce::Packet packet;
-    if (const auto error = wire::roce::parse(view.bytes, packet); error != wire::ParseError::none) {
+    if (const auto error = wire::roce::parse(view.bytes, packet, wire::roce::max_tunnel_mtu);
+        error != wire::ParseError::none) {
       ++counters_.malformed[static_cast<std::size_t>(error)];
       continue;
     }

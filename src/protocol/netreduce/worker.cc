@@ -189,7 +189,7 @@ struct Worker::Impl {
     return all;
   }
 
-  void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate) {
+  void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate, std::span<const std::byte> content) {
     if (failure) return;
     UnderWay* const u = at(to_receive);
     const std::uint64_t place = place_of(to_receive.message);
@@ -199,7 +199,7 @@ struct Worker::Impl {
     if (!expected) return fail(WorkerFailure::Kind::unexpected, u, 0);
     const Part part = part_of(*u, to_receive.index);
     if (bytes != bytes_of_message(part.bytes)) return fail(WorkerFailure::Kind::unexpected, u, 0);
-    const std::span<const std::byte> message = config.receive_memory.subspan(offset, bytes);
+    const std::span<const std::byte> message = content.empty() ? config.receive_memory.subspan(offset, bytes) : content;
     if (!sealed(*u, part, message)) return;
     if (part.bytes > 0) {
       std::byte* const values = static_cast<std::byte*>(u->operation.data) + part.offset * bytes_of(u->values.dtype);
@@ -312,8 +312,9 @@ void Worker::send(MessageSink& sink) {
   impl_->send(sink);
 }
 
-void Worker::on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate) {
-  impl_->on_message(offset, bytes, immediate);
+void Worker::on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate,
+                        std::span<const std::byte> content) {
+  impl_->on_message(offset, bytes, immediate, content);
 }
 
 std::vector<std::uint64_t> Worker::take_completed() {

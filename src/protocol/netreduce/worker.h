@@ -89,8 +89,9 @@ class Worker {
   [[nodiscard]] bool submit(const stream::Operation& operation);
   // Sends what the window allows; to be called after submit() and after every arrival.
   void send(MessageSink& sink);
-  // The next message from the predecessor, as its queue pair delivered it.
-  void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate);
+  // The next message from the predecessor, as its queue pair delivered it; `content` empty: it is in the receive memory.
+  void on_message(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate,
+                  std::span<const std::byte> content = {});
 
   // Numbers of the operations whose share of this ring has completed since the last call, in order of completion.
   [[nodiscard]] std::vector<std::uint64_t> take_completed();

@@ -70,7 +70,7 @@ struct QueuePair::Impl {
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         asking(c.initial_timeout, c.min_timeout, c.max_timeout),
         messages(std::max(1U, c.max_messages)) {
-    NETSUM_CHECK(c.mtu > 0 && c.mtu <= wire::roce::max_mtu && c.mtu % 4 == 0);
+    NETSUM_CHECK(c.mtu > 0 && c.mtu <= wire::roce::max_tunnel_mtu && c.mtu % 4 == 0);
     NETSUM_CHECK(c.max_packets > 0 && c.max_messages > 0 && c.ack_interval > 0);
     config.max_packets = std::clamp(c.max_packets, 1U, longest_window);
     // At least two ACK requests per window, so that the sender never waits for an ACK that was not requested.
@@ -446,7 +446,10 @@ struct QueuePair::Impl {
       return Aeth::nak_invalid;
     }
     NETSUM_CHECK(message.bytes == 0 || message.offset + message.bytes <= config.memory.size());
-    if (bytes != 0) std::memcpy(config.memory.data() + message.offset + message.received, packet.payload.data(), bytes);
+    const bool in_packet = config.singles_in_packets && shape.first && shape.last;
+    if (bytes != 0 && !in_packet) {
+      std::memcpy(config.memory.data() + message.offset + message.received, packet.payload.data(), bytes);
+    }
     message.received += static_cast<std::uint32_t>(bytes);
     incoming = message;
 
@@ -457,7 +460,10 @@ struct QueuePair::Impl {
     if (shape.last) {
       msn = (msn + 1) & wire::roce::psn_mask;
       ++counters.messages_received;
-      if (shape.immediate) fresh.push_back({message.offset, message.bytes, packet.immediate});
+      if (shape.immediate) {
+        fresh.push_back(
+            {message.offset, message.bytes, packet.immediate, in_packet ? packet.payload : std::span<const std::byte>{}});
+      }
       incoming.reset();
     }
     if (packet.bth.ack_request) {

@@ -57,6 +57,7 @@ struct QueuePairConfig {
   std::span<std::byte> memory;                     // memory that the peer may write to
   std::uint64_t memory_address = 0;                // of its first byte, as known to the peer
   std::uint32_t memory_key = 0;                    // that the peer must present (R_Key)
+  bool singles_in_packets = false;                 // messages of one packet are not written to the memory: Received::content
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);
   Duration max_timeout = std::chrono::milliseconds(250);
@@ -107,6 +108,7 @@ struct Received {
   std::uint64_t offset = 0;  // in the memory
   std::uint32_t bytes = 0;
   std::uint32_t immediate = 0;
+  std::span<const std::byte> content{};  // not in the memory, but here until the packet that brought it is gone
 };
 
 // Why a queue pair has failed.
