@@ -1,6 +1,7 @@
 // A protocol's view of the network: received datagrams, and a sink for datagrams to send.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -21,6 +22,17 @@ class Sink {
   // A place for one datagram of exactly `bytes` bytes to `to`, to be filled before the next call on this sink. Inside a
   // segment train, so consecutive datagrams of equal size to one destination cost one system call.
   virtual std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) = 0;
+
+  // The same around bytes that are there already, with places in front of them and behind them. They may be sent by
+  // reference: `body` must not change before flush() returns.
+  struct Around {
+    std::span<std::byte> head, tail;
+  };
+  virtual Around around(const Endpoint& to, std::size_t head, std::span<const std::byte> body, std::size_t tail) {
+    const std::span<std::byte> whole = datagram(to, head + body.size() + tail);
+    std::copy(body.begin(), body.end(), whole.subspan(head).begin());
+    return {whole.first(head), whole.last(tail)};
+  }
 
   // One datagram to several destinations, by reference: `packet` must not change before flush() returns; `to` must
   // stay valid, and consecutive calls with the same `to.data()` and packet size share segment trains.

@@ -20,8 +20,9 @@ constexpr std::size_t max_train_bytes = 65487;  // one IP packet of either famil
 std::size_t trains_bytes() {
   return std::clamp<std::size_t>(level_2_cache_bytes() / 2, 2 * 65536, 8 * 65536);
 }
-constexpr std::size_t max_trains = 256;   // between flushes
-constexpr std::size_t max_pieces = 2048;  // multicast datagrams between flushes
+constexpr std::size_t max_trains = 256;      // between flushes
+constexpr std::size_t max_pieces = 2048;     // between flushes
+constexpr std::size_t worth_a_piece = 2048;  // bytes: shorter ones are copied
 constexpr std::size_t messages_per_call = 64;
 
 }  // namespace
@@ -54,21 +55,45 @@ SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> 
 std::span<std::byte> SegmentTrains::datagram(const Endpoint& to, std::size_t bytes) {
   if (bytes > max_datagram_bytes) throw Error(ErrorCode::internal, "a datagram of more than 65507 bytes was asked for");
   if (arena_used_ + bytes > arena_bytes_) flush();
-  const bool grows =
-      open_in_place_ != no_train && trains_[open_in_place_].single == to && trains_[open_in_place_].takes(bytes);
-  if (!grows) {
-    if (trains_.size() == max_trains) flush();
-    open_in_place_ = trains_.size();
-    Train& train = trains_.emplace_back();
-    train.single = to;
-    train.whole.iov_base = arena_.get() + arena_used_;
-  }
-  Train& train = trains_[open_in_place_];
+  Train& train = train_to(to, bytes, 0);
+  if (train.datagrams == 0) train.whole.iov_base = arena_.get() + arena_used_;
   train.add(bytes);
   train.whole.iov_len = train.bytes;
   const std::span<std::byte> place(arena_.get() + arena_used_, bytes);
   arena_used_ += bytes;
   return place;
+}
+
+Sink::Around SegmentTrains::around(const Endpoint& to, std::size_t head, std::span<const std::byte> body, std::size_t tail) {
+  if (body.size() < worth_a_piece) return Sink::around(to, head, body, tail);
+  const std::size_t bytes = head + body.size() + tail;
+  if (bytes > max_datagram_bytes) throw Error(ErrorCode::internal, "a datagram of more than 65507 bytes was asked for");
+  constexpr std::size_t pieces_each = 3;
+  if (arena_used_ + head + tail > arena_bytes_ || pieces_.size() + pieces_each > max_pieces) flush();
+  Train& train = train_to(to, bytes, pieces_each);
+  if (train.datagrams == 0) train.first_piece = pieces_.size();
+  train.add(bytes);
+  std::byte* const place = arena_.get() + arena_used_;
+  arena_used_ += head + tail;
+  pieces_.push_back({place, head});
+  pieces_.push_back({const_cast<std::byte*>(body.data()), body.size()});  // sendmmsg only reads it
+  pieces_.push_back({place + head, tail});
+  return {{place, head}, {place + head, tail}};
+}
+
+// The open one, if it can grow by this datagram, or another. Pieces of a train are consecutive: a multicast's end it.
+SegmentTrains::Train& SegmentTrains::train_to(const Endpoint& to, std::size_t bytes, std::size_t pieces_each) {
+  if (open_single_ != no_train) {
+    Train& open = trains_[open_single_];
+    const bool follows = pieces_each == 0 || open.first_piece + open.datagrams * pieces_each == pieces_.size();
+    if (open.single == to && open.pieces_each == pieces_each && follows && open.takes(bytes)) return open;
+  }
+  if (trains_.size() == max_trains) flush();
+  open_single_ = trains_.size();
+  Train& train = trains_.emplace_back();
+  train.single = to;
+  train.pieces_each = pieces_each;
+  return train;
 }
 
 void SegmentTrains::multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) {
@@ -77,12 +102,15 @@ void SegmentTrains::multicast(std::span<const std::byte> packet, std::span<const
   if (to.empty()) return;
   if (pieces_.size() == max_pieces) flush();
   const bool grows = open_multicast_ != no_train && trains_[open_multicast_].group.data() == to.data() &&
-                     trains_[open_multicast_].group.size() == to.size() && trains_[open_multicast_].takes(packet.size());
+                     trains_[open_multicast_].group.size() == to.size() &&
+                     trains_[open_multicast_].first_piece + trains_[open_multicast_].datagrams == pieces_.size() &&
+                     trains_[open_multicast_].takes(packet.size());
   if (!grows) {
     if (trains_.size() == max_trains) flush();
     open_multicast_ = trains_.size();
     Train& train = trains_.emplace_back();
     train.group = to;
+    train.pieces_each = 1;
     train.first_piece = pieces_.size();
   }
   trains_[open_multicast_].add(packet.size());
@@ -104,16 +132,16 @@ void SegmentTrains::flush() {
   trains_.clear();
   pieces_.clear();
   arena_used_ = 0;
-  open_in_place_ = open_multicast_ = no_train;
+  open_single_ = open_multicast_ = no_train;
 }
 
 void SegmentTrains::put_train(Batch& batch, const Train& train, const Endpoint& to) {
   if (batch.full()) send(batch);
-  if (train.group.empty()) {
+  if (train.pieces_each == 0) {
     batch.messages[batch.count].piece = train.whole;
     put(batch, train, to, train.datagrams, train.bytes, &batch.messages[batch.count].piece, 1);
   } else {
-    put(batch, train, to, train.datagrams, train.bytes, &pieces_[train.first_piece], train.datagrams);
+    put(batch, train, to, train.datagrams, train.bytes, &pieces_[train.first_piece], train.datagrams * train.pieces_each);
   }
 }
 
@@ -122,13 +150,13 @@ void SegmentTrains::put_datagrams(Batch& batch, const Train& train, const Endpoi
     if (batch.full()) send(batch);
     const std::size_t begin = i * train.segment_bytes;
     const std::size_t bytes = std::min(train.segment_bytes, train.bytes - begin);
-    iovec& piece = batch.messages[batch.count].piece;
-    if (train.group.empty()) {
+    if (train.pieces_each == 0) {
+      iovec& piece = batch.messages[batch.count].piece;
       piece = {static_cast<std::byte*>(train.whole.iov_base) + begin, bytes};
+      put(batch, train, to, 1, bytes, &piece, 1);
     } else {
-      piece = pieces_[train.first_piece + i];
+      put(batch, train, to, 1, bytes, &pieces_[train.first_piece + i * train.pieces_each], train.pieces_each);
     }
-    put(batch, train, to, 1, bytes, &piece, 1);
   }
 }
 

@@ -26,6 +26,7 @@ class SegmentTrains final : public Sink {
   ~SegmentTrains() = default;
 
   std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override;
+  Around around(const Endpoint& to, std::size_t head, std::span<const std::byte> body, std::size_t tail) override;
   void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override;
   void flush() override;
 
@@ -37,7 +38,8 @@ class SegmentTrains final : public Sink {
     std::span<const Endpoint> group;  // a multicast's destinations, by reference; empty: `single`
     Endpoint single;
     iovec whole{};                // a train written in place: all its bytes, contiguous
-    std::size_t first_piece = 0;  // a multicast train: its datagrams, pieces_[first_piece, + datagrams)
+    std::size_t pieces_each = 0;  // of a datagram, in pieces_; 0: it is written in place
+    std::size_t first_piece = 0;
     std::size_t datagrams = 0, segment_bytes = 0, bytes = 0;
     bool closed = false;  // a shorter datagram ended it
 
@@ -63,6 +65,7 @@ class SegmentTrains final : public Sink {
     std::size_t count = 0;
   };
 
+  [[nodiscard]] Train& train_to(const Endpoint& to, std::size_t bytes, std::size_t pieces_each);
   void put_train(Batch& batch, const Train& train, const Endpoint& to);
   void put_datagrams(Batch& batch, const Train& train, const Endpoint& to);
   void put(Batch& batch, const Train& train, const Endpoint& to, std::size_t datagrams, std::size_t bytes, iovec* pieces,
@@ -80,8 +83,8 @@ class SegmentTrains final : public Sink {
   std::size_t arena_used_ = 0;
   std::vector<Train> trains_;
   std::vector<iovec> pieces_;
-  // The open trains, one written in place and one multicast: a stray reply between two results closes neither.
-  std::size_t open_in_place_ = no_train, open_multicast_ = no_train;
+  // The open trains, one to a single endpoint and one multicast: a stray reply between two results closes neither.
+  std::size_t open_single_ = no_train, open_multicast_ = no_train;
   Batch batch_, singles_;
 };
 

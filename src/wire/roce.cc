@@ -398,18 +398,17 @@ void write_icrc(std::span<std::byte> ip_packet) {
   store_le(ip_packet.last(icrc_bytes).data(), icrc_of(ip_packet));
 }
 
-void write(std::span<std::byte> out, const Packet& packet) {
+namespace {
+
+// `bytes`: of the whole packet.
+void write_headers(std::byte* out, const Packet& packet, std::size_t bytes) {
   const Shape shape = shape_of(packet.bth.opcode);
   const std::size_t before_udp = ip_bytes(packet.ip.v6), pad = pad_of(packet.payload.size());
-  std::byte* p = out.data() + payload_offset(packet);
-  if (!packet.payload.empty() && p != packet.payload.data()) std::memmove(p, packet.payload.data(), packet.payload.size());
-  std::fill_n(p + packet.payload.size(), pad, std::byte{0});
-
-  write_ip(out.data(), packet.ip, out.size());
-  p = out.data() + before_udp;
+  write_ip(out, packet.ip, bytes);
+  std::byte* p = out + before_udp;
   store_be(p, packet.source_port);
   store_be(p + at_destination_port, udp_port);
-  store_be(p + at_udp_length, static_cast<std::uint16_t>(out.size() - before_udp));
+  store_be(p + at_udp_length, static_cast<std::uint16_t>(bytes - before_udp));
   store_be(p + at_udp_checksum, packet.udp_checksum);
   p += udp_bytes;
   write_bth(p, packet.bth, pad);
@@ -425,7 +424,24 @@ void write(std::span<std::byte> out, const Packet& packet) {
     p += aeth_bytes;
   }
   if (shape.immediate) store_be(p, packet.immediate);
+}
+
+}  // namespace
+
+void write(std::span<std::byte> out, const Packet& packet) {
+  const std::size_t pad = pad_of(packet.payload.size());
+  std::byte* const p = out.data() + payload_offset(packet);
+  if (!packet.payload.empty() && p != packet.payload.data()) std::memmove(p, packet.payload.data(), packet.payload.size());
+  std::fill_n(p + packet.payload.size(), pad, std::byte{0});
+  write_headers(out.data(), packet, out.size());
   write_checksums(out);
+}
+
+void write_around(std::span<std::byte> head, std::span<std::byte> tail, const Packet& packet) {
+  const std::size_t pad = tail.size() - icrc_bytes;
+  std::fill_n(tail.begin(), pad, std::byte{0});
+  write_headers(head.data(), packet, head.size() + packet.payload.size() + tail.size());
+  store_le(tail.data() + pad, crc32(tail.first(pad), crc32(packet.payload, covered_crc(head, 0))));
 }
 
 void write_checksums(std::span<std::byte> ip_packet) {
@@ -434,9 +450,16 @@ void write_checksums(std::span<std::byte> ip_packet) {
 }
 
 void write_checksums(std::span<std::byte> ip_packet, const CommonEnd& end) {
-  const std::uint32_t before = covered_crc(ip_packet, end.bytes + icrc_bytes);
-  store_le(ip_packet.last(icrc_bytes).data(), end.shift.combine(before, end.crc));
+  store_le(ip_packet.last(icrc_bytes).data(), icrc_of(ip_packet.first(ip_packet.size() - end.bytes - icrc_bytes), end));
   write_udp_checksum(ip_packet);
+}
+
+std::uint32_t icrc_of(std::span<const std::byte> before, const CommonEnd& end) {
+  return end.shift.combine(covered_crc(before, 0), end.crc);
+}
+
+bool has_udp_checksum(std::span<const std::byte> ip_packet) {
+  return load_le<std::uint16_t>(ip_packet.data() + ip_bytes(ip_packet) + at_udp_checksum) != 0;
 }
 
 }  // namespace netsum::wire::roce

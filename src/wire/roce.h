@@ -176,6 +176,9 @@ void write_icrc(std::span<std::byte> ip_packet);                            // e
 // Writes a whole packet, ICRC included; `out` has packet_bytes(packet), and packet.payload may already be in place there.
 // Computes bth.pad.
 void write(std::span<std::byte> out, const Packet& packet);
+// The same around packet.payload, wherever that is: `head` has payload_offset(packet) bytes, `tail` what follows the
+// payload. Without a UDP checksum.
+void write_around(std::span<std::byte> head, std::span<std::byte> tail, const Packet& packet);
 
 // Renews the UDP checksum, if there is one, and the ICRC after a change to the payload.
 void write_checksums(std::span<std::byte> ip_packet);  // exactly packet_bytes()
@@ -187,5 +190,8 @@ struct CommonEnd {
   Crc32Shift shift{0};    // by `bytes`
 };
 void write_checksums(std::span<std::byte> ip_packet, const CommonEnd& end);
+// `before`: an IP packet without a UDP checksum, up to the common end.
+[[nodiscard]] std::uint32_t icrc_of(std::span<const std::byte> before, const CommonEnd& end);
+[[nodiscard]] bool has_udp_checksum(std::span<const std::byte> ip_packet);
 
 }  // namespace netsum::wire::roce

@@ -247,7 +247,7 @@ class Racks(unittest.TestCase):
 class Usage(unittest.TestCase):
     def test_bad_usage(self):
         for words, complaint in ((["--packet-elements", 100], "64, 128, 256, 512 or 1024"),
-                                 (["--packet-elements", 2048], "64, 128, 256, 512 or 1024"),
+                                 (["--packet-elements", 2000], "64, 128, 256, 512 or 1024"),
                                  (["--message-packets", 5000], "message-packets"),
                                  (["--first-psn", "x"], "first-psn"),
                                  (["--first-psn", 1 << 24], "first-psn"),

@@ -116,7 +116,7 @@ RingJobConfig random_config(Random& random) {
   config.window = 1 + static_cast<std::uint32_t>(random.below(5));
   config.message_packets = 1 + static_cast<std::uint32_t>(random.below(6));
   constexpr std::uint32_t mtus[] = {256, 256, 256, 256, 1024, 1024, 2 * wire::roce::max_mtu};  // the last: of tunnels alone
-  config.mtu = random.pick(mtus);
+  config.mtu = mtus[random.below(std::size(mtus))];
   config.first_psn =
       static_cast<std::uint32_t>(random.chance(0.5) ? 0x1000000 - random.below(100) : random.next()) & wire::roce::psn_mask;
   config.order = random.chance(0.7) ? netreduce::Order::ring : netreduce::Order::arrival;

@@ -138,6 +138,7 @@ class VirtualRing final : public VirtualJob {
     ring.window = config_.window;
     ring.message_packets = config_.message_packets;
     ring.mtu = config_.mtu;
+    ring.tunnelled = true;
     ring.order = config_.order;
     ring.selective = config_.selective;
     std::vector<netreduce::Member> members;

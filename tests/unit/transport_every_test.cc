@@ -159,6 +159,42 @@ TEST_P(EveryTransport, AnswersTheSource) {
   EXPECT_EQ(reply[0].source, to->local());
 }
 
+// Long bodies by reference, short ones copied; one destination's datagrams keep their order, whatever is in between.
+TEST_P(EveryTransport, SendsAroundWhatIsThere) {
+  const auto from = sender(), to = receiver(), other = receiver();
+  const std::vector<Endpoint> both = {other->local(), to->local()};
+  std::vector<Bytes> bodies;
+  for (std::size_t i = 0; i < 60; ++i) bodies.push_back(pattern(i % 20 == 19 ? 100 : i < 40 ? 3000 : 8000, i));
+  const Bytes multicast = pattern(50, 7);
+  std::vector<Bytes> expected;
+  const auto expect = [&] {
+    const std::vector<Received> all = collect(*to, expected.size());
+    ASSERT_EQ(all.size(), expected.size());
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].bytes, expected[i]) << i;
+    expected.clear();
+  };
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    const Bytes head = pattern(60, 1000 + i), tail = pattern(4, 2000 + i);
+    const Sink::Around place = from->sink().around(to->local(), head.size(), bodies[i], tail.size());
+    ASSERT_EQ(place.head.size(), head.size());
+    ASSERT_EQ(place.tail.size(), tail.size());
+    std::copy(head.begin(), head.end(), place.head.begin());
+    std::copy(tail.begin(), tail.end(), place.tail.begin());
+    Bytes& whole = expected.emplace_back(head);
+    whole.insert(whole.end(), bodies[i].begin(), bodies[i].end());
+    whole.insert(whole.end(), tail.begin(), tail.end());
+    if (i == 10) write(from->sink(), other->local(), pattern(30, i));
+    if (i == 12) write(from->sink(), to->local(), expected.emplace_back(pattern(40, i)));
+    if (i == 35) from->sink().multicast(multicast, std::span(both).first(1));
+    if (i % 20 != 19) continue;
+    from->sink().flush();
+    for (std::size_t sent = 0; sent <= i; ++sent) std::fill(bodies[sent].begin(), bodies[sent].end(), std::byte{0xee});
+    expect();
+  }
+  EXPECT_EQ(collect(*other, 2).size(), 2u);
+  EXPECT_EQ(from->counters().send_failures, 0u);
+}
+
 TEST_P(EveryTransport, MulticastsByReferenceToMany) {
   constexpr std::size_t packets = 70, group_size = 8;
   const auto from = sender();

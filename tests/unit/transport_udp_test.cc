@@ -209,6 +209,21 @@ TEST(Udp, ReplyInBetweenEndsNoTrain) {
   EXPECT_EQ(collect(other, 60).size(), 60u);
 }
 
+TEST(Udp, WhatIsSentAroundBytesTravelsAsTrains) {
+  const TrainLengths to;
+  if (!to.coalesces) GTEST_SKIP() << "this kernel has no segment trains";
+  Udp from({.bind = loopback()});
+  const Bytes body = pattern(4000, 1);
+  for (std::size_t i = 0; i < 10; ++i) {
+    for (const auto& place : {from.sink().around(to.local(), 96, body, 4)}) {
+      std::fill(place.head.begin(), place.head.end(), std::byte{1});
+      std::fill(place.tail.begin(), place.tail.end(), std::byte{2});
+    }
+  }
+  from.sink().flush();
+  EXPECT_EQ(to.receive(), std::vector<std::size_t>{41'000});
+}
+
 TEST(Udp, BadDestinationEndsNoTrainOfOthers) {
   const TrainLengths to;
   if (!to.coalesces) GTEST_SKIP() << "this kernel has no segment trains";

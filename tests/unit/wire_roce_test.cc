@@ -276,6 +276,30 @@ TEST(RoceParse, RefusesPayloadsThatNoPathTakes) {
   EXPECT_GE(65535U - 48, ipv6_bytes + udp_bytes + bth_bytes + reth_bytes + immediate_bytes + max_tunnel_mtu + icrc_bytes);
 }
 
+// In three places, or at the end that packets have in common.
+TEST(RoceWrite, WritesAroundAPayloadTheSameBytes) {
+  const Bytes payload(100, std::byte{7});
+  for (const bool v6 : {false, true}) {
+    for (const std::size_t bytes : {100U, 97U}) {
+      Packet packet = sample(Opcode::rc_write_only_immediate, v6, true, std::span(payload).first(bytes));
+      packet.udp_checksum = 0;
+      const Bytes whole = written(packet);
+      Bytes head(payload_offset(packet)), tail(whole.size() - head.size() - bytes);
+      write_around(head, tail, packet);
+      Bytes joined = head;
+      joined.insert(joined.end(), packet.payload.begin(), packet.payload.end());
+      joined.insert(joined.end(), tail.begin(), tail.end());
+      EXPECT_EQ(whole, joined);
+      EXPECT_TRUE(icrc_valid(joined));
+      EXPECT_FALSE(has_udp_checksum(whole));
+      const CommonEnd end{60, crc32(std::span(whole).last(64).first(60)), Crc32Shift(60)};
+      EXPECT_EQ(icrc_of(whole), icrc_of(std::span(whole).first(whole.size() - 64), end));
+      packet.udp_checksum = 1;
+      EXPECT_TRUE(has_udp_checksum(written(packet)));
+    }
+  }
+}
+
 TEST(RoceParse, KnowsPathMtus) {
   for (const std::uint32_t bytes : {256U, 512U, 1024U, 2048U, 4096U})
     EXPECT_TRUE(is_path_mtu(bytes) && is_tunnel_mtu(bytes));

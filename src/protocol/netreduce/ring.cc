@@ -193,8 +193,9 @@ std::uint64_t Ring::seal_of(const Place& place) const {
 }
 
 // Empties the message's aggregators.
-void Ring::open(std::uint32_t slot, const InaHeader& header) {
+void Ring::open(std::uint32_t slot, const InaHeader& header, Sink& sink) {
   Slot& s = slots_[slot];
+  if (std::exchange(s.referenced, false)) sink.flush();
   s.used = true;
   s.message = header.message;
   s.packets = header.packets;
@@ -209,7 +210,7 @@ void Ring::open(std::uint32_t slot, const InaHeader& header) {
 }
 
 // A packet that begins a message names it: it sets the connection's entry of the CLT (§3.2).
-std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arrival) {
+std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   const wire::netreduce::Layout& layout = config_.layout;
   std::optional<InaHeader> header = wire::netreduce::read_header(layout, arrival.packet.payload);
   if (header) {
@@ -246,7 +247,7 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
     ++counters_.dropped_misplaced;
     return std::nullopt;
   }
-  if (!s.used || s.message != message) open(slot, *header);
+  if (!s.used || s.message != message) open(slot, *header, sink);
   if (s.packets != header->packets || s.signature != header->signature || s.dtype != header->dtype ||
       s.average != header->average) {
     ++counters_.dropped_mismatch;
@@ -365,7 +366,7 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   }
   Peer& peer = peers_[line];
   const std::optional<Place> place =
-      arrival.shape.first ? place_first(line, arrival)
+      arrival.shape.first ? place_first(line, arrival, sink)
                           : place_by_psn(arrival, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
   if (lines_[line].repair) ask_for_missing(line, arrival.packet.bth.psn, place.has_value(), sink);
   if (!place) return;
@@ -646,19 +647,30 @@ void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byt
   const std::byte* const total = sum_of(aggregator);
   const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
   const Way way = lines_[line].way;
+  const std::size_t end = payload_at + bytes, pad = ip_at + ip_bytes - wire::roce::icrc_bytes - end;
+  // Most of the packet is the same on all connections, and its CRC is computed once.
+  const auto common_end = [&]() -> const wire::roce::CommonEnd& {
+    wire::roce::CommonEnd& common = ends_[place.packet == 0 ? 0 : 1];
+    if (common.bytes != bytes - skip) common = {bytes - skip, 0, Crc32Shift(bytes - skip)};
+    common.crc = aggregators_[aggregator].crc;
+    return common;
+  };
+  if (way == Way::through && config_.tunnelled && pad == 0 && !wire::roce::has_udp_checksum(frame.subspan(ip_at))) {
+    slots_[slot_of(place.message)].referenced = true;
+    const auto [head, tail] =
+        sink.around(peers_[line].egress, payload_at + skip, {total + skip, bytes - skip}, wire::roce::icrc_bytes);
+    std::memcpy(head.data(), frame.data(), head.size());
+    if (config_.layout.seals) std::memcpy(head.data() + payload_at, total, wire::netreduce::seal_bytes);
+    return store_le(tail.data(), wire::roce::icrc_of(head.subspan(ip_at), common_end()));
+  }
   if (way == Way::through) {
     const std::span<std::byte> out = sink.datagram(peers_[line].egress, ip_at + ip_bytes);
     std::memcpy(out.data(), frame.data(), payload_at + skip);
     std::memcpy(out.data() + payload_at + skip, total + skip, bytes - skip);
-    const std::size_t end = payload_at + bytes, pad = ip_at + ip_bytes - wire::roce::icrc_bytes - end;
     std::memcpy(out.data() + end, frame.data() + end, pad);
     if (config_.layout.seals) std::memcpy(out.data() + payload_at, total, wire::netreduce::seal_bytes);
     if (pad != 0) return wire::roce::write_checksums(out.subspan(ip_at));
-    // Most of the packet is the same on all connections, and its CRC is computed once.
-    wire::roce::CommonEnd& common = ends_[place.packet == 0 ? 0 : 1];
-    if (common.bytes != bytes - skip) common = {bytes - skip, 0, Crc32Shift(bytes - skip)};
-    common.crc = aggregators_[aggregator].crc;
-    return wire::roce::write_checksums(out.subspan(ip_at), common);
+    return wire::roce::write_checksums(out.subspan(ip_at), common_end());
   }
   Packet packet = parsed(frame.subspan(ip_at, ip_bytes));
   if (way == Way::child) {  // back to its sender

@@ -102,6 +102,7 @@ class Ring {
     std::uint32_t first_rank = 0, signature = 0;
     DType dtype = DType::float32;
     bool average = false;
+    bool referenced = false;  // the sink may refer to its sums
   };
   struct Aggregator {
     std::uint16_t payload = 0;   // bytes; the same for all contributions
@@ -178,8 +179,8 @@ class Ring {
   }
   [[nodiscard]] std::uint64_t seal_of(const Place& place) const;
 
-  void open(std::uint32_t slot, const wire::netreduce::InaHeader& header);
-  [[nodiscard]] std::optional<Place> place_first(std::uint32_t line, const Arrival& arrival);
+  void open(std::uint32_t slot, const wire::netreduce::InaHeader& header, Sink& sink);
+  [[nodiscard]] std::optional<Place> place_first(std::uint32_t line, const Arrival& arrival, Sink& sink);
   [[nodiscard]] bool follows(std::uint32_t line, const wire::netreduce::InaHeader& header, std::uint32_t psn);
   template <class FirstPsn>
   [[nodiscard]] std::optional<Place> find(std::uint32_t psn, std::uint32_t& last_slot, const FirstPsn& first_psn_in) const;

@@ -17,6 +17,11 @@ class TunnelSink final : public roce::PacketSink {
   TunnelSink(Sink& sink, const Endpoint& to) : sink_(sink), to_(to) {}
   ~TunnelSink() = default;
   std::span<std::byte> packet(std::size_t bytes) override { return sink_.datagram(to_, bytes); }
+  // The memory of a message that is acknowledged may be another's before the sink is flushed. A repeat of the former would
+  // then leave damaged, for nobody who needs it.
+  Sink::Around around(std::size_t head, std::span<const std::byte> payload, std::size_t tail) override {
+    return sink_.around(to_, head, payload, tail);
+  }
 
  private:
   Sink& sink_;

@@ -157,7 +157,11 @@ struct QueuePair::Impl {
 
   void emit(wire::roce::Packet& packet, PacketSink& sink) {
     packet.ip.identification = blank.ip.identification++;
-    wire::roce::write(sink.packet(wire::roce::packet_bytes(packet)), packet);
+    const std::size_t bytes = wire::roce::packet_bytes(packet);
+    if (packet.payload.empty()) return wire::roce::write(sink.packet(bytes), packet);
+    const std::size_t head = wire::roce::payload_offset(packet);
+    const Sink::Around place = sink.around(head, packet.payload, bytes - head - packet.payload.size());
+    wire::roce::write_around(place.head, place.tail, packet);
   }
 
   void transmit(const Outgoing& message, std::uint64_t number, bool ask, Time now, PacketSink& sink) {

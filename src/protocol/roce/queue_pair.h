@@ -21,6 +21,7 @@
 //  - After refusing a request, the responder accepts the same PSN if the request is then valid; NICs close the connection.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "base/counter_list.h"
+#include "base/packet_io.h"
 #include "base/time.h"
 #include "wire/roce.h"
 
@@ -39,6 +41,12 @@ class PacketSink {
  public:
   // Space for one packet, to be filled before the next call.
   virtual std::span<std::byte> packet(std::size_t bytes) = 0;
+  // The same around a payload, as Sink::around().
+  virtual Sink::Around around(std::size_t head, std::span<const std::byte> payload, std::size_t tail) {
+    const std::span<std::byte> whole = packet(head + payload.size() + tail);
+    std::copy(payload.begin(), payload.end(), whole.subspan(head).begin());
+    return {whole.first(head), whole.last(tail)};
+  }
 
  protected:
   ~PacketSink() = default;
