@@ -62,7 +62,7 @@ class BenchCommand final : public Command {
           "NetReduce: packets of a message; 0: a quarter of the measured window")
         .between(0, 4096);
     s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or random");
-    s.add_flag("local-checksums", options_.local_checksums, "SwitchML: checksums over this host's loopback too");
+    s.add_flag("local-checksums", options_.local_checksums, "SwitchML and ATP: checksums over this host's loopback too");
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");

@@ -80,7 +80,9 @@ class AtpBench final : public BenchProtocol {
     return {{"ps", "ps", "parameter server", flags.parameter_servers}, {"switch", "switch", "aggregator", 1}};
   }
   [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
-    return Atp{.switch_address = flags.own_switch(), .congestion_control = flags.congestion_control};
+    return Atp{.switch_address = flags.own_switch(),
+               .congestion_control = flags.congestion_control,
+               .local_checksums = flags.local_checksums};
   }
   [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
     return flags.scaling == "dynamic" ? Numbers::rescaled : Numbers::scaled;

@@ -52,6 +52,7 @@ struct SwitchMl {
 struct Atp {
   std::string switch_address{};    // "host:port" of the switch that this rank is at; empty: only the servers sum
   bool congestion_control = true;  // false: always use the whole window
+  bool local_checksums = false;    // checksums on this host's loopback too
 };
 
 struct NetReduce {

@@ -71,6 +71,7 @@ class AtpRank final : public RankProtocol {
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.congestion_control = settings_.congestion_control;
+    config.checksums = settings_.local_checksums || !stays_here(reach, site) || has_switches_between(admission.placement);
     return {std::move(lane.socket), atp::make_worker_lane(config)};
   }
 
@@ -90,6 +91,13 @@ class AtpRank final : public RankProtocol {
   }
 
  private:
+  // Between this rank's switch and the server.
+  [[nodiscard]] bool has_switches_between(const session::Placement& placement) const {
+    const std::uint32_t at = placement.switch_of_rank[options().rank];
+    return at != session::Placement::at_server && placement.parent_of_switch[at] != session::Placement::at_server;
+  }
+
+  // Whether its packets to and from the server leave neither this host's memory nor its loopback device.
   [[nodiscard]] static bool stays_here(const Reach& reach, const Site& site) {
     return is_near_alone(site.lanes.front().aggregator) &&
            (reach.hop.lanes.empty() || is_near_alone(reach.hop.lanes.front()));

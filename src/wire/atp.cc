@@ -17,7 +17,7 @@ constexpr std::size_t at_missing = 40;
 constexpr std::size_t at_first_signature = 40, at_second_signature = 44, at_first_rank = 48, at_second_rank = 50;
 
 constexpr std::uint16_t flag_resend = 1, flag_ecn = 2, flag_collision = 4, flag_overflow = 8, flag_wide = 16,
-                        flag_direct = 32, flag_floats = 64, flag_integers = 128, flag_average = 256;
+                        flag_direct = 32, flag_floats = 64, flag_integers = 128, flag_average = 256, flag_unchecked = 512;
 
 static_assert(at_exponent + 1 == common_bytes);
 static_assert(at_bitmap + 4 * max_levels == gradient_header_bytes);
@@ -37,16 +37,17 @@ std::uint16_t flags_of(const Common& c) {
   return static_cast<std::uint16_t>((c.resend ? flag_resend : 0) | (c.ecn ? flag_ecn : 0) |
                                     (c.collision ? flag_collision : 0) | (c.overflow ? flag_overflow : 0) |
                                     (c.wide ? flag_wide : 0) | (c.direct ? flag_direct : 0) | (c.floats ? flag_floats : 0) |
-                                    (c.integers ? flag_integers : 0) | (c.average ? flag_average : 0));
+                                    (c.integers ? flag_integers : 0) | (c.average ? flag_average : 0) |
+                                    (c.unchecked ? flag_unchecked : 0));
 }
 
 std::uint16_t flags_allowed(Type type) {
   switch (type) {
     case Type::gradient:
       return flag_resend | flag_ecn | flag_collision | flag_overflow | flag_wide | flag_direct | flag_floats |
-             flag_integers | flag_average;
+             flag_integers | flag_average | flag_unchecked;
     case Type::parameter:
-      return flag_ecn | flag_floats;
+      return flag_ecn | flag_floats | flag_unchecked;
     case Type::ask:
       return flag_floats;
     default:
@@ -79,8 +80,10 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
     return ParseError::type;
   }
   const std::byte* p = bytes.data();
-  if (load_le<std::uint32_t>(p + at_checksum) != checksum_of(bytes)) return ParseError::checksum;
   const auto flags = load_le<std::uint16_t>(p + at_flags);
+  // A bit flip cannot turn a checked packet into a valid unchecked one, which has 0 in the checksum's place.
+  const std::uint32_t expected = (flags & flag_unchecked) != 0 ? 0 : checksum_of(bytes);
+  if (load_le<std::uint32_t>(p + at_checksum) != expected) return ParseError::checksum;
   out.type = static_cast<Type>(type);
   if ((flags & ~flags_allowed(out.type)) != 0) return ParseError::field;
   out.resend = (flags & flag_resend) != 0;
@@ -92,6 +95,7 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   out.floats = (flags & flag_floats) != 0;
   out.integers = (flags & flag_integers) != 0;
   out.average = (flags & flag_average) != 0;
+  out.unchecked = (flags & flag_unchecked) != 0;
   out.job_epoch = load_le<std::uint64_t>(p + at_job_epoch);
   out.sequence = load_le<std::uint64_t>(p + at_sequence);
   out.rank_epoch = load_le<std::uint32_t>(p + at_rank_epoch);
@@ -182,7 +186,8 @@ void write_parameter_header(std::span<std::byte> packet, const Common& common, s
 }
 
 void seal(std::span<std::byte> packet) {
-  store_le(packet.data() + at_checksum, checksum_of(packet));
+  const bool checked = (load_le<std::uint16_t>(packet.data() + at_flags) & flag_unchecked) == 0;
+  store_le(packet.data() + at_checksum, checked ? checksum_of(packet) : 0);
 }
 
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {

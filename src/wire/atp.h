@@ -45,6 +45,7 @@ struct Common {
   bool direct = false;     // gradient: for the parameter server alone; no switch touches it
   bool floats = false;     // gradient, parameter: values are float32; ask: send them so (§3.8)
   bool average = false;    // gradient with floats: the server divides the sum by the number of ranks before it rounds
+  bool unchecked = false;  // gradient, parameter: there is no checksum; no packet in its sum had one
   bool integers = false;   // gradient: no floats behind the values; they are added modulo 2^32 as they are
   std::uint64_t job_epoch = 0;
   std::uint64_t sequence = 0;    // of the chunk in the job's stream on this lane; never wraps
@@ -111,7 +112,7 @@ inline constexpr std::size_t mismatch_bytes = common_bytes + 12;
 [[nodiscard]] ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out);
 [[nodiscard]] ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out);
 
-// Writers of headers. The caller fills in the rest and calls seal() last.
+// Writers of headers. The caller fills in the rest and calls seal() last, which writes the checksum, if there is to be one.
 void write_gradient_header(std::span<std::byte> packet, const Common& common, const Directions& directions);
 void write_parameter_header(std::span<std::byte> packet, const Common& common, std::uint32_t next_index);
 void seal(std::span<std::byte> packet);

@@ -162,6 +162,21 @@ TEST_F(AtpServerTest, ACompleteSumIsTheResult) {
   EXPECT_EQ(0U, server_.incomplete(epoch));
 }
 
+TEST_F(AtpServerTest, AResultHasNoChecksumIfNoneOfItsPacketsHas) {
+  const auto unchecked = [](Common& c) { c.unchecked = true; };
+  sum(7, 0, {1}, unchecked);
+  EXPECT_TRUE(one().common.unchecked);
+  sum(5, 1, {1}, unchecked);
+  single(1, 1, {1});
+  EXPECT_FALSE(one().common.unchecked);
+  sum(7, 2, {0}, [](Common& c) { c.unchecked = c.overflow = true; });
+  EXPECT_FALSE(one().common.unchecked) << "questions have one";
+  floats(0, 2, {1}, unchecked);
+  floats(1, 2, {1}, unchecked);
+  floats(2, 2, {1});
+  EXPECT_FALSE(one().common.unchecked);
+}
+
 TEST_F(AtpServerTest, SumsAndSingleRanksAreAddedUpByTheirBitmaps) {
   single(1, 0, {10});
   EXPECT_TRUE(silent());

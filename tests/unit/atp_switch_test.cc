@@ -428,6 +428,26 @@ TEST_F(AtpSwitchTest, MarksOfAllPacketsOfASumAreInIt) {
   EXPECT_EQ(3U, counters().marked);
 }
 
+// Where all ranks are on this host.
+TEST_F(AtpSwitchTest, ASumHasNoChecksumIfNoneOfItsPacketsHas) {
+  const auto unchecked = [](Common& c) { c.unchecked = true; };
+  receive_changed(0, of(0, 0), unchecked);
+  receive_changed(1, of(1, 0), unchecked);
+  EXPECT_TRUE(one().common.unchecked);
+  receive_changed(0, of(0, 1), unchecked);
+  receive(1, of(1, 1));
+  EXPECT_FALSE(one().common.unchecked);
+  Common parameter = answer(Type::parameter, 1);
+  receive(parameter_bytes_of(parameter, 0, {1}), parent);
+  for (const AnyPacket& packet : take_packets(sink_)) EXPECT_FALSE(packet.common.unchecked);
+  // The slot forgets, and what it passes on stays as it was.
+  receive_changed(0, of(0, 1 + slots), unchecked);
+  receive_changed(1, of(1, 1 + slots), unchecked);
+  EXPECT_TRUE(one().common.unchecked);
+  receive_changed(0, of(0, 1 + slots), [](Common& c) { c.unchecked = c.direct = true; });
+  EXPECT_TRUE(one().common.unchecked);
+}
+
 TEST_F(AtpSwitchTest, AMarkOnARepeatIsKept) {  // Fig. 7, 7
   receive(0, of(0, 0));
   receive_changed(0, of(0, 0), [](Common& c) { c.ecn = true; });

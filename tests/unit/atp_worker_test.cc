@@ -139,6 +139,32 @@ class AtpWorkerTest : public ::testing::Test {
 
 // ---- sending
 
+TEST_F(AtpWorkerTest, ChecksumsAreLeftOutAndTakenForGrantedWhereSaid) {
+  submit(0, 4);
+  const AnyPacket checked = one();
+  EXPECT_FALSE(checked.common.unchecked);
+  Common c = answer(Type::parameter, checked);
+  c.unchecked = true;
+  receive(parameter_bytes_of(c, checked.common.index, Values(4, 1)));
+  EXPECT_EQ(0U, counters().parameters) << "on its way it could have been damaged";
+  EXPECT_EQ(1U, counters().malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
+  receive(result(checked));
+  EXPECT_EQ(1U, counters().parameters);
+
+  WorkerConfig near = config();
+  near.checksums = false;
+  start(near);
+  submit(0, 8);
+  const std::vector<AnyPacket> unchecked = take();
+  ASSERT_EQ(2U, unchecked.size());
+  EXPECT_TRUE(unchecked[0].common.unchecked);
+  c = answer(Type::parameter, unchecked[0]);
+  c.unchecked = true;
+  receive(parameter_bytes_of(c, unchecked[0].common.index, Values(4, 1)));
+  receive(result(unchecked[1]));
+  EXPECT_EQ(2U, counters().parameters) << "another rank may need one";
+}
+
 TEST_F(AtpWorkerTest, FillsItsWindowAndNoMore) {
   submit(0, 40);
   const auto sent = take();

@@ -286,6 +286,28 @@ TEST(WireAtp, AnotherVersionAndOtherTypesAreRefused) {
   EXPECT_EQ(ParseError::checksum, read_packet(damaged).error);
 }
 
+// Gradients and parameters of one host. A flipped bit makes none of a packet that has a checksum.
+TEST(WireAtp, AnUncheckedPacketHasNoChecksum) {
+  for (const Type type : {Type::gradient, Type::parameter}) {
+    Common c = common_of(type);
+    c.unchecked = true;
+    const Bytes packet =
+        type == Type::gradient ? gradient_bytes_of(c, directions, {1, 2}) : parameter_bytes_of(c, 3, {1, 2});
+    EXPECT_EQ(from({2}), part(packet, 3, 1));
+    EXPECT_EQ(from({0, 0, 0, 0}), part(packet, 4, 4));
+    const AnyPacket read = read_packet(packet);
+    EXPECT_EQ(ParseError::none, read.error);
+    EXPECT_TRUE(read.common.unchecked);
+    EXPECT_EQ((std::vector<std::int32_t>{1, 2}), read.values);
+    Bytes with_checksum = packet;
+    put(4, checksum_of(packet))(with_checksum);
+    EXPECT_EQ(ParseError::checksum, read_packet(with_checksum).error);
+  }
+  Bytes flipped = wide_gradient();
+  flipped[3] ^= std::byte{2};
+  EXPECT_EQ(ParseError::checksum, read_packet(flipped).error);
+}
+
 TEST(WireAtp, FieldsThatATypeDoesNotHaveAreRefused) {
   for (const Bytes& packet : one_of_each()) {
     const ParseError with_exponent = at(packet, 1) <= 2 ? ParseError::none : ParseError::field;
@@ -294,7 +316,7 @@ TEST(WireAtp, FieldsThatATypeDoesNotHaveAreRefused) {
     EXPECT_EQ(ParseError::field, altered(packet, put_byte(39, 255))) << at(packet, 1);  // not of a finite value
     for (std::uint16_t bit = 0; bit < 16; ++bit) {
       const auto flag = static_cast<std::uint16_t>(1U << bit);
-      const std::uint16_t allowed[] = {0, 0x1ff, 2 + 64, 64, 0, 0, 0, 0};
+      const std::uint16_t allowed[] = {0, 0x3ff, 2 + 64 + 512, 64, 0, 0, 0, 0};
       if ((allowed[at(packet, 1)] & flag) != 0) continue;
       EXPECT_EQ(ParseError::field, altered(packet, put(2, flag))) << at(packet, 1) << ", flag " << bit;
     }

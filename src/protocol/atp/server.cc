@@ -55,6 +55,7 @@ struct Server::Entry {
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;  // of the chunk one window later
   bool wide = false, overflow = false, ecn = false, collision = false, as_floats = false;
+  bool checked = false;  // a packet in it had a checksum
   Ranks seen{};
   Ranks float_seen{};
   std::uint32_t buffer = no_buffer;
@@ -152,8 +153,9 @@ void Server::append_state(std::vector<std::byte>& out) const {
       append_bytes(out, entry.state);
       if (entry.state == Entry::State::unused) continue;
       append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.exponent, entry.wide,
-                   entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.seen.words(), entry.float_seen.words(),
-                   entry.buffer, entry.other_rank, entry.other_signature, entry.first_rank, entry.result_bytes);
+                   entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.checked, entry.seen.words(),
+                   entry.float_seen.words(), entry.buffer, entry.other_rank, entry.other_signature, entry.first_rank,
+                   entry.result_bytes);
       const std::byte* const payload = job->memory_of(entry) + payload_at;
       const bool wide = entry.wide && entry.state == Entry::State::collecting;
       out.insert(out.end(), payload,
@@ -317,6 +319,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   entry.wide = sum.wide;
   entry.overflow = sum.overflow;
   entry.exponent = sum.exponent;
+  entry.checked |= !common.unchecked;
   entry.seen = entry.seen.united(*ranks);
   if (*ranks == job->all && !single) {
     ++counters.added_complete;
@@ -379,6 +382,7 @@ void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, s
   }
   if (gradient.common.elements != entry.elements) return void(++job.counters.dropped_shape);
   ++job.counters.floats;
+  entry.checked |= !gradient.common.unchecked;
   std::memcpy(job.buffer_of(entry.buffer, rank), gradient.payload.data(), gradient.payload.size());
   entry.float_seen.insert(rank);
   if (entry.float_seen != job.all) return;
@@ -411,6 +415,7 @@ void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
   Common common = job.answer(Type::parameter, entry);
   common.ecn = entry.ecn;
   common.floats = floats;
+  common.unchecked = !entry.checked;
   common.elements = entry.elements;
   common.exponent = entry.exponent;
   std::uint32_t next = entry.index;

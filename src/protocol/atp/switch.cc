@@ -51,6 +51,7 @@ struct Switch::SlotState {
   std::uint32_t index = 0;   // as the first packet gave it
   std::uint64_t place = 0;   // in Job::overtaken; 0: none
   bool ecn = false, overflow = false, wide = false;
+  bool checked = false;  // a packet in it had a checksum
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;
   Time updated{};          // §3.3: timestamp
@@ -124,7 +125,7 @@ void Switch::append_state(std::vector<std::byte>& out) const {
     append_bytes(out, slot.used);
     if (!slot.used) continue;
     append_bytes(out, slot.complete, slot.job_epoch, slot.sequence, slot.signature, slot.bitmap, slot.resent, slot.ecn,
-                 slot.overflow, slot.wide, slot.elements, slot.exponent);
+                 slot.overflow, slot.wide, slot.checked, slot.elements, slot.exponent);
     const std::byte* const payload = memory_of(slot) + payload_at;
     const std::size_t bytes = std::size_t{slot.elements} * 4 + (slot.wide ? wire::atp::high_bytes(slot.elements) : 0);
     out.insert(out.end(), payload, payload + bytes);
@@ -341,6 +342,7 @@ bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient
   slot.overflow = sum.overflow;
   slot.exponent = sum.exponent;
   slot.ecn |= common.ecn;
+  slot.checked |= !common.unchecked;
   slot.bitmap |= bit;
   ++slot.counter;
   slot.updated = now;
@@ -356,6 +358,7 @@ void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool
   common.ecn = slot.ecn;
   common.overflow = slot.overflow;
   common.wide = slot.wide;
+  common.unchecked = !slot.checked;
   common.rank_epoch = job.config.folded_epochs;
   common.elements = slot.elements;
   common.exponent = slot.exponent;

@@ -203,6 +203,7 @@ struct Worker::Impl {
     common.floats = chunk.floats;
     common.average = chunk.floats && active.operation.op == ReduceOp::avg;
     common.integers = !uses_scale(active.operation);
+    common.unchecked = !config.checksums;
     common.job_epoch = config.job_epoch;
     common.sequence = chunk.sequence;
     common.rank_epoch = config.rank_epoch;
@@ -277,6 +278,10 @@ struct Worker::Impl {
     Common common;
     if (const auto error = wire::atp::parse_common(packet.bytes, common); error != ParseError::none) {
       ++counters.malformed[static_cast<std::size_t>(error)];
+      return;
+    }
+    if (common.unchecked && config.checksums) {
+      ++counters.malformed[static_cast<std::size_t>(ParseError::checksum)];
       return;
     }
     const bool from_server = packet.source == config.server;

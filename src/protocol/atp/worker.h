@@ -36,6 +36,7 @@ struct WorkerConfig {
   std::uint32_t switch_slots = 1024;                       // the smallest number at any switch of the job
   std::uint32_t partition_first = 0, partition_count = 0;  // Indexing::partition
   bool congestion_control = true;
+  bool checksums = true;  // false: switch and server are on this host; packets never leave its memory
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // §5.2.3
   Duration max_timeout = std::chrono::milliseconds(250);
