@@ -38,15 +38,25 @@ class RecordingSink final : public Sink {
   std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
     if (look_) look_({&to, 1}, false);
     // No zeros: a byte that nobody writes shows.
-    return pending_.emplace_back(Pending{{self_, to, std::vector<std::byte>(bytes, std::byte{0xaa})}, {}, {}}).own.bytes;
+    return pending_.emplace_back(Pending{{self_, to, std::vector<std::byte>(bytes, std::byte{0xaa})}, {}, {}, 0}).own.bytes;
+  }
+  Around around(const Endpoint& to, std::size_t head, std::span<const std::byte> body, std::size_t tail) override {
+    const std::span<std::byte> own = datagram(to, head + tail);
+    pending_.back().referenced = body;
+    pending_.back().at = head;
+    return {own.first(head), own.last(tail)};
   }
   void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
     if (look_) look_(to, true);
-    pending_.push_back({{self_, {}, {}, true}, packet, to});
+    pending_.push_back({{self_, {}, {}, true}, packet, to, 0});
   }
   void flush() override {
     for (Pending& item : pending_) {
-      if (!item.own.multicast) sent_.push_back(std::move(item.own));
+      if (!item.own.multicast) {
+        std::vector<std::byte>& bytes = item.own.bytes;
+        bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(item.at), item.referenced.begin(), item.referenced.end());
+        sent_.push_back(std::move(item.own));
+      }
       for (const Endpoint& to : item.to) {
         sent_.push_back({self_, to, {item.referenced.begin(), item.referenced.end()}, true});
       }
@@ -70,6 +80,7 @@ class RecordingSink final : public Sink {
     Datagram own;
     std::span<const std::byte> referenced;
     std::span<const Endpoint> to;
+    std::size_t at = 0;  // in `own`, where what is referenced belongs
   };
   Look look_;
   Endpoint self_;

@@ -166,8 +166,8 @@ TEST_F(AtpServerTest, AResultHasNoChecksumIfNoneOfItsPacketsHas) {
   const auto unchecked = [](Common& c) { c.unchecked = true; };
   sum(7, 0, {1}, unchecked);
   EXPECT_TRUE(one().common.unchecked);
-  sum(5, 1, {1}, unchecked);
   single(1, 1, {1});
+  sum(5, 1, {1}, unchecked);
   EXPECT_FALSE(one().common.unchecked);
   sum(7, 2, {0}, [](Common& c) { c.unchecked = c.overflow = true; });
   EXPECT_FALSE(one().common.unchecked) << "questions have one";

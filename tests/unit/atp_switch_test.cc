@@ -434,8 +434,8 @@ TEST_F(AtpSwitchTest, ASumHasNoChecksumIfNoneOfItsPacketsHas) {
   receive_changed(0, of(0, 0), unchecked);
   receive_changed(1, of(1, 0), unchecked);
   EXPECT_TRUE(one().common.unchecked);
-  receive_changed(0, of(0, 1), unchecked);
-  receive(1, of(1, 1));
+  receive(0, of(0, 1));
+  receive_changed(1, of(1, 1), unchecked);
   EXPECT_FALSE(one().common.unchecked);
   Common parameter = answer(Type::parameter, 1);
   receive(parameter_bytes_of(parameter, 0, {1}), parent);

@@ -75,6 +75,20 @@ TEST_F(NetreduceAccelerator, ACopyIsAnAcceleratorOfItsOwn) {
   EXPECT_EQ(bump_->state(), state());
 }
 
+// The network may refer to it until then. Nothing is looked at in between.
+TEST_F(NetreduceAccelerator, ASumLeavesBeforeItsPlaceIsUsedAgain) {
+  netreduce::RingConfig config = ring_of(3);
+  config.message_packets = 1;
+  config.tunnelled = true;
+  start(config);
+  std::vector<At> all;
+  for (std::uint64_t message = 0; message < 5 * std::uint64_t{config.window}; ++message) {
+    give_message(message);
+    for (const At& each : of_all(message, 0)) all.push_back(each);
+  }
+  expect_results(all);
+}
+
 TEST_F(NetreduceAccelerator, SumsInRankOrderWhateverTheOrderOfArrival) {
   std::vector<std::uint32_t> order(4);
   std::iota(order.begin(), order.end(), 0U);

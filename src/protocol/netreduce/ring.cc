@@ -617,13 +617,13 @@ void Ring::send_up(const Place& place, Sink& sink) {
   Packet packet = parsed(frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
   address(packet, config_.uplink->up);
   packet.bth.psn = (virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
-  // What is in front of the values is line 0's.
+  // What is in front of the values is line 0's, but for the seal.
   const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
   packet.payload = {sum_of(aggregator), bytes};
   const std::span<std::byte> out = sink.datagram(config_.uplink->egress, wire::roce::packet_bytes(packet));
   const std::span<std::byte> to = out.subspan(wire::roce::payload_offset(packet), bytes);
   std::memcpy(to.data(), payload_of(aggregator, 0), skip);
-  if (config_.layout.seals) store_le(to.data(), std::uint64_t{0});
+  if (config_.layout.seals) std::memcpy(to.data(), sum_of(aggregator), wire::netreduce::seal_bytes);
   std::memcpy(to.data() + skip, sum_of(aggregator) + skip, bytes - skip);
   packet.payload = to;
   wire::roce::write(out, packet);
