@@ -88,10 +88,13 @@ class BenchCommand final : public Command {
     s.add("parameter-servers", options_.parameter_servers, "M", "ATP: parameter server processes")
         .between(1, 64)
         .group(local);
-    s.add("pool-slots", options_.pool_slots, "N", "ATP: aggregator slots of each thread of the switch")
-        .positive()
+    s.add("pool-slots", options_.pool_slots, "N",
+          "ATP: aggregator slots of each thread of the switch; 0: as many as hold 8 million elements")
+        .between(0, 1 << 24)
         .group(local);
-    s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each").between(1, 10880).group(local);
+    s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; 0: 10880, the most")
+        .between(0, 10880)
+        .group(local);
     s.add("racks", options_.racks, "R", "NetReduce: switches below the aggregators, each with its part of the workers")
         .between(0, 64)
         .group(local);

@@ -35,7 +35,7 @@ struct BenchOptions : ProtocolFlags {
   bool json = false;
   // All ranks on this machine
   std::uint32_t workers = 2, switch_threads = 0, switch_slots = 16384;
-  std::uint32_t pool_slots = 4096, pool_elements = 2048;  // ATP
+  std::uint32_t pool_slots = 0, pool_elements = 0;  // ATP
   // One rank
   std::string job = "bench";
   std::uint32_t rank = 0, world_size = 0;

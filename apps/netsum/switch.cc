@@ -13,11 +13,13 @@ class SwitchCommand final : public Command {
     settings().add("threads", options_.threads, "N", "I/O threads, each with its own socket and slots").between(1, 64);
     settings().add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
     settings()
-        .add("pool-slots", options_.pool_slots, "N", "ATP: aggregator slots of each thread, which all jobs share")
-        .positive();
+        .add("pool-slots", options_.pool_slots, "N",
+             "ATP: aggregator slots of each thread, which all jobs share; 0: as many as hold 8 million elements")
+        .between(0, 1 << 24);
     settings()
-        .add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; a job's packets have no more")
-        .between(1, 10880);
+        .add("pool-elements", options_.pool_elements, "E",
+             "ATP: elements of each; a job's packets have no more; 0: 2048, or 10880 where all ranks are on this host")
+        .between(0, 10880);
     settings().add("switch-parent", parents_, "SWITCH=PARENT[,...]",
                    "NetReduce: of switches below this one, but not next to it, the next one on the way");
     settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT",

@@ -14,10 +14,18 @@ namespace netsum::collective {
 namespace {
 
 // Defaults: congestion control's largest window, if buffers hold it; and the packets that fill a slot of a switch with
-// default settings, if the MTU allows longer ones (on loopback).
+// default settings, if the MTU allows longer ones. Of jobs on one host slots and packets are longer.
 constexpr std::uint32_t default_window = 256;
-constexpr std::uint32_t least_near_window = 16;  // with fewer, threads wake for too few packets at a time
 constexpr std::uint32_t longest_default_packet = 2048;
+
+// Windows on this host are no shorter than this many packets, or bytes of longer ones: else threads wake for too little at a
+// time.
+constexpr std::uint32_t least_near_packets = 16, least_near_bytes = 128 << 10;
+
+[[nodiscard]] std::uint32_t near_window(std::uint32_t packet_bytes) {
+  const std::uint32_t least = std::min(least_near_packets, std::bit_ceil(least_near_bytes / packet_bytes));
+  return std::clamp(std::bit_floor(transport::near_path().window_bytes / packet_bytes), least, default_window);
+}
 
 class AtpRank final : public RankProtocol {
  public:
@@ -49,11 +57,7 @@ class AtpRank final : public RankProtocol {
 
   void measure_windows(Reach& reach, Time) override {
     for (Site& site : reach.sites) {
-      site.slots_measured = default_window;
-      if (!stays_here(reach, site)) continue;
-      const std::uint32_t bytes = transport::near_path().window_bytes;
-      site.slots_measured =
-          std::clamp(std::bit_floor(bytes / (reach.packet_elements * 4)), least_near_window, default_window);
+      site.slots_measured = stays_here(reach, site) ? near_window(reach.packet_elements * 4) : default_window;
     }
   }
 
@@ -112,8 +116,11 @@ class AtpRank final : public RankProtocol {
         room = std::min(room, mtu_for_all(next) - (transport::is_ipv4(next) ? 28U : 48U));
       }
     }
+    const bool near =
+        std::all_of(reach.sites.begin(), reach.sites.end(), [&](const Site& site) { return stays_here(reach, site); });
+    if (near) room = std::min(room, transport::near_path().datagram_bytes);
     const auto fill = static_cast<std::uint32_t>((room - wire::atp::gradient_header_bytes) / 4);
-    return std::min({fill, reach.hop.pool_elements, wire::atp::max_packet_elements, longest_default_packet});
+    return std::min({fill, reach.hop.pool_elements, near ? wire::atp::max_packet_elements : longest_default_packet});
   }
 
   Atp settings_;

@@ -11,18 +11,28 @@
 #include "service/netreduce_service.h"
 #include "service/switchml_service.h"
 #include "transport/addresses.h"
+#include "transport/interfaces.h"
 #include "transport/multicast.h"
 #include "wire/atp.h"
 
 namespace netsum {
 namespace {
 
+// Packets of ranks on this host are as long as may be.
 atp::SwitchConfig pool_of(const AggregatorOptions& options) {
-  if (options.pool_slots == 0 || options.pool_elements == 0 || options.pool_elements > wire::atp::max_packet_elements) {
-    throw Error(ErrorCode::bad_argument, "invalid ATP pool: it must have at least one slot, of 1 to " +
+  constexpr std::uint32_t slots = 4096, elements = 2048, most_slots = 65536;
+  if (options.pool_elements > wire::atp::max_packet_elements) {
+    throw Error(ErrorCode::bad_argument, "invalid ATP pool: its slots must have at most " +
                                              std::to_string(wire::atp::max_packet_elements) + " elements");
   }
-  return {.slots = options.pool_slots, .packet_elements = options.pool_elements};
+  atp::SwitchConfig pool;
+  pool.packet_elements = options.pool_elements;
+  if (pool.packet_elements == 0) {
+    const auto interface = transport::interface_of(transport::resolve(options.listen));
+    pool.packet_elements = interface && interface->loopback ? wire::atp::max_packet_elements : elements;
+  }
+  pool.slots = options.pool_slots != 0 ? options.pool_slots : std::min(slots * elements / pool.packet_elements, most_slots);
+  return pool;
 }
 
 std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options) {

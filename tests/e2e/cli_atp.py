@@ -270,7 +270,7 @@ class Failures(unittest.TestCase):
                             [process.err for process in ranks])
 
     def test_bad_usage(self):
-        with cli.Switch() as switch, Server() as server:
+        with cli.Switch("--pool-elements", 2048) as switch, Server() as server:
             for words, code in ((["--switch", "127.0.0.1:1"], 2),  # no --ps
                                 (["--ps", server.address, "--switch", server.address, "--rank", 0, "--world-size", 1], 3),
                                 (["--ps", switch.address, "--rank", 0, "--world-size", 1], 3),
