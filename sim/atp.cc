@@ -208,8 +208,9 @@ void draw_switches(Scenario& scenario) {
     job.saturating = place.chance(0.2);
     job.congestion_control = place.chance(0.7);
     job.rescaled = Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4);
-    // Loss halves windows, and overflowing floats take a second round, in which each rank may lose packets again.
-    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
+    // Loss shrinks windows to a few packets, and overflowing floats take a second round, in which each rank may lose packets
+    // again. Where links lose a quarter of all packets, that is four chunks a second.
+    if (!job.impatient) job.operation_deadline *= std::max(8U, job.workers);
     need += job.slots * scenario.aggregators;
     scenario.pool_elements = std::max(scenario.pool_elements, job.packet_elements);
     const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());
