@@ -116,14 +116,15 @@ TEST(AtpCongestion, AfterALossItGrowsByOneForEachWindowWhateverMarkedItBefore) {
   EXPECT_EQ(18U, window.packets());
 }
 
-TEST(AtpCongestion, LanesGrowAsOne) {
+TEST(AtpCongestion, AfterAMarkLanesGrowAsOne) {
   CongestionWindow one(true, 1000, mtu), of_four(true, 1000, mtu);
   std::uint64_t sequence = 40, other = 40;
-  one.on_loss(0, 40);
-  of_four.on_loss(0, 40);
-  for (int i = 0; i < 5; ++i) pass_window(one, sequence);
-  for (int i = 0; i < 40; ++i) pass_window(of_four, other, 4);  // the square root of 4 times 4
-  EXPECT_EQ(one.packets(), of_four.packets());
+  one.on_parameter(0, 40, true, true);
+  of_four.on_parameter(0, 40, true, true, 4);
+  for (int i = 0; i < 24; ++i) pass_window(one, sequence);
+  for (int i = 0; i < 8 * 24; ++i) pass_window(of_four, other, 4);  // the square root of 4 times 4
+  EXPECT_EQ(29U, one.packets());
+  EXPECT_EQ(29U, of_four.packets());
 }
 
 // A round of ten packets with this round trip.

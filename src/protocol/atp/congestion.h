@@ -51,8 +51,8 @@ class CongestionWindow {
     // By one MTU per parameter packet up to the threshold; beyond it by one per window, or back to the peak.
     double growth = step_;
     if (!slow_start()) {
-      const double rounds = 1 / (window_ * lanes * std::sqrt(lanes));
-      growth = peak_ == 0 ? step_ * rounds : std::clamp(regained(rounds) - window_, 0.0, step_);
+      const double rounds = 1 / window_;
+      growth = peak_ == 0 ? step_ * rounds : std::clamp(regained(rounds / (lanes * std::sqrt(lanes))) - window_, 0.0, step_);
     }
     window_ = std::min(most_, window_ + growth);
   }
