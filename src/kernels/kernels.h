@@ -95,7 +95,7 @@ void add_int16(std::byte* high, const std::byte* other, std::size_t count);
 // sum[i] += payload[i], float32 payload.
 void add_floats(double* sum, const std::byte* payload, std::size_t count);
 
-// payload[i] = sum[i] as the nearest float32.
+// payload[i] = sum[i] as the nearest float32. NaN becomes one NaN: which of two an addition keeps is up to the compiler.
 void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
 
 // Sums of tensors that are all in this host's memory.

@@ -208,7 +208,9 @@ void AddFloats(double* sum, const std::byte* payload, std::size_t count) {
 void RoundToFloats(std::byte* payload, const double* sum, std::size_t count) {
   for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
     const hn::Rebind<float, decltype(d)> f;
-    store(to_floats(load(d, sum + i), d), f, payload + i * 4);
+    const auto nan = hn::Set(d, std::numeric_limits<double>::quiet_NaN());
+    const auto exact = load(d, sum + i);
+    store(to_floats(hn::IfThenElse(hn::IsNaN(exact), nan, exact), d), f, payload + i * 4);
   });
 }
 
