@@ -75,7 +75,9 @@ def everyone():
 def loss():
     seen = {"one link": send("H0", "SW", 1000)[0], "the other way": send("SW", "H0", 1000)[0], "two links": send("H0", "H1", 1000)[0]}
     subprocess.run([os.environ["TESTBED_SCRIPT"], "loss", "0"], check=True)
-    return dict(seen, later=send("H0", "H1", 100)[0])
+    seen["later"] = send("H0", "H1", 100)[0]
+    subprocess.run([os.environ["TESTBED_SCRIPT"], "loss", "40", "H1"], check=True)
+    return dict(seen, of_others=send("H0", "SW", 100)[0], of_one=send("H0", "H1", 1000)[0])
 
 
 def rates():
@@ -149,6 +151,8 @@ class Links(unittest.TestCase):
         self.assertAlmostEqual(seen["the other way"], 600, delta=95)
         self.assertAlmostEqual(seen["two links"], 360, delta=95)
         self.assertEqual(seen["later"], 100)
+        self.assertEqual(seen["of_others"], 100)
+        self.assertAlmostEqual(seen["of_one"], 600, delta=95)
 
 
 class Life(unittest.TestCase):
