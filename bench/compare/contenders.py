@@ -13,6 +13,7 @@ import threading
 
 import machine
 from network import NETSUM, ROOT
+from places import bits
 
 PYTHON = "/usr/bin/python3"  # the one that has torch
 GLOO = os.path.join(ROOT, "bench/peers/all_reduce_gloo.py")
@@ -43,6 +44,7 @@ class Result:
     aggregator: str
     bytes_per_worker: float = None
     packets_per_worker: float = None
+    repeated_per_worker: float = None  # of these packets
 
 
 class Failed(Exception):
@@ -149,7 +151,7 @@ class Netsum:
         if not place.shaped:
             aggregator += ", on this host, no link"
         return Result(times["median"], times["p99"], report["wrong"], aggregator, report["wire_bytes_per_worker"]["sent"],
-                      report["packets"]["sent"])
+                      report["packets"]["sent"], report["packets"]["retransmitted"])
 
     def where(self, task):
         if self.shards:
@@ -170,6 +172,23 @@ class Netsum:
             where += ["--ps", children.daemon([NETSUM, "ps", "--listen", server.at(0, 4)], server)]
         return [children.start([NETSUM, *words, *where, "--rank", rank, "--world-size", task.workers], host, silent=rank > 0)
                 for rank, host in enumerate(hosts)]
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkOf:
+    """The least that a contender's packets take: what a worker sends, but for repeats, at the rate of its link."""
+    name: str
+    who: Netsum
+
+    def missing(self):
+        return self.who.missing()
+
+    def run(self, place, task):
+        results = self.who.run(place, task)
+        for each in results.values():
+            new = 1 - each.repeated_per_worker / each.packets_per_worker
+            each.tat = each.p99 = each.bytes_per_worker * new * 8 / bits(place.rate)
+        return results
 
 
 def parse(out, aggregator):

@@ -94,7 +94,8 @@ def sweep_rate(found):
 
 
 def loss(found):
-    runs = [dict(run, label=run["who"] + (f" on {run['tcp']}" if run["who"] == "Gloo" else "")) for run in of_suite(found, "loss")]
+    runs = [dict(run, label=run["who"] + (f" on {run['tcp']}" if run["who"] == "Gloo" else ""))
+            for run in of_suite(found, "loss") + of_suite(found, "repair") if run["loss"] == 0 or not run.get("lossy")]
     if not runs:
         return None
 
@@ -102,6 +103,7 @@ def loss(found):
         workers = sorted({run["workers"] for run in runs})
         for row, panels in zip(workers, figure.subplots(len(workers), 2, squeeze=False)):
             own = [run for run in runs if run["workers"] == row]
+            own = [run for run in own if run["rate"] == own[0]["rate"]]
             base = {run["label"]: run["tat_seconds"] for run in own if run["loss"] == 0}
             draw_lines(panels[0], own, lambda run: max(run["loss"], 0.001), tat)
             panels[0].axhline(in_network(own[0]["elements"], own[0]["rate"]), color="k", ls=":", label="bound, in the network")

@@ -31,7 +31,7 @@ OTHER_SUITES = {"timeline": "packets of one worker every 10 ms, with and without
                 "growth": "what a contribution costs at the switch, by workers and jobs",
                 "profile": "where processor time goes, sampled by perf"}
 NAMES = [*suites.SUITES, *OTHER_SUITES]
-ROOT_ONLY = {"shaped", "loss", "scaling", "sweep", "timeline", "profile"}
+ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "timeline", "profile"}
 
 
 def say(text):

@@ -17,6 +17,7 @@ class Entrant:
     who: object  # a contender
     task: Task
     loss: float = 0.0  # percent, of each link, each way
+    lossy: str = None  # the only host whose link loses; None: all do
     tcp: str = "cubic"
     every: int = 1  # takes part in every so many rounds: what no goal names need not be shown as exactly
 
@@ -63,7 +64,7 @@ class Runs:
                 if not times:  # it failed, or the machine was never idle
                     continue
                 facts, tails = self.facts[key], [each for each in self.p99[key] if each is not None]
-                yield key, {"who": entrant.who.name, "workers": entrant.task.workers, "elements": elements, "loss": entrant.loss,
+                yield key, {"who": entrant.who.name, "workers": entrant.task.workers, "elements": elements, "loss": entrant.loss, "lossy": entrant.lossy,
                             "tcp": entrant.tcp, "tat_seconds": statistics.median(times),
                             "tat_of_rounds": [None if each is None else float(f"{each:.6g}") for each in self.tat[key]], "p99_seconds": statistics.median(tails),
                             "runs": len(times), "discarded": self.discarded[entrant.name],
@@ -83,7 +84,7 @@ def race(place, entrants, pairs, keep_all, say):
             if number % entrant.every != 0 or runs.failed[entrant.name] >= MOST_FAILURES:
                 runs.add(entrant, None, False)
                 continue
-            place.set(entrant.loss, entrant.tcp)
+            place.set(entrant.loss, entrant.tcp, entrant.lossy)
             try:
                 with place.watch() as watched:
                     results = entrant.who.run(place, entrant.task)

@@ -32,7 +32,7 @@ class Loopback:
     def idle(self, _):
         return None  # all-reduces use the whole machine
 
-    def set(self, loss, tcp):
+    def set(self, loss, tcp, lossy=None):
         assert loss == 0, "no links, no losses"
 
 
@@ -43,7 +43,7 @@ class Shaped:
     def __init__(self, hosts, rate):
         self.count, self.rate = hosts, rate
         self.bed = Star(hosts, rate, None, ["--tcp", "cubic,bbr"])
-        self.state = 0, "cubic"
+        self.state = 0, "cubic", None
         self.name = f"shaped links of {rate}, MTU 1500"
 
     def __enter__(self):
@@ -58,14 +58,20 @@ class Shaped:
         os.close(self.counters)
         self.bed.__exit__()
 
-    def set(self, loss, tcp):
-        """From now on: percent that each link loses each way, and the hosts' congestion control."""
-        if loss != self.state[0]:
-            subprocess.run([TESTBED, "loss", str(loss)], check=True, env=dict(os.environ, TESTBED_ENDS=self.bed.environment["TESTBED_ENDS"]))
+    def set(self, loss, tcp, lossy=None):
+        """From now on: percent that each link loses each way, or only that of the host `lossy`, and the hosts' congestion control."""
+        if (loss, lossy) != (self.state[0], self.state[2]):
+            if self.state[0] != 0:
+                self.lose(0)
+            if loss != 0:
+                self.lose(loss, *([lossy] if lossy else []))
         if tcp != self.state[1]:
             for host in self.hosts:
                 host.run("sh", "-c", f"echo {tcp} >/proc/sys/net/ipv4/tcp_congestion_control")
-        self.state = loss, tcp
+        self.state = loss, tcp, lossy
+
+    def lose(self, percent, *hosts):
+        subprocess.run([TESTBED, "loss", str(percent), *hosts], check=True, env={**os.environ, **self.bed.environment})
 
     def sent(self):
         """Bytes that the first host's link has carried, both ways."""

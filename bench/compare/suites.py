@@ -4,7 +4,7 @@ A goal is what a row is to reach; `then` what is known to be possible beyond it.
 """
 import dataclasses
 
-from contenders import BARE_SOCKETS, BARE_SUMS, SLICE, Gloo, Netsum, OpenMpi, Task
+from contenders import BARE_SOCKETS, BARE_SUMS, SLICE, Gloo, LinkOf, Netsum, OpenMpi, Task
 from pairs import Entrant
 
 MB = 250_000  # elements of float32
@@ -14,7 +14,9 @@ BFLOAT16 = Netsum("SwitchML, bfloat16 on the wire", flags=("--wire", "bfloat16")
 MULTICAST = Netsum("SwitchML, results by multicast", flags=("--multicast", "239.255.0.0/16:7180"))
 AVX2 = Netsum("SwitchML, AVX2 only", vectors="AVX2")
 ATP = Netsum("ATP", "atp")
+ATP_FIXED = Netsum("ATP, window of 64 packets, no congestion control", "atp", flags=("--congestion-control", "false", "--slots", "64"))
 NETREDUCE = Netsum("NetReduce", "netreduce")
+NETREDUCE_LINK = LinkOf("NetReduce's packets on their link", NETREDUCE)
 SHARDS = Netsum("SwitchML, shards on the workers' hosts", shards=True)
 SHM = Netsum("SwitchML, shared memory", flags=("--transport", "shm"))
 ALLOCATED = Netsum("SwitchML, shared memory, tensors from allocate", flags=("--transport", "shm", "--allocate"))
@@ -101,8 +103,6 @@ def loss(workers):
         entrants.append(Entrant(f"Gloo, {tcp}, 1 %", GLOO, task, loss=1, tcp=tcp))
         entrants += [Entrant(f"Gloo, {tcp}, {percent} %", GLOO, task, loss=percent, tcp=tcp, every=SELDOM)
                      for percent in ((0, 0.01, 0.1) if all_losses else (0,))]
-    for who in (ATP, NETREDUCE):
-        entrants += [Entrant(f"{who.name}, {percent} %", who, task, loss=percent, every=SELDOM) for percent in (0, 1)]
     own = "SwitchML, 1 %", elements
     rows.append(Row(f"loss-{workers}-cubic", f"Gloo's TAT over SwitchML's, 1 % loss, Gloo on cubic, {at}", ("Gloo, cubic, 1 %", elements),
                     own, goal_cubic, then=then_cubic))
@@ -111,10 +111,34 @@ def loss(workers):
     for percent, most in ((0.01, 1.02), (0.1, 1.03), (1, 1.10)) if all_losses else ((1, 1.10),):
         rows.append(Row(f"loss-{workers}-inflation-{percent}", f"SwitchML's TAT at {percent} % loss over its TAT at 0, {at}",
                         (f"SwitchML, {percent} %", elements), ("SwitchML, 0 %", elements), most, at_least=False))
-    for who in ("Gloo, cubic", "Gloo, bbr", "ATP", "NetReduce"):
+    for who in ("Gloo, cubic", "Gloo, bbr"):
         rows.append(Row(f"loss-{workers}-inflation-{who.lower().replace(', ', '-')}", f"{who}: TAT at 1 % loss over its TAT at 0, {at}",
                         (f"{who}, 1 %", elements), (f"{who}, 0 %", elements)))
     return Group(f"loss-{workers}", tuple(entrants), tuple(rows), hosts=workers + 1, rate="200mbit" if workers < 8 else "", idle=IDLE_FOR_LOSSES)
+
+
+def repairs(id, workers, rate, *whats):
+    """TAT with losses over that without: `whats` are contenders, the most that it may be at each loss, and the only host that loses."""
+    elements = 25 * MB
+    task = Task(workers, (elements,), warmup_elements=4 * MB)
+    entrants, rows = [], []
+    for who, goals, lossy in whats:
+        for percent in (0, *goals):
+            entrants.append(Entrant(f"{who.name}, {percent} %", who, task, loss=percent, lossy=lossy))
+        on = " on one worker's link" if lossy else ""
+        rows += [Row(f"{id}-{who.protocol}{'-one' if lossy else ''}-{percent}", f"{who.name}: TAT at {percent} % loss{on} over its TAT at 0, "
+                     f"N = {workers}, 25 MB, {rate}", (f"{who.name}, {percent} %", elements), (f"{who.name}, 0 %", elements), most, at_least=False)
+                 for percent, most in goals.items()]
+    return Group(id, tuple(entrants), tuple(rows), hosts=workers + 1, rate=rate, idle=IDLE_FOR_LOSSES)
+
+
+def slow():
+    """A link that a measured window fills, and a larger one overfills."""
+    elements = 1 * MB
+    task = Task(2, (elements,))
+    row = Row("slow-netreduce", "NetReduce's TAT over the time that a worker's packets take on its link, N = 2, 1 MB, 20mbit",
+              (NETREDUCE.name, elements), (NETREDUCE_LINK.name, elements), 1.08, at_least=False)
+    return Group("slow", (Entrant(NETREDUCE.name, NETREDUCE, task), Entrant(NETREDUCE_LINK.name, NETREDUCE_LINK, task)), (row,), hosts=3, rate="20mbit")
 
 
 def scaling():
@@ -209,6 +233,11 @@ def latency_sizes(workers):
 SUITES = {
     "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8), shards(4), shards(8)]),
     "loss": ("the same with losses", lambda: [loss(4), loss(8)]),
+    "repair": ("ATP and NetReduce with losses, and on a slow link",
+               lambda: [repairs("repair-4", 4, "200mbit", (ATP, {1: 1.25}, None), (NETREDUCE, {1: 1.25}, None),
+                                (ATP_FIXED, {0.01: 1.02, 0.1: 1.03, 1: 1.1}, "H0")),
+                        repairs("repair-8", 8, "200mbit", (ATP, {1: 1.3}, None)),
+                        repairs("repair-8-netreduce", 8, "100mbit", (NETREDUCE, {1: 1.4}, None)), slow()]),
     "scaling": ("2 to 16 workers over shaped links", lambda: [scaling(), scaling_busily()]),
     "sweep": ("plots over size and rate", lambda: [sizes(rate) for rate in ("200mbit", "100mbit", "50mbit")]),
     "loopback": ("UDP on one machine beside Gloo", lambda: [loopback(2), loopback(4)]),
