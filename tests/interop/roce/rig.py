@@ -1,10 +1,11 @@
-"""Virtual machines with soft-RoCE, and relays between their network cards and a switch's ports.
+"""Virtual machines with soft-RoCE, bumps in the wire, and relays between network cards and the bumps' ports.
 
     card of guest N  <- unix datagrams: a frame each ->  relay N  <- likewise ->  port N of the switch
 
 A relay keeps what passes it, and loses what it is told to. One more relay waits for a card that is no guest's. A second card of
 each guest leads to this machine's own 127.0.0.1, as 10.0.2.2, and nowhere else.
 """
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ import time
 
 from cli_support import until
 
+BOOT_LIMIT, LIMIT = 300, 120  # seconds; guests are emulated
 FIRST, MIDDLE, LAST, ACKNOWLEDGE = 0x06, 0x07, 0x09, 0x11  # opcodes of WRITE_WITH_IMM's packets, and of answers
 
 
@@ -162,28 +164,70 @@ class Guest:
         self.process.wait()
 
 
+class Bump:
+    """A `netsum bump`, named in the run's folder."""
+
+    def __init__(self, netsum, run, name, *words):
+        self.netsum = netsum
+        # Guests that are emulated may be silent for seconds.
+        words = [netsum, "bump", "--heartbeat-timeout-ms", "20000", *words]
+        log = os.path.join(run, name + ".log")
+        with open(log, "a") as file:
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=file, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening "):
+            with open(log) as file:
+                raise AssertionError(f"netsum bump has not begun: {file.read()}")
+        self.address = line.split()[1]
+
+    def report(self):
+        def asked():
+            return subprocess.run([self.netsum, "status", "--switch", self.address, "--json"], capture_output=True, text=True,
+                                  timeout=LIMIT).stdout
+        return json.loads(until(asked, LIMIT, "netsum bump answers"))
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(10)
+        self.process.stdout.close()
+
+
 class Rig:
+    """Relay N is guest N's; the last one is for what is no guest, and may join two bumps' ports."""
+
     def __init__(self, image, run, guests):
         self.relays = [Relay(run, number) for number in range(guests + 1)]
         self.guests = [Guest(image, run, number, relay) for number, relay in enumerate(self.relays[:guests])]
-        self.ports = [relay.port for relay in self.relays]
 
-    def wait_ready(self, seconds):
+    def wait_ready(self):
         for guest in self.guests:
-            guest.wait_ready(seconds)
+            guest.wait_ready(BOOT_LIMIT)
 
-    def run(self, commands, seconds):
+    def start_bench(self, job, aggregators, iterations, *options):
+        """`netsum bench` in all guests, over verbs; aggregators: each guest's options that name them."""
+        for guest, named in zip(self.guests, aggregators):
+            words = ["--protocol", "netreduce", "--verbs", "rxe0", *named, "--job", job, "--rank", guest.number,
+                     "--world-size", len(self.guests), "--slots", 4, "--message-packets", 16, "--iterations", iterations,
+                     "--warmup", 0, "--connect-deadline", 60, "--json", *options]
+            guest.start(f"netsum bench all-reduce {' '.join(map(str, words))} 2>/tmp/log || "
+                        "{ code=$?; cat /tmp/log; exit $code; }")
+
+    def run(self, commands):
         """One command for each guest, or None, at the same time; exit codes and outputs."""
         busy = [(guest, command) for guest, command in zip(self.guests, commands) if command]
         for guest, command in busy:
             guest.start(command)
-        return [guest.finish(seconds) for guest, _ in busy]
+        return [guest.finish(LIMIT) for guest, _ in busy]
 
-    def finish_all(self, seconds):
+    def finish(self):
+        """Exit code and output of what was started in each guest."""
+        return [guest.finish(LIMIT) for guest in self.guests]
+
+    def finish_all(self):
         """What a test that failed has left behind."""
         for guest in self.guests:
             if guest.busy:
-                guest.finish(seconds)
+                guest.finish(LIMIT)
 
     def forget(self):
         """Of what passed, and of losses."""

@@ -17,61 +17,36 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import rig as rigs  # noqa: E402
 import scapy_support as scapy  # noqa: E402
 from cli_support import until  # noqa: E402
-from rig import ACKNOWLEDGE, FIRST, LAST, MIDDLE, Loss, psn  # noqa: E402
+from rig import ACKNOWLEDGE, FIRST, LAST, LIMIT, MIDDLE, Loss, psn  # noqa: E402
 
 NETSUM = ENDPOINT = IMAGE = None
 GUESTS = 3
 MESSAGES, MESSAGE_PACKETS, MESSAGE_BYTES = 12, 8, 8192
-BOOT_LIMIT, LIMIT = 300, 120  # seconds; guests are emulated
 BROADCAST = b"\xff" * 6
 
 
-class Switch:
-    def __init__(self, run, ports):
-        # Guests that are emulated may be silent for seconds.
-        words = ["--listen", "127.0.0.1:0", "--heartbeat-timeout-ms", "20000",
-                 "--state", os.path.join(run, "state"),
-                 "--hosts", ",".join(f"10.0.0.{guest + 1}" for guest in range(GUESTS)), "--ring",
-                 f"id=0,ranks={GUESTS},packets={MESSAGE_PACKETS},window=4,dtype=int32,layout=nrtv"]
-        for port in ports:
-            words += ["--port", port]
-        self.log = os.path.join(run, "switch.log")
-        with open(self.log, "a") as log:
-            self.process = subprocess.Popen([NETSUM, "bump", *words], stdout=subprocess.PIPE, stderr=log, text=True)
-        line = self.process.stdout.readline()
-        if not line.startswith("listening "):
-            with open(self.log) as log:
-                raise AssertionError(f"netsum bump has not begun: {log.read()}")
-        self.address = line.split()[1]
-
-    def report(self):
-        def asked():
-            return subprocess.run([NETSUM, "status", "--switch", self.address, "--json"], capture_output=True, text=True,
-                                  timeout=LIMIT).stdout
-        return json.loads(until(asked, LIMIT, "netsum switch answers"))
-
-    def ring(self):
-        return self.report()["jobs"][0]["counters"]
-
-    def end(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        self.process.wait(10)
-        self.process.stdout.close()
-
-
 class SoftRoce(unittest.TestCase):
+    @classmethod
+    def begin_bump(cls):
+        words = ["--listen", "127.0.0.1:0", "--state", os.path.join(cls.folder, "state"),
+                 "--hosts", ",".join(guest.address for guest in cls.rig.guests), "--ring",
+                 f"id=0,ranks={GUESTS},packets={MESSAGE_PACKETS},window=4,dtype=int32,layout=nrtv"]
+        for relay in cls.rig.relays:
+            words += ["--port", relay.port]
+        cls.bump = rigs.Bump(NETSUM, cls.folder, "bump", *words)
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="netsum-roce-")
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.rig = rigs.Rig(IMAGE, cls.folder, GUESTS)
         cls.addClassCleanup(cls.rig.end)
-        cls.switch = Switch(cls.folder, cls.rig.ports)
-        cls.addClassCleanup(lambda: cls.switch.end())
-        cls.rig.wait_ready(BOOT_LIMIT)
+        cls.begin_bump()
+        cls.addClassCleanup(lambda: cls.bump.end())
+        cls.rig.wait_ready()
 
     def setUp(self):
-        self.rig.finish_all(LIMIT)
+        self.rig.finish_all()
         self.rig.forget()
 
     def start_ring(self, *options, messages=MESSAGES):
@@ -80,18 +55,18 @@ class SoftRoce(unittest.TestCase):
         for guest in self.rig.guests:
             guest.start(f"verbs -s {MESSAGE_BYTES} -n {messages} -w 4 {words} ring {guest.number} {hosts}")
 
-    def finish(self):
-        return [guest.finish(LIMIT) for guest in self.rig.guests]
+    def ring(self):
+        return self.bump.report()["jobs"][0]["counters"]
 
     def expect_sums(self, messages=MESSAGES):
-        for guest, (code, output) in zip(self.rig.guests, self.finish()):
+        for guest, (code, output) in zip(self.rig.guests, self.rig.finish()):
             self.assertEqual((code, output), (0, f"ring: {messages} sums"), f"guest {guest.number}")
 
     def test_sums(self):
-        before = self.switch.ring()
+        before = self.ring()
         self.start_ring()
         self.expect_sums()
-        after = self.switch.ring()
+        after = self.ring()
         self.assertEqual(after["sums"] - before["sums"], MESSAGES * MESSAGE_PACKETS)
         self.assertEqual(after["contributions"] - before["contributions"], GUESTS * MESSAGES * MESSAGE_PACKETS)
 
@@ -114,17 +89,17 @@ class SoftRoce(unittest.TestCase):
             with self.subTest(lost=what):
                 self.rig.forget()
                 getattr(self.rig.relays[guest], way).loss = loss
-                before = self.switch.ring()
+                before = self.ring()
                 self.start_ring()
                 self.expect_sums()
                 self.assertIsNotNone(loss.lost, "nothing was lost")
-                self.assertEqual(self.switch.ring()["sums"] - before["sums"], MESSAGES * MESSAGE_PACKETS)
+                self.assertEqual(self.ring()["sums"] - before["sums"], MESSAGES * MESSAGE_PACKETS)
 
     def test_the_ends_see_a_normal_connection(self):
-        before = self.switch.ring()
+        before = self.ring()
         self.start_ring("-T", 20)  # 4 s, so that no guest that has to wait for the machine takes that for a loss
         self.expect_sums()
-        after = self.switch.ring()
+        after = self.ring()
         self.assertEqual({name: after[name] - before[name] for name in after if name.startswith(("repeats", "dropped"))},
                          {name: 0 for name in after if name.startswith(("repeats", "dropped"))})
         for sender, receiver in ((0, 1), (1, 2), (2, 0)):
@@ -165,11 +140,11 @@ class SoftRoce(unittest.TestCase):
                        and rigs.opcode(frame) == ACKNOWLEDGE] == acknowledged, LIMIT, "the acknowledgements arrive as they were")
 
     def test_retrying_for_ever_is_refused(self):
-        (code, output), = self.rig.run(["verbs -r 7 serve", None, None], LIMIT)
+        (code, output), = self.rig.run(["verbs -r 7 serve", None, None])
         self.assertEqual((code, output), (4, "retry_cnt 7 is refused: 7 means for ever"))
 
     def expect_untouched(self):
-        """Of each guest's frames to another, what went into the switch came out of it."""
+        """Of each guest's frames to another, what went into the bump came out of it."""
         for source in self.rig.guests:
             for sink in self.rig.guests:
                 if source is sink:
@@ -187,7 +162,7 @@ class SoftRoce(unittest.TestCase):
         return {rigs.opcode(frame) for relay in self.rig.relays for frame in relay.outwards.frames} - {None}
 
     def test_other_verbs_are_left_alone(self):
-        before = self.switch.ring()["packets"]
+        before = self.ring()["packets"]
         for operation, expected in (("write", 0x07), ("write_imm", 0x09), ("send", 0x01), ("read", 0x0e)):
             for sender, receiver in ((0, 1), (2, 0)):
                 with self.subTest(operation=operation, sender=sender):
@@ -196,24 +171,24 @@ class SoftRoce(unittest.TestCase):
                     commands = [None] * GUESTS
                     commands[receiver] = options + " serve"
                     commands[sender] = options + " connect " + self.rig.guests[receiver].address
-                    for code, output in self.rig.run(commands, LIMIT):
+                    for code, output in self.rig.run(commands):
                         self.assertEqual(code, 0, output)
                     self.assertIn(expected, self.opcodes())
                     self.expect_untouched()
-        self.assertEqual(self.switch.ring()["packets"], before)
+        self.assertEqual(self.ring()["packets"], before)
 
     def test_perftest_is_left_alone(self):
-        before = self.switch.ring()["packets"]
+        before = self.ring()["packets"]
         for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw", "ib_write_lat"):
             with self.subTest(program=program):
                 self.rig.forget()
                 command = f"{program} -x 1 -s 4096 -n 50 -u 18 -F"
-                results = self.rig.run([command, f"sleep 1; {command} 10.0.0.1", None], LIMIT)
+                results = self.rig.run([command, f"sleep 1; {command} 10.0.0.1", None])
                 for code, output in results:
                     self.assertEqual(code, 0, output)
                 self.assertTrue(self.opcodes())
                 self.expect_untouched()
-        self.assertEqual(self.switch.ring()["packets"], before)
+        self.assertEqual(self.ring()["packets"], before)
 
     def connect_endpoint(self, role, guest, *options, messages=20, size=5000, mtu=1024):
         """One connection between a guest and netsum's own queue pair, at the last relay; what the latter has counted."""
@@ -263,13 +238,8 @@ class SoftRoce(unittest.TestCase):
             self.connect_endpoint("receive_silent", guest, "-o write -T 20")
 
     def start_bench(self, job, iterations, *options):
-        port = self.switch.address.split(":")[1]
-        for guest in self.rig.guests:
-            words = ["--protocol", "netreduce", "--verbs", "rxe0", "--switch", f"10.0.2.2:{port}", "--job", job,
-                     "--rank", guest.number, "--world-size", GUESTS, "--slots", 4, "--message-packets", 16,
-                     "--iterations", iterations, "--warmup", 0, "--connect-deadline", 60, "--json", *options]
-            guest.start(f"netsum bench all-reduce {' '.join(map(str, words))} 2>/tmp/log || "
-                        "{ code=$?; cat /tmp/log; exit $code; }")
+        port = self.bump.address.split(":")[1]
+        self.rig.start_bench(job, [["--switch", f"10.0.2.2:{port}"]] * GUESTS, iterations, *options)
 
     def test_netsums_own_library_over_verbs(self):
         """Ranks in the guests: communicator, sealed messages and all, over libibverbs and through the bump in their wire."""
@@ -284,7 +254,7 @@ class SoftRoce(unittest.TestCase):
                 self.rig.forget()
                 getattr(self.rig.relays[guest], way).loss = loss
                 self.start_bench(f"lost{number}", 3, "--elements", 50000, "--dtype", "float32" if number % 2 == 0 else "int32")
-                for each, (code, output) in zip(self.rig.guests, self.finish()):
+                for each, (code, output) in zip(self.rig.guests, self.rig.finish()):
                     self.assertEqual(code, 0, f"guest {each.number}: {output}")
                     report = json.loads(output)
                     self.assertEqual((report["wrong"], report["workers"]), (0, GUESTS))
@@ -293,12 +263,12 @@ class SoftRoce(unittest.TestCase):
 
     def test_netsums_own_library_notices_a_bump_that_is_gone(self):
         def sums():
-            return sum(job["counters"].get("sums", 0) for job in self.switch.report()["jobs"] if job["job"] == "gone")
+            return sum(job["counters"].get("sums", 0) for job in self.bump.report()["jobs"] if job["job"] == "gone")
         self.start_bench("gone", 10000, "--elements", 50000, "--deadline", 60)
         until(lambda: sums() > 1000, LIMIT, "the job is on its way")
-        self.switch.end(signal.SIGKILL)
-        results = self.finish()
-        type(self).switch = Switch(self.folder, self.rig.ports)
+        self.bump.end(signal.SIGKILL)
+        results = self.rig.finish()
+        self.begin_bump()
         for code, output in results:
             self.assertEqual(code, 1, output)
             self.assertRegex(output, "rank [0-2]: .*(has not answered|broke)")
@@ -306,26 +276,26 @@ class SoftRoce(unittest.TestCase):
     def test_ends_in_an_error_of_the_queue_pairs_after_a_restart(self):
         """Nothing of the ring passes unsummed when the accelerator, killed in the middle, is started again."""
         cls = type(self)
-        before = self.switch.ring()["sums"]
+        before = self.ring()["sums"]
         self.start_ring("-T", 15, "-r", 4, "-l", 90, messages=2000)
-        until(lambda: self.switch.ring()["sums"] >= before + 400, LIMIT, "the ring is on its way")
-        self.switch.end(signal.SIGKILL)
-        cls.switch = Switch(self.folder, self.rig.ports)
-        codes = [code for code, _ in self.finish()]
+        until(lambda: self.ring()["sums"] >= before + 400, LIMIT, "the ring is on its way")
+        self.bump.end(signal.SIGKILL)
+        cls.begin_bump()
+        codes = [code for code, _ in self.rig.finish()]
         self.assertIn(2, codes)
         self.assertTrue(set(codes) <= {2, 3}, codes)  # 3: the successor of one that has failed waits in vain
-        self.assertGreater(self.switch.report()["counters"]["dropped_roce_known"], 0)
+        self.assertGreater(self.bump.report()["counters"]["dropped_roce_known"], 0)
         self.start_ring()
         self.expect_sums()
 
     def test_ends_in_an_error_of_the_queue_pairs_without_accelerator(self):
         cls = type(self)
-        before = self.switch.ring()["sums"]
+        before = self.ring()["sums"]
         self.start_ring("-T", 15, "-r", 4, "-l", 60, messages=2000)
-        until(lambda: self.switch.ring()["sums"] >= before + 400, LIMIT, "the ring is on its way")
-        self.switch.end(signal.SIGKILL)
-        codes = [code for code, _ in self.finish()]
-        cls.switch = Switch(self.folder, self.rig.ports)
+        until(lambda: self.ring()["sums"] >= before + 400, LIMIT, "the ring is on its way")
+        self.bump.end(signal.SIGKILL)
+        codes = [code for code, _ in self.rig.finish()]
+        cls.begin_bump()
         self.assertIn(2, codes)
         self.assertTrue(set(codes) <= {2, 3}, codes)
 
