@@ -196,6 +196,7 @@ class Rig:
     """Relay N is guest N's; the last one is for what is no guest, and may join two bumps' ports."""
 
     def __init__(self, image, run, guests):
+        self.ended = 0.0  # when guests were last busy
         self.relays = [Relay(run, number) for number in range(guests + 1)]
         self.guests = [Guest(image, run, number, relay) for number, relay in enumerate(self.relays[:guests])]
 
@@ -221,13 +222,17 @@ class Rig:
 
     def finish(self):
         """Exit code and output of what was started in each guest."""
-        return [guest.finish(LIMIT) for guest in self.guests]
+        try:
+            return [guest.finish(LIMIT) for guest in self.guests]
+        finally:
+            self.ended = time.monotonic()
 
     def finish_all(self):
         """What a test that failed has left behind."""
         for guest in self.guests:
             if guest.busy:
                 guest.finish(LIMIT)
+                self.ended = time.monotonic()
 
     def forget(self):
         """Of what passed, and of losses."""
