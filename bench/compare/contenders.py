@@ -21,6 +21,7 @@ MPI = os.path.join(ROOT, "build/release/bin/all_reduce_mpi")
 ENTER_HOST = os.path.join(ROOT, "bench/compare/enter_host")
 WITH_VECTORS = os.path.join(ROOT, "bench/vectors/with_vectors")
 LIMIT = 240  # seconds that one process may take
+OPEN = ("--anyone-may-join",)  # nobody else is in the testbed's networks
 SLICE = 512_000  # bytes
 
 
@@ -163,13 +164,13 @@ class Netsum:
     def start_ranks(self, children, place, task, words):
         hosts = place.hosts[:task.workers]
         if self.shards:
-            switches = [children.daemon([NETSUM, "switch", "--listen", host.at(0, 4)], host) for host in hosts]
+            switches = [children.daemon([NETSUM, "switch", *OPEN, "--listen", host.at(0, 4)], host) for host in hosts]
         else:
-            switches = [children.daemon([NETSUM, "switch", "--listen", place.switch.at(0, 4)], place.switch)]
+            switches = [children.daemon([NETSUM, "switch", *OPEN, "--listen", place.switch.at(0, 4)], place.switch)]
         where = ["--switch", ",".join(switches)]
         if self.protocol == "atp":
             server = place.hosts[-1]
-            where += ["--ps", children.daemon([NETSUM, "ps", "--listen", server.at(0, 4)], server)]
+            where += ["--ps", children.daemon([NETSUM, "ps", *OPEN, "--listen", server.at(0, 4)], server)]
         return [children.start([NETSUM, *words, *where, "--rank", rank, "--world-size", task.workers], host, silent=rank > 0)
                 for rank, host in enumerate(hosts)]
 

@@ -85,6 +85,7 @@ class Session:
         self.processor = machine.processor()
         self.found = results.read(args.json)
         self.wrong = 0
+        self.failed = []  # who failed until it took part no more
 
     def keep(self, rows, runs, **more):
         self.found = results.merge(self.found, self.processor, {"rows": rows, "runs": runs, **more})
@@ -111,6 +112,7 @@ class Session:
             runs = pairs.race(place, entrants, count, self.args.quick, lambda text: say(f"{group.id}: {text}"))
         say(f"{group.id}: {time.monotonic() - began:.0f} s")
         self.wrong += runs.wrong
+        self.failed += [f"{group.id}: {name}" for name, count in runs.failed.items() if count >= pairs.MOST_FAILURES]
         facts = dict(self.about, suite=suite, group=group.id, on=place.name, rate=rate)
         exported = dict(runs.export())
         kept = {f"{group.id}: {name}, {elements}": dict(facts, entrant=name, wrong=runs.wrong, **each)
@@ -208,7 +210,9 @@ def main():
         document.update(session.found, os.path.join(ROOT, "docs/performance.md"))
     if session.wrong:
         print(f"{session.wrong} wrong elements", file=sys.stderr)
-    return 1 if session.wrong else 0
+    if session.failed:
+        print(f"failed: {', '.join(session.failed)}", file=sys.stderr)
+    return 1 if session.wrong or session.failed else 0
 
 
 if __name__ == "__main__":
