@@ -17,7 +17,7 @@ class Entrant:
     who: object  # a contender
     task: Task
     loss: float = 0.0  # percent, of each link, each way
-    lossy: str = None  # the only host whose link loses; None: all do
+    lossy: str = None  # the only host whose packets are lost; None: all links lose, each way
     tcp: str = "cubic"
     every: int = 1  # takes part in every so many rounds: what no goal names need not be shown as exactly
 

@@ -59,7 +59,7 @@ class Shaped:
         self.bed.__exit__()
 
     def set(self, loss, tcp, lossy=None):
-        """From now on: percent that each link loses each way, or only that of the host `lossy`, and the hosts' congestion control."""
+        """From now on: percent that each link loses each way, or of what the host `lossy` sends, and the hosts' congestion control."""
         if (loss, lossy) != (self.state[0], self.state[2]):
             if self.state[0] != 0:
                 self.lose(0)

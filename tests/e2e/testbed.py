@@ -77,7 +77,7 @@ def loss():
     subprocess.run([os.environ["TESTBED_SCRIPT"], "loss", "0"], check=True)
     seen["later"] = send("H0", "H1", 100)[0]
     subprocess.run([os.environ["TESTBED_SCRIPT"], "loss", "40", "H1"], check=True)
-    return dict(seen, of_others=send("H0", "SW", 100)[0], of_one=send("H0", "H1", 1000)[0])
+    return dict(seen, of_others=send("H0", "H1", 100)[0], of_one=send("H1", "H0", 1000)[0])
 
 
 def rates():
