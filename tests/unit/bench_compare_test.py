@@ -49,8 +49,8 @@ class FakePlace:
     def __init__(self, busy=()):
         self.busy, self.runs, self.state = busy, 0, None
 
-    def set(self, loss, tcp):
-        self.state = loss, tcp
+    def set(self, loss, tcp, lossy):
+        self.state = loss, tcp, lossy
 
     def watch(self):
         return self
@@ -104,8 +104,9 @@ class Race(unittest.TestCase):
 
     def test_who_comes_seldom_and_in_which_state(self):
         always, seldom = Fake("always", [1] * 9), Fake("seldom", [1] * 9)
-        race([pairs.Entrant("always", always, self.TASK, loss=1), pairs.Entrant("seldom", seldom, self.TASK, tcp="bbr", every=3)], 6)
-        self.assertEqual((always.place_states, seldom.place_states), ([(1, "cubic")] * 6, [(0, "bbr")] * 2))
+        entrants = [pairs.Entrant("always", always, self.TASK, loss=1, lossy="H0"), pairs.Entrant("seldom", seldom, self.TASK, tcp="bbr", every=3)]
+        race(entrants, 6)
+        self.assertEqual((always.place_states, seldom.place_states), ([(1, "cubic", "H0")] * 6, [(0, "bbr", None)] * 2))
 
     def test_wrong_elements_are_counted(self):
         self.assertEqual(race([pairs.Entrant("one", Fake("one", [1] * 2, wrong=5), self.TASK)], 2).wrong, 20)
