@@ -360,6 +360,22 @@ TEST_F(AtpSwitchTest, ARankWhosePacketIsOvertakenIsToldOnce) {
   EXPECT_EQ(1U, counters().losses_told);
 }
 
+// The chunk's slot is taken after those of later chunks, by another rank.
+TEST_F(AtpSwitchTest, ARankThatIsAheadIsToldAndNoOther) {
+  for (std::uint64_t sequence = 1; sequence < 4; ++sequence) receive(0, of(0, sequence));
+  EXPECT_TRUE(silent());
+  receive(1, of(1, 0));
+  const AnyPacket told = one();
+  EXPECT_EQ(Type::waiting, told.common.type);
+  EXPECT_EQ(port(10), told.to);
+  EXPECT_EQ(ranks_of({0}), told.missing);
+  for (std::uint64_t sequence = 1; sequence < 4; ++sequence) {
+    receive(1, of(1, sequence));
+    EXPECT_EQ(3U, one().directions.bitmap[0]);
+  }
+  EXPECT_EQ(1U, counters().losses_told);
+}
+
 // ---- what the paper does not have
 
 TEST_F(AtpSwitchTest, WhatIsForTheServerAloneIsNotTouched) {

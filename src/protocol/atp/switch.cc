@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "protocol/atp/gaps.h"
 #include "protocol/atp/packet_memory.h"
-#include "stream/overtaken.h"
 
 namespace netsum::atp {
 
@@ -49,7 +49,7 @@ struct Switch::SlotState {
   std::uint32_t counter = 0;
   std::uint32_t resent = 0;  // children whose first resend of the complete sum was merged
   std::uint32_t index = 0;   // as the first packet gave it
-  std::uint64_t place = 0;   // in Job::overtaken; 0: none
+  bool again = false;        // taken once more for the same chunk
   bool ecn = false, overflow = false, wide = false;
   bool checked = false;  // a packet in it had a checksum
   std::uint16_t elements = 0;
@@ -63,8 +63,8 @@ struct Switch::SlotState {
 struct Switch::Job {
   SwitchJobConfig config;
   SwitchJobCounters counters;
-  stream::Overtaken overtaken;                // sums, by packets of ranks
-  std::vector<std::uint64_t> placed;          // ring: sequence numbers that have had a place there
+  Gaps gaps;
+  std::vector<std::uint64_t> taken;           // ring: sequence numbers of chunks that have taken a slot
   std::vector<std::uint64_t> collided;        // ring: sequence numbers of which a packet did
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
@@ -143,9 +143,9 @@ bool Switch::add_job(const SwitchJobConfig& config) {
   if (config.packet_elements > config_.packet_elements) return false;
   auto job = std::make_unique<Job>();
   job->move(config);
-  job->overtaken = stream::Overtaken(config.window, config.children.size());
-  job->placed.assign(std::max(1U, config.window), UINT64_MAX);
-  job->collided = job->placed;
+  job->gaps = Gaps(config.window, config.children.size());
+  job->taken.assign(std::max(1U, config.window), UINT64_MAX);
+  job->collided = job->taken;
   return jobs_.emplace(config.epoch, std::move(job)).second;
 }
 
@@ -305,7 +305,7 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
   }
   slot.ecn |= gradient.common.ecn;
   ++counters.added;
-  if (!child.is_switch) tell_losses(*job, child, slot.place, sink);
+  if (!child.is_switch && !slot.again) tell_losses(*job, child, slot.sequence, sink);
   if (slot.counter != config.children.size()) return;  // Fig. 7, 6
   ++counters.completed;
   slot.complete = true;
@@ -316,20 +316,21 @@ void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient,
   if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
   const std::uint64_t sent_in_batch = slot.sent_in_batch;
   const Common& common = gradient.common;
-  // A chunk that takes a slot once more, after a resend emptied the first, has no place in the order: a rank that is late
-  // adds to that slot first, and has not lost what it sends next.
-  std::uint64_t& placed = job.placed[common.sequence % job.placed.size()];
-  const bool in_order = std::exchange(placed, common.sequence) != common.sequence;
+  std::uint64_t& taken = job.taken[common.sequence % job.taken.size()];
   slot = {.used = true,
           .job_epoch = common.job_epoch,
           .sequence = common.sequence,
           .signature = common.signature,
           .index = common.index,
-          .place = in_order ? job.overtaken.open(static_cast<std::uint32_t>(&slot - slots_.data())) : 0,
+          .again = std::exchange(taken, common.sequence) == common.sequence,
           .sent_in_batch = sent_in_batch};
   ++in_use_;
   ++job.counters.allocated;
   static_cast<void>(add(job, slot, gradient, bit, now));  // an empty slot fits any packet
+  // What takes a slot once more, after a resend emptied the first, tells nothing of ranks whose packets are gone with that.
+  if (slot.again) return;
+  job.gaps.opened(common.sequence, static_cast<std::uint32_t>(&slot - slots_.data()),
+                  [&](std::uint32_t position) { tell_loss(job, slot, position, sink); });
 }
 
 // Fig. 7, 5. False if the packet does not match the slot's content.
@@ -385,16 +386,22 @@ void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child,
   tell_waiting(job, slot, child, sink);
 }
 
-// The rank's packet is missing in sums that three of its later packets have overtaken (§3.7, at the place of the loss): the
-// rank is told, and repeats that packet alone. Slots are shared, and may hold something else by now.
-void Switch::tell_losses(Job& job, const SwitchChild& child, std::uint64_t place, Sink& sink) {
+// Of the chunks before this one, to which the rank has contributed. Slots are shared, and may hold something else by now.
+void Switch::tell_losses(Job& job, const SwitchChild& child, std::uint64_t sequence, Sink& sink) {
   const auto position = static_cast<std::uint32_t>(&child - job.config.children.data());
-  job.overtaken.contributed(position, place, [&](std::uint32_t index, std::uint64_t lost) {
-    const SlotState& slot = slots_[index];
-    if (!slot.used || slot.job_epoch != job.config.epoch || slot.place != lost || (slot.bitmap >> position & 1) != 0) return;
-    ++job.counters.losses_told;
-    tell_waiting(job, slot, child, sink);
+  job.gaps.contributed(position, sequence, [&](std::uint32_t index, std::uint64_t lost) {
+    SlotState& slot = slots_[index];
+    if (slot.used && slot.job_epoch == job.config.epoch && slot.sequence == lost && !slot.again) {
+      tell_loss(job, slot, position, sink);
+    }
   });
+}
+
+// The rank is told, and repeats that packet alone.
+void Switch::tell_loss(Job& job, SlotState& slot, std::uint32_t position, Sink& sink) {
+  if ((slot.bitmap >> position & 1) != 0) return;
+  ++job.counters.losses_told;
+  tell_waiting(job, slot, job.config.children[position], sink);
 }
 
 // Which ranks' packets the sum lacks.

@@ -61,7 +61,7 @@ struct SwitchJobCounters {
   std::uint64_t dropped_source = 0, dropped_rank_epoch = 0, dropped_shape = 0;
 
   std::uint64_t completed = 0;    // sums of all children, sent up
-  std::uint64_t losses_told = 0;  // ranks told that their packet is missing (stream/overtaken.h)
+  std::uint64_t losses_told = 0;  // ranks told that their packet is missing (gaps.h)
   std::uint64_t deallocated = 0;  // slots freed by a parameter packet, an ask or a resend
   std::uint64_t allocated = 0;
   std::uint64_t marked = 0;  // packets with congestion here or earlier on the path
@@ -163,7 +163,8 @@ class Switch {
   void send_up(Job& job, SlotState& slot, const wire::atp::GradientPacket& last, bool resend, Sink& sink);
   static void pass_on(const Job& job, const RxView& packet, const wire::atp::GradientPacket& gradient, Sink& sink);
   static void answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, Time now, Sink& sink);
-  void tell_losses(Job& job, const SwitchChild& child, std::uint64_t place, Sink& sink);
+  void tell_losses(Job& job, const SwitchChild& child, std::uint64_t sequence, Sink& sink);
+  void tell_loss(Job& job, SlotState& slot, std::uint32_t position, Sink& sink);
   static void tell_waiting(const Job& job, const SlotState& slot, const SwitchChild& child, Sink& sink);
   void deallocate(SlotState& slot);
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const;
