@@ -88,8 +88,11 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
     case ErrorCode::aggregator_lost:
     case ErrorCode::aggregator_restarted:
       // After a job has failed on all ranks, the aggregator forgets it. If control messages are lost, a switch that a job
-      // needs may also appear not to answer.
-      if (scenario_.links.control_loss > 0 && text.find("has not answered") != std::string::npos) break;
+      // needs may also appear not to answer, or not be told of the job for so long that it forgets the job with its sums.
+      if (scenario_.links.control_loss > 0) {
+        const auto says = [&](const char* what) { return text.find(what) != std::string::npos; };
+        if (says("has not answered") || says("has lost its sums")) break;
+      }
       if (!aggregators_ && !disturbed(rank) && !jobs_failed_[job]) fail("blames an aggregator to which nothing happened");
       break;
     case ErrorCode::deadline:
