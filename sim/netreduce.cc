@@ -308,8 +308,9 @@ void draw_rings(Scenario& scenario, bool tunnelled) {
     if (random.chance(0.1) && tunnelled) {
       job.packet_elements = wire::roce::max_mtu / 4 * static_cast<std::uint32_t>(random.between(2, 4));
     }
-    // Ranks repair a loss one after the other, in ring order.
-    if (!job.impatient) job.operation_deadline *= std::max(4U, job.workers);
+    // Ranks repair a loss one after the other, in ring order. With one message in flight, and several racks between lossy
+    // links, each takes a second or more.
+    if (!job.impatient) job.operation_deadline *= 2 * std::max(4U, job.workers);
     need += job.slots * job.message_packets * job.workers * job.units() * scenario.lanes;
   }
   scenario.switch_slots = scenario.scarce ? need - 1 : need;
