@@ -130,7 +130,7 @@ def repairs(id, workers, rate, *whats):
         rows += [Row(f"{id}{'-one' if lossy else ''}-{percent}", f"{who.name}: TAT at {percent} % loss{on} over its TAT at 0, "
                      f"N = {workers}, 25 MB, {rate}", (f"{who.name}, {percent} %", elements), (f"{who.name}, 0 %", elements), most, at_least=False)
                  for percent, most in goals.items()]
-    return Group(id, tuple(entrants), tuple(rows), hosts=workers + 1, rate=rate, idle=IDLE_FOR_LOSSES)
+    return Group(id, tuple(entrants), tuple(rows), hosts=workers + 1, rate=rate)
 
 
 def slow():

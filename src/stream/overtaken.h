@@ -2,9 +2,10 @@
 // third one opened after it is answered first. This is RACK's rule for TCP (RFC 8985) with ATP's tolerance of reordering
 // (§3.7: three packets).
 //
-// At a switch, rounds are opened, and each rank contributes to them in the order in which all ranks receive results: a rank
-// that has sent to three rounds opened after another round has sent to that round too, or lacks the result before it. A rank
-// that sends nothing is late, and has lost nothing. At an ATP worker, transmissions are opened, and results answer them.
+// At SwitchML's switch, rounds are opened, and each rank contributes to them in the order in which all ranks receive
+// results: a rank that has sent to three rounds opened after another round has sent to that round too, or lacks the result
+// before it. A rank that sends nothing is late, and has lost nothing. At an ATP worker, transmissions are opened, and
+// results answer them.
 #pragma once
 
 #include <algorithm>

@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "stream/overtaken.h"
+
 namespace netsum::atp {
 
 class Gaps {
  public:
-  static constexpr std::uint64_t reordering = 3;  // sequence numbers by which packets may be reordered
+  static constexpr std::uint64_t reordering = stream::Overtaken::reordering;  // in sequence numbers
 
   Gaps() = default;
   Gaps(std::size_t window, std::size_t ranks)

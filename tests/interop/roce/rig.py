@@ -53,6 +53,7 @@ class Way:
     def __init__(self, passed, source, sink, address):
         self.passed, self.source, self.sink, self.address = passed, source, sink, address
         self.loss = None
+        self.last_roce = 0.0  # when the last RoCEv2 packet passed
         threading.Thread(target=self.run, daemon=True).start()
 
     @property
@@ -65,6 +66,8 @@ class Way:
             loss = self.loss
             if loss and loss.takes(frame):
                 continue
+            if opcode(frame) is not None:
+                self.last_roce = time.monotonic()
             self.passed.append((self, frame))  # first: who receives it may answer at once
             try:
                 self.sink.sendto(frame, self.address)
@@ -196,7 +199,6 @@ class Rig:
     """Relay N is guest N's; the last one is for what is no guest, and may join two bumps' ports."""
 
     def __init__(self, image, run, guests):
-        self.ended = 0.0  # when guests were last busy
         self.relays = [Relay(run, number) for number in range(guests + 1)]
         self.guests = [Guest(image, run, number, relay) for number, relay in enumerate(self.relays[:guests])]
 
@@ -222,17 +224,17 @@ class Rig:
 
     def finish(self):
         """Exit code and output of what was started in each guest."""
-        try:
-            return [guest.finish(LIMIT) for guest in self.guests]
-        finally:
-            self.ended = time.monotonic()
+        return [guest.finish(LIMIT) for guest in self.guests]
 
     def finish_all(self):
         """What a test that failed has left behind."""
         for guest in self.guests:
             if guest.busy:
                 guest.finish(LIMIT)
-                self.ended = time.monotonic()
+
+    def silent(self):
+        """Seconds since the last RoCEv2 packet."""
+        return time.monotonic() - max(way.last_roce for relay in self.relays for way in relay.ways())
 
     def forget(self):
         """Of what passed, and of losses."""

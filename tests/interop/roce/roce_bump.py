@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../e2e"))
@@ -24,6 +23,7 @@ NETSUM = ENDPOINT = IMAGE = None
 GUESTS = 3
 MESSAGES, MESSAGE_PACKETS, MESSAGE_BYTES = 12, 8, 8192
 BROADCAST = b"\xff" * 6
+NEW_RING_AFTER = 1.2  # seconds: a bump takes a host's new connection when the former one has been silent for one
 
 
 class SoftRoce(unittest.TestCase):
@@ -51,8 +51,7 @@ class SoftRoce(unittest.TestCase):
         self.rig.forget()
 
     def start_ring(self, *options, messages=MESSAGES):
-        # The bump takes a host's new connection for its ring's when the former one has been silent for a second, by its clock.
-        time.sleep(max(0.0, self.rig.ended + 1.5 - time.monotonic()))
+        until(lambda: self.rig.silent() > NEW_RING_AFTER, LIMIT, "the former ring is silent")
         hosts = " ".join(guest.address for guest in self.rig.guests)
         words = " ".join(map(str, options))
         for guest in self.rig.guests:
