@@ -174,16 +174,21 @@ class Racks(unittest.TestCase):
     def test_three_levels_and_a_rank_at_the_spine(self):
         with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as middle:
             with cli.Switch("--switch-parent", f"{leaf.address}={middle.address}") as spine:
-                ranks = self.ranks_in(spine, [leaf, leaf, middle, other, spine], *SMALL, "--iterations", 20)
-                for process in ranks:
-                    process.wait_line(process.out, "iteration 2")
-                below = {a.address: a.status()["jobs"][0] for a in (leaf, middle, other)}
+                places = [leaf, leaf, middle, other, spine]
+                run_all(self, self.ranks_in(spine, places, *SMALL, "--iterations", 3))
+                for a_switch in (leaf, middle, other, spine):
+                    cli.until(lambda a=a_switch: not a.status()["jobs"], 10, "all switches forget a job that has ended")
+                ranks = self.ranks_in(spine, places, *SMALL, "--iterations", 1_000_000)
+                try:
+                    for process in ranks:
+                        process.wait_line(process.out, "iteration 2")
+                    below = {a.address: a.status()["jobs"][0] for a in (leaf, middle, other)}
+                finally:
+                    for process in ranks:
+                        process.__exit__()
                 self.assertEqual([2, 3, 1], [below[a.address]["world_size"] for a in (leaf, middle, other)])
                 for job in below.values():
                     self.assertGreater(job["counters"]["sums_sent_up"], 0)
-                run_all(self, ranks)
-                for a_switch in (leaf, middle, other, spine):
-                    cli.until(lambda a=a_switch: not a.status()["jobs"], 10, "all switches forget a job that has ended")
 
     def test_a_killed_leaf_is_named(self):
         with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as spine:
