@@ -20,7 +20,7 @@ namespace {
 using switchml::JobCounters;
 
 // Offsets of docs/protocol-switchml.md.
-constexpr std::size_t reserved_byte = 3, checksum_bytes = 4, job_epoch_bytes = 8, exponents_byte = 46;
+constexpr std::size_t type_byte = 1, checksum_bytes = 4, job_epoch_bytes = 8, exponents_byte = 46;
 
 class SwitchmlSums final : public CheckedJobs<JobCounters> {
  public:
@@ -46,7 +46,8 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
   void count_events(Tally& tally) const override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
       sim::count_events(tally, "switch_", wire::counter_values(total(lane)),
-                        {"results_to_group", "group_unheard", "dropped_early"});
+                        {"results_to_group", "group_unheard", "dropped_early", "repeats_passed_up", "passed_up", "sums_sent",
+                         "sums_repeated", "results_taken", "told_by_parent", "dropped_stale"});
       // Probes may have any length.
       sim::count_events(tally, "switch_", wire::counter_values(service_.at(lane).counters()), {"malformed_length"});
     }
@@ -203,7 +204,7 @@ class Switchml final : public Protocol {
         for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
         return forgery;
       case 3:
-        common.rank = static_cast<std::uint8_t>(200 + random.below(56));
+        common.sender = static_cast<std::uint16_t>(2048 + random.below(2048));
         break;
       case 4:
         common.rank_epoch ^= static_cast<std::uint32_t>(1 + random.below(UINT32_MAX));
@@ -212,14 +213,14 @@ class Switchml final : public Protocol {
         header.slot = static_cast<std::uint16_t>(4096 + random.below(1000));
         break;
       case 6:
-        common.type = static_cast<wire::switchml::Type>(random.between(1, 9));  // the other side's, or of another length
+        common.type = static_cast<wire::switchml::Type>(random.between(1, 10));  // the other side's, or of another length
         common.rank_epoch ^= 1;
         break;
       case 7:
         bytes[exponents_byte] = static_cast<std::byte>(random.between(wire::switchml::max_blocks + 1, 255));
         break;
       case 8:
-        bytes[reserved_byte] = std::byte{2};  // 1 would mean no checksum
+        bytes[type_byte] |= std::byte{0xc0};  // protected in a way that there is not
         break;
       default:
         header.elements = 1024;  // more than any job's packets have
@@ -242,13 +243,14 @@ class Switchml final : public Protocol {
       return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
     }
     constexpr const char* names[] = {"?",       "contribution", "exponent contribution", "result", "exponent result",
-                                     "waiting", "mismatch",     "unknown job",           "probe",  "probe reply"};
+                                     "waiting", "mismatch",     "unknown job",           "probe",  "probe reply",
+                                     "missing"};
     std::string text = names[static_cast<std::size_t>(common.type)];
     wire::switchml::ChunkPacket chunk;
     wire::switchml::WaitingPacket waiting{};
     if (wire::switchml::parse_chunk(datagram, common, chunk) == wire::ParseError::none) {
       const wire::switchml::ChunkHeader& h = chunk.header;
-      if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.rank);
+      if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);
       text += ", operation " + std::to_string(h.operation) + " chunk " + std::to_string(h.chunk) + ", slot " +
               std::to_string(h.slot) + "/" + std::to_string(h.version) + ", " + std::to_string(h.elements) + " elements";
       if (h.ahead_operation == wire::switchml::no_ahead) return text + ", ahead unknown";

@@ -7,7 +7,7 @@
 
 namespace netsum {
 
-inline constexpr std::uint32_t max_world_size = 1024;  // of any protocol; each may take fewer
+inline constexpr std::uint32_t max_world_size = 4096;  // of any protocol; each may take fewer
 
 // Up to Capacity ranks, a multiple of 64.
 template <std::uint32_t Capacity>

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collective/rank_protocol.h"
+#include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
@@ -139,6 +140,8 @@ class SwitchMlRank final : public RankProtocol {
     site.needs_local = settings_.shared_memory == SharedMemory::required;
     if (settings_.shared_memory == SharedMemory::off) {
       site.why_not_local = "it wants none";
+    } else if (options().world_size > shared::max_world_size) {
+      site.why_not_local = "shared memory serves at most " + std::to_string(shared::max_world_size) + " ranks";
     } else if (options().recovery.count() > 0) {
       site.why_not_local = "a job that recovers goes over the network";
     } else if (options().loss > 0) {

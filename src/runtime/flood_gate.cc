@@ -46,7 +46,8 @@ std::vector<sock_filter> filter_of(const Guests& guests, std::uint32_t one_in) {
   const auto add = [&](std::initializer_list<sock_filter> statements) {
     for (const sock_filter& each : statements) program.push_back(each);
   };
-  add({load_byte(at_type), statement(BPF_MISC | BPF_TAX, 0), load_byte(at_version)});
+  add({load_byte(at_type), statement(BPF_ALU | BPF_AND | BPF_K, wire::switchml::type_bits), statement(BPF_MISC | BPF_TAX, 0),
+       load_byte(at_version)});
   // Probes from ranks that are about to join.
   add({jump_if(wire::switchml::version, 0, 3), statement(BPF_MISC | BPF_TXA, 0),
        jump_if(static_cast<std::uint32_t>(wire::switchml::Type::probe), 0, 1), pass});

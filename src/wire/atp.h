@@ -18,11 +18,11 @@ inline constexpr std::size_t common_bytes = 40;
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
 inline constexpr std::uint32_t max_levels = 4;   // of aggregation, the parameter server included
 inline constexpr std::uint32_t max_fan_in = 32;  // of one level: the bits of a bitmap
-inline constexpr std::uint32_t max_workers = max_world_size;
+inline constexpr std::uint32_t max_workers = 1024;
 inline constexpr std::uint32_t max_packet_elements = 10880;  // as wide sums, 65340 bytes: below UDP's limit over IPv6
 inline constexpr std::uint8_t max_exponent = 254;            // biased, of a finite float32
 
-using Ranks = RankSet;
+using Ranks = BasicRankSet<max_workers>;
 
 enum class Type : std::uint8_t {
   gradient = 1,   // up: one rank's values, or the sum of several

@@ -11,15 +11,19 @@ namespace netsum::wire::switchml {
 namespace {
 
 // Offsets of docs/protocol-switchml.md, "Common header" and below.
-constexpr std::size_t at_rank = 2, at_unchecked = 3, at_checksum = 4, at_rank_epoch = 16;
+constexpr std::size_t at_sender = 2, at_checksum = 4, at_rank_epoch = 16;
 constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
 constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_slot = 42, at_elements = 44,
                       at_exponents = 46, at_flags = 47;
 constexpr std::size_t at_waiting_slot = 32, at_waiting_round = 34, at_waiting_reserved = 35, at_waiting_missing = 36;
-constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_first_rank = 40, at_second_rank = 41,
-                      at_mismatch_reserved = 42;
+constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_first_rank = 40, at_second_rank = 42;
 constexpr std::size_t at_sequence = 20;
 constexpr std::size_t at_cookie = at_sequence + 4;
+
+// What protects a packet: the high bits of its type's byte.
+constexpr int integrity_shift = 4;
+constexpr std::uint8_t unprotected = 0, checksummed = 1;
+static_assert(static_cast<std::uint8_t>(Type::missing) <= type_bits);
 
 constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_average = 16, dtype_bits = 12,
                        known_flags = flag_version | flag_masks | flag_average | dtype_bits;
@@ -27,8 +31,8 @@ constexpr int dtype_shift = 2;
 constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32};  // by the flags' value
 
 static_assert(at_flags + 1 == chunk_header_bytes);
-static_assert(at_waiting_missing + 32 == waiting_bytes);
-static_assert(at_mismatch_reserved + 2 == mismatch_bytes);
+static_assert(at_waiting_missing == waiting_header_bytes);
+static_assert(at_second_rank + 2 == mismatch_bytes);
 static_assert(at_rank_epoch + 4 == common_bytes);
 
 std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) {
@@ -40,12 +44,19 @@ std::uint32_t checksum_of(std::span<const std::byte> packet) {
   return crc32c(packet.subspan(at_checksum + 4), load_le<std::uint32_t>(packet.data()));
 }
 
+bool is_about_a_chunk(Type type) {
+  return type <= Type::exponent_result;
+}
+bool goes_upstream(Type type) {
+  return type == Type::contribution || type == Type::exponent_contribution || type == Type::missing;
+}
+
 void write_common(std::span<std::byte> packet, const Common& common) {
   std::byte* p = packet.data();
   p[at_version] = std::byte{version};
-  p[at_type] = static_cast<std::byte>(common.type);
-  p[at_rank] = std::byte{common.rank};
-  p[at_unchecked] = std::byte{!common.checked};
+  const std::uint8_t integrity = common.checked ? checksummed : unprotected;
+  p[at_type] = static_cast<std::byte>(static_cast<std::uint8_t>(common.type) | integrity << integrity_shift);
+  store_le(p + at_sender, common.sender);
   store_le(p + at_job_epoch, common.job_epoch);
   store_le(p + at_rank_epoch, common.rank_epoch);
 }
@@ -55,20 +66,20 @@ void write_common(std::span<std::byte> packet, const Common& common) {
 ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
   if (byte_at(bytes, at_version) != version) return ParseError::version;
-  const std::uint8_t type = byte_at(bytes, at_type);
-  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::probe_reply)) {
+  const auto type = static_cast<std::uint8_t>(byte_at(bytes, at_type) & type_bits);
+  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::missing)) {
     return ParseError::type;
   }
   // A bit flip cannot turn a checked packet into a valid unchecked one, which has 0 in the checksum's place.
-  const std::uint8_t unchecked = byte_at(bytes, at_unchecked);
-  const std::uint32_t expected = unchecked == 1 ? 0 : checksum_of(bytes);
+  const auto integrity = static_cast<std::uint8_t>(byte_at(bytes, at_type) >> integrity_shift);
+  const std::uint32_t expected = integrity == unprotected ? 0 : checksum_of(bytes);
   if (load_le<std::uint32_t>(bytes.data() + at_checksum) != expected) return ParseError::checksum;
-  if (unchecked > 1 || (unchecked == 1 && type > static_cast<std::uint8_t>(Type::exponent_result))) return ParseError::field;
-  if (type > static_cast<std::uint8_t>(Type::exponent_contribution) && byte_at(bytes, at_rank) != 0)
-    return ParseError::field;
+  if (integrity > checksummed) return ParseError::field;
   out.type = static_cast<Type>(type);
-  out.checked = unchecked == 0;
-  out.rank = byte_at(bytes, at_rank);
+  out.checked = integrity == checksummed;
+  if (!out.checked && !is_about_a_chunk(out.type)) return ParseError::field;
+  out.sender = load_le<std::uint16_t>(bytes.data() + at_sender);
+  if (out.sender >= (goes_upstream(out.type) ? max_workers : 1)) return ParseError::field;
   out.job_epoch = load_le<std::uint64_t>(bytes.data() + at_job_epoch);
   out.rank_epoch = load_le<std::uint32_t>(bytes.data() + at_rank_epoch);
   return ParseError::none;
@@ -116,12 +127,15 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
 }
 
 ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out) {
-  if (bytes.size() != waiting_bytes) return ParseError::length;
+  if (bytes.size() < waiting_header_bytes) return ParseError::length;
+  const std::size_t set = bytes.size() - waiting_header_bytes;
+  if (set % 8 != 0 || set > max_workers / 8) return ParseError::length;
   const std::uint8_t round = byte_at(bytes, at_waiting_round);
   if (round > 1 || byte_at(bytes, at_waiting_reserved) != 0) return ParseError::field;
   const std::byte* p = bytes.data();
-  std::array<std::uint64_t, 4> words{};
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_le<std::uint64_t>(p + at_waiting_missing + 8 * i);
+  Ranks::Words words{};
+  for (std::size_t i = 0; i < set / 8; ++i) words[i] = load_le<std::uint64_t>(p + at_waiting_missing + 8 * i);
+  if (set != 0 && words[set / 8 - 1] == 0) return ParseError::length;
   out = {common,
          load_le<std::uint64_t>(p + at_operation),
          load_le<std::uint32_t>(p + at_chunk),
@@ -134,15 +148,14 @@ ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common,
 ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out) {
   if (bytes.size() != mismatch_bytes) return ParseError::length;
   const std::byte* p = bytes.data();
-  if (load_le<std::uint16_t>(p + at_mismatch_reserved) != 0) return ParseError::field;
   out = {common,
          load_le<std::uint64_t>(p + at_operation),
          load_le<std::uint32_t>(p + at_chunk),
          load_le<std::uint32_t>(p + at_first_signature),
          load_le<std::uint32_t>(p + at_second_signature),
-         byte_at(bytes, at_first_rank),
-         byte_at(bytes, at_second_rank)};
-  return ParseError::none;
+         load_le<std::uint16_t>(p + at_first_rank),
+         load_le<std::uint16_t>(p + at_second_rank)};
+  return out.first_rank < max_workers && out.second_rank < max_workers ? ParseError::none : ParseError::field;
 }
 
 ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, ProbePacket& out) {
@@ -176,8 +189,14 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
 }
 
 void seal(std::span<std::byte> packet) {
-  const bool checked = packet[at_unchecked] != std::byte{1};
+  const bool checked = byte_at(packet, at_type) >> integrity_shift == checksummed;
   store_le(packet.data() + at_checksum, checked ? checksum_of(packet) : 0);
+}
+
+std::size_t waiting_bytes(const Ranks& missing) {
+  std::size_t words = Ranks::word_count;
+  while (words > 0 && missing.words()[words - 1] == 0) --words;
+  return waiting_header_bytes + words * 8;
 }
 
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
@@ -188,7 +207,8 @@ void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
   store_le(p + at_waiting_slot, waiting.slot);
   p[at_waiting_round] = std::byte{waiting.exponent_round};
   p[at_waiting_reserved] = std::byte{0};
-  for (std::size_t i = 0; i < 4; ++i) store_le(p + at_waiting_missing + 8 * i, waiting.missing.words()[i]);
+  const std::size_t words = (packet.size() - waiting_header_bytes) / 8;
+  for (std::size_t i = 0; i < words; ++i) store_le(p + at_waiting_missing + 8 * i, waiting.missing.words()[i]);
   seal(packet);
 }
 
@@ -199,9 +219,8 @@ void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch)
   store_le(p + at_operation, mismatch.operation);
   store_le(p + at_first_signature, mismatch.first_signature);
   store_le(p + at_second_signature, mismatch.second_signature);
-  p[at_first_rank] = std::byte{mismatch.first_rank};
-  p[at_second_rank] = std::byte{mismatch.second_rank};
-  store_le(p + at_mismatch_reserved, std::uint16_t{0});
+  store_le(p + at_first_rank, mismatch.first_rank);
+  store_le(p + at_second_rank, mismatch.second_rank);
   seal(packet);
 }
 

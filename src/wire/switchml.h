@@ -15,12 +15,13 @@
 
 namespace netsum::wire::switchml {
 
-inline constexpr std::uint8_t version = 1;
-inline constexpr std::uint32_t max_workers = 256;
+inline constexpr std::uint8_t version = 2;
+inline constexpr std::uint32_t max_workers = 4096;
 using Ranks = BasicRankSet<max_workers>;
 inline constexpr std::size_t common_bytes = 20;
 // Offsets of a packet's type and job, for a filter that runs before any parser.
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
+inline constexpr std::uint8_t type_bits = 0x0f;        // of the type's byte; the others say what protects the packet
 inline constexpr std::size_t chunk_header_bytes = 48;  // with the common part
 inline constexpr std::uint32_t block_elements = 256;   // elements that share one exponent (the same for every packet length)
 inline constexpr std::uint32_t max_packet_elements =
@@ -41,22 +42,23 @@ inline constexpr std::uint32_t packet_step = 64, most_sharing_blocks = 1024;
 inline constexpr std::uint16_t no_ahead = 0xffff;  // ChunkHeader::ahead_operation: the sender does not know its next block
 
 enum class Type : std::uint8_t {
-  contribution = 1,           // worker -> switch: exponents of the look-ahead, values of one chunk
-  exponent_contribution = 2,  // worker -> switch: exponents of this chunk, no values (the exponent-only round)
-  result = 3,                 // switch -> workers
+  contribution = 1,           // upstream: exponents of the look-ahead, values of one chunk: a rank's, or a switch's sum
+  exponent_contribution = 2,  // upstream: exponents of this chunk, no values (the exponent-only round)
+  result = 3,                 // downstream
   exponent_result = 4,
-  waiting = 5,      // switch -> worker: "have yours, waiting for ranks ..."
-  mismatch = 6,     // switch -> workers: two ranks issued different calls as this operation
-  unknown_job = 7,  // switch -> sender: no such job epoch here
+  waiting = 5,      // downstream: "have yours, waiting for ranks ..."
+  mismatch = 6,     // downstream: two ranks issued different calls as this operation
+  unknown_job = 7,  // to the sender: no such job epoch here
   probe = 8,        // worker -> switch, before joining: measures round trip and bandwidth
   probe_reply = 9,
+  missing = 10,  // upstream, from a switch that was asked for its sum: waiting for ranks ...
 };
 
 struct Common {
   Type type{};
-  std::uint8_t rank;  // contribution: the sender; else 0
+  std::uint16_t sender;  // upstream: the rank, or the lowest rank below the switch; downstream 0
   std::uint64_t job_epoch;
-  std::uint32_t rank_epoch;  // to the switch: the sender's; from the switch: all ranks' epochs, folded (fold_epochs)
+  std::uint32_t rank_epoch;  // of a rank: its epoch; of a switch: all ranks' epochs, folded (fold_epochs)
   bool checked = true;       // by a checksum; packets about chunks may omit it on a host's loopback
   bool operator==(const Common&) const = default;
 };
@@ -95,6 +97,7 @@ struct ChunkPacket {
   std::span<const std::byte> exponents, payload, masks;  // masks: `up` then `down` (kernels.h)
 };
 
+// Both ways: `waiting` and `missing`.
 struct WaitingPacket {
   Common common;
   std::uint64_t operation;
@@ -103,14 +106,15 @@ struct WaitingPacket {
   bool exponent_round;
   Ranks missing;
 };
-inline constexpr std::size_t waiting_bytes = common_bytes + 48;
+inline constexpr std::size_t waiting_header_bytes = common_bytes + 16;
+[[nodiscard]] std::size_t waiting_bytes(const Ranks& missing);  // as many ranks as the highest one needs
 
 struct MismatchPacket {
   Common common;
   std::uint64_t operation;
   std::uint32_t chunk;
   std::uint32_t first_signature, second_signature;
-  std::uint8_t first_rank, second_rank;
+  std::uint16_t first_rank, second_rank;
 };
 inline constexpr std::size_t mismatch_bytes = common_bytes + 24;
 
@@ -132,7 +136,7 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 // writes the checksum of the whole packet, if it has one.
 void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header);
 void seal(std::span<std::byte> packet);
-void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting);
+void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting);  // waiting_bytes
 void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch);
 void write_unknown_job(std::span<std::byte> packet, const Common& asked);  // common_bytes; echoes both epochs
 void write_probe(std::span<std::byte> packet, const ProbePacket& probe);   // any length >= probe_reply_bytes

@@ -20,9 +20,9 @@ const Endpoint stranger = fuzz::endpoint_of(77);
 std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   wire::switchml::Common common{};
   common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 10));
-  common.rank = input.ConsumeIntegralInRange<std::uint8_t>(0, 2);
+  common.sender = input.ConsumeIntegralInRange<std::uint16_t>(0, 2);
   common.job_epoch = input.ConsumeIntegralInRange<int>(0, 15) == 0 ? 1 : fuzz::job_epoch;
-  common.rank_epoch = to_switch ? fuzz::rank_epochs[common.rank % 2] : wire::fold_epochs(fuzz::rank_epochs);
+  common.rank_epoch = to_switch ? fuzz::rank_epochs[common.sender % 2] : wire::fold_epochs(fuzz::rank_epochs);
   // An answer to one rank alone (unknown job) carries that rank's epoch.
   if (input.ConsumeIntegralInRange<int>(0, 7) == 0) common.rank_epoch = fuzz::rank_epochs[0];
   wire::switchml::ChunkHeader header;
@@ -41,13 +41,13 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
   switch (common.type) {
     case wire::switchml::Type::waiting:
-      packet.resize(wire::switchml::waiting_bytes);
+      packet.resize(wire::switchml::waiting_bytes(wire::switchml::Ranks::first(2)));
       wire::switchml::write_waiting(
           packet, {common, header.operation, header.chunk, header.slot, header.masks, wire::switchml::Ranks::first(2)});
       break;
     case wire::switchml::Type::mismatch:
       packet.resize(wire::switchml::mismatch_bytes);
-      wire::switchml::write_mismatch(packet, {common, header.operation, header.chunk, 1, 2, common.rank, header.version});
+      wire::switchml::write_mismatch(packet, {common, header.operation, header.chunk, 1, 2, common.sender, header.version});
       break;
     case wire::switchml::Type::unknown_job:
       packet.resize(wire::switchml::common_bytes);

@@ -294,7 +294,8 @@ class Job {
   void take(const Endpoint& from, RecordingSink& out) {
     for (auto& item : out.sent()) {
       // "Have yours" decides only when a worker asks again: it need not be part of the network, but for liveness.
-      const bool waiting = static_cast<wire::switchml::Type>(item.bytes[1]) == wire::switchml::Type::waiting;
+      const bool waiting = static_cast<wire::switchml::Type>(item.bytes[1] & std::byte{wire::switchml::type_bits}) ==
+                           wire::switchml::Type::waiting;
       if (fresh_) {
         fresh_->push_back({from, item.to, std::move(item.bytes)});
       } else if (!waiting) {
@@ -348,7 +349,7 @@ class Job {
       return "a packet";
     constexpr const char* names[] = {"", "contribution", "exponents", "result", "exponents' result"};
     std::string text = std::string("the ") + names[static_cast<std::size_t>(common.type)];
-    if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.rank);
+    if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);
     text += " for operation " + std::to_string(chunk.header.operation) + " chunk " + std::to_string(chunk.header.chunk) +
             " (slot " + std::to_string(chunk.header.slot) + "/" + std::to_string(chunk.header.version);
     if (chunk.header.ahead_operation == wire::switchml::no_ahead) return text + ")";

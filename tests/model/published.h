@@ -31,10 +31,10 @@ class Published {
         (identity < version.identity || version.count != 0)) {
       return;
     }
-    if (!version.seen[common.rank]) {  // l. 5
+    if (!version.seen[common.sender]) {  // l. 5
       version.identity = identity;
-      version.seen[common.rank] = true;                                                  // l. 6
-      other.seen[common.rank] = false;                                                   // l. 7
+      version.seen[common.sender] = true;                                                // l. 6
+      other.seen[common.sender] = false;                                                 // l. 7
       version.count = (version.count + 1) % workers_;                                    // l. 8
       if (version.count == 1 || workers_ == 1) version.sums.assign(header.elements, 0);  // l. 9-10
       version.sums.resize(header.elements);
@@ -43,7 +43,7 @@ class Published {
       if (version.count != 0) return;
       for (std::uint32_t rank = 0; rank < workers_; ++rank) send(rank, header, version, sink);  // l. 13-15
     } else if (version.count == 0) {
-      send(common.rank, header, version, sink);  // l. 19-21
+      send(common.sender, header, version, sink);  // l. 19-21
     }
   }
 

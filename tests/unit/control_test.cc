@@ -27,6 +27,7 @@
 #include "session/atp_job.h"
 #include "telemetry/report.h"
 #include "wire/atp.h"
+#include "wire/switchml.h"
 
 namespace netsum::control {
 namespace {
@@ -78,7 +79,7 @@ struct TestServer {
 
 session::JoinRequest request(std::uint32_t rank, std::uint32_t world_size) {
   session::JoinRequest request;
-  request.protocol_version = 1;
+  request.protocol_version = wire::switchml::version;
   request.protocol = "switchml";
   request.job = "j";
   request.rank = rank;

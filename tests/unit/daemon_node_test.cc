@@ -12,6 +12,7 @@
 #include "transport/addresses.h"
 #include "transport/udp.h"
 #include "unit/transport_fixture.h"
+#include "wire/switchml.h"
 
 namespace netsum::daemon {
 namespace {
@@ -94,7 +95,7 @@ TEST(Node, ServesAProtocolThatItDoesNotKnow) {
   const Endpoint lane = client.hello(seconds(5)).lanes.front();
   transport::Udp rank({.bind = transport::resolve("127.0.0.1:0")});
   session::JoinRequest request;
-  request.protocol_version = 1;
+  request.protocol_version = wire::switchml::version;
   request.protocol = "echo";
   request.job = "j";
   request.world_size = 1;

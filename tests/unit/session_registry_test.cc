@@ -295,7 +295,7 @@ TEST(Registry, EpochsAreUniqueAndNotZero) {
 TEST_F(RegistryTest, RefusesAnotherVersion) {
   auto asked = request(0, 1);
   asked.protocol_version = 9;
-  expect_refused(asked, Refusal::protocol_version, {"version 9", "this aggregator 1", "same netsum"});
+  expect_refused(asked, Refusal::protocol_version, {"version 9", "this aggregator 2", "same netsum"});
 }
 
 TEST_F(RegistryTest, RefusesAnotherProtocol) {
@@ -428,11 +428,11 @@ TEST(Words, NameRanksInAShortLine) {
   EXPECT_EQ(ranks({3}), "rank 3");
   EXPECT_EQ(ranks({0, 1, 3}), "ranks 0, 1, 3");
   EXPECT_EQ(ranks({0, 2, 3, 4, 1023}), "ranks 0, 2-4, 1023");
-  EXPECT_EQ(name_ranks(RankSet::first(max_world_size)), "ranks 0-1023");
+  EXPECT_EQ(name_ranks(RankSet::first(max_world_size)), "ranks 0-4095");
   RankSet odd;
   for (std::uint32_t rank = 1; rank < max_world_size; rank += 2) odd.insert(rank);
   const std::string text = name_ranks(odd);
-  EXPECT_TRUE(text.starts_with("ranks 1, 3, 5, ") && text.ends_with(", 127, ... (512 in all)")) << text;
+  EXPECT_TRUE(text.starts_with("ranks 1, 3, 5, ") && text.ends_with(", 127, ... (2048 in all)")) << text;
 }
 
 TEST_F(RegistryTest, AJobThatNeverBecomesCompleteIsRefused) {

@@ -46,7 +46,7 @@ Probe measure(const ProbeConfig& config, Duration delay, Duration gap, std::size
       EXPECT_EQ(wire::switchml::parse_common(packet, common), wire::ParseError::none);
       EXPECT_EQ(wire::switchml::parse_probe(packet, common, request), wire::ParseError::none);
       reply.common.type = wire::switchml::Type::probe_reply;
-      reply.common.rank = 0;
+      reply.common.sender = 0;
       reply.common.job_epoch = 0;
       reply.common.rank_epoch = 0;
       reply.sequence = request.sequence;

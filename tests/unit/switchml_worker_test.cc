@@ -66,7 +66,7 @@ class WorkerTest : public ::testing::Test {
     EXPECT_EQ(wire::switchml::parse_common(kept.back(), common), wire::ParseError::none);
     EXPECT_EQ(wire::switchml::parse_chunk(kept.back(), common, packet), wire::ParseError::none);
     EXPECT_EQ(common.type, type);
-    EXPECT_EQ(common.rank, 1);
+    EXPECT_EQ(common.sender, 1);
     EXPECT_EQ(common.rank_epoch, 5U);
     return packet;
   }
@@ -383,7 +383,7 @@ std::vector<std::byte> waiting_for(std::uint32_t rank, const wire::switchml::Chu
                                    bool exponent_round = false) {
   wire::switchml::Ranks missing;
   missing.insert(rank);
-  std::vector<std::byte> packet(wire::switchml::waiting_bytes);
+  std::vector<std::byte> packet(wire::switchml::waiting_bytes(missing));
   wire::switchml::write_waiting(packet, {{wire::switchml::Type::waiting, 0, job_epoch, folded},
                                          header.operation,
                                          header.chunk,

@@ -14,7 +14,7 @@ namespace {
 
 using netsum::testing::Random;
 
-const Common common{Type::contribution, 3, 0x1122334455667788, 0xa1b2c3d4};
+const Common common{Type::contribution, 0x103, 0x1122334455667788, 0xa1b2c3d4};
 
 std::vector<std::byte> chunk_packet(const ChunkHeader& header, Common c = common) {
   std::vector<std::byte> packet(chunk_packet_bytes(header), std::byte{7});
@@ -76,10 +76,9 @@ TEST(WireSwitchml, ChunkPacketIsByteExact) {
   const auto packet = chunk_packet(full_header());
   const auto at = [&](std::size_t offset) { return std::to_integer<int>(packet[offset]); };
   ASSERT_EQ(48U + 4 + 13 * 4 + 2 * 2, packet.size());
-  EXPECT_EQ(1, at(0));
-  EXPECT_EQ(1, at(1));
-  EXPECT_EQ(3, at(2));
-  EXPECT_EQ(0, at(3));
+  EXPECT_EQ(2, at(0));
+  EXPECT_EQ(1 | 1 << 4, at(1));
+  EXPECT_EQ(0x103U, load_le<std::uint16_t>(packet.data() + 2));
   EXPECT_EQ(0x1122334455667788U, load_le<std::uint64_t>(packet.data() + 8));
   EXPECT_EQ(0xa1b2c3d4U, load_le<std::uint32_t>(packet.data() + 16));
   EXPECT_EQ(9U, load_le<std::uint32_t>(packet.data() + 20));
@@ -170,10 +169,10 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
     return error != ParseError::none ? error : parse_chunk(packet, read, chunk);
   };
   EXPECT_EQ(ParseError::none, refuses([](auto&) {}));
-  EXPECT_EQ(ParseError::version, refuses([](auto& p) { p[0] = std::byte{2}; }));
-  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0}; }));
-  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{10}; }));
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[3] = std::byte{2}; }));
+  EXPECT_EQ(ParseError::version, refuses([](auto& p) { p[0] = std::byte{1}; }));
+  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x10}; }));
+  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1b}; }));
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 2, std::uint16_t{max_workers}); }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 32}; }));          // a reserved flag
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 12}; }));          // a type that there is none of
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 16}; }));          // an average of int32
@@ -183,10 +182,10 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 44, std::uint16_t{20000}); }));  // elements
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[46] = std::byte{200}; }));                         // exponents
   EXPECT_EQ(ParseError::field,
-            refuses([](auto& p) { p[1] = static_cast<std::byte>(Type::exponent_result); }));  // with values
+            refuses([](auto& p) { p[1] = static_cast<std::byte>(0x10 | static_cast<int>(Type::exponent_result)); }));
 }
 
-// On loopback: byte 3 says so, and the checksum's place holds 0.
+// On loopback: the type's byte says so, and the checksum's place holds 0.
 TEST(WireSwitchml, PacketsAboutChunksMayDoWithoutAChecksum) {
   Common unchecked = common;
   unchecked.checked = false;
@@ -207,17 +206,17 @@ TEST(WireSwitchml, PacketsAboutChunksMayDoWithoutAChecksum) {
 TEST(WireSwitchml, NoFlippedBitMakesAPacketOneWithoutAChecksum) {
   auto packet = chunk_packet(full_header());
   ASSERT_NE(0U, load_le<std::uint32_t>(packet.data() + 4));
-  packet[3] ^= std::byte{1};
+  packet[1] ^= std::byte{1 << 4};
   Common read{};
   EXPECT_EQ(ParseError::checksum, parse_common(packet, read));
 }
 
-TEST(WireSwitchml, OnlyContributionsHaveARank) {
-  for (int type = 1; type <= 9; ++type) {
+TEST(WireSwitchml, OnlyPacketsUpstreamNameTheirSender) {
+  for (int type = 1; type <= 10; ++type) {
     auto packet = chunk_packet({.operation = 1}, {static_cast<Type>(type), 3, 1, 2});
     Common read{};
-    EXPECT_EQ(type <= 2 ? ParseError::none : ParseError::field, parse_common(packet, read)) << type;
-    packet[2] = std::byte{0};
+    EXPECT_EQ(type <= 2 || type == 10 ? ParseError::none : ParseError::field, parse_common(packet, read)) << type;
+    packet[2] = packet[3] = std::byte{0};
     seal(packet);
     EXPECT_EQ(ParseError::none, parse_common(packet, read)) << type;
   }
@@ -264,7 +263,7 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
     packet.resize(static_cast<std::size_t>(std::ssize(packet) + by));
     return packet;
   };
-  std::vector<std::byte> packet(waiting_bytes);
+  std::vector<std::byte> packet(waiting_bytes(Ranks::first(3)));
   WaitingPacket waiting{};
   write_waiting(packet, {{Type::waiting, 0, 5, 6}, 7, 8, 9, true, Ranks::first(3)});
   ASSERT_EQ(ParseError::none, parse_common(packet, read));
@@ -272,12 +271,19 @@ TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {
   EXPECT_EQ(ParseError::field, parse_waiting(altered(packet, 35), read, waiting));  // reserved
   EXPECT_EQ(ParseError::length, parse_waiting(longer(packet, 1), read, waiting));
   EXPECT_EQ(ParseError::length, parse_waiting(longer(packet, -1), read, waiting));
+  EXPECT_EQ(ParseError::length, parse_waiting(longer(packet, -9), read, waiting));
+  EXPECT_EQ(ParseError::length, parse_waiting(longer(packet, 8), read, waiting));  // a word that no rank needs
+  EXPECT_EQ(ParseError::length, parse_waiting(longer(packet, max_workers / 8), read, waiting));
 
   packet.assign(mismatch_bytes, {});
   MismatchPacket mismatch{};
   write_mismatch(packet, {{Type::mismatch, 0, 5, 6}, 7, 8, 9, 10, 1, 2});
   ASSERT_EQ(ParseError::none, parse_common(packet, read));
-  EXPECT_EQ(ParseError::field, parse_mismatch(altered(packet, 42), read, mismatch));  // reserved
+  packet[41] = std::byte{max_workers >> 8};
+  EXPECT_EQ(ParseError::field, parse_mismatch(packet, read, mismatch));
+  packet[41] = std::byte{0};
+  packet[43] = std::byte{max_workers >> 8};
+  EXPECT_EQ(ParseError::field, parse_mismatch(packet, read, mismatch));
   EXPECT_EQ(ParseError::length, parse_mismatch(longer(packet, 1), read, mismatch));
 
   packet.assign(100, {});
@@ -297,7 +303,8 @@ TEST(WireSwitchml, OtherPacketsReadBack) {
   Ranks missing;
   missing.insert(0);
   missing.insert(255);
-  std::vector<std::byte> packet(waiting_bytes);
+  std::vector<std::byte> packet(waiting_bytes(missing));
+  EXPECT_EQ(36U + 32, packet.size());
   write_waiting(packet, {from_switch, 7, 8, 9, true, missing});
   Common read{};
   WaitingPacket waiting{};
@@ -308,16 +315,25 @@ TEST(WireSwitchml, OtherPacketsReadBack) {
   EXPECT_EQ(9U, waiting.slot);
   EXPECT_TRUE(waiting.exponent_round);
   EXPECT_EQ(missing, waiting.missing);
+  for (const std::uint32_t count : {0U, 1U, 64U, 65U, max_workers}) {
+    packet.assign(waiting_bytes(Ranks::first(count)), {});
+    EXPECT_EQ(36U + (count + 63) / 64 * 8, packet.size());
+    write_waiting(packet, {{Type::missing, 4095, 5, 6}, 7, 8, 9, false, Ranks::first(count)});
+    ASSERT_EQ(ParseError::none, parse_common(packet, read));
+    ASSERT_EQ(ParseError::none, parse_waiting(packet, read, waiting));
+    EXPECT_EQ(Ranks::first(count), waiting.missing);
+    EXPECT_EQ(4095, waiting.common.sender);
+  }
 
   packet.assign(mismatch_bytes, {});
-  write_mismatch(packet, {{Type::mismatch, 0, 5, 6}, 7, 8, 9, 10, 1, 2});
+  write_mismatch(packet, {{Type::mismatch, 0, 5, 6}, 7, 8, 9, 10, 1, 4095});
   MismatchPacket mismatch{};
   ASSERT_EQ(ParseError::none, parse_common(packet, read));
   ASSERT_EQ(ParseError::none, parse_mismatch(packet, read, mismatch));
   EXPECT_EQ(9U, mismatch.first_signature);
   EXPECT_EQ(10U, mismatch.second_signature);
   EXPECT_EQ(1, mismatch.first_rank);
-  EXPECT_EQ(2, mismatch.second_rank);
+  EXPECT_EQ(4095, mismatch.second_rank);
 
   packet.assign(100, std::byte{1});
   write_probe(packet, {{Type::probe, 0, 0, 0}, 42});
@@ -335,10 +351,10 @@ TEST(WireSwitchml, RandomBytesAreParsedSafely) {
     std::vector<std::byte> bytes(random.below(200));
     for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
     if (bytes.size() >= common_bytes) {  // get past the outer checks
-      bytes[0] = std::byte{1};
-      bytes[1] = static_cast<std::byte>(1 + random.below(9));
+      bytes[0] = std::byte{version};
+      bytes[1] = static_cast<std::byte>(1 + random.below(10) + (random.chance(0.9) ? 16 : 0));
       if (random.chance(0.5)) bytes[2] = std::byte{0};
-      bytes[3] = std::byte{0};
+      if (random.chance(0.9)) bytes[3] = std::byte{0};
       if (bytes.size() >= chunk_header_bytes && random.chance(0.8)) {
         store_le(bytes.data() + 44, static_cast<std::uint16_t>(random.below(40)));
         bytes[46] = static_cast<std::byte>(random.below(4));

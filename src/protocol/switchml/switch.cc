@@ -10,8 +10,7 @@
 #include "base/cache_line.h"
 #include "base/check.h"
 #include "kernels/kernels.h"
-#include "protocol/switchml/audience.h"
-#include "stream/overtaken.h"
+#include "protocol/switchml/switch_job.h"
 #include "wire/epochs.h"
 
 namespace netsum::switchml {
@@ -19,11 +18,6 @@ namespace {
 
 // A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out.
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
-
-// A slot's memory is a packet in place: the header and exponents end where the payload begins, at a cache line.
-constexpr std::size_t payload_at = 128;
-static_assert(payload_at >=
-              wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(wire::switchml::max_blocks));
 
 std::size_t slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements));
@@ -36,66 +30,32 @@ std::size_t gathered_bytes(std::uint32_t packet_elements) {
 
 }  // namespace
 
-// One version of one slot.
-struct Switch::SlotState {
-  // Identity of the round that the slot holds: (operation, chunk, exponent-only round before values).
-  std::uint64_t operation = 0;
-  std::uint32_t chunk = 0;
-  bool values = false;
-  bool used = false;  // the identity is valid
-
-  bool complete = false;
-  bool mismatch = false;
-  bool checked = false;  // a contribution had a checksum: a rank is on another host
-  bool masks = false;
-  std::uint8_t exponents = 0;
-  std::uint16_t elements = 0;
-  std::uint16_t ahead_operation = wire::switchml::no_ahead;
-  std::uint32_t ahead_chunk = 0;
-  std::uint32_t signature = 0;
-  DType dtype = DType::int32;
-  bool average = false;
-  std::uint32_t arrived = 0;
-  std::uint8_t first_rank = 0, other_rank = 0;  // mismatch: the first rank, and the one with another call
-  std::uint32_t other_signature = 0;
-  wire::switchml::Ranks seen{};
-  wire::switchml::Ranks told{};  // answered with "have yours" or "mismatch" since told_since
-  Time told_since{};
-  std::uint64_t place = 0;                        // in the order in which rounds were opened
-  std::uint64_t sent_in_batch = 0;                // the last batch in which the sink referenced the memory
-  std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once complete
-
-  [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
-  [[nodiscard]] bool gathers() const { return used && !complete && dtype != DType::int32; }
-};
-
-struct Switch::Job {
-  SwitchJobConfig config;
-  std::uint32_t folded_epochs = 0;
-  Audience audience;
-  std::vector<SlotState> slots;  // [slot * 2 + version]
-  stream::Overtaken overtaken;
-  std::span<std::byte> memory;
-  std::size_t slot_bytes = 0, gathered_at = 0, gathered_bytes = 0;
-  JobCounters counters;
-
-  [[nodiscard]] std::byte* memory_of(const SlotState& slot) const {
-    return memory.data() + static_cast<std::size_t>(&slot - slots.data()) * slot_bytes;
+wire::switchml::Ranks Switch::Job::missing(const SlotState& slot) const {
+  wire::switchml::Ranks all;
+  if (slot.sent) return all;
+  if (!config.tree || slot.ordered()) {
+    ranks.for_each([&](std::uint32_t rank) {
+      if (!has(slot, rank)) all.insert(rank);
+    });
+    return all;
   }
-  // A rank's floats of the round that the slot gathers, for either version. Packed by their actual length: memory that a few
-  // floats do not need is never touched.
-  [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
-    const auto number = static_cast<std::size_t>(&slot - slots.data()) / 2;
-    const std::size_t each = whole_lines(slot.elements * bytes_of(slot.dtype));
-    return memory.data() + gathered_at + number * audience.ranks().size() * gathered_bytes + rank * each;
+  for (std::size_t i = 0; i < config.members.size(); ++i) {
+    if (seen.contains(number_of(slot), i)) continue;
+    const bool known = config.tree->is_switch[i] &&
+                       std::tuple(reported[i].operation, reported[i].chunk, reported[i].values) == slot.identity() &&
+                       !reported[i].missing.empty();
+    all = all.united(known ? reported[i].missing : config.tree->below[i]);
   }
-  [[nodiscard]] std::span<std::byte> result_of(const SlotState& slot) const {
-    return {memory_of(slot) + slot.result_at, slot.result_bytes};
-  }
-};
+  return all;
+}
 
 std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
   return (slot_bytes(packet_elements) * 2 + gathered_bytes(packet_elements) * ranks) * slots;
+}
+
+std::size_t Switch::memory_bytes(const SwitchJobConfig& config) {
+  if (!config.tree) return memory_bytes(config.packet_elements, config.slots, config.members.size());
+  return memory_bytes(config.packet_elements, config.slots, config.tree->parent ? 0 : config.tree->rank_epochs.size());
 }
 
 std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
@@ -121,7 +81,7 @@ Switch& Switch::operator=(const Switch& other) {
 
 void Switch::move_memory(std::uint64_t epoch, std::span<std::byte> memory) {
   Job& job = *jobs_.at(epoch);
-  const std::size_t bytes = memory_bytes(job.config.packet_elements, job.config.slots, job.config.members.size());
+  const std::size_t bytes = memory_bytes(job.config);
   NETSUM_CHECK(memory.size() >= bytes);
   std::memcpy(memory.data(), job.memory.data(), bytes);
   job.memory = memory;
@@ -137,18 +97,21 @@ void Switch::append_state(std::vector<std::byte>& out) const {
     for (const SlotState& slot : job->slots) {
       append_bytes(out, slot.used);
       if (!slot.used) continue;
-      append_bytes(out, slot.operation, slot.chunk, slot.values, slot.complete, slot.mismatch, slot.checked, slot.masks,
-                   slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature, slot.first_rank,
-                   slot.other_rank, slot.other_signature, slot.seen.words(), slot.dtype, slot.average);
+      append_bytes(out, slot.operation, slot.chunk, slot.values, slot.sent, slot.complete, slot.mismatch, slot.checked,
+                   slot.masks, slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature,
+                   slot.first_rank, slot.other_rank, slot.other_signature, slot.dtype, slot.average);
+      for (std::size_t bit = 0; bit < job->expected(slot); ++bit) {
+        append_bytes(out, job->seen.contains(job->number_of(slot), bit));
+      }
       const std::byte* const payload = job->memory_of(slot) + payload_at;
       const std::size_t masks = slot.masks ? 2 * wire::switchml::mask_bytes(slot.elements) : 0;
       const std::size_t bytes = slot.elements * bytes_of(slot.dtype);
       const std::byte* const end = payload + (slot.gathers() ? 0 : bytes + masks);
       out.insert(out.end(), payload - wire::switchml::padded_exponents(slot.exponents), end);
-      if (!slot.gathers()) continue;
-      for (std::uint32_t rank = 0; rank < job->audience.ranks().size(); ++rank) {
+      if (!slot.gathers() || !job->is_root()) continue;
+      for (std::uint32_t rank = 0; rank < job->rank_count; ++rank) {
         const std::byte* const gathered = job->gathered(slot, rank);
-        if (slot.seen.contains(rank)) out.insert(out.end(), gathered, gathered + bytes);
+        if (job->has(slot, rank)) out.insert(out.end(), gathered, gathered + bytes);
       }
     }
   }
@@ -159,9 +122,10 @@ void Switch::Destroy::operator()(Job* job) const {
 }
 
 Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
-  if (memory.size() < memory_bytes(config.packet_elements, config.slots, config.members.size())) return nullptr;
+  if (memory.size() < memory_bytes(config)) return nullptr;
   JobState job(new Job);
   job->config = config;
+  const std::size_t members = config.members.size();
   std::vector<std::uint32_t> epochs;
   std::vector<Endpoint> endpoints;
   std::vector<bool> listeners;
@@ -170,10 +134,26 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
     endpoints.push_back(member.endpoint);
     listeners.push_back(member.listens);
   }
-  job->folded_epochs = wire::fold_epochs(epochs);
+  job->member_of.assign(config.tree ? config.tree->rank_epochs.size() : members, Job::no_member);
+  for (std::uint32_t i = 0; i < members; ++i) {
+    const auto below = [&](std::uint32_t rank) {
+      job->ranks.insert(rank);
+      job->member_of[rank] = static_cast<std::uint16_t>(i);
+    };
+    config.tree ? config.tree->below[i].for_each(below) : below(i);
+  }
+  job->rank_count = job->ranks.size();
+  if (config.tree) {
+    const auto& switches = config.tree->is_switch;
+    if (std::find(switches.begin(), switches.end(), true) != switches.end()) job->reported.resize(members);
+  }
+  job->folded_epochs = wire::fold_epochs(config.tree ? config.tree->rank_epochs : epochs);
   job->audience = Audience(std::move(endpoints), config.group, listeners, config.slots);
   job->slots.resize(std::size_t{config.slots} * 2);
-  job->overtaken = stream::Overtaken(config.slots, config.members.size());
+  job->seen = BitRows(job->slots.size(), config.tree ? job->member_of.size() : members);
+  job->told = BitRows(job->slots.size(), members);
+  if (!job->is_root()) job->asked = BitRows(job->slots.size(), members);
+  job->overtaken = stream::Overtaken(config.slots, members);
   job->memory = memory;
   job->slot_bytes = slot_bytes(config.packet_elements);
   job->gathered_at = job->slot_bytes * job->slots.size();
@@ -209,7 +189,11 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
     switch (common.type) {
       case wire::switchml::Type::contribution:
       case wire::switchml::Type::exponent_contribution:
-        on_contribution(packet, common, now, sink);
+        if (Job* const job = find(common.job_epoch)) {
+          on_contribution(*job, packet, common, now, sink);
+        } else {
+          on_unknown_job(packet, common, now, sink);
+        }
         break;
       case wire::switchml::Type::probe: {
         const wire::ParseError error = probe_answers_.answer(packet, common, sink);
@@ -217,7 +201,11 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
         break;
       }
       default:
-        ++counters_.unexpected_type;
+        if (Job* const job = find(common.job_epoch); job != nullptr && job->config.tree) {
+          on_tree_packet(*job, packet, common, now, sink);
+        } else {
+          ++counters_.unexpected_type;
+        }
         break;
     }
   }
@@ -230,39 +218,46 @@ void Switch::on_unknown_job(const RxView& packet, const wire::switchml::Common& 
   wire::switchml::write_unknown_job(sink.datagram(packet.source, wire::switchml::common_bytes), common);
 }
 
-void Switch::on_contribution(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
-  Job* const job = find(common.job_epoch);
-  if (job == nullptr) return on_unknown_job(packet, common, now, sink);
-
-  JobCounters& counters = job->counters;
+void Switch::on_contribution(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
+  JobCounters& counters = job.counters;
   ++counters.packets;
   counters.bytes += packet.bytes.size();
-  if (common.rank >= job->config.members.size()) return void(++counters.dropped_rank);
-  const Member& member = job->config.members[common.rank];
-  if (common.rank_epoch != member.epoch) return void(++counters.dropped_rank_epoch);
-  if (packet.source != member.endpoint) return void(++counters.dropped_source);
+  const std::uint16_t rank = common.sender;
+  if (rank >= job.member_of.size() || job.member_of[rank] == Job::no_member) return void(++counters.dropped_rank);
+  const std::size_t member = job.member_of[rank];
+  const bool from_switch = job.config.tree && job.config.tree->is_switch[member];
+  const bool summed = from_switch && common.rank_epoch == job.folded_epochs;
+  const std::uint32_t epoch = !from_switch ? job.member(member).epoch
+                              : summed     ? job.folded_epochs
+                                           : job.config.tree->rank_epochs[rank];
+  if (common.rank_epoch != epoch) return void(++counters.dropped_rank_epoch);
+  if (packet.source != job.member(member).endpoint) return void(++counters.dropped_source);
 
   wire::switchml::ChunkPacket chunk;
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
     return void(++counters.dropped_shape);
   const wire::switchml::ChunkHeader& header = chunk.header;
-  if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
-  if (chunk.payload.size() > std::size_t{job->config.packet_elements} * 4) return void(++counters.dropped_shape);
+  if (header.slot >= job.config.slots) return void(++counters.dropped_slot);
+  if (chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) return void(++counters.dropped_shape);
+  // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
+  if (from_switch && summed != (header.dtype == DType::int32)) return void(++counters.dropped_shape);
+  if (summed && rank != job.config.tree->below[member].front()) return void(++counters.dropped_rank);
 
   // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
   // wrong).
-  SlotState& slot = job->slots[std::size_t{header.slot} * 2 + header.version];
+  SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
+  const std::size_t number = job.number_of(slot);
   const bool values = common.type == wire::switchml::Type::contribution;
   const auto identity = std::tuple(header.operation, header.chunk, values);
 
   if (slot.used && slot.operation == header.operation && slot.chunk == header.chunk && slot.signature != header.signature) {
-    return answer_mismatch(*job, slot, common.rank, header.signature, now, sink);
+    return answer_mismatch(job, slot, rank, header.signature, now, sink);
   }
   if (slot.used && identity < slot.identity()) return void(++counters.dropped_old);
   if (!slot.used || identity > slot.identity()) {
     if (slot.used && !slot.complete) return void(++counters.dropped_early);
     // A slot gathers floats for one version at a time.
-    const SlotState& other = job->slots[std::size_t{header.slot} * 2 + (header.version ^ 1U)];
+    const SlotState& other = job.slots[number ^ 1U];
     if (header.dtype != DType::int32 && other.gathers()) return void(++counters.dropped_early);
     if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
     slot = {.operation = header.operation,
@@ -275,36 +270,50 @@ void Switch::on_contribution(const RxView& packet, const wire::switchml::Common&
             .signature = header.signature,
             .dtype = header.dtype,
             .average = header.average,
-            .first_rank = common.rank,
-            .place = job->overtaken.open(static_cast<std::uint32_t>(&slot - job->slots.data()))};
+            .first_rank = rank,
+            .place = job.overtaken.open(static_cast<std::uint32_t>(number))};
+    job.seen.clear(number);
+    job.told.clear(number);
+    if (!job.is_root()) job.asked.clear(number);
   }
-  if (slot.mismatch) return answer_mismatch(*job, slot, slot.other_rank, slot.other_signature, now, sink);
+  if (slot.mismatch) return answer_mismatch(job, slot, slot.other_rank, slot.other_signature, now, sink);
 
-  if (slot.seen.contains(common.rank)) {  // Alg. 3, l. 18-23
+  if (job.has(slot, rank)) {  // Alg. 3, l. 18-23
     if (slot.complete) {
-      ++counters.repeats_answered;
-      ++counters.results_sent;
-      slot.sent_in_batch = batch_;
-      sink.multicast(job->result_of(slot), job->audience.rank(common.rank));
-      if (job->audience.asked(common.rank)) {
-        sink.flush();  // what refers to the destinations leaves before they change
-        job->audience.take_out(common.rank);
-        ++counters.group_unheard;
-      }
+      answer_result(job, slot, member, sink);
+    } else if (!job.is_root() && (slot.sent || slot.ordered())) {
+      pass_up_repeat(job, slot, packet, common, now, sink);
     } else {
-      answer_waiting(*job, slot, common.rank, now, sink);
+      answer_waiting(job, slot, member, now, sink);
     }
     return;
   }
-  if (!accumulate(*job, slot, chunk)) return void(++counters.dropped_shape);
-  slot.seen.insert(common.rank);
+  if (!accumulate(job, slot, chunk)) return void(++counters.dropped_shape);
+  job.seen.insert(number, job.bit_of(slot, rank));
   slot.checked |= common.checked;
-  NETSUM_CHECK(!slot.complete);
-  NETSUM_CHECK(slot.seen.size() == slot.arrived + 1);
+  NETSUM_CHECK(!slot.complete && !slot.sent);
   ++counters.contributions;
-  job->audience.heard(common.rank);
-  if (++slot.arrived == job->config.members.size()) complete(*job, slot, header, sink);
-  tell_losses(*job, slot, common.rank, now, sink);
+  job.audience.heard(member);
+  ++slot.arrived;
+  if (slot.ordered() && !job.is_root()) {
+    pass_up(job, packet, sink);
+    ++counters.passed_up;
+  } else if (slot.arrived == job.expected(slot)) {
+    complete(job, slot, header, now, sink);
+  }
+  if (!from_switch) tell_losses(job, slot, member, now, sink);
+}
+
+void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink) {
+  ++job.counters.repeats_answered;
+  ++job.counters.results_sent;
+  slot.sent_in_batch = batch_;
+  sink.multicast(job.packet_of(slot), job.audience.rank(member));
+  if (job.audience.asked(member)) {
+    sink.flush();  // what refers to the destinations leaves before they change
+    job.audience.take_out(member);
+    ++job.counters.group_unheard;
+  }
 }
 
 // Alg. 3, l. 8-12. False if the packet does not match the slot's content.
@@ -315,7 +324,7 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
   if (header.dtype != DType::int32) {
     if (slot.arrived != 0 && slot.elements != header.elements) return false;
     slot.elements = header.elements;
-    std::memcpy(job.gathered(slot, chunk.common.rank), chunk.payload.data(), chunk.payload.size());
+    if (job.is_root()) std::memcpy(job.gathered(slot, chunk.common.sender), chunk.payload.data(), chunk.payload.size());
   } else if (header.elements != 0) {
     if (slot.elements == 0) {
       std::memcpy(payload, chunk.payload.data(), chunk.payload.size());
@@ -353,15 +362,15 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
 // In rank order, regardless of the order of arrival: the same bits in every run (docs/numerics.md).
 void Switch::sum_gathered(const Job& job, const SlotState& slot) {
   std::array<const std::byte*, wire::switchml::max_workers> sources;
-  const std::size_t ranks = job.audience.ranks().size();
+  const std::size_t ranks = job.rank_count;
   for (std::size_t rank = 0; rank < ranks; ++rank) sources[rank] = job.gathered(slot, rank);
   std::byte* const out = job.memory_of(slot) + payload_at;
   kernels::sum_gathered(slot.dtype, out, std::span(sources).first(ranks), slot.elements,
                         slot.average ? static_cast<std::uint32_t>(ranks) : 1);
 }
 
-// Alg. 3, l. 13-15.
-void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink) {
+// Alg. 3, l. 13-15; below the root, the sum goes upstream in place of the result.
+void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Time now, Sink& sink) {
   const wire::switchml::ChunkHeader header{.operation = slot.operation,
                                            .chunk = slot.chunk,
                                            .signature = slot.signature,
@@ -374,60 +383,75 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
                                            .ahead_chunk = slot.ahead_chunk,
                                            .dtype = slot.dtype,
                                            .average = slot.average};
-  if (slot.dtype != DType::int32) sum_gathered(job, slot);
-  NETSUM_CHECK(slot.seen == wire::switchml::Ranks::first(static_cast<std::uint32_t>(job.audience.ranks().size())));
+  using wire::switchml::Type;
+  if (slot.ordered()) sum_gathered(job, slot);
+  NETSUM_CHECK(job.seen.count(job.number_of(slot)) == job.expected(slot));
   const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
   slot.result_bytes = static_cast<std::uint32_t>(wire::switchml::chunk_packet_bytes(header));
-  const std::span<std::byte> packet = job.result_of(slot);
-  const auto type = slot.values ? wire::switchml::Type::result : wire::switchml::Type::exponent_result;
-  wire::switchml::write_chunk_header(packet, {type, 0, job.config.epoch, job.folded_epochs, slot.checked}, header);
+  const std::span<std::byte> packet = job.packet_of(slot);
+  const bool root = job.is_root();
+  const Type type = root ? (slot.values ? Type::result : Type::exponent_result)
+                         : (slot.values ? Type::contribution : Type::exponent_contribution);
+  const auto sender = static_cast<std::uint16_t>(root ? 0 : job.ranks.front());
+  wire::switchml::write_chunk_header(packet, {type, sender, job.config.epoch, job.folded_epochs, slot.checked}, header);
   wire::switchml::seal(packet);
-  slot.complete = true;
-  slot.sent_in_batch = batch_;
   ++job.counters.chunks;
-  job.counters.results_sent += job.audience.everyone().size();
-  if (job.audience.grouped()) ++job.counters.results_to_group;
-  sink.multicast(packet, job.audience.everyone());
+  if (!root) {
+    slot.sent = true;
+    return send_sum(job, slot, now, sink);
+  }
+  slot.complete = true;
+  send_result(job, slot, sink);
 }
 
-bool Switch::may_tell(SlotState& slot, std::uint8_t rank, Time now) {
+void Switch::send_result(Job& job, SlotState& slot, Sink& sink) {
+  slot.sent_in_batch = batch_;
+  job.counters.results_sent += job.audience.everyone().size();
+  if (job.audience.grouped()) ++job.counters.results_to_group;
+  sink.multicast(job.packet_of(slot), job.audience.everyone());
+}
+
+bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
+  const std::size_t number = job.number_of(slot);
   if (now - slot.told_since >= waiting_interval) {
-    slot.told.clear();
+    job.told.clear(number);
     slot.told_since = now;
   }
-  if (slot.told.contains(rank)) return false;
-  slot.told.insert(rank);
+  if (job.told.contains(number, member)) return false;
+  job.told.insert(number, member);
   return true;
 }
 
-void Switch::tell_losses(Job& job, const SlotState& slot, std::uint8_t rank, Time now, Sink& sink) {
-  job.overtaken.contributed(rank, slot.place, [&](std::uint32_t round, std::uint64_t place) {
+// Not of child switches: a switch sends its sums in the order in which its ranks let it.
+void Switch::tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink) {
+  job.overtaken.contributed(static_cast<std::uint32_t>(member), slot.place, [&](std::uint32_t round, std::uint64_t place) {
     SlotState& other = job.slots[round];
-    if (other.place != place || other.complete || other.mismatch || other.seen.contains(rank)) return;
-    if (!may_tell(other, rank, now)) return;
+    const std::uint32_t rank = job.config.tree ? job.config.tree->below[member].front() : static_cast<std::uint32_t>(member);
+    if (other.place != place || other.complete || other.mismatch || job.has(other, rank)) return;
+    if (!may_tell(job, other, member, now)) return;
     ++job.counters.losses_told;
-    tell_waiting(job, other, rank, sink);
+    tell_waiting(job, other, member, sink);
   });
 }
 
-void Switch::answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, Time now, Sink& sink) {
-  if (!may_tell(slot, rank, now)) return void(++job.counters.repeats_silent);
+void Switch::answer_waiting(Job& job, SlotState& slot, std::size_t member, Time now, Sink& sink) {
+  if (!may_tell(job, slot, member, now)) return void(++job.counters.repeats_silent);
   ++job.counters.repeats_waiting;
-  tell_waiting(job, slot, rank, sink);
+  tell_waiting(job, slot, member, sink);
+  if (!job.reported.empty()) ask_children(job, slot, now, sink);
 }
 
-void Switch::tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Sink& sink) {
+void Switch::tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink) {
   const wire::switchml::Common common{wire::switchml::Type::waiting, 0, job.config.epoch, job.folded_epochs};
-  const wire::switchml::Ranks missing =
-      wire::switchml::Ranks::first(static_cast<std::uint32_t>(job.audience.ranks().size())).minus(slot.seen);
-  wire::switchml::write_waiting(sink.datagram(job.audience.ranks()[rank], wire::switchml::waiting_bytes),
-                                {common, slot.operation, slot.chunk,
-                                 static_cast<std::uint16_t>((&slot - job.slots.data()) / 2), !slot.values, missing});
+  const wire::switchml::Ranks missing = job.missing(slot);
+  wire::switchml::write_waiting(
+      sink.datagram(job.member(member).endpoint, wire::switchml::waiting_bytes(missing)),
+      {common, slot.operation, slot.chunk, static_cast<std::uint16_t>(job.number_of(slot) / 2), !slot.values, missing});
 }
 
 // Tells every rank once; after that, only ranks that contribute again, as the first answer may be lost.
-void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink) {
+void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink) {
   ++job.counters.dropped_mismatch;
   const bool first = !slot.mismatch;
   if (first) {
@@ -436,7 +460,7 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::
     slot.other_rank = rank;
     slot.other_signature = signature;
   }
-  if (!first && !may_tell(slot, rank, now)) return;
+  if (!first && !may_tell(job, slot, job.member_of[rank], now)) return;
   const wire::switchml::MismatchPacket mismatch{{wire::switchml::Type::mismatch, 0, job.config.epoch, job.folded_epochs},
                                                 slot.operation,
                                                 slot.chunk,
@@ -444,8 +468,11 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::
                                                 slot.other_signature,
                                                 slot.first_rank,
                                                 slot.other_rank};
-  for (const Endpoint& endpoint : job.audience.ranks())
+  const auto tell = [&](const Endpoint& endpoint) {
     wire::switchml::write_mismatch(sink.datagram(endpoint, wire::switchml::mismatch_bytes), mismatch);
+  };
+  for (const Endpoint& endpoint : job.audience.ranks()) tell(endpoint);
+  if (!job.is_root()) tell(*job.config.tree->parent);
 }
 
 const JobCounters* Switch::job_counters(std::uint64_t epoch) const {
@@ -466,11 +493,10 @@ std::vector<StalledChunk> Switch::stalled(std::uint64_t epoch, std::size_t most)
   const auto found = jobs_.find(epoch);
   if (found == jobs_.end()) return chunks;
   const Job& job = *found->second;
-  const wire::switchml::Ranks all = wire::switchml::Ranks::first(static_cast<std::uint32_t>(job.audience.ranks().size()));
   for (std::size_t i = 0; i < job.slots.size(); ++i) {
     const SlotState& slot = job.slots[i];
-    if (slot.used && !slot.complete) {
-      chunks.push_back({slot.operation, slot.chunk, static_cast<std::uint32_t>(i / 2), all.minus(slot.seen)});
+    if (slot.used && !slot.complete && !slot.sent) {
+      chunks.push_back({slot.operation, slot.chunk, static_cast<std::uint32_t>(i / 2), job.missing(slot)});
     }
   }
   std::sort(chunks.begin(), chunks.end(), [](const StalledChunk& a, const StalledChunk& b) {

@@ -1,4 +1,5 @@
-// The switch: SwitchML Algorithm 3 with the identity rule of docs/protocol-switchml.md, for any number of jobs.
+// The switch: SwitchML Algorithm 3 with the identity rule of docs/protocol-switchml.md, for any number of jobs. In a tree
+// (§7) its members are ranks and other switches: it sends one sum upstream, and results downstream.
 //
 // One object serves one thread's share of the slots. No I/O, no clock, no allocation per packet.
 #pragma once
@@ -29,12 +30,21 @@ struct Member {
   bool listens = false;     // to the job's group
 };
 
+// A switch's place in a tree.
+struct TreePlace {
+  std::vector<wire::switchml::Ranks> below;  // by member: the rank itself, or the ranks below the switch; none is empty
+  std::vector<bool> is_switch;               // by member; its Member::epoch is of no use
+  std::optional<Endpoint> parent;            // none: the root
+  std::vector<std::uint32_t> rank_epochs;    // of all ranks of the job
+};
+
 struct SwitchJobConfig {
   std::uint64_t epoch = 0;
   std::uint32_t packet_elements = 256;
   std::uint32_t slots = 64;
-  std::vector<Member> members;      // by rank
+  std::vector<Member> members;      // by rank, or as in `tree`
   std::optional<Endpoint> group{};  // IP multicast: one result for all listening ranks (audience.h)
+  std::optional<TreePlace> tree{};  // none: the members are the ranks
 };
 
 // Each received packet counts in exactly one outcome of its job, or, if no job is found, of SwitchCounters.
@@ -48,6 +58,13 @@ struct JobCounters {
   std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
   std::uint64_t repeats_waiting = 0;     // a repeat of an incomplete chunk: "have yours"
   std::uint64_t repeats_silent = 0;      // the same again within the interval
+  std::uint64_t passed_up = 0;           // of `contributions`: sent to the parent unsummed, as they are
+  std::uint64_t sums_sent = 0;           // upstream; no packets
+  std::uint64_t sums_repeated = 0;       // of `sums_sent`
+  std::uint64_t results_taken = 0;       // from the parent
+  std::uint64_t told_by_parent = 0;      // "waiting", "mismatch" and "unknown job", and child switches' "missing"
+  std::uint64_t repeats_passed_up = 0;   // a repeat of a chunk that waits for the parent
+  std::uint64_t dropped_stale = 0;       // from the parent or a child switch, of no round that waits for it
   std::uint64_t losses_told = 0;         // ranks told that their contribution is missing (overtaken.h); counts no packet
   std::uint64_t dropped_old = 0;         // an identity older than the slot's
   std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
@@ -68,7 +85,14 @@ struct JobCounters {
         {"repeats_answered", &C::repeats_answered, outcome},
         {"repeats_waiting", &C::repeats_waiting, outcome},
         {"repeats_silent", &C::repeats_silent, outcome},
+        {"repeats_passed_up", &C::repeats_passed_up, outcome},
         {"losses_told", &C::losses_told, other},
+        {"passed_up", &C::passed_up, other},
+        {"sums_sent", &C::sums_sent, other},
+        {"sums_repeated", &C::sums_repeated, other},
+        {"results_taken", &C::results_taken, outcome},
+        {"told_by_parent", &C::told_by_parent, outcome},
+        {"dropped_stale", &C::dropped_stale, outcome},
         {"dropped_old", &C::dropped_old, outcome},
         {"dropped_early", &C::dropped_early, outcome},
         {"dropped_mismatch", &C::dropped_mismatch, outcome},
@@ -109,10 +133,12 @@ struct StalledChunk {
 
 class Switch {
  public:
-  // Bytes of slot memory that a job of `ranks` ranks needs on this lane. Memory for packets of floats lies at the end.
+  // Bytes of slot memory that a job of `ranks` ranks needs on this lane. Memory for packets of floats lies at the end; a
+  // switch below the root of a tree needs none: ranks 0.
   [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
   // Including the slots' state.
   [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
+  [[nodiscard]] static std::size_t memory_bytes(const SwitchJobConfig& config);
 
   explicit Switch(const EndpointCookies& cookies = EndpointCookies());
   ~Switch();
@@ -154,16 +180,30 @@ class Switch {
  private:
   struct SlotState;
 
-  void on_contribution(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  void on_contribution(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, const SlotState& slot);
-  void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink);
-  static bool may_tell(SlotState& slot, std::uint8_t rank, Time now);
-  static void tell_losses(Job& job, const SlotState& slot, std::uint8_t rank, Time now, Sink& sink);
-  static void tell_waiting(Job& job, const SlotState& slot, std::uint8_t rank, Sink& sink);
-  static void answer_waiting(Job& job, SlotState& slot, std::uint8_t rank, Time now, Sink& sink);
-  static void answer_mismatch(Job& job, SlotState& slot, std::uint8_t rank, std::uint32_t signature, Time now, Sink& sink);
+  void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Time now, Sink& sink);
+  void send_result(Job& job, SlotState& slot, Sink& sink);
+  void answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink);
+  [[nodiscard]] static bool may_tell(Job& job, SlotState& slot, std::size_t member, Time now);
+  static void tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink);
+  static void tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
+  static void answer_waiting(Job& job, SlotState& slot, std::size_t member, Time now, Sink& sink);
+  static void answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink);
+
+  // In a tree (switch_tree.cc): from the parent, and what only child switches send.
+  void on_tree_packet(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  void on_result(Job& job, const RxView& packet, const wire::switchml::Common& common, Sink& sink);
+  void on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink);
+  static void on_missing(Job& job, const wire::switchml::WaitingPacket& missing);
+  static void relay_failure(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  void send_sum(Job& job, SlotState& slot, Time now, Sink& sink);
+  void pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, const wire::switchml::Common& common, Time now,
+                      Sink& sink);
+  static void pass_up(const Job& job, const RxView& packet, Sink& sink);
+  static void ask_children(Job& job, SlotState& slot, Time now, Sink& sink);
   [[nodiscard]] Job* find(std::uint64_t epoch);
 
   std::unordered_map<std::uint64_t, JobState> jobs_;

@@ -54,8 +54,7 @@ struct Slot {
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
   bool held = false;  // the switch has our contribution and waits for others
-  wire::switchml::Ranks missing;
-  Time told{};  // when the switch named them
+  Time told{};        // when the switch named those others (Impl::missing); before: it has not
 };
 
 }  // namespace
@@ -65,6 +64,7 @@ struct Worker::Impl {
       : config(c),
         codec(c.rank, c.world_size, c.packet_elements),
         slots(c.slots),
+        missing(c.slots),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         operations(c.operations) {
     for (std::uint32_t i = 0; i < c.slots; ++i) slots[i].position = i;
@@ -74,6 +74,7 @@ struct Worker::Impl {
   WorkerConfig config;
   ChunkCodec codec;
   std::vector<Slot> slots;
+  std::vector<wire::switchml::Ranks> missing;  // by slot, since Slot::told
   stream::RetransmissionTimer timer;
   Time next_timeout = never;                // lower bound of all deadlines; made exact by the scan in on_timer
   std::vector<ActiveOperation> operations;  // ring by operation number
@@ -163,7 +164,7 @@ struct Worker::Impl {
     slot.header.version = slot.version;
     slot.sent = now;
     slot.transmissions = 0;
-    slot.missing.clear();
+    slot.told = {};
     set_held(slot, false);
     ++counters.contributions;
     transmit(slot, place, now, sink);
@@ -179,7 +180,7 @@ struct Worker::Impl {
                   ahead.exponents.data() + ahead.stripes.first_block(slot.ahead), slot.header.exponents);
     }
     wire::switchml::write_chunk_header(
-        packet, {type, static_cast<std::uint8_t>(config.rank), config.job_epoch, config.rank_epoch, config.checksums},
+        packet, {type, static_cast<std::uint16_t>(config.rank), config.job_epoch, config.rank_epoch, config.checksums},
         slot.header);
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.header.exponents);
     codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
@@ -331,7 +332,7 @@ struct Worker::Impl {
       return wire::ParseError::none;
     }
     ++counters.waiting;
-    slot.missing = waiting.missing;
+    missing[waiting.slot] = waiting.missing;
     slot.told = now;
     set_held(slot, true);
     // A straggler must not cause repeats on every slot: only the oldest keeps asking, with backoff, in case its result is
@@ -501,7 +502,9 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
     }
   }
   if (oldest == nullptr) return std::nullopt;
-  return WorkerStall{oldest->header.operation, oldest->header.chunk, oldest->missing, oldest->told};
+  WorkerStall stall{oldest->header.operation, oldest->header.chunk, {}, oldest->told};
+  if (oldest->told != Time{}) stall.missing = impl_->missing[static_cast<std::size_t>(oldest - impl_->slots.data())];
+  return stall;
 }
 
 const WorkerCounters& Worker::counters() const {

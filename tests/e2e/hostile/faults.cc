@@ -16,8 +16,9 @@ constexpr std::size_t captured_per_rank = 256;
 constexpr std::size_t captured_ranks = 64;
 
 // docs/protocol-switchml.md
-constexpr std::size_t at_version = 0, at_type = 1, at_rank = 2, at_reserved = 3, at_job_epoch = 8, at_rank_epoch = 16,
-                      at_slot = 42, at_elements = 44, at_flags = 47;
+constexpr std::uint64_t checksummed = 1 << 4;  // in the type's byte
+constexpr std::size_t at_version = 0, at_type = 1, at_sender = 2, at_job_epoch = 8, at_rank_epoch = 16, at_slot = 42,
+                      at_elements = 44, at_flags = 47;
 
 }  // namespace
 
@@ -127,8 +128,8 @@ Bytes Meddler::garbage() {
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_.next());
   if (bytes.size() < wire::switchml::common_bytes || random_.chance(0.3)) return bytes;
   bytes[at_version] = std::byte{wire::switchml::version};
-  bytes[at_type] = static_cast<std::byte>(random_.between(1, 9));
-  bytes[at_reserved] = std::byte{0};
+  bytes[at_type] = static_cast<std::byte>(random_.between(1, 10) | checksummed);
+  store_le(bytes.data() + at_sender, std::uint16_t{0});
   if (random_.chance(0.5)) wire::switchml::seal(bytes);
   return bytes;
 }
@@ -139,16 +140,17 @@ Bytes Meddler::misshapen(std::span<const std::byte> packet) {
   std::byte* const p = bytes.data();
   const auto flip = [&](std::size_t at, std::uint64_t bits) { p[at] ^= static_cast<std::byte>(bits); };
   // Type 5 has other fields where packets about a chunk have the last two cases'.
-  const bool chunk = std::to_integer<int>(p[at_type]) <= static_cast<int>(wire::switchml::Type::exponent_result);
+  const bool chunk = std::to_integer<int>(p[at_type] & std::byte{wire::switchml::type_bits}) <=
+                     static_cast<int>(wire::switchml::Type::exponent_result);
   switch (random_.below(chunk ? 9 : 7)) {
     case 0:
-      p[at_version] = static_cast<std::byte>(random_.between(2, 255));
+      p[at_version] = static_cast<std::byte>(random_.between(3, 255));
       break;
     case 1:
-      p[at_type] = static_cast<std::byte>(random_.between(10, 255));
+      p[at_type] = static_cast<std::byte>(random_.between(11, 15) | checksummed);
       break;
     case 2:
-      p[at_reserved] = static_cast<std::byte>(random_.between(1, 255));
+      p[at_type] |= static_cast<std::byte>(random_.between(2, 15) << 4);
       break;
     case 3:
       flip(at_job_epoch + random_.below(8), random_.between(1, 255));
@@ -158,10 +160,10 @@ Bytes Meddler::misshapen(std::span<const std::byte> packet) {
       break;
     case 5:
       if (way_ == Way::up) {
-        p[at_rank] = std::byte{255};
+        store_le(p + at_sender, static_cast<std::uint16_t>(random_.between(0x100, 0xffff)));
       } else {  // "unknown job", but not to this life of the rank
         bytes.resize(wire::switchml::common_bytes);
-        p[at_type] = static_cast<std::byte>(wire::switchml::Type::unknown_job);
+        p[at_type] = static_cast<std::byte>(static_cast<std::uint64_t>(wire::switchml::Type::unknown_job) | checksummed);
       }
       break;
     case 6:

@@ -213,7 +213,7 @@ class DataStorm {
   }
 
   // What a rank, or the switch, could send next, full of wrong values.
-  Bytes chunk(wire::switchml::Type type, std::uint8_t rank, std::uint64_t job_epoch, std::uint32_t rank_epoch) {
+  Bytes chunk(wire::switchml::Type type, std::uint16_t rank, std::uint64_t job_epoch, std::uint32_t rank_epoch) {
     const bool values = type == wire::switchml::Type::contribution || type == wire::switchml::Type::result;
     const wire::switchml::ChunkHeader header{.operation = random_.chance(0.1) ? random_.next() : random_.below(1000),
                                              .chunk = static_cast<std::uint32_t>(random_.below(300)),
@@ -232,7 +232,7 @@ class DataStorm {
   Bytes contribution() {
     const std::uint64_t rank = random_.below(k_.rank_epochs.size());
     const auto type = random_.chance(0.5) ? wire::switchml::Type::contribution : wire::switchml::Type::exponent_contribution;
-    return chunk(type, static_cast<std::uint8_t>(rank), k_.job_epoch, k_.rank_epochs[rank]);
+    return chunk(type, static_cast<std::uint16_t>(rank), k_.job_epoch, k_.rank_epochs[rank]);
   }
 
   void send(const char* kind, const Endpoint& to, const Bytes& packet) {

@@ -1,0 +1,120 @@
+// A job's state at one lane of a switch. Internal to the switch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "base/bit_rows.h"
+#include "base/cache_line.h"
+#include "protocol/switchml/audience.h"
+#include "protocol/switchml/switch.h"
+#include "stream/overtaken.h"
+
+namespace netsum::switchml {
+
+// A slot's memory is a packet in place: the header and exponents end where the payload begins, at a cache line.
+inline constexpr std::size_t payload_at = 128;
+static_assert(payload_at >=
+              wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(wire::switchml::max_blocks));
+
+// One version of one slot.
+struct Switch::SlotState {
+  // Identity of the round that the slot holds: (operation, chunk, exponent-only round before values).
+  std::uint64_t operation = 0;
+  std::uint32_t chunk = 0;
+  bool values = false;
+  bool used = false;  // the identity is valid
+
+  // A round gathers; is sent upstream, unless this switch is the root; is complete, with the result in the slot's memory.
+  bool sent = false;
+  bool complete = false;
+  bool mismatch = false;
+  bool checked = false;  // a contribution had a checksum: a rank is on another host
+  bool masks = false;
+  std::uint8_t exponents = 0;
+  std::uint16_t elements = 0;
+  std::uint16_t ahead_operation = wire::switchml::no_ahead;
+  std::uint32_t ahead_chunk = 0;
+  std::uint32_t signature = 0;
+  DType dtype = DType::int32;
+  bool average = false;
+  std::uint32_t arrived = 0;
+  std::uint16_t first_rank = 0, other_rank = 0;  // mismatch: the first rank, and the one with another call
+  std::uint32_t other_signature = 0;
+  Time told_since{};                              // Job::told is of the interval that began then
+  Time sent_at{};                                 // upstream, for the last time
+  std::uint64_t place = 0;                        // in the order in which rounds were opened
+  std::uint64_t sent_in_batch = 0;                // the last batch in which the sink referenced the memory
+  std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once sent or complete
+
+  [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
+  // Floats that are summed only when all ranks' are there, in rank order: switches below the root pass them on unsummed.
+  [[nodiscard]] bool ordered() const { return dtype != DType::int32; }
+  [[nodiscard]] bool gathers() const { return used && !complete && ordered(); }
+};
+
+struct Switch::Job {
+  SwitchJobConfig config;
+  std::uint32_t folded_epochs = 0;
+  Audience audience;             // of the members
+  std::vector<SlotState> slots;  // [slot * 2 + version]
+  // By slot state. A member's bit, or a rank's in a round whose floats are summed in rank order.
+  BitRows seen;
+  BitRows told;   // by member: answered with "have yours" or "mismatch" since told_since
+  BitRows asked;  // by member, at a switch with a parent: repeated a contribution, and waits for what the parent says
+  stream::Overtaken overtaken;
+  std::span<std::byte> memory;
+  std::size_t slot_bytes = 0, gathered_at = 0, gathered_bytes = 0;
+  JobCounters counters;
+
+  // The ranks below this switch, and which member each is below.
+  static constexpr std::uint16_t no_member = UINT16_MAX;
+  wire::switchml::Ranks ranks;
+  std::uint32_t rank_count = 0;
+  std::vector<std::uint16_t> member_of;  // by rank
+  // What a child switch said of the sum that it lacks. Only the oldest stalled chunks are asked for, so the last word is
+  // enough.
+  struct Reported {
+    std::uint64_t operation = 0;
+    std::uint32_t chunk = 0;
+    bool values = false;
+    wire::switchml::Ranks missing;
+  };
+  std::vector<Reported> reported;  // by member; empty without child switches
+  Time relayed{};                  // "mismatch" or "unknown job", for the last time
+
+  [[nodiscard]] bool is_root() const { return !config.tree || !config.tree->parent; }
+  [[nodiscard]] std::size_t number_of(const SlotState& slot) const { return static_cast<std::size_t>(&slot - slots.data()); }
+  [[nodiscard]] std::byte* memory_of(const SlotState& slot) const { return memory.data() + number_of(slot) * slot_bytes; }
+  // A rank's floats of the round that the slot gathers, for either version. Packed by their actual length: memory that a few
+  // floats do not need is never touched.
+  [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
+    const std::size_t each = whole_lines(slot.elements * bytes_of(slot.dtype));
+    return memory.data() + gathered_at + number_of(slot) / 2 * rank_count * gathered_bytes + rank * each;
+  }
+  // The packet in the slot's memory: what went upstream, or the result.
+  [[nodiscard]] std::span<std::byte> packet_of(const SlotState& slot) const {
+    return {memory_of(slot) + slot.result_at, slot.result_bytes};
+  }
+
+  [[nodiscard]] const Member& member(std::size_t number) const { return config.members[number]; }
+  // What a sender's bit in `seen` is, and how many there are.
+  [[nodiscard]] std::size_t bit_of(const SlotState& slot, std::uint32_t rank) const {
+    return slot.ordered() ? rank : member_of[rank];
+  }
+  [[nodiscard]] std::size_t expected(const SlotState& slot) const {
+    return slot.ordered() ? rank_count : config.members.size();
+  }
+  [[nodiscard]] bool has(const SlotState& slot, std::uint32_t rank) const {
+    return seen.contains(number_of(slot), bit_of(slot, rank));
+  }
+  // The ranks that the slot waits for, as far as this switch and its children know.
+  [[nodiscard]] wire::switchml::Ranks missing(const SlotState& slot) const;
+};
+
+}  // namespace netsum::switchml

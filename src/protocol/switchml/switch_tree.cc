@@ -1,0 +1,207 @@
+// A switch in a tree (SwitchML §7): what its parent and its child switches say, and what goes upstream.
+//
+// A switch has no timer. Ranks repeat what is not answered, and a repeat that reaches a switch with nothing to answer goes
+// one switch further up, once for all members that ask.
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "protocol/switchml/switch_job.h"
+
+namespace netsum::switchml {
+namespace {
+
+// A sum goes upstream again, and an error downstream again, at most this often: the workers' shortest time-out.
+constexpr Duration repeat_interval = std::chrono::milliseconds(1);
+
+}  // namespace
+
+void Switch::on_tree_packet(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
+  using wire::switchml::Type;
+  JobCounters& counters = job.counters;
+  ++counters.packets;
+  counters.bytes += packet.bytes.size();
+  const bool from_parent = !job.is_root() && packet.source == *job.config.tree->parent;
+  bool from_child = false;
+  if (!from_parent && (common.type == Type::missing || common.type == Type::mismatch)) {
+    for (std::size_t i = 0; i < job.config.members.size() && !from_child; ++i) {
+      from_child = job.config.tree->is_switch[i] && packet.source == job.member(i).endpoint;
+    }
+  }
+  if (!from_parent && !from_child) return void(++counters.dropped_source);
+  if (common.rank_epoch != job.folded_epochs) return void(++counters.dropped_rank_epoch);
+  switch (common.type) {
+    case Type::result:
+    case Type::exponent_result:
+      return on_result(job, packet, common, sink);
+    case Type::waiting:
+    case Type::missing: {
+      wire::switchml::WaitingPacket waiting{};
+      if (wire::switchml::parse_waiting(packet.bytes, common, waiting) != wire::ParseError::none)
+        return void(++counters.dropped_shape);
+      if (waiting.slot >= job.config.slots) return void(++counters.dropped_slot);
+      if ((common.type == Type::waiting) != from_parent) return void(++counters.dropped_source);
+      ++counters.told_by_parent;
+      return from_parent ? on_waiting(job, waiting, now, sink) : on_missing(job, waiting);
+    }
+    case Type::mismatch:
+    case Type::unknown_job:
+      return relay_failure(job, packet, common, now, sink);
+    default:
+      return void(++counters.dropped_shape);
+  }
+}
+
+// Ends a round whose contributions are all upstream: the result is passed on as it is, to all members.
+void Switch::on_result(Job& job, const RxView& packet, const wire::switchml::Common& common, Sink& sink) {
+  JobCounters& counters = job.counters;
+  wire::switchml::ChunkPacket chunk;
+  if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
+    return void(++counters.dropped_shape);
+  const wire::switchml::ChunkHeader& header = chunk.header;
+  if (header.slot >= job.config.slots) return void(++counters.dropped_slot);
+  SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
+  const bool values = common.type == wire::switchml::Type::result;
+  const bool waits = slot.used && !slot.complete && !slot.mismatch &&
+                     (slot.ordered() ? slot.arrived == job.expected(slot) : slot.sent) &&
+                     std::tuple(header.operation, header.chunk, values) == slot.identity();
+  if (!waits) return void(++counters.dropped_stale);
+  const bool ahead_ours = header.ahead_operation == slot.ahead_operation && header.ahead_chunk == slot.ahead_chunk &&
+                          header.exponents == slot.exponents;
+  if (header.signature != slot.signature || header.dtype != slot.dtype || header.average != slot.average ||
+      (header.ahead_operation != wire::switchml::no_ahead && !ahead_ours) ||
+      (slot.elements != 0 && header.elements != slot.elements) ||
+      chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) {
+    return void(++counters.dropped_shape);
+  }
+  ++counters.results_taken;
+  if (slot.sent_in_batch == batch_) sink.flush();  // the sum is still referenced
+  slot.complete = true;
+  slot.masks = header.masks;
+  slot.exponents = header.exponents;
+  slot.elements = header.elements;
+  slot.ahead_operation = header.ahead_operation;
+  slot.ahead_chunk = header.ahead_chunk;
+  const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(header.exponents);
+  slot.result_at = static_cast<std::uint32_t>(payload_at - before);
+  slot.result_bytes = static_cast<std::uint32_t>(packet.bytes.size());
+  std::memcpy(job.packet_of(slot).data(), packet.bytes.data(), packet.bytes.size());
+  send_result(job, slot, sink);
+}
+
+void Switch::send_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
+  ++job.counters.sums_sent;
+  slot.sent_at = now;
+  slot.sent_in_batch = batch_;
+  sink.multicast(job.packet_of(slot), {&*job.config.tree->parent, 1});
+}
+
+void Switch::pass_up(const Job& job, const RxView& packet, Sink& sink) {
+  const std::span<std::byte> up = sink.datagram(*job.config.tree->parent, packet.bytes.size());
+  std::memcpy(up.data(), packet.bytes.data(), packet.bytes.size());
+}
+
+// The parent answers with the result, or with "waiting" for those that asked.
+void Switch::pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, const wire::switchml::Common& common, Time now,
+                            Sink& sink) {
+  const std::size_t member = job.member_of[common.sender];
+  job.asked.insert(job.number_of(slot), member);
+  ++job.counters.repeats_passed_up;
+  if (slot.ordered()) {
+    // A child switch's repeats are of several ranks, and it has counted them.
+    if (job.config.tree->is_switch[member] || may_tell(job, slot, member, now)) pass_up(job, packet, sink);
+    return;
+  }
+  if (now - slot.sent_at < repeat_interval) return;
+  ++job.counters.sums_repeated;
+  send_sum(job, slot, now, sink);
+}
+
+void Switch::on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink) {
+  const auto identity = std::tuple(waiting.operation, waiting.chunk, !waiting.exponent_round);
+  SlotState* found = nullptr;
+  for (std::size_t version = 0; version < 2; ++version) {
+    SlotState& slot = job.slots[std::size_t{waiting.slot} * 2 + version];
+    if (slot.used && slot.identity() == identity) found = &slot;
+  }
+  const bool ours = waiting.missing.intersects(job.ranks);
+  if (found != nullptr && (found->complete || found->mismatch)) return;
+  if (ours && found != nullptr && found->sent) {
+    if (now - found->sent_at < repeat_interval) return;
+    ++job.counters.sums_repeated;
+    return send_sum(job, *found, now, sink);
+  }
+  if (ours && found != nullptr && found->ordered()) {
+    // What a rank sent was lost above this switch: the rank has it.
+    for (std::size_t i = 0; i < job.config.members.size(); ++i) {
+      if (!waiting.missing.intersects(job.config.tree->below[i])) continue;
+      wire::switchml::write_waiting(sink.datagram(job.member(i).endpoint, wire::switchml::waiting_bytes(waiting.missing)),
+                                    waiting);
+    }
+    return;
+  }
+  if (ours) {
+    const wire::switchml::Ranks missing = found == nullptr ? job.ranks : job.missing(*found);
+    const auto sender = static_cast<std::uint16_t>(job.ranks.front());
+    wire::switchml::WaitingPacket answer = waiting;
+    answer.common = {wire::switchml::Type::missing, sender, job.config.epoch, job.folded_epochs};
+    answer.missing = missing;
+    wire::switchml::write_waiting(sink.datagram(*job.config.tree->parent, wire::switchml::waiting_bytes(missing)), answer);
+    if (found != nullptr && !job.reported.empty()) ask_children(job, *found, now, sink);
+    return;
+  }
+  if (found == nullptr) return;
+  const std::size_t number = job.number_of(*found);
+  for (std::size_t i = 0; i < job.config.members.size(); ++i) {
+    if (!job.asked.contains(number, i)) continue;
+    wire::switchml::write_waiting(sink.datagram(job.member(i).endpoint, wire::switchml::waiting_bytes(waiting.missing)),
+                                  waiting);
+  }
+  job.asked.clear(number);
+}
+
+// So that errors name ranks, and sums that were lost come again.
+void Switch::ask_children(Job& job, SlotState& slot, Time now, Sink& sink) {
+  for (std::size_t i = 0; i < job.config.members.size(); ++i) {
+    if (!job.config.tree->is_switch[i] || (!slot.ordered() && job.seen.contains(job.number_of(slot), i))) continue;
+    if (may_tell(job, slot, i, now)) tell_waiting(job, slot, i, sink);
+  }
+}
+
+void Switch::on_missing(Job& job, const wire::switchml::WaitingPacket& missing) {
+  const std::uint16_t rank = missing.common.sender;
+  if (rank >= job.member_of.size() || job.member_of[rank] == Job::no_member) return;
+  const std::size_t member = job.member_of[rank];
+  if (!job.config.tree->is_switch[member] ||
+      missing.missing.minus(job.config.tree->below[member]) != wire::switchml::Ranks())
+    return;
+  job.reported[member] = {missing.operation, missing.chunk, !missing.exponent_round, missing.missing};
+}
+
+// "Mismatch" goes to everyone, from wherever it was found; "unknown job", from a parent that has lost the job, to all below.
+void Switch::relay_failure(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
+  const bool unknown = common.type == wire::switchml::Type::unknown_job;
+  const bool from_parent = !job.is_root() && packet.source == *job.config.tree->parent;
+  wire::switchml::MismatchPacket mismatch{};
+  const bool right = unknown ? from_parent && packet.bytes.size() == wire::switchml::common_bytes
+                             : wire::switchml::parse_mismatch(packet.bytes, common, mismatch) == wire::ParseError::none;
+  if (!right) return void(++job.counters.dropped_shape);
+  ++job.counters.told_by_parent;
+  if (job.relayed != Time{} && now - job.relayed < repeat_interval) return;
+  job.relayed = now;
+  for (std::size_t i = 0; i < job.config.members.size(); ++i) {
+    const Endpoint& to = job.member(i).endpoint;
+    if (unknown) {
+      wire::switchml::Common asked = common;
+      if (!job.config.tree->is_switch[i]) asked.rank_epoch = job.member(i).epoch;
+      wire::switchml::write_unknown_job(sink.datagram(to, wire::switchml::common_bytes), asked);
+    } else if (to != packet.source) {
+      wire::switchml::write_mismatch(sink.datagram(to, wire::switchml::mismatch_bytes), mismatch);
+    }
+  }
+  if (!unknown && !from_parent && !job.is_root()) {
+    wire::switchml::write_mismatch(sink.datagram(*job.config.tree->parent, wire::switchml::mismatch_bytes), mismatch);
+  }
+}
+
+}  // namespace netsum::switchml
