@@ -17,6 +17,7 @@
 #include "sim/host.h"
 #include "sim/labels.h"
 #include "sim/netreduce.h"
+#include "sim/racks.h"
 #include "sim/nic.h"
 #include "wire/counter_values.h"
 

@@ -23,7 +23,8 @@ class CheckedJobs : public CheckedService {
     jobs_[start.admission.job_epoch] = {start.admission.slots, !plan.mismatch};
   }
   void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
-    jobs_[session::epoch_of(message)] = {0, !plan.mismatch};
+    const auto* const tree = std::get_if<session::RingInstallation>(&message);
+    jobs_[session::epoch_of(message)] = {tree == nullptr ? 0 : tree->start.admission.slots, !plan.mismatch};
   }
   void on_stop(std::uint64_t epoch) override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
@@ -39,11 +40,11 @@ class CheckedJobs : public CheckedService {
 
  protected:
   struct Job {
-    std::uint32_t slots = 0;  // per lane; of a job whose ranks have joined here
+    std::uint32_t slots = 0;  // per lane; 0: unknown
     bool agreed = true;  // all ranks issue the same calls: then no worker ever advances before its slot's chunk is complete
   };
 
-  // Null: the lane does not serve the job.
+  // Null: the lane does not serve the job, or not yet: its switches are not known.
   [[nodiscard]] virtual const JobCounters* job_counters(std::size_t lane, std::uint64_t epoch) const = 0;
 
   [[nodiscard]] std::size_t lanes() const { return ended_.size(); }
@@ -59,8 +60,8 @@ class CheckedJobs : public CheckedService {
   // `without_job`: outcomes of the lane's packets that belong to no job. `whose`: the counters', for the violation.
   void check_packets(std::size_t lane, std::uint64_t without_job, std::uint64_t received, const char* whose) const {
     for (const auto& [epoch, job] : jobs_) {
-      const JobCounters& counters = *job_counters(lane, epoch);
-      if (counters.packets != outcomes(counters))
+      const JobCounters* const counters = job_counters(lane, epoch);
+      if (counters != nullptr && counters->packets != outcomes(*counters))
         throw Violation(std::string(whose) + " counters of a job do not add up to its packets");
     }
     if (total(lane).packets + without_job != received)

@@ -13,7 +13,5 @@ namespace netsum::sim {
 // Rings with messages of several packets, whose numbers wrap in half of the jobs.
 // `tunnelled`: some with packets longer than RoCE's.
 void draw_rings(Scenario& scenario, bool tunnelled);
-// In half of the clusters, a tree of switches; 4 racks of 8 for jobs of 32 and more.
-void draw_racks(Scenario& scenario);
 
 }  // namespace netsum::sim

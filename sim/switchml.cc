@@ -8,9 +8,12 @@
 #include "protocol/switchml/probe.h"
 #include "protocol/switchml/worker_lane.h"
 #include "service/switchml_service.h"
+#include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
+#include "sim/host.h"
 #include "sim/labels.h"
+#include "sim/racks.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 
@@ -32,9 +35,10 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
       const switchml::Switch& machine = service_.at(lane);
       check_packets(lane, outcomes(machine.counters()), counts[lane].received, "the switch's");
-      if (total(lane).results_sent != counts[lane].results)
-        throw Violation("the switch's counters do not add up to the results that it sent");
+      if (total(lane).results_sent + total(lane).sums_sent != counts[lane].results)
+        throw Violation("the switch's counters do not add up to the results and sums that it sent");
       for (const auto& [epoch, job] : jobs()) {
+        if (machine.job_counters(epoch) == nullptr) continue;
         const JobCounters& c = *machine.job_counters(epoch);
         if (job.agreed && c.dropped_early != 0) throw Violation("a worker went on before its slot's chunk was complete");
         if (job.agreed && c.dropped_mismatch != 0) throw Violation("a mismatch was found in calls that agree");
@@ -46,8 +50,7 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
   void count_events(Tally& tally) const override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
       sim::count_events(tally, "switch_", wire::counter_values(total(lane)),
-                        {"results_to_group", "group_unheard", "dropped_early", "repeats_passed_up", "passed_up", "sums_sent",
-                         "sums_repeated", "results_taken", "told_by_parent", "dropped_stale"});
+                        {"results_to_group", "group_unheard", "dropped_early"});
       // Probes may have any length.
       sim::count_events(tally, "switch_", wire::counter_values(service_.at(lane).counters()), {"malformed_length"});
     }
@@ -81,10 +84,10 @@ class SwitchmlProbe final : public PathProbe {
   return type >= wire::switchml::Type::contribution && type <= wire::switchml::Type::exponent_result;
 }
 
-// Checks that repeats are byte-identical: a contribution to the same rank's first one, a result to all ranks'.
+// Checks that repeats are byte-identical: a contribution to its sender's first one, a result to everybody's.
 class SwitchmlTap final : public Tap {
  public:
-  void on_send(const Endpoint&, const Endpoint&, std::span<const std::byte> bytes) override {
+  void on_send(const Endpoint& from, const Endpoint&, std::span<const std::byte> bytes) override {
     wire::switchml::Common common;
     if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none)
       throw Violation("a node sent a malformed datagram");
@@ -96,7 +99,7 @@ class SwitchmlTap final : public Tap {
     const bool contribution = common.type <= wire::switchml::Type::exponent_contribution;
     const std::uint64_t identity = mix(common.job_epoch ^ mix(header.operation ^ mix(header.chunk)));
     const std::uint64_t key =
-        mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^ (contribution ? common.rank_epoch : 0));
+        mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^ (contribution ? mix(common.rank_epoch ^ std::uint64_t{common.sender} << 32) ^ host_of(from) : 0));
     const std::uint64_t content = load_le<std::uint32_t>(bytes.data() + checksum_bytes) ^ std::uint64_t{bytes.size()} << 32;
     if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
       throw Violation(
@@ -150,9 +153,16 @@ void draw_wires(Scenario& scenario) {
 class Switchml final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
-  void draw(Scenario& scenario) const override { draw_wires(scenario); }
+  void draw(Scenario& scenario) const override {
+    draw_wires(scenario);
+    draw_racks(scenario);
+  }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario&,
                                                                    const service::Lanes& lanes) const override {
+    return std::make_unique<SwitchmlSums>(lanes);
+  }
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario&, std::uint32_t,
+                                                               const service::Lanes& lanes) const override {
     return std::make_unique<SwitchmlSums>(lanes);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario&) const override { return std::make_unique<SwitchmlTap>(); }
@@ -178,7 +188,11 @@ class Switchml final : public Protocol {
     config.slots = plan.admission.slots;
     config.lane = plan.lane;
     config.lanes = plan.lanes;
-    config.aggregator = plan.aggregator;
+    const session::Placement& placement = plan.admission.placement;
+    const std::uint32_t at = placement.switches.empty() ? session::Placement::at_server : placement.switch_of_rank[plan.rank];
+    config.aggregator = at == session::Placement::at_server
+                            ? plan.aggregator
+                            : switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes);
     return switchml::make_worker_lane(config);
   }
 

@@ -95,7 +95,8 @@ class BenchCommand final : public Command {
     s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; 0: 10880, the most")
         .between(0, 10880)
         .group(local);
-    s.add("racks", options_.racks, "R", "NetReduce: switches below the aggregators, each with its part of the workers")
+    s.add("racks", options_.racks, "R",
+          "SwitchML, NetReduce: switches below the aggregators, each with its part of the workers")
         .between(0, 64)
         .group(local);
     s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT", "SwitchML: results by IP multicast, as netsum switch has it")
@@ -106,7 +107,8 @@ class BenchCommand final : public Command {
     s.add("switch", options_.switches, "HOST:PORT[,...]",
           "The aggregators, in the same order on all ranks; ATP, and with --spine: this rank's switch")
         .group(across);
-    s.add("spine", options_.spines, "HOST:PORT[,...]", "NetReduce across racks: the aggregators above the ranks' switches")
+    s.add("spine", options_.spines, "HOST:PORT[,...]",
+          "SwitchML, NetReduce across racks: the aggregators above the ranks' switches")
         .group(across);
     s.add("verbs", options_.verbs, "DEVICE", "NetReduce: RDMA device of this rank; its aggregators are bumps in the wire")
         .group(across);

@@ -9,6 +9,12 @@
 namespace netsum::app {
 namespace {
 
+// Of a protocol with trees of switches.
+[[nodiscard]] std::vector<LocalDaemons> daemons_of_racks(const ProtocolFlags& flags) {
+  if (flags.racks == 0) return {{"switch", "switch", "aggregator", flags.aggregators}};
+  return {{"spine", "switch", "aggregator", flags.aggregators}, {"switch", "switch", "switch of rack", flags.racks}};
+}
+
 class SwitchMlBench final : public BenchProtocol {
  public:
   [[nodiscard]] std::string_view name() const override { return "switchml"; }
@@ -27,13 +33,17 @@ class SwitchMlBench final : public BenchProtocol {
     if (!flags.multicast.empty()) throw UsageError("--multicast requires --protocol switchml");
   }
 
+  [[nodiscard]] std::vector<LocalDaemons> local_daemons(const ProtocolFlags& flags) const override {
+    return daemons_of_racks(flags);
+  }
   [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
     return SwitchMl{.wire = flags.wire_value(),
                     .local_checksums = flags.local_checksums,
                     .shared_memory = flags.transport.empty()    ? SharedMemory::automatic
                                      : flags.transport == "shm" ? SharedMemory::required
                                                                 : SharedMemory::off,
-                    .spin = flags.spin};
+                    .spin = flags.spin,
+                    .switch_address = flags.own_switch()};
   }
   [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
     const WireFormat wire = flags.wire_value();
@@ -66,6 +76,9 @@ class AtpBench final : public BenchProtocol {
   void check(const ProtocolFlags& flags) const override {
     if (!flags.switches.empty() && flags.servers.empty()) {
       throw UsageError("--protocol atp requires --ps HOST:PORT: ranks join at their parameter servers");
+    }
+    if (flags.racks != 0 || !flags.spines.empty()) {
+      throw UsageError("--racks and --spine require --protocol switchml or netreduce");
     }
     if (flags.packet_elements > 10880) {
       throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(flags.packet_elements));
@@ -108,13 +121,11 @@ class NetReduceBench final : public BenchProtocol {
     if (flags.first_psn_value() || flags.message_packets != 0) {
       throw UsageError("--message-packets and --first-psn require --protocol netreduce");
     }
-    if (flags.racks != 0 || !flags.spines.empty()) throw UsageError("--racks and --spine require --protocol netreduce");
     if (!flags.verbs.empty()) throw UsageError("--verbs requires --protocol netreduce");
   }
 
   [[nodiscard]] std::vector<LocalDaemons> local_daemons(const ProtocolFlags& flags) const override {
-    if (flags.racks == 0) return BenchProtocol::local_daemons(flags);
-    return {{"spine", "switch", "aggregator", flags.aggregators}, {"switch", "switch", "switch of rack", flags.racks}};
+    return daemons_of_racks(flags);
   }
   [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
     return NetReduce{.switch_address = flags.own_switch(),

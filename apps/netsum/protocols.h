@@ -19,7 +19,7 @@ struct ProtocolFlags {
   std::string protocol;
   std::string dtype = "float32";
   std::uint32_t packet_elements = 0;      // 0: chosen
-  std::string switches, servers, spines;  // addresses; servers: ATP; spines: NetReduce
+  std::string switches, servers, spines;  // addresses; servers: ATP; spines: the others
   double loss = 0, recovery_seconds = 0;
   std::uint32_t aggregators = 1;  // of a run on this machine, as are parameter_servers, racks and multicast
   // SwitchML
@@ -30,8 +30,10 @@ struct ProtocolFlags {
   std::string scaling = "fixed";
   bool congestion_control = true;
   std::uint32_t parameter_servers = 1;
+  // SwitchML and NetReduce
+  std::uint32_t racks = 0;
   // NetReduce
-  std::uint32_t message_packets = 0, racks = 0;
+  std::uint32_t message_packets = 0;
   std::string first_psn = "random", verbs;
   std::string verbs_gid_index = "first";
   std::uint32_t verbs_port = VerbsSettings{}.port, verbs_ack_timeout = VerbsSettings{}.ack_timeout,

@@ -23,7 +23,7 @@ struct AggregatorOptions {
   // ATP: the aggregator slots of each thread, which all jobs share, and the elements of each; a job's packets have no more.
   // 0: 4096 slots of 2048 elements. At an address of the loopback device slots of 10880. As many as hold as many elements.
   std::uint32_t pool_slots = 0, pool_elements = 0;
-  // NetReduce: switches below this one but not next to it; the value is the next switch upstream.
+  // SwitchML, NetReduce: switches below this one but not next to it; the value is the next switch upstream.
   std::map<std::string, std::string> switch_parents;
   bool pin_threads = false;
   // SwitchML: results go once to an IP multicast group of the job, and by unicast to ranks that are not in it or do not hear

@@ -46,6 +46,9 @@ struct SwitchMl {
   // Without recovery (docs/shared-memory.md); decided for all ranks together as they join.
   SharedMemory shared_memory = SharedMemory::automatic;
   bool spin = false;  // in shared memory, threads never sleep in an operation, but yield the CPU; requires busy_poll
+  // "host:port" of the switch that this rank is at, in a tree whose roots are the aggregators (§7); empty: the rank is next
+  // to the aggregators.
+  std::string switch_address{};
 };
 
 // The aggregators are the job's parameter servers.

@@ -43,15 +43,16 @@ switchml::Probe probe(transport::Udp& socket, const std::string& address, const 
 
 // The longest packets that all ranks may send to this address; `own`: the MTU of this rank's path. For an address of this
 // host `own` is the loopback device's, but ranks elsewhere reach the address over its interface's link.
-std::uint32_t mtu_for_all(const Endpoint& address, std::uint32_t own) {
+std::uint32_t least_mtu(const Endpoint& address, std::uint32_t own) {
   if (!transport::is_of_this_host(address)) return own;
   const auto interface = transport::interface_of(address);
   return interface ? std::min(own, interface->mtu) : own;
 }
 
-switchml::Probe measure(const Lane& lane, const std::string& address, std::uint32_t packet_elements, Time deadline) {
+switchml::Probe measure(const Lane& lane, const Endpoint& to, const std::string& address, std::uint32_t packet_elements,
+                        Time deadline) {
   switchml::ProbeConfig config;
-  config.aggregator = lane.aggregator;
+  config.aggregator = to;
   config.packet_bytes = static_cast<std::uint32_t>(wire::switchml::chunk_header_bytes + 4 + packet_elements * 4);
   return probe(*lane.socket, address, config, deadline);
 }
@@ -152,8 +153,15 @@ void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline) {
   // loopback.
   std::uint32_t lanes = 0, far = 0, near = 0;
   for (Site& site : reach.sites) {
-    const switchml::Probe path = measure(site.lanes.front(), site.address, reach.packet_elements, deadline);
-    site.slots_measured = std::min(rule.wanted(path.slots()), site.near ? most_near : UINT32_MAX);
+    const Lane& lane = site.lanes.front();
+    const switchml::Probe path = measure(lane, lane.aggregator, site.address, reach.packet_elements, deadline);
+    std::uint32_t packets = path.slots();
+    if (rule.through_switch && !reach.hop.lanes.empty()) {
+      const Endpoint& to = reach.hop.lanes.front();
+      const switchml::Probe first = measure(lane, to, reach.hop.address, reach.packet_elements, deadline);
+      packets = std::min(path.slots(first.round_trip()), first.slots(path.round_trip()));
+    }
+    site.slots_measured = std::min(rule.wanted(packets), site.near ? most_near : UINT32_MAX);
     std::uint32_t& longest = site.near ? near : far;
     longest = std::max(longest, site.slots_measured);
     if (is_reached_over_link(site)) lanes += static_cast<std::uint32_t>(site.lanes.size());
@@ -182,10 +190,10 @@ void prove_endpoints(Reach& reach, Time deadline) {
 }
 
 std::uint32_t mtu_for_all(const Lane& lane) {
-  return mtu_for_all(lane.aggregator, lane.socket->mtu());
+  return least_mtu(lane.aggregator, lane.socket->mtu());
 }
 std::uint32_t mtu_for_all(const Endpoint& address) {
-  return mtu_for_all(address, transport::path_towards(address).mtu);
+  return least_mtu(address, transport::path_towards(address).mtu);
 }
 
 bool is_near_alone(const Endpoint& address) {

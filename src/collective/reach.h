@@ -79,6 +79,9 @@ struct WindowRule {
   std::uint32_t least = 1;                                     // packets
   std::uint32_t most_near_bytes = 0;                           // of values, to an aggregator on this host
   std::function<std::uint32_t(std::uint32_t packets)> wanted;  // on a link that these packets fill
+  // Packets go to the rank's switch, and sums from there to the site: the path is as long as both parts, and as fast as the
+  // slower one.
+  bool through_switch = false;
 };
 // Measures round trip and bandwidth to each site, and sets slots_measured, in packets. Lanes share the link to this host,
 // and so the window that fills it.

@@ -66,13 +66,21 @@ class SwitchMlRank final : public RankProtocol {
     if (settings_.spin && (!options().busy_poll || settings_.shared_memory == SharedMemory::off)) {
       throw bad("spin requires busy_poll, and shared memory must not be off");
     }
+    if (settings_.shared_memory == SharedMemory::required && !settings_.switch_address.empty()) {
+      throw bad("shared memory cannot be required at a switch below the aggregators");
+    }
   }
+
+  [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
 
   [[nodiscard]] Reach reach(Time deadline) override {
     Reach reach;
+    reach.hop = reach_switch(options(), switch_address(), deadline);
+    const bool tree = !reach.hop.lanes.empty();
     for (const std::string& address : options().aggregators) {
-      Site& site = reach.sites.emplace_back(reach_site(options(), address, deadline));
-      if (settings_.multicast) join_groups(options(), site);
+      Site& site = reach.sites.emplace_back(tree ? reach_behind(options(), address, reach.hop, deadline)
+                                                 : reach_site(options(), address, deadline));
+      if (settings_.multicast && !tree) join_groups(options(), site);
     }
     reach_memory(reach.sites.front(), deadline);
     reach.packet_elements = options().packet_elements;
@@ -80,9 +88,10 @@ class SwitchMlRank final : public RankProtocol {
     std::uint32_t mtu = 65535;
     bool ipv6 = false;
     for (const Site& site : reach.sites) {
-      mtu = std::min(mtu, mtu_for_all(site.lanes.front()));
-      if (is_near_alone(site.lanes.front().aggregator)) mtu = std::min(mtu, transport::near_path().datagram_bytes);
-      ipv6 |= !transport::is_ipv4(site.lanes.front().aggregator);
+      const Endpoint& next = next_of(reach, site, 0);
+      mtu = std::min(mtu, tree ? mtu_for_all(next) : mtu_for_all(site.lanes.front()));
+      if (is_near_alone(next)) mtu = std::min(mtu, transport::near_path().datagram_bytes);
+      ipv6 |= tree || !transport::is_ipv4(next);  // switches use IPv6 among themselves
     }
     reach.packet_elements = packet_elements_for(mtu, ipv6);
     return reach;
@@ -93,10 +102,11 @@ class SwitchMlRank final : public RankProtocol {
     rule.least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
     rule.most_near_bytes = transport::near_path().window_bytes;
     rule.wanted = [](std::uint32_t packets) { return packets; };
+    rule.through_switch = true;
     measure_lanes(reach, rule, deadline);
   }
 
-  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach&, Site& site,
+  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
                                              const LaneNumber& number) const override {
     Lane& lane = site.lanes[number.of_site];
     switchml::WorkerConfig config;
@@ -109,7 +119,7 @@ class SwitchMlRank final : public RankProtocol {
     config.slots = admission.slots;
     config.lane = number.of_rank;
     config.lanes = number.lanes;
-    config.aggregator = lane.aggregator;
+    config.aggregator = next_of(reach, site, number.of_site);
     config.checksums = settings_.local_checksums || !site.near;
     return {transport::with_group(std::move(lane.socket), std::move(lane.group)), switchml::make_worker_lane(config)};
   }
@@ -128,6 +138,10 @@ class SwitchMlRank final : public RankProtocol {
     if (options().log && settings_.shared_memory != SharedMemory::off && !reach.sites.front().local_socket.empty()) {
       options().log("no shared memory: " + admission.why_not_local);
     }
+    if (!settings_.switch_address.empty()) {
+      traits.placement = in_tree(lanes_of(reach), admission, slots);
+      return traits;
+    }
     traits.placement = describe(lanes_of(reach), admission.packet_elements, slots);
     const bool by_group = std::all_of(reach.sites.begin(), reach.sites.end(), [](const Site& site) { return site.listens; });
     if (by_group && options().world_size > 1) traits.placement += "; results by IP multicast";
@@ -140,6 +154,8 @@ class SwitchMlRank final : public RankProtocol {
     site.needs_local = settings_.shared_memory == SharedMemory::required;
     if (settings_.shared_memory == SharedMemory::off) {
       site.why_not_local = "it wants none";
+    } else if (!settings_.switch_address.empty()) {
+      site.why_not_local = "it is at a switch below the aggregators";
     } else if (options().world_size > shared::max_world_size) {
       site.why_not_local = "shared memory serves at most " + std::to_string(shared::max_world_size) + " ranks";
     } else if (options().recovery.count() > 0) {
@@ -152,6 +168,19 @@ class SwitchMlRank final : public RankProtocol {
       const LocalRanks::Config config{site.local_socket, options().rank, options().world_size, options().threads};
       site.local = LocalRanks::reach(config, deadline, site.why_not_local);
     }
+  }
+
+  // Where the rank's packets go on a lane.
+  [[nodiscard]] static const Endpoint& next_of(const Reach& reach, const Site& site, std::size_t lane) {
+    return reach.hop.lanes.empty() ? site.lanes[lane].aggregator : reach.hop.lanes[lane];
+  }
+
+  [[nodiscard]] std::string in_tree(std::size_t lanes, const session::Admission& admission, std::uint32_t slots) const {
+    return "switchml over " + counted_aggregators("root") + "), below them " +
+           std::to_string(admission.placement.switches.size()) + " switches, this rank at " + settings_.switch_address +
+           ", " + std::to_string(lanes) + " lanes of " + std::to_string(slots) + " slots, " +
+           std::to_string(admission.packet_elements) +
+           " elements per packet; each worker and each switch sends |U| upstream, however many ranks are below it";
   }
 
   [[nodiscard]] std::string describe(std::size_t lanes, std::uint32_t packet_elements, std::uint32_t slots) const {

@@ -236,7 +236,9 @@ Parsed<session::RingInstallation> parse(const proto::RingInstallation& in) {
     session::Admission& admission = start.admission;
     const auto lanes = [](const auto& of) { return lanes_of(of.lanes()); };
     start.job = in.job();
+    start.protocol = in.protocol();
     admission.job_epoch = in.job_epoch();
+    admission.rank_epochs = of_ranks(in.rank_epochs());
     admission.packet_elements = in.packet_elements();
     admission.slots = in.slots();
     admission.message_packets = in.message_packets();
@@ -436,7 +438,9 @@ void write(const session::Installation& installation, proto::Installation& out) 
 void write(const session::RingInstallation& installation, proto::RingInstallation& out) {
   const session::Admission& admission = installation.start.admission;
   out.set_job(installation.start.job);
+  out.set_protocol(installation.start.protocol);
   out.set_job_epoch(admission.job_epoch);
+  write_all(admission.rank_epochs, *out.mutable_rank_epochs());
   out.set_packet_elements(admission.packet_elements);
   out.set_slots(admission.slots);
   out.set_message_packets(admission.message_packets);

@@ -29,6 +29,7 @@
 #include "control/credentials.h"
 #include "control/netsum.grpc.pb.h"
 #include "session/aggregator.h"
+#include "session/switchml_job.h"
 #include "session/words.h"
 #include "transport/random.h"
 
@@ -420,7 +421,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return {0, hooks.pool_bytes};  // the pool, which all ATP jobs share
   }
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::RingInstallation& installation) const {
-    return {epoch_of(installation), session::memory_bytes(installation)};
+    const bool sums = installation.start.protocol == session::switchml_rules().name;
+    return {epoch_of(installation),
+            sums ? session::switchml_memory_bytes(installation) : session::memory_bytes(installation)};
   }
 
   template <class Installation, class How>

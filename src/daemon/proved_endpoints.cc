@@ -5,6 +5,7 @@
 #include <span>
 
 #include "netsum/error.h"
+#include "session/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 #include "transport/random.h"
@@ -54,20 +55,32 @@ void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
   return lane < cookies.size() ? cookies[lane] : 0;
 }
 
+// To which the switch's lane will send.
+[[nodiscard]] std::vector<Endpoint> destinations(const session::RingInstallation& installation, std::size_t lane) {
+  std::vector<Endpoint> all;
+  if (installation.start.protocol == session::switchml_rules().name) {
+    const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
+    for (const switchml::Member& member : config.members) all.push_back(member.endpoint);
+    all.push_back(*config.tree->parent);
+  } else {
+    for (const netreduce::TunnelRoute& route : session::tunnel_ring(installation, lane).routes) all.push_back(route.to);
+  }
+  return all;
+}
+
 void check_lane(const session::RingInstallation& installation, std::size_t lane, const control::Caller& caller,
                 const EndpointCookies& cookies) {
   const session::StartJob& start = installation.start;
-  for (const netreduce::TunnelRoute& route : session::tunnel_ring(installation, lane).routes) {
-    const auto is_it = [&](const auto& lanes) { return lanes.at(lane) == route.to; };
+  for (const Endpoint& to : destinations(installation, lane)) {
+    const auto is_it = [&](const auto& lanes) { return lanes.at(lane) == to; };
     const auto rank = std::find_if(start.endpoints.begin(), start.endpoints.end(), is_it) - start.endpoints.begin();
     const bool daemon =
         is_it(installation.root) || std::any_of(installation.switches.begin(), installation.switches.end(), is_it);
     const auto number = static_cast<std::size_t>(rank);
     if (daemon) {
-      check_daemon(route.to, caller);
-    } else if (number >= start.switch_cookies.size() ||
-               cookie_at(start.switch_cookies[number], lane) != cookies.of(route.to)) {
-      throw unproved_rank("rank " + std::to_string(number), route.to);
+      check_daemon(to, caller);
+    } else if (number >= start.switch_cookies.size() || cookie_at(start.switch_cookies[number], lane) != cookies.of(to)) {
+      throw unproved_rank("rank " + std::to_string(number), to);
     }
   }
 }

@@ -32,7 +32,12 @@ void ServedJobs::serve(control::ServerHooks& hooks) {
       install(installation, caller);
     };
   }
-  if (takes(session::RingInstallation{})) {
+  const auto takes_ring = [&](const auto& entry) {
+    session::RingInstallation ring;
+    ring.start.protocol = entry.first;
+    return takes(ring);
+  };
+  if (std::any_of(protocols_.begin(), protocols_.end(), takes_ring)) {
     hooks.install_ring = [this](const session::RingInstallation& installation, const control::Caller& caller) {
       return install(installation, caller);
     };

@@ -155,9 +155,7 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
     if (line.way != netreduce::Way::arriving) part.status.joined = part.status.joined.united(line.ranks);
   }
   if (former != nullptr) return part;
-  if (installation.again) {
-    throw Error(ErrorCode::refused, "it was restarted, or could not be reached for a while, and has lost the job's sums");
-  }
+  session::refuse_again(installation);
   check_lanes(installation.root.size(), lanes_.size());
   prove(message);
   auto job = std::make_unique<Job>(*this, admission.job_epoch);

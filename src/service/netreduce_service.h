@@ -39,7 +39,9 @@ class NetReduceService final : public Service {
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override;
   [[nodiscard]] bool takes(const session::SwitchMessage& message) const override {
-    return std::holds_alternative<session::RingInstallation>(message) && (!wire_ || wire_->racks);
+    const auto* const installation = std::get_if<session::RingInstallation>(&message);
+    return installation != nullptr && installation->start.protocol == session::netreduce_rules().name &&
+           (!wire_ || wire_->racks);
   }
   [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 

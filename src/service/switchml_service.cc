@@ -6,6 +6,7 @@
 
 #include "netsum/error.h"
 #include "service/counters.h"
+#include "session/installations.h"
 #include "session/switchml_job.h"
 
 namespace netsum::service {
@@ -33,27 +34,37 @@ class SwitchMlService::Job final : public ServedJob {
   Job(SwitchMlService& service, std::uint64_t epoch) : service_(service), epoch_(epoch) {}
   ~Job() override { stop(); }
 
-  void start(const session::StartJob& start) {
-    if (service_.surroundings_.starting) service_.surroundings_.starting(start);
-    for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
-      switchml::SwitchJobConfig config = session::switchml_job(start, lane);
-      if (service_.surroundings_.group) config.group = service_.surroundings_.group(start.job, lane);
-      add(lane, config);
+  // Later the job does not lack memory.
+  void reserve(const std::vector<switchml::SwitchJobConfig>& configs) {
+    for (std::size_t lane = 0; lane < configs.size(); ++lane) {
+      memory_.push_back(service_.lanes_[lane]->allocate(switchml::Switch::memory_bytes(configs[lane])));
     }
+  }
+
+  // No effect if the job is on the lanes or has ended: a switch's sums are lost with it. The job's ranks are told of their
+  // admission only afterwards, so no packet comes earlier.
+  void add(const std::vector<switchml::SwitchJobConfig>& configs) {
+    if (placed_ != 0 || stopped_) return;
+    for (; placed_ < configs.size(); ++placed_) add(placed_, configs[placed_]);
+  }
+
+  void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
+    add(service_.configs_of(start, session::switch_endpoints(switches)));
   }
 
   void stop() override {
     if (stopped_) return;
     stopped_ = true;
     if (service_.surroundings_.stopping) service_.surroundings_.stopping(epoch_);
-    for (; !memory_.empty(); memory_.pop_back()) {
-      const std::size_t lane = memory_.size() - 1;
+    for (; placed_ > 0; --placed_) {
+      const std::size_t lane = placed_ - 1;
       switchml::Switch::JobState state;  // ends here, not on the lane
       service_.lanes_[lane]->run([&] {
         state = service_.switches_[lane]->remove_job(epoch_);
         service_.lanes_[lane]->expect_no_more(epoch_);
       });
     }
+    memory_.clear();
   }
 
   void report(std::size_t lane, session::JobReport& report) const override {
@@ -77,20 +88,19 @@ class SwitchMlService::Job final : public ServedJob {
  private:
   void add(std::size_t lane, const switchml::SwitchJobConfig& config) {
     Lane& on = *service_.lanes_[lane];
-    auto memory = on.allocate(switchml::Switch::memory_bytes(config.packet_elements, config.slots, config.members.size()));
-    switchml::Switch::JobState state = switchml::Switch::make_job(config, memory->bytes());
+    switchml::Switch::JobState state = switchml::Switch::make_job(config, memory_[lane]->bytes());
     bool added = false;
     on.run([&] {
       added = service_.switches_[lane]->add_job(std::move(state));
       if (added) on.expect(epoch_);
     });
     if (!added) throw Error(ErrorCode::internal, "a job epoch was issued twice");
-    memory_.push_back(std::move(memory));
   }
 
   SwitchMlService& service_;
   const std::uint64_t epoch_;
-  std::vector<std::unique_ptr<Memory>> memory_;  // of the first lanes, which serve the job
+  std::vector<std::unique_ptr<Memory>> memory_;  // by lane
+  std::size_t placed_ = 0;                       // the first lanes, which serve the job
   bool stopped_ = false;
 };
 
@@ -103,10 +113,59 @@ void SwitchMlService::report(std::size_t lane, Counters& counters) const {
   counters.add(counters_of_format(at(lane).counters()));
 }
 
+std::vector<switchml::SwitchJobConfig> SwitchMlService::configs_of(const session::StartJob& start,
+                                                                   const session::SwitchEndpoint& switches) const {
+  std::vector<switchml::SwitchJobConfig> configs;
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    switchml::SwitchJobConfig& config = configs.emplace_back(session::switchml_job(start, lane, switches));
+    if (!config.tree && surroundings_.group) config.group = surroundings_.group(start.job, lane);
+  }
+  return configs;
+}
+
 std::unique_ptr<ServedJob> SwitchMlService::start(const session::StartJob& start) {
   auto job = std::make_unique<Job>(*this, start.admission.job_epoch);
-  job->start(start);
+  if (surroundings_.starting) surroundings_.starting(start);
+  const auto configs = configs_of(start, [](std::uint32_t, std::size_t) { return Endpoint{}; });
+  job->reserve(configs);
+  if (start.admission.placement.switches.empty()) job->add(configs);  // else place() does
   return job;
+}
+
+session::SwitchMessage SwitchMlService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                                 const session::SwitchLanes& switches, std::span<const Endpoint> own) const {
+  return session::RingInstallation{start, a_switch, again, switches, {own.begin(), own.end()}};
+}
+
+bool SwitchMlService::takes(const session::SwitchMessage& message) const {
+  const auto* const installation = std::get_if<session::RingInstallation>(&message);
+  return installation != nullptr && installation->start.protocol == session::switchml_rules().name;
+}
+
+Part SwitchMlService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
+  const auto& installation = std::get<session::RingInstallation>(message);
+  const session::Admission& admission = installation.start.admission;
+  Part part;
+  part.status.job = installation.start.job;
+  part.status.job_epoch = admission.job_epoch;
+  part.status.packet_elements = admission.packet_elements;
+  part.status.slots = admission.slots;
+  std::vector<switchml::SwitchJobConfig> configs;
+  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
+    configs.push_back(session::switchml_job(installation, lane));
+  }
+  for (const wire::switchml::Ranks& ranks : configs.front().tree->below) {
+    part.status.joined = part.status.joined.united(ranks);
+  }
+  if (former != nullptr) return part;
+  session::refuse_again(installation);
+  check_lanes(configs.size(), lanes_.size());
+  prove(message);
+  auto job = std::make_unique<Job>(*this, admission.job_epoch);
+  job->reserve(configs);
+  job->add(configs);
+  part.job = std::move(job);
+  return part;
 }
 
 }  // namespace netsum::service

@@ -1,4 +1,4 @@
-// SwitchML at an aggregator: each lane has a part of each job's slots.
+// SwitchML at an aggregator, or at a switch below it: each lane has a part of each job's slots.
 #pragma once
 
 #include <functional>
@@ -27,11 +27,20 @@ class SwitchMlService final : public Service {
   void report(std::size_t lane, Counters& counters) const override;
   [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return session::switchml_rules(); }
   [[nodiscard]] std::unique_ptr<ServedJob> start(const session::StartJob& start) override;
+  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+                                                const session::SwitchLanes& switches,
+                                                std::span<const Endpoint> own) const override;
+  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override;
+  [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
   [[nodiscard]] const switchml::Switch& at(std::size_t lane) const { return *switches_[lane]; }  // within its run()
 
  private:
   class Job;
+
+  // Of each lane, where the job's ranks join.
+  [[nodiscard]] std::vector<switchml::SwitchJobConfig> configs_of(const session::StartJob& start,
+                                                                  const session::SwitchEndpoint& switches) const;
 
   const Lanes lanes_;
   const Surroundings surroundings_;

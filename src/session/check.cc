@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "session/atp_job.h"
+#include "session/switchml_job.h"
 #include "wire/atp.h"
 #include "wire/roce.h"
 
@@ -286,23 +287,26 @@ std::string check(const Installation& installation) {
 std::string check(const RingInstallation& installation) {
   const StartJob& start = installation.start;
   const Admission& admission = start.admission;
-  const std::size_t ranks = admission.members.size(), lanes = installation.root.size();
+  const std::size_t ranks = start.endpoints.size(), lanes = installation.root.size();
   if (admission.job_epoch == 0) return "a job without an epoch";
-  const ProtocolRules rules = netreduce_rules();
+  const bool rings = start.protocol == netreduce_rules().name;
+  const ProtocolRules rules = rings ? netreduce_rules() : switchml_rules();
+  if (start.protocol != rules.name) return "no protocol that has trees of switches";
   if (std::string error =
           first_of({check_job_name(start.job), between("number of ranks", ranks, 1, rules.max_world_size),
                     between("number of lanes", lanes, 1, most_lanes), rules.check_packet(admission.packet_elements),
-                    check_placement(admission.placement, ranks), check_members(admission.members, lanes)});
+                    check_placement(admission.placement, ranks),
+                    rings ? check_members(admission.members, lanes) : between("slots", admission.slots, 1, most_slots)});
       !error.empty()) {
     return error;
+  }
+  if ((rings ? admission.members.size() : admission.rank_epochs.size()) != ranks) {
+    return "endpoints of " + std::to_string(ranks) + " ranks, which are not the job's";
   }
   const std::size_t switches = admission.placement.switches.size();
   if (installation.a_switch >= switches || installation.switches.size() != switches) {
     return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) + ", of which " +
            std::to_string(installation.switches.size()) + " are somewhere";
-  }
-  if (start.endpoints.size() != ranks) {
-    return "endpoints of " + std::to_string(start.endpoints.size()) + " ranks, where the job has " + std::to_string(ranks);
   }
   const auto all_hosts = [](const std::vector<Endpoint>& of) { return std::all_of(of.begin(), of.end(), is_host); };
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -321,7 +325,8 @@ std::string check(const RingInstallation& installation) {
   if (!all_hosts(installation.root)) return "an aggregator at an address that is no host's";
   if (std::string error = rules.check_placement(admission.placement); !error.empty()) return error;
   // The check of the first lane covers all of them.
-  return netreduce::check(tunnel_ring(installation, 0).ring);
+  if (rings) return netreduce::check(tunnel_ring(installation, 0).ring);
+  return switchml_job(installation, 0).members.empty() ? "a switch without ranks below" : "";
 }
 
 std::string check(const HeartbeatReply& reply) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "netsum/error.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -140,6 +141,11 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::
 netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netreduce::Order order) {
   return tunnel_ring(
       start, lane, netreduce::at_root, [](std::uint32_t, std::size_t) { return Endpoint{}; }, order);
+}
+
+void refuse_again(const RingInstallation& installation) {
+  if (!installation.again) return;
+  throw Error(ErrorCode::refused, "it was restarted, or could not be reached for a while, and has lost the job's sums");
 }
 
 netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane, netreduce::Order order) {

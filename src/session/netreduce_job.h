@@ -40,6 +40,8 @@ struct RingInstallation {
   std::vector<std::vector<Endpoint>> switches;  // [switch][lane]
   std::vector<Endpoint> root;                   // [lane]
 };
+// By a switch that does not know the job. Throws Error: refused, if it was told before.
+void refuse_again(const RingInstallation& installation);
 // One lane of that switch; `installation` has passed check().
 [[nodiscard]] netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane,
                                                 netreduce::Order order = netreduce::Order::ring);

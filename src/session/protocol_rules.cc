@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "protocol/switchml/switch.h"
+#include "session/netreduce_job.h"
 #include "session/registry.h"
 #include "wire/switchml.h"
 
@@ -29,7 +30,11 @@ ProtocolRules switchml_rules() {
            ", or of " + std::to_string(wire::switchml::block_elements) + " up to " +
            std::to_string(wire::switchml::max_packet_elements);
   };
-  rules.check_placement = [](const Placement&) { return std::string(); };
+  rules.switches = true;
+  rules.switches_needed = true;
+  rules.check_placement = [](const Placement& placement) {
+    return netreduce::check(tree_of(placement, placement.switch_of_rank.size()));
+  };
   rules.check_request = check_no_ring;
   rules.units = units_of_packet;
   rules.memory_bytes = [](const JoinRequest& request, const Placement&) -> std::uint64_t {

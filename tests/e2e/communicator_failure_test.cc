@@ -705,6 +705,7 @@ class Installing : public ::testing::Test {
   [[nodiscard]] session::RingInstallation ring_of(std::uint64_t epoch, const std::vector<std::uint32_t>& first_qps) const {
     session::RingInstallation ring;
     ring.start.job = "test";
+    ring.start.protocol = "netreduce";
     session::Admission& admission = ring.start.admission;
     admission.job_epoch = epoch;
     admission.packet_elements = 64;

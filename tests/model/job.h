@@ -40,7 +40,9 @@ struct Call {
 struct Setup {
   std::uint32_t workers = 2, slots = 1;
   std::vector<Call> calls;
-  std::uint64_t ahead = 1;  // operations that a rank may have under way; the next one comes after a result
+  std::uint64_t ahead = 1;                // operations that a rank may have under way; the next one comes after a result
+  std::vector<std::uint32_t> racks = {};  // of a tree: how many ranks are at each leaf switch, in rank order
+  bool restarts = false;                  // the first leaf may
 };
 
 inline constexpr std::uint32_t switch_host = 255;
@@ -51,8 +53,18 @@ inline constexpr std::uint32_t switch_host = 255;
   return epochs;
 }
 
+// Of a job with one switch, for all ranks.
+class OneSwitch {
+ public:
+  static Endpoint of_rank(std::uint32_t) { return host(switch_host); }
+  static bool is_at(const Endpoint& endpoint) { return endpoint == host(switch_host); }
+  static bool may_restart() { return false; }
+  static void restart() {}
+  static bool restarted() { return false; }
+};
+
 // The switch that is shipped.
-class RealSwitch {
+class RealSwitch : public OneSwitch {
  public:
   explicit RealSwitch(const Setup& setup)
       : memory_(switchml::Switch::memory_bytes(packet_elements, setup.slots, setup.workers) / sizeof(Line)) {
@@ -67,7 +79,9 @@ class RealSwitch {
   RealSwitch& operator=(const RealSwitch&) = delete;
   RealSwitch& operator=(RealSwitch&&) = delete;
 
-  void on_packet(const RxView& packet, Time now, Sink& sink) { switch_.on_packets({&packet, 1}, now, sink); }
+  void on_packet(const RxView& packet, const Endpoint&, Time now, Sink& sink) {
+    switch_.on_packets({&packet, 1}, now, sink);
+  }
   void check() const {
     const switchml::JobCounters& c = *switch_.job_counters(job_epoch);
     if (c.dropped_early + c.dropped_mismatch + c.dropped_shape + c.dropped_slot != 0)
@@ -89,7 +103,7 @@ class Job {
   static constexpr std::size_t most_packets = 512;  // distinct ones, of all that can ever be sent
 
   struct Action {
-    enum class Kind : std::uint8_t { submit, deliver } kind = Kind::submit;
+    enum class Kind : std::uint8_t { submit, deliver, restart } kind = Kind::submit;
     std::uint16_t which = 0;  // rank; or the packet's number
   };
 
@@ -103,7 +117,7 @@ class Job {
       config.folded_epochs = wire::fold_epochs(rank_epochs(setup.workers));
       config.packet_elements = packet_elements;
       config.slots = setup.slots;
-      config.aggregator = host(switch_host);
+      config.aggregator = switch_.of_rank(rank);
       config.operations = setup.ahead + 1;
       ranks_.emplace_back(config, setup.calls.size());
     }
@@ -127,11 +141,13 @@ class Job {
     for (std::uint16_t number = 0; number < shared_->packets.size(); ++number) {
       if (network_[number]) actions.push_back({Action::Kind::deliver, number});
     }
+    if (switch_.may_restart()) actions.push_back({Action::Kind::restart, 0});
     return actions;
   }
 
   void apply(const Action& action) {
     if (action.kind == Action::Kind::submit) return submit(action.which);
+    if (action.kind == Action::Kind::restart) return switch_.restart();
     deliver(shared_->packets[action.which]);
   }
 
@@ -152,8 +168,12 @@ class Job {
 
   [[nodiscard]] std::string words(const Action& action) const {
     if (action.kind == Action::Kind::submit) return "rank " + std::to_string(action.which) + " issues its next operation";
+    if (action.kind == Action::Kind::restart) return "the first leaf switch restarts";
     const Packet& packet = shared_->packets[action.which];
-    const std::string to = packet.to == host(switch_host) ? "the switch" : "rank " + std::to_string(packet.to.address[15]);
+    const std::string number = std::to_string(packet.to.address[15]);
+    const std::string to = !switch_.is_at(packet.to)        ? "rank " + number
+                           : packet.to == host(switch_host) ? "the switch"
+                                                            : "switch " + number;
     return to + " receives " + name_of(packet.bytes);
   }
 
@@ -161,7 +181,7 @@ class Job {
   void check_retransmissions() const {
     Job copy(*this);
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (!copy.ranks_[rank].worker.oldest_stall()) continue;
+      if (!copy.ranks_[rank].worker.oldest_stall() || copy.ranks_[rank].worker.failure()) continue;
       RecordingSink out;
       copy.ranks_[rank].worker.on_timer(never - std::chrono::hours(1), out);
       if (out.sent().empty()) throw Wrong("a worker waits and never asks again");
@@ -174,6 +194,7 @@ class Job {
 
   // If from now on every packet that is sent arrives, in order, and all that was sent before is lost, everything completes.
   void check_liveness() const {
+    if (switch_.restarted()) return;  // the control plane ends the job
     Job kind(*this);
     kind.fresh_.emplace();
     for (int turn = 0; turn < 1000 && !kind.all_completed(); ++turn) {
@@ -279,10 +300,10 @@ class Job {
   void deliver(const Packet& packet) {
     const RxView view{packet.bytes, packet.from};
     RecordingSink out;
-    if (packet.to == host(switch_host)) {
-      switch_.on_packet(view, now_, out);
+    if (switch_.is_at(packet.to)) {
+      switch_.on_packet(view, packet.to, now_, out);
       switch_.check();
-      take(host(switch_host), out);
+      take(packet.to, out);
       return;
     }
     const std::uint32_t index = packet.to.address[15];
@@ -293,9 +314,10 @@ class Job {
 
   void take(const Endpoint& from, RecordingSink& out) {
     for (auto& item : out.sent()) {
-      // "Have yours" decides only when a worker asks again: it need not be part of the network, but for liveness.
-      const bool waiting = static_cast<wire::switchml::Type>(item.bytes[1] & std::byte{wire::switchml::type_bits}) ==
-                           wire::switchml::Type::waiting;
+      // "Have yours" decides only when a worker asks again, as "missing" does: they need not be part of the network, but for
+      // liveness.
+      const auto type = static_cast<wire::switchml::Type>(item.bytes[1] & std::byte{wire::switchml::type_bits});
+      const bool waiting = type == wire::switchml::Type::waiting || type == wire::switchml::Type::missing;
       if (fresh_) {
         fresh_->push_back({from, item.to, std::move(item.bytes)});
       } else if (!waiting) {
@@ -306,7 +328,7 @@ class Job {
 
   void settle(std::uint32_t index) {
     Rank& rank = ranks_[index];
-    if (rank.worker.failure()) throw Wrong("ranks that agree fail");
+    if (rank.worker.failure() && !switch_.restarted()) throw Wrong("ranks that agree fail");
     for (const std::uint64_t number : rank.worker.take_completed()) {
       if (number >= rank.submitted || rank.completed[number])
         throw Wrong("operation " + std::to_string(number) + " completes twice on rank " + std::to_string(index));

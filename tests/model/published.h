@@ -12,11 +12,11 @@
 namespace netsum::model {
 
 template <bool chunk_check>
-class Published {
+class Published : public OneSwitch {
  public:
   explicit Published(const Setup& setup) : workers_(setup.workers), versions_(std::size_t{setup.slots} * 2) {}
 
-  void on_packet(const RxView& packet, Time, Sink& sink) {
+  void on_packet(const RxView& packet, const Endpoint&, Time, Sink& sink) {
     wire::switchml::Common common;
     wire::switchml::ChunkPacket chunk;
     if (wire::switchml::parse_common(packet.bytes, common) != wire::ParseError::none) return;

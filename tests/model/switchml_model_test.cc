@@ -6,6 +6,7 @@
 
 #include "model/job.h"
 #include "model/published.h"
+#include "model/tree.h"
 
 namespace netsum::model {
 namespace {
@@ -19,9 +20,10 @@ void print(const char* name, const Exploration& found) {
   std::fflush(stdout);
 }
 
+template <class SwitchType = RealSwitch>
 void holds(const char* name, const Setup& setup) {
-  const Job<RealSwitch> job(setup);
-  const Exploration found = explore(job, most_states, [](const Job<RealSwitch>& state) {
+  const Job<SwitchType> job(setup);
+  const Exploration found = explore(job, most_states, [](const Job<SwitchType>& state) {
     state.check_retransmissions();
     state.check_liveness();
   });
@@ -45,6 +47,8 @@ Exploration search_for_a_wrong_sum(const char* name, const Setup& setup) {
 constexpr Call f(std::uint64_t chunks) {
   return {(chunks - 1) * packet_elements + stream::most_plain_floats + 1, DType::float32, stream::Collective::all_reduce};
 }
+// Few floats, which are summed in rank order.
+constexpr Call plain{1, DType::float32, stream::Collective::all_reduce};
 constexpr Call i(std::uint64_t elements) {
   return {elements, DType::int32, stream::Collective::all_reduce};
 }
@@ -81,6 +85,25 @@ TEST(SwitchmlModel, MoreWorkers) {
   holds("3 workers, 2 slots, 4 chunks, int32", {3, 2, {i(1024)}});
   holds("4 workers, 1 slot, 1+1 chunks, float32", {4, 1, {f(1), f(1)}});
   holds("4 workers, 1 slot, 3 chunks, int32", {4, 1, {i(513)}});
+}
+
+// Two levels of switches.
+TEST(TreeModel, TwoWorkersAtALeafAndOneAtTheRoot) {
+  holds<TreeSwitches>("2 + 1 workers, 1 slot, 3 chunks, int32", {3, 1, {i(513)}, 1, {2}});
+  holds<TreeSwitches>("2 + 1 workers, 1 slot, 2 chunks, float32", {3, 1, {f(2)}, 1, {2}});
+  holds<TreeSwitches>("2 + 1 workers, 1 slot, 3 chunks, few floats", {3, 1, {plain, plain, plain}, 1, {2}});
+}
+
+TEST(TreeModel, TwoLeaves) {
+  holds<TreeSwitches>("2 + 1 workers, 2 leaves, 1 slot, 3 chunks, int32", {3, 1, {i(513)}, 1, {2, 1}});
+  holds<TreeSwitches>("1 + 1 workers, 2 leaves, 2 slots, 5 chunks", {2, 2, {i(513), i(257)}, 1, {1, 1}});
+  holds<TreeSwitches>("2 + 2 workers, 2 leaves, 1 slot, 3 chunks, int32", {4, 1, {i(513)}, 1, {2, 2}});
+  holds<TreeSwitches>("2 + 2 workers, 2 leaves, 1 slot, 2 chunks, float32", {4, 1, {f(2)}, 1, {2, 2}});
+}
+
+TEST(TreeModel, ALeafThatRestarts) {
+  holds<TreeSwitches>("2 + 1 workers, 1 slot, 3 chunks, a restart", {3, 1, {i(513)}, 1, {2}, true});
+  holds<TreeSwitches>("1 + 1 workers, 2 leaves, float32, a restart", {2, 1, {f(1), f(1)}, 1, {1, 1}, true});
 }
 
 TEST(PublishedModel, Algorithm3IsWrong) {

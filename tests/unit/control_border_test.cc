@@ -77,6 +77,7 @@ session::Admission admission() {
 session::RingInstallation ring() {
   session::RingInstallation i;
   i.start.job = "train";
+  i.start.protocol = "netreduce";
   i.start.admission = admission();
   i.start.endpoints = {{at(1)}, {at(2)}, {at(3)}};
   i.switches = {{at(4)}, {Endpoint{}}};

@@ -187,6 +187,7 @@ TEST(NetreduceJob, AtABumpItIsOneRingWhoseHostsGoBack) {
 
 RingInstallation installation_of(std::uint32_t a_switch) {
   RingInstallation installation{start_of(4), a_switch, false, {}, {}};
+  installation.start.protocol = "netreduce";
   Placement& placement = installation.start.admission.placement;
   placement.switches = {"leaf0:1", "leaf1:1"};
   placement.parent_of_switch = {Placement::at_server, Placement::at_server};

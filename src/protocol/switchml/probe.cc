@@ -80,9 +80,10 @@ double Probe::packets_in(std::chrono::duration<double> time) const {
   return (train_replies_ - 1) * (time / std::max(spread, Duration(1)));
 }
 
-std::uint32_t Probe::slots() const {
+std::uint32_t Probe::slots(Duration beyond) const {
   const double trains = double{trains_bytes} / config_.packet_bytes;
-  const double wanted = std::max(packets_in(round_trip_), std::min(packets_in(round_trip_ + pause), trains));
+  const Duration round_trip = round_trip_ + beyond;
+  const double wanted = std::max(packets_in(round_trip), std::min(packets_in(round_trip + pause), trains));
   return std::bit_ceil(static_cast<std::uint32_t>(std::clamp(wanted, double{least_slots}, double{most_slots})));
 }
 

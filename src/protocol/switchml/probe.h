@@ -35,7 +35,8 @@ class Probe {
 
   // The next power of two above bandwidth * delay / packet length plus an allowance that keeps the path busy while a host is
   // descheduled: the packets of half a millisecond, at most four segment trains. A longer window would fill short queues.
-  [[nodiscard]] std::uint32_t slots() const;
+  // `beyond`: the round trip from there to the end of the path.
+  [[nodiscard]] std::uint32_t slots(Duration beyond = Duration::zero()) const;
 
  private:
   enum class Phase : std::uint8_t { singles, train, done, unanswered };

@@ -1,0 +1,69 @@
+#include "session/switchml_job.h"
+
+#include <map>
+#include <utility>
+
+namespace netsum::session {
+namespace {
+
+// At one switch of the tree, or the root: its ranks and child switches, in the order of their lowest ranks.
+switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+                                   const SwitchEndpoint& endpoint) {
+  const Placement& placement = start.admission.placement;
+  switchml::SwitchJobConfig config;
+  config.epoch = start.admission.job_epoch;
+  config.packet_elements = start.admission.packet_elements;
+  config.slots = start.admission.slots;
+  switchml::TreePlace& tree = config.tree.emplace();
+  tree.rank_epochs = start.admission.rank_epochs;
+  if (a_switch != Placement::at_server) tree.parent = endpoint(placement.parent_of_switch[a_switch], lane);
+  std::map<std::uint32_t, std::size_t> member_of_switch;
+  for (std::uint32_t rank = 0; rank < start.endpoints.size(); ++rank) {
+    std::uint32_t child = Placement::at_server, at = placement.switch_of_rank[rank];
+    while (at != a_switch && at != Placement::at_server) {
+      child = at;
+      at = placement.parent_of_switch[at];
+    }
+    if (at != a_switch) continue;
+    const bool is_switch = child != Placement::at_server;
+    if (is_switch) {
+      const auto [known, added] = member_of_switch.emplace(child, config.members.size());
+      if (!added) {
+        tree.below[known->second].insert(rank);
+        continue;
+      }
+    }
+    config.members.push_back(is_switch ? switchml::Member{0, endpoint(child, lane)}
+                                       : switchml::Member{start.admission.rank_epochs[rank], start.endpoints[rank][lane]});
+    tree.is_switch.push_back(is_switch);
+    tree.below.emplace_back().insert(rank);
+  }
+  return config;
+}
+
+}  // namespace
+
+switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane, const SwitchEndpoint& endpoint) {
+  if (!start.admission.placement.switches.empty()) return tree_job(start, lane, Placement::at_server, endpoint);
+  switchml::SwitchJobConfig config;
+  config.epoch = start.admission.job_epoch;
+  config.packet_elements = start.admission.packet_elements;
+  config.slots = start.admission.slots;
+  for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
+    config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane], start.listens[rank]});
+  }
+  return config;
+}
+
+switchml::SwitchJobConfig switchml_job(const RingInstallation& installation, std::size_t lane) {
+  return tree_job(installation.start, lane, installation.a_switch, [&](std::uint32_t a_switch, std::size_t number) {
+    return a_switch == Placement::at_server ? installation.root[number] : installation.switches[a_switch][number];
+  });
+}
+
+std::uint64_t switchml_memory_bytes(const RingInstallation& installation) {
+  const Admission& admission = installation.start.admission;
+  return installation.root.size() * switchml::Switch::total_bytes(admission.packet_elements, admission.slots, 0);
+}
+
+}  // namespace netsum::session

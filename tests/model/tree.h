@@ -1,0 +1,113 @@
+// The switches of a job in a tree of two levels, as they are shipped: a root, and a leaf for each rack. The first leaf may
+// restart once, and has then lost the job.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "model/job.h"
+
+namespace netsum::model {
+
+class TreeSwitches {
+ public:
+  explicit TreeSwitches(const Setup& setup) : may_restart_(setup.restarts) {
+    const std::vector<std::uint32_t> epochs = rank_epochs(setup.workers);
+    switchml::SwitchJobConfig root = config_of(setup);
+    root.tree->rank_epochs = epochs;
+    std::uint32_t rank = 0;
+    for (std::uint32_t rack = 0; rack < setup.racks.size(); ++rack) {
+      switchml::SwitchJobConfig leaf = config_of(setup);
+      leaf.tree->parent = host(switch_host);
+      leaf.tree->rank_epochs = epochs;
+      wire::switchml::Ranks below;
+      for (const std::uint32_t end = rank + setup.racks[rack]; rank < end; ++rank) {
+        below.insert(rank);
+        add_rank(leaf, rank);
+        leaf_of_rank_.push_back(leaf_host(rack));
+      }
+      nodes_.emplace_back(leaf_host(rack), leaf);
+      root.members.push_back({0, leaf_host(rack)});
+      root.tree->below.push_back(below);
+      root.tree->is_switch.push_back(true);
+    }
+    for (; rank < setup.workers; ++rank) {
+      add_rank(root, rank);
+      leaf_of_rank_.push_back(host(switch_host));
+    }
+    nodes_.emplace_back(host(switch_host), root);
+  }
+
+  [[nodiscard]] Endpoint of_rank(std::uint32_t rank) const { return leaf_of_rank_[rank]; }
+  [[nodiscard]] bool is_at(const Endpoint& endpoint) const {
+    return endpoint.address[15] > switch_host - nodes_.size() && endpoint.address[15] <= switch_host;
+  }
+  [[nodiscard]] bool may_restart() const { return may_restart_; }
+  [[nodiscard]] bool restarted() const { return restarted_; }
+  void restart() {
+    static_cast<void>(nodes_.front().machine.remove_job(job_epoch));
+    may_restart_ = false;
+    restarted_ = true;
+  }
+
+  void on_packet(const RxView& packet, const Endpoint& to, Time now, Sink& sink) {
+    for (Node& node : nodes_) {
+      if (node.at == to) node.machine.on_packets({&packet, 1}, now, sink);
+    }
+  }
+  void check() const {
+    for (const Node& node : nodes_) {
+      const switchml::JobCounters* const c = node.machine.job_counters(job_epoch);
+      if (c != nullptr && c->dropped_early + c->dropped_mismatch + c->dropped_shape + c->dropped_slot != 0)
+        throw Wrong("a switch met a packet that no correct worker or switch sends");
+    }
+  }
+  void append_state(std::vector<std::byte>& out) const {
+    append_bytes(out, restarted_);
+    for (const Node& node : nodes_) node.machine.append_state(out);
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  struct Node {
+    Node(const Endpoint& endpoint, const switchml::SwitchJobConfig& config)
+        : at(endpoint), memory(switchml::Switch::memory_bytes(config) / sizeof(Line)) {
+      if (!machine.add_job(config, std::as_writable_bytes(std::span(memory)))) throw std::logic_error("add_job");
+    }
+    Node(const Node& other) : at(other.at), memory(other.memory), machine(other.machine) {
+      if (machine.job_counters(job_epoch) != nullptr) {
+        machine.move_memory(job_epoch, std::as_writable_bytes(std::span(memory)));
+      }
+    }
+    Node(Node&&) = default;  // the memory stays where it is
+    Node& operator=(const Node&) = delete;
+    Node& operator=(Node&&) = delete;
+
+    Endpoint at;
+    std::vector<Line> memory;
+    switchml::Switch machine;
+  };
+
+  [[nodiscard]] static switchml::SwitchJobConfig config_of(const Setup& setup) {
+    switchml::SwitchJobConfig config{job_epoch, packet_elements, setup.slots, {}};
+    config.tree.emplace();
+    return config;
+  }
+  static void add_rank(switchml::SwitchJobConfig& config, std::uint32_t rank) {
+    wire::switchml::Ranks alone;
+    alone.insert(rank);
+    config.members.push_back({100 + rank, host(rank)});
+    config.tree->below.push_back(alone);
+    config.tree->is_switch.push_back(false);
+  }
+  [[nodiscard]] static Endpoint leaf_host(std::uint32_t rack) { return host(switch_host - 1 - rack); }
+
+  std::vector<Node> nodes_;  // leaves, then the root
+  std::vector<Endpoint> leaf_of_rank_;
+  bool may_restart_, restarted_ = false;
+};
+
+}  // namespace netsum::model
