@@ -282,6 +282,7 @@ void Switch::on_contribution(Job& job, const RxView& packet, const wire::switchm
     if (slot.complete) {
       answer_result(job, slot, member, sink);
     } else if (!job.is_root() && (slot.sent || slot.ordered())) {
+      if (!slot.fits(header)) return void(++counters.dropped_shape);
       pass_up_repeat(job, slot, packet, common, now, sink);
     } else {
       answer_waiting(job, slot, member, now, sink);
@@ -320,9 +321,8 @@ void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, Sink& 
 bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk) {
   const wire::switchml::ChunkHeader& header = chunk.header;
   std::byte* const payload = job.memory_of(slot) + payload_at;
-  if (header.dtype != slot.dtype || header.average != slot.average) return false;
-  if (header.dtype != DType::int32) {
-    if (slot.arrived != 0 && slot.elements != header.elements) return false;
+  if (!slot.fits(header)) return false;
+  if (slot.ordered()) {
     slot.elements = header.elements;
     if (job.is_root()) std::memcpy(job.gathered(slot, chunk.common.sender), chunk.payload.data(), chunk.payload.size());
   } else if (header.elements != 0) {

@@ -55,6 +55,11 @@ struct Switch::SlotState {
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
   // Floats that are summed only when all ranks' are there, in rank order: switches below the root pass them on unsummed.
   [[nodiscard]] bool ordered() const { return dtype != DType::int32; }
+  // Whether a contribution has what the others have. A rank may be without integers (broadcast), not without floats.
+  [[nodiscard]] bool fits(const wire::switchml::ChunkHeader& header) const {
+    return header.dtype == dtype && header.average == average &&
+           (!ordered() || arrived == 0 || header.elements == elements);
+  }
   [[nodiscard]] bool gathers() const { return used && !complete && ordered(); }
 };
 
