@@ -15,6 +15,12 @@ namespace netsum::kernels {
 // payload_sum[i] += payload[i], modulo 2^32.
 void add_int32(std::byte* payload_sum, const std::byte* payload, std::size_t count);
 
+// The same of words in network order.
+void add_int32_network(std::byte* payload_sum, const std::byte* payload, std::size_t count);
+
+// to[i] = from[i] in the other byte order. `to` may be `from`.
+void swap_int32(std::byte* to, const std::byte* from, std::size_t count);
+
 // mask[i] |= other[i], bytes.
 void or_bytes(std::byte* mask, const std::byte* other, std::size_t count);
 

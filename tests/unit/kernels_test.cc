@@ -77,6 +77,42 @@ TEST_P(KernelTest, AddWrapsAtEveryLengthAndAlignment) {
   }
 }
 
+TEST_P(KernelTest, AddInNetworkOrderWrapsAtEveryLengthAndAlignment) {
+  Random random(3);
+  for (std::size_t count = 0; count < 300; ++count) {
+    const std::size_t a = count % 5, b = count % 7;
+    std::vector<std::byte> sum(count * 4 + 16), add(count * 4 + 16);
+    for (auto* bytes : {&sum, &add}) {
+      for (auto& byte : *bytes) byte = static_cast<std::byte>(random.next());
+    }
+    const auto before = sum;
+    add_int32_network(sum.data() + a, add.data() + b, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto expected =
+          load_be<std::uint32_t>(before.data() + a + 4 * i) + load_be<std::uint32_t>(add.data() + b + 4 * i);
+      ASSERT_EQ(expected, load_be<std::uint32_t>(sum.data() + a + 4 * i));
+    }
+    ASSERT_TRUE(std::equal(before.begin() + static_cast<std::ptrdiff_t>(a + count * 4), before.end(),
+                           sum.begin() + static_cast<std::ptrdiff_t>(a + count * 4)));
+  }
+}
+
+TEST_P(KernelTest, SwapTurnsEveryWordAndNothingElse) {
+  for (std::size_t count = 0; count < 200; ++count) {
+    const std::size_t a = count % 5, b = count % 7;
+    std::vector<std::byte> from(count * 4 + 16), to(count * 4 + 16, std::byte{0x11});
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
+    swap_int32(to.data() + a, from.data() + b, count);
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_EQ(load_be<std::uint32_t>(from.data() + b + 4 * i), load_le<std::uint32_t>(to.data() + a + 4 * i));
+    ASSERT_EQ(std::byte{0x11}, to[a + count * 4]);
+    const auto once = to;
+    swap_int32(to.data() + a, to.data() + a, count);
+    for (std::size_t i = 0; i < count * 4; ++i) ASSERT_EQ(from[b + i], to[a + i]) << "in place, and back";
+    ASSERT_EQ(once[a + count * 4], to[a + count * 4]);
+  }
+}
+
 TEST_P(KernelTest, OrBytes) {
   for (std::size_t count = 0; count < 200; ++count) {
     std::vector<std::byte> to(count + 1, std::byte{0x11}), from(count + 1, std::byte{0x24});
