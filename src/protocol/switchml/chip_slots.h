@@ -1,0 +1,143 @@
+// The rule of a chip's slots, in place of the identities of switch.h: docs/protocol-switchml-chip.md.
+//
+// A chip's state is in register units, which a packet meets once on its way through the pipeline: each is read, compared
+// with what the packet carries, and written, at once. A packet that completes its round goes through the pipeline again to
+// read the sums (§5), while other packets come between, and may be lost on that way (App. B). So a packet has two passes
+// here, each of which is atomic, and nothing else is. tests/model/chip_model_test.cc searches all their orders.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "kernels/kernels.h"
+
+namespace netsum::switchml {
+
+// Which round of which version of a slot a packet is for.
+struct ChipRound {
+  std::uint32_t slot = 0;
+  std::uint8_t version = 0;
+  std::uint32_t round = 0;
+};
+
+// A unit of two words. With a = 2 * round, x is a once the round before was harvested, and a + 1 while packets come for this
+// one.
+struct ChipGate {
+  static constexpr std::uint32_t accepted = 1U << 31;  // always set in the bitmap, and so in what a gate says of a packet
+
+  std::uint32_t x = 0, bitmap = accepted;
+};
+
+// What each unit does with a packet. The model removes one after the other (by hiding it in a class derived from this one).
+struct ChipRule {
+  // The bitmap as it was, or 0: the packet is of another round. Tofino 1's units have two comparisons, and one result for
+  // each of two words.
+  static std::uint32_t enter(ChipGate& gate, std::uint32_t a, std::uint32_t bit) {
+    if (gate.x != a && gate.x != a + 1) return 0;
+    gate.x = a + 1;
+    return std::exchange(gate.bitmap, gate.bitmap | bit);
+  }
+  static bool seen(std::uint32_t before, std::uint32_t bit) { return (before & bit) != 0; }
+  // A repeat that finds all bits set harvests too: the packet that should have was lost on its way to its second pass.
+  static bool is_complete(std::uint32_t before, std::uint32_t bit, std::uint32_t everyone) {
+    return (before | bit) == everyone;
+  }
+  // Whether the round was harvested, and no later one of this version since.
+  static bool is_done(std::uint32_t done, std::uint32_t a) { return done == a + 2; }
+  // At the harvest; false: it is not the round's first. A second one, for a repeat, must not close the next round.
+  static bool leave(ChipGate& gate, std::uint32_t a) {
+    if (gate.x != a + 1) return false;
+    gate = {a + 2, ChipGate::accepted};
+    return true;
+  }
+  static void finish(std::uint32_t& done, std::uint32_t a) { done = a + 2; }
+};
+
+// A job's slots on one lane, without the sums: those lie where their owner needs them.
+template <class Rule>
+class BasicChipSlots {
+ public:
+  using Exponents = std::array<std::uint16_t, 2>;
+
+  BasicChipSlots() = default;
+  BasicChipSlots(std::uint32_t slots, std::uint32_t ranks)
+      : units_(std::size_t{slots} * 2), everyone_(ChipGate::accepted | ((1U << ranks) - 1)) {}
+
+  // The first pass: what it finds.
+  struct Entry {
+    bool accepted = false;  // of the round that is open
+    bool adds = false;      // its rank's first packet of the round: add() follows
+    bool first = false;     // of the round
+    bool again = false;     // it goes through the pipeline again: harvest() follows, then or later
+  };
+  [[nodiscard]] Entry consume(const ChipRound& of, std::uint32_t rank) {
+    Units& units = at(of);
+    const std::uint32_t a = 2 * of.round, bit = 1U << rank;
+    const std::uint32_t before = Rule::enter(units.gate, a, bit);
+    if (before == 0) return {.again = Rule::is_done(units.done, a)};
+    return {.accepted = true,
+            .adds = !Rule::seen(before, bit),
+            .first = before == ChipGate::accepted,
+            .again = Rule::is_complete(before, bit, everyone_)};
+  }
+  // The rest of that pass. `sums` and `payload`: of equal length, in network order.
+  void add(const ChipRound& of, const Entry& entry, const Exponents& exponents, std::span<const std::byte> payload,
+           std::byte* sums) {
+    Units& units = at(of);
+    if (entry.first) {
+      units.exponents = exponents;
+      std::memcpy(sums, payload.data(), payload.size());
+      return;
+    }
+    for (std::size_t i = 0; i < exponents.size(); ++i) units.exponents[i] = std::max(units.exponents[i], exponents[i]);
+    kernels::add_int32_network(sums, payload.data(), payload.size() / 4);
+  }
+
+  // The second pass, which reads exponents() and the sums. True: the result is for all ranks; false: for the sender.
+  bool harvest(const ChipRound& of) {
+    Units& units = at(of);
+    const std::uint32_t a = 2 * of.round;
+    if (!Rule::leave(units.gate, a)) return false;
+    Rule::finish(units.done, a);
+    return true;
+  }
+  [[nodiscard]] const Exponents& exponents(const ChipRound& of) const { return units_[index(of)].exponents; }
+
+  [[nodiscard]] std::size_t size() const { return units_.size(); }  // versions of slots, by 2 * slot + version
+  // The ranks that an open round lacks, as bits; 0: it is closed.
+  [[nodiscard]] std::uint32_t missing(std::size_t number) const {
+    const ChipGate& gate = units_[number].gate;
+    return gate.x % 2 == 0 ? 0 : everyone_ & ~gate.bitmap;
+  }
+
+  void append_state(std::vector<std::byte>& out) const {
+    for (const Units& units : units_) {
+      append_bytes(out, units.gate.x, units.gate.bitmap, units.done, units.exponents[0], units.exponents[1]);
+    }
+  }
+
+ private:
+  // Of one version of one slot: a unit each.
+  struct Units {
+    ChipGate gate;
+    std::uint32_t done = 0;
+    Exponents exponents{};
+  };
+
+  [[nodiscard]] static std::size_t index(const ChipRound& of) { return std::size_t{of.slot} * 2 + of.version; }
+  [[nodiscard]] Units& at(const ChipRound& of) { return units_[index(of)]; }
+
+  std::vector<Units> units_;
+  std::uint32_t everyone_ = 0;
+};
+
+using ChipSlots = BasicChipSlots<ChipRule>;
+
+}  // namespace netsum::switchml
