@@ -66,9 +66,22 @@ class BasicChipSlots {
  public:
   using Exponents = std::array<std::uint16_t, 2>;
 
+ private:
+  // Of one version of one slot: a unit each.
+  struct Units {
+    ChipGate gate;
+    std::uint32_t done = 0;
+    Exponents exponents{};
+  };
+
+ public:
+  static constexpr std::size_t bytes_of_one = sizeof(Units);
+
   BasicChipSlots() = default;
   BasicChipSlots(std::uint32_t slots, std::uint32_t ranks)
       : units_(std::size_t{slots} * 2), everyone_(ChipGate::accepted | ((1U << ranks) - 1)) {}
+
+  [[nodiscard]] static std::size_t index(const ChipRound& of) { return std::size_t{of.slot} * 2 + of.version; }
 
   // The first pass: what it finds.
   struct Entry {
@@ -110,12 +123,15 @@ class BasicChipSlots {
   }
   [[nodiscard]] const Exponents& exponents(const ChipRound& of) const { return units_[index(of)].exponents; }
 
-  [[nodiscard]] std::size_t size() const { return units_.size(); }  // versions of slots, by 2 * slot + version
+  // Only for counting: a chip cannot tell these from packets of rounds long past.
+  [[nodiscard]] bool is_early(const ChipRound& of) const { return units_[index(of)].gate.x < 2 * of.round; }
+  [[nodiscard]] std::size_t size() const { return units_.size(); }  // versions of slots, by index()
   // The ranks that an open round lacks, as bits; 0: it is closed.
   [[nodiscard]] std::uint32_t missing(std::size_t number) const {
     const ChipGate& gate = units_[number].gate;
     return gate.x % 2 == 0 ? 0 : everyone_ & ~gate.bitmap;
   }
+  [[nodiscard]] bool was_used(std::size_t number) const { return units_[number].gate.x != 0; }
 
   void append_state(std::vector<std::byte>& out) const {
     for (const Units& units : units_) {
@@ -124,14 +140,6 @@ class BasicChipSlots {
   }
 
  private:
-  // Of one version of one slot: a unit each.
-  struct Units {
-    ChipGate gate;
-    std::uint32_t done = 0;
-    Exponents exponents{};
-  };
-
-  [[nodiscard]] static std::size_t index(const ChipRound& of) { return std::size_t{of.slot} * 2 + of.version; }
   [[nodiscard]] Units& at(const ChipRound& of) { return units_[index(of)]; }
 
   std::vector<Units> units_;

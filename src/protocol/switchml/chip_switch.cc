@@ -1,0 +1,227 @@
+#include "protocol/switchml/chip_switch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/cache_line.h"
+#include "base/check.h"
+#include "protocol/switchml/chip_slots.h"
+
+namespace netsum::switchml {
+namespace {
+
+using wire::chip::header_bytes;
+
+// A slot's memory is a packet in place: the header ends where the sums begin, at a cache line.
+constexpr std::size_t sums_at = cache_line;
+static_assert(sums_at >= header_bytes);
+
+std::size_t slot_bytes(std::uint32_t packet_elements) {
+  return whole_lines(sums_at + std::size_t{packet_elements} * 4);
+}
+
+}  // namespace
+
+struct ChipSwitch::Job {
+  // Of one version of one slot, beside its registers.
+  struct Note {
+    std::uint64_t operation = 0;  // of the round's first packet, for reports
+    std::uint32_t chunk = 0;
+    std::uint64_t sent_in_batch = 0;  // the last batch in which the sink referenced the memory
+  };
+
+  SwitchJobConfig config;
+  std::vector<Endpoint> ranks;
+  ChipSlots slots;
+  std::vector<Note> notes;  // [slot * 2 + version]
+  std::span<std::byte> memory;
+  std::size_t slot_bytes = 0;
+  JobCounters counters;
+
+  [[nodiscard]] std::byte* sums_of(std::size_t number) const { return memory.data() + number * slot_bytes + sums_at; }
+  [[nodiscard]] std::size_t payload_bytes() const { return std::size_t{config.packet_elements} * 4; }
+};
+
+std::size_t ChipSwitch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots) {
+  return slot_bytes(packet_elements) * 2 * slots;
+}
+
+std::size_t ChipSwitch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots) {
+  return memory_bytes(packet_elements, slots) + sizeof(Job) +
+         std::size_t{slots} * 2 * (sizeof(Job::Note) + ChipSlots::bytes_of_one);
+}
+
+ChipSwitch::ChipSwitch() = default;
+ChipSwitch::~ChipSwitch() = default;
+ChipSwitch::ChipSwitch(ChipSwitch&&) noexcept = default;
+ChipSwitch& ChipSwitch::operator=(ChipSwitch&&) noexcept = default;
+
+ChipSwitch::ChipSwitch(const ChipSwitch& other) : counters_(other.counters_), batch_(other.batch_) {
+  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, JobState(new Job(*job)));
+}
+
+ChipSwitch& ChipSwitch::operator=(const ChipSwitch& other) {
+  return *this = ChipSwitch(other);
+}
+
+void ChipSwitch::move_memory(std::uint64_t epoch, std::span<std::byte> memory) {
+  Job& job = *jobs_.at(epoch);
+  const std::size_t bytes = memory_bytes(job.config.packet_elements, job.config.slots);
+  NETSUM_CHECK(memory.size() >= bytes);
+  std::memcpy(memory.data(), job.memory.data(), bytes);
+  job.memory = memory;
+}
+
+void ChipSwitch::append_state(std::vector<std::byte>& out) const {
+  std::vector<const Job*> jobs;
+  for (const auto& [epoch, job] : jobs_) jobs.push_back(job.get());
+  std::sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) { return a->config.epoch < b->config.epoch; });
+  for (const Job* job : jobs) {
+    append_bytes(out, job->config.epoch);
+    job->slots.append_state(out);
+    for (std::size_t number = 0; number < job->slots.size(); ++number) {
+      if (!job->slots.was_used(number)) continue;
+      const std::byte* const sums = job->sums_of(number);
+      out.insert(out.end(), sums, sums + job->payload_bytes());
+    }
+  }
+}
+
+void ChipSwitch::Destroy::operator()(Job* job) const {
+  delete job;
+}
+
+ChipSwitch::JobState ChipSwitch::make_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
+  if (!wire::chip::possible_packet(config.packet_elements) || config.members.size() > wire::chip::max_workers ||
+      memory.size() < memory_bytes(config.packet_elements, config.slots)) {
+    return nullptr;
+  }
+  JobState job(new Job);
+  job->config = config;
+  for (const Member& member : config.members) job->ranks.push_back(member.endpoint);
+  job->slots = ChipSlots(config.slots, static_cast<std::uint32_t>(config.members.size()));
+  job->notes.resize(job->slots.size());
+  job->memory = memory;
+  job->slot_bytes = slot_bytes(config.packet_elements);
+  return job;
+}
+
+bool ChipSwitch::add_job(JobState&& job) {
+  return jobs_.try_emplace(job->config.epoch, std::move(job)).second;
+}
+
+ChipSwitch::JobState ChipSwitch::remove_job(std::uint64_t epoch) {
+  last_ = nullptr;
+  auto removed = jobs_.extract(epoch);
+  return removed.empty() ? nullptr : std::move(removed.mapped());
+}
+
+ChipSwitch::Job* ChipSwitch::find(std::uint64_t epoch) {
+  if (last_ != nullptr && last_->config.epoch == epoch) return last_;
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return nullptr;
+  return last_ = found->second.get();
+}
+
+void ChipSwitch::on_packets(std::span<const RxView> packets, Sink& sink) {
+  ++batch_;
+  for (const RxView& packet : packets) on_packet(packet, sink);
+}
+
+void ChipSwitch::on_packet(const RxView& packet, Sink& sink) {
+  wire::chip::Packet parsed;
+  if (const auto error = wire::chip::parse(packet.bytes, parsed); error != wire::ParseError::none) {
+    return void(++counters_.malformed[static_cast<std::size_t>(error)]);
+  }
+  wire::chip::Header& header = parsed.header;
+  if (header.type != wire::chip::Type::contribution) return void(++counters_.unexpected_type);
+  Job* const job = find(header.job_epoch);
+  if (job == nullptr) return void(++counters_.unknown_job);
+
+  JobCounters& counters = job->counters;
+  ++counters.packets;
+  counters.bytes += packet.bytes.size();
+  if (header.rank >= job->ranks.size()) return void(++counters.dropped_rank);
+  if (packet.source != job->ranks[header.rank]) return void(++counters.dropped_source);
+  if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
+  if (parsed.payload.size() != job->payload_bytes()) return void(++counters.dropped_shape);
+
+  const ChipRound of{header.slot, header.version, header.round};
+  const std::size_t number = ChipSlots::index(of);
+  Job::Note& note = job->notes[number];
+  std::byte* const sums = job->sums_of(number);
+  const auto entry = job->slots.consume(of, header.rank);
+  if (entry.adds) {
+    ++counters.contributions;
+    if (entry.first) {
+      if (note.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+      note = {header.echoed.operation, header.echoed.chunk, 0};
+    }
+    job->slots.add(of, entry, header.exponents, parsed.payload, sums);
+  }
+  if (!entry.again) {
+    if (entry.adds) return;
+    if (entry.accepted) return void(++counters.repeats_silent);
+    return void(++(job->slots.is_early(of) ? counters.dropped_early : counters.dropped_old));
+  }
+
+  // The second pass comes at once: nothing is lost or late between the two.
+  const bool for_all = job->slots.harvest(of);
+  header.type = wire::chip::Type::result;
+  header.exponents = job->slots.exponents(of);
+  const std::size_t bytes = header_bytes + job->payload_bytes();
+  if (for_all) {
+    const std::span<std::byte> result(sums - header_bytes, bytes);
+    wire::chip::write_header(result, header);
+    ++counters.chunks;
+    counters.results_sent += job->ranks.size();
+    note.sent_in_batch = batch_;
+    sink.multicast(result, job->ranks);
+  } else {
+    const std::span<std::byte> result = sink.datagram(packet.source, bytes);
+    wire::chip::write_header(result, header);
+    std::memcpy(result.data() + header_bytes, sums, job->payload_bytes());
+    ++counters.repeats_answered;
+    ++counters.results_sent;
+  }
+}
+
+const JobCounters* ChipSwitch::job_counters(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->counters;
+}
+
+std::uint32_t ChipSwitch::slots_in_use(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return 0;
+  const ChipSlots& slots = found->second->slots;
+  std::uint32_t open = 0;
+  for (std::size_t number = 0; number < slots.size(); ++number) open += slots.missing(number) != 0;
+  return open;
+}
+
+std::vector<StalledChunk> ChipSwitch::stalled(std::uint64_t epoch, std::size_t most) const {
+  std::vector<StalledChunk> chunks;
+  const auto found = jobs_.find(epoch);
+  if (found == jobs_.end()) return chunks;
+  const Job& job = *found->second;
+  for (std::size_t number = 0; number < job.slots.size(); ++number) {
+    const std::uint32_t missing = job.slots.missing(number);
+    if (missing == 0) continue;
+    StalledChunk& chunk = chunks.emplace_back(
+        StalledChunk{job.notes[number].operation, job.notes[number].chunk, static_cast<std::uint32_t>(number / 2), {}});
+    for (std::uint32_t rank = 0; rank < job.ranks.size(); ++rank) {
+      if ((missing >> rank & 1) != 0) chunk.missing.insert(rank);
+    }
+  }
+  std::sort(chunks.begin(), chunks.end(), [](const StalledChunk& a, const StalledChunk& b) {
+    return std::tie(a.operation, a.chunk) < std::tie(b.operation, b.chunk);
+  });
+  if (chunks.size() > most) chunks.resize(most);
+  return chunks;
+}
+
+}  // namespace netsum::switchml
