@@ -18,10 +18,10 @@ namespace netsum::protocol {
 
 // Why a lane cannot go on.
 struct LaneFailure {
-  enum class Kind : std::uint8_t { mismatch, unknown_job, unsealed, device } kind;
+  enum class Kind : std::uint8_t { mismatch, unknown_job, unsealed, device, used_up } kind;
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
-  std::string what{};                             // unsealed, device: in words
+  std::string what{};                             // unsealed, device, used_up: in words
 };
 
 // The oldest chunk in flight.

@@ -128,7 +128,8 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
       next_beat_ = now;
       return;
     case protocol::LaneFailure::Kind::device:
-      return fail(supervisor_->device_failed(failure.operation, failure.what), now);
+    case protocol::LaneFailure::Kind::used_up:
+      return fail(supervisor_->lane_failed(failure.operation, failure.what), now);
     case protocol::LaneFailure::Kind::unknown_job:
       supervisor_->on_job_dropped(site);
       sites_[site].beat_until = never;  // an answer in flight predates this

@@ -104,7 +104,7 @@ Error Supervisor::unsealed(std::size_t site, std::uint64_t operation, const std:
                    ": the network goes around aggregator " + config_.aggregators[site] + ", or that was restarted");
 }
 
-Error Supervisor::device_failed(std::uint64_t operation, const std::string& what) const {
+Error Supervisor::lane_failed(std::uint64_t operation, const std::string& what) const {
   return Error(ErrorCode::aggregator_lost,
                job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what);
 }

@@ -63,8 +63,8 @@ class Supervisor {
                                const std::string& own) const;
   // A result that is not the sum of all ranks (NetReduce); `what` names the packet.
   [[nodiscard]] Error unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const;
-  // This rank's RDMA device cannot go on.
-  [[nodiscard]] Error device_failed(std::uint64_t operation, const std::string& what) const;
+  // This rank's end of a lane cannot go on.
+  [[nodiscard]] Error lane_failed(std::uint64_t operation, const std::string& what) const;
   [[nodiscard]] Error overdue(std::uint64_t operation, const std::string& own, Duration patience,
                               const std::optional<Stall>& stall) const;
 

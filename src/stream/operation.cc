@@ -13,6 +13,7 @@ namespace {
 std::byte unusual_format(const Operation& operation) {
   Operation usual = operation;
   usual.wire = WireFormat::native;
+  usual.fixed_point = false;
   const DType dtype = wire_dtype(operation);
   return dtype == wire_dtype(usual) ? std::byte{0} : static_cast<std::byte>(1 + static_cast<int>(dtype));
 }

@@ -22,6 +22,7 @@ struct Operation {
   std::uint32_t tag = 0;
   void* data = nullptr;
   WireFormat wire = WireFormat::native;
+  bool fixed_point = false;  // floats travel as block fixed point, whatever `wire` says: a chip adds nothing else (SwitchML)
 };
 
 // A 32-bit digest of all fields that must agree between ranks.
@@ -36,7 +37,8 @@ inline constexpr std::uint64_t most_plain_floats = 16;
 
 // The type on the wire in SwitchML: the float's type, or int32 for block fixed point, a broadcast's words, and integers.
 [[nodiscard]] constexpr DType wire_dtype(const Operation& operation) {
-  if (operation.collective != Collective::all_reduce || operation.elements == 0) return DType::int32;
+  if (operation.collective != Collective::all_reduce || operation.elements == 0 || operation.fixed_point)
+    return DType::int32;
   switch (operation.dtype) {
     case DType::int32:
       break;

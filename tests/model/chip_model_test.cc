@@ -1,4 +1,5 @@
-// Every order of packets' passes through a chip's registers: the rule is right in each, and every part of it is needed.
+// Every order of packets' passes through a chip's registers: the rule is right in each, and every part of it is needed. And
+// every interleaving of small jobs of the real workers at the data plane that has this rule.
 
 #include <gtest/gtest.h>
 
@@ -6,6 +7,8 @@
 #include <string>
 
 #include "model/chip_job.h"
+#include "model/job.h"
+#include "protocol/switchml/chip_switch.h"
 
 namespace netsum::model {
 namespace {
@@ -78,6 +81,78 @@ TEST(ChipModel, FourWorkers) {
   holds({4, 1, 4});
   holds({4, 1, 3, false});
   holds({4, 2, 4});
+}
+
+// ---- the data plane with the real workers
+
+class RealChip {
+ public:
+  static constexpr bool is_chip = true;
+
+  explicit RealChip(const Setup& setup)
+      : memory_(switchml::ChipSwitch::memory_bytes(packet_elements, setup.slots) / sizeof(Line)) {
+    switchml::SwitchJobConfig config{job_epoch, packet_elements, setup.slots, {}};
+    for (std::uint32_t rank = 0; rank < setup.workers; ++rank) config.members.push_back({100 + rank, host(rank)});
+    if (!switch_.add_job(config, bytes())) throw std::logic_error("add_job");
+  }
+  RealChip(const RealChip& other) : memory_(other.memory_), switch_(other.switch_) {
+    switch_.move_memory(job_epoch, bytes());
+  }
+  RealChip(RealChip&&) = default;  // the memory stays where it is
+  RealChip& operator=(const RealChip&) = delete;
+  RealChip& operator=(RealChip&&) = delete;
+
+  void on_packet(const RxView& packet, Time, Sink& sink) { switch_.on_packets({&packet, 1}, sink); }
+  void check() const {
+    const switchml::JobCounters& c = *switch_.job_counters(job_epoch);
+    if (c.dropped_early + c.dropped_shape + c.dropped_slot + malformed_packets(switch_.counters()) != 0)
+      throw Wrong("the switch met a packet that no correct worker sends");
+  }
+  void append_state(std::vector<std::byte>& out) const { switch_.append_state(out); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(memory_)); }
+
+  std::vector<Line> memory_;
+  switchml::ChipSwitch switch_;
+};
+
+void job_holds(const std::string& name, const Setup& setup) {
+  const Exploration found = explore(Job<RealChip>(setup), most_states, [](const Job<RealChip>& state) {
+    state.check_retransmissions();
+    state.check_liveness();
+  });
+  print(name, found);
+  std::string trace;
+  for (const std::string& step : found.trace) trace += "\n  " + step;
+  EXPECT_FALSE(found.wrong.has_value()) << *found.wrong << trace;
+  EXPECT_TRUE(found.complete) << "not all states were seen";
+}
+
+constexpr Call floats(std::uint64_t chunks) {
+  return {(chunks - 1) * packet_elements + 1, DType::float32, stream::Collective::all_reduce};
+}
+constexpr Call ints(std::uint64_t elements) {
+  return {elements, DType::int32, stream::Collective::all_reduce};
+}
+
+// Results differ by whose packet was last, and late copies are answered with what the slot holds by then: of as long jobs as
+// in switchml_model_test.cc there are too many states.
+TEST(ChipJobModel, TwoWorkers) {
+  job_holds("2 workers, 1 slot, 3 chunks, int32", {2, 1, {ints(513)}});
+  job_holds("2 workers, 1 slot, 3 chunks, float32", {2, 1, {floats(3)}});
+  job_holds("2 workers, 1 slot, 1+1 chunks, float32", {2, 1, {floats(1), floats(1)}});
+  job_holds("2 workers, 1 slot, float32, int32", {2, 1, {floats(1), ints(1)}});
+  job_holds("2 workers, 1 slot, barrier and broadcast",
+            {2, 1, {{0, DType::float32, stream::Collective::barrier}, {1, DType::int32, stream::Collective::broadcast}}});
+}
+
+TEST(ChipJobModel, ThreeWorkers) {
+  job_holds("3 workers, 1 slot, 2 chunks, int32", {3, 1, {ints(257)}});
+  job_holds("3 workers, 1 slot, 1 chunk, float32", {3, 1, {floats(1)}});
 }
 
 // ---- the rule without one of its parts

@@ -1,5 +1,5 @@
-// A SwitchML job as a system for explore(): the real workers, a switch (the real one, or a variant that is wrong), and a
-// network that may do anything.
+// A SwitchML job as a system for explore(): the real workers, a switch (the real one, a chip's, or a variant that is wrong),
+// and a network that may do anything.
 //
 // The network is the set of all packets that were ever sent. Each may arrive at any time, any number of times, or never:
 // that is loss, duplication, reordering and delay without bound at once. Time-outs add nothing to it, because a
@@ -119,6 +119,7 @@ class Job {
       config.slots = setup.slots;
       config.aggregator = switch_.of_rank(rank);
       config.operations = setup.ahead + 1;
+      if constexpr (requires { SwitchType::is_chip; }) config.chip = true;
       ranks_.emplace_back(config, setup.calls.size());
     }
   }

@@ -9,6 +9,7 @@
 
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "protocol/switchml/chip_switch.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "support/virtual_job.h"
@@ -21,6 +22,7 @@ struct ClusterConfig {
   std::uint32_t workers = 2, lanes = 1, slots = 4, packet_elements = 256;
   std::uint64_t seed = 1;
   Faults faults{};
+  bool chip = false;  // profile
 };
 
 class VirtualCluster final : public VirtualJob {
@@ -39,6 +41,7 @@ class VirtualCluster final : public VirtualJob {
     return lanes_[lane].workers[rank]->worker;
   }
   [[nodiscard]] switchml::Switch& lane_switch(std::uint32_t lane = 0) { return lanes_[lane].aggregator->lane_switch; }
+  [[nodiscard]] switchml::ChipSwitch& chip_switch(std::uint32_t lane = 0) { return lanes_[lane].aggregator->chip_switch; }
 
   static constexpr std::uint64_t job_epoch = 0x1234567890abcdef;
 
@@ -48,9 +51,14 @@ class VirtualCluster final : public VirtualJob {
   };
   struct SwitchNode final : VirtualNode {
     using VirtualNode::VirtualNode;
-    void receive(const RxView& packet) override { lane_switch.on_packets({&packet, 1}, now(), sink); }
+    void receive(const RxView& packet) override {
+      if (chip) return chip_switch.on_packets({&packet, 1}, sink);
+      lane_switch.on_packets({&packet, 1}, now(), sink);
+    }
 
+    bool chip = false;
     switchml::Switch lane_switch;
+    switchml::ChipSwitch chip_switch;
     std::vector<CacheLine> memory;
   };
   struct WorkerNode final : VirtualNode {
@@ -86,10 +94,14 @@ class VirtualCluster final : public VirtualJob {
     for (std::uint32_t rank = 0; rank < config_.workers; ++rank) {
       job.members.push_back({rank_epochs_[rank], endpoint_of(static_cast<std::uint8_t>(rank), port)});
     }
+    lane.aggregator->chip = config_.chip;
     auto& memory = lane.aggregator->memory;
-    memory.resize(switchml::Switch::memory_bytes(config_.packet_elements, config_.slots, config_.workers) /
+    memory.resize((config_.chip ? switchml::ChipSwitch::memory_bytes(config_.packet_elements, config_.slots)
+                                : switchml::Switch::memory_bytes(config_.packet_elements, config_.slots, config_.workers)) /
                   sizeof(CacheLine));
-    if (!lane.aggregator->lane_switch.add_job(job, std::as_writable_bytes(std::span(memory)))) {
+    const auto bytes = std::as_writable_bytes(std::span(memory));
+    if (!(config_.chip ? lane.aggregator->chip_switch.add_job(job, bytes)
+                       : lane.aggregator->lane_switch.add_job(job, bytes))) {
       throw std::runtime_error("add_job failed");
     }
     for (std::uint32_t rank = 0; rank < config_.workers; ++rank) {
@@ -104,6 +116,7 @@ class VirtualCluster final : public VirtualJob {
       w.lane = number;
       w.lanes = config_.lanes;
       w.aggregator = lane.aggregator->self();
+      w.chip = config_.chip;
       lane.workers.push_back(std::make_unique<WorkerNode>(*this, job.members[rank].endpoint, w));
     }
   }

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "protocol/switchml/chip_codec.h"
 #include "protocol/switchml/chunk_codec.h"
 #include "protocol/switchml/stripes.h"
 #include "stream/overtaken.h"
@@ -45,6 +46,7 @@ struct Slot {
   std::uint64_t position = 0;
   Round round = Round::idle;
   std::uint8_t version = 0;  // of the round in flight, or of the next one
+  std::uint32_t number = 0;  // of that round among those of its version (chip profile)
 
   // The packet in flight; together with the tensor, all data for a byte-identical retransmission.
   wire::switchml::ChunkHeader header;
@@ -63,6 +65,7 @@ struct Worker::Impl {
   explicit Impl(const WorkerConfig& c)
       : config(c),
         codec(c.rank, c.world_size, c.packet_elements),
+        chip_codec(c.packet_elements),
         slots(c.slots),
         missing(c.slots),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
@@ -73,6 +76,7 @@ struct Worker::Impl {
 
   WorkerConfig config;
   ChunkCodec codec;
+  ChipCodec chip_codec;
   std::vector<Slot> slots;
   std::vector<wire::switchml::Ranks> missing;  // by slot, since Slot::told
   stream::RetransmissionTimer timer;
@@ -162,6 +166,7 @@ struct Worker::Impl {
 
   void transmit_first(Slot& slot, const Place& place, Time now, Sink& sink) {
     slot.header.version = slot.version;
+    if (config.chip && slot.number > config.last_round) return use_up(slot);
     slot.sent = now;
     slot.transmissions = 0;
     slot.told = {};
@@ -171,6 +176,17 @@ struct Worker::Impl {
   }
 
   void transmit(Slot& slot, const Place& place, Time now, Sink& sink) {
+    if (config.chip) {
+      write_chip_packet(slot, place, sink);
+    } else {
+      write_packet(slot, place, sink);
+    }
+    ++slot.transmissions;
+    slot.repeated = now;
+    arm(slot, now + patience(slot));
+  }
+
+  void write_packet(const Slot& slot, const Place& place, Sink& sink) {
     const auto type =
         slot.round == Round::exponents ? wire::switchml::Type::exponent_contribution : wire::switchml::Type::contribution;
     const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::switchml::chunk_packet_bytes(slot.header));
@@ -186,16 +202,48 @@ struct Worker::Impl {
     codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
                  packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
     wire::switchml::seal(packet);
-    ++slot.transmissions;
-    slot.repeated = now;
-    arm(slot, now + patience(slot));
+  }
+
+  void write_chip_packet(const Slot& slot, const Place& place, Sink& sink) {
+    const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::chip::packet_bytes(config.packet_elements));
+    wire::chip::write_header(packet, {.type = wire::chip::Type::contribution,
+                                      .rank = static_cast<std::uint8_t>(config.rank),
+                                      .version = slot.version,
+                                      .slot = slot.header.slot,
+                                      .job_epoch = config.job_epoch,
+                                      .round = slot.number,
+                                      .exponents = {ahead_exponent(slot), 0},
+                                      .echoed = echoed(slot)});
+    const std::uint32_t in_use = slot.round == Round::values ? slot.header.elements : 0;
+    chip_codec.encode(codec, place.active->operation, offset(place), in_use, slot.all[0],
+                      packet.subspan(wire::chip::header_bytes));
+  }
+
+  // This rank's, of the block that the packet in flight names.
+  [[nodiscard]] std::uint16_t ahead_exponent(const Slot& slot) const {
+    if (slot.header.exponents == 0) return wire::chip::unknown;
+    const ActiveOperation& ahead = at(slot.header.operation + slot.header.ahead_operation);
+    const bool finite = !ahead.nonfinite[ahead.stripes.stripe(slot.ahead)];  // a stripe is a block
+    return finite ? ahead.exponents[ahead.stripes.first_block(slot.ahead)] : wire::chip::not_finite;
+  }
+
+  [[nodiscard]] static wire::chip::Echoed echoed(const Slot& slot) {
+    const wire::switchml::ChunkHeader& h = slot.header;
+    const auto kind = slot.round == Round::exponents ? wire::chip::Kind::exponents : wire::chip::Kind::values;
+    return {h.operation, h.chunk, h.signature, h.ahead_chunk, h.ahead_operation, static_cast<std::uint16_t>(kind)};
+  }
+
+  // The registers' numbers have come to their end.
+  void use_up(Slot& slot) {
+    slot.deadline = never;
+    if (!failure) failure = WorkerFailure{WorkerFailure::Kind::rounds_used_up, slot.header.operation, 0, 0};
   }
 
   [[nodiscard]] Duration patience(const Slot& slot) const {
     // A rank is usually told of a loss, and repeats: two round trips, or three if a result was lost. Before that, repeats by
-    // the other ranks would be useless, one per rank and loss.
-    const Duration repair =
-        config.slots > stream::Overtaken::reordering ? 3 * timer.smoothed_round_trip() : Duration::zero();
+    // the other ranks would be useless, one per rank and loss. (A chip tells nobody.)
+    const bool told = !config.chip && config.slots > stream::Overtaken::reordering;
+    const Duration repair = told ? 3 * timer.smoothed_round_trip() : Duration::zero();
     const Duration timeout = std::min(config.max_timeout, timer.timeout(slot.transmissions) + repair);
     if (slot.transmissions == 1) return timeout;
     return stream::spread(timeout, static_cast<std::size_t>(&slot - slots.data()));
@@ -214,6 +262,7 @@ struct Worker::Impl {
   // ---- receiving
 
   void on_packet(const RxView& packet, Time now, Sink& sink) {
+    if (config.chip) return on_chip_packet(packet, now, sink);
     wire::switchml::Common common;
     if (const auto error = wire::switchml::parse_common(packet.bytes, common); error != wire::ParseError::none) {
       ++counters.malformed[static_cast<std::size_t>(error)];
@@ -287,22 +336,72 @@ struct Worker::Impl {
         (round == Round::exponents && !ahead_known)) {
       return wire::ParseError::field;
     }
+    take_result(slot, place, chunk.exponents, now, sink, [&] {
+      codec.decode(active.operation, offset(place), header.elements, slot.all.data(), chunk.payload.data(), chunk.masks);
+    });
+    return wire::ParseError::none;
+  }
+
+  // What a chip does not compare, ranks do: a result echoes the call of the rank that was last.
+  void on_chip_packet(const RxView& packet, Time now, Sink& sink) {
+    const auto malformed = [&](wire::ParseError error) { ++counters.malformed[static_cast<std::size_t>(error)]; };
+    wire::chip::Packet parsed;
+    if (const auto error = wire::chip::parse(packet.bytes, parsed); error != wire::ParseError::none) return malformed(error);
+    const wire::chip::Header& header = parsed.header;
+    if (packet.source != config.aggregator || header.job_epoch != config.job_epoch) return void(++counters.foreign);
+    if (header.type != wire::chip::Type::result) return malformed(wire::ParseError::type);
+    if (parsed.payload.size() != std::size_t{config.packet_elements} * 4) return malformed(wire::ParseError::length);
+    if (header.slot >= config.slots) return malformed(wire::ParseError::field);
+    Slot& slot = slots[header.slot];
+    if (slot.round == Round::idle || header.version != slot.version || header.round != slot.number || failure) {
+      return void(++counters.stale);
+    }
+    // What is ahead is echoed as the last rank knew it, and counts only if all knew it.
+    const wire::chip::Echoed own = echoed(slot);
+    wire::chip::Echoed theirs = header.echoed;
+    const bool ahead_known = header.exponents[0] != wire::chip::unknown;
+    if (!ahead_known) {
+      theirs.ahead_operation = own.ahead_operation;
+      theirs.ahead_chunk = own.ahead_chunk;
+    }
+    if (theirs != own) {
+      ++counters.mismatch;
+      failure = WorkerFailure{WorkerFailure::Kind::mismatch, slot.header.operation, config.rank, header.rank};
+      return;
+    }
+    if (slot.round == Round::exponents && !ahead_known) return malformed(wire::ParseError::field);
+
+    ActiveOperation& active = at(slot.header.operation);
+    const Place place{&active, slot.position - active.base};
+    const std::byte largest{static_cast<std::uint8_t>(header.exponents[0])};
+    take_result(slot, place, std::span(&largest, ahead_known ? 1 : 0), now, sink, [&] {
+      chip_codec.decode(codec, active.operation, offset(place), elements(place), slot.all[0], parsed.payload);
+    });
+  }
+
+  // The round in flight has its result: `exponents` are of what it named, if all ranks did; decode() writes the values.
+  template <class Decode>
+  void take_result(Slot& slot, const Place& place, std::span<const std::byte> exponents, Time now, Sink& sink,
+                   const Decode& decode) {
+    ActiveOperation& active = *place.active;
     NETSUM_CHECK(slot.header.operation >= front && slot.header.operation < back && active.remaining > 0);
     ++counters.results;
     timer.answered(now - slot.sent, now - slot.repeated);
     slot.version ^= 1;
+    if (slot.version == 0) ++slot.number;
 
-    if (round == Round::exponents) {
-      take_exponents(slot, chunk);
+    if (slot.round == Round::exponents) {
+      take_exponents(slot, exponents);
       start_values(slot, place);
       transmit_first(slot, place, now, sink);
-      return wire::ParseError::none;
+      return;
     }
-    codec.decode(active.operation, offset(place), header.elements, slot.all.data(), chunk.payload.data(), chunk.masks);
+    decode();
 
     // From here on the look-ahead's exponents belong to the next chunk.
     const Place next = after(slot, place);
-    if (ahead_known) take_exponents(slot, chunk);
+    const bool ahead_known = !exponents.empty();
+    if (ahead_known) take_exponents(slot, exponents);
     slot.position += config.slots;
     if (--active.remaining == 0) finish(active.operation.number);
     if (next.active == nullptr) {
@@ -312,11 +411,10 @@ struct Worker::Impl {
     } else {
       start_chunk(slot, next, ahead_known, now, sink);
     }
-    return wire::ParseError::none;
   }
 
-  static void take_exponents(Slot& slot, const wire::switchml::ChunkPacket& chunk) {
-    std::memcpy(slot.all.data(), chunk.exponents.data(), chunk.exponents.size());
+  static void take_exponents(Slot& slot, std::span<const std::byte> exponents) {
+    std::memcpy(slot.all.data(), exponents.data(), exponents.size());
   }
 
   wire::ParseError on_waiting(const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink) {
@@ -400,7 +498,7 @@ void Worker::append_state(std::vector<std::byte>& out) const {
     for (const bool nonfinite : active.nonfinite) append_bytes(out, nonfinite);
   }
   for (const Slot& slot : w.slots) {
-    append_bytes(out, slot.position, slot.round, slot.version);
+    append_bytes(out, slot.position, slot.round, slot.version, slot.number);
     if (slot.round == Round::idle) continue;
     const wire::switchml::ChunkHeader& h = slot.header;
     append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
@@ -413,10 +511,10 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   if (w.front == w.back) w.front = w.back = operation.number;
   if (w.back - w.front == w.operations.size() || w.completed.size() >= w.operations.size()) return false;
   ActiveOperation& active = w.at(operation.number);
-  active.operation = operation;
-  active.signature = stream::signature_of(operation, w.config.packet_elements);
-  const auto width = static_cast<std::uint32_t>(bytes_of(stream::wire_dtype(operation)));
-  const bool scanned = stream::uses_exponents(operation);
+  active.operation = w.config.chip ? for_chip(operation) : operation;
+  active.signature = stream::signature_of(active.operation, w.config.packet_elements);
+  const auto width = static_cast<std::uint32_t>(bytes_of(stream::wire_dtype(active.operation)));
+  const bool scanned = stream::uses_exponents(active.operation);
   active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
                            w.config.lane, w.config.lanes, scanned);
   active.base = w.end_position;

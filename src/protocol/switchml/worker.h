@@ -19,6 +19,7 @@
 #include "stream/operation.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
+#include "wire/switchml_chip.h"
 
 namespace netsum::switchml {
 
@@ -31,7 +32,9 @@ struct WorkerConfig {
   std::uint32_t slots = 64;
   std::uint32_t lane = 0, lanes = 1;  // this lane's share of the stripes
   Endpoint aggregator;
-  bool checksums = true;  // false: the aggregator is on this host; packets never leave its memory
+  bool checksums = true;                             // false: the aggregator is on this host; packets never leave its memory
+  bool chip = false;                                 // the aggregator has the chip profile (docs/protocol-switchml-chip.md)
+  std::uint32_t last_round = wire::chip::max_round;  // of a slot version, in the chip profile; fewer in tests
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
   Duration max_timeout = std::chrono::milliseconds(250);
@@ -69,7 +72,7 @@ struct WorkerCounters {
 
 // Why a lane has failed.
 struct WorkerFailure {
-  enum class Kind : std::uint8_t { mismatch, unknown_job } kind;
+  enum class Kind : std::uint8_t { mismatch, unknown_job, rounds_used_up } kind;
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
 };

@@ -9,6 +9,13 @@ class Lane final : public protocol::ChunkLane<Worker> {
  public:
   explicit Lane(const WorkerConfig& config) : ChunkLane(config), slots_(config.slots) {}
 
+  [[nodiscard]] std::optional<protocol::LaneFailure> failure() const override {
+    const auto& failure = worker().failure();
+    if (!failure || failure->kind != WorkerFailure::Kind::rounds_used_up) return ChunkLane::failure();
+    return protocol::LaneFailure{protocol::LaneFailure::Kind::used_up, failure->operation, 0, 0,
+                                 "the switch can number no more rounds of a slot: the job must join again, for a new epoch"};
+  }
+
  private:
   [[nodiscard]] std::uint32_t window() const override { return slots_; }
 
