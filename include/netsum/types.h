@@ -20,6 +20,10 @@ enum class ReduceOp : std::uint8_t { sum, avg };
 // natively.
 enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16 };
 
+// What protects packets between hosts. none: checksums, which find accidents alone. tag: only a holder of the key can make
+// or change a packet, but all can read it. encrypt: nobody else can read its values either.
+enum class PacketSecurity : std::uint8_t { none, tag, encrypt };
+
 // `elements` elements of `dtype` at `data`, contiguous, lent to netsum until the operation ends. `data` may be unaligned
 // only to less than its element; it may be null if `elements` is 0.
 struct TensorView {
@@ -69,6 +73,18 @@ struct VerbsSettings {
       return "float16";
     case WireFormat::bfloat16:
       return "bfloat16";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr const char* to_string(PacketSecurity security) {
+  switch (security) {
+    case PacketSecurity::none:
+      return "none";
+    case PacketSecurity::tag:
+      return "tag";
+    case PacketSecurity::encrypt:
+      return "encrypt";
   }
   return "?";
 }

@@ -1,0 +1,75 @@
+// What a packet costs that is to be believed: a checksum, a tag, or encryption, of one packet's bytes in cache.
+
+#include <benchmark/benchmark.h>
+
+#include <array>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "seal/sealer.h"
+
+namespace netsum {
+namespace {
+
+constexpr std::size_t clear = 20;
+
+std::vector<std::byte> some_packet(const benchmark::State& state) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(state.range(0)) + seal::longest_trailer);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
+  return bytes;
+}
+
+seal::PacketKey some_key() {
+  std::array<std::byte, seal::PacketKey::size> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + 1);
+  return seal::PacketKey(bytes);
+}
+
+void checksum(benchmark::State& state) {
+  const auto packet = some_packet(state);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(crc32c(std::span(packet).first(static_cast<std::size_t>(state.range(0))), 0));
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+template <PacketSecurity security>
+void seal_packet(benchmark::State& state) {
+  auto packet = some_packet(state);
+  seal::Sealer sealer(security, some_key(), 1);
+  for (auto _ : state) {
+    sealer.seal(std::span(packet).first(static_cast<std::size_t>(state.range(0)) + sealer.trailer()), clear);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+template <PacketSecurity security>
+void open_packet(benchmark::State& state) {
+  auto packet = some_packet(state);
+  std::vector<std::byte> room(packet.size());
+  seal::Sealer sealer(security, some_key(), 1);
+  seal::Opener opener(security, some_key(), 1);
+  const auto whole = std::span(packet).first(static_cast<std::size_t>(state.range(0)) + sealer.trailer());
+  sealer.seal(whole, clear);
+  for (auto _ : state) {
+    const auto opened = opener.open(whole, clear, room);
+    if (!opened) state.SkipWithError("a packet is not authentic");
+    benchmark::DoNotOptimize(opened);
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+// The lengths of short packets, of one in a frame of 1500 bytes, and of long ones.
+void lengths(benchmark::internal::Benchmark* each) {
+  for (const int bytes : {68, 1024, 1072, 1332, 16384}) each->Arg(bytes);
+}
+BENCHMARK(checksum)->Apply(lengths);
+BENCHMARK(seal_packet<PacketSecurity::tag>)->Name("tag")->Apply(lengths);
+BENCHMARK(open_packet<PacketSecurity::tag>)->Name("check_tag")->Apply(lengths);
+BENCHMARK(seal_packet<PacketSecurity::encrypt>)->Name("encrypt")->Apply(lengths);
+BENCHMARK(open_packet<PacketSecurity::encrypt>)->Name("decrypt")->Apply(lengths);
+
+}  // namespace
+}  // namespace netsum
+
+BENCHMARK_MAIN();

@@ -1,0 +1,53 @@
+#include "seal/packet_key.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace netsum::seal {
+namespace {
+
+const unsigned char* unsigned_of(const std::byte* bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes);
+}
+
+}  // namespace
+
+PacketKey::~PacketKey() {
+  wipe(bytes_);
+}
+
+PacketKey PacketKey::derived(std::string_view purpose, std::uint64_t number) const {
+  constexpr std::size_t longest_purpose = 32;
+  NETSUM_CHECK(purpose.size() <= longest_purpose);
+  // HKDF's T(1) = HMAC(key, info || 1); info is the purpose and its number.
+  std::array<std::byte, longest_purpose + sizeof number + 1> message{};
+  std::memcpy(message.data(), purpose.data(), purpose.size());
+  std::size_t length = purpose.size();
+  store_le(message.data() + length, number);
+  length += sizeof number;
+  message[length++] = std::byte{1};
+
+  PacketKey key;
+  unsigned int bytes = 0;
+  const unsigned char* const made = HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(size), unsigned_of(message.data()),
+                                         length, reinterpret_cast<unsigned char*>(key.bytes_.data()), &bytes);
+  key.some_ = made != nullptr && bytes == size;
+  return key;
+}
+
+bool operator==(const PacketKey& a, const PacketKey& b) {
+  return static_cast<bool>(a) == static_cast<bool>(b) &&
+         CRYPTO_memcmp(a.bytes().data(), b.bytes().data(), PacketKey::size) == 0;
+}
+
+void wipe(std::span<std::byte> bytes) {
+  OPENSSL_cleanse(bytes.data(), bytes.size());
+}
+
+}  // namespace netsum::seal

@@ -1,0 +1,86 @@
+// The trailer that makes a packet believable: a counter, and a tag over everything before the tag. One Sealer counts a key's
+// packets in one direction of one lane; an Opener is at the other end.
+//
+//   tag      ... | counter (8, little-endian) | HighwayHash-64 (8)
+//   encrypt  ... | counter (8, little-endian) | AES-128-GCM's tag (16)   all but the packet's first `clear` bytes encrypted
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "netsum/types.h"
+#include "seal/aes_gcm.h"
+#include "seal/packet_key.h"
+
+namespace netsum::seal {
+
+inline constexpr std::size_t counter_bytes = 8, hash_bytes = 8;
+[[nodiscard]] constexpr std::size_t trailer_bytes(PacketSecurity security) {
+  switch (security) {
+    case PacketSecurity::none:
+      return 0;
+    case PacketSecurity::tag:
+      return counter_bytes + hash_bytes;
+    case PacketSecurity::encrypt:
+      return counter_bytes + AesGcm::tag_bytes;
+  }
+  return 0;
+}
+inline constexpr std::size_t longest_trailer = trailer_bytes(PacketSecurity::encrypt);
+
+// HighwayHash-64 (Alakuijala, Cox and Wassenberg, 2017) of the bytes.
+[[nodiscard]] std::uint64_t keyed_hash(const PacketKey& key, std::span<const std::byte> bytes);
+
+// Both ends of one kind of protection. One key serves one of them: each has its own, derived.
+class Protection {
+ public:
+  Protection(PacketSecurity security, const PacketKey& key, std::uint16_t sender);
+
+  [[nodiscard]] PacketSecurity security() const { return security_; }
+  [[nodiscard]] std::size_t trailer() const { return trailer_bytes(security_); }
+
+ protected:
+  PacketSecurity security_;
+  std::uint16_t sender_;
+  PacketKey key_;                 // tag
+  std::optional<AesGcm> cipher_;  // encrypt
+};
+
+// It cannot be copied: a copy would use counters again.
+class Sealer : private Protection {
+ public:
+  using Protection::Protection;
+  Sealer(Sealer&&) = default;
+  Sealer& operator=(Sealer&&) = default;
+
+  using Protection::security;
+  using Protection::trailer;
+  // Fills in the packet's last trailer() bytes, and encrypts those before if that is wanted.
+  void seal(std::span<std::byte> packet, std::size_t clear);
+
+ private:
+  std::uint64_t counter_ = 0;
+};
+
+class Opener : private Protection {
+ public:
+  using Protection::Protection;
+  Opener(Opener&&) = default;
+  Opener& operator=(Opener&&) = default;
+
+  using Protection::security;
+  using Protection::trailer;
+
+  struct Opened {
+    std::span<const std::byte> bytes;  // the packet without its trailer
+    std::uint64_t counter = 0;
+  };
+  // None: not authentic. What is encrypted is decrypted in `room`, which has place for the packet; else the bytes stay where
+  // they are.
+  [[nodiscard]] std::optional<Opened> open(std::span<const std::byte> packet, std::size_t clear, std::span<std::byte> room);
+};
+
+}  // namespace netsum::seal
