@@ -134,6 +134,11 @@ class BenchCommand final : public Command {
         .group(across);
     s.add("token-file", options_.token_file, "FILE", "Secret that the aggregator wants, in the first line").group(across);
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channel is TLS").group(across);
+    s.add(
+         "packet-security", options_.packet_security, "HOW",
+         "The least protection of packets to other hosts: none, tag or encrypt; aggregators with TLS give tag by themselves")
+        .group(across);
+    s.add_flag("require-keys", options_.require_keys, "Join no job whose packets have no keys").group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
     footer(
         "Every result of every iteration on every rank is compared with the exact sum, which the benchmark computes "
@@ -208,7 +213,8 @@ class BenchCommand final : public Command {
     }
     choose_threads();
     if (options_.local()) {
-      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca", "verbs"}) {
+      for (const auto* name :
+           {"rank", "world-size", "recovery", "token-file", "tls-ca", "packet-security", "require-keys", "verbs"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");

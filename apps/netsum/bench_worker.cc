@@ -9,6 +9,7 @@
 #include "config.h"
 #include "control/client.h"
 #include "netsum/communicator.h"
+#include "packet_security.h"
 
 namespace netsum::app {
 namespace {
@@ -74,6 +75,8 @@ Options communicator_options(const BenchOptions& options) {
   result.recovery = milliseconds(options.recovery_seconds);
   result.token = read_token(options.token_file);
   result.tls_ca = options.tls_ca;
+  result.packet_security = packet_security_named(options.packet_security).value_or(PacketSecurity::none);
+  result.require_keys = options.require_keys;
   result.loss = options.loss;
   result.loss_seed = options.loss_seed;
   if (options.rank == 0) result.log = [](const std::string& line) { spdlog::info("{}", line); };

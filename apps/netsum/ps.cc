@@ -4,6 +4,7 @@
 #include "admittance.h"
 #include "daemon.h"
 #include "netsum/parameter_server.h"
+#include "packet_security.h"
 
 namespace netsum::app {
 namespace {
@@ -53,6 +54,7 @@ class PsCommand final : public Command {
 
   int run() override {
     admittance_.apply(options_);
+    keys_.apply(options_);
     check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
@@ -66,6 +68,7 @@ class PsCommand final : public Command {
  private:
   ParameterServerOptions options_;
   TenantAdmittance admittance_{settings()};
+  KeySettings keys_{settings()};
   std::string parents_;
 };
 

@@ -2,6 +2,7 @@
 #include "admittance.h"
 #include "daemon.h"
 #include "netsum/aggregator.h"
+#include "packet_security.h"
 
 namespace netsum::app {
 namespace {
@@ -48,6 +49,7 @@ class SwitchCommand final : public Command {
 
   int run() override {
     admittance_.apply(options_);
+    keys_.apply(options_);
     check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
@@ -61,6 +63,7 @@ class SwitchCommand final : public Command {
  private:
   AggregatorOptions options_;
   TenantAdmittance admittance_{settings()};
+  KeySettings keys_{settings()};
   std::string parents_;
 };
 

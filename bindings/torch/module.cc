@@ -48,13 +48,21 @@ Protocol protocol_of(const std::string& name, const std::string& switch_address,
   return protocol;
 }
 
+PacketSecurity security_of(const std::string& name) {
+  for (const PacketSecurity each : {PacketSecurity::tag, PacketSecurity::encrypt}) {
+    if (name == to_string(each)) return each;
+  }
+  return PacketSecurity::none;
+}
+
 std::unique_ptr<Communicator> connect(const std::string& protocol, std::vector<std::string> aggregators,
                                       const std::string& switch_address, std::string job, std::uint64_t generation,
                                       std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
                                       std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire,
                                       const std::string& shared_memory, const std::string& verbs,
                                       const VerbsSettings& verbs_settings, std::chrono::milliseconds recovery,
-                                      std::string token, std::string tls_ca, std::chrono::milliseconds connect_deadline,
+                                      std::string token, std::string tls_ca, const std::string& packet_security,
+                                      bool require_keys, std::chrono::milliseconds connect_deadline,
                                       std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
   Options options;
   options.protocol = protocol_of(protocol, switch_address, wire, shared_memory, verbs, verbs_settings);
@@ -69,6 +77,8 @@ std::unique_ptr<Communicator> connect(const std::string& protocol, std::vector<s
   options.recovery = recovery;
   options.token = std::move(token);
   options.tls_ca = std::move(tls_ca);
+  options.packet_security = security_of(packet_security);
+  options.require_keys = require_keys;
   options.connect_deadline = connect_deadline;
   options.operation_deadline = operation_deadline;
   options.log = log_to_stderr(log_prefix);
@@ -181,18 +191,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
          std::string job, std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
          std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire, const std::string& shared_memory,
          const std::string& verbs, const VerbsSettings& verbs_settings, std::chrono::milliseconds recovery,
-         std::string token, std::string tls_ca, std::chrono::milliseconds connect_deadline,
-         std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
-        return std::make_unique<Connection>(connect(protocol, std::move(aggregators), switch_address, std::move(job),
-                                                    generation, rank, world_size, threads, slots, packet_elements, wire,
-                                                    shared_memory, verbs, verbs_settings, recovery, std::move(token),
-                                                    std::move(tls_ca), connect_deadline, operation_deadline, log_prefix));
+         std::string token, std::string tls_ca, const std::string& packet_security, bool require_keys,
+         std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
+         const std::string& log_prefix) {
+        return std::make_unique<Connection>(
+            connect(protocol, std::move(aggregators), switch_address, std::move(job), generation, rank, world_size, threads,
+                    slots, packet_elements, wire, shared_memory, verbs, verbs_settings, recovery, std::move(token),
+                    std::move(tls_ca), packet_security, require_keys, connect_deadline, operation_deadline, log_prefix));
       },
       py::kw_only(), py::arg("protocol"), py::arg("aggregators"), py::arg("switch_address"), py::arg("job"),
       py::arg("generation"), py::arg("rank"), py::arg("world_size"), py::arg("threads"), py::arg("slots"),
       py::arg("packet_elements"), py::arg("wire"), py::arg("shared_memory"), py::arg("verbs"), py::arg("verbs_settings"),
-      py::arg("recovery"), py::arg("token"), py::arg("tls_ca"), py::arg("connect_deadline"), py::arg("operation_deadline"),
-      py::arg("log_prefix"));
+      py::arg("recovery"), py::arg("token"), py::arg("tls_ca"), py::arg("packet_security"), py::arg("require_keys"),
+      py::arg("connect_deadline"), py::arg("operation_deadline"), py::arg("log_prefix"));
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
              py::arg("log_prefix"));
 

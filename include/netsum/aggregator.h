@@ -8,11 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "netsum/error.h"
 #include "netsum/tenant.h"
+#include "netsum/types.h"
 
 namespace netsum {
 
@@ -30,12 +32,16 @@ struct AggregatorOptions {
   // it. "GROUP:PORT", or "GROUP/BITS:PORT" for one group per job; thread i has PORT + i. Needs an IPv4 address to listen at.
   // Empty: unicast to each rank.
   std::string multicast;
-  bool busy_poll = true;                 // threads poll for a moment before they sleep
-  std::string metrics;                   // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
-  std::string token;                     // shared secret that every worker must show; empty: none
-  std::string daemon_token;              // shared secret of daemons, needed to tell this one of jobs; empty: none
-  std::string tls_cert, tls_key;         // PEM files: switches the control channel to TLS
-  std::string tls_ca;                    // PEM file: the control channels of the switches below are TLS
+  bool busy_poll = true;          // threads poll for a moment before they sleep
+  std::string metrics;            // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
+  std::string token;              // shared secret that every worker must show; empty: none
+  std::string daemon_token;       // shared secret of daemons, needed to tell this one of jobs; empty: none
+  std::string tls_cert, tls_key;  // PEM files: switches the control channel to TLS
+  std::string tls_ca;             // PEM file: the control channels of the switches below are TLS
+  // Of packets between hosts: tag with TLS, none without, since keys travel over TLS alone (docs/security.md). More without
+  // TLS is an error. Ranks may ask for more.
+  std::optional<PacketSecurity> packet_security;
+  bool require_keys = false;             // no job without keys
   std::vector<std::string> local_users;  // users, by name or number, whose ranks may share memory, besides its own and root
   std::vector<Tenant> tenants;           // in place of `token`: each has a token, jobs and limits of its own
   std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together

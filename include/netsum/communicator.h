@@ -106,7 +106,10 @@ struct Options {
   std::optional<std::uint64_t> first_operation;
   std::string token;   // shared secret, if the aggregator wants one
   std::string tls_ca;  // PEM file: switches the control channel to TLS
-  double loss = 0;     // tests and benchmarks: drop each received datagram with this probability
+  // The least protection of packets that go to other hosts; the aggregators may give more. Needs tls_ca.
+  PacketSecurity packet_security = PacketSecurity::none;
+  bool require_keys = false;  // refuse to join rather than send packets to other hosts without keys: at least `tag`
+  double loss = 0;            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   // One line per call, from any thread; must not wait for an operation. Empty: silent.
   std::function<void(const std::string&)> log;

@@ -6,11 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "netsum/error.h"
 #include "netsum/tenant.h"
+#include "netsum/types.h"
 
 namespace netsum {
 
@@ -32,7 +34,10 @@ struct ParameterServerOptions {
   std::string daemon_token;        // shared secret of daemons, proved to the switches; empty: none
   std::string tls_cert, tls_key;   // PEM files: switches the control channel to TLS
   std::string tls_ca;              // PEM file: the switches' control channels are TLS
-  std::vector<Tenant> tenants;     // in place of `token`: each has a token, jobs and limits of its own
+  // As AggregatorOptions' (netsum/aggregator.h).
+  std::optional<PacketSecurity> packet_security;
+  bool require_keys = false;
+  std::vector<Tenant> tenants;                // in place of `token`: each has a token, jobs and limits of its own
   std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability

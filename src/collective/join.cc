@@ -8,6 +8,7 @@
 #include "collective/rank_protocol.h"
 #include "collective/reach.h"
 #include "runtime/thread.h"
+#include "transport/interfaces.h"
 #include "transport/lossy.h"
 
 namespace netsum::collective {
@@ -36,6 +37,38 @@ void warn_of_buffers(const Options& options, const Reach& reach) {
     }
   }
   for (const std::string& warning : warnings) options.log("warning: " + warning);
+}
+
+[[nodiscard]] PacketSecurity least_security(const Options& options) {
+  return options.require_keys ? std::max(options.packet_security, PacketSecurity::tag) : options.packet_security;
+}
+
+// As far as this host's routes tell.
+[[nodiscard]] bool sends_to_other_hosts(const Reach& reach, const Site& site) {
+  const std::vector<Endpoint>& hop = reach.hop.lanes;
+  return !std::all_of(hop.begin(), hop.end(), transport::is_of_this_host) ||
+         !std::all_of(site.lanes.begin(), site.lanes.end(),
+                      [](const Lane& lane) { return transport::is_of_this_host(lane.aggregator); });
+}
+
+// Of packets to other hosts. Throws Error: refused.
+void check_security(const Options& options, const Reach& reach) {
+  const PacketSecurity least = least_security(options);
+  for (const Site& site : reach.sites) {
+    if (!sends_to_other_hosts(reach, site)) continue;
+    if (least != PacketSecurity::none && options.tls_ca.empty()) {
+      throw Error(ErrorCode::refused, "rank " + std::to_string(options.rank) +
+                                          " takes part in no job without keys, and none travel without TLS: give --tls-ca "
+                                          "(NETSUM_TLS_CA), and aggregator " +
+                                          site.address + " --tls-cert and --tls-key");
+    }
+    if (least == PacketSecurity::none && site.security == PacketSecurity::none && options.log) {
+      options.log("warning: packets between rank " + std::to_string(options.rank) + " and aggregator " + site.address +
+                  " have no keys" + (options.tls_ca.empty() ? ", as there is no TLS" : "") +
+                  ": hosts in between can change the sums");
+      return;  // one is enough
+    }
+  }
 }
 
 void make_lanes(const Options& options, const RankProtocol& protocol, Reach& reach,
@@ -75,6 +108,7 @@ std::unique_ptr<Attempt> attempt_with(Options options, const MakeRank& make, Tim
 void reach_all(Attempt& attempt) {
   attempt.reach = attempt.protocol->reach(attempt.deadline);
   warn_of_buffers(attempt.options, attempt.reach);
+  check_security(attempt.options, attempt.reach);
   if (attempt.options.slots == 0) attempt.protocol->measure_windows(attempt.reach, attempt.deadline);
   prove_endpoints(attempt.reach, attempt.deadline);
 }
@@ -154,6 +188,7 @@ session::JoinRequest request_of(const Attempt& attempt, const Site& site) {
   request.needs_local = site.needs_local;
   request.listens = site.listens;
   attempt.protocol->complete(request, site);
+  if (!request.near) request.security = least_security(options);
   return request;
 }
 

@@ -122,6 +122,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
     site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
   }
   if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
+  site.security = reached.hello.security;
   return site;
 }
 
@@ -144,6 +145,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   // Both ends must say so: behind address translation, one end alone may take the other for local.
   site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
   site.groups = std::move(reached.hello.groups);
+  site.security = reached.hello.security;
   return site;
 }
 

@@ -33,7 +33,8 @@ struct Site {
   std::string address;
   std::unique_ptr<control::Client> client;
   std::vector<Lane> lanes;
-  bool near = false;  // the aggregator is on this host
+  bool near = false;                               // the aggregator is on this host
+  PacketSecurity security = PacketSecurity::none;  // of packets, as the aggregator says
   std::uint32_t slots_measured = 0;
   std::string local_socket{};
   std::vector<Endpoint> groups{};  // of IP multicast, one per lane, if the aggregator offers them

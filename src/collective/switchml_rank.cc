@@ -106,6 +106,10 @@ class SwitchMlRank final : public RankProtocol {
     measure_lanes(reach, rule, deadline);
   }
 
+  void complete(session::JoinRequest& request, const Site& site) const override {
+    request.near = site.near && !settings_.local_checksums;
+  }
+
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
                                              const LaneNumber& number) const override {
     Lane& lane = site.lanes[number.of_site];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "netsum/error.h"
 #include "session/atp_job.h"
@@ -107,6 +108,21 @@ session::Placement placement_of(const proto::Placement& in) {
           in.scaling()};
 }
 
+PacketSecurity security_of(std::uint32_t number) {
+  demand(number <= static_cast<std::uint32_t>(PacketSecurity::encrypt), "a protection of packets that is none");
+  return static_cast<PacketSecurity>(number);
+}
+
+seal::PacketKey key_of(const std::string& bytes) {
+  if (bytes.empty()) return {};
+  demand(bytes.size() == seal::PacketKey::size, "a key of another length");
+  return seal::PacketKey(std::as_bytes(std::span<const char, seal::PacketKey::size>(bytes)));
+}
+std::string bytes_of(const seal::PacketKey& key) {
+  if (!key) return {};
+  return {reinterpret_cast<const char*>(key.bytes().data()), key.bytes().size()};
+}
+
 session::Installation::Child child_of(const proto::Installation::Child& in) {
   return {endpoint_of(in.endpoint()), in.is_switch(), in.rank_epoch(), of_ranks(in.ranks()), in.cookie()};
 }
@@ -191,6 +207,8 @@ Parsed<Join> parse(const proto::JoinRequest& in) {
     request.cookies = cookies_of(in.cookies());
     request.switch_cookies = cookies_of(in.switch_cookies());
     request.generation = in.generation();
+    request.security = security_of(in.security());
+    request.near = in.near();
     demand_none(check(request));
     return join;
   });
@@ -272,6 +290,7 @@ Parsed<Hello> parse(const proto::HelloReply& in) {
     hello.same_host = in.same_host();
     hello.receive_bytes = in.receive_bytes();
     hello.in_wire = in.in_wire();
+    hello.security = security_of(in.security());
     for (const Endpoint& lane : hello.lanes) {
       demand(session::is_host(lane) || session::is_anywhere(lane), "a data socket at an address that is no host's");
     }
@@ -299,6 +318,9 @@ Parsed<session::Admission> parse(const proto::JoinReply& in, const session::Join
                                 [](const proto::Members& of_rank) { return members_of(of_rank.lanes()); });
     admission.local = in.local();
     admission.why_not_local = in.why_not_local();
+    admission.security = security_of(in.security());
+    admission.results = key_of(in.result_key());
+    admission.keys = {key_of(in.up_key()), key_of(in.down_key())};
     demand_none(check(admission, asked, rules));
     return admission;
   });
@@ -398,6 +420,8 @@ void write(const Join& join, proto::JoinRequest& out) {
   write_all(request.cookies, *out.mutable_cookies());
   write_all(request.switch_cookies, *out.mutable_switch_cookies());
   out.set_generation(request.generation);
+  out.set_security(static_cast<std::uint32_t>(request.security));
+  out.set_near(request.near);
 }
 
 void write(const Life& life, proto::Membership& out) {
@@ -464,6 +488,7 @@ void write(const Hello& hello, proto::HelloReply& out) {
   out.set_same_host(hello.same_host);
   out.set_receive_bytes(hello.receive_bytes);
   out.set_in_wire(hello.in_wire);
+  out.set_security(static_cast<std::uint32_t>(hello.security));
 }
 
 void write(const session::Admission& admission, proto::JoinReply& out) {
@@ -483,6 +508,10 @@ void write(const session::Admission& admission, proto::JoinReply& out) {
   for (const auto& rank : admission.members) write_members(rank, *out.add_members()->mutable_lanes());
   out.set_local(admission.local);
   out.set_why_not_local(admission.why_not_local);
+  out.set_security(static_cast<std::uint32_t>(admission.security));
+  out.set_result_key(bytes_of(admission.results));
+  out.set_up_key(bytes_of(admission.keys.up));
+  out.set_down_key(bytes_of(admission.keys.down));
 }
 
 void write(const session::HeartbeatReply& reply, proto::HeartbeatReply& out) {

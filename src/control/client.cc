@@ -83,7 +83,12 @@ session::Admission Client::join(const session::JoinRequest& request, const sessi
   const grpc::Status status = impl_->call(&Stub::Join, "Join", deadline + grace, message, reply, stop);
   if (stop.stop_requested()) throw Error(ErrorCode::closed, "joining job '" + request.job + "' was given up");
   impl_->check(status);
-  return impl_->accept(parse(reply, request, rules));
+  session::Admission admission = impl_->accept(parse(reply, request, rules));
+  if (impl_->options.tls_ca.empty() && admission.security != PacketSecurity::none) {
+    throw Error(ErrorCode::internal,
+                "aggregator " + impl_->options.address + " sent keys without TLS, where others read them");
+  }
+  return admission;
 }
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,

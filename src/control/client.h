@@ -25,6 +25,7 @@ struct Hello {
   bool same_host = false;                           // the aggregator sees this process at an address of its own host
   std::uint64_t receive_bytes = 0;  // of each lane's receive buffer, including the kernel's overhead per packet; 0: unknown
   bool in_wire = false;             // a bump in the wire: its lanes are for other bumps
+  PacketSecurity security = PacketSecurity::none;  // of jobs' packets, if a rank asks for no more
 };
 
 struct ClientOptions {

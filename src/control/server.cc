@@ -196,6 +196,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       hello.same_host = hooks.same_host && hooks.same_host(address_of(*context));
       hello.receive_bytes = options.registry.receive_bytes;
       hello.in_wire = options.switches.in_wire;
+      hello.security = options.registry.security;
       write(hello, *reply);
       return grpc::Status::OK;
     });
@@ -572,7 +573,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     if (teller) teller->add(start);
     log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
         std::to_string(start.admission.packet_elements) + " elements per packet, " + std::to_string(start.admission.slots) +
-        " slots per lane" + (start.admission.local ? ", in shared memory" : ""));
+        " slots per lane" + (start.admission.local ? ", in shared memory" : "") +
+        (start.admission.security == PacketSecurity::none
+             ? ""
+             : std::string(", packets protected by ") + to_string(start.admission.security)));
     if (!start.warning.empty()) log("warning: job '" + start.job + "': " + start.warning);
   }
 
@@ -710,6 +714,10 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
     tls.pem_key_cert_pairs.push_back({read_file(options.tls_key, "--tls-key"), read_file(options.tls_cert, "--tls-cert")});
     check_pair(tls.pem_key_cert_pairs[0].cert_chain, tls.pem_key_cert_pairs[0].private_key, options.listen);
     credentials = grpc::SslServerCredentials(tls);
+  }
+  if (options.tls_cert.empty()) {  // no key ever travels in clear
+    options.registry.keys = options.registry.keys_below = false;
+    options.registry.security = PacketSecurity::none;
   }
   if (!options.token.empty() && !options.tenants.empty()) {
     throw Error(ErrorCode::bad_argument, "a daemon has either a token or tenants with tokens of their own, not both");

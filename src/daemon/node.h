@@ -10,6 +10,7 @@
 #include "base/endpoint_cookies.h"
 #include "control/server.h"
 #include "daemon/data_sockets.h"
+#include "daemon/packet_security.h"
 #include "daemon/proved_endpoints.h"
 #include "daemon/switches.h"
 #include "netsum/error.h"
@@ -50,6 +51,8 @@ template <class DaemonOptions>
   server.registry.slots = daemon.slots;
   server.registry.heartbeat_timeout = std::chrono::milliseconds(daemon.heartbeat_timeout_ms);
   server.switches = switch_teller_options(daemon, own, server.registry);
+  choose_keys(daemon, server.registry);
+  warn_of_no_keys(server.registry, daemon.listen, daemon.log);
   return node;
 }
 

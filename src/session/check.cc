@@ -252,6 +252,15 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
   }
   if (std::string error = stream::check(admission.resumption, asked.progress, asked.world_size); !error.empty())
     return error;
+  const bool sealed = admission.security != PacketSecurity::none;
+  if (admission.security < asked.security && !admission.local) {
+    return std::string("packets protected by ") + to_string(admission.security) + " in place of " +
+           to_string(asked.security);
+  }
+  if (static_cast<bool>(admission.results) != sealed) return sealed ? "no key of the job" : "a key of a job without keys";
+  const bool keys = static_cast<bool>(admission.keys.up) && static_cast<bool>(admission.keys.down);
+  const bool no_keys = !admission.keys.up && !admission.keys.down;
+  if (!(sealed && !asked.near ? keys : no_keys)) return "other keys than a rank has in such a job";
   if (admission.local && asked.local_ticket == 0) return "shared memory, of which this rank has none";
   if (admission.why_not_local.size() > longest_text || !printable(admission.why_not_local)) {
     return "words on shared memory that are none";

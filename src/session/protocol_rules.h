@@ -85,6 +85,7 @@ struct ProtocolRules {
   std::uint32_t max_world_size = 0;
   bool switches = false;         // ranks name their switch
   bool switches_needed = false;  // ranks cannot do without their switch
+  bool sealed = false;           // its packets can be: ranks get keys
   bool watched = false;          // packets tell ranks of no stall or mismatch: the control plane looks for them
   // Each returns an empty string, or why a job cannot have these values.
   std::function<std::string(std::uint32_t packet_elements)> check_packet;

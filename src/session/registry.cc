@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "session/check.h"
 #include "session/words.h"
@@ -106,6 +107,14 @@ struct Registry::Impl {
     return epoch;
   }
 
+  [[nodiscard]] seal::PacketKey new_key() const {
+    seal::PacketKey::Bytes bytes;
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) store_le(bytes.data() + at, config.random());
+    const seal::PacketKey key(bytes);
+    seal::wipe(bytes);
+    return key;
+  }
+
   void wait(std::uint64_t ticket, const std::string& key, const JoinRequest& request) {
     waiting[ticket] = {key, request.rank};
     ++joins[request.tenant];
@@ -196,7 +205,37 @@ struct Registry::Impl {
     if (std::string error = rules->check_request(request); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
+    if (std::string error = why_no_keys(request, *rules); !error.empty()) {
+      return refuse(Refusal::bad_parameters, std::move(error));
+    }
     return {};
+  }
+
+  // Empty if the rank's job can have keys, or if neither this aggregator nor the rank needs them.
+  [[nodiscard]] std::string why_no_keys(const JoinRequest& request, const ProtocolRules& rules) const {
+    if (request.near || (request.security == PacketSecurity::none && !config.keys_required)) return "";
+    const std::string needs = request.security == PacketSecurity::none
+                                  ? "this aggregator takes no job without keys"
+                                  : "rank " + std::to_string(request.rank) + " takes part in no job without keys";
+    if (!rules.sealed) return needs + ", and " + rules.name + "'s packets have none";
+    if (!config.keys) {
+      return needs + ", and no keys travel without TLS: start the aggregator with --tls-cert and --tls-key";
+    }
+    if (!request.switch_address.empty() && !config.keys_below) {
+      return needs + ", and none travel to switches without TLS: start the aggregator with --tls-ca";
+    }
+    return "";
+  }
+
+  // What protects the packets of a job whose ranks are all here.
+  [[nodiscard]] PacketSecurity security_of(const Job& job, const ProtocolRules& rules) const {
+    if (!rules.sealed || !config.keys) return PacketSecurity::none;
+    PacketSecurity security = config.security;
+    for (const auto& [rank, member] : job.ranks) {
+      if (!member.request.switch_address.empty() && !config.keys_below) return PacketSecurity::none;
+      security = std::max(security, member.request.security);
+    }
+    return security;
   }
 
   // A length that a rank asks for is used if all paths carry it. If no rank asks for one, the least measured length is used.
@@ -476,8 +515,15 @@ struct Registry::Impl {
                        agreed.message_packets,
                        {},
                        why_not_local.empty(),
-                       why_not_local};
+                       why_not_local,
+                       PacketSecurity::none,
+                       {},
+                       {}};
     if (start.admission.local) start.local_tickets = std::move(local_tickets);
+    const bool sends_packets = !start.admission.local;
+    if (sends_packets) start.admission.security = security_of(job, rules);
+    const bool sealed = start.admission.security != PacketSecurity::none;
+    if (sealed) start.admission.results = new_key();
     for (auto& [rank, member] : job.ranks) {
       if (!member.request.members.empty()) start.admission.members.push_back(member.request.members);
       member.epoch = new_rank_epoch();
@@ -485,11 +531,13 @@ struct Registry::Impl {
       start.admission.rank_epochs.push_back(member.epoch);
       start.endpoints.push_back(member.request.endpoints);
       start.listens.push_back(member.request.listens);
+      if (sealed) start.keys.push_back(member.request.near ? RankKeys() : RankKeys{new_key(), new_key()});
       start.switch_cookies.push_back(member.request.switch_cookies);
     }
     for (auto& [rank, member] : job.ranks) {
       Admission admission = start.admission;
       admission.rank_epoch = member.epoch;
+      if (sealed) admission.keys = start.keys[rank];
       outcomes[member.ticket] = {Refusal::none, {}, std::move(admission)};
       wait_no_more(member.ticket, job.tenant);
     }
@@ -656,6 +704,7 @@ Registry::Registry(RegistryConfig config) : impl_(std::make_unique<Impl>()) {
 }
 Registry::~Registry() = default;
 Registry::Registry(Registry&&) noexcept = default;
+Registry& Registry::operator=(Registry&&) noexcept = default;
 
 std::uint64_t Registry::join(const JoinRequest& request, Time now) {
   Impl& r = *impl_;

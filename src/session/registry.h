@@ -13,7 +13,9 @@
 #include "base/bitmap.h"
 #include "base/endpoint.h"
 #include "base/time.h"
+#include "netsum/types.h"
 #include "protocol/netreduce/member.h"
+#include "seal/packet_key.h"
 #include "session/memory_account.h"
 #include "session/protocol_rules.h"
 #include "stream/operation_log.h"
@@ -73,6 +75,10 @@ struct JoinRequest {
   bool packet_elements_measured = false;   // the path carries so many, and fewer will do: agree on the least
   std::uint64_t switch_receive_bytes = 0;  // of the rank's switch, as RegistryConfig::receive_bytes
 
+  PacketSecurity security = PacketSecurity::none;  // the least that this rank puts up with
+  // No packet between the rank and the aggregator leaves their host, as both their systems say: it does without seals.
+  bool near = false;
+
   // Proof that the endpoints receive packets from the aggregator's lanes, and from the switch's: one per endpoint.
   std::vector<std::uint64_t> cookies, switch_cookies;
 };
@@ -82,6 +88,11 @@ struct Quota {
   std::uint64_t memory_bytes = UINT64_MAX;
   std::uint32_t jobs = UINT32_MAX;   // joining and running
   std::uint32_t joins = UINT32_MAX;  // ranks that wait for the rest of their job
+};
+
+// What seals a rank's packets: to the aggregator, and from it to this rank alone. No other rank has them.
+struct RankKeys {
+  seal::PacketKey up, down;
 };
 
 struct Admission {
@@ -96,6 +107,9 @@ struct Admission {
   std::vector<std::vector<netreduce::Member>> members;  // NetReduce: [rank][lane]
   bool local = false;                                   // the ranks sum in shared memory
   std::string why_not_local;                            // names a rank
+  PacketSecurity security = PacketSecurity::none;       // of packets between hosts
+  seal::PacketKey results;                              // seals what goes to all ranks, which all have it
+  RankKeys keys;                                        // this rank's; none: its packets do without, as it is near
 };
 
 // A join's outcome: an admission (once all ranks are there), a refusal with its reason, or nothing yet.
@@ -124,7 +138,12 @@ struct RegistryConfig {
   Duration heartbeat_timeout = std::chrono::seconds(3);
   // For a job that never becomes complete. Longer than any worker's connect deadline should be.
   Duration join_timeout = std::chrono::minutes(30);
-  std::function<std::uint64_t()> random;  // epochs; the runtime gives a cryptographic source, tests a seeded one
+  // Of jobs' packets, where `keys` may be told to ranks: the control channel is secret. A rank may ask for more.
+  PacketSecurity security = PacketSecurity::none;
+  bool keys = false;
+  bool keys_below = false;                // and to the switches below
+  bool keys_required = false;             // no job without
+  std::function<std::uint64_t()> random;  // epochs and keys; the runtime gives a cryptographic source, tests a seeded one
 };
 
 // For the runtime: a complete job to start on the lanes, or one to stop.
@@ -137,6 +156,7 @@ struct StartJob {
   bool watched = false;                                    // ProtocolRules::watched
   std::vector<std::uint64_t> local_tickets;                // by rank, if it is local
   std::vector<bool> listens;                               // by rank: to the job's multicast groups
+  std::vector<RankKeys> keys;                              // by rank, if the job's packets are sealed; none: it is near
   std::vector<std::vector<std::uint64_t>> switch_cookies;  // [rank][lane]: for the switch that the rank is at
   std::string warning;                                     // about a request that may perform badly; empty: none
 };
@@ -174,6 +194,7 @@ class Registry {
   explicit Registry(RegistryConfig config);
   ~Registry();
   Registry(Registry&&) noexcept;
+  Registry& operator=(Registry&&) noexcept;
 
   // Registers the rank; the returned ticket is polled with join_outcome() after this and after every later event.
   [[nodiscard]] std::uint64_t join(const JoinRequest& request, Time now);

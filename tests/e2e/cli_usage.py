@@ -37,6 +37,9 @@ class Usage(unittest.TestCase):
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1"],
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1", "--workers", "2"],
                       ["status"], ["switch", "--tls-cert", "x"], ["switch", "--listen", "nonsense"],
+                      ["switch", "--require-keys"], ["switch", "--packet-security", "tag"],
+                      ["switch", "--packet-security", "both"], ["ps", "--packet-security", "none", "--require-keys"],
+                      ["bench", "all-reduce", "--require-keys"],
                       ["switch", "--token-file", "/nonexistent"]):
             with self.subTest(words=words):
                 result = cli.run(*words)

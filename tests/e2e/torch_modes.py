@@ -129,6 +129,8 @@ class Modes(unittest.TestCase):
                                 (ring | {"NETSUM_SPINE": "10.0.0.2:1"}, "NETSUM_SPINE"),
                                 (ring | {"NETSUM_VERBS_RETRIES": "8"}, "between 0 and 7"),
                                 ({"NETSUM_VERBS_PORT": "2"}, "requires NETSUM_VERBS"),
+                                ({"NETSUM_PACKET_SECURITY": "both"}, "none, tag, encrypt"),
+                                ({"NETSUM_REQUIRE_KEYS": "maybe"}, "NETSUM_REQUIRE_KEYS"),
                                 ({"NETSUM_RECOVERY": "5"}, "requires NETSUM_SWITCH or NETSUM_PS"),
                                 ({"NETSUM_RECOVERY": "5", "NETSUM_SWITCH": "10.0.0.1:1",
                                   "NETSUM_SHARED_MEMORY": "required"}, "exclude each other")):

@@ -54,6 +54,7 @@ session::JoinRequest request() {
   r.cookies = {14};
   r.switch_cookies = {15};
   r.generation = 16;
+  r.security = PacketSecurity::tag;
   return r;
 }
 
@@ -99,7 +100,15 @@ Hello hello() {
           "netsum-1",
           {{.address = {0xff, 2}, .port = 7}, {.address = {0xff, 2}, .port = 8}},
           true,
-          1 << 20};
+          1 << 20,
+          false,
+          PacketSecurity::tag};
+}
+
+seal::PacketKey key_of(std::uint8_t first) {
+  seal::PacketKey::Bytes bytes{};
+  bytes[0] = std::byte{first};
+  return seal::PacketKey(bytes);
 }
 
 // The message that was read, written again.
@@ -128,6 +137,12 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(written<proto::RingInstallation>(ring())));
   EXPECT_EQ("same", again(written<proto::HelloReply>(hello())));
   EXPECT_EQ("same", again(written<proto::JoinReply>(admission()), request(), session::netreduce_rules()));
+  session::Admission sealed = admission();
+  sealed.local = false;
+  sealed.security = PacketSecurity::encrypt;
+  sealed.results = key_of(1);
+  sealed.keys = {key_of(2), key_of(3)};
+  EXPECT_EQ("same", again(written<proto::JoinReply>(sealed), request(), session::netreduce_rules()));
   using State = session::HeartbeatReply::State;
   EXPECT_EQ("same", again(written<proto::HeartbeatReply>(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}})));
   EXPECT_EQ("same", again(written<proto::HeartbeatReply>(
@@ -270,7 +285,12 @@ TEST(Border, RepliesThatMakeNoSense) {
        {"by two", [](auto& m) { *m.mutable_resumption()->add_replays() = m.resumption().replays(0); }},
        {"operation 11", [](auto& m) { m.mutable_resumption()->mutable_replays()->RemoveLast(); }},
        {"operation 8", [](auto& m) { m.mutable_resumption()->mutable_replays(0)->set_rank(3); }},
-       {"slots", [](auto& m) { m.clear_slots(); }}},
+       {"slots", [](auto& m) { m.clear_slots(); }},
+       {"protection", [](auto& m) { m.set_security(3); }},
+       {"none in place of tag", [](auto& m) { m.clear_local(); }},
+       {"another length", [](auto& m) { m.set_result_key("short"); }},
+       {"a job without keys", [](auto& m) { m.set_result_key(std::string(32, 'k')); }},
+       {"other keys", [](auto& m) { m.set_up_key(std::string(32, 'k')); }}},
       request(), session::netreduce_rules());
   session::JoinRequest without_memory = request();
   without_memory.local_ticket = 0;

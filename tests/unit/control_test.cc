@@ -612,6 +612,33 @@ TEST(Control, TlsTrustsOnlyTheCa) {
   EXPECT_TRUE(says(other, "over TLS with the CA " + stranger.certificate())) << other.what();
 }
 
+TEST(Control, KeysTravelOverTlsAlone) {
+  const Certificate own;
+  for (const bool tls : {true, false}) {
+    ServerOptions options;
+    options.registry.protocols.front().sealed = true;
+    options.registry.keys = true;
+    options.registry.security = PacketSecurity::encrypt;
+    if (tls) {
+      options.tls_cert = own.certificate();
+      options.tls_key = own.key();
+    }
+    TestServer test(std::move(options));
+    const std::string ca = tls ? own.certificate() : "";
+    Client first({test.server->address(), "", ca}), second({test.server->address(), "", ca});
+    const PacketSecurity expected = tls ? PacketSecurity::encrypt : PacketSecurity::none;
+    EXPECT_EQ(expected, first.hello(seconds(5)).security);
+    session::Admission other;
+    std::jthread rank1([&] { other = join(second, request(1, 2), seconds(10)); });
+    const session::Admission own_admission = join(first, request(0, 2), seconds(10));
+    rank1.join();
+    EXPECT_EQ(expected, own_admission.security);
+    EXPECT_EQ(tls, static_cast<bool>(own_admission.keys.up));
+    EXPECT_TRUE(own_admission.results == other.results);
+    EXPECT_EQ(!tls, own_admission.keys.up == other.keys.up);
+  }
+}
+
 TEST(Control, TlsFilesThatCannotServeAreRefused) {
   const Certificate own;
   ServerOptions half, absent, swapped;

@@ -1,4 +1,5 @@
 // Membership under virtual time: who is admitted, who is refused and in which words, and that no slot is ever lost.
+#include "session/check.h"
 #include "session/registry.h"
 #include "session/words.h"
 
@@ -999,6 +1000,134 @@ TEST_F(RecoveryTest, AnAggregatorThatStopsRefusesSuccessors) {
 // ---- memory
 
 // Jobs come and go by the hundred thousand, and end in every way that they can: what is left of them is nothing.
+class KeyTest : public RegistryTest {
+ protected:
+  // An aggregator whose control channel is secret, for a protocol whose packets can be sealed.
+  [[nodiscard]] static RegistryConfig secret() {
+    RegistryConfig c = config();
+    c.protocols.front().sealed = true;
+    c.keys = c.keys_below = true;
+    c.security = PacketSecurity::tag;
+    return c;
+  }
+  void begin(RegistryConfig c) { registry = Registry(std::move(c)); }
+  KeyTest() { begin(secret()); }
+
+  [[nodiscard]] static std::vector<JoinRequest> three() { return {request(0, 3), request(1, 3), request(2, 3)}; }
+};
+
+TEST_F(KeyTest, EachRankHasItsOwnAndAllHaveTheResults) {
+  const auto outcomes = join_all(three());
+  const auto starts = registry.take_starts();
+  ASSERT_EQ(1U, starts.size());
+  const StartJob& start = starts.front();
+  ASSERT_EQ(3U, start.keys.size());
+  std::set<seal::PacketKey::Bytes> distinct{start.admission.results.bytes()};
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    const Admission& admission = *outcomes[rank].admission;
+    EXPECT_EQ(PacketSecurity::tag, admission.security);
+    EXPECT_TRUE(admission.results == start.admission.results);
+    EXPECT_TRUE(admission.keys.up == start.keys[rank].up && admission.keys.down == start.keys[rank].down);
+    distinct.insert(admission.keys.up.bytes());
+    distinct.insert(admission.keys.down.bytes());
+    EXPECT_EQ("", check(admission, three()[rank], switchml_rules()));
+  }
+  EXPECT_EQ(7U, distinct.size());
+}
+
+TEST_F(KeyTest, AnotherLifeHasOtherKeys) {
+  const auto first = join_all(three());
+  registry.fail(first[0].admission->job_epoch, "over", now);
+  const auto second = join_all(three());
+  EXPECT_FALSE(first[0].admission->results == second[0].admission->results);
+  EXPECT_FALSE(first[1].admission->keys.up == second[1].admission->keys.up);
+}
+
+TEST_F(KeyTest, ANearRankNeedsNoneOfItsOwn) {
+  auto asked = three();
+  asked[1].near = true;
+  const auto outcomes = join_all(asked);
+  EXPECT_TRUE(outcomes[0].admission->keys.up);
+  EXPECT_FALSE(outcomes[1].admission->keys.up || outcomes[1].admission->keys.down);
+  EXPECT_TRUE(outcomes[1].admission->results);  // results are of all ranks
+  EXPECT_EQ("", check(*outcomes[1].admission, asked[1], switchml_rules()));
+  EXPECT_NE("", check(*outcomes[1].admission, asked[0], switchml_rules()));
+}
+
+TEST_F(KeyTest, TheRankThatAsksForMostDecides) {
+  auto asked = three();
+  asked[2].security = PacketSecurity::encrypt;
+  for (const JoinOutcome& outcome : join_all(asked)) EXPECT_EQ(PacketSecurity::encrypt, outcome.admission->security);
+  RegistryConfig c = secret();
+  c.security = PacketSecurity::none;
+  begin(c);
+  EXPECT_EQ(PacketSecurity::none, join_all(three())[0].admission->security);
+  begin(c);
+  EXPECT_EQ(PacketSecurity::encrypt, join_all(asked)[0].admission->security);
+}
+
+TEST_F(KeyTest, SharedMemoryNeedsNone) {
+  auto asked = three();
+  for (JoinRequest& each : asked) each.local_ticket = 1 + each.rank;
+  asked[0].security = PacketSecurity::tag;
+  const auto outcomes = join_all(asked);
+  ASSERT_TRUE(outcomes[0].admission->local);
+  EXPECT_EQ(PacketSecurity::none, outcomes[0].admission->security);
+  EXPECT_EQ("", check(*outcomes[0].admission, asked[0], switchml_rules()));
+}
+
+TEST_F(KeyTest, WhereNoKeyCanTravelWhoeverNeedsOneIsRefused) {
+  JoinRequest needy = request(0, 3);
+  needy.security = PacketSecurity::tag;
+  RegistryConfig clear = secret();
+  clear.keys = clear.keys_below = false;
+  begin(clear);
+  expect_refused(needy, Refusal::bad_parameters, {"rank 0", "--tls-cert"});
+  EXPECT_EQ(PacketSecurity::none, join_all(three())[0].admission->security);
+  clear.keys_required = true;
+  begin(clear);
+  expect_refused(request(0, 3), Refusal::bad_parameters, {"this aggregator", "--tls-cert"});
+  auto near = three();
+  for (JoinRequest& each : near) each.near = true;
+  EXPECT_TRUE(join_all(near)[0].admission);  // no packet between hosts
+  RegistryConfig other = secret();
+  other.protocols.front().sealed = false;
+  begin(other);
+  expect_refused(needy, Refusal::bad_parameters, {"rank 0", "switchml's packets have none"});
+  EXPECT_EQ(PacketSecurity::none, join_all(three())[0].admission->security);
+}
+
+TEST_F(KeyTest, SwitchesWithoutTlsLearnNone) {
+  RegistryConfig c = secret();
+  c.keys_below = false;
+  c.protocols.front().switches = true;
+  begin(c);
+  auto asked = three();
+  for (JoinRequest& each : asked) each.switch_address = "leaf:1";
+  EXPECT_EQ(PacketSecurity::none, join_all(asked)[0].admission->security);
+  asked[1].security = PacketSecurity::tag;
+  asked[1].job = "other";
+  expect_refused(asked[1], Refusal::bad_parameters, {"rank 1", "--tls-ca"});
+}
+
+TEST_F(KeyTest, AnAdmissionWithOtherKeysThanItShouldHaveIsRefused) {
+  const auto asked = request(1, 3);
+  const Admission good = *join_all(three())[1].admission;
+  const auto broken = [&](const auto& how) {
+    Admission admission = good;
+    how(admission);
+    return check(admission, asked, switchml_rules());
+  };
+  EXPECT_EQ("", broken([](Admission&) {}));
+  EXPECT_NE("", broken([](Admission& a) { a.results = {}; }));
+  EXPECT_NE("", broken([](Admission& a) { a.keys.up = {}; }));
+  EXPECT_NE("", broken([](Admission& a) { a.keys.down = {}; }));
+  EXPECT_NE("", broken([](Admission& a) { a.security = PacketSecurity::none; }));
+  JoinRequest demanding = asked;
+  demanding.security = PacketSecurity::encrypt;
+  EXPECT_NE("", check(good, demanding, switchml_rules()));
+}
+
 TEST_F(RegistryTest, MemoryIsOfTheJobsThatLive) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer's allocator does not say how much is in use";

@@ -256,6 +256,7 @@ def _join(agreement, plan, settings, hostname, prefix):
                                 verbs_settings=_C.VerbsSettings(**settings.verbs_settings),
                                 recovery=timedelta(seconds=settings.recovery), token=token,
                                 tls_ca=settings.tls_ca if settings.above or settings.switches else "",
+                                packet_security=settings.packet_security, require_keys=settings.require_keys,
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)
     except RuntimeError as error:

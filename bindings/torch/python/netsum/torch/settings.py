@@ -15,6 +15,7 @@ VERBS_SETTINGS = {"PORT": (1, 255), "GID_INDEX": (0, 255), "ACK_TIMEOUT": (1, 31
                   "SERVICE_LEVEL": (0, 7)}
 SHARED_MEMORY = ("auto", "off", "required")
 WIRE_FORMATS = ("native", "float32", "float16", "bfloat16")
+PACKET_SECURITY = ("none", "tag", "encrypt")
 
 
 class SettingError(ValueError):
@@ -40,6 +41,8 @@ class Settings:
     verbs_settings: Dict[str, int] = field(default_factory=dict)
     token: str = ""
     tls_ca: str = ""
+    packet_security: str = "none"
+    require_keys: bool = False
     log: str = "info"
     address: str = ""
     connect_seconds: float = 30.0
@@ -139,6 +142,8 @@ def from_environment():
     settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")
     if settings.tls_ca and not os.access(settings.tls_ca, os.R_OK):
         raise SettingError(f"NETSUM_TLS_CA: cannot read {settings.tls_ca}")
+    settings.packet_security = _choice("NETSUM_PACKET_SECURITY", settings.packet_security, PACKET_SECURITY)
+    settings.require_keys = _choice("NETSUM_REQUIRE_KEYS", "0", ("0", "1")) == "1"
     token_file = os.environ.get("NETSUM_TOKEN_FILE", "")
     if token_file:
         try:

@@ -1,0 +1,19 @@
+#include "packet_security.h"
+
+namespace netsum::app {
+
+std::optional<PacketSecurity> packet_security_named(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  for (const PacketSecurity security : {PacketSecurity::none, PacketSecurity::tag, PacketSecurity::encrypt}) {
+    if (name == to_string(security)) return security;
+  }
+  throw UsageError("--packet-security is none, tag or encrypt, not '" + name + "'");
+}
+
+KeySettings::KeySettings(Settings& settings) {
+  settings.add("packet-security", security_, "HOW",
+               "Of packets between hosts: none, tag (the default with TLS) or encrypt; a job's ranks may ask for more");
+  settings.add_flag("require-keys", required_, "Take no job whose packets have no keys: without TLS there are none");
+}
+
+}  // namespace netsum::app

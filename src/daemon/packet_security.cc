@@ -1,0 +1,35 @@
+#include "daemon/packet_security.h"
+
+#include "netsum/error.h"
+#include "transport/addresses.h"
+#include "transport/interfaces.h"
+
+namespace netsum::daemon {
+
+void choose_keys(const PacketSecurityOptions& options, session::RegistryConfig& registry) {
+  const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
+  if (options.required && options.wanted == PacketSecurity::none) {
+    throw bad("--require-keys and --packet-security none exclude each other");
+  }
+  const bool wanted = options.wanted.value_or(PacketSecurity::none) != PacketSecurity::none;
+  if (!options.tls && (options.required || wanted)) {
+    throw bad(std::string(options.required ? "--require-keys" : "--packet-security") +
+              " needs --tls-cert and --tls-key: keys of packets travel over TLS alone");
+  }
+  registry.keys = options.tls;
+  registry.keys_below = options.tls && options.tls_to_switches;
+  registry.keys_required = options.required;
+  registry.security = options.tls ? options.wanted.value_or(PacketSecurity::tag) : PacketSecurity::none;
+}
+
+void warn_of_no_keys(const session::RegistryConfig& registry, const std::string& listen,
+                     const std::function<void(const std::string&)>& log) {
+  if (registry.security != PacketSecurity::none || !log) return;
+  const auto interface = transport::interface_of(transport::resolve(listen));
+  if (interface && interface->loopback) return;
+  log(std::string("warning: packets have no keys ") +
+      (registry.keys ? "(--packet-security none)" : "(no --tls-cert and --tls-key)") +
+      ": whoever can send packets from a rank's address, or reads them on the way, can change the sums of its job");
+}
+
+}  // namespace netsum::daemon
