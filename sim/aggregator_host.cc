@@ -18,6 +18,8 @@ session::RegistryConfig registry_config(const Scenario& scenario, const Protocol
   }
   config.lanes = scenario.lanes;
   config.slots = scenario.switch_slots;
+  config.keys = config.keys_below = true;
+  config.security = scenario.security;
   config.quotas[std::string(intruder)] = {.jobs = 2, .joins = 4};
   config.random = [random = Random(derive(derive(scenario.seed, 0xe90c), std::uint64_t{id} << 32 | life))]() mutable {
     return random.next();

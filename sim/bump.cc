@@ -17,8 +17,8 @@
 #include "sim/host.h"
 #include "sim/labels.h"
 #include "sim/netreduce.h"
-#include "sim/racks.h"
 #include "sim/nic.h"
+#include "sim/racks.h"
 #include "wire/counter_values.h"
 
 namespace netsum::sim {

@@ -19,7 +19,8 @@ enum Label : std::uint64_t {
   of_bypass = 6000,
   of_wire = 7000,
   of_control = 8000,
-  of_bump = 9000
+  of_bump = 9000,
+  of_keys = 10000
 };
 
 }  // namespace netsum::sim

@@ -351,6 +351,7 @@ std::string Scenario::summary() const {
     text += ", " + std::to_string(parent_of_switch.size()) + " switches";
     if (pool_slots != 0) text += " of " + std::to_string(pool_slots) + " slots";
   }
+  if (security != PacketSecurity::none) text += std::string(", packets protected by ") + to_string(security);
   for (const JobPlan& job : jobs) {
     text += "; " + job.name + ": " + std::to_string(job.workers) + " workers, " + std::to_string(job.calls.size()) +
             " operations, " + std::to_string(job.slots) + " slots of " + std::to_string(job.packet_elements) + " elements";

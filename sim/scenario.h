@@ -121,6 +121,7 @@ struct Scenario {
   Duration coalesce{};  // how long a host collects packets before it runs
   double skew = 0;      // clocks run fast or slow by up to this fraction
   Duration connect_deadline = std::chrono::seconds(5);
+  PacketSecurity security = PacketSecurity::none;  // of all jobs' packets
 
   [[nodiscard]] const JobPlan& plan_of(const std::string& job) const;
   [[nodiscard]] std::string summary() const;

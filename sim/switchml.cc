@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/crc32c.h"
 #include "protocol/switchml/probe.h"
 #include "protocol/switchml/worker_lane.h"
+#include "seal/sealer.h"
 #include "service/switchml_service.h"
+#include "session/switchml_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
@@ -23,7 +26,7 @@ namespace {
 using switchml::JobCounters;
 
 // Offsets of docs/protocol-switchml.md.
-constexpr std::size_t type_byte = 1, checksum_bytes = 4, job_epoch_bytes = 8, exponents_byte = 46;
+constexpr std::size_t type_byte = 1, job_epoch_bytes = 8, exponents_byte = 46;
 
 class SwitchmlSums final : public CheckedJobs<JobCounters> {
  public:
@@ -91,16 +94,18 @@ class SwitchmlTap final : public Tap {
     wire::switchml::Common common;
     if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none)
       throw Violation("a node sent a malformed datagram");
-    if (!is_chunk(common.type)) return;
+    if (!is_chunk(common.type) || common.security == PacketSecurity::encrypt) return;
+    const auto content_bytes = bytes.first(bytes.size() - seal::trailer_bytes(common.security));
     wire::switchml::ChunkPacket chunk;
-    if (wire::switchml::parse_chunk(bytes, common, chunk) != wire::ParseError::none)
+    if (wire::switchml::parse_chunk(content_bytes, common, chunk) != wire::ParseError::none)
       throw Violation("a node sent a malformed chunk");
     const wire::switchml::ChunkHeader& header = chunk.header;
     const bool contribution = common.type <= wire::switchml::Type::exponent_contribution;
     const std::uint64_t identity = mix(common.job_epoch ^ mix(header.operation ^ mix(header.chunk)));
     const std::uint64_t key =
-        mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^ (contribution ? mix(common.rank_epoch ^ std::uint64_t{common.sender} << 32) ^ host_of(from) : 0));
-    const std::uint64_t content = load_le<std::uint32_t>(bytes.data() + checksum_bytes) ^ std::uint64_t{bytes.size()} << 32;
+        mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^
+            (contribution ? mix(common.rank_epoch ^ std::uint64_t{common.sender} << 32) ^ host_of(from) : 0));
+    const std::uint64_t content = crc32c(content_bytes) ^ std::uint64_t{bytes.size()} << 32;
     if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
       throw Violation(
           "a repeat of operation " + std::to_string(header.operation) + ", chunk " + std::to_string(header.chunk) +
@@ -156,6 +161,9 @@ class Switchml final : public Protocol {
   void draw(Scenario& scenario) const override {
     draw_wires(scenario);
     draw_racks(scenario);
+    constexpr PacketSecurity securities[] = {PacketSecurity::none, PacketSecurity::none, PacketSecurity::tag,
+                                             PacketSecurity::encrypt};
+    scenario.security = Random(derive(scenario.seed, Label::of_keys)).pick(securities);
   }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario&,
                                                                    const service::Lanes& lanes) const override {
@@ -189,10 +197,12 @@ class Switchml final : public Protocol {
     config.lane = plan.lane;
     config.lanes = plan.lanes;
     const session::Placement& placement = plan.admission.placement;
-    const std::uint32_t at = placement.switches.empty() ? session::Placement::at_server : placement.switch_of_rank[plan.rank];
+    const std::uint32_t at =
+        placement.switches.empty() ? session::Placement::at_server : placement.switch_of_rank[plan.rank];
     config.aggregator = at == session::Placement::at_server
                             ? plan.aggregator
                             : switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes);
+    session::take_keys(plan.admission, plan.lane % plan.scenario->lanes, config);
     return switchml::make_worker_lane(config);
   }
 
@@ -204,6 +214,7 @@ class Switchml final : public Protocol {
     const bool is_chunk_packet = wire::switchml::parse_common(bytes, common) == wire::ParseError::none &&
                                  is_chunk(common.type) &&
                                  wire::switchml::parse_chunk(bytes, common, chunk) == wire::ParseError::none;
+    if (common.security != PacketSecurity::none) return forge_sealed(overheard, common, random);
     wire::switchml::ChunkHeader header = chunk.header;
     const std::uint64_t kind = random.below(is_chunk_packet ? 10 : 3);
     switch (kind) {
@@ -251,7 +262,49 @@ class Switchml final : public Protocol {
     return forgery;
   }
 
-  [[nodiscard]] std::string describe(std::span<const std::byte> datagram) const override {
+  // All from the address that is believed.
+  [[nodiscard]] static Forgery forge_sealed(std::span<const std::byte> overheard, const wire::switchml::Common& common,
+                                            Random& random) {
+    Forgery forgery{{overheard.begin(), overheard.end()}, true};
+    auto& bytes = forgery.bytes;
+    const std::size_t content = bytes.size() - seal::trailer_bytes(common.security);
+    switch (random.below(7)) {
+      case 0:
+        bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1U << random.below(8));
+        break;
+      case 1:
+        bytes.resize(random.below(bytes.size()));
+        break;
+      case 2: {  // another tenant's seal
+        seal::PacketKey::Bytes key;
+        for (std::byte& byte : key) byte = static_cast<std::byte>(random.next());
+        bytes[content - 1] ^= std::byte{1};
+        seal::Sealer(common.security, seal::PacketKey(key), 0).seal(bytes, wire::switchml::common_bytes);
+        break;
+      }
+      case 3:  // as a rank without keys sends it
+      case 4:
+        bytes.resize(content);
+        bytes.back() ^= std::byte{1};
+        wire::switchml::reseal(bytes, PacketSecurity::none);
+        break;
+      case 5: {
+        wire::switchml::Common failure = common;
+        failure.type = wire::switchml::Type::mismatch;
+        failure.sender = 0;
+        failure.security = PacketSecurity::none;
+        bytes.resize(wire::switchml::mismatch_bytes);
+        wire::switchml::write_mismatch(bytes, {failure, 0, 0, 1, 2, 0, 1});
+        break;
+      }
+      default:  // the same once more
+        break;
+    }
+    return forgery;
+  }
+
+  [[nodiscard]] std::string describe(std::span<const std::byte> sent) const override {
+    std::span<const std::byte> datagram = sent;
     wire::switchml::Common common;
     if (const auto error = wire::switchml::parse_common(datagram, common); error != wire::ParseError::none) {
       return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
@@ -260,6 +313,8 @@ class Switchml final : public Protocol {
                                      "waiting", "mismatch",     "unknown job",           "probe",  "probe reply",
                                      "missing"};
     std::string text = names[static_cast<std::size_t>(common.type)];
+    if (common.security == PacketSecurity::encrypt) return text + ", encrypted";
+    datagram = datagram.first(datagram.size() - std::min(datagram.size(), seal::trailer_bytes(common.security)));
     wire::switchml::ChunkPacket chunk;
     wire::switchml::WaitingPacket waiting{};
     if (wire::switchml::parse_chunk(datagram, common, chunk) == wire::ParseError::none) {

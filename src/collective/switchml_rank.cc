@@ -5,6 +5,8 @@
 #include "collective/rank_protocol.h"
 #include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
+#include "seal/sealer.h"
+#include "session/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "wire/epochs.h"
@@ -41,8 +43,9 @@ void join_groups(const Options& options, Site& site) {
   return wire::switchml::chunk_packet_bytes(header);
 }
 
-[[nodiscard]] std::uint32_t packet_elements_for(std::uint32_t mtu, bool ipv6) {
-  const std::size_t room = mtu - (ipv6 ? 48 : 28);
+// `seal`: bytes behind each packet.
+[[nodiscard]] std::uint32_t packet_elements_for(std::uint32_t mtu, bool ipv6, std::size_t seal) {
+  const std::size_t room = mtu - (ipv6 ? 48 : 28) - seal;
   std::uint32_t best = wire::switchml::packet_step;
   for (std::uint32_t elements = best; elements <= wire::switchml::max_packet_elements;
        elements += wire::switchml::packet_step) {
@@ -87,13 +90,18 @@ class SwitchMlRank final : public RankProtocol {
     if (reach.packet_elements != 0) return reach;
     std::uint32_t mtu = 65535;
     bool ipv6 = false;
+    std::size_t seal = 0;  // all ranks' packets are as long: a rank may be sealed where this one is not
     for (const Site& site : reach.sites) {
       const Endpoint& next = next_of(reach, site, 0);
       mtu = std::min(mtu, tree ? mtu_for_all(next) : mtu_for_all(site.lanes.front()));
-      if (is_near_alone(next)) mtu = std::min(mtu, transport::near_path().datagram_bytes);
+      if (is_near_alone(next)) {
+        mtu = std::min(mtu, transport::near_path().datagram_bytes);
+      } else {
+        seal = seal::longest_trailer;
+      }
       ipv6 |= tree || !transport::is_ipv4(next);  // switches use IPv6 among themselves
     }
-    reach.packet_elements = packet_elements_for(mtu, ipv6);
+    reach.packet_elements = packet_elements_for(mtu, ipv6, seal);
     return reach;
   }
 
@@ -125,6 +133,7 @@ class SwitchMlRank final : public RankProtocol {
     config.lanes = number.lanes;
     config.aggregator = next_of(reach, site, number.of_site);
     config.checksums = settings_.local_checksums || !site.near;
+    session::take_keys(admission, number.of_site, config);
     return {transport::with_group(std::move(lane.socket), std::move(lane.group)), switchml::make_worker_lane(config)};
   }
 

@@ -123,6 +123,18 @@ std::string bytes_of(const seal::PacketKey& key) {
   return {reinterpret_cast<const char*>(key.bytes().data()), key.bytes().size()};
 }
 
+session::RankKeys keys_of(const proto::Keys& in) {
+  return {key_of(in.up()), key_of(in.down())};
+}
+template <class List>
+void write_keys(const std::vector<session::RankKeys>& keys, List& out) {
+  for (const session::RankKeys& each : keys) {
+    proto::Keys& to = *out.Add();
+    to.set_up(bytes_of(each.up));
+    to.set_down(bytes_of(each.down));
+  }
+}
+
 session::Installation::Child child_of(const proto::Installation::Child& in) {
   return {endpoint_of(in.endpoint()), in.is_switch(), in.rank_epoch(), of_ranks(in.ranks()), in.cookie()};
 }
@@ -271,6 +283,10 @@ Parsed<session::RingInstallation> parse(const proto::RingInstallation& in) {
     installation.root = lanes_of(in.root());
     installation.a_switch = in.a_switch();
     installation.again = in.again();
+    admission.security = security_of(in.security());
+    admission.results = key_of(in.result_key());
+    start.keys = list_of(in.rank_keys(), max_world_size, "keys of more ranks than a job has", keys_of);
+    start.switch_keys = list_of(in.switch_keys(), session::most_switches, "keys of more switches than a job has", keys_of);
     demand_none(check(installation));
     return installation;
   });
@@ -476,6 +492,10 @@ void write(const session::RingInstallation& installation, proto::RingInstallatio
   write_lanes(installation.root, *out.mutable_root());
   out.set_a_switch(installation.a_switch);
   out.set_again(installation.again);
+  out.set_security(static_cast<std::uint32_t>(admission.security));
+  out.set_result_key(bytes_of(admission.results));
+  write_keys(installation.start.keys, *out.mutable_rank_keys());
+  write_keys(installation.start.switch_keys, *out.mutable_switch_keys());
 }
 
 void write(const Hello& hello, proto::HelloReply& out) {

@@ -719,6 +719,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
     options.registry.keys = options.registry.keys_below = false;
     options.registry.security = PacketSecurity::none;
   }
+  if (options.switches.tls_ca.empty()) options.registry.keys_below = false;
   if (!options.token.empty() && !options.tenants.empty()) {
     throw Error(ErrorCode::bad_argument, "a daemon has either a token or tenants with tokens of their own, not both");
   }

@@ -134,7 +134,8 @@ std::unique_ptr<ServedJob> SwitchMlService::start(const session::StartJob& start
 
 session::SwitchMessage SwitchMlService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                  const session::SwitchLanes& switches, std::span<const Endpoint> own) const {
-  return session::RingInstallation{start, a_switch, again, switches, {own.begin(), own.end()}};
+  return session::RingInstallation{
+      session::for_switch(start, a_switch), a_switch, again, switches, {own.begin(), own.end()}};
 }
 
 bool SwitchMlService::takes(const session::SwitchMessage& message) const {

@@ -334,6 +334,11 @@ std::string check(const RingInstallation& installation) {
   if (!all_hosts(installation.root)) return "an aggregator at an address that is no host's";
   if (std::string error = rules.check_placement(admission.placement); !error.empty()) return error;
   // The check of the first lane covers all of them.
+  const bool sealed = admission.security != PacketSecurity::none;
+  if (start.keys.size() != (sealed ? ranks : 0) || start.switch_keys.size() != (sealed ? switches : 0) ||
+      static_cast<bool>(admission.results) != sealed) {
+    return "other keys than such a job has";
+  }
   if (rings) return netreduce::check(tunnel_ring(installation, 0).ring);
   return switchml_job(installation, 0).members.empty() ? "a switch without ranks below" : "";
 }

@@ -23,6 +23,7 @@ ProtocolRules switchml_rules() {
   rules.name = "switchml";
   rules.version = wire::switchml::version;
   rules.max_world_size = wire::switchml::max_workers;
+  rules.sealed = true;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
     if (wire::switchml::possible_packet(elements)) return "";
     return "packets of " + std::to_string(elements) + " elements are not possible: a multiple of " +

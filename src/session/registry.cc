@@ -523,7 +523,12 @@ struct Registry::Impl {
     const bool sends_packets = !start.admission.local;
     if (sends_packets) start.admission.security = security_of(job, rules);
     const bool sealed = start.admission.security != PacketSecurity::none;
-    if (sealed) start.admission.results = new_key();
+    if (sealed) {
+      start.admission.results = new_key();
+      for (std::size_t i = 0; i < start.admission.placement.switches.size(); ++i) {
+        start.switch_keys.push_back({new_key(), new_key()});
+      }
+    }
     for (auto& [rank, member] : job.ranks) {
       if (!member.request.members.empty()) start.admission.members.push_back(member.request.members);
       member.epoch = new_rank_epoch();

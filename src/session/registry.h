@@ -157,6 +157,7 @@ struct StartJob {
   std::vector<std::uint64_t> local_tickets;                // by rank, if it is local
   std::vector<bool> listens;                               // by rank: to the job's multicast groups
   std::vector<RankKeys> keys;                              // by rank, if the job's packets are sealed; none: it is near
+  std::vector<RankKeys> switch_keys;                       // by switch of the placement: of the switch and its parent
   std::vector<std::vector<std::uint64_t>> switch_cookies;  // [rank][lane]: for the switch that the rank is at
   std::string warning;                                     // about a request that may perform badly; empty: none
 };

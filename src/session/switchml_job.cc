@@ -6,6 +6,10 @@
 namespace netsum::session {
 namespace {
 
+switchml::HopKeys keys_of(const std::vector<RankKeys>& keys, std::size_t number, std::size_t lane) {
+  return number < keys.size() ? of_lane(keys[number], lane) : switchml::HopKeys();
+}
+
 // At one switch of the tree, or the root: its ranks and child switches, in the order of their lowest ranks.
 switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
                                    const SwitchEndpoint& endpoint) {
@@ -14,9 +18,14 @@ switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std:
   config.epoch = start.admission.job_epoch;
   config.packet_elements = start.admission.packet_elements;
   config.slots = start.admission.slots;
+  config.security = start.admission.security;
+  config.results = of_lane(start.admission.results, lane);
   switchml::TreePlace& tree = config.tree.emplace();
   tree.rank_epochs = start.admission.rank_epochs;
-  if (a_switch != Placement::at_server) tree.parent = endpoint(placement.parent_of_switch[a_switch], lane);
+  if (a_switch != Placement::at_server) {
+    tree.parent = endpoint(placement.parent_of_switch[a_switch], lane);
+    tree.parent_keys = keys_of(start.switch_keys, a_switch, lane);
+  }
   std::map<std::uint32_t, std::size_t> member_of_switch;
   for (std::uint32_t rank = 0; rank < start.endpoints.size(); ++rank) {
     std::uint32_t child = Placement::at_server, at = placement.switch_of_rank[rank];
@@ -33,8 +42,10 @@ switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std:
         continue;
       }
     }
-    config.members.push_back(is_switch ? switchml::Member{0, endpoint(child, lane)}
-                                       : switchml::Member{start.admission.rank_epochs[rank], start.endpoints[rank][lane]});
+    config.members.push_back(is_switch
+                                 ? switchml::Member{0, endpoint(child, lane), false, keys_of(start.switch_keys, child, lane)}
+                                 : switchml::Member{start.admission.rank_epochs[rank], start.endpoints[rank][lane], false,
+                                                    keys_of(start.keys, rank, lane)});
     tree.is_switch.push_back(is_switch);
     tree.below.emplace_back().insert(rank);
   }
@@ -43,14 +54,43 @@ switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std:
 
 }  // namespace
 
+seal::PacketKey of_lane(const seal::PacketKey& key, std::size_t lane) {
+  return key ? key.derived("netsum lane", lane) : key;
+}
+switchml::HopKeys of_lane(const RankKeys& keys, std::size_t lane) {
+  return {of_lane(keys.up, lane), of_lane(keys.down, lane)};
+}
+
+void take_keys(const Admission& admission, std::size_t lane, switchml::WorkerConfig& config) {
+  config.security = admission.security;
+  config.results = of_lane(admission.results, lane);
+  config.keys = of_lane(admission.keys, lane);
+}
+
+StartJob for_switch(const StartJob& start, std::uint32_t a_switch) {
+  StartJob told = start;
+  const Placement& placement = start.admission.placement;
+  told.admission.keys = {};
+  for (std::size_t rank = 0; rank < told.keys.size(); ++rank) {
+    if (placement.switch_of_rank[rank] != a_switch) told.keys[rank] = {};
+  }
+  for (std::size_t other = 0; other < told.switch_keys.size(); ++other) {
+    if (other != a_switch && placement.parent_of_switch[other] != a_switch) told.switch_keys[other] = {};
+  }
+  return told;
+}
+
 switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane, const SwitchEndpoint& endpoint) {
   if (!start.admission.placement.switches.empty()) return tree_job(start, lane, Placement::at_server, endpoint);
   switchml::SwitchJobConfig config;
   config.epoch = start.admission.job_epoch;
   config.packet_elements = start.admission.packet_elements;
   config.slots = start.admission.slots;
+  config.security = start.admission.security;
+  config.results = of_lane(start.admission.results, lane);
   for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
-    config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane], start.listens[rank]});
+    config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane], start.listens[rank],
+                              keys_of(start.keys, rank, lane)});
   }
   return config;
 }

@@ -5,10 +5,17 @@
 #include <cstdint>
 
 #include "protocol/switchml/switch.h"
+#include "protocol/switchml/worker.h"
 #include "session/netreduce_job.h"
 #include "session/registry.h"
 
 namespace netsum::session {
+
+// Lanes count their packets by themselves, so each has keys of its own. `lane`: of the aggregator.
+[[nodiscard]] seal::PacketKey of_lane(const seal::PacketKey& key, std::size_t lane);
+[[nodiscard]] switchml::HopKeys of_lane(const RankKeys& keys, std::size_t lane);
+// The keys of a rank's end of the lane.
+void take_keys(const Admission& admission, std::size_t lane, switchml::WorkerConfig& config);
 
 // One lane of the aggregator where the ranks join: of the only switch, or of the root of the job's tree. Without a multicast
 // group. `endpoint`: where the switches below receive; not called for a job without a tree.
@@ -16,6 +23,8 @@ namespace netsum::session {
                                                      const SwitchEndpoint& endpoint);
 // One lane of a switch below; `installation` has passed check().
 [[nodiscard]] switchml::SwitchJobConfig switchml_job(const RingInstallation& installation, std::size_t lane);
+// What the switch is told of the job: no keys but those of the results, of the ranks and switches next to it, and its own.
+[[nodiscard]] StartJob for_switch(const StartJob& start, std::uint32_t a_switch);
 // For all lanes of that switch.
 [[nodiscard]] std::uint64_t switchml_memory_bytes(const RingInstallation& installation);
 

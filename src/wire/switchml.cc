@@ -22,7 +22,7 @@ constexpr std::size_t at_cookie = at_sequence + 4;
 
 // What protects a packet: the high bits of its type's byte.
 constexpr int integrity_shift = 4;
-constexpr std::uint8_t unprotected = 0, checksummed = 1;
+constexpr std::uint8_t unprotected = 0, checksummed = 1, tagged = 2, encrypted = 3;
 static_assert(static_cast<std::uint8_t>(Type::missing) <= type_bits);
 
 constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_average = 16, dtype_bits = 12,
@@ -44,8 +44,17 @@ std::uint32_t checksum_of(std::span<const std::byte> packet) {
   return crc32c(packet.subspan(at_checksum + 4), load_le<std::uint32_t>(packet.data()));
 }
 
+std::uint8_t integrity_of(const Common& common) {
+  if (common.security != PacketSecurity::none) return common.security == PacketSecurity::tag ? tagged : encrypted;
+  return common.checked ? checksummed : unprotected;
+}
+
 bool is_about_a_chunk(Type type) {
   return type <= Type::exponent_result;
+}
+// By a key that the sender and the receiver have: before joining, and where a job is unknown, they have none.
+bool may_be_sealed(Type type) {
+  return type != Type::unknown_job && type != Type::probe && type != Type::probe_reply;
 }
 bool goes_upstream(Type type) {
   return type == Type::contribution || type == Type::exponent_contribution || type == Type::missing;
@@ -54,8 +63,7 @@ bool goes_upstream(Type type) {
 void write_common(std::span<std::byte> packet, const Common& common) {
   std::byte* p = packet.data();
   p[at_version] = std::byte{version};
-  const std::uint8_t integrity = common.checked ? checksummed : unprotected;
-  p[at_type] = static_cast<std::byte>(static_cast<std::uint8_t>(common.type) | integrity << integrity_shift);
+  p[at_type] = static_cast<std::byte>(static_cast<std::uint8_t>(common.type) | integrity_of(common) << integrity_shift);
   store_le(p + at_sender, common.sender);
   store_le(p + at_job_epoch, common.job_epoch);
   store_le(p + at_rank_epoch, common.rank_epoch);
@@ -70,14 +78,18 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::missing)) {
     return ParseError::type;
   }
-  // A bit flip cannot turn a checked packet into a valid unchecked one, which has 0 in the checksum's place.
+  // A bit flip cannot turn a checked packet into a valid one of another kind, which has 0 in the checksum's place.
   const auto integrity = static_cast<std::uint8_t>(byte_at(bytes, at_type) >> integrity_shift);
-  const std::uint32_t expected = integrity == unprotected ? 0 : checksum_of(bytes);
+  const std::uint32_t expected = integrity == checksummed ? checksum_of(bytes) : 0;
   if (load_le<std::uint32_t>(bytes.data() + at_checksum) != expected) return ParseError::checksum;
-  if (integrity > checksummed) return ParseError::field;
+  if (integrity > encrypted) return ParseError::field;
   out.type = static_cast<Type>(type);
-  out.checked = integrity == checksummed;
+  out.checked = integrity != unprotected;
+  out.security = integrity == tagged      ? PacketSecurity::tag
+                 : integrity == encrypted ? PacketSecurity::encrypt
+                                          : PacketSecurity::none;
   if (!out.checked && !is_about_a_chunk(out.type)) return ParseError::field;
+  if (out.security != PacketSecurity::none && !may_be_sealed(out.type)) return ParseError::field;
   out.sender = load_le<std::uint16_t>(bytes.data() + at_sender);
   if (out.sender >= (goes_upstream(out.type) ? max_workers : 1)) return ParseError::field;
   out.job_epoch = load_le<std::uint64_t>(bytes.data() + at_job_epoch);
@@ -191,6 +203,13 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
 void seal(std::span<std::byte> packet) {
   const bool checked = byte_at(packet, at_type) >> integrity_shift == checksummed;
   store_le(packet.data() + at_checksum, checked ? checksum_of(packet) : 0);
+}
+
+void reseal(std::span<std::byte> packet, PacketSecurity security) {
+  const std::uint8_t integrity =
+      integrity_of({.type = {}, .sender = 0, .job_epoch = 0, .rank_epoch = 0, .security = security});
+  packet[at_type] = static_cast<std::byte>((byte_at(packet, at_type) & type_bits) | integrity << integrity_shift);
+  seal(packet);
 }
 
 std::size_t waiting_bytes(const Ranks& missing) {

@@ -59,7 +59,10 @@ struct Common {
   std::uint16_t sender;  // upstream: the rank, or the lowest rank below the switch; downstream 0
   std::uint64_t job_epoch;
   std::uint32_t rank_epoch;  // of a rank: its epoch; of a switch: all ranks' epochs, folded (fold_epochs)
-  bool checked = true;       // by a checksum; packets about chunks may omit it on a host's loopback
+  bool checked = true;       // by a checksum or a seal; packets about chunks may omit it on a host's loopback
+  // A seal is behind the packet, and no checksum in it. Who has the key opens it before anything else is believed, and only
+  // then calls the typed parsers, without the seal.
+  PacketSecurity security = PacketSecurity::none;
   bool operator==(const Common&) const = default;
 };
 
@@ -136,6 +139,8 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 // writes the checksum of the whole packet, if it has one.
 void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header);
 void seal(std::span<std::byte> packet);
+// In place of seal(): for a packet that a key seals next, or, `none`, that has a checksum in place of the seal that it had.
+void reseal(std::span<std::byte> packet, PacketSecurity security);
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting);  // waiting_bytes
 void write_mismatch(std::span<std::byte> packet, const MismatchPacket& mismatch);
 void write_unknown_job(std::span<std::byte> packet, const Common& asked);  // common_bytes; echoes both epochs

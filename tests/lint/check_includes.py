@@ -24,10 +24,10 @@ ALLOWED = {
     "telemetry": {"base", "session", "transport"},
     "control": {"base", "seal", "session", "transport", "telemetry"},
     "runtime": {"base", "wire", "stream", "protocol", "service", "transport"},
-    "sim": {"base", "wire", "stream", "protocol", "session", "service"},  # beside src/: the same objects, and no runtime, transport or clock
+    "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
     "daemon": {"base", "wire", "protocol", "session", "service", "transport", "telemetry", "control", "runtime"},
-    "collective": {"base", "wire", "stream", "protocol", "session", "transport", "control", "runtime"},
+    "collective": {"base", "wire", "stream", "protocol", "session", "seal", "transport", "control", "runtime"},
     "parallel": {"base", "kernels", "protocol", "transport", "runtime", "collective"},  # NetReduce §3.4
 }
 

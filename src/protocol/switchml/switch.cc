@@ -20,7 +20,8 @@ namespace {
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
 std::size_t slot_bytes(std::uint32_t packet_elements) {
-  return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements));
+  return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements) +
+                     seal::longest_trailer);
 }
 
 // Bytes of one rank's unconverted floats, which are kept until all ranks' are there.
@@ -156,6 +157,7 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
   job->overtaken = stream::Overtaken(config.slots, members);
   job->memory = memory;
   job->slot_bytes = slot_bytes(config.packet_elements);
+  if (config.security != PacketSecurity::none) job->seals.reset(new SwitchSeals(config));
   job->gathered_at = job->slot_bytes * job->slots.size();
   job->gathered_bytes = gathered_bytes(config.packet_elements);
   return job;
@@ -213,12 +215,14 @@ void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 
 void Switch::on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
   ++counters_.unknown_job;
+  // The job's key is gone with the job, and a rank that has one believes no answer without: heartbeats tell it.
+  if (common.security != PacketSecurity::none) return;
   if (!unknown_job_budget_.take(now)) return;
   ++counters_.unknown_job_replies;
   wire::switchml::write_unknown_job(sink.datagram(packet.source, wire::switchml::common_bytes), common);
 }
 
-void Switch::on_contribution(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
+void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink) {
   JobCounters& counters = job.counters;
   ++counters.packets;
   counters.bytes += packet.bytes.size();
@@ -232,6 +236,7 @@ void Switch::on_contribution(Job& job, const RxView& packet, const wire::switchm
                                            : job.config.tree->rank_epochs[rank];
   if (common.rank_epoch != epoch) return void(++counters.dropped_rank_epoch);
   if (packet.source != job.member(member).endpoint) return void(++counters.dropped_source);
+  if (!job.believe_member(member, packet, common)) return void(++counters.dropped_seal);
 
   wire::switchml::ChunkPacket chunk;
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
@@ -388,14 +393,16 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
   NETSUM_CHECK(job.seen.count(job.number_of(slot)) == job.expected(slot));
   const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
-  slot.result_bytes = static_cast<std::uint32_t>(wire::switchml::chunk_packet_bytes(header));
-  const std::span<std::byte> packet = job.packet_of(slot);
   const bool root = job.is_root();
+  seal::Sealer* const sealer = !job.seals ? nullptr : root ? job.seals->results() : job.seals->to(*job.config.tree->parent);
+  slot.result_bytes =
+      static_cast<std::uint32_t>(wire::switchml::chunk_packet_bytes(header) + (sealer != nullptr ? sealer->trailer() : 0));
+  const std::span<std::byte> packet = job.packet_of(slot);
   const Type type = root ? (slot.values ? Type::result : Type::exponent_result)
                          : (slot.values ? Type::contribution : Type::exponent_contribution);
   const auto sender = static_cast<std::uint16_t>(root ? 0 : job.ranks.front());
   wire::switchml::write_chunk_header(packet, {type, sender, job.config.epoch, job.folded_epochs, slot.checked}, header);
-  wire::switchml::seal(packet);
+  seal_packet(packet, sealer);
   ++job.counters.chunks;
   if (!root) {
     slot.sent = true;
@@ -445,9 +452,10 @@ void Switch::answer_waiting(Job& job, SlotState& slot, std::size_t member, Time 
 void Switch::tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink) {
   const wire::switchml::Common common{wire::switchml::Type::waiting, 0, job.config.epoch, job.folded_epochs};
   const wire::switchml::Ranks missing = job.missing(slot);
-  wire::switchml::write_waiting(
-      sink.datagram(job.member(member).endpoint, wire::switchml::waiting_bytes(missing)),
-      {common, slot.operation, slot.chunk, static_cast<std::uint16_t>(job.number_of(slot) / 2), !slot.values, missing});
+  job.send(job.member(member).endpoint, wire::switchml::waiting_bytes(missing), sink, [&](std::span<std::byte> packet) {
+    wire::switchml::write_waiting(packet, {common, slot.operation, slot.chunk,
+                                           static_cast<std::uint16_t>(job.number_of(slot) / 2), !slot.values, missing});
+  });
 }
 
 // Tells every rank once; after that, only ranks that contribute again, as the first answer may be lost.
@@ -469,7 +477,8 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std:
                                                 slot.first_rank,
                                                 slot.other_rank};
   const auto tell = [&](const Endpoint& endpoint) {
-    wire::switchml::write_mismatch(sink.datagram(endpoint, wire::switchml::mismatch_bytes), mismatch);
+    job.send(endpoint, wire::switchml::mismatch_bytes, sink,
+             [&](std::span<std::byte> packet) { wire::switchml::write_mismatch(packet, mismatch); });
   };
   for (const Endpoint& endpoint : job.audience.ranks()) tell(endpoint);
   if (!job.is_root()) tell(*job.config.tree->parent);

@@ -19,6 +19,7 @@
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
+#include "protocol/switchml/hop_keys.h"
 #include "protocol/switchml/probe_answers.h"
 #include "wire/switchml.h"
 
@@ -28,6 +29,7 @@ struct Member {
   std::uint32_t epoch = 0;  // of the rank's process
   Endpoint endpoint;        // destination of its results, and the only source accepted
   bool listens = false;     // to the job's group
+  HopKeys keys{};           // of a job whose packets are sealed; none: the member is on this host
 };
 
 // A switch's place in a tree.
@@ -36,6 +38,7 @@ struct TreePlace {
   std::vector<bool> is_switch;               // by member; its Member::epoch is of no use
   std::optional<Endpoint> parent;            // none: the root
   std::vector<std::uint32_t> rank_epochs;    // of all ranks of the job
+  HopKeys parent_keys{};                     // as Member::keys
 };
 
 struct SwitchJobConfig {
@@ -45,6 +48,8 @@ struct SwitchJobConfig {
   std::vector<Member> members;      // by rank, or as in `tree`
   std::optional<Endpoint> group{};  // IP multicast: one result for all listening ranks (audience.h)
   std::optional<TreePlace> tree{};  // none: the members are the ranks
+  PacketSecurity security = PacketSecurity::none;
+  seal::PacketKey results{};  // seals results, which are for all ranks
 };
 
 // Each received packet counts in exactly one outcome of its job, or, if no job is found, of SwitchCounters.
@@ -70,6 +75,7 @@ struct JobCounters {
   std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
   std::uint64_t dropped_mismatch = 0;    // another signature
   std::uint64_t dropped_rank = 0, dropped_rank_epoch = 0, dropped_source = 0, dropped_slot = 0, dropped_shape = 0;
+  std::uint64_t dropped_seal = 0;  // no seal, or one that is not a member's
 
   static constexpr auto fields() {
     using enum CounterKind;
@@ -101,6 +107,7 @@ struct JobCounters {
         {"dropped_source", &C::dropped_source, outcome},
         {"dropped_slot", &C::dropped_slot, outcome},
         {"dropped_shape", &C::dropped_shape, outcome},
+        {"dropped_seal", &C::dropped_seal, outcome},
     });
   }
 };
@@ -181,7 +188,7 @@ class Switch {
   struct SlotState;
 
   void on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
-  void on_contribution(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  void on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, const SlotState& slot);
   void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Time now, Sink& sink);
@@ -194,8 +201,10 @@ class Switch {
   static void answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink);
 
   // In a tree (switch_tree.cc): from the parent, and what only child switches send.
-  void on_tree_packet(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
-  void on_result(Job& job, const RxView& packet, const wire::switchml::Common& common, Sink& sink);
+  void on_tree_packet(Job& job, const RxView& received, const wire::switchml::Common& common, Time now, Sink& sink);
+  void on_result(Job& job, const RxView& packet, std::span<const std::byte> received, const wire::switchml::Common& common,
+                 Sink& sink);
+  static void pass_down(const Job& job, std::size_t member, const wire::switchml::WaitingPacket& waiting, Sink& sink);
   void on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink);
   static void on_missing(Job& job, const wire::switchml::WaitingPacket& missing);
   static void relay_failure(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);

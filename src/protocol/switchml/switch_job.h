@@ -13,6 +13,8 @@
 #include "base/cache_line.h"
 #include "protocol/switchml/audience.h"
 #include "protocol/switchml/switch.h"
+#include "protocol/switchml/switch_seals.h"
+#include "seal/uncopied.h"
 #include "stream/overtaken.h"
 
 namespace netsum::switchml {
@@ -57,8 +59,7 @@ struct Switch::SlotState {
   [[nodiscard]] bool ordered() const { return dtype != DType::int32; }
   // Whether a contribution has what the others have. A rank may be without integers (broadcast), not without floats.
   [[nodiscard]] bool fits(const wire::switchml::ChunkHeader& header) const {
-    return header.dtype == dtype && header.average == average &&
-           (!ordered() || arrived == 0 || header.elements == elements);
+    return header.dtype == dtype && header.average == average && (!ordered() || arrived == 0 || header.elements == elements);
   }
   [[nodiscard]] bool gathers() const { return used && !complete && ordered(); }
 };
@@ -76,6 +77,27 @@ struct Switch::Job {
   std::span<std::byte> memory;
   std::size_t slot_bytes = 0, gathered_at = 0, gathered_bytes = 0;
   JobCounters counters;
+  seal::Uncopied<SwitchSeals> seals;  // null: nothing is sealed
+
+  // The packet as it may be believed, without its seal; false: it may not.
+  [[nodiscard]] bool believe_member(std::size_t number, RxView& packet, const wire::switchml::Common& common) const {
+    if (!seals) return common.security == PacketSecurity::none;
+    packet.bytes = seals->from_member(number, packet, common);
+    return !packet.bytes.empty();
+  }
+  [[nodiscard]] bool believe_parent(RxView& packet, const wire::switchml::Common& common) const {
+    if (!seals) return common.security == PacketSecurity::none;
+    packet.bytes = seals->from_parent(packet, common);
+    return !packet.bytes.empty();
+  }
+  // A packet to a neighbour that `write` fills in.
+  template <class Write>
+  void send(const Endpoint& to, std::size_t bytes, Sink& sink, const Write& write) const {
+    seal::Sealer* const sealer = seals ? seals->to(to) : nullptr;
+    const std::span<std::byte> packet = sink.datagram(to, bytes + (sealer != nullptr ? sealer->trailer() : 0));
+    write(packet.first(bytes));
+    if (sealer != nullptr) seal_packet(packet, sealer);
+  }
 
   // The ranks below this switch, and which member each is below.
   static constexpr std::uint16_t no_member = UINT16_MAX;

@@ -4,6 +4,7 @@
 // one switch further up, once for all members that ask.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <tuple>
 
 #include "protocol/switchml/switch_job.h"
@@ -16,24 +17,27 @@ constexpr Duration repeat_interval = std::chrono::milliseconds(1);
 
 }  // namespace
 
-void Switch::on_tree_packet(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink) {
+void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switchml::Common& common, Time now, Sink& sink) {
   using wire::switchml::Type;
   JobCounters& counters = job.counters;
   ++counters.packets;
-  counters.bytes += packet.bytes.size();
-  const bool from_parent = !job.is_root() && packet.source == *job.config.tree->parent;
-  bool from_child = false;
+  counters.bytes += received.bytes.size();
+  const bool from_parent = !job.is_root() && received.source == *job.config.tree->parent;
+  std::optional<std::size_t> child;
   if (!from_parent && (common.type == Type::missing || common.type == Type::mismatch)) {
-    for (std::size_t i = 0; i < job.config.members.size() && !from_child; ++i) {
-      from_child = job.config.tree->is_switch[i] && packet.source == job.member(i).endpoint;
+    for (std::size_t i = 0; i < job.config.members.size() && !child; ++i) {
+      if (job.config.tree->is_switch[i] && received.source == job.member(i).endpoint) child = i;
     }
   }
-  if (!from_parent && !from_child) return void(++counters.dropped_source);
+  if (!from_parent && !child) return void(++counters.dropped_source);
   if (common.rank_epoch != job.folded_epochs) return void(++counters.dropped_rank_epoch);
+  RxView packet = received;
+  const bool believed = from_parent ? job.believe_parent(packet, common) : job.believe_member(*child, packet, common);
+  if (!believed) return void(++counters.dropped_seal);
   switch (common.type) {
     case Type::result:
     case Type::exponent_result:
-      return on_result(job, packet, common, sink);
+      return on_result(job, packet, received.bytes, common, sink);
     case Type::waiting:
     case Type::missing: {
       wire::switchml::WaitingPacket waiting{};
@@ -52,8 +56,10 @@ void Switch::on_tree_packet(Job& job, const RxView& packet, const wire::switchml
   }
 }
 
-// Ends a round whose contributions are all upstream: the result is passed on as it is, to all members.
-void Switch::on_result(Job& job, const RxView& packet, const wire::switchml::Common& common, Sink& sink) {
+// Ends a round whose contributions are all upstream: the result is passed on as it was received, to all members. It is
+// sealed by the root, for all ranks.
+void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte> received,
+                       const wire::switchml::Common& common, Sink& sink) {
   JobCounters& counters = job.counters;
   wire::switchml::ChunkPacket chunk;
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
@@ -84,8 +90,8 @@ void Switch::on_result(Job& job, const RxView& packet, const wire::switchml::Com
   slot.ahead_chunk = header.ahead_chunk;
   const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(header.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
-  slot.result_bytes = static_cast<std::uint32_t>(packet.bytes.size());
-  std::memcpy(job.packet_of(slot).data(), packet.bytes.data(), packet.bytes.size());
+  slot.result_bytes = static_cast<std::uint32_t>(received.size());
+  std::memcpy(job.packet_of(slot).data(), received.data(), received.size());
   send_result(job, slot, sink);
 }
 
@@ -97,8 +103,10 @@ void Switch::send_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
 }
 
 void Switch::pass_up(const Job& job, const RxView& packet, Sink& sink) {
-  const std::span<std::byte> up = sink.datagram(*job.config.tree->parent, packet.bytes.size());
-  std::memcpy(up.data(), packet.bytes.data(), packet.bytes.size());
+  job.send(*job.config.tree->parent, packet.bytes.size(), sink, [&](std::span<std::byte> up) {
+    std::memcpy(up.data(), packet.bytes.data(), packet.bytes.size());
+    if (job.seals) wire::switchml::reseal(up, PacketSecurity::none);  // for a parent on this host
+  });
 }
 
 // The parent answers with the result, or with "waiting" for those that asked.
@@ -115,6 +123,13 @@ void Switch::pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, con
   if (now - slot.sent_at < repeat_interval) return;
   ++job.counters.sums_repeated;
   send_sum(job, slot, now, sink);
+}
+
+void Switch::pass_down(const Job& job, std::size_t member, const wire::switchml::WaitingPacket& waiting, Sink& sink) {
+  wire::switchml::WaitingPacket down = waiting;
+  down.common.security = PacketSecurity::none;  // until the hop's key seals it
+  job.send(job.member(member).endpoint, wire::switchml::waiting_bytes(waiting.missing), sink,
+           [&](std::span<std::byte> packet) { wire::switchml::write_waiting(packet, down); });
 }
 
 void Switch::on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink) {
@@ -135,8 +150,7 @@ void Switch::on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, 
     // What a rank sent was lost above this switch: the rank has it.
     for (std::size_t i = 0; i < job.config.members.size(); ++i) {
       if (!waiting.missing.intersects(job.config.tree->below[i])) continue;
-      wire::switchml::write_waiting(sink.datagram(job.member(i).endpoint, wire::switchml::waiting_bytes(waiting.missing)),
-                                    waiting);
+      pass_down(job, i, waiting, sink);
     }
     return;
   }
@@ -146,16 +160,15 @@ void Switch::on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, 
     wire::switchml::WaitingPacket answer = waiting;
     answer.common = {wire::switchml::Type::missing, sender, job.config.epoch, job.folded_epochs};
     answer.missing = missing;
-    wire::switchml::write_waiting(sink.datagram(*job.config.tree->parent, wire::switchml::waiting_bytes(missing)), answer);
+    job.send(*job.config.tree->parent, wire::switchml::waiting_bytes(missing), sink,
+             [&](std::span<std::byte> up) { wire::switchml::write_waiting(up, answer); });
     if (found != nullptr && !job.reported.empty()) ask_children(job, *found, now, sink);
     return;
   }
   if (found == nullptr) return;
   const std::size_t number = job.number_of(*found);
   for (std::size_t i = 0; i < job.config.members.size(); ++i) {
-    if (!job.asked.contains(number, i)) continue;
-    wire::switchml::write_waiting(sink.datagram(job.member(i).endpoint, wire::switchml::waiting_bytes(waiting.missing)),
-                                  waiting);
+    if (job.asked.contains(number, i)) pass_down(job, i, waiting, sink);
   }
   job.asked.clear(number);
 }
@@ -189,6 +202,11 @@ void Switch::relay_failure(Job& job, const RxView& packet, const wire::switchml:
   ++job.counters.told_by_parent;
   if (job.relayed != Time{} && now - job.relayed < repeat_interval) return;
   job.relayed = now;
+  mismatch.common.security = PacketSecurity::none;  // until the hop's key seals it
+  const auto tell = [&](const Endpoint& to) {
+    job.send(to, wire::switchml::mismatch_bytes, sink,
+             [&](std::span<std::byte> bytes) { wire::switchml::write_mismatch(bytes, mismatch); });
+  };
   for (std::size_t i = 0; i < job.config.members.size(); ++i) {
     const Endpoint& to = job.member(i).endpoint;
     if (unknown) {
@@ -196,11 +214,11 @@ void Switch::relay_failure(Job& job, const RxView& packet, const wire::switchml:
       if (!job.config.tree->is_switch[i]) asked.rank_epoch = job.member(i).epoch;
       wire::switchml::write_unknown_job(sink.datagram(to, wire::switchml::common_bytes), asked);
     } else if (to != packet.source) {
-      wire::switchml::write_mismatch(sink.datagram(to, wire::switchml::mismatch_bytes), mismatch);
+      tell(to);
     }
   }
   if (!unknown && !from_parent && !job.is_root()) {
-    wire::switchml::write_mismatch(sink.datagram(*job.config.tree->parent, wire::switchml::mismatch_bytes), mismatch);
+    tell(*job.config.tree->parent);
   }
 }
 

@@ -10,7 +10,10 @@
 #include "base/check.h"
 #include "protocol/switchml/chip_codec.h"
 #include "protocol/switchml/chunk_codec.h"
+#include "protocol/switchml/seal_packet.h"
 #include "protocol/switchml/stripes.h"
+#include "protocol/switchml/worker_seals.h"
+#include "seal/uncopied.h"
 #include "stream/overtaken.h"
 #include "stream/retransmission_timer.h"
 #include "stream/tensor.h"
@@ -71,10 +74,12 @@ struct Worker::Impl {
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         operations(c.operations) {
     for (std::uint32_t i = 0; i < c.slots; ++i) slots[i].position = i;
+    if (c.security != PacketSecurity::none) seals.reset(new WorkerSeals(c));
     completed.reserve(c.operations);
   }
 
   WorkerConfig config;
+  seal::Uncopied<WorkerSeals> seals;  // null: nothing is sealed
   ChunkCodec codec;
   ChipCodec chip_codec;
   std::vector<Slot> slots;
@@ -189,7 +194,10 @@ struct Worker::Impl {
   void write_packet(const Slot& slot, const Place& place, Sink& sink) {
     const auto type =
         slot.round == Round::exponents ? wire::switchml::Type::exponent_contribution : wire::switchml::Type::contribution;
-    const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::switchml::chunk_packet_bytes(slot.header));
+    seal::Sealer* const sealer = seals ? seals->up() : nullptr;
+    const std::size_t bytes = wire::switchml::chunk_packet_bytes(slot.header);
+    const std::span<std::byte> whole = sink.datagram(config.aggregator, bytes + (sealer != nullptr ? sealer->trailer() : 0));
+    const std::span<std::byte> packet = whole.first(bytes);
     if (slot.header.exponents > 0) {
       const ActiveOperation& ahead = at(slot.header.operation + slot.header.ahead_operation);
       std::memcpy(packet.data() + wire::switchml::chunk_header_bytes,
@@ -201,7 +209,7 @@ struct Worker::Impl {
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.header.exponents);
     codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
                  packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
-    wire::switchml::seal(packet);
+    seal_packet(whole, sealer);
   }
 
   void write_chip_packet(const Slot& slot, const Place& place, Sink& sink) {
@@ -261,7 +269,14 @@ struct Worker::Impl {
 
   // ---- receiving
 
-  void on_packet(const RxView& packet, Time now, Sink& sink) {
+  // The packet as it may be believed, without its seal; false: it may not.
+  [[nodiscard]] bool believe(RxView& packet, const wire::switchml::Common& common) {
+    if (!seals) return common.security == PacketSecurity::none;
+    packet.bytes = seals->open(packet.bytes, common);
+    return !packet.bytes.empty();
+  }
+
+  void on_packet(RxView packet, Time now, Sink& sink) {
     if (config.chip) return on_chip_packet(packet, now, sink);
     wire::switchml::Common common;
     if (const auto error = wire::switchml::parse_common(packet.bytes, common); error != wire::ParseError::none) {
@@ -272,6 +287,7 @@ struct Worker::Impl {
       return void(++counters.malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
     }
     if (packet.source != config.aggregator || common.job_epoch != config.job_epoch) return void(++counters.foreign);
+    if (!believe(packet, common)) return void(++counters.unbelieved);
     if (common.type == wire::switchml::Type::unknown_job) {
       if (packet.bytes.size() != wire::switchml::common_bytes) {
         return void(++counters.malformed[static_cast<std::size_t>(wire::ParseError::length)]);

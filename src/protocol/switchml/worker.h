@@ -16,6 +16,7 @@
 #include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "protocol/switchml/hop_keys.h"
 #include "stream/operation.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
@@ -35,6 +36,10 @@ struct WorkerConfig {
   bool checksums = true;                             // false: the aggregator is on this host; packets never leave its memory
   bool chip = false;                                 // the aggregator has the chip profile (docs/protocol-switchml-chip.md)
   std::uint32_t last_round = wire::chip::max_round;  // of a slot version, in the chip profile; fewer in tests
+  // Of a job whose packets are sealed: `results` of all ranks, `keys` of this one; none: the aggregator is on this host.
+  PacketSecurity security = PacketSecurity::none;
+  seal::PacketKey results{};
+  HopKeys keys{};
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
   Duration max_timeout = std::chrono::milliseconds(250);
@@ -50,7 +55,8 @@ struct WorkerCounters {
   std::uint64_t stale = 0;    // of any type; no slot waits for it any more
   std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[wire::parse_error_kinds] = {};
-  std::uint64_t foreign = 0;  // other source, job or membership
+  std::uint64_t foreign = 0;     // other source, job or membership
+  std::uint64_t unbelieved = 0;  // no seal, one that is not the aggregator's, or a repeat of what counts once
 
   static constexpr auto fields() {
     using enum CounterKind;
@@ -66,6 +72,7 @@ struct WorkerCounters {
         {"mismatch", &C::mismatch, outcome},
         {"unknown_job", &C::unknown_job, outcome},
         {"foreign", &C::foreign, outcome},
+        {"unbelieved", &C::unbelieved, outcome},
     });
   }
 };
