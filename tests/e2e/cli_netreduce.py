@@ -139,9 +139,7 @@ class Racks(unittest.TestCase):
 
     def ranks_in(self, spine, places, *flags):
         """One rank per entry of `places`: the leaf that it is at, or the spine."""
-        flags = ["--protocol", "netreduce", *flags]
-        return [cli.rank_process(place.address, number, len(places), *flags, *([] if place is spine else ["--spine", spine.address]))
-                for number, place in enumerate(places)]
+        return cli.ranks_in_tree(spine, places, "--protocol", "netreduce", *flags)
 
     def test_two_leaves_and_a_spine(self):
         one_rack = ["--protocol", "netreduce", "--workers", 4, "--elements", 300_001, "--iterations", 2, "--seed", 11]

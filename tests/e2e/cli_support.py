@@ -136,6 +136,12 @@ def rank_process(address, rank, world_size, *arguments):
                    *arguments)
 
 
+def ranks_in_tree(root, places, *flags):
+    """One rank per entry of `places`: the switch that it is at, or the root of the tree."""
+    return [rank_process(place.address, number, len(places), *flags, *([] if place is root else ["--spine", root.address]))
+            for number, place in enumerate(places)]
+
+
 def children_of(pid):
     """Pids and command lines of the children of a process."""
     found = {}
