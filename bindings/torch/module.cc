@@ -31,6 +31,7 @@ Protocol protocol_of(const std::string& name, const std::string& switch_address,
                      const std::string& shared_memory, const std::string& verbs, const VerbsSettings& verbs_settings) {
   Protocol protocol = protocol_named(name);
   if (auto* const switchml = std::get_if<SwitchMl>(&protocol)) {
+    switchml->switch_address = switch_address;
     for (const WireFormat each : {WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
       if (wire == to_string(each)) switchml->wire = each;
     }

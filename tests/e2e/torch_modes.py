@@ -114,7 +114,7 @@ class Modes(unittest.TestCase):
 
     def test_a_bad_value_on_one_rank_is_an_error_on_all(self):
         for name, value in (("NETSUM_MODE", "maybe"), ("NETSUM_THREADS", "0"), ("NETSUM_SWITCH", "host"),
-                            ("NETSUM_TOKEN_FILE", "/nowhere"), ("NETSUM_SPINE", "127.0.0.1:1")):
+                            ("NETSUM_TOKEN_FILE", "/nowhere"), ("NETSUM_PS", "127.0.0.1:1")):
             with self.subTest(name=name):
                 for rank in run("refuses", 2, of_rank={1: {name: value}}):
                     self.assertIn("rank 1", rank.result)

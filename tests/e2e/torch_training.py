@@ -186,12 +186,13 @@ class Training(unittest.TestCase):
                 "NETSUM_MODE": "force", "NETSUM_PROTOCOL": "netreduce", "NETSUM_SWITCH": switch.address})
             self.assertEqual("switch", ranks[0].result)
 
-    def test_equal_to_gloo_over_netreduce_in_two_racks(self):
-        with Switch() as leaf, Switch() as other, Switch() as spine:
-            ranks = run("equal_to_gloo", 2, seconds=120, environment={
-                "NETSUM_MODE": "force", "NETSUM_PROTOCOL": "netreduce", "NETSUM_SPINE": spine.address},
-                of_rank={0: {"NETSUM_SWITCH": leaf.address}, 1: {"NETSUM_SWITCH": other.address}})
-            self.assertEqual("switch", ranks[0].result)
+    def test_equal_to_gloo_in_two_racks(self):
+        for protocol in ("switchml", "netreduce"):
+            with self.subTest(protocol=protocol), Switch() as leaf, Switch() as other, Switch() as spine:
+                ranks = run("equal_to_gloo", 2, seconds=120, environment={
+                    "NETSUM_MODE": "force", "NETSUM_PROTOCOL": protocol, "NETSUM_SPINE": spine.address},
+                    of_rank={0: {"NETSUM_SWITCH": leaf.address}, 1: {"NETSUM_SWITCH": other.address}})
+                self.assertEqual("switch", ranks[0].result)
 
     def test_equal_to_gloo_without_a_switch_running(self):
         ranks = run("equal_to_gloo", 3, seconds=120)

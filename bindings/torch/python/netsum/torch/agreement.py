@@ -264,7 +264,7 @@ def _join(agreement, plan, settings, hostname, prefix):
     if settings.servers:
         why = f"ATP with parameter servers {', '.join(addresses)}, NETSUM_MODE={mode}"
     elif settings.spines:
-        why = f"NetReduce below {', '.join(addresses)}, NETSUM_MODE={mode}"
+        why = f"{settings.protocol} below {', '.join(addresses)}, NETSUM_MODE={mode}"
     elif settings.switches:
         why = f"at {', '.join(addresses)}, NETSUM_MODE={mode}"
     else:

@@ -7,9 +7,9 @@ from typing import Dict, List
 MODES = ("off", "probe", "force")
 LOG_LEVELS = ("off", "info", "debug")
 PROTOCOLS = ("switchml", "atp", "netreduce")
-# The settings that belong to one protocol, and which one.
-OWNERS = {"NETSUM_PS": "atp", "NETSUM_SPINE": "netreduce", "NETSUM_VERBS": "netreduce", "NETSUM_WIRE": "switchml",
-          "NETSUM_SHARED_MEMORY": "switchml"}
+# The settings that not all protocols have, and which do.
+OWNERS = {"NETSUM_PS": ("atp",), "NETSUM_SPINE": ("switchml", "netreduce"), "NETSUM_VERBS": ("netreduce",), "NETSUM_WIRE": ("switchml",),
+          "NETSUM_SHARED_MEMORY": ("switchml",)}
 # NETSUM_VERBS_*: the least and the greatest value of each.
 VERBS_SETTINGS = {"PORT": (1, 255), "GID_INDEX": (0, 255), "ACK_TIMEOUT": (1, 31), "RETRIES": (0, 7), "TRAFFIC_CLASS": (0, 255),
                   "SERVICE_LEVEL": (0, 7)}
@@ -49,7 +49,7 @@ class Settings:
 
     @property
     def above(self):
-        """Where the ranks join, if `switches` is the one that this rank is at: ATP's parameter servers, NetReduce's spines."""
+        """Where the ranks join, if `switches` is the one that this rank is at: ATP's parameter servers, or the spines of a tree."""
         return self.servers or self.spines
 
 
@@ -89,8 +89,8 @@ def _addresses(name):
 
 
 def _check_owner(protocol, name, given, shown=None):
-    if given and protocol != OWNERS[name]:
-        raise SettingError(f"{shown or name} goes with NETSUM_PROTOCOL={OWNERS[name]}")
+    if given and protocol not in OWNERS[name]:
+        raise SettingError(f"{shown or name} goes with NETSUM_PROTOCOL={' or '.join(OWNERS[name])}")
 
 
 def _read_verbs(settings):
@@ -115,7 +115,7 @@ def from_environment():
     settings.protocol = _choice("NETSUM_PROTOCOL", settings.protocol, PROTOCOLS)
     settings.switches = _addresses("NETSUM_SWITCH")
     settings.servers = _addresses("NETSUM_PS")
-    if OWNERS["NETSUM_PS"] == settings.protocol and not settings.servers and settings.mode != "off":
+    if settings.protocol in OWNERS["NETSUM_PS"] and not settings.servers and settings.mode != "off":
         raise SettingError("NETSUM_PROTOCOL=atp needs NETSUM_PS=HOST:PORT[,...]: the ranks join at their parameter servers")
     settings.spines = _addresses("NETSUM_SPINE")
     _check_owner(settings.protocol, "NETSUM_PS", settings.servers)
