@@ -38,6 +38,7 @@ class BenchCommand final : public Command {
     s.add("dtype", options_.dtype, "TYPE", "float32, int32, float16 or bfloat16");
     s.add("wire", options_.wire, "FORMAT",
           "SwitchML: how floats travel: native (in the tensor's own width), float32, float16 or bfloat16");
+    s.add("profile", options_.profile, "NAME", "SwitchML: of the aggregators' data plane, as netsum switch has it");
     s.add("op", options_.op, "OP", "sum or avg");
     s.add("scaling", options_.scaling, "HOW",
           "ATP: fixed or dynamic; of the parameter servers here, or as those of --ps have it");

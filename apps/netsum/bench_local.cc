@@ -35,8 +35,10 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
       {"switch",
        {options.loss_seed + 1000,
         {"--slots", std::to_string(options.switch_slots), "--pool-slots", std::to_string(options.pool_slots),
-         "--pool-elements", std::to_string(options.pool_elements), "--multicast", options.multicast}}},
+         "--pool-elements", std::to_string(options.pool_elements), "--multicast", options.multicast, "--profile",
+         options.profile}}},
       {"ps", {options.loss_seed + 2000, {"--scaling", options.scaling}}}};
+  if (options.chip_value()) kinds.at("switch").arguments.emplace_back("--allow-fcs-only");  // of the loopback device
   std::vector<Program> daemons;
   for (const LocalDaemons& group : options.protocol_value().local_daemons(options)) {
     Kind& kind = kinds.at(group.command);
@@ -81,6 +83,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("elements", std::to_string(options.elements));
     add("dtype", options.dtype);
     add("wire", options.wire);
+    add("profile", options.profile);
     add("op", options.op);
     add("scaling", options.scaling);
     add("magnitude", std::to_string(options.magnitude));

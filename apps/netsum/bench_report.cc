@@ -100,6 +100,7 @@ std::string BenchReport::json(const BenchOptions& options) const {
       {"elements", options.elements},
       {"dtype", options.dtype},
       {"wire", options.wire},
+      {"profile", options.profile},
       {"op", options.op},
       {"iterations", options.iterations},
       {"loss", options.loss},

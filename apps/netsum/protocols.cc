@@ -26,8 +26,12 @@ class SwitchMlBench final : public BenchProtocol {
       throw UsageError("--packet-elements must be a multiple of 64 up to 1024, or of 256 up to 15360, not " +
                        std::to_string(packet));
     }
+    if (!flags.chip_value()) return;
+    if (flags.transport == "shm") throw UsageError("--transport shm and --profile chip exclude each other");
+    if (!flags.multicast.empty()) throw UsageError("--multicast and --profile chip exclude each other");
   }
   void check_unused(const ProtocolFlags& flags) const override {
+    if (flags.chip_value()) throw UsageError("--profile requires --protocol switchml");
     if (flags.wire_value() != WireFormat::native) throw UsageError("--wire requires --protocol switchml");
     if (flags.transport == "shm") throw UsageError(of_shared_memory);
     if (!flags.multicast.empty()) throw UsageError("--multicast requires --protocol switchml");
@@ -46,6 +50,7 @@ class SwitchMlBench final : public BenchProtocol {
                     .switch_address = flags.own_switch()};
   }
   [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
+    if (flags.chip_value()) return Numbers::block_fixed_point;
     const WireFormat wire = flags.wire_value();
     switch (flags.dtype_value()) {
       case DType::int32:
@@ -193,6 +198,15 @@ WireFormat ProtocolFlags::wire_value() const {
     if (wire == to_string(each)) return each;
   }
   throw UsageError("--wire is native, float32, float16 or bfloat16, not '" + wire + "'");
+}
+
+bool is_chip(const std::string& profile) {
+  if (profile != "software" && profile != "chip") throw UsageError("--profile is software or chip, not '" + profile + "'");
+  return profile == "chip";
+}
+
+bool ProtocolFlags::chip_value() const {
+  return is_chip(profile);
 }
 
 std::optional<std::uint32_t> ProtocolFlags::first_psn_value() const {

@@ -23,7 +23,7 @@ struct ProtocolFlags {
   double loss = 0, recovery_seconds = 0;
   std::uint32_t aggregators = 1;  // of a run on this machine, as are parameter_servers, racks and multicast
   // SwitchML
-  std::string wire = "native", multicast;
+  std::string wire = "native", multicast, profile = "software";
   std::string transport;  // empty: shared memory where all ranks can, else UDP
   bool spin = false, local_checksums = false;
   // ATP
@@ -49,9 +49,13 @@ struct ProtocolFlags {
   [[nodiscard]] std::string own_switch() const;  // this rank's switch below the roots; empty: none
   [[nodiscard]] DType dtype_value() const;
   [[nodiscard]] WireFormat wire_value() const;
+  [[nodiscard]] bool chip_value() const;
   [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
   [[nodiscard]] VerbsSettings verbs_settings() const;
 };
+
+// What --profile says of SwitchML's data plane. Throws UsageError.
+[[nodiscard]] bool is_chip(const std::string& profile);
 
 // A group of daemons that differ only in their seeds.
 struct LocalDaemons {

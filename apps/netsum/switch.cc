@@ -3,6 +3,7 @@
 #include "daemon.h"
 #include "netsum/aggregator.h"
 #include "packet_security.h"
+#include "protocols.h"
 
 namespace netsum::app {
 namespace {
@@ -25,6 +26,11 @@ class SwitchCommand final : public Command {
                    "NetReduce: of switches below this one, but not next to it, the next one on the way");
     settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT",
                    "SwitchML: send results to an IP multicast group of the job, among those with the first BITS in common");
+    settings().add("profile", profile_, "NAME",
+                   "SwitchML: what the data plane does: software, or chip: what fits a programmable switch, for 31 ranks");
+    settings().add_flag(
+        "allow-fcs-only", options_.allow_fcs_only,
+        "With --profile chip: Ethernet's frame check suffices on this network; packets have no other checksum");
     settings().add("metrics", options_.metrics, "[HOST:]PORT",
                    "Serve Prometheus metrics at http://HOST:PORT/metrics; no HOST: that of --listen");
     settings().add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
@@ -52,6 +58,7 @@ class SwitchCommand final : public Command {
     keys_.apply(options_);
     check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
+    options_.chip = is_chip(profile_);
     options_.log = log_line;
     return run_daemon([&] { return Aggregator(options_); }, [&](Aggregator& daemon) { admittance_.reload(daemon); },
                       [&](const std::string& address) {
@@ -64,7 +71,7 @@ class SwitchCommand final : public Command {
   AggregatorOptions options_;
   TenantAdmittance admittance_{settings()};
   KeySettings keys_{settings()};
-  std::string parents_;
+  std::string parents_, profile_ = "software";
 };
 
 }  // namespace

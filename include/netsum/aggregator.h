@@ -32,6 +32,9 @@ struct AggregatorOptions {
   // it. "GROUP:PORT", or "GROUP/BITS:PORT" for one group per job; thread i has PORT + i. Needs an IPv4 address to listen at.
   // Empty: unicast to each rank.
   std::string multicast;
+  // SwitchML: the data plane is as a chip's would be (docs/protocol-switchml-chip.md), in place of the software switch. Its
+  // packets have no checksum but Ethernet's, so it must be allowed.
+  bool chip = false, allow_fcs_only = false;
   bool busy_poll = true;          // threads poll for a moment before they sleep
   std::string metrics;            // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
   std::string token;              // shared secret that every worker must show; empty: none

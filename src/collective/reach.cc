@@ -146,6 +146,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
   site.groups = std::move(reached.hello.groups);
   site.security = reached.hello.security;
+  site.chip = std::move(reached.hello.chip);
   return site;
 }
 

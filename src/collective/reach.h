@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct Site {
   std::string why_not_local{};
   bool needs_local = false;
   bool listens = false;
+  std::optional<session::ChipProfile> chip{};  // SwitchML's data plane there; none: a software switch
 };
 
 // The switch that this rank is at, if the aggregators are behind one.

@@ -1,16 +1,19 @@
 // SwitchML at the rank: all ranks send to every aggregator, by UDP or in shared memory.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "collective/rank_protocol.h"
 #include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
+#include "session/chip_profile.h"
 #include "session/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
+#include "wire/switchml_chip.h"
 
 namespace netsum::collective {
 namespace {
@@ -54,11 +57,24 @@ void join_groups(const Options& options, Site& site) {
   return best;
 }
 
+[[nodiscard]] std::uint32_t packet_elements_at_chip(const session::ChipProfile& chip, std::uint32_t mtu, bool ipv6) {
+  const std::size_t room = mtu - (ipv6 ? 48 : 28);
+  const auto& lengths = chip.packet_elements;
+  std::uint32_t best = *std::min_element(lengths.begin(), lengths.end());
+  for (const std::uint32_t elements : lengths) {
+    if (wire::chip::packet_bytes(elements) <= room) best = std::max(best, elements);
+  }
+  return best;
+}
+
 class SwitchMlRank final : public RankProtocol {
  public:
   SwitchMlRank(const Options& options, const SwitchMl& settings) : RankProtocol(options), settings_(settings) {}
 
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
+  // From reach() on those of the data plane that is there.
+  [[nodiscard]] session::ProtocolRules rules() const override {
+    return chip_ ? session::switchml_chip_rules(*chip_) : session::switchml_rules();
+  }
 
   void check() const override {
     const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
@@ -85,6 +101,7 @@ class SwitchMlRank final : public RankProtocol {
                                                  : reach_site(options(), address, deadline));
       if (settings_.multicast && !tree) join_groups(options(), site);
     }
+    chip_ = profile_of(reach.sites);
     reach_memory(reach.sites.front(), deadline);
     reach.packet_elements = options().packet_elements;
     if (reach.packet_elements != 0) return reach;
@@ -101,7 +118,7 @@ class SwitchMlRank final : public RankProtocol {
       }
       ipv6 |= tree || !transport::is_ipv4(next);  // switches use IPv6 among themselves
     }
-    reach.packet_elements = packet_elements_for(mtu, ipv6, seal);
+    reach.packet_elements = chip_ ? packet_elements_at_chip(*chip_, mtu, ipv6) : packet_elements_for(mtu, ipv6, seal);
     return reach;
   }
 
@@ -134,6 +151,7 @@ class SwitchMlRank final : public RankProtocol {
     config.aggregator = next_of(reach, site, number.of_site);
     config.checksums = settings_.local_checksums || !site.near;
     session::take_keys(admission, number.of_site, config);
+    config.chip = chip_.has_value();
     return {transport::with_group(std::move(lane.socket), std::move(lane.group)), switchml::make_worker_lane(config)};
   }
 
@@ -175,6 +193,8 @@ class SwitchMlRank final : public RankProtocol {
       site.why_not_local = "a job that recovers goes over the network";
     } else if (options().loss > 0) {
       site.why_not_local = "only packets can be lost";
+    } else if (chip_) {
+      site.why_not_local = "its aggregator sums as a chip does";  // and with it a chip's rounding
     } else if (settings_.wire != WireFormat::native) {
       site.why_not_local = "a format on the wire was asked for";  // and with it that format's rounding
     } else {
@@ -201,7 +221,7 @@ class SwitchMlRank final : public RankProtocol {
     const std::uint32_t ranks = options().world_size;
     const std::string text = "switchml over " + counted_aggregators("aggregator") + "), " + std::to_string(lanes) +
                              " lanes of " + std::to_string(slots) + " slots, " + std::to_string(packet_elements) +
-                             " elements per packet; ";
+                             " elements per packet" + (chip_ ? ", chip profile; " : "; ");
     if (aggregators == 1) {
       return text + "each worker sends and receives |U|; expect a gain over a ring where the aggregator's port carries " +
              std::to_string(ranks) + "|U| at once (a switch, a fat port, the workers' own host)";
@@ -216,7 +236,24 @@ class SwitchMlRank final : public RankProtocol {
            " |U|; expect a gain over a ring where its port is as fast as that many workers'";
   }
 
+  // What all aggregators state, which is the same. Throws Error: refused, this rank cannot keep to it.
+  [[nodiscard]] std::optional<session::ChipProfile> profile_of(const std::vector<Site>& sites) const {
+    const Site& first = sites.front();
+    for (const Site& site : sites) {
+      if (site.chip != first.chip) {
+        throw Error(ErrorCode::refused, "aggregators " + first.address + " and " + site.address +
+                                            " do not have the same profile: start both with the same --profile");
+      }
+    }
+    if (!first.chip) return std::nullopt;
+    const std::string why =
+        session::why_not_at_chip(*first.chip, options().world_size, options().packet_elements, settings_.wire);
+    if (!why.empty()) throw Error(ErrorCode::refused, "aggregator " + first.address + " has the chip profile: it " + why);
+    return first.chip;
+  }
+
   const SwitchMl settings_;
+  std::optional<session::ChipProfile> chip_;  // of the aggregators, once they are reached
 };
 
 }  // namespace

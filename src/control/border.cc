@@ -307,6 +307,12 @@ Parsed<Hello> parse(const proto::HelloReply& in) {
     hello.receive_bytes = in.receive_bytes();
     hello.in_wire = in.in_wire();
     hello.security = security_of(in.security());
+    if (in.has_switchml_chip()) {
+      const auto& lengths = in.switchml_chip().packet_elements();
+      demand(lengths.size() <= 2, "a chip for packets of no such length");
+      hello.chip = session::ChipProfile{in.switchml_chip().max_ranks(), {lengths.begin(), lengths.end()}};
+      demand_none(session::check(*hello.chip));
+    }
     for (const Endpoint& lane : hello.lanes) {
       demand(session::is_host(lane) || session::is_anywhere(lane), "a data socket at an address that is no host's");
     }
@@ -509,6 +515,10 @@ void write(const Hello& hello, proto::HelloReply& out) {
   out.set_receive_bytes(hello.receive_bytes);
   out.set_in_wire(hello.in_wire);
   out.set_security(static_cast<std::uint32_t>(hello.security));
+  if (hello.chip) {
+    out.mutable_switchml_chip()->set_max_ranks(hello.chip->max_ranks);
+    write_all(hello.chip->packet_elements, *out.mutable_switchml_chip()->mutable_packet_elements());
+  }
 }
 
 void write(const session::Admission& admission, proto::JoinReply& out) {

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "netsum/error.h"
+#include "session/chip_profile.h"
 #include "session/job_view.h"
 #include "session/netreduce_job.h"
 #include "session/registry.h"
@@ -26,6 +28,7 @@ struct Hello {
   std::uint64_t receive_bytes = 0;  // of each lane's receive buffer, including the kernel's overhead per packet; 0: unknown
   bool in_wire = false;             // a bump in the wire: its lanes are for other bumps
   PacketSecurity security = PacketSecurity::none;  // of jobs' packets, if a rank asks for no more
+  std::optional<session::ChipProfile> chip;        // SwitchML's data plane; none: a software switch
 };
 
 struct ClientOptions {

@@ -197,6 +197,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       hello.receive_bytes = options.registry.receive_bytes;
       hello.in_wire = options.switches.in_wire;
       hello.security = options.registry.security;
+      hello.chip = hooks.chip;
       write(hello, *reply);
       return grpc::Status::OK;
     });

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,8 @@ struct ServerHooks {
   std::function<std::vector<Endpoint>(const std::string& job)> groups;  // as Hello's; may be empty; any thread, never waits
   std::string local_socket;                                   // where ranks on this host get shared memory; empty: none
   std::function<bool(const std::string& address)> same_host;  // whether HOST:PORT is of this host; may be empty; any thread
+
+  std::optional<session::ChipProfile> chip{};  // as Hello's
 
   // A switch below parameter servers (ATP), or below other switches (NetReduce); all may be empty.
   std::function<std::pair<std::uint32_t, std::uint32_t>()> pool;  // slots per lane, elements per slot; any thread, no wait

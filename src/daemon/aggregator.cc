@@ -9,6 +9,8 @@
 #include "daemon/node.h"
 #include "service/atp_switch_service.h"
 #include "service/netreduce_service.h"
+#include "service/probe_service.h"
+#include "service/switchml_chip_service.h"
 #include "service/switchml_service.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
@@ -56,6 +58,21 @@ daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions&
   return node;
 }
 
+void check_profile(const AggregatorOptions& options) {
+  if (!options.chip) {
+    if (!options.allow_fcs_only) return;
+    throw Error(ErrorCode::bad_argument, "only the chip profile does without a checksum: nothing else is allowed to");
+  }
+  if (!options.allow_fcs_only) {
+    throw Error(ErrorCode::bad_argument,
+                "packets of the chip profile have no checksum but Ethernet's frame check: say that it suffices on this "
+                "network (--allow-fcs-only), or use the software profile");
+  }
+  if (!options.multicast.empty()) {
+    throw Error(ErrorCode::bad_argument, "a chip sends results to each rank, not to " + options.multicast);
+  }
+}
+
 std::string line_of_group(const transport::GroupRange& groups, const session::StartJob& start) {
   const std::string group = transport::to_string(groups.group_of(start.job, 0));
   if (std::count(start.listens.begin(), start.listens.end(), true) < 2) {
@@ -74,6 +91,7 @@ std::string line_of_group(const transport::GroupRange& groups, const session::St
 struct Aggregator::Impl {
   Impl(const AggregatorOptions& options, daemon::NodeOptions of_node)
       : log(options.log),
+        chip(options.chip),
         pool(pool_of(options)),
         groups(groups_of(options)),
         cookies(of_node.cookies),
@@ -109,7 +127,12 @@ struct Aggregator::Impl {
   void serve() {
     const service::Lanes lanes = node.lanes();
     std::vector<std::unique_ptr<service::Service>> services;
-    services.push_back(std::make_unique<service::SwitchMlService>(lanes, for_switchml()));
+    if (chip) {
+      services.push_back(std::make_unique<service::SwitchMlChipService>(lanes));
+      services.push_back(std::make_unique<service::ProbeService>(lanes, cookies));
+    } else {
+      services.push_back(std::make_unique<service::SwitchMlService>(lanes, for_switchml()));
+    }
     services.push_back(std::make_unique<service::NetReduceService>(lanes));
     services.push_back(std::make_unique<service::AtpSwitchService>(lanes, pool));
     control::ServerHooks hooks;
@@ -118,13 +141,15 @@ struct Aggregator::Impl {
       for (std::size_t lane = 0; groups && lane < count; ++lane) of_lanes.push_back(groups->group_of(job, lane));
       return of_lanes;
     };
-    hooks.local_socket = broker.name();
+    if (chip) hooks.chip.emplace();
+    if (!chip) hooks.local_socket = broker.name();
     hooks.pool_bytes = lanes.size() * atp::Switch::memory_bytes(pool);
     hooks.pool = [this] { return std::pair(pool.slots, pool.packet_elements); };
     node.serve(std::move(services), std::move(hooks));
   }
 
   const std::function<void(const std::string&)> log;
+  const bool chip;
   const atp::SwitchConfig pool;
   const std::optional<transport::GroupRange> groups;
   const EndpointCookies cookies;
@@ -132,8 +157,10 @@ struct Aggregator::Impl {
   daemon::Node node;
 };
 
-Aggregator::Aggregator(const AggregatorOptions& options)
-    : impl_(std::make_unique<Impl>(options, daemon::node_options(options, "aggregator"))) {}
+Aggregator::Aggregator(const AggregatorOptions& options) {
+  check_profile(options);
+  impl_ = std::make_unique<Impl>(options, daemon::node_options(options, "aggregator"));
+}
 
 Aggregator::Aggregator(Aggregator&&) noexcept = default;
 

@@ -1,18 +1,15 @@
 #include "service/switchml_service.h"
 
-#include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "netsum/error.h"
 #include "service/counters.h"
+#include "service/stalled_chunks.h"
 #include "session/installations.h"
 #include "session/switchml_job.h"
 
 namespace netsum::service {
 namespace {
-
-constexpr std::size_t stalled_shown = 8;
 
 class ChunkFormat final : public Format {
  public:
@@ -72,17 +69,7 @@ class SwitchMlService::Job final : public ServedJob {
     const switchml::JobCounters* const counters = machine.job_counters(epoch_);
     report.counters.add(named(counters == nullptr ? switchml::JobCounters{} : *counters));
     report.counters.add("slots_in_use", counters == nullptr ? 0 : machine.slots_in_use(epoch_));
-    if (counters == nullptr) return;
-    for (const auto& chunk : machine.stalled(epoch_, stalled_shown)) {
-      session::JobReport::Stalled stalled{chunk.operation, chunk.chunk, chunk.slot, {}};
-      for (std::uint32_t rank = 0; rank < report.job.world_size; ++rank) {
-        if (chunk.missing.contains(rank)) stalled.missing.push_back(rank);
-      }
-      report.stalled.push_back(std::move(stalled));
-    }
-    std::sort(report.stalled.begin(), report.stalled.end(),
-              [](const auto& a, const auto& b) { return std::tie(a.operation, a.chunk) < std::tie(b.operation, b.chunk); });
-    if (report.stalled.size() > stalled_shown) report.stalled.resize(stalled_shown);
+    if (counters != nullptr) add_stalled(report, machine.stalled(epoch_, stalled_shown));
   }
 
  private:

@@ -130,11 +130,12 @@ void on_status_reply(FuzzedDataProvider& input) {
 
 void on_hello_reply(FuzzedDataProvider& input) {
   const Endpoint lane{.address = {0xfd, 1}, .port = 7170}, group{.address = {0xff, 2}, .port = 7170};
-  const control::Hello said{{lane, lane}, 1, 1024, 256, "netsum-1", {group, group}};
+  const control::Hello said{{lane, lane}, 1, 1024, 256, "netsum-1", {group, group}, false, 0, false, session::ChipProfile{}};
   const auto message = fuzz::arrived<control::proto::HelloReply>(said, input);
   if (!message) return;
   const auto hello = control::parse(*message);
   if (!passes(hello)) return;
+  if (hello->chip) fuzz::check(session::check(*hello->chip).empty(), "a chip is possible");
   for (const Endpoint& at : hello->lanes) fuzz::check(at.port != 0, "a lane has a port");
   fuzz::check(hello->groups.empty() || hello->groups.size() == hello->lanes.size(), "a group for each lane");
 }

@@ -102,7 +102,8 @@ Hello hello() {
           true,
           1 << 20,
           false,
-          PacketSecurity::tag};
+          PacketSecurity::tag,
+          session::ChipProfile{30, {64}}};
 }
 
 seal::PacketKey key_of(std::uint8_t first) {
@@ -265,7 +266,12 @@ TEST(Border, RepliesThatMakeNoSense) {
                                      {"a group", [](auto& m) { *m.mutable_groups(0) = m.lanes(0); }},
                                      {"packets of 0", [](auto& m) { m.clear_pool_elements(); }},
                                      {"packets of", [](auto& m) { m.set_pool_elements(UINT32_MAX); }},
-                                     {"socket", [](auto& m) { m.set_local_socket("\n"); }}});
+                                     {"socket", [](auto& m) { m.set_local_socket("\n"); }},
+                                     {"ranks", [](auto& m) { m.mutable_switchml_chip()->set_max_ranks(32); }},
+                                     {"no such length", [](auto& m) { m.mutable_switchml_chip()->add_packet_elements(65); }},
+                                     {"no such length", [](auto& m) {
+                                        for (int i = 0; i < 3; ++i) m.mutable_switchml_chip()->add_packet_elements(64);
+                                      }}});
   expect_refused<proto::JoinReply>(
       written<proto::JoinReply>(admission()),
       {{"epoch", [](auto& m) { m.Clear(); }},

@@ -1,0 +1,31 @@
+// What a data plane with SwitchML's chip profile states before ranks join, and the rules that follow from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "netsum/types.h"
+#include "session/protocol_rules.h"
+#include "wire/switchml_chip.h"
+
+namespace netsum::session {
+
+// The rest is the same for all chips: docs/protocol-switchml-chip.md.
+struct ChipProfile {
+  std::uint32_t max_ranks = wire::chip::max_workers;
+  std::vector<std::uint32_t> packet_elements{64, 256};  // the lengths that it takes
+  bool operator==(const ChipProfile&) const = default;
+};
+
+// Empty, or why there is no such chip.
+[[nodiscard]] std::string check(const ChipProfile& profile);
+
+// Of the protocol's jobs at such a data plane, as a protocol of its own.
+[[nodiscard]] ProtocolRules switchml_chip_rules(const ChipProfile& profile = {});
+
+// Empty, or why a rank cannot join there, and what it can do. `packet_elements`: 0: any.
+[[nodiscard]] std::string why_not_at_chip(const ChipProfile& profile, std::uint32_t world_size,
+                                          std::uint32_t packet_elements, WireFormat wire);
+
+}  // namespace netsum::session

@@ -1,0 +1,89 @@
+#!/usr/bin/python3
+"""SwitchML's chip profile with real processes: the software switch's sums, with losses too, and what is refused before joining."""
+import contextlib
+import unittest
+
+import cli_support as cli
+
+FLAGS = ("--workers", 4, "--elements", 200_003, "--iterations", 3, "--transport", "udp", "--json")
+CHIP = ("--profile", "chip", "--allow-fcs-only")
+
+
+def report(*flags):
+    return cli.bench(*FLAGS, *flags)
+
+
+class Sums(unittest.TestCase):
+    def assert_same(self, *flags):
+        software, chip = report(*flags), report("--profile", "chip", *flags)
+        self.assertEqual((software["wrong"], chip["wrong"]), (0, 0))
+        self.assertEqual(software["result_hash"], chip["result_hash"])
+        self.assertEqual(chip["profile"], "chip")
+
+    def test_float32(self):
+        self.assert_same()
+        self.assert_same("--op", "avg")
+
+    def test_int32(self):
+        self.assert_same("--dtype", "int32")
+
+    def test_halves_are_block_fixed_point(self):
+        software = report("--dtype", "float16", "--wire", "float32")
+        self.assertEqual(report("--dtype", "float16", "--profile", "chip")["result_hash"], software["result_hash"])
+
+    def test_packets_of_64_elements_losses_and_shards(self):
+        flags = ("--loss", 0.01, "--aggregators", 2, "--threads", 2)
+        expected = report()["result_hash"]
+        for more in ((), ("--packet-elements", 64)):
+            chip = report("--profile", "chip", *flags, *more)
+            self.assertEqual((chip["wrong"], chip["result_hash"]), (0, expected))
+
+    def test_few_floats(self):
+        self.assertEqual(cli.bench("--workers", 4, "--elements", 3, "--iterations", 3, "--profile", "chip")["wrong"], 0)
+
+
+class Refusals(unittest.TestCase):
+    def assert_refused(self, text, *arguments, code=2):
+        result = cli.run(*arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        errors = [line for line in result.stderr.splitlines() if line.startswith("netsum:")]
+        self.assertEqual(len(errors), 1, result.stderr)
+        self.assertIn(text, errors[0])
+
+    def test_the_operator_must_allow_what_ethernet_checks_alone(self):
+        self.assert_refused("--allow-fcs-only", "switch", "--profile", "chip")
+        self.assert_refused("only the chip profile", "switch", "--allow-fcs-only")
+        self.assert_refused("239.1.1.1", "switch", *CHIP, "--multicast", "239.1.1.1:5000")
+        self.assert_refused("software or chip", "switch", "--profile", "tofino")
+
+    def test_ranks_are_refused_before_they_join(self):
+        with cli.Switch(*CHIP) as switch:
+            rank = ("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--elements", 100)
+            for text, *flags in (("31 ranks at most, not for 32", "--world-size", 32),
+                                 ("64 or 256 elements, not of 320", "--world-size", 2, "--packet-elements", 320),
+                                 ("not as float16", "--world-size", 2, "--wire", "float16")):
+                self.assert_refused(text, *rank, *flags, code=3)
+            self.assertEqual(switch.status()["jobs"], [])
+
+    def test_aggregators_of_both_profiles(self):
+        with cli.Switch(*CHIP) as chip, cli.Switch() as software:
+            self.assert_refused("same --profile", "bench", "all-reduce", "--switch", f"{chip.address},{software.address}",
+                                "--rank", 0, "--world-size", 2, "--elements", 100, code=3)
+
+
+class Mismatch(unittest.TestCase):
+    def test_an_echo_that_differs_names_both_ranks(self):
+        with cli.Switch(*CHIP) as switch, contextlib.ExitStack() as stack:
+            ranks = [stack.enter_context(cli.rank_process(switch.address, rank, 2, "--elements", 1000 + rank, "--warmup", 0))
+                     for rank in range(2)]
+            codes = [rank.wait(60) for rank in ranks]
+            self.assertNotIn(0, codes)
+            errors = [line for rank in ranks for line in rank.error_lines()]
+            self.assertTrue(any("ranks 0 and 1 issued different calls" in line or "ranks 1 and 0 issued different calls" in line
+                                for line in errors), errors)
+            # The last one of a round sees its own echo: it learns that the other one has left.
+            self.assertFalse(any("did not end within" in line for line in errors), errors)
+
+
+if __name__ == "__main__":
+    cli.main()
