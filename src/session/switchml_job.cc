@@ -81,7 +81,11 @@ StartJob for_switch(const StartJob& start, std::uint32_t a_switch) {
 }
 
 switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane, const SwitchEndpoint& endpoint) {
-  if (!start.admission.placement.switches.empty()) return tree_job(start, lane, Placement::at_server, endpoint);
+  if (start.admission.placement.switches.empty()) return switchml_job(start, lane);
+  return tree_job(start, lane, Placement::at_server, endpoint);
+}
+
+switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane) {
   switchml::SwitchJobConfig config;
   config.epoch = start.admission.job_epoch;
   config.packet_elements = start.admission.packet_elements;

@@ -17,8 +17,10 @@ namespace netsum::session {
 // The keys of a rank's end of the lane.
 void take_keys(const Admission& admission, std::size_t lane, switchml::WorkerConfig& config);
 
-// One lane of the aggregator where the ranks join: of the only switch, or of the root of the job's tree. Without a multicast
-// group. `endpoint`: where the switches below receive; not called for a job without a tree.
+// One lane of the only switch of a job, without a multicast group.
+[[nodiscard]] switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane);
+// One lane of the aggregator where the ranks join: of the only switch, or of the root of the job's tree.
+// `endpoint`: where the switches below receive; not called for a job without a tree.
 [[nodiscard]] switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane,
                                                      const SwitchEndpoint& endpoint);
 // One lane of a switch below; `installation` has passed check().
