@@ -203,7 +203,7 @@ TEST(Border, RequestsThatMakeNoSense) {
        {"no name", [](auto& m) { m.clear_job(); }},
        {"control characters", [](auto& m) { m.set_job("\n"); }},
        {"not below", [](auto& m) { m.set_rank(3); }},
-       {"world size 1025", [](auto& m) { m.set_world_size(1025); }},
+       {"world size 4097", [](auto& m) { m.set_world_size(4097); }},
        {"power of two", [](auto& m) { m.set_slots_fixed(3); }},
        {"operations", [](auto& m) { m.mutable_progress()->set_kept(10); }},
        {"operations", [](auto& m) { m.mutable_progress()->set_next(UINT64_MAX - 1); }},
@@ -221,7 +221,7 @@ TEST(Border, RequestsThatMakeNoSense) {
   expect_refused<proto::Membership>(written<proto::Membership>(Life{1, 2, 3}),
                                     {{"epoch", [](auto& m) { m.clear_job_epoch(); }},
                                      {"epoch", [](auto& m) { m.clear_rank_epoch(); }},
-                                     {"rank", [](auto& m) { m.set_rank(1024); }}});
+                                     {"rank", [](auto& m) { m.set_rank(max_world_size); }}});
   EXPECT_FALSE(parse_uninstall({}));
 }
 
@@ -243,10 +243,12 @@ TEST(Border, InstallationsThatMakeNoSense) {
   expect_refused<proto::RingInstallation>(
       written<proto::RingInstallation>(ring()),
       {{"lanes 0", [](auto& m) { m.clear_root(); }},
-       {"number of ranks 0", [](auto& m) { m.clear_members(); }},
+       {"not the job's", [](auto& m) { m.clear_members(); }},
+       {"number of ranks 0", [](auto& m) { m.clear_endpoints(); }},
+       {"no protocol", [](auto& m) { m.clear_protocol(); }},
        {"queue pairs of a rank", [](auto& m) { m.mutable_members(1)->clear_lanes(); }},
        {"rank 2 for each", [](auto& m) { m.mutable_endpoints(2)->clear_lanes(); }},
-       {"endpoints of 2 ranks", [](auto& m) { m.mutable_endpoints()->RemoveLast(); }},
+       {"for 2 ranks", [](auto& m) { m.mutable_endpoints()->RemoveLast(); }},
        {"no way", [](auto& m) { m.mutable_placement()->set_parent_of_switch(1, 0); }},
        {"at a switch that is none", [](auto& m) { m.mutable_placement()->set_switch_of_rank(1, 2); }},
        {"switch 2 of 2", [](auto& m) { m.set_a_switch(2); }},
@@ -278,7 +280,7 @@ TEST(Border, RepliesThatMakeNoSense) {
        {"epochs", [](auto& m) { m.mutable_rank_epochs()->RemoveLast(); }},
        {"more ranks",
         [](auto& m) {
-          for (std::uint32_t i = 0; i < 1024; ++i) m.add_rank_epochs(100 + i);
+          for (std::uint32_t i = 0; i < max_world_size; ++i) m.add_rank_epochs(100 + i);
         }},
        {"no way", [](auto& m) { m.mutable_placement()->set_parent_of_switch(1, 0); }},
        {"no way", [](auto& m) { m.mutable_placement()->set_parent_of_switch(0, 77); }},
@@ -307,10 +309,10 @@ TEST(Border, RepliesThatMakeNoSense) {
       beat, {{"state", [](auto& m) { m.set_state(static_cast<proto::HeartbeatReply::State>(3)); }},
              {"reason", [](auto& m) { m.set_state(proto::HeartbeatReply::FAILED); }},
              {"reason", [](auto& m) { m.set_reason("\x1b[2J"); }},
-             {"rank 1024", [](auto& m) { m.set_lost(1024); }},
-             {"a rank", [](auto& m) { m.add_left(1024); }},
+             {"rank 4096", [](auto& m) { m.set_lost(max_world_size); }},
+             {"a rank", [](auto& m) { m.add_left(max_world_size); }},
              {"more ranks", [](auto& m) {
-                for (int i = 0; i < 1025; ++i) m.add_missing(0);
+                for (std::uint32_t i = 0; i <= max_world_size; ++i) m.add_missing(0);
               }}});
   expect_refused<proto::RingView>(
       {}, {{"a rank", [](auto& m) { m.add_missing(UINT32_MAX); }}, {"words", [](auto& m) { m.set_mismatch("\n"); }}});
