@@ -96,9 +96,8 @@ class BenchCommand final : public Command {
     s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; 0: 10880, the most")
         .between(0, 10880)
         .group(local);
-    s.add("racks", options_.racks, "R",
-          "SwitchML, NetReduce: switches below the aggregators, each with its part of the workers")
-        .between(0, 64)
+    s.add("racks", options_.racks, "R[,R2]",
+          "SwitchML, NetReduce: switches below the aggregators, each with its part of the workers; R2: switches between")
         .group(local);
     s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT", "SwitchML: results by IP multicast, as netsum switch has it")
         .group(local);
@@ -149,7 +148,7 @@ class BenchCommand final : public Command {
         "Examples:\n"
         "  netsum bench all-reduce --workers 4 --elements 25000000 --iterations 10 --json\n"
         "  netsum bench all-reduce --workers 4 --loss 0.01 --aggregators 2\n"
-        "  netsum bench all-reduce --protocol netreduce --workers 4 --racks 2\n"
+        "  netsum bench all-reduce --protocol switchml --workers 8 --racks 4,2\n"
         "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 0 --world-size 2   on one host, and\n"
         "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 1 --world-size 2   on another");
   }
@@ -183,6 +182,7 @@ class BenchCommand final : public Command {
     static_cast<void>(options_.op_value());
     static_cast<void>(options_.wire_value());
     static_cast<void>(options_.first_psn_value());
+    static_cast<void>(options_.levels());
     if (options_.scaling != "fixed" && options_.scaling != "dynamic") {
       throw UsageError("--scaling is fixed or dynamic, not '" + options_.scaling + "'");
     }

@@ -23,7 +23,8 @@ std::string number(double value) {
   return fmt::format("{}", value);
 }
 
-std::vector<Program> daemons_of(const BenchOptions& options) {
+// Of the groups [first, last).
+std::vector<Program> daemons_of(const BenchOptions& options, std::size_t first, std::size_t last) {
   std::vector<std::string> common{"--listen", "127.0.0.1:0",        "--threads",   std::to_string(options.switch_threads),
                                   "--loss",   number(options.loss), "--busy-poll", boolean(options.busy_poll)};
   if (options.pin) common.emplace_back("--pin");
@@ -35,22 +36,35 @@ std::vector<Program> daemons_of(const BenchOptions& options) {
       {"switch",
        {options.loss_seed + 1000,
         {"--slots", std::to_string(options.switch_slots), "--pool-slots", std::to_string(options.pool_slots),
-         "--pool-elements", std::to_string(options.pool_elements), "--multicast", options.multicast, "--profile",
-         options.profile}}},
+         "--pool-elements", std::to_string(options.pool_elements), "--multicast", options.multicast}}},
       {"ps", {options.loss_seed + 2000, {"--scaling", options.scaling}}}};
-  if (options.chip_value()) kinds.at("switch").arguments.emplace_back("--allow-fcs-only");  // of the loopback device
   std::vector<Program> daemons;
-  for (const LocalDaemons& group : options.protocol_value().local_daemons(options)) {
+  const auto groups = options.protocol_value().local_daemons(options);
+  for (std::size_t number = 0; number < std::min(last, groups.size()); ++number) {
+    const LocalDaemons& group = groups[number];
     Kind& kind = kinds.at(group.command);
     for (std::uint32_t i = 0; i < group.count; ++i) {
       Program daemon{group.name + " " + std::to_string(i), {group.command, "--seed", std::to_string(kind.seed++)}};
       for (const auto& some : {common, kind.arguments}) {
         daemon.arguments.insert(daemon.arguments.end(), some.begin(), some.end());
       }
-      daemons.push_back(std::move(daemon));
+      if (number >= first) daemons.push_back(std::move(daemon));
     }
   }
   return daemons;
+}
+
+// The roots of a tree with a level of switches between them and the racks. `addresses`: of the racks' switches and of those
+// between.
+std::vector<Program> roots_of(const BenchOptions& options, const std::vector<std::string>& addresses) {
+  const auto [racks, rows] = options.levels();
+  std::string parents;
+  for (std::size_t rack = 0; rack < racks; ++rack) {
+    parents += (rack == 0 ? "" : ",") + addresses[rack] + "=" + addresses[racks + rack * rows / racks];
+  }
+  std::vector<Program> roots = daemons_of(options, 0, 1);
+  for (Program& root : roots) root.arguments.insert(root.arguments.end(), {"--switch-parent", parents});
+  return roots;
 }
 
 std::string joined(std::span<const std::string> addresses) {
@@ -71,7 +85,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     };
     add("protocol", options.protocol);
     std::span<const std::string> others = addresses;
-    for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (std::size_t i = 0; i < std::min<std::size_t>(2, groups.size()); ++i) {
       const auto group = others.first(groups[i].count);
       others = others.subspan(groups[i].count);
       // Neighbours in the ring share a rack.
@@ -128,9 +142,21 @@ std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code) {
       reports.push_back(RankReport::parse(line));
     }
   };
-  exit_code = LocalJob().run(
-      daemons_of(options), std::chrono::duration<double>(options.connect_deadline_seconds),
-      [&](const auto& addresses) { return workers_of(options, addresses); }, on_worker_line);
+  const std::chrono::duration<double> patience(options.connect_deadline_seconds);
+  if (options.levels().rows == 0) {
+    exit_code = LocalJob().run(
+        daemons_of(options, 0, SIZE_MAX), patience, [&](const auto& addresses) { return workers_of(options, addresses); },
+        on_worker_line);
+  } else {
+    const std::size_t below = options.levels().racks + options.levels().rows;
+    exit_code = LocalJob().run(
+        daemons_of(options, 1, SIZE_MAX), patience,
+        [&](std::vector<std::string> addresses) {
+          std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(below), addresses.end());
+          return workers_of(options, addresses);
+        },
+        on_worker_line, [&](const auto& addresses) { return roots_of(options, addresses); });
+  }
   if (exit_code == exit_done && reports.size() != options.workers) {
     std::fprintf(stderr, "netsum: every process ended, but not with a report\n");
     exit_code = exit_failed;

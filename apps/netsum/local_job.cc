@@ -65,9 +65,7 @@ bool Signals::interrupted() {
   return interrupted_;
 }
 
-int LocalJob::run(const std::vector<Program>& daemons, std::chrono::duration<double> patience,
-                  const MakeWorkers& make_workers, const OnLine& on_worker_line) {
-  on_worker_line_ = on_worker_line;
+int LocalJob::start(const std::vector<Program>& daemons, std::chrono::duration<double> patience) {
   for (const Program& each : daemons) daemons_.emplace_back(each.name, each.arguments);
   addresses_.resize(daemons_.size());
   const bool listening = wait([&] { return all_listen() || lost_daemon(); },
@@ -75,7 +73,15 @@ int LocalJob::run(const std::vector<Program>& daemons, std::chrono::duration<dou
   if (interrupted_) return fail(exit_failed, "interrupted");
   if (lost_daemon()) return fail(exit_failed, first_end(daemons_));
   if (!listening) return fail(exit_unreachable, "the aggregator did not start within the connect deadline");
+  return exit_done;
+}
 
+int LocalJob::run(const std::vector<Program>& daemons, std::chrono::duration<double> patience,
+                  const MakePrograms& make_workers, const OnLine& on_worker_line, const MakePrograms& make_above) {
+  on_worker_line_ = on_worker_line;
+  int code = start(daemons, patience);
+  if (code == exit_done && make_above) code = start(make_above(addresses_), patience);
+  if (code != exit_done) return code;
   for (const Program& each : make_workers(addresses_)) workers_.emplace_back(each.name, each.arguments);
   wait([&] { return failed() || all_ended(workers_); }, Clock::time_point::max());
   if (failed() && !interrupted_) {

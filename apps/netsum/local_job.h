@@ -37,18 +37,21 @@ class Signals {
 
 class LocalJob {
  public:
-  using MakeWorkers = std::function<std::vector<Program>(const std::vector<std::string>& daemon_addresses)>;
+  using MakePrograms = std::function<std::vector<Program>(const std::vector<std::string>& daemon_addresses)>;
   using OnLine = std::function<void(const std::string& line)>;
 
-  // The exit code; prints a failure on stderr, in one line. Workers are made once all daemons listen. A failing worker may
-  // print the reason as a line "error TEXT", which is not passed on: the first is the cause, unless a child was killed.
+  // The exit code; prints a failure on stderr, in one line. Workers are made once all daemons listen, and so are daemons
+  // that must know the others' addresses (`make_above`), before them. A failing worker may print the reason as a line "error
+  // TEXT", which is not passed on: the first is the cause, unless a child was killed.
   [[nodiscard]] int run(const std::vector<Program>& daemons, std::chrono::duration<double> patience,
-                        const MakeWorkers& make_workers, const OnLine& on_worker_line);
+                        const MakePrograms& make_workers, const OnLine& on_worker_line, const MakePrograms& make_above = {});
 
  private:
   using Clock = std::chrono::steady_clock;
   using Children = std::vector<ChildProcess>;
 
+  // The exit code of daemons that do not start, or exit_done.
+  [[nodiscard]] int start(const std::vector<Program>& daemons, std::chrono::duration<double> patience);
   template <class Done>
   bool wait(Done done, Clock::time_point deadline);
   void handle_events(std::chrono::milliseconds at_most);

@@ -11,8 +11,12 @@ namespace {
 
 // Of a protocol with trees of switches.
 [[nodiscard]] std::vector<LocalDaemons> daemons_of_racks(const ProtocolFlags& flags) {
-  if (flags.racks == 0) return {{"switch", "switch", "aggregator", flags.aggregators}};
-  return {{"spine", "switch", "aggregator", flags.aggregators}, {"switch", "switch", "switch of rack", flags.racks}};
+  const ProtocolFlags::Levels levels = flags.levels();
+  if (levels.racks == 0) return {{"switch", "switch", "aggregator", flags.aggregators}};
+  std::vector<LocalDaemons> daemons{{"spine", "switch", "aggregator", flags.aggregators},
+                                    {"switch", "switch", "switch of rack", levels.racks}};
+  if (levels.rows != 0) daemons.push_back({"", "switch", "switch of row", levels.rows});
+  return daemons;
 }
 
 class SwitchMlBench final : public BenchProtocol {
@@ -82,7 +86,7 @@ class AtpBench final : public BenchProtocol {
     if (!flags.switches.empty() && flags.servers.empty()) {
       throw UsageError("--protocol atp requires --ps HOST:PORT: ranks join at their parameter servers");
     }
-    if (flags.racks != 0 || !flags.spines.empty()) {
+    if (flags.levels().racks != 0 || !flags.spines.empty()) {
       throw UsageError("--racks and --spine require --protocol switchml or netreduce");
     }
     if (flags.packet_elements > 10880) {
@@ -184,6 +188,16 @@ ProtocolFlags::Roots ProtocolFlags::roots() const {
 
 std::string ProtocolFlags::own_switch() const {
   return servers.empty() && spines.empty() ? "" : switches;
+}
+
+ProtocolFlags::Levels ProtocolFlags::levels() const {
+  const std::size_t comma = racks.find(',');
+  const auto lower = number_of(racks.substr(0, comma), 64);
+  const auto upper = comma == std::string::npos ? 0 : number_of(racks.substr(comma + 1), 64);
+  if (!lower || !upper || (comma != std::string::npos && (*upper == 0 || *upper > *lower))) {
+    throw UsageError("--racks is R, up to 64, or R,R2 with no more switches in the level above, not '" + racks + "'");
+  }
+  return {*lower, *upper};
 }
 
 DType ProtocolFlags::dtype_value() const {

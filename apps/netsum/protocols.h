@@ -30,8 +30,8 @@ struct ProtocolFlags {
   std::string scaling = "fixed";
   bool congestion_control = true;
   std::uint32_t parameter_servers = 1;
-  // SwitchML and NetReduce
-  std::uint32_t racks = 0;
+  // SwitchML and NetReduce: "R", or "R,R2"
+  std::string racks = "0";
   // NetReduce
   std::uint32_t message_packets = 0;
   std::string first_psn = "random", verbs;
@@ -47,6 +47,11 @@ struct ProtocolFlags {
   };
   [[nodiscard]] Roots roots() const;
   [[nodiscard]] std::string own_switch() const;  // this rank's switch below the roots; empty: none
+  // Of a run on this machine: switches with ranks, 0: none; and switches between those and the roots, 0: none.
+  struct Levels {
+    std::uint32_t racks = 0, rows = 0;
+  };
+  [[nodiscard]] Levels levels() const;  // throws UsageError
   [[nodiscard]] DType dtype_value() const;
   [[nodiscard]] WireFormat wire_value() const;
   [[nodiscard]] bool chip_value() const;
@@ -59,7 +64,7 @@ struct ProtocolFlags {
 
 // A group of daemons that differ only in their seeds.
 struct LocalDaemons {
-  const char* flag;     // with which workers name them
+  const char* flag;     // with which workers name them; empty: they do not
   const char* command;  // of netsum, which they run
   std::string name;     // for messages
   std::uint32_t count;
@@ -76,7 +81,8 @@ class BenchProtocol {
   // For runs of other protocols. Throws UsageError: a flag that only this protocol has is in use.
   virtual void check_unused(const ProtocolFlags& flags) const = 0;
 
-  // Of a run on this machine. Ranks join at all of the first group; of a second, below those, each rank is at one.
+  // Of a run on this machine. Ranks join at all of the first group; of a second, below those, each rank is at one. A third
+  // is between the two: the first must be told which of them is above which of the second.
   [[nodiscard]] virtual std::vector<LocalDaemons> local_daemons(const ProtocolFlags& flags) const;
   [[nodiscard]] virtual Protocol settings(const ProtocolFlags& flags) const = 0;
   [[nodiscard]] virtual Numbers numbers(const ProtocolFlags& flags) const = 0;  // of its sums

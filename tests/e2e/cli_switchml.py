@@ -30,6 +30,7 @@ class Racks(unittest.TestCase):
             "losses": ["--racks", 2, "--loss", 0.01, "--loss-seed", 1],
             "a rack for each rank": ["--racks", 5],
             "two roots": ["--racks", 2, "--aggregators", 2],
+            "two levels below the root": ["--racks", "4,2"],
             "short packets": ["--racks", 2, "--packet-elements", 64],
             "three threads": ["--racks", 2, "--threads", 3, "--switch-threads", 3],
         }
