@@ -97,6 +97,7 @@ struct JobPlan {
   std::optional<Mismatch> mismatch;
   Numbers numbers = Numbers::block_fixed_point;
   std::vector<std::uint32_t> switch_of_rank;           // for protocols with switches; empty: none
+  bool chip = false;                                   // SwitchML: a block with an element that is not finite is lost
   std::uint32_t indexing = 0;                          // ATP: atp::Indexing
   bool saturating = false, congestion_control = true;  // ATP
   bool rescaled = false;                               // ATP: atp::Scaling::dynamic

@@ -65,7 +65,8 @@ class SimulateCommand final : public Command {
  public:
   SimulateCommand(CLI::App& app, Sections& sections) : Command(app, "simulate", sections) {
     Settings& s = settings();
-    s.add("protocol", protocol_, "NAME", "switchml, atp, netreduce, or bump: NetReduce through a bump in the wire");
+    s.add("protocol", protocol_, "NAME",
+          "switchml, atp, netreduce; switchml-chip: at chips; bump: NetReduce through a bump in the wire");
     s.add("workers", workers_, "N|A..B", "Workers of a job; of a range, each seed draws its own");
     s.add("jobs", jobs_, "N|A..B", "Jobs at once");
     s.add("seeds", seeds_, "N|A..B", "Each is one cluster's whole life");
@@ -112,7 +113,7 @@ class SimulateCommand final : public Command {
  private:
   void check() {
     if (!sim::make_protocol(protocol_)) {
-      throw UsageError("--protocol must be switchml, atp, netreduce or bump, not '" + protocol_ + "'");
+      throw UsageError("--protocol must be switchml, switchml-chip, atp, netreduce or bump, not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
     if (!profile) throw UsageError("--faults is none, lossy, crash or chaos, not '" + faults_ + "'");

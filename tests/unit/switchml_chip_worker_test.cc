@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -275,6 +276,27 @@ TEST_F(ChipWorkerTest, RepeatsTheSameBytesOnceTheTimeOutIsOver) {
   worker.on_timer(now, sink);
   ASSERT_FALSE(sink.sent().empty());
   EXPECT_EQ(last, sink.sent()[0].bytes);
+}
+
+// A queue that is too short for all of them would drop the same ranks' each time.
+TEST_F(ChipWorkerTest, RanksRepeatAtMomentsOfTheirOwn) {
+  std::set<Time> first, second, third;
+  for (std::uint32_t rank = 0; rank < 8; ++rank) {
+    WorkerConfig config = config_of(1);
+    config.rank = rank;
+    config.world_size = 8;
+    start(config);
+    std::vector<std::int32_t> tensor(1);
+    submit(0, DType::int32, tensor);
+    first.insert(worker.next_timeout());
+    worker.on_timer(worker.next_timeout(), sink);
+    second.insert(worker.next_timeout());
+    worker.on_timer(worker.next_timeout(), sink);
+    third.insert(worker.next_timeout());
+  }
+  EXPECT_EQ(1U, first.size());
+  EXPECT_GE(second.size(), 4U);
+  EXPECT_GE(third.size(), 4U);
 }
 
 TEST_F(ChipWorkerTest, EndsBeforeItsRoundsCannotBeNumberedAnyMore) {

@@ -254,7 +254,15 @@ struct Worker::Impl {
     const Duration repair = told ? 3 * timer.smoothed_round_trip() : Duration::zero();
     const Duration timeout = std::min(config.max_timeout, timer.timeout(slot.transmissions) + repair);
     if (slot.transmissions == 1) return timeout;
-    return stream::spread(timeout, static_cast<std::size_t>(&slot - slots.data()));
+    return stream::spread(timeout, config.chip ? moment(slot) : static_cast<std::size_t>(&slot - slots.data()));
+  }
+
+  // At a chip all ranks repeat whatever waits, as nobody is told that only others are missing. Each does so at another
+  // moment, and at another one each time: a short queue would drop the same ranks' packets for ever.
+  [[nodiscard]] std::size_t moment(const Slot& slot) const {
+    const std::uint64_t which = std::uint64_t{config.rank} << 48 | std::uint64_t{config.lane} << 40 |
+                                std::uint64_t{slot.header.slot} << 20 | slot.transmissions;
+    return static_cast<std::size_t>(which * 0x9e3779b97f4a7c15ULL >> 59);
   }
 
   void arm(Slot& slot, Time deadline) {
