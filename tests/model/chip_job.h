@@ -9,8 +9,10 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -24,13 +26,15 @@ struct ChipSetup {
   // Forgets second passes that change nothing any more: their worker has the result, so the round is closed. A rule that
   // lacks a part may not have this.
   bool without_idle_passes = true;
+  // In which the gate was passed. Not so: what a packet does to the sums comes at any time before its second pass.
+  bool sums_in_order = true;
 };
 
 template <class Rule>
 class ChipJob {
  public:
   struct Action {
-    enum class Kind : std::uint8_t { arrive, harvest, take } kind = Kind::arrive;
+    enum class Kind : std::uint8_t { arrive, sum_up, harvest, take } kind = Kind::arrive;
     std::uint32_t worker = 0, chunk = 0;
     std::uint32_t sum = 0;  // take: what the result says
     std::uint16_t exponent = 0;
@@ -53,7 +57,10 @@ class ChipJob {
         if (chunk <= next_of(worker, chunk % setup_.slots)) actions.push_back({Action::Kind::arrive, worker, chunk});
       }
     }
-    for (const Pass& pass : passes_) actions.push_back({Action::Kind::harvest, pass.worker, pass.chunk});
+    for (const auto& [pass, entry] : to_sum_up_) actions.push_back({Action::Kind::sum_up, pass.worker, pass.chunk});
+    for (const Pass& pass : passes_) {
+      if (!to_sum_up_.contains(pass)) actions.push_back({Action::Kind::harvest, pass.worker, pass.chunk});
+    }
     for (const Result& r : results_) actions.push_back({Action::Kind::take, r.to, r.chunk, r.sum, r.exponent});
     return actions;
   }
@@ -62,6 +69,10 @@ class ChipJob {
     switch (action.kind) {
       case Action::Kind::arrive:
         arrive({action.worker, action.chunk});
+        break;
+      case Action::Kind::sum_up:
+        sum_up(*to_sum_up_.find({action.worker, action.chunk}));
+        to_sum_up_.erase({action.worker, action.chunk});
         break;
       case Action::Kind::harvest:
         harvest({action.worker, action.chunk});
@@ -79,12 +90,15 @@ class ChipJob {
     for (const std::uint32_t next : next_) append_bytes(out, next);
     append_bytes(out, static_cast<std::uint32_t>(passes_.size()));
     for (const Pass& pass : passes_) append_bytes(out, pass.worker, pass.chunk);
+    append_bytes(out, static_cast<std::uint32_t>(to_sum_up_.size()));
+    for (const auto& [pass, entry] : to_sum_up_) append_bytes(out, pass.worker, pass.chunk, entry.first);
     for (const Result& result : results_) append_bytes(out, result.to, result.chunk, result.sum, result.exponent);
   }
 
   [[nodiscard]] std::string words(const Action& action) const {
     if (action.kind == Action::Kind::take) return name_of(action.worker, "takes chunk ") + std::to_string(action.chunk);
     const std::string packet = name_of(action.worker, "sent chunk ") + std::to_string(action.chunk);
+    if (action.kind == Action::Kind::sum_up) return packet + ": it comes to the sums";
     return packet + (action.kind == Action::Kind::arrive ? ", and the switch receives it" : ": its second pass");
   }
 
@@ -163,12 +177,22 @@ class ChipJob {
     const switchml::ChipRound round = round_of(packet.chunk);
     const auto entry = slots_.consume(round, packet.worker);
     if (entry.adds) {
-      std::array<std::byte, 4> payload;
-      store_be(payload.data(), value(packet.worker, packet.chunk));
-      const std::uint16_t own = exponent(packet.worker, packet.chunk);
-      slots_.add(round, entry, {own, own}, payload, sum_of(round));
+      if (setup_.sums_in_order) {
+        sum_up({packet, entry});
+      } else {
+        to_sum_up_.emplace(packet, entry);
+      }
     }
     if (entry.again) passes_.insert(packet);
+  }
+
+  void sum_up(const std::pair<const Pass, typename Slots::Entry>& of) {
+    const auto& [packet, entry] = of;
+    const switchml::ChipRound round = round_of(packet.chunk);
+    std::array<std::byte, 4> payload;
+    store_be(payload.data(), value(packet.worker, packet.chunk));
+    const std::uint16_t own = exponent(packet.worker, packet.chunk);
+    slots_.add(round, entry, {own, own}, payload, sum_of(round));
   }
 
   void harvest(const Pass& packet) {
@@ -208,9 +232,10 @@ class ChipJob {
   ChipSetup setup_;
   Slots slots_;
   std::vector<std::array<std::byte, 4>> sums_;
-  std::vector<std::uint32_t> next_;  // [worker][slot]: the chunk in flight; all before have their result
-  std::set<Pass> passes_;            // packets that may have a second pass
-  std::set<Result> results_;         // on their way
+  std::vector<std::uint32_t> next_;                  // [worker][slot]: the chunk in flight; all before have their result
+  std::set<Pass> passes_;                            // packets that may have a second pass
+  std::map<Pass, typename Slots::Entry> to_sum_up_;  // that have passed the gate
+  std::set<Result> results_;                         // on their way
 };
 
 }  // namespace netsum::model

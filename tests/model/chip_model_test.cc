@@ -235,6 +235,15 @@ TEST(ChipModelWithout, TheComparisonWithAllBits) {
   EXPECT_EQ(Harm::wrong_sum, without<AlwaysComplete>("the comparison with all bits"));
 }
 
+// A chip of several pipelines (§5) keeps the packets of a slot in order between its gate and its sums.
+TEST(ChipModelWithout, TheOrderOfSums) {
+  const Exploration found =
+      search<ChipRule>("without the order of sums", {.without_idle_passes = false, .sums_in_order = false}, false);
+  for (const std::string& step : found.trace) std::printf("    %s\n", step.c_str());
+  ASSERT_TRUE(found.wrong.has_value());
+  std::printf("    => %s\n", found.wrong->c_str());
+}
+
 struct NeverCleared : ChipRule {
   static bool leave(ChipGate& gate, std::uint32_t a) {
     const std::uint32_t bitmap = gate.bitmap;

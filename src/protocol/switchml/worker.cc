@@ -522,7 +522,8 @@ void Worker::append_state(std::vector<std::byte>& out) const {
     for (const bool nonfinite : active.nonfinite) append_bytes(out, nonfinite);
   }
   for (const Slot& slot : w.slots) {
-    append_bytes(out, slot.position, slot.round, slot.version, slot.number);
+    append_bytes(out, slot.position, slot.round, slot.version);
+    if (w.config.chip) append_bytes(out, slot.number);
     if (slot.round == Round::idle) continue;
     const wire::switchml::ChunkHeader& h = slot.header;
     append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
