@@ -19,7 +19,7 @@ using wire::chip::header_bytes;
 constexpr std::size_t sums_at = cache_line;
 static_assert(sums_at >= header_bytes);
 
-std::size_t slot_bytes(std::uint32_t packet_elements) {
+std::size_t chip_slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(sums_at + std::size_t{packet_elements} * 4);
 }
 
@@ -46,7 +46,7 @@ struct ChipSwitch::Job {
 };
 
 std::size_t ChipSwitch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots) {
-  return slot_bytes(packet_elements) * 2 * slots;
+  return chip_slot_bytes(packet_elements) * 2 * slots;
 }
 
 std::size_t ChipSwitch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots) {
@@ -105,7 +105,7 @@ ChipSwitch::JobState ChipSwitch::make_job(const SwitchJobConfig& config, std::sp
   job->slots = ChipSlots(config.slots, static_cast<std::uint32_t>(config.members.size()));
   job->notes.resize(job->slots.size());
   job->memory = memory;
-  job->slot_bytes = slot_bytes(config.packet_elements);
+  job->slot_bytes = chip_slot_bytes(config.packet_elements);
   return job;
 }
 
