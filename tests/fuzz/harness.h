@@ -41,13 +41,33 @@ struct alignas(64) CacheLine {
   std::byte bytes[64];
 };
 
+[[nodiscard]] inline seal::PacketKey key(std::uint8_t number) {
+  seal::PacketKey::Bytes bytes;
+  bytes.fill(std::byte{number});
+  return seal::PacketKey(bytes);
+}
+
 struct Job {
-  explicit Job(std::uint32_t slots) : memory(switchml::Switch::memory_bytes(packet_elements, slots, 2) / sizeof(CacheLine)) {
+  explicit Job(std::uint32_t slots, PacketSecurity security = PacketSecurity::none)
+      : memory(switchml::Switch::memory_bytes(packet_elements, slots, 2) / sizeof(CacheLine)) {
+    const bool sealed = security != PacketSecurity::none;
+    const auto keys_of = [&](std::uint8_t rank) {
+      return sealed ? switchml::HopKeys{key(static_cast<std::uint8_t>(2 * rank + 1)),
+                                        key(static_cast<std::uint8_t>(2 * rank + 2))}
+                    : switchml::HopKeys();
+    };
     switchml::SwitchJobConfig config{job_epoch, packet_elements, slots, {}};
-    for (std::uint8_t rank = 0; rank < 2; ++rank) config.members.push_back({rank_epochs[rank], endpoint_of(rank)});
+    config.security = security;
+    if (sealed) config.results = key(0);
+    for (std::uint8_t rank = 0; rank < 2; ++rank) {
+      config.members.push_back({rank_epochs[rank], endpoint_of(rank), false, keys_of(rank)});
+    }
     check(aggregator.add_job(config, std::as_writable_bytes(std::span(memory))), "a job is admitted");
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    for (std::uint8_t rank = 0; rank < 2; ++rank) {
       switchml::WorkerConfig worker;
+      worker.security = security;
+      worker.results = config.results;
+      worker.keys = keys_of(rank);
       worker.job_epoch = job_epoch;
       worker.rank = rank;
       worker.world_size = 2;

@@ -1,0 +1,237 @@
+#!/usr/bin/python3
+"""Somebody on the only path between ranks and their aggregator (network namespaces): every packet of theirs passes through a
+program that reads it, and sends others in front of it. With keys none of these is believed; without, sums are wrong.
+
+usage: netns_seals.py NETSUM [unittest arguments]
+
+Exit code 77: network namespaces are not permitted here.
+"""
+import collections
+import json
+import os
+import random
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import cli_support as cli
+import netns_support as netns
+
+PREFIX = f"seals{os.getpid()}"
+AGGREGATOR, RANKS, MIDDLE = (f"{PREFIX}-{name}" for name in ("aggregator", "ranks", "middle"))
+PORTS = {AGGREGATOR: "wire0", RANKS: "wire1"}
+ADDRESSES = {AGGREGATOR: "10.89.0.1", RANKS: "10.89.0.2"}
+PORT = 7170
+COMMON = 20  # bytes of SwitchML's common header
+SEALS = {2: 16, 3: 24}  # by the high bits of the type's byte (docs/protocol-switchml.md)
+
+
+def build():
+    for name in (AGGREGATOR, RANKS, MIDDLE):
+        netns.ip("netns", "add", name)
+    for host, port in PORTS.items():
+        netns.ip("-n", MIDDLE, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
+        netns.ip("-n", MIDDLE, "link", "set", port, "addrgenmode", "none", "up")
+        netns.ip("-n", host, "link", "set", "lo", "up")
+        # One frame a packet: what is in the middle reads frames.
+        netns.ip("-n", host, "link", "set", "eth0", "gso_max_segs", "1", "up")
+        netns.ip("-n", host, "addr", "add", ADDRESSES[host] + "/24", "dev", "eth0")
+
+
+def destroy():
+    for name in (AGGREGATOR, RANKS, MIDDLE):
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def crc32c_table():
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+CRC32C = crc32c_table()
+
+
+def crc32c(data, previous):
+    state = previous ^ 0xffffffff
+    for byte in data:
+        state = state >> 8 ^ CRC32C[(state ^ byte) & 255]
+    return state ^ 0xffffffff
+
+
+def with_checksum(packet):
+    return packet[:4] + struct.pack("<I", crc32c(packet[8:], struct.unpack("<I", packet[:4])[0])) + packet[8:]
+
+
+def internet_checksum(data):
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data[:len(data) // 2 * 2])) + (data[-1] << 8 if len(data) % 2 else 0)
+    while total > 0xffff:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def mended(frame):
+    """Sums that the sender left to a card which is not there."""
+    if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_TCP:
+        return frame
+    tcp = frame[34:14 + struct.unpack("!H", frame[16:18])[0]]
+    pseudo = frame[26:34] + struct.pack("!BBH", 0, socket.IPPROTO_TCP, len(tcp))
+    tcp = tcp[:16] + b"\0\0" + tcp[18:]
+    return frame[:34] + tcp[:16] + struct.pack("!H", internet_checksum(pseudo + tcp)) + tcp[18:]
+
+
+def datagram_of(frame):
+    """The payload of a UDP frame from or to the aggregator's lane; None: it is something else."""
+    if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_UDP or PORT not in struct.unpack("!HH", frame[34:38]):
+        return None
+    return frame[42:34 + struct.unpack("!H", frame[38:40])[0]]
+
+
+def frame_with(frame, payload):
+    ip = frame[14:16] + struct.pack("!H", 28 + len(payload)) + frame[18:24] + b"\0\0" + frame[26:34]
+    ip = ip[:10] + struct.pack("!H", internet_checksum(ip)) + ip[12:]
+    return frame[:14] + ip + frame[34:38] + struct.pack("!HH", 8 + len(payload), 0) + payload
+
+
+class Attacker:
+    """Relays frames, and puts forged ones in front of those of a job."""
+
+    def __init__(self):
+        self.sockets = {}
+        for host, port in PORTS.items():
+            each = netns.open_socket(MIDDLE, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            each.bind((port, 0))
+            self.sockets[host] = each
+        self.random = random.Random(1)
+        self.forged = collections.Counter()
+        self.seen = []  # (towards, frame), of which some are sent again
+        self.attacking = self.running = True
+        self.thread = threading.Thread(target=self.relay, daemon=True)
+        self.thread.start()
+
+    def stop(self):
+        self.running = False
+        self.thread.join()
+        for each in self.sockets.values():
+            each.close()
+
+    def relay(self):
+        others = {self.sockets[AGGREGATOR]: (RANKS, self.sockets[RANKS]), self.sockets[RANKS]: (AGGREGATOR, self.sockets[AGGREGATOR])}
+        while self.running:
+            for ready in select.select(list(others), [], [], 0.1)[0]:
+                frame, (_, _, kind, _, _) = ready.recvfrom(65536)
+                if kind == socket.PACKET_OUTGOING:
+                    continue
+                towards, out = others[ready]
+                payload = datagram_of(frame)
+                if payload is not None and self.attacking and len(payload) >= COMMON and payload[1] & 15 <= 6:
+                    for what, other in self.forgeries(towards, frame, payload):
+                        self.forged[what] += 1
+                        self.send(out, other)
+                self.send(out, frame if payload is None else frame_with(frame, payload))
+
+    @staticmethod
+    def send(out, frame):
+        try:
+            out.send(mended(frame))
+        except OSError:
+            pass  # longer than the link takes: the network loses it
+
+    def forgeries(self, towards, frame, payload):
+        seal = SEALS.get(payload[1] >> 4, 0)
+        changed = bytearray(payload)
+        changed[self.random.randrange(len(changed))] ^= 1 << self.random.randrange(8)
+        yield "changed", frame_with(frame, bytes(changed))
+        yield "truncated", frame_with(frame, payload[:self.random.randrange(1, len(payload))])
+        # As a rank without keys sends it: other values, and a valid checksum.
+        bare = bytearray(payload[:len(payload) - seal])
+        bare[1] = bare[1] & 15 | 1 << 4
+        bare[-1] ^= 1
+        yield "with a checksum", frame_with(frame, with_checksum(bytes(bare)))
+        if seal:
+            tagged = bytearray(payload)
+            tagged[-seal - 1] ^= 1
+            tagged[8 - seal:] = self.random.randbytes(seal - 8)
+            yield "with another seal", frame_with(frame, bytes(tagged))
+        if self.seen:
+            before, old = self.random.choice(self.seen)
+            if before == towards:
+                yield "again", old
+        if len(self.seen) < 2000:
+            self.seen.append((towards, frame_with(frame, payload)))
+
+
+class Seals(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.certificate, cls.key = (os.path.join(cls.folder.name, name) for name in ("cert.pem", "key.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", f"subjectAltName=IP:{ADDRESSES[AGGREGATOR]}", "-keyout", cls.key, "-out", cls.certificate],
+                       check=True, capture_output=True, timeout=60)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_job(self, security, *arguments):
+        """The ranks' exit codes and complaints, the aggregator's counters of the job, and what was forged."""
+        inside = lambda host, *words: ["ip", "netns", "exec", host, cli.NETSUM, *map(str, words)]
+        address = f"{ADDRESSES[AGGREGATOR]}:{PORT}"
+        attacker = Attacker()
+        switch = subprocess.Popen(inside(AGGREGATOR, "switch", "--listen", address, "--tls-cert", self.certificate, "--tls-key", self.key,
+                                         "--packet-security", security), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                  env=cli.environment())
+        ranks = []
+        try:
+            self.assertIn("listening", switch.stdout.readline())
+            ranks = [subprocess.Popen(inside(RANKS, "bench", "all-reduce", "--switch", address, "--tls-ca", self.certificate, "--rank", rank,
+                                             "--world-size", 2, "--elements", 20000, "--iterations", 3, "--warmup", 0, "--dtype", "int32",
+                                             "--connect-deadline", 30, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      text=True, env=cli.environment()) for rank in (0, 1)]
+            counters = collections.Counter()
+            while any(rank.poll() is None for rank in ranks):
+                status = subprocess.run(inside(AGGREGATOR, "status", "--switch", address, "--tls-ca", self.certificate, "--json"),
+                                        capture_output=True, text=True, timeout=20, env=cli.environment())
+                for job in json.loads(status.stdout)["jobs"] if status.returncode == 0 else ():
+                    counters = collections.Counter(job.get("counters", job))
+            outputs = [rank.communicate(timeout=60) for rank in ranks]
+            return [rank.returncode for rank in ranks], outputs, counters, attacker.forged
+        finally:
+            for process in [*ranks, switch]:
+                process.kill()
+                process.communicate()
+            attacker.stop()
+
+    def test_nothing_forged_is_believed(self):
+        for security in ("tag", "encrypt"):
+            with self.subTest(security=security):
+                codes, outputs, counters, forged = self.run_job(security, "--require-keys")
+                self.assertEqual([0, 0], codes, outputs)
+                for out, _ in outputs:
+                    self.assertRegex(out, r"wrong +0,")
+                for what in ("changed", "truncated", "with a checksum", "with another seal", "again"):
+                    self.assertGreater(forged[what], 100, forged)
+                self.assertGreater(counters["dropped_seal"], 0, counters)
+
+    def test_without_keys_it_would_be(self):
+        codes, outputs, _, forged = self.run_job("none", "--deadline", 3)
+        self.assertGreater(forged["with a checksum"], 0)
+        self.assertNotEqual([0, 0], codes, outputs)
+
+
+if __name__ == "__main__":
+    netns.skip_if_not_permitted()
+    build()
+    try:
+        cli.main()
+    finally:
+        destroy()
