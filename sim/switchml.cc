@@ -199,6 +199,7 @@ class Switchml final : public Protocol {
     const session::Placement& placement = plan.admission.placement;
     const std::uint32_t at =
         placement.switches.empty() ? session::Placement::at_server : placement.switch_of_rank[plan.rank];
+    config.in_tree = at != session::Placement::at_server;
     config.aggregator = at == session::Placement::at_server
                             ? plan.aggregator
                             : switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes);

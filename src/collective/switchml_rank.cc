@@ -149,6 +149,7 @@ class SwitchMlRank final : public RankProtocol {
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.aggregator = next_of(reach, site, number.of_site);
+    config.in_tree = !reach.hop.lanes.empty();
     config.checksums = settings_.local_checksums || !site.near;
     session::take_keys(admission, number.of_site, config);
     config.chip = chip_.has_value();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/time.h"
 
@@ -19,7 +20,11 @@ namespace netsum::stream {
 // The time-out of a lane, from round trips whose answered transmission is certain (RFC 6298's smoothing).
 class RetransmissionTimer {
  public:
-  RetransmissionTimer(Duration initial, Duration least, Duration most) : timeout_(initial), least_(least), most_(most) {}
+  // `group`: of so many answers only the soonest is a sample. Where an answer waits for many others, most are late because
+  // one of those was lost. Then time-outs that follow from all answers grow by the time that repairs take, and repairs,
+  // which wait for time-outs, by theirs.
+  RetransmissionTimer(Duration initial, Duration least, Duration most, std::uint32_t group = 1)
+      : timeout_(initial), least_(least), most_(most), group_(group) {}
 
   // An answer, with its time since the first and since the last transmission. After a retransmission the answered one is
   // unknown (Karn). But an answer sooner than any round trip is for an earlier transmission, so the retransmission was
@@ -27,7 +32,10 @@ class RetransmissionTimer {
   // held for long must not raise it to their delay.
   void answered(Duration after_first, Duration after_last) {
     if (after_first == after_last) {
-      sample(after_first);
+      soonest_ = std::min(soonest_, after_first);
+      if (++answers_ < group_ && smoothed_ != Duration::zero()) return;
+      answers_ = 0;
+      sample(std::exchange(soonest_, Duration::max()));
     } else if (after_last < least_round_trip_) {
       sample(std::min(after_first, timeout_));
     }
@@ -57,6 +65,8 @@ class RetransmissionTimer {
 
  private:
   Duration timeout_, least_, most_;
+  std::uint32_t group_, answers_ = 0;
+  Duration soonest_ = Duration::max();  // of the group
   Duration smoothed_{}, variation_{}, least_round_trip_{};
 };
 

@@ -15,7 +15,8 @@ constexpr std::size_t at_sender = 2, at_checksum = 4, at_rank_epoch = 16;
 constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
 constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_slot = 42, at_elements = 44,
                       at_exponents = 46, at_flags = 47;
-constexpr std::size_t at_waiting_slot = 32, at_waiting_round = 34, at_waiting_reserved = 35, at_waiting_missing = 36;
+constexpr std::size_t at_waiting_slot = 32, at_waiting_round = 34, at_waiting_reserved = 35, at_overtaken_by = 36,
+                      at_waiting_missing = 40;
 constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_first_rank = 40, at_second_rank = 42;
 constexpr std::size_t at_sequence = 20;
 constexpr std::size_t at_cookie = at_sequence + 4;
@@ -153,7 +154,8 @@ ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common,
          load_le<std::uint32_t>(p + at_chunk),
          load_le<std::uint16_t>(p + at_waiting_slot),
          round == 1,
-         Ranks::from_words(words)};
+         Ranks::from_words(words),
+         load_le<std::uint32_t>(p + at_overtaken_by)};
   return ParseError::none;
 }
 
@@ -226,6 +228,7 @@ void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
   store_le(p + at_waiting_slot, waiting.slot);
   p[at_waiting_round] = std::byte{waiting.exponent_round};
   p[at_waiting_reserved] = std::byte{0};
+  store_le(p + at_overtaken_by, waiting.overtaken_by);
   const std::size_t words = (packet.size() - waiting_header_bytes) / 8;
   for (std::size_t i = 0; i < words; ++i) store_le(p + at_waiting_missing + 8 * i, waiting.missing.words()[i]);
   seal(packet);

@@ -108,8 +108,11 @@ struct WaitingPacket {
   std::uint16_t slot;
   bool exponent_round;
   Ranks missing;
+  // To a switch whose sum is missing: a later sum of its that has come, as 2 * slot + version.
+  std::uint32_t overtaken_by = not_overtaken;
+  static constexpr std::uint32_t not_overtaken = 0xffffffff;
 };
-inline constexpr std::size_t waiting_header_bytes = common_bytes + 16;
+inline constexpr std::size_t waiting_header_bytes = common_bytes + 20;
 [[nodiscard]] std::size_t waiting_bytes(const Ranks& missing);  // as many ranks as the highest one needs
 
 struct MismatchPacket {

@@ -130,6 +130,7 @@ class VirtualTree final : public VirtualJob {
     w.packet_elements = config_.packet_elements;
     w.slots = config_.slots;
     w.aggregator = at;
+    w.in_tree = !config_.levels.empty();
     workers_.push_back(std::make_unique<WorkerNode>(*this, self, w));
     network.shape_between(self, at, config_.link);
   }

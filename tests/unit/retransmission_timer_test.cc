@@ -67,5 +67,17 @@ TEST(RetransmissionTimer, LearnsFromRepeatsInVain) {
   EXPECT_GT(t.timeout(), before);
 }
 
+// The soonest of each group: the others waited for what was lost elsewhere.
+TEST(RetransmissionTimer, OfAGroupTheSoonestCounts) {
+  RetransmissionTimer t(20ms, 1ms, 250ms, 4);
+  t.answered(4ms, 4ms);  // the first one, at once
+  EXPECT_EQ(t.smoothed_round_trip(), 4ms);
+  for (int i = 0; i < 400; ++i) {
+    const Duration each = i % 4 == 2 ? 4ms : 100ms;
+    t.answered(each, each);
+  }
+  EXPECT_EQ(t.smoothed_round_trip(), 4ms);
+}
+
 }  // namespace
 }  // namespace netsum::stream

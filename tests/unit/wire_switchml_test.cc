@@ -304,7 +304,7 @@ TEST(WireSwitchml, OtherPacketsReadBack) {
   missing.insert(0);
   missing.insert(255);
   std::vector<std::byte> packet(waiting_bytes(missing));
-  EXPECT_EQ(36U + 32, packet.size());
+  EXPECT_EQ(40U + 32, packet.size());
   write_waiting(packet, {from_switch, 7, 8, 9, true, missing});
   Common read{};
   WaitingPacket waiting{};
@@ -317,12 +317,14 @@ TEST(WireSwitchml, OtherPacketsReadBack) {
   EXPECT_EQ(missing, waiting.missing);
   for (const std::uint32_t count : {0U, 1U, 64U, 65U, max_workers}) {
     packet.assign(waiting_bytes(Ranks::first(count)), {});
-    EXPECT_EQ(36U + (count + 63) / 64 * 8, packet.size());
-    write_waiting(packet, {{Type::missing, 4095, 5, 6}, 7, 8, 9, false, Ranks::first(count)});
+    EXPECT_EQ(40U + (count + 63) / 64 * 8, packet.size());
+    write_waiting(packet, {{Type::missing, 4095, 5, 6}, 7, 8, 9, false, Ranks::first(count), count});
     ASSERT_EQ(ParseError::none, parse_common(packet, read));
     ASSERT_EQ(ParseError::none, parse_waiting(packet, read, waiting));
     EXPECT_EQ(Ranks::first(count), waiting.missing);
     EXPECT_EQ(4095, waiting.common.sender);
+    EXPECT_EQ(count, waiting.overtaken_by);
+    EXPECT_EQ(count, load_le<std::uint32_t>(packet.data() + 36));
   }
 
   packet.assign(mismatch_bytes, {});

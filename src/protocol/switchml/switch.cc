@@ -305,9 +305,9 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
     pass_up(job, packet, sink);
     ++counters.passed_up;
   } else if (slot.arrived == job.expected(slot)) {
-    complete(job, slot, header, now, sink);
+    complete(job, slot, header, sink);
   }
-  if (!from_switch) tell_losses(job, slot, member, now, sink);
+  if (!from_switch || !slot.ordered()) tell_losses(job, slot, member, now, sink);
 }
 
 void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink) {
@@ -375,7 +375,7 @@ void Switch::sum_gathered(const Job& job, const SlotState& slot) {
 }
 
 // Alg. 3, l. 13-15; below the root, the sum goes upstream in place of the result.
-void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Time now, Sink& sink) {
+void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink) {
   const wire::switchml::ChunkHeader header{.operation = slot.operation,
                                            .chunk = slot.chunk,
                                            .signature = slot.signature,
@@ -406,7 +406,7 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
   ++job.counters.chunks;
   if (!root) {
     slot.sent = true;
-    return send_sum(job, slot, now, sink);
+    return send_sum(job, slot, sink);
   }
   slot.complete = true;
   send_result(job, slot, sink);
@@ -430,15 +430,18 @@ bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
   return true;
 }
 
-// Not of child switches: a switch sends its sums in the order in which its ranks let it.
+// Of a child switch's sums, it decides by itself: it sends them in the order in which its ranks let it.
 void Switch::tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink) {
   job.overtaken.contributed(static_cast<std::uint32_t>(member), slot.place, [&](std::uint32_t round, std::uint64_t place) {
     SlotState& other = job.slots[round];
     const std::uint32_t rank = job.config.tree ? job.config.tree->below[member].front() : static_cast<std::uint32_t>(member);
     if (other.place != place || other.complete || other.mismatch || job.has(other, rank)) return;
+    const bool a_switch = job.config.tree && job.config.tree->is_switch[member];
+    if (a_switch && other.ordered()) return;  // one bit says nothing of its ranks
     if (!may_tell(job, other, member, now)) return;
     ++job.counters.losses_told;
-    tell_waiting(job, other, member, sink);
+    tell_waiting(job, other, member, sink,
+                 a_switch ? static_cast<std::uint32_t>(job.number_of(slot)) : wire::switchml::WaitingPacket::not_overtaken);
   });
 }
 
@@ -449,12 +452,13 @@ void Switch::answer_waiting(Job& job, SlotState& slot, std::size_t member, Time 
   if (!job.reported.empty()) ask_children(job, slot, now, sink);
 }
 
-void Switch::tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink) {
+void Switch::tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink, std::uint32_t overtaken_by) {
   const wire::switchml::Common common{wire::switchml::Type::waiting, 0, job.config.epoch, job.folded_epochs};
   const wire::switchml::Ranks missing = job.missing(slot);
   job.send(job.member(member).endpoint, wire::switchml::waiting_bytes(missing), sink, [&](std::span<std::byte> packet) {
-    wire::switchml::write_waiting(packet, {common, slot.operation, slot.chunk,
-                                           static_cast<std::uint16_t>(job.number_of(slot) / 2), !slot.values, missing});
+    wire::switchml::write_waiting(
+        packet, {common, slot.operation, slot.chunk, static_cast<std::uint16_t>(job.number_of(slot) / 2), !slot.values,
+                 missing, overtaken_by});
   });
 }
 

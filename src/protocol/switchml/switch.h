@@ -191,12 +191,13 @@ class Switch {
   void on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, const SlotState& slot);
-  void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Time now, Sink& sink);
+  void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink);
   void send_result(Job& job, SlotState& slot, Sink& sink);
   void answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink);
   [[nodiscard]] static bool may_tell(Job& job, SlotState& slot, std::size_t member, Time now);
   static void tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink);
-  static void tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
+  static void tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink,
+                           std::uint32_t overtaken_by = wire::switchml::WaitingPacket::not_overtaken);
   static void answer_waiting(Job& job, SlotState& slot, std::size_t member, Time now, Sink& sink);
   static void answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink);
 
@@ -208,7 +209,9 @@ class Switch {
   void on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink);
   static void on_missing(Job& job, const wire::switchml::WaitingPacket& missing);
   static void relay_failure(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
-  void send_sum(Job& job, SlotState& slot, Time now, Sink& sink);
+  void send_sum(Job& job, SlotState& slot, Sink& sink);
+  void repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink);
+  void repeat_if_lost(Job& job, SlotState& slot, std::uint32_t overtaken_by, Sink& sink);
   void pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, const wire::switchml::Common& common, Time now,
                       Sink& sink);
   static void pass_up(const Job& job, const RxView& packet, Sink& sink);

@@ -49,7 +49,8 @@ struct Switch::SlotState {
   std::uint16_t first_rank = 0, other_rank = 0;  // mismatch: the first rank, and the one with another call
   std::uint32_t other_signature = 0;
   Time told_since{};                              // Job::told is of the interval that began then
-  Time sent_at{};                                 // upstream, for the last time
+  Time repeated_at{};                             // upstream, for the last time
+  std::uint64_t order = 0;                        // among all sums that this switch has sent upstream
   std::uint64_t place = 0;                        // in the order in which rounds were opened
   std::uint64_t sent_in_batch = 0;                // the last batch in which the sink referenced the memory
   std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once sent or complete
@@ -113,6 +114,7 @@ struct Switch::Job {
     wire::switchml::Ranks missing;
   };
   std::vector<Reported> reported;  // by member; empty without child switches
+  std::uint64_t sums = 0;          // sent upstream
   Time relayed{};                  // "mismatch" or "unknown job", for the last time
 
   [[nodiscard]] bool is_root() const { return !config.tree || !config.tree->parent; }

@@ -95,9 +95,9 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   send_result(job, slot, sink);
 }
 
-void Switch::send_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
+void Switch::send_sum(Job& job, SlotState& slot, Sink& sink) {
   ++job.counters.sums_sent;
-  slot.sent_at = now;
+  slot.order = ++job.sums;
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), {&*job.config.tree->parent, 1});
 }
@@ -120,9 +120,23 @@ void Switch::pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, con
     if (job.config.tree->is_switch[member] || may_tell(job, slot, member, now)) pass_up(job, packet, sink);
     return;
   }
-  if (now - slot.sent_at < repeat_interval) return;
+  repeat_sum(job, slot, now, sink);
+}
+
+// Once for all that ask at a time.
+void Switch::repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
+  if (slot.repeated_at != Time{} && now - slot.repeated_at < repeat_interval) return;
+  slot.repeated_at = now;
   ++job.counters.sums_repeated;
-  send_sum(job, slot, now, sink);
+  send_sum(job, slot, sink);
+}
+
+// The parent has had a later sum: it comes out of order, unless this switch sent it long after the one that is missing.
+void Switch::repeat_if_lost(Job& job, SlotState& slot, std::uint32_t overtaken_by, Sink& sink) {
+  const SlotState& later = job.slots[overtaken_by];
+  if (later.order <= slot.order + stream::Overtaken::reordering) return;
+  ++job.counters.sums_repeated;
+  send_sum(job, slot, sink);
 }
 
 void Switch::pass_down(const Job& job, std::size_t member, const wire::switchml::WaitingPacket& waiting, Sink& sink) {
@@ -134,18 +148,22 @@ void Switch::pass_down(const Job& job, std::size_t member, const wire::switchml:
 
 void Switch::on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink) {
   const auto identity = std::tuple(waiting.operation, waiting.chunk, !waiting.exponent_round);
+  const bool ours = waiting.missing.intersects(job.ranks);
+  const bool overtaken = ours && waiting.overtaken_by < job.slots.size();
   SlotState* found = nullptr;
   for (std::size_t version = 0; version < 2; ++version) {
     SlotState& slot = job.slots[std::size_t{waiting.slot} * 2 + version];
-    if (slot.used && slot.identity() == identity) found = &slot;
+    if (!slot.used) continue;
+    if (slot.identity() == identity) found = &slot;
+    // The parent is a round ahead: the result was lost.
+    if (ours && slot.sent && !slot.complete && slot.identity() < identity) return repeat_sum(job, slot, now, sink);
   }
-  const bool ours = waiting.missing.intersects(job.ranks);
   if (found != nullptr && (found->complete || found->mismatch)) return;
-  if (ours && found != nullptr && found->sent) {
-    if (now - found->sent_at < repeat_interval) return;
-    ++job.counters.sums_repeated;
-    return send_sum(job, *found, now, sink);
+  if (overtaken) {
+    if (found != nullptr && found->sent) repeat_if_lost(job, *found, waiting.overtaken_by, sink);
+    return;
   }
+  if (ours && found != nullptr && found->sent) return repeat_sum(job, *found, now, sink);
   if (ours && found != nullptr && found->ordered()) {
     // What a rank sent was lost above this switch: the rank has it.
     for (std::size_t i = 0; i < job.config.members.size(); ++i) {
@@ -160,6 +178,7 @@ void Switch::on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, 
     wire::switchml::WaitingPacket answer = waiting;
     answer.common = {wire::switchml::Type::missing, sender, job.config.epoch, job.folded_epochs};
     answer.missing = missing;
+    answer.overtaken_by = wire::switchml::WaitingPacket::not_overtaken;
     job.send(*job.config.tree->parent, wire::switchml::waiting_bytes(missing), sink,
              [&](std::span<std::byte> up) { wire::switchml::write_waiting(up, answer); });
     if (found != nullptr && !job.reported.empty()) ask_children(job, *found, now, sink);

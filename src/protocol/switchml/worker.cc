@@ -36,6 +36,9 @@ struct ActiveOperation {
 
 inline constexpr std::uint8_t not_scanned = 0xff;
 
+// Of so many answers in a tree, one is likely to be of a chunk of which nothing was lost on any link.
+inline constexpr std::uint32_t answers_in_tree = 8;
+
 // A chunk of the lane's stream.
 struct Place {
   ActiveOperation* active = nullptr;
@@ -71,7 +74,7 @@ struct Worker::Impl {
         chip_codec(c.packet_elements),
         slots(c.slots),
         missing(c.slots),
-        timer(c.initial_timeout, c.min_timeout, c.max_timeout),
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout, c.in_tree ? answers_in_tree : 1),
         operations(c.operations) {
     for (std::uint32_t i = 0; i < c.slots; ++i) slots[i].position = i;
     if (c.security != PacketSecurity::none) seals.reset(new WorkerSeals(c));

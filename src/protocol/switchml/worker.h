@@ -33,6 +33,7 @@ struct WorkerConfig {
   std::uint32_t slots = 64;
   std::uint32_t lane = 0, lanes = 1;  // this lane's share of the stripes
   Endpoint aggregator;
+  bool in_tree = false;                              // the aggregator is a switch with a parent
   bool checksums = true;                             // false: the aggregator is on this host; packets never leave its memory
   bool chip = false;                                 // the aggregator has the chip profile (docs/protocol-switchml-chip.md)
   std::uint32_t last_round = wire::chip::max_round;  // of a slot version, in the chip profile; fewer in tests

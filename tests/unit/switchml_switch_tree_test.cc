@@ -1,0 +1,282 @@
+// A switch with a parent and a child switch, packet by packet: ranks 1 and 2 are its own, ranks 3 to 5 are below the child,
+// rank 0 is elsewhere.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "protocol/switchml/switch.h"
+#include "support/recording_sink.h"
+#include "wire/epochs.h"
+
+namespace netsum {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Datagram;
+using testing::RecordingSink;
+using wire::switchml::ChunkHeader;
+using wire::switchml::Ranks;
+using wire::switchml::Type;
+
+constexpr std::uint64_t epoch = 7;
+const std::vector<std::uint32_t> epochs = {100, 101, 102, 103, 104, 105};
+
+Endpoint at(std::uint8_t number) {
+  return {.address = {0xfd, number}, .port = 1};
+}
+const Endpoint parent = at(99), child = at(50);
+
+Ranks set_of(std::initializer_list<std::uint32_t> ranks) {
+  Ranks set;
+  for (const std::uint32_t rank : ranks) set.insert(rank);
+  return set;
+}
+
+class TreeSwitchTest : public ::testing::Test {
+ protected:
+  TreeSwitchTest() {
+    switchml::SwitchJobConfig config{epoch, 64, 4, {}};
+    config.members = {{101, at(1)}, {102, at(2)}, {0, child}};
+    config.tree = switchml::TreePlace{{set_of({1}), set_of({2}), set_of({3, 4, 5})}, {false, false, true}, parent, epochs};
+    memory_.resize(switchml::Switch::memory_bytes(config) / sizeof(Line));
+    EXPECT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory_))));
+  }
+
+  static ChunkHeader chunk(std::uint32_t number = 0) {
+    return {.chunk = number,
+            .signature = 5,
+            .slot = static_cast<std::uint16_t>(number % 4),
+            .version = static_cast<std::uint8_t>(number / 4 % 2),
+            .elements = 2};
+  }
+  static std::vector<std::byte> packet(Type type, std::uint32_t sender, std::uint32_t rank_epoch, const ChunkHeader& header,
+                                       std::uint32_t value) {
+    std::vector<std::byte> bytes(wire::switchml::chunk_packet_bytes(header));
+    wire::switchml::write_chunk_header(bytes, {type, static_cast<std::uint16_t>(sender), epoch, rank_epoch}, header);
+    for (std::size_t at = wire::switchml::chunk_header_bytes; at + 4 <= bytes.size(); at += 4) store_le(&bytes[at], value);
+    wire::switchml::seal(bytes);
+    return bytes;
+  }
+  static std::vector<std::byte> said(Type type, const ChunkHeader& header, const Ranks& missing, std::uint32_t sender = 0,
+                                     std::uint32_t overtaken_by = wire::switchml::WaitingPacket::not_overtaken) {
+    std::vector<std::byte> bytes(wire::switchml::waiting_bytes(missing));
+    wire::switchml::write_waiting(bytes, {{type, static_cast<std::uint16_t>(sender), epoch, folded()},
+                                          header.operation,
+                                          header.chunk,
+                                          header.slot,
+                                          false,
+                                          missing,
+                                          overtaken_by});
+    return bytes;
+  }
+  [[nodiscard]] static std::uint32_t folded() { return wire::fold_epochs(epochs); }
+
+  std::vector<Datagram> receive(const std::vector<std::byte>& bytes, const Endpoint& from) {
+    const RxView view{bytes, from};
+    sink_.clear();
+    switch_.on_packets({&view, 1}, now_, sink_);
+    sink_.flush();
+    now_ += 10us;
+    return sink_.sent();
+  }
+  std::vector<Datagram> from_rank(std::uint32_t rank, const ChunkHeader& header, std::uint32_t value = 1) {
+    return receive(packet(Type::contribution, rank, epochs[rank], header, value), at(static_cast<std::uint8_t>(rank)));
+  }
+  std::vector<Datagram> from_child(const ChunkHeader& header, std::uint32_t value = 10) {
+    return receive(packet(Type::contribution, 3, folded(), header, value), child);
+  }
+  std::vector<Datagram> result(const ChunkHeader& header, std::uint32_t value = 1000, const Endpoint& from = parent) {
+    return receive(packet(Type::result, 0, folded(), header, value), from);
+  }
+  // Of all members; what went upstream.
+  std::vector<Datagram> gather(const ChunkHeader& header) {
+    EXPECT_TRUE(from_rank(1, header).empty());
+    EXPECT_TRUE(from_rank(2, header).empty());
+    return from_child(header);
+  }
+  static std::optional<wire::switchml::WaitingPacket> waiting_in(const Datagram& datagram) {
+    wire::switchml::Common common;
+    wire::switchml::WaitingPacket waiting{};
+    if (wire::switchml::parse_common(datagram.bytes, common) != wire::ParseError::none ||
+        (common.type != Type::waiting && common.type != Type::missing) ||
+        wire::switchml::parse_waiting(datagram.bytes, common, waiting) != wire::ParseError::none) {
+      return std::nullopt;
+    }
+    return waiting;
+  }
+  [[nodiscard]] const switchml::JobCounters& counters() const { return *switch_.job_counters(epoch); }
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory_;
+  switchml::Switch switch_;
+  RecordingSink sink_;
+  Time now_{1s};
+};
+
+TEST_F(TreeSwitchTest, OneSumGoesUpAndTheResultDownUnchanged) {
+  const auto up = gather(chunk());
+  ASSERT_EQ(1U, up.size());
+  EXPECT_EQ(parent, up[0].to);
+  EXPECT_EQ(packet(Type::contribution, 1, folded(), chunk(), 12), up[0].bytes);
+  const auto down = result(chunk());
+  ASSERT_EQ(3U, down.size());
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((std::vector{at(1), at(2), child}[i]), down[i].to);
+    EXPECT_EQ(packet(Type::result, 0, folded(), chunk(), 1000), down[i].bytes);
+  }
+  const auto again = from_rank(2, chunk());
+  ASSERT_EQ(1U, again.size()) << "it lost the result";
+  EXPECT_EQ(at(2), again[0].to);
+  EXPECT_EQ(down[1].bytes, again[0].bytes);
+}
+
+TEST_F(TreeSwitchTest, AResultIsTakenFromTheParentAloneAndOnce) {
+  EXPECT_TRUE(result(chunk()).empty()) << "of no round";
+  from_rank(1, chunk());
+  EXPECT_TRUE(result(chunk()).empty()) << "the sum is not upstream";
+  from_rank(2, chunk());
+  from_child(chunk());
+  EXPECT_TRUE(result(chunk(), 1, child).empty());
+  EXPECT_TRUE(result(chunk(), 1, at(98)).empty());
+  EXPECT_EQ(2U, counters().dropped_source);
+  ChunkHeader longer = chunk();
+  longer.elements = 3;
+  EXPECT_TRUE(result(longer).empty());
+  EXPECT_EQ(1U, counters().dropped_shape);
+  EXPECT_EQ(3U, result(chunk()).size());
+  EXPECT_TRUE(result(chunk()).empty());
+  EXPECT_EQ(3U, counters().dropped_stale);
+}
+
+TEST_F(TreeSwitchTest, ANewerRoundWaitsForTheResultOfTheVersionsLast) {
+  gather(chunk(0));
+  EXPECT_TRUE(from_rank(1, chunk(8)).empty());
+  EXPECT_EQ(1U, counters().dropped_early) << "its sum is upstream, not final";
+  result(chunk(0));
+  EXPECT_EQ(1U, gather(chunk(8)).size());
+}
+
+TEST_F(TreeSwitchTest, ARepeatSendsTheSumAgainOnceForAll) {
+  gather(chunk());
+  ASSERT_EQ(1U, from_rank(1, chunk()).size());
+  EXPECT_EQ(parent, sink_.sent()[0].to);
+  EXPECT_TRUE(from_rank(2, chunk()).empty()) << "at the same time";
+  EXPECT_TRUE(from_child(chunk()).empty());
+  now_ += 2ms;
+  EXPECT_EQ(1U, from_rank(2, chunk()).size());
+  EXPECT_EQ(2U, counters().sums_repeated);
+}
+
+TEST_F(TreeSwitchTest, TheParentsWaitingGoesToThoseThatAsked) {
+  gather(chunk());
+  from_rank(2, chunk());
+  const auto told = receive(said(Type::waiting, chunk(), set_of({0})), parent);
+  ASSERT_EQ(1U, told.size());
+  EXPECT_EQ(at(2), told[0].to);
+  EXPECT_EQ(set_of({0}), waiting_in(told[0])->missing);
+  EXPECT_TRUE(receive(said(Type::waiting, chunk(), set_of({0})), parent).empty()) << "nobody has asked since";
+  EXPECT_TRUE(receive(said(Type::waiting, chunk(), set_of({0})), child).empty());
+}
+
+// The parent lacks the sum: it was lost, or this switch waits itself.
+TEST_F(TreeSwitchTest, AskedForItsSumItSendsItAgainOrSaysWhoIsMissing) {
+  from_rank(1, chunk());
+  const auto answers = receive(said(Type::waiting, chunk(), set_of({1, 2, 3, 4, 5})), parent);
+  ASSERT_EQ(2U, answers.size());
+  EXPECT_EQ(parent, answers[0].to);
+  EXPECT_EQ(Type::missing, waiting_in(answers[0])->common.type);
+  EXPECT_EQ(1, waiting_in(answers[0])->common.sender);
+  EXPECT_EQ(set_of({2, 3, 4, 5}), waiting_in(answers[0])->missing);
+  EXPECT_EQ(child, answers[1].to) << "which is asked in turn";
+  receive(said(Type::missing, chunk(), set_of({4}), 3), child);
+  now_ += 2ms;
+  const auto precise = receive(said(Type::waiting, chunk(), set_of({1, 2, 3, 4, 5})), parent);
+  EXPECT_EQ(set_of({2, 4}), waiting_in(precise.at(0))->missing);
+  from_rank(2, chunk());
+  from_child(chunk());
+  const auto again = receive(said(Type::waiting, chunk(), set_of({2, 4})), parent);
+  ASSERT_EQ(1U, again.size());
+  EXPECT_EQ(packet(Type::contribution, 1, folded(), chunk(), 12), again[0].bytes);
+}
+
+TEST_F(TreeSwitchTest, AnOvertakenSumComesAgainIfItWasSentMoreThanThreeSumsBefore) {
+  for (std::uint32_t number = 0; number < 4; ++number) gather(chunk(number));
+  const auto overtaken_by = [&](std::uint32_t number) {
+    return receive(said(Type::waiting, chunk(0), set_of({1, 2, 3, 4, 5}), 0, 2 * number), parent);
+  };
+  EXPECT_TRUE(overtaken_by(3).empty()) << "three sums may be out of order";
+  result(chunk(1));
+  gather(chunk(5));
+  EXPECT_EQ(1U, receive(said(Type::waiting, chunk(0), set_of({1}), 0, 2 * 1 + 1), parent).size());
+  EXPECT_TRUE(receive(said(Type::waiting, chunk(0), set_of({1}), 0, 2 * 1 + 1), parent).empty()) << "it is on its way again";
+}
+
+TEST_F(TreeSwitchTest, AParentThatIsARoundAheadShowsThatAResultWasLost) {
+  gather(chunk(0));
+  const auto up = receive(said(Type::waiting, chunk(4), set_of({1, 2, 3, 4, 5}), 0, 2), parent);
+  ASSERT_EQ(1U, up.size());
+  EXPECT_EQ(packet(Type::contribution, 1, folded(), chunk(0), 12), up[0].bytes);
+}
+
+// Summed in rank order, at the root.
+TEST_F(TreeSwitchTest, FloatsGoUpUnsummed) {
+  ChunkHeader header = chunk();
+  header.dtype = DType::float16;
+  const auto own = from_rank(2, header);
+  ASSERT_EQ(1U, own.size());
+  EXPECT_EQ(parent, own[0].to);
+  EXPECT_EQ(packet(Type::contribution, 2, 102, header, 1), own[0].bytes);
+  const auto below = receive(packet(Type::contribution, 4, 104, header, 1), child);
+  EXPECT_EQ(packet(Type::contribution, 4, 104, header, 1), below.at(0).bytes);
+  EXPECT_TRUE(receive(packet(Type::contribution, 3, folded(), header, 1), child).empty()) << "a sum of floats";
+  EXPECT_TRUE(receive(packet(Type::contribution, 4, 104, chunk(), 1), child).empty()) << "integers unsummed";
+  EXPECT_EQ(2U, counters().dropped_shape);
+  EXPECT_TRUE(result(header).empty()) << "some are not upstream";
+  for (const std::uint32_t rank : {3U, 5U}) receive(packet(Type::contribution, rank, epochs[rank], header, 1), child);
+  from_rank(1, header);
+  EXPECT_EQ(1U, from_rank(1, header).size()) << "a repeat goes up";
+  EXPECT_EQ(3U, result(header).size());
+}
+
+TEST_F(TreeSwitchTest, ASumIsOfTheWholeChild) {
+  EXPECT_TRUE(receive(packet(Type::contribution, 4, folded(), chunk(), 1), child).empty());
+  EXPECT_EQ(1U, counters().dropped_rank) << "its lowest rank is 3";
+  EXPECT_TRUE(receive(packet(Type::contribution, 0, 100, chunk(), 1), at(0)).empty());
+  EXPECT_EQ(2U, counters().dropped_rank) << "rank 0 is elsewhere";
+  EXPECT_TRUE(receive(packet(Type::contribution, 3, folded(), chunk(), 1), at(1)).empty());
+  EXPECT_EQ(1U, counters().dropped_source);
+}
+
+TEST_F(TreeSwitchTest, AMismatchGoesToEverybody) {
+  from_rank(1, chunk());
+  ChunkHeader other = chunk();
+  other.signature = 6;
+  const auto told = from_child(other);
+  std::vector<Endpoint> to;
+  for (const Datagram& each : told) to.push_back(each.to);
+  EXPECT_EQ((std::vector{at(1), at(2), child, parent}), to);
+  const auto relayed = receive(told[0].bytes, parent);
+  EXPECT_EQ(3U, relayed.size());
+  EXPECT_TRUE(receive(told[0].bytes, at(1)).empty()) << "no rank says so";
+}
+
+TEST_F(TreeSwitchTest, AParentThatHasLostTheJobEndsItBelow) {
+  std::vector<std::byte> unknown(wire::switchml::common_bytes);
+  wire::switchml::write_unknown_job(unknown, {Type::contribution, 1, epoch, folded()});
+  EXPECT_TRUE(receive(unknown, child).empty());
+  const auto told = receive(unknown, parent);
+  ASSERT_EQ(3U, told.size());
+  wire::switchml::Common common;
+  ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_common(told[0].bytes, common));
+  EXPECT_EQ(101U, common.rank_epoch) << "as rank 1 expects it";
+  ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_common(told[2].bytes, common));
+  EXPECT_EQ(folded(), common.rank_epoch);
+}
+
+}  // namespace
+}  // namespace netsum
