@@ -43,6 +43,7 @@ struct Setup {
   std::uint64_t ahead = 1;                // operations that a rank may have under way; the next one comes after a result
   std::vector<std::uint32_t> racks = {};  // of a tree: how many ranks are at each leaf switch, in rank order
   bool restarts = false;                  // the first leaf may
+  bool begins_anew = false;               // and takes the job again then, with empty slots
 };
 
 inline constexpr std::uint32_t switch_host = 255;

@@ -106,6 +106,13 @@ TEST(TreeModel, ALeafThatRestarts) {
   holds<TreeSwitches>("1 + 1 workers, 2 leaves, float32, a restart", {2, 1, {f(1), f(1)}, 1, {1, 1}, true});
 }
 
+// Why a switch that was started again does not take its jobs again.
+TEST(TreeModel, ALeafThatBeginsAnewIsWrong) {
+  const auto found =
+      search_for_a_wrong_sum<TreeSwitches>("2 + 1 workers, a leaf that begins anew", {3, 1, {i(513)}, 1, {2}, true, true});
+  ASSERT_TRUE(found.wrong.has_value());
+}
+
 TEST(PublishedModel, Algorithm3IsWrong) {
   const auto found = search_for_a_wrong_sum<Published<false>>("Algorithm 3 as published", {2, 1, {i(513)}});
   ASSERT_TRUE(found.wrong.has_value());

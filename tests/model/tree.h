@@ -12,7 +12,7 @@ namespace netsum::model {
 
 class TreeSwitches {
  public:
-  explicit TreeSwitches(const Setup& setup) : may_restart_(setup.restarts) {
+  explicit TreeSwitches(const Setup& setup) : may_restart_(setup.restarts), begins_anew_(setup.begins_anew) {
     const std::vector<std::uint32_t> epochs = rank_epochs(setup.workers);
     switchml::SwitchJobConfig root = config_of(setup);
     root.tree->rank_epochs = epochs;
@@ -46,9 +46,14 @@ class TreeSwitches {
   [[nodiscard]] bool may_restart() const { return may_restart_; }
   [[nodiscard]] bool restarted() const { return restarted_; }
   void restart() {
-    static_cast<void>(nodes_.front().machine.remove_job(job_epoch));
+    Node& leaf = nodes_.front();
+    static_cast<void>(leaf.machine.remove_job(job_epoch));
     may_restart_ = false;
-    restarted_ = true;
+    if (begins_anew_) {
+      leaf.add_job();
+    } else {
+      restarted_ = true;
+    }
   }
 
   void on_packet(const RxView& packet, const Endpoint& to, Time now, Sink& sink) {
@@ -64,7 +69,7 @@ class TreeSwitches {
     }
   }
   void append_state(std::vector<std::byte>& out) const {
-    append_bytes(out, restarted_);
+    append_bytes(out, may_restart_, restarted_);
     for (const Node& node : nodes_) node.machine.append_state(out);
   }
 
@@ -73,11 +78,11 @@ class TreeSwitches {
     std::byte bytes[64];
   };
   struct Node {
-    Node(const Endpoint& endpoint, const switchml::SwitchJobConfig& config)
-        : at(endpoint), memory(switchml::Switch::memory_bytes(config) / sizeof(Line)) {
-      if (!machine.add_job(config, std::as_writable_bytes(std::span(memory)))) throw std::logic_error("add_job");
+    Node(const Endpoint& endpoint, const switchml::SwitchJobConfig& job)
+        : at(endpoint), config(job), memory(switchml::Switch::memory_bytes(job) / sizeof(Line)) {
+      add_job();
     }
-    Node(const Node& other) : at(other.at), memory(other.memory), machine(other.machine) {
+    Node(const Node& other) : at(other.at), config(other.config), memory(other.memory), machine(other.machine) {
       if (machine.job_counters(job_epoch) != nullptr) {
         machine.move_memory(job_epoch, std::as_writable_bytes(std::span(memory)));
       }
@@ -86,7 +91,12 @@ class TreeSwitches {
     Node& operator=(const Node&) = delete;
     Node& operator=(Node&&) = delete;
 
+    void add_job() {
+      if (!machine.add_job(config, std::as_writable_bytes(std::span(memory)))) throw std::logic_error("add_job");
+    }
+
     Endpoint at;
+    switchml::SwitchJobConfig config;
     std::vector<Line> memory;
     switchml::Switch machine;
   };
@@ -107,7 +117,7 @@ class TreeSwitches {
 
   std::vector<Node> nodes_;  // leaves, then the root
   std::vector<Endpoint> leaf_of_rank_;
-  bool may_restart_, restarted_ = false;
+  bool may_restart_, begins_anew_, restarted_ = false;
 };
 
 }  // namespace netsum::model
