@@ -108,6 +108,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   Reached reached = reach_control(options, address, deadline);
   site.client = std::move(reached.client);
   refuse_bump(reached.hello, address);
+  site.chip = reached.hello.chip;
   for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
       throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) + " threads, " +

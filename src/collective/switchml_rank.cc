@@ -247,6 +247,10 @@ class SwitchMlRank final : public RankProtocol {
       }
     }
     if (!first.chip) return std::nullopt;
+    if (!switch_address().empty()) {
+      throw Error(ErrorCode::refused,
+                  "aggregator " + first.address + " has the chip profile: no tree of switches joins there");
+    }
     const std::string why =
         session::why_not_at_chip(*first.chip, options().world_size, options().packet_elements, settings_.wire);
     if (!why.empty()) throw Error(ErrorCode::refused, "aggregator " + first.address + " has the chip profile: it " + why);

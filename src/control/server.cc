@@ -196,7 +196,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       hello.same_host = hooks.same_host && hooks.same_host(address_of(*context));
       hello.receive_bytes = options.registry.receive_bytes;
       hello.in_wire = options.switches.in_wire;
-      hello.security = options.registry.security;
+      hello.security = hooks.chip ? PacketSecurity::none : options.registry.security;
       hello.chip = hooks.chip;
       write(hello, *reply);
       return grpc::Status::OK;

@@ -71,6 +71,9 @@ void check_profile(const AggregatorOptions& options) {
   if (!options.multicast.empty()) {
     throw Error(ErrorCode::bad_argument, "a chip sends results to each rank, not to " + options.multicast);
   }
+  if (options.require_keys || options.packet_security.value_or(PacketSecurity::none) != PacketSecurity::none) {
+    throw Error(ErrorCode::bad_argument, "packets of the chip profile have no keys: neither ask for them nor require them");
+  }
 }
 
 std::string line_of_group(const transport::GroupRange& groups, const session::StartJob& start) {

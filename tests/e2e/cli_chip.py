@@ -54,6 +54,8 @@ class Refusals(unittest.TestCase):
         self.assert_refused("--allow-fcs-only", "switch", "--profile", "chip")
         self.assert_refused("only the chip profile", "switch", "--allow-fcs-only")
         self.assert_refused("239.1.1.1", "switch", *CHIP, "--multicast", "239.1.1.1:5000")
+        self.assert_refused("no keys", "switch", *CHIP, "--require-keys")
+        self.assert_refused("no keys", "switch", *CHIP, "--packet-security", "tag")
         self.assert_refused("software or chip", "switch", "--profile", "tofino")
 
     def test_ranks_are_refused_before_they_join(self):
@@ -64,6 +66,11 @@ class Refusals(unittest.TestCase):
                                  ("not as float16", "--world-size", 2, "--wire", "float16")):
                 self.assert_refused(text, *rank, *flags, code=3)
             self.assertEqual(switch.status()["jobs"], [])
+
+    def test_no_tree_of_switches(self):
+        with cli.Switch(*CHIP) as chip, cli.Switch() as leaf:
+            self.assert_refused("no tree", "bench", "all-reduce", "--spine", chip.address, "--switch", leaf.address,
+                                "--rank", 0, "--world-size", 2, "--elements", 100, code=3)
 
     def test_aggregators_of_both_profiles(self):
         with cli.Switch(*CHIP) as chip, cli.Switch() as software:
