@@ -85,7 +85,7 @@ TEST(ChipModel, FourWorkers) {
 
 // ---- the data plane with the real workers
 
-class RealChip {
+class RealChip : public OneSwitch {
  public:
   static constexpr bool is_chip = true;
 
@@ -95,14 +95,14 @@ class RealChip {
     for (std::uint32_t rank = 0; rank < setup.workers; ++rank) config.members.push_back({100 + rank, host(rank)});
     if (!switch_.add_job(config, bytes())) throw std::logic_error("add_job");
   }
-  RealChip(const RealChip& other) : memory_(other.memory_), switch_(other.switch_) {
+  RealChip(const RealChip& other) : OneSwitch(other), memory_(other.memory_), switch_(other.switch_) {
     switch_.move_memory(job_epoch, bytes());
   }
   RealChip(RealChip&&) = default;  // the memory stays where it is
   RealChip& operator=(const RealChip&) = delete;
   RealChip& operator=(RealChip&&) = delete;
 
-  void on_packet(const RxView& packet, Time, Sink& sink) { switch_.on_packets({&packet, 1}, sink); }
+  void on_packet(const RxView& packet, const Endpoint&, Time, Sink& sink) { switch_.on_packets({&packet, 1}, sink); }
   void check() const {
     const switchml::JobCounters& c = *switch_.job_counters(job_epoch);
     if (c.dropped_early + c.dropped_shape + c.dropped_slot + malformed_packets(switch_.counters()) != 0)
