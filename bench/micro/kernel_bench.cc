@@ -38,6 +38,15 @@ void add_int32(benchmark::State& state) {
   finish(state, b);
 }
 
+void add_int32_network(benchmark::State& state) {
+  Buffers b(state);
+  for (auto _ : state) {
+    kernels::add_int32_network(b.sum.data(), b.payload.data() + payload_at, b.count);
+    benchmark::ClobberMemory();
+  }
+  finish(state, b);
+}
+
 void add_int32_checked(benchmark::State& state) {
   Buffers b(state);
   for (auto _ : state) {
@@ -183,6 +192,7 @@ void checksum(benchmark::State& state) {
 }
 
 BENCHMARK(add_int32)->Arg(62)->Arg(64)->Arg(256)->Arg(4096);
+BENCHMARK(add_int32_network)->Arg(64)->Arg(256);
 BENCHMARK(add_int32_checked)->Arg(62)->Arg(64)->Arg(256)->Arg(4096);
 BENCHMARK(scan_block)->Arg(256);
 BENCHMARK(quantize)->Arg(256);
