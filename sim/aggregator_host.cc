@@ -66,7 +66,9 @@ void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
   } else {
     const auto& installed = std::get<Installed>(reply.what);
     const std::string name = std::to_string(installed.a_switch);
-    if (installed.lost) {
+    if (installed.declined) {
+      installations_.on_refused(installed.job_epoch, name, now);
+    } else if (installed.lost) {
       installations_.on_refused(installed.job_epoch, name, now);
       aggregator_.registry().fail(installed.job_epoch, "switch " + name + " has lost its sums", now);
     } else {

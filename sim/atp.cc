@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "protocol/atp/worker_lane.h"
+#include "seal/sealer.h"
 #include "service/atp_server_service.h"
 #include "service/atp_switch_service.h"
 #include "session/atp_job.h"
@@ -120,11 +121,15 @@ class AtpSumsAtSwitch final : public CheckedJobs<atp::SwitchJobCounters> {
 // Checks that repeats have the same content: a rank's values as in the first transmission, results as sent to all ranks.
 class AtpTap final : public Tap {
  public:
-  AtpTap(HostId first_switch, HostId first_worker, std::uint32_t lanes)
-      : first_switch_(first_switch), first_worker_(first_worker), lanes_(lanes) {}
+  AtpTap(HostId first_switch, HostId first_worker, std::uint32_t lanes, PacketSecurity security)
+      : first_switch_(first_switch), first_worker_(first_worker), lanes_(lanes), security_(security) {}
 
-  void on_send(const Endpoint& from, const Endpoint&, std::span<const std::byte> bytes) override {
+  void on_send(const Endpoint& from, const Endpoint&, std::span<const std::byte> sent) override {
     Common common;
+    std::span<const std::byte> bytes = sent;
+    const bool unknown = sent.size() == wire::atp::common_bytes;  // "unknown job": nobody has a key
+    if (security_ == PacketSecurity::encrypt && !unknown) return;
+    if (!unknown) bytes = sent.first(sent.size() - seal::trailer_bytes(security_));
     if (wire::atp::parse_common(bytes, common) != ParseError::none) throw Violation("a node sent a malformed datagram");
     std::span<const std::byte> values;
     if (common.type == Type::gradient) {
@@ -170,6 +175,7 @@ class AtpTap final : public Tap {
 
   HostId first_switch_, first_worker_;
   std::uint32_t lanes_;
+  PacketSecurity security_;
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
   std::uint64_t wide_ = 0;
 };
@@ -231,7 +237,10 @@ void draw_switches(Scenario& scenario) {
 class Atp final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return session::atp_rules(); }
-  void draw(Scenario& scenario) const override { draw_switches(scenario); }
+  void draw(Scenario& scenario) const override {
+    draw_switches(scenario);
+    scenario.security = draw_security(scenario.seed);
+  }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                    const service::Lanes& lanes) const override {
     return std::make_unique<AtpSumsAtServer>(scenario, lanes);
@@ -243,7 +252,7 @@ class Atp final : public Protocol {
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
     return std::make_unique<AtpTap>(switch_host(scenario, 0),
                                     switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())),
-                                    scenario.lanes);
+                                    scenario.lanes, scenario.security);
   }
   // Nothing is measured: the congestion window adapts.
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
@@ -261,7 +270,9 @@ class Atp final : public Protocol {
     config.lane = plan.lane;
     config.lanes = plan.lanes;
     config.congestion_control = plan.plan->congestion_control;
-    return atp::make_worker_lane(config);
+    config.checksums = plan.admission.security == PacketSecurity::none;
+    return atp::make_worker_lane(
+        config, session::lane_keys(plan.admission, plan.lane % plan.scenario->lanes, config.server, config.first_hop));
   }
 
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
@@ -270,6 +281,8 @@ class Atp final : public Protocol {
     Common common;
     wire::atp::GradientPacket gradient;
     const bool known = wire::atp::parse_common(bytes, common) == ParseError::none;
+    // A seal does not show. What is done here to one is refused of a packet without, too.
+    if (bytes.size() > wire::atp::common_bytes && random.chance(0.3)) return forge_sealed(overheard, random);
     const bool is_gradient =
         known && common.type == Type::gradient && wire::atp::parse_gradient(bytes, common, gradient) == ParseError::none;
     const std::uint64_t kind = random.below(is_gradient ? 9 : 5);
@@ -313,6 +326,32 @@ class Atp final : public Protocol {
         break;
     }
     wire::atp::seal(bytes);
+    return forgery;
+  }
+
+  // From the address that is believed. A seal would be where it is taken for one; in a packet without, the damage shows in
+  // its checksum.
+  [[nodiscard]] static Forgery forge_sealed(std::span<const std::byte> overheard, Random& random) {
+    Forgery forgery{{overheard.begin(), overheard.end()}, true};
+    auto& bytes = forgery.bytes;
+    switch (random.below(4)) {
+      case 0:
+        bytes[wire::atp::common_bytes + random.below(bytes.size() - wire::atp::common_bytes)] ^=
+            static_cast<std::byte>(1U << random.below(8));
+        break;
+      case 1:
+        bytes.resize(random.below(bytes.size()));
+        break;
+      case 2: {  // another tenant's seal
+        seal::PacketKey::Bytes key;
+        for (std::byte& byte : key) byte = static_cast<std::byte>(random.next());
+        if (bytes.size() < wire::atp::common_bytes + seal::longest_trailer) break;
+        seal::Sealer(PacketSecurity::tag, seal::PacketKey(key), 0).seal(bytes, wire::atp::common_bytes);
+        break;
+      }
+      default:  // the same once more
+        break;
+    }
     return forgery;
   }
 

@@ -54,7 +54,8 @@ struct Greeted {
 struct Installed {
   std::uint64_t job_epoch = 0;
   std::uint32_t a_switch = 0;
-  bool lost = false;  // state that the job depends on
+  bool lost = false;      // state that the job depends on
+  bool declined = false;  // the job goes on without this switch
   session::JobView view;
   std::uint64_t instance = 0;
 };

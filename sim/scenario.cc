@@ -343,6 +343,12 @@ const JobPlan& Scenario::plan_of(const std::string& job) const {
   return *std::find_if(jobs.begin(), jobs.end(), [&](const JobPlan& plan) { return plan.name == job; });
 }
 
+PacketSecurity draw_security(std::uint64_t seed) {
+  constexpr PacketSecurity securities[] = {PacketSecurity::none, PacketSecurity::none, PacketSecurity::tag,
+                                           PacketSecurity::encrypt};
+  return Random(derive(seed, Label::of_keys)).pick(securities);
+}
+
 std::string Scenario::summary() const {
   std::string text = std::to_string(jobs.size()) + (jobs.size() == 1 ? " job" : " jobs") + ", " +
                      std::to_string(aggregators) + (aggregators == 1 ? " aggregator" : " aggregators") + " of " +

@@ -130,6 +130,9 @@ struct Scenario {
 
 class Protocol;
 
+// Of packets, for protocols that seal them: half of the clusters have keys.
+[[nodiscard]] PacketSecurity draw_security(std::uint64_t seed);
+
 [[nodiscard]] Scenario generate(const Settings& settings, std::uint64_t seed);  // of a known protocol
 [[nodiscard]] Scenario generate(const Settings& settings, std::uint64_t seed, const Protocol& protocol);
 

@@ -41,7 +41,7 @@ void SwitchHost::on_call(const ControlCall& call, Time now) {
 // Corresponds to Node::Impl::install in the binaries.
 void SwitchHost::install(const ControlCall& call, const InstallCall& install, Time now) {
   const std::uint64_t epoch = session::epoch_of(install.message);
-  Installed installed{epoch, id() - scenario_.aggregators, false, {}, instance_};
+  Installed installed{epoch, id() - scenario_.aggregators, false, false, {}, instance_};
   const auto former = jobs_.find(epoch);
   try {
     service::Part part = checked_->service().install(
@@ -53,8 +53,11 @@ void SwitchHost::install(const ControlCall& call, const InstallCall& install, Ti
     installed.view = served.job->look();
   } catch (const Error& error) {
     const auto* const ring = std::get_if<session::RingInstallation>(&install.message);
+    const auto* const atp = std::get_if<session::Installation>(&install.message);
     installed.lost = ring != nullptr && ring->again;
-    if (!installed.lost) throw Violation(std::string("a switch cannot take a job that it should: ") + error.what());
+    installed.declined = atp != nullptr && atp->again && atp->security != PacketSecurity::none;
+    if (!installed.lost && !installed.declined)
+      throw Violation(std::string("a switch cannot take a job that it should: ") + error.what());
   }
   surroundings_.reply(id(), call.from, {call.number, id(), installed});
 }

@@ -161,9 +161,7 @@ class Switchml final : public Protocol {
   void draw(Scenario& scenario) const override {
     draw_wires(scenario);
     draw_racks(scenario);
-    constexpr PacketSecurity securities[] = {PacketSecurity::none, PacketSecurity::none, PacketSecurity::tag,
-                                             PacketSecurity::encrypt};
-    scenario.security = Random(derive(scenario.seed, Label::of_keys)).pick(securities);
+    scenario.security = draw_security(scenario.seed);
   }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario&,
                                                                    const service::Lanes& lanes) const override {

@@ -5,6 +5,7 @@
 
 #include "collective/rank_protocol.h"
 #include "protocol/atp/worker_lane.h"
+#include "seal/sealer.h"
 #include "session/atp_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
@@ -51,8 +52,14 @@ class AtpRank final : public RankProtocol {
                                           std::to_string(reach.packet_elements) +
                                           " do not fit: start it with --pool-elements, or ask for fewer");
     }
+    stays_here_ =
+        std::all_of(reach.sites.begin(), reach.sites.end(), [&](const Site& site) { return stays_here(reach, site); });
     if (reach.packet_elements == 0) reach.packet_elements = most_elements(reach);
     return reach;
+  }
+
+  void complete(session::JoinRequest& request, const Site&) const override {
+    request.near = stays_here_ && !settings_.local_checksums;
   }
 
   void measure_windows(Reach& reach, Time) override {
@@ -75,8 +82,11 @@ class AtpRank final : public RankProtocol {
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.congestion_control = settings_.congestion_control;
-    config.checksums = settings_.local_checksums || !stays_here(reach, site) || has_switches_between(admission.placement);
-    return {std::move(lane.socket), atp::make_worker_lane(config)};
+    const bool sealed = admission.security != PacketSecurity::none;  // then a checksum within says nothing more
+    config.checksums =
+        !sealed && (settings_.local_checksums || !stays_here(reach, site) || has_switches_between(admission.placement));
+    return {std::move(lane.socket),
+            atp::make_worker_lane(config, session::lane_keys(admission, number.of_site, config.server, config.first_hop))};
   }
 
   [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,
@@ -119,11 +129,13 @@ class AtpRank final : public RankProtocol {
     const bool near =
         std::all_of(reach.sites.begin(), reach.sites.end(), [&](const Site& site) { return stays_here(reach, site); });
     if (near) room = std::min(room, transport::near_path().datagram_bytes);
+    if (!near) room -= static_cast<std::uint32_t>(seal::longest_trailer);
     const auto fill = static_cast<std::uint32_t>((room - wire::atp::gradient_header_bytes) / 4);
     return std::min({fill, reach.hop.pool_elements, near ? wire::atp::max_packet_elements : longest_default_packet});
   }
 
   Atp settings_;
+  bool stays_here_ = false;  // on all paths
 };
 
 }  // namespace

@@ -126,20 +126,22 @@ std::string bytes_of(const seal::PacketKey& key) {
 session::RankKeys keys_of(const proto::Keys& in) {
   return {key_of(in.up()), key_of(in.down())};
 }
+void write_keys(const session::HopKeys& keys, proto::Keys& out) {
+  out.set_up(bytes_of(keys.up));
+  out.set_down(bytes_of(keys.down));
+}
 template <class List>
 void write_keys(const std::vector<session::RankKeys>& keys, List& out) {
-  for (const session::RankKeys& each : keys) {
-    proto::Keys& to = *out.Add();
-    to.set_up(bytes_of(each.up));
-    to.set_down(bytes_of(each.down));
-  }
+  for (const session::RankKeys& each : keys) write_keys(each, *out.Add());
 }
 
 session::Installation::Child child_of(const proto::Installation::Child& in) {
-  return {endpoint_of(in.endpoint()), in.is_switch(), in.rank_epoch(), of_ranks(in.ranks()), in.cookie()};
+  return {endpoint_of(in.endpoint()), in.is_switch(), in.rank_epoch(),
+          of_ranks(in.ranks()),       in.cookie(),    keys_of(in.keys())};
 }
 session::Installation::Lane lane_of(const proto::Installation::Lane& in) {
-  return {endpoint_of(in.parent()), list_of(in.children(), max_world_size, "more children than a job has ranks", child_of)};
+  return {endpoint_of(in.parent()), list_of(in.children(), max_world_size, "more children than a job has ranks", child_of),
+          keys_of(in.keys())};
 }
 
 template <class Lanes>
@@ -253,6 +255,8 @@ Parsed<session::Installation> parse(const proto::Installation& in) {
     installation.next_level = in.next_level();
     installation.saturating = in.saturating();
     installation.part = {in.first_slot(), in.own_slots()};
+    installation.security = security_of(in.security());
+    installation.again = in.again();
     installation.lanes = list_of(in.lanes(), session::most_lanes, "more lanes than a switch has", lane_of);
     demand_none(check(installation));
     return installation;
@@ -467,9 +471,12 @@ void write(const session::Installation& installation, proto::Installation& out) 
   out.set_saturating(installation.saturating);
   out.set_first_slot(installation.part.first);
   out.set_own_slots(installation.part.count);
+  out.set_security(static_cast<std::uint32_t>(installation.security));
+  out.set_again(installation.again);
   for (const auto& lane : installation.lanes) {
     auto& to = *out.add_lanes();
     write(lane.parent, *to.mutable_parent());
+    if (lane.keys.up) write_keys(lane.keys, *to.mutable_keys());
     for (const auto& child : lane.children) {
       auto& c = *to.add_children();
       write(child.endpoint, *c.mutable_endpoint());
@@ -477,6 +484,7 @@ void write(const session::Installation& installation, proto::Installation& out) 
       c.set_rank_epoch(child.rank_epoch);
       write_all(child.ranks, *c.mutable_ranks());
       c.set_cookie(child.cookie);
+      if (child.keys.up) write_keys(child.keys, *c.mutable_keys());
     }
   }
 }

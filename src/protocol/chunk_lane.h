@@ -53,6 +53,7 @@ class ChunkLane : public WorkerLane {
  protected:
   [[nodiscard]] virtual std::uint32_t window() const = 0;
   [[nodiscard]] const Worker& worker() const { return worker_; }
+  [[nodiscard]] Worker& worker() { return worker_; }
 
  private:
   Worker worker_;

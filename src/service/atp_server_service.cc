@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "netsum/error.h"
+#include "protocol/atp/sealed_hops.h"
 #include "service/counters.h"
 #include "session/installations.h"
 
@@ -14,11 +15,14 @@ class GradientFormat final : public Format {
   [[nodiscard]] bool takes(std::uint8_t first) const override { return first == wire::atp::version; }
   [[nodiscard]] bool marks() const override { return true; }
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
-    machine.on_packets(packets, congested, now, sink);
+    machine.count_unbelieved(atp::through(hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) {
+      machine.on_packets(believed, congested, now, out);
+    }));
   }
   [[nodiscard]] std::uint64_t strangers() const override { return machine.counters().strangers(); }
 
   atp::Server machine;
+  seal::Hops hops = atp::no_hops();
 };
 
 }  // namespace
@@ -31,7 +35,8 @@ class AtpServerService::Job final : public ServedJob {
   // The switches' endpoints come later.
   void start(const session::StartJob& start) {
     for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
-      add(lane, config_of(start, lane, session::switch_endpoints({})));
+      const session::SwitchEndpoint unknown = session::switch_endpoints({});
+      add(lane, config_of(start, lane, unknown), start.admission.security, session::server_neighbours(start, lane, unknown));
     }
   }
 
@@ -41,6 +46,7 @@ class AtpServerService::Job final : public ServedJob {
       atp::Server::JobState state;  // ends here, not on the lane
       service_.lanes_[lane]->run([&] {
         state = service_.servers_[lane]->remove_job(epoch_);
+        service_.hops_[lane]->remove(epoch_);
         service_.lanes_[lane]->expect_no_more(epoch_);
       });
     }
@@ -50,7 +56,11 @@ class AtpServerService::Job final : public ServedJob {
     const session::SwitchEndpoint endpoint = session::spread_switch_endpoints(switches, epoch_, memory_.size());
     for (std::size_t lane = 0; lane < memory_.size(); ++lane) {
       const std::vector<Endpoint> roots = config_of(start, lane, endpoint).roots;
-      service_.lanes_[lane]->run([&] { service_.servers_[lane]->move_roots(epoch_, roots); });
+      const auto neighbours = session::server_neighbours(start, lane, endpoint);
+      service_.lanes_[lane]->run([&] {
+        service_.servers_[lane]->move_roots(epoch_, roots);
+        if (!neighbours.empty()) service_.hops_[lane]->set(epoch_, start.admission.security, neighbours);
+      });
     }
   }
 
@@ -67,13 +77,15 @@ class AtpServerService::Job final : public ServedJob {
     return session::server_job(start, lane, service_.settings_(start.job), endpoint);
   }
 
-  void add(std::size_t lane, const atp::ServerJobConfig& config) {
+  void add(std::size_t lane, const atp::ServerJobConfig& config, PacketSecurity security,
+           const std::vector<seal::Neighbour>& neighbours) {
     Lane& on = *service_.lanes_[lane];
     auto memory =
         on.allocate(atp::Server::memory_bytes(config.packet_elements, config.window, config.topology.world_size()));
     atp::Server::JobState state = atp::Server::make_job(config, memory->bytes());
     bool added = false;
     on.run([&] {
+      if (!neighbours.empty()) service_.hops_[lane]->set(epoch_, security, neighbours);
       added = service_.servers_[lane]->add_job(std::move(state));
       if (added) on.expect(epoch_);
     });
@@ -87,7 +99,11 @@ class AtpServerService::Job final : public ServedJob {
 };
 
 AtpServerService::AtpServerService(const Lanes& lanes, Settings settings) : lanes_(lanes), settings_(std::move(settings)) {
-  for (Lane* const lane : lanes_) servers_.push_back(&serve<GradientFormat>(*lane)->machine);
+  for (Lane* const lane : lanes_) {
+    GradientFormat* const format = serve<GradientFormat>(*lane);
+    servers_.push_back(&format->machine);
+    hops_.push_back(&format->hops);
+  }
 }
 
 void AtpServerService::report(std::size_t lane, Counters& counters) const {
@@ -100,11 +116,12 @@ std::unique_ptr<ServedJob> AtpServerService::start(const session::StartJob& star
   return job;
 }
 
-session::SwitchMessage AtpServerService::describe(const session::StartJob& start, std::uint32_t a_switch, bool,
+session::SwitchMessage AtpServerService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
   return session::installation_for(start, a_switch, settings_(start.job),
-                                   session::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own);
+                                   session::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own,
+                                   again);
 }
 
 }  // namespace netsum::service

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "protocol/atp/server.h"
+#include "seal/hops.h"
 #include "service/lane.h"
 #include "service/service.h"
 #include "session/atp_job.h"
@@ -32,6 +33,7 @@ class AtpServerService final : public Service {
   const Lanes lanes_;
   const Settings settings_;
   std::vector<atp::Server*> servers_;  // the lanes own them
+  std::vector<seal::Hops*> hops_;      // as these
 };
 
 }  // namespace netsum::service

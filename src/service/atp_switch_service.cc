@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "netsum/error.h"
+#include "protocol/atp/sealed_hops.h"
 #include "service/counters.h"
 #include "session/atp_job.h"
 
@@ -17,7 +18,9 @@ class PoolFormat final : public Format {
   [[nodiscard]] bool takes(std::uint8_t first) const override { return first == wire::atp::version; }
   [[nodiscard]] bool marks() const override { return true; }
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
-    machine.on_packets(packets, congested, now, sink);
+    machine.count_unbelieved(atp::through(hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) {
+      machine.on_packets(believed, congested, now, out);
+    }));
   }
   [[nodiscard]] std::uint64_t strangers() const override { return machine.counters().strangers(); }
 
@@ -26,6 +29,7 @@ class PoolFormat final : public Format {
 
  public:
   atp::Switch machine;
+  seal::Hops hops = atp::no_hops();
 };
 
 }  // namespace
@@ -40,7 +44,10 @@ class AtpSwitchService::Job final : public ServedJob {
     stopped_ = true;
     for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
       service_.lanes_[lane]->run([&] {
-        if (service_.switches_[lane] != nullptr) service_.switches_[lane]->remove_job(epoch_);
+        if (service_.switches_[lane] != nullptr) {
+          service_.switches_[lane]->remove_job(epoch_);
+          service_.hops_[lane]->remove(epoch_);
+        }
         service_.lanes_[lane]->expect_no_more(epoch_);
       });
     }
@@ -61,7 +68,7 @@ class AtpSwitchService::Job final : public ServedJob {
 };
 
 AtpSwitchService::AtpSwitchService(const Lanes& lanes, const atp::SwitchConfig& pool)
-    : lanes_(lanes), pool_(pool), parts_(pool.slots), switches_(lanes.size()) {}
+    : lanes_(lanes), pool_(pool), parts_(pool.slots), switches_(lanes.size()), hops_(lanes.size()) {}
 
 void AtpSwitchService::report(std::size_t lane, Counters& counters) const {
   const atp::Switch* const machine = at(lane);
@@ -73,16 +80,21 @@ void AtpSwitchService::make_pool(std::size_t lane) {
   if (switches_[lane] != nullptr) return;
   auto memory = lanes_[lane]->allocate(atp::Switch::memory_bytes(pool_), Pages::now);
   auto* const format = serve<PoolFormat>(*lanes_[lane], pool_, std::move(memory));
-  lanes_[lane]->run([&] { switches_[lane] = &format->machine; });
+  lanes_[lane]->run([&] {
+    switches_[lane] = &format->machine;
+    hops_[lane] = &format->hops;
+  });
 }
 
-void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& config) {
+void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& config, PacketSecurity security,
+                               std::span<const seal::Neighbour> neighbours) {
   make_pool(lane);
   bool known = false, fits = true;
   lanes_[lane]->run([&] {
     atp::Switch& machine = *switches_[lane];
     known = machine.job_counters(config.epoch) != nullptr;
     fits = known ? machine.move_job(config) : machine.add_job(config);
+    if (fits && security != PacketSecurity::none) hops_[lane]->set(config.epoch, security, neighbours);
     if (fits && !known) lanes_[lane]->expect(config.epoch);
   });
   if (fits) return;
@@ -95,6 +107,11 @@ void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& con
 Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
   const auto& installation = std::get<session::Installation>(message);
   const std::uint64_t epoch = installation.job_epoch;
+  if (former == nullptr && installation.again && installation.security != PacketSecurity::none) {
+    throw Error(ErrorCode::refused, "this switch knew job '" + installation.job +
+                                        "' once, and has lost the numbers of the packets that it sealed: its keys serve "
+                                        "nobody twice, and the job goes on without this switch");
+  }
   if (const std::string why = parts_.take(epoch, installation.job, installation.part); !why.empty()) {
     throw Error(ErrorCode::refused, why);
   }
@@ -104,7 +121,8 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
   prove(message);
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
     install(session::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()),
-            session::switch_job(installation, lane));
+            session::switch_job(installation, lane), installation.security,
+            session::switch_neighbours(installation.lanes[lane]));
   }
   part.status.job = installation.job;
   part.status.job_epoch = epoch;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "protocol/atp/switch.h"
+#include "seal/hops.h"
 #include "service/lane.h"
 #include "service/service.h"
 #include "session/parts.h"
@@ -27,12 +28,14 @@ class AtpSwitchService final : public Service {
  private:
   class Job;
 
-  void install(std::size_t lane, const atp::SwitchJobConfig& config);
+  void install(std::size_t lane, const atp::SwitchJobConfig& config, PacketSecurity security,
+               std::span<const seal::Neighbour> neighbours);
 
   const Lanes lanes_;
   const atp::SwitchConfig pool_;
   session::Parts parts_;
   std::vector<atp::Switch*> switches_;  // the lanes own them
+  std::vector<seal::Hops*> hops_;       // as these
 };
 
 }  // namespace netsum::service

@@ -13,6 +13,29 @@ atp::TopologyConfig config_of(const Placement& placement) {
   return {placement.parent_of_switch, placement.switch_of_rank};
 }
 
+// A rank shares one pair of keys with its server, and another with its switch, which does not learn the first. Each lane has
+// its own.
+HopKeys with_server(const HopKeys& of_rank, std::size_t lane) {
+  if (!of_rank.up) return {};
+  return {of_rank.up.derived("netsum atp server", lane), of_rank.down.derived("netsum atp server", lane)};
+}
+HopKeys with_switch(const HopKeys& of_rank, std::size_t lane) {
+  if (!of_rank.up) return {};
+  return {of_rank.up.derived("netsum atp switch", lane), of_rank.down.derived("netsum atp switch", lane)};
+}
+HopKeys of_switch(const StartJob& start, std::uint32_t a_switch, std::size_t lane) {
+  if (start.switch_keys.empty()) return {};
+  const HopKeys& keys = start.switch_keys[a_switch];
+  return {keys.up.derived("netsum atp", lane), keys.down.derived("netsum atp", lane)};
+}
+
+seal::Neighbour above(const Endpoint& endpoint, const HopKeys& keys) {
+  return {endpoint, keys.up, keys.down};
+}
+seal::Neighbour below(const Endpoint& endpoint, const HopKeys& keys) {
+  return {endpoint, keys.down, keys.up};
+}
+
 std::uint64_t cookie_of(const StartJob& start, std::size_t rank, std::size_t lane) {
   const bool known = rank < start.switch_cookies.size() && lane < start.switch_cookies[rank].size();
   return known ? start.switch_cookies[rank][lane] : 0;
@@ -26,6 +49,7 @@ ProtocolRules atp_rules() {
   rules.version = wire::atp::version;
   rules.max_world_size = wire::atp::max_workers;
   rules.switches = true;
+  rules.sealed = true;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
     if (elements > 0 && elements <= wire::atp::max_packet_elements) return "";
     return "packets of " + std::to_string(elements) + " elements are not possible: 1 to " +
@@ -65,8 +89,33 @@ atp::ServerJobConfig server_job(const StartJob& start, std::size_t lane, const A
   return config;
 }
 
+std::vector<seal::Neighbour> server_neighbours(const StartJob& start, std::size_t lane, const SwitchEndpoint& endpoint) {
+  std::vector<seal::Neighbour> neighbours;
+  if (start.keys.empty()) return neighbours;
+  for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
+    neighbours.push_back(below(start.endpoints[rank][lane], with_server(start.keys[rank], lane)));
+  }
+  const std::vector<std::uint32_t>& parents = start.admission.placement.parent_of_switch;
+  for (std::uint32_t i = 0; i < parents.size(); ++i) {
+    if (parents[i] == Placement::at_server) neighbours.push_back(below(endpoint(i, lane), of_switch(start, i, lane)));
+  }
+  return neighbours;
+}
+
+std::vector<seal::Neighbour> switch_neighbours(const Installation::Lane& lane) {
+  std::vector<seal::Neighbour> neighbours{above(lane.parent, lane.keys)};
+  for (const Installation::Child& child : lane.children) neighbours.push_back(below(child.endpoint, child.keys));
+  return neighbours;
+}
+
+atp::LaneKeys lane_keys(const Admission& admission, std::size_t lane, const Endpoint& server, const Endpoint& first_hop) {
+  atp::LaneKeys keys{admission.security, {above(server, with_server(admission.keys, lane))}};
+  if (first_hop != server) keys.neighbours.push_back(above(first_hop, with_switch(admission.keys, lane)));
+  return keys;
+}
+
 Installation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
-                              const SwitchEndpoint& endpoint, std::span<const Endpoint> server) {
+                              const SwitchEndpoint& endpoint, std::span<const Endpoint> server, bool again) {
   const Admission& admission = start.admission;
   const atp::Topology topology = topology_of(admission.placement);
   const std::uint32_t parent = topology.parent(a_switch);
@@ -80,14 +129,19 @@ Installation installation_for(const StartJob& start, std::uint32_t a_switch, con
   installation.next_level = parent == atp::at_server ? topology.server_level() : topology.level(parent);
   installation.part = part_of(admission.placement);
   installation.saturating = settings.overflow == atp::Overflow::saturating;
+  installation.security = admission.security;
+  installation.again = again;
   for (std::size_t lane = 0; lane < server.size(); ++lane) {
     Installation::Lane& to = installation.lanes.emplace_back();
     to.parent = parent == atp::at_server ? server[lane] : endpoint(parent, lane);
+    to.keys = of_switch(start, a_switch, lane);
     for (const auto& child : topology.children(a_switch)) {
       Installation::Child& c = to.children.emplace_back();
       c.is_switch = child.is_switch;
       c.endpoint = child.is_switch ? endpoint(child.index, lane) : start.endpoints[child.index][lane];
+      if (child.is_switch) c.keys = of_switch(start, child.index, lane);
       if (!child.is_switch) {
+        if (!start.keys.empty()) c.keys = with_switch(start.keys[child.index], lane);
         c.rank_epoch = admission.rank_epochs[child.index];
         c.cookie = cookie_of(start, child.index, lane);
       }

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "protocol/atp/server.h"
 #include "protocol/atp/switch.h"
 #include "protocol/atp/topology.h"
 #include "protocol/atp/worker.h"
+#include "protocol/atp/worker_lane.h"
+#include "seal/hops.h"
 #include "session/protocol_rules.h"
 #include "session/registry.h"
 
@@ -28,9 +31,20 @@ struct AtpSettings {
 [[nodiscard]] atp::ServerJobConfig server_job(const StartJob& start, std::size_t lane, const AtpSettings& settings,
                                               const SwitchEndpoint& endpoint);
 
+// Whom a lane of the parameter server has keys with: its ranks, which may bypass their switches, and the switches next to
+// it.
+[[nodiscard]] std::vector<seal::Neighbour> server_neighbours(const StartJob& start, std::size_t lane,
+                                                             const SwitchEndpoint& endpoint);
+// A lane of a switch.
+[[nodiscard]] std::vector<seal::Neighbour> switch_neighbours(const Installation::Lane& lane);
+// A lane of a rank.
+[[nodiscard]] atp::LaneKeys lane_keys(const Admission& admission, std::size_t lane, const Endpoint& server,
+                                      const Endpoint& first_hop);
+
 // For a switch of the placement; `server`: the parameter server's lanes.
 [[nodiscard]] Installation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
-                                            const SwitchEndpoint& endpoint, std::span<const Endpoint> server);
+                                            const SwitchEndpoint& endpoint, std::span<const Endpoint> server,
+                                            bool again = false);
 // One lane of that switch; `installation` has passed check().
 [[nodiscard]] atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t lane);
 

@@ -122,6 +122,16 @@ std::string check_lane(const Installation::Lane& lane) {
   return "";
 }
 
+bool has_keys(const Installation::Lane& lane, bool sealed) {
+  const auto right = [](const HopKeys& keys, bool some) {
+    return static_cast<bool>(keys.up) == some && static_cast<bool>(keys.down) == some;
+  };
+  return right(lane.keys, sealed) && std::all_of(lane.children.begin(), lane.children.end(), [&](const auto& child) {
+           const bool without = !child.is_switch && !child.keys.up;  // a rank on the switch's host
+           return right(child.keys, sealed && !without);
+         });
+}
+
 bool same_children(const Installation::Lane& a, const Installation::Lane& b) {
   return std::equal(a.children.begin(), a.children.end(), b.children.begin(), b.children.end(),
                     [](const Installation::Child& c, const Installation::Child& d) {
@@ -286,6 +296,9 @@ std::string check(const Installation& installation) {
     if (std::string error = check_lane(installation.lanes[lane]); !error.empty()) {
       return "lane " + std::to_string(lane) + ": " + error;
     }
+    const bool sealed = installation.security != PacketSecurity::none;
+    if (!has_keys(installation.lanes[lane], sealed))
+      return "lane " + std::to_string(lane) + " with other keys than such a job has";
     if (!same_children(installation.lanes.front(), installation.lanes[lane])) {
       return "lane " + std::to_string(lane) + " with other children than lane 0";
     }

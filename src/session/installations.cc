@@ -153,10 +153,13 @@ std::vector<Installations::Due> Installations::take_due(Time now) {
   for (const auto& [epoch, job] : jobs_) {
     for (std::uint32_t i = 0; i < job.members.size(); ++i) {
       const Member& member = job.members[i];
+      const std::uint64_t instance = switches_.at(member.name).instance;
+      // An answer may have been lost: a switch that was started again since the first message may have known the job.
+      const bool again = member.told || (!job.needed && member.first_told && *member.first_told != instance);
       if (member.due > now || !switches_.at(member.name).reached || !may_be_told(job, member)) continue;
       const auto [found, first] = installs.try_emplace(member.name);
       if (!first && found->second.first <= member.due) continue;
-      found->second = {member.due, {Ask::install, member.name, epoch, i, member.told}};
+      found->second = {member.due, {Ask::install, member.name, epoch, i, again}};
     }
   }
   std::vector<Due> due;
@@ -177,6 +180,8 @@ std::vector<Installations::Due> Installations::take_due(Time now) {
       due.push_back({Ask::uninstall, name, a_switch.parting.back()});
       a_switch.parting.pop_back();
     } else if (const auto install = installs.find(name); install != installs.end()) {
+      Member& told = jobs_.at(install->second.second.job_epoch).members[install->second.second.index];
+      if (!told.first_told) told.first_told = a_switch.instance;
       due.push_back(std::move(install->second.second));
     } else {
       continue;

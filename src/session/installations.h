@@ -39,7 +39,7 @@ class Installations {
     std::string a_switch;
     std::uint64_t job_epoch = 0;  // not for a greeting
     std::uint32_t index = 0;      // install: the switch's index in the job's placement
-    bool again = false;           // install: it has accepted the job before
+    bool again = false;  // install: it has accepted the job before, or has been started again since it was first told
   };
 
   // Greets the switch whether or not a job needs it now.
@@ -91,8 +91,9 @@ class Installations {
     std::string name;
     std::uint32_t parent = Placement::at_server;
     Time due{}, heard{};
-    bool told = false;    // it has accepted an install
-    bool silent = false;  // and take_silent() has reported it
+    bool told = false;                          // it has accepted an install
+    std::optional<std::uint64_t> first_told{};  // the instance that was sent the first one
+    bool silent = false;                        // and take_silent() has reported it
   };
   struct Job {
     Time ready_at{};

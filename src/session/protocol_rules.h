@@ -9,8 +9,15 @@
 #include <vector>
 
 #include "base/endpoint.h"
+#include "netsum/types.h"
+#include "seal/packet_key.h"
 
 namespace netsum::session {
+
+// The keys between two neighbours: towards the root, and away from it.
+struct HopKeys {
+  seal::PacketKey up, down;
+};
 
 // A job's topology: the switches between its ranks and the aggregator where they join.
 struct Placement {
@@ -56,10 +63,12 @@ struct Installation {
     std::uint32_t rank_epoch = 0;      // of a rank
     std::vector<std::uint32_t> ranks;  // the rank itself, or those below the switch
     std::uint64_t cookie = 0;          // of a rank: proof that its endpoint receives this switch's packets
+    HopKeys keys{};                    // of a job whose packets are sealed; none: a rank on the switch's host
   };
   struct Lane {
     Endpoint parent;  // the next switch's lane, or the aggregator's
     std::vector<Child> children;
+    HopKeys keys{};  // of this switch and its parent
   };
   std::string job;  // its name
   std::uint64_t job_epoch = 0;
@@ -69,6 +78,10 @@ struct Installation {
   bool saturating = false;
   Part part;
   std::vector<Lane> lanes;
+  PacketSecurity security = PacketSecurity::none;
+  // The job was told before, to this switch or to one that has restarted since: if it does not know the job now, it has lost
+  // the numbers of the packets that it sealed, and may seal no others with these keys.
+  bool again = false;
 };
 
 struct JoinRequest;

@@ -91,9 +91,7 @@ struct Quota {
 };
 
 // What seals a rank's packets: to the aggregator, and from it to this rank alone. No other rank has them.
-struct RankKeys {
-  seal::PacketKey up, down;
-};
+using RankKeys = HopKeys;
 
 struct Admission {
   std::uint64_t job_epoch = 0;

@@ -19,7 +19,7 @@ ALLOWED = {
     "stream": {"base", "wire", "kernels"},
     "protocol": {"base", "wire", "kernels", "seal", "stream"},
     "session": {"base", "wire", "seal", "stream", "protocol"},
-    "service": {"base", "wire", "protocol", "session"},
+    "service": {"base", "wire", "seal", "protocol", "session"},
     "transport": {"base"},
     "telemetry": {"base", "session", "transport"},
     "control": {"base", "seal", "session", "transport", "telemetry"},

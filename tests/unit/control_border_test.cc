@@ -136,6 +136,18 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(written<proto::Membership>(Life{1, 2, 3})));
   EXPECT_EQ("same", again(written<proto::Installation>(installation())));
   EXPECT_EQ("same", again(written<proto::RingInstallation>(ring())));
+  session::Installation sealed_installation = installation();
+  sealed_installation.security = PacketSecurity::tag;
+  sealed_installation.again = true;
+  sealed_installation.lanes[0].keys = {key_of(4), key_of(5)};
+  sealed_installation.lanes[0].children[1].keys = {key_of(6), key_of(7)};
+  EXPECT_EQ("same", again(written<proto::Installation>(sealed_installation)));
+  session::RingInstallation sealed_ring = ring();
+  sealed_ring.start.admission.security = PacketSecurity::tag;
+  sealed_ring.start.admission.results = key_of(1);
+  sealed_ring.start.keys = {{}, {key_of(8), key_of(9)}, {}};
+  sealed_ring.start.switch_keys = {{key_of(10), key_of(11)}, {}};
+  EXPECT_EQ("same", again(written<proto::RingInstallation>(sealed_ring)));
   EXPECT_EQ("same", again(written<proto::HelloReply>(hello())));
   EXPECT_EQ("same", again(written<proto::JoinReply>(admission()), request(), session::netreduce_rules()));
   session::Admission sealed = admission();

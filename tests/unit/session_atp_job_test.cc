@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "session/check.h"
 #include "session/parts.h"
@@ -65,6 +68,75 @@ TEST(AtpJob, TheServerKnowsItsMembersAndWhoIsNextToIt) {
   EXPECT_EQ(at(2002), config.members[2].endpoint);
   // Switches b and c, and rank 3.
   EXPECT_EQ((std::vector<Endpoint>{at(21), at(31), at(2003)}), config.roots);
+}
+
+seal::PacketKey key(std::uint8_t number) {
+  seal::PacketKey::Bytes bytes;
+  bytes.fill(std::byte{number});
+  return seal::PacketKey(bytes);
+}
+
+StartJob sealed_job() {
+  StartJob start = job();
+  start.admission.security = PacketSecurity::tag;
+  start.admission.results = key(1);
+  for (std::uint8_t i = 0; i < 4; ++i) {
+    start.keys.push_back({key(static_cast<std::uint8_t>(10 + 2 * i)), key(static_cast<std::uint8_t>(11 + 2 * i))});
+  }
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    start.switch_keys.push_back({key(static_cast<std::uint8_t>(30 + 2 * i)), key(static_cast<std::uint8_t>(31 + 2 * i))});
+  }
+  return start;
+}
+
+// Each hop has one key a way and a lane, which its two ends and nobody else have.
+TEST(AtpJob, BothEndsOfAHopHaveItsKeys) {
+  const StartJob start = sealed_job();
+  std::map<Endpoint, std::vector<seal::Neighbour>> nodes;
+  for (std::size_t lane = 0; lane < 2; ++lane) {
+    nodes[server_lanes[lane]] = server_neighbours(start, lane, switches());
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      const Installation told = installation_for(start, i, {}, switches(), server_lanes);
+      EXPECT_EQ("", check(told));
+      nodes[switches()(i, lane)] = switch_neighbours(told.lanes[lane]);
+    }
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+      Admission admission = start.admission;
+      admission.keys = start.keys[rank];
+      const std::uint32_t at_switch = admission.placement.switch_of_rank[rank];
+      const Endpoint hop = at_switch == server ? server_lanes[lane] : switches()(at_switch, lane);
+      nodes[start.endpoints[rank][lane]] = lane_keys(admission, lane, server_lanes[lane], hop).neighbours;
+    }
+  }
+  std::map<seal::PacketKey::Bytes, std::set<std::pair<Endpoint, Endpoint>>> ways;
+  std::size_t hops = 0;
+  for (const auto& [node, neighbours] : nodes) {
+    for (const seal::Neighbour& neighbour : neighbours) {
+      ++hops;
+      ways[neighbour.send.bytes()].emplace(node, neighbour.endpoint);
+      const auto& theirs = nodes.at(neighbour.endpoint);
+      const auto back =
+          std::find_if(theirs.begin(), theirs.end(), [&](const auto& their) { return their.endpoint == node; });
+      ASSERT_NE(theirs.end(), back);
+      EXPECT_TRUE(neighbour.send == back->receive && neighbour.receive == back->send);
+    }
+  }
+  EXPECT_EQ(2U * 2 * (4 + 3 + 3), hops);  // lanes, ends: ranks and the server, ranks and their switches, switches and theirs
+  EXPECT_EQ(hops, ways.size());
+  for (const auto& [bytes, of] : ways) EXPECT_EQ(1U, of.size());
+}
+
+TEST(AtpJob, AnInstallationHasTheKeysOfItsJobOrNone) {
+  Installation told = installation_for(sealed_job(), 2, {}, switches(), server_lanes);
+  told.lanes[1].children[0].keys = {};
+  EXPECT_NE("", check(told)) << "a switch below is on another host";
+  told = installation_for(sealed_job(), 2, {}, switches(), server_lanes);
+  told.lanes[0].keys.down = {};
+  EXPECT_NE("", check(told));
+  told = installation(2);
+  EXPECT_EQ("", check(told));
+  told.lanes[0].keys.up = key(1);
+  EXPECT_NE("", check(told));
 }
 
 TEST(AtpJob, ARacksSwitchKnowsItsRanksAndTheSwitchAbove) {

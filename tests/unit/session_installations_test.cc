@@ -69,6 +69,21 @@ TEST(Installations, ASwitchIsGreetedAndThenToldAgainAndAgain) {
   EXPECT_EQ(Words{"1 a again"}, telling.due(start + installation_interval)) << "it may have restarted";
 }
 
+TEST(Installations, ASwitchThatRestartedBeforeItsAnswerCameIsToldThatItWasToldBefore) {
+  for (const bool needed : {false, true}) {  // where all switches are needed, ranks have not begun
+    Telling telling;
+    telling.begin(1, placement({"a"}), start, needed);
+    static_cast<void>(telling.due(start));
+    telling.reach("a");
+    EXPECT_EQ(Words{"1 a"}, telling.due(start));
+    const Time later = start + installation_deadline + installation_rest;
+    telling.on_failure("a", later);
+    EXPECT_EQ(Words{"greet a"}, telling.due(later + installation_rest));
+    telling.reach("a", later + installation_rest, 100, 2);
+    EXPECT_EQ(Words{needed ? "1 a" : "1 a again"}, telling.due(later + installation_rest));
+  }
+}
+
 TEST(Installations, ASilentSwitchIsGreetedAgainAndDelaysNoOther) {
   Telling telling;
   telling.begin(1, placement({"dead", "quick"}));

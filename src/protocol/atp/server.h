@@ -90,6 +90,7 @@ struct ServerJobCounters {
 struct ServerCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
+  std::uint64_t unbelieved = 0;  // packets of a job with keys, without a neighbour's seal
 
   static constexpr auto fields() {
     using enum CounterKind;
@@ -98,6 +99,7 @@ struct ServerCounters {
         {"dropped_unknown_job", &C::unknown_job, outcome},
         {"unknown_job_replies", &C::unknown_job_replies, other},
         {"dropped_unexpected_type", &C::unexpected_type, outcome},
+        {"dropped_seal", &C::unbelieved, outcome},
     });
   }
 
@@ -153,6 +155,8 @@ class Server {
   void move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots);
 
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
+  // Packets that came, and were kept from it (seal/hops.h).
+  void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }
 
   [[nodiscard]] const ServerJobCounters* job_counters(std::uint64_t epoch) const;
   [[nodiscard]] const ServerCounters& counters() const { return counters_; }

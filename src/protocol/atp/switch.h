@@ -99,7 +99,8 @@ struct SwitchJobCounters {
 struct SwitchCounters {
   std::uint64_t malformed[wire::parse_error_kinds] = {};  // by wire::ParseError
   std::uint64_t unknown_job = 0, unknown_job_replies = 0, unexpected_type = 0;
-  std::uint64_t reclaimed = 0;  // abandoned slots, and slots of a chunk from an earlier window
+  std::uint64_t unbelieved = 0;  // packets of a job with keys, without a neighbour's seal
+  std::uint64_t reclaimed = 0;   // abandoned slots, and slots of a chunk from an earlier window
 
   static constexpr auto fields() {
     using enum CounterKind;
@@ -108,6 +109,7 @@ struct SwitchCounters {
         {"dropped_unknown_job", &C::unknown_job, outcome},
         {"unknown_job_replies", &C::unknown_job_replies, other},
         {"dropped_unexpected_type", &C::unexpected_type, outcome},
+        {"dropped_seal", &C::unbelieved, outcome},
         {"pool_slots_reclaimed", &C::reclaimed, other},
     });
   }
@@ -143,6 +145,8 @@ class Switch {
 
   // `congested`: the switch's own queue is too long; packets that arrive now are marked (§3.7).
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
+  // Packets that came, and were kept from it (seal/hops.h).
+  void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }
 
   [[nodiscard]] const SwitchJobCounters* job_counters(std::uint64_t epoch) const;
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }

@@ -534,6 +534,10 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   return true;
 }
 
+void Worker::count_unbelieved(std::uint64_t packets) {
+  impl_->counters.unbelieved += packets;
+}
+
 void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   Impl& w = *impl_;
   const std::uint64_t parameters_before = w.counters.parameters;

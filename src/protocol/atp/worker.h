@@ -62,7 +62,8 @@ struct WorkerCounters {
   std::uint64_t stale = 0;  // of any type; no longer waited for
   std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[wire::parse_error_kinds] = {};
-  std::uint64_t foreign = 0;  // other source, job or membership
+  std::uint64_t foreign = 0;     // other source, job or membership
+  std::uint64_t unbelieved = 0;  // of a job with keys, without a neighbour's seal
 
   std::uint64_t marked = 0;  // parameters with ECN
 
@@ -86,6 +87,7 @@ struct WorkerCounters {
         {"mismatch", &C::mismatch, outcome},
         {"unknown_job", &C::unknown_job, outcome},
         {"foreign", &C::foreign, outcome},
+        {"unbelieved", &C::unbelieved, outcome},
         {"marked", &C::marked, other},
     });
   }
@@ -122,6 +124,7 @@ class Worker {
   [[nodiscard]] bool submit(const stream::Operation& operation, Time now, Sink& sink);
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
+  void count_unbelieved(std::uint64_t packets);  // that came, and were kept from it (seal/hops.h)
   void on_timer(Time now, Sink& sink);
   [[nodiscard]] Time next_timeout() const;  // `never` if nothing is in flight
 
