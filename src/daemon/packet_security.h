@@ -11,7 +11,7 @@
 namespace netsum::daemon {
 
 struct PacketSecurityOptions {
-  std::optional<PacketSecurity> wanted;
+  std::optional<PacketSecurity> wanted{};
   bool required = false;         // no job without keys
   bool tls = false;              // the control channel is secret
   bool tls_to_switches = false;  // and those of the switches below

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "control/client.h"
+#include "daemon/packet_security.h"
+#include "daemon/proved_endpoints.h"
 #include "transport/addresses.h"
 #include "transport/udp.h"
 #include "unit/transport_fixture.h"
@@ -126,6 +129,53 @@ TEST(Node, ServesAProtocolThatItDoesNotKnow) {
     send();
     return client.report(seconds(5)).counters.value("strangers") > 0;
   }));
+}
+
+// Packets without a seal are believed of near ranks, so nobody else may say that it is one.
+TEST(ProvedEndpoints, ANearRankIsAtAnAddressOfThisHost) {
+  const EndpointCookies cookies({1, 2});
+  session::JoinRequest request;
+  for (const auto* const address : {"127.0.0.1:7", "192.0.2.1:7"}) {
+    request.endpoints = {transport::resolve(address)};
+    request.cookies = {cookies.of(request.endpoints.front())};
+    request.near = false;
+    EXPECT_EQ("", check_endpoints(request, cookies)) << address;
+    request.near = true;
+    EXPECT_EQ(request.endpoints.front() == transport::resolve("127.0.0.1:7"), check_endpoints(request, cookies).empty())
+        << address;
+  }
+}
+
+TEST(PacketSecurity, KeysNeedTls) {
+  session::RegistryConfig registry;
+  choose_keys(PacketSecurityOptions{}, registry);
+  EXPECT_FALSE(registry.keys);
+  EXPECT_EQ(PacketSecurity::none, registry.security);
+  choose_keys(PacketSecurityOptions{.tls = true}, registry);
+  EXPECT_TRUE(registry.keys && !registry.keys_below);
+  EXPECT_EQ(PacketSecurity::tag, registry.security);
+  choose_keys(PacketSecurityOptions{.wanted = PacketSecurity::encrypt, .tls = true, .tls_to_switches = true}, registry);
+  EXPECT_TRUE(registry.keys && registry.keys_below);
+  EXPECT_EQ(PacketSecurity::encrypt, registry.security);
+  for (const PacketSecurityOptions& wrong :
+       {PacketSecurityOptions{.required = true}, PacketSecurityOptions{.wanted = PacketSecurity::tag},
+        PacketSecurityOptions{.wanted = PacketSecurity::none, .required = true, .tls = true}}) {
+    EXPECT_THROW(choose_keys(wrong, registry), Error);
+  }
+}
+
+TEST(PacketSecurity, OneWarningSaysWhatItMeansToHaveNoKeys) {
+  std::vector<std::string> lines;
+  const auto log = [&](const std::string& line) { lines.push_back(line); };
+  session::RegistryConfig registry;
+  warn_of_no_keys(registry, "127.0.0.1:0", log);
+  EXPECT_TRUE(lines.empty()) << "no host is in between";
+  warn_of_no_keys(registry, "0.0.0.0:0", log);
+  ASSERT_EQ(1U, lines.size());
+  EXPECT_NE(std::string::npos, lines[0].find("--tls-cert"));
+  registry.security = PacketSecurity::tag;
+  warn_of_no_keys(registry, "0.0.0.0:0", log);
+  EXPECT_EQ(1U, lines.size());
 }
 
 }  // namespace
