@@ -74,7 +74,7 @@ class Simulate(unittest.TestCase):
 
     def test_bad_usage(self):
         for words in (["--protocol", "x"], ["--faults", "rain"], ["--workers", "0"], ["--workers", "3..2"],
-                      ["--workers", "300"], ["--jobs", "x"], ["--seeds", "1.."], ["--seeds", "-1"], ["--seeds", "1..999999999999"],
+                      ["--workers", "5000"], ["--jobs", "x"], ["--seeds", "1.."], ["--seeds", "-1"], ["--seeds", "1..999999999999"],
                       ["--limit", "rain=1"], ["--limit", "workers"], ["--limit", "without=rain"],
                       ["--seeds", "1..2", "--trace", "x"], ["--seeds", "1", "--trace", "/nonexistent/x"]):
             with self.subTest(words=words):

@@ -62,6 +62,10 @@ class Wrapped : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return inner_->aggregator_service(scenario, lanes);
   }
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t a_switch,
+                                                               const service::Lanes& lanes) const override {
+    return inner_->switch_service(scenario, a_switch, lanes);
+  }
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     return inner_->worker_lane(plan);
   }

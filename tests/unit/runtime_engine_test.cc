@@ -209,7 +209,7 @@ TEST(WorkerEngine, AResultThatOneRankHasReachesTheOther) {
 
 // A barrier is one chunk: of two lanes one has nothing to do, and its operations end as they are submitted.
 TEST(WorkerEngine, TakesMoreOperationsThanAWorkerHoldsAtOnce) {
-  constexpr std::uint64_t count = 5 * switchml::WorkerConfig{}.operations;
+  const std::uint64_t count = 5 * switchml::WorkerConfig{}.operations;
   Job job(2, 2);
   std::vector<std::shared_ptr<PendingOperation>> operations;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
