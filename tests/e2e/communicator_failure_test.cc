@@ -537,7 +537,7 @@ TEST(Connect, WithBadArguments) {
   const std::string somewhere = "127.0.0.1:9";
   expect_error(attempt_to_connect(rank_options({}, 0, 1)), ErrorCode::bad_argument, {"aggregator"});
   expect_error(attempt_to_connect(rank_options({somewhere}, 0, 0)), ErrorCode::bad_argument, {"world size 0"});
-  expect_error(attempt_to_connect(rank_options({somewhere}, 0, 257)), ErrorCode::bad_argument, {"257", "256"});
+  expect_error(attempt_to_connect(rank_options({somewhere}, 0, 4097)), ErrorCode::bad_argument, {"4097", "4096"});
   expect_error(attempt_to_connect(rank_options({somewhere}, 2, 2)), ErrorCode::bad_argument, {"rank 2"});
   expect_error(attempt_to_connect(rank_options({"nonsense"}, 0, 1)), ErrorCode::bad_argument, {"nonsense"});
   Options options = rank_options({somewhere}, 0, 1);
