@@ -16,7 +16,7 @@ import netns_support as netns
 
 LIMIT = 60  # seconds
 MTUS = (65520, 1500)  # of the links from LONG and from SHORT; IPoIB's longest, and Ethernet's
-UNCHECKED_AT, CONTRIBUTION = 3, 1  # docs/protocol-switchml.md
+TYPE_AT, CONTRIBUTION, CHECKSUMMED = 1, 1, 1  # docs/protocol-switchml.md
 
 
 class Network:
@@ -52,7 +52,7 @@ def contributions(sniffer):
         while True:
             frame, (_, protocol, *_) = sniffer.recvfrom(1 << 17)
             datagram = frame[42:]
-            if protocol == 0x0800 and frame[23] == socket.IPPROTO_UDP and len(datagram) > 48 and datagram[1] == CONTRIBUTION:
+            if protocol == 0x0800 and frame[23] == socket.IPPROTO_UDP and len(datagram) > 48 and datagram[TYPE_AT] & 15 == CONTRIBUTION:
                 found.append(datagram)
     return found
 
@@ -90,7 +90,7 @@ class Paths(unittest.TestCase):
             placement = self.job([long, long])
             seen = contributions(sniffer)
         self.assertTrue(seen)
-        self.assertEqual([datagram[UNCHECKED_AT] for datagram in seen if datagram[UNCHECKED_AT] != 0], [])
+        self.assertEqual({datagram[TYPE_AT] >> 4 for datagram in seen}, {CHECKSUMMED})
         self.assertIn("15360 elements per packet", placement)
         self.assertNotIn("lanes of 2 slots", placement)
 
