@@ -26,9 +26,10 @@ PREFIX = f"seals{os.getpid()}"
 AGGREGATOR, RANKS, MIDDLE = (f"{PREFIX}-{name}" for name in ("aggregator", "ranks", "middle"))
 PORTS = {AGGREGATOR: "wire0", RANKS: "wire1"}
 ADDRESSES = {AGGREGATOR: "10.89.0.1", RANKS: "10.89.0.2"}
-PORT = 7170
-COMMON = 20  # bytes of SwitchML's common header
-SEALS = {2: 16, 3: 24}  # by the high bits of the type's byte (docs/protocol-switchml.md)
+PORTS_OF_DATA = (7170, 7270)  # the aggregator, or ATP's switch; the parameter server
+SEAL_BYTES = {"none": 0, "tag": 16, "encrypt": 24}
+# Bytes of the common header, and where the type is, whose last packets with values or news have this number (docs/protocol-*.md).
+FORMATS = {2: (20, 15, 6), 0xa2: (40, 255, 6)}
 
 
 def build():
@@ -90,7 +91,7 @@ def mended(frame):
 
 def datagram_of(frame):
     """The payload of a UDP frame from or to the aggregator's lane; None: it is something else."""
-    if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_UDP or PORT not in struct.unpack("!HH", frame[34:38]):
+    if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_UDP or not set(PORTS_OF_DATA) & set(struct.unpack("!HH", frame[34:38])):
         return None
     return frame[42:34 + struct.unpack("!H", frame[38:40])[0]]
 
@@ -104,7 +105,8 @@ def frame_with(frame, payload):
 class Attacker:
     """Relays frames, and puts forged ones in front of those of a job."""
 
-    def __init__(self):
+    def __init__(self, seal):
+        self.seal = seal
         self.sockets = {}
         for host, port in PORTS.items():
             each = netns.open_socket(MIDDLE, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -113,7 +115,7 @@ class Attacker:
         self.random = random.Random(1)
         self.forged = collections.Counter()
         self.seen = []  # (towards, frame), of which some are sent again
-        self.attacking = self.running = True
+        self.running = True
         self.thread = threading.Thread(target=self.relay, daemon=True)
         self.thread.start()
 
@@ -132,11 +134,16 @@ class Attacker:
                     continue
                 towards, out = others[ready]
                 payload = datagram_of(frame)
-                if payload is not None and self.attacking and len(payload) >= COMMON and payload[1] & 15 <= 6:
+                if payload is not None and self.is_of_a_job(payload):
                     for what, other in self.forgeries(towards, frame, payload):
                         self.forged[what] += 1
                         self.send(out, other)
                 self.send(out, frame if payload is None else frame_with(frame, payload))
+
+    @staticmethod
+    def is_of_a_job(payload):
+        common, mask, last = FORMATS.get(payload[0], (0, 0, -1))
+        return len(payload) >= common and payload[1] & mask <= last
 
     @staticmethod
     def send(out, frame):
@@ -146,14 +153,15 @@ class Attacker:
             pass  # longer than the link takes: the network loses it
 
     def forgeries(self, towards, frame, payload):
-        seal = SEALS.get(payload[1] >> 4, 0)
+        seal = self.seal
         changed = bytearray(payload)
         changed[self.random.randrange(len(changed))] ^= 1 << self.random.randrange(8)
         yield "changed", frame_with(frame, bytes(changed))
         yield "truncated", frame_with(frame, payload[:self.random.randrange(1, len(payload))])
         # As a rank without keys sends it: other values, and a valid checksum.
         bare = bytearray(payload[:len(payload) - seal])
-        bare[1] = bare[1] & 15 | 1 << 4
+        if bare[0] == 2:
+            bare[1] = bare[1] & 15 | 1 << 4
         bare[-1] ^= 1
         yield "with a checksum", frame_with(frame, with_checksum(bytes(bare)))
         if seal:
@@ -182,48 +190,57 @@ class Seals(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def run_job(self, security, *arguments):
-        """The ranks' exit codes and complaints, the aggregator's counters of the job, and what was forged."""
+    def run_job(self, protocol, security, *arguments):
+        """The ranks' exit codes and complaints, how many packets the daemons did not believe, and what was forged."""
         inside = lambda host, *words: ["ip", "netns", "exec", host, cli.NETSUM, *map(str, words)]
-        address = f"{ADDRESSES[AGGREGATOR]}:{PORT}"
-        attacker = Attacker()
-        switch = subprocess.Popen(inside(AGGREGATOR, "switch", "--listen", address, "--tls-cert", self.certificate, "--tls-key", self.key,
-                                         "--packet-security", security), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                  env=cli.environment())
+        addresses = [f"{ADDRESSES[AGGREGATOR]}:{port}" for port in PORTS_OF_DATA]
+        tls = ["--tls-cert", self.certificate, "--tls-key", self.key, "--packet-security", security]
+        commands = [["switch", "--listen", addresses[0], *tls]]
+        where = ["--switch", addresses[0]]
+        if protocol == "atp":
+            commands.append(["ps", "--listen", addresses[1], "--tls-ca", self.certificate, *tls])
+            where += ["--protocol", "atp", "--ps", addresses[1]]
+        attacker = Attacker(SEAL_BYTES[security])
+        daemons = [subprocess.Popen(inside(AGGREGATOR, *command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                    env=cli.environment()) for command in commands]
         ranks = []
         try:
-            self.assertIn("listening", switch.stdout.readline())
-            ranks = [subprocess.Popen(inside(RANKS, "bench", "all-reduce", "--switch", address, "--tls-ca", self.certificate, "--rank", rank,
+            for daemon in daemons:
+                self.assertIn("listening", daemon.stdout.readline())
+            ranks = [subprocess.Popen(inside(RANKS, "bench", "all-reduce", *where, "--tls-ca", self.certificate, "--rank", rank,
                                              "--world-size", 2, "--elements", 20000, "--iterations", 3, "--warmup", 0, "--dtype", "int32",
                                              "--connect-deadline", 30, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                       text=True, env=cli.environment()) for rank in (0, 1)]
-            counters = collections.Counter()
+            unbelieved = 0
             while any(rank.poll() is None for rank in ranks):
-                status = subprocess.run(inside(AGGREGATOR, "status", "--switch", address, "--tls-ca", self.certificate, "--json"),
-                                        capture_output=True, text=True, timeout=20, env=cli.environment())
-                for job in json.loads(status.stdout)["jobs"] if status.returncode == 0 else ():
-                    counters = collections.Counter(job.get("counters", job))
+                for each in addresses[:len(commands)]:
+                    status = subprocess.run(inside(AGGREGATOR, "status", "--switch", each, "--tls-ca", self.certificate, "--json"),
+                                            capture_output=True, text=True, timeout=20, env=cli.environment())
+                    report = json.loads(status.stdout) if status.returncode == 0 else {"counters": {}, "jobs": ()}
+                    # SwitchML counts them by job, ATP for all.
+                    for counted in (report, *report["jobs"]):
+                        unbelieved = max(unbelieved, counted["counters"].get("dropped_seal", 0))
             outputs = [rank.communicate(timeout=60) for rank in ranks]
-            return [rank.returncode for rank in ranks], outputs, counters, attacker.forged
+            return [rank.returncode for rank in ranks], outputs, unbelieved, attacker.forged
         finally:
-            for process in [*ranks, switch]:
+            for process in [*ranks, *daemons]:
                 process.kill()
                 process.communicate()
             attacker.stop()
 
     def test_nothing_forged_is_believed(self):
-        for security in ("tag", "encrypt"):
-            with self.subTest(security=security):
-                codes, outputs, counters, forged = self.run_job(security, "--require-keys")
+        for protocol, security in (("switchml", "tag"), ("switchml", "encrypt"), ("atp", "tag")):
+            with self.subTest(protocol=protocol, security=security):
+                codes, outputs, unbelieved, forged = self.run_job(protocol, security, "--require-keys")
                 self.assertEqual([0, 0], codes, outputs)
                 for out, _ in outputs:
                     self.assertRegex(out, r"wrong +0,")
                 for what in ("changed", "truncated", "with a checksum", "with another seal", "again"):
                     self.assertGreater(forged[what], 100, forged)
-                self.assertGreater(counters["dropped_seal"], 0, counters)
+                self.assertGreater(unbelieved, 0)
 
     def test_without_keys_it_would_be(self):
-        codes, outputs, _, forged = self.run_job("none", "--deadline", 3)
+        codes, outputs, _, forged = self.run_job("switchml", "none", "--deadline", 3)
         self.assertGreater(forged["with a checksum"], 0)
         self.assertNotEqual([0, 0], codes, outputs)
 
