@@ -130,7 +130,8 @@ void on_status_reply(FuzzedDataProvider& input) {
 
 void on_hello_reply(FuzzedDataProvider& input) {
   const Endpoint lane{.address = {0xfd, 1}, .port = 7170}, group{.address = {0xff, 2}, .port = 7170};
-  const control::Hello said{{lane, lane}, 1, 1024, 256, "netsum-1", {group, group}, false, 0, false, session::ChipProfile{}};
+  const control::Hello said{
+      {lane, lane}, 1, 1024, 256, "netsum-1", {group, group}, false, 0, false, PacketSecurity::tag, session::ChipProfile{}};
   const auto message = fuzz::arrived<control::proto::HelloReply>(said, input);
   if (!message) return;
   const auto hello = control::parse(*message);
