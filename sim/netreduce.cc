@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "protocol/netreduce/tunnel.h"
 #include "protocol/netreduce/worker_lane.h"
+#include "seal/sealer.h"
 #include "service/netreduce_service.h"
 #include "session/netreduce_job.h"
 #include "sim/aggregator_host.h"
@@ -159,8 +160,10 @@ class NetreduceSums final : public CheckedJobs<RingCounters> {
 // Checks that a repeated gradient packet has the same content, and that a result is the same for every receiver.
 class RingTap final : public Tap {
  public:
-  explicit RingTap(std::uint32_t switches) : switches_(switches) {}
-  void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
+  RingTap(std::uint32_t switches, PacketSecurity security) : switches_(switches), security_(security) {}
+  void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> sent) override {
+    if (security_ == PacketSecurity::encrypt) return;
+    const auto bytes = sent.first(sent.size() - seal::trailer_bytes(security_));
     Packet packet;
     if (wire::roce::parse(bytes, packet, wire::roce::max_tunnel_mtu) != ParseError::none)
       throw Violation("a node sent a malformed packet");
@@ -187,6 +190,7 @@ class RingTap final : public Tap {
 
  private:
   const std::uint32_t switches_;  // hosts with lower IDs are switches
+  const PacketSecurity security_;
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
 };
 
@@ -198,6 +202,7 @@ class Netreduce final : public Protocol {
   void draw(Scenario& scenario) const override {
     draw_rings(scenario, true);
     draw_racks(scenario);
+    scenario.security = draw_security(scenario.seed);
   }
 
   void complete(session::JoinRequest& request, const JobPlan& plan, std::uint32_t life) const override {
@@ -227,7 +232,8 @@ class Netreduce final : public Protocol {
     return std::make_unique<NetreduceSums>(scenario, lanes);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
-    return std::make_unique<RingTap>(switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())));
+    return std::make_unique<RingTap>(switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())),
+                                     scenario.security);
   }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
@@ -240,14 +246,16 @@ class Netreduce final : public Protocol {
     const std::uint32_t at = tree.switch_of_rank[plan.rank];
     config.accelerator =
         at == netreduce::at_root ? plan.aggregator : switch_endpoints(*plan.scenario, plan.admission.placement)(at, of_site);
-    return netreduce::make_worker_lane(config);
+    return netreduce::make_worker_lane(config, session::ring_keys(plan.admission, of_site));
   }
 
   // In RoCE nothing but the source address distinguishes a stranger who knows the connection from its real end.
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, false};
     Packet packet;
-    if (wire::roce::parse(overheard, packet, wire::roce::max_tunnel_mtu) != ParseError::none) return forgery;
+    if (wire::roce::parse(overheard, packet, wire::roce::max_tunnel_mtu) != ParseError::none) {
+      return forge_sealed(overheard, random);
+    }
     std::vector<std::byte> payload(packet.payload.begin(), packet.payload.end());
     packet.payload = payload;
     switch (random.below(4)) {
@@ -267,6 +275,29 @@ class Netreduce final : public Protocol {
         break;
     }
     wire::roce::write(forgery.bytes, packet);
+    return forgery;
+  }
+
+  // From the address that is believed.
+  [[nodiscard]] static Forgery forge_sealed(std::span<const std::byte> overheard, Random& random) {
+    Forgery forgery{{overheard.begin(), overheard.end()}, true};
+    auto& bytes = forgery.bytes;
+    switch (random.below(4)) {
+      case 0:
+        bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1U << random.below(8));
+        break;
+      case 1:
+        bytes.resize(random.below(bytes.size()));
+        break;
+      case 2: {  // another tenant's seal
+        seal::PacketKey::Bytes key;
+        for (std::byte& byte : key) byte = static_cast<std::byte>(random.next());
+        seal::Sealer(PacketSecurity::tag, seal::PacketKey(key), 0).seal(bytes, 1);
+        break;
+      }
+      default:  // the same once more
+        break;
+    }
     return forgery;
   }
 

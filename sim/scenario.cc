@@ -188,7 +188,8 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario, const Protocol
     constexpr Fault all[] = {Fault::crash, Fault::aggregator_crash, Fault::pause,     Fault::pause,
                              Fault::pause, Fault::partition,        Fault::partition, Fault::partition};
     fault.kind = profile == Profile::crash ? random.pick(crashes) : random.pick(all);
-    if (protocol.can_bypass() && bypasses.chance(0.25)) fault.kind = Fault::bypass;
+    const bool bypassed = protocol.can_bypass() && bypasses.chance(0.25);
+    if (bypassed && scenario.security == PacketSecurity::none) fault.kind = Fault::bypass;
     fault.aggregator = fault.kind == Fault::aggregator_crash || fault.kind == Fault::bypass ||
                        (fault.kind == Fault::pause && random.chance(0.3));
     const std::uint64_t job = random.next(), rank = random.next(), site = random.next();

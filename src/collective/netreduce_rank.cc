@@ -6,6 +6,7 @@
 #include "collective/rank_protocol.h"
 #include "protocol/netreduce/worker_lane.h"
 #include "runtime/verbs_lane.h"
+#include "seal/sealer.h"
 #include "session/netreduce_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
@@ -128,8 +129,9 @@ class UdpRingRank final : public RingRank {
     reach.packet_elements = wire::roce::max_tunnel_mtu / 4;
     for (const Site& site : reach.sites) {
       const Lane& lane = site.lanes.front();
-      const std::uint32_t mtu = tree ? mtu_for_all(reach.hop.lanes.front()) : mtu_for_all(lane);
       const bool near = is_near_alone(lane.aggregator) && (!tree || is_near_alone(reach.hop.lanes.front()));
+      const auto seal = static_cast<std::uint32_t>(near ? 0 : seal::longest_trailer);
+      const std::uint32_t mtu = (tree ? mtu_for_all(reach.hop.lanes.front()) : mtu_for_all(lane)) - seal;
       // Switches use IPv6 among themselves.
       reach.packet_elements =
           std::min(reach.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator), near));
@@ -153,6 +155,7 @@ class UdpRingRank final : public RingRank {
 
   void complete(session::JoinRequest& request, const Site& site) const override {
     request.message_packets = settings().message_packets;
+    request.near = site.near;
     for (const Lane& lane : site.lanes) request.members.push_back(member_at(lane.local()));
   }
 
@@ -161,7 +164,7 @@ class UdpRingRank final : public RingRank {
     Lane& lane = site.lanes[number.of_site];
     netreduce::RoceHostConfig config = config_of(admission, site, number);
     config.accelerator = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[number.of_site];
-    return {std::move(lane.socket), netreduce::make_worker_lane(config)};
+    return {std::move(lane.socket), netreduce::make_worker_lane(config, session::ring_keys(admission, number.of_site))};
   }
 
  private:

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
-
-#include "base/bytes.h"
+#include <iterator>
 
 namespace netsum::seal {
 
-void Hops::set(std::uint64_t epoch, PacketSecurity security, std::span<const Neighbour> neighbours) {
-  Job& job = jobs_[epoch];
+void Hops::set(std::uint64_t number, PacketSecurity security, std::span<const Neighbour> neighbours,
+               std::span<const std::uint64_t> marks) {
+  Job& job = jobs_[number];
   job.security = security;
+  forget_marks(job);
+  job.marks.assign(marks.begin(), marks.end());
+  for (const std::uint64_t mark : marks) by_mark_.emplace(mark, &job);
   std::vector<std::unique_ptr<Link>> links;
   for (const Neighbour& neighbour : neighbours) {
     const auto former = std::find_if(job.links.begin(), job.links.end(), [&](const auto& link) {
@@ -33,10 +36,26 @@ void Hops::set(std::uint64_t epoch, PacketSecurity security, std::span<const Nei
   }
 }
 
-Hops::Job* Hops::job_of(std::span<const std::byte> packet) {
-  if (packet.size() < layout_.epoch + sizeof(std::uint64_t)) return nullptr;
-  const auto found = jobs_.find(load_le<std::uint64_t>(packet.data() + layout_.epoch));
-  return found == jobs_.end() ? nullptr : &found->second;
+void Hops::remove(std::uint64_t number) {
+  const auto job = jobs_.find(number);
+  if (job == jobs_.end()) return;
+  forget_marks(job->second);
+  jobs_.erase(job);
+}
+
+void Hops::forget_marks(const Job& job) {
+  for (const std::uint64_t mark : job.marks) {
+    auto [found, end] = by_mark_.equal_range(mark);
+    while (found != end) found = found->second == &job ? by_mark_.erase(found) : std::next(found);
+  }
+}
+
+Hops::Job* Hops::job_of(std::span<const std::byte> packet, const Endpoint& neighbour) {
+  const auto mark = layout_.mark(packet);
+  if (!mark) return nullptr;
+  const auto [first, end] = by_mark_.equal_range(*mark);
+  const auto its = std::find_if(first, end, [&](const auto& entry) { return entry.second->at.contains(neighbour); });
+  return its != end ? its->second : first != end ? first->second : nullptr;
 }
 
 Hops::Link* Hops::link_of(Job& job, const Endpoint& endpoint) {
@@ -44,11 +63,15 @@ Hops::Link* Hops::link_of(Job& job, const Endpoint& endpoint) {
   return found == job.at.end() ? nullptr : found->second;
 }
 
+std::size_t Hops::clear_of(std::size_t bytes, const Opener& opener) const {
+  return std::min(layout_.clear, bytes - std::min(bytes, opener.trailer()));
+}
+
 std::span<const RxView> Hops::open(std::span<const RxView> packets) {
   opened_.clear();
   std::size_t rooms = 0;
   for (const RxView& packet : packets) {
-    Job* const job = job_of(packet.bytes);
+    Job* const job = job_of(packet.bytes, packet.source);
     if (job == nullptr) {
       opened_.push_back(packet);
       continue;
@@ -64,8 +87,9 @@ std::span<const RxView> Hops::open(std::span<const RxView> packets) {
     }
     const std::span<std::byte> room =
         job->security == PacketSecurity::encrypt && link != nullptr ? std::span(rooms_[rooms]) : std::span<std::byte>();
-    const auto opened =
-        link == nullptr ? std::optional<Opener::Opened>() : link->opener->open(packet.bytes, layout_.clear, room);
+    const auto opened = link == nullptr
+                            ? std::optional<Opener::Opened>()
+                            : link->opener->open(packet.bytes, clear_of(packet.bytes.size(), *link->opener), room);
     if (!opened || !link->window.take(opened->counter)) {
       ++unbelieved_;
       continue;
@@ -87,9 +111,8 @@ std::span<std::byte> SealingSink::datagram(const Endpoint& to, std::size_t bytes
 
 void SealingSink::multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) {
   finish();
-  Hops::Job* const job = hops_.job_of(packet);
-  if (job == nullptr) return network_.multicast(packet, to);
-  for (const Endpoint& each : to) send(packet, each, job);
+  if (to.empty() || hops_.job_of(packet, to.front()) == nullptr) return network_.multicast(packet, to);
+  for (const Endpoint& each : to) send(packet, each, hops_.job_of(packet, each));
 }
 
 void SealingSink::flush() {
@@ -100,7 +123,7 @@ void SealingSink::flush() {
 void SealingSink::finish() {
   if (!is_pending_) return;
   is_pending_ = false;
-  send(pending_, to_, hops_.job_of(pending_));
+  send(pending_, to_, hops_.job_of(pending_, to_));
 }
 
 void SealingSink::send(std::span<const std::byte> packet, const Endpoint& to, Hops::Job* job) {
@@ -110,7 +133,7 @@ void SealingSink::send(std::span<const std::byte> packet, const Endpoint& to, Ho
   const std::size_t trailer = sealed ? link->sealer->trailer() : 0;
   const std::span<std::byte> out = network_.datagram(to, packet.size() + trailer);
   std::memcpy(out.data(), packet.data(), packet.size());
-  if (sealed) link->sealer->seal(out, hops_.layout_.clear);
+  if (sealed) link->sealer->seal(out, std::min(hops_.layout_.clear, packet.size()));
 }
 
 }  // namespace netsum::seal

@@ -26,15 +26,19 @@ struct Neighbour {
 
 class Hops {
  public:
-  // Where each packet has its job's epoch, which is never encrypted, and how many bytes at its beginning are not.
+  // What in a packet says whose it is, and how many bytes at its beginning are never encrypted: at least those.
   struct Layout {
-    std::size_t epoch = 0, clear = 0;
+    std::optional<std::uint64_t> (*mark)(std::span<const std::byte> packet) = nullptr;  // none: no packet of the format
+    std::size_t clear = 0;
   };
   explicit Hops(Layout layout) : layout_(layout) {}
 
-  // A job whose packets are sealed, or its neighbours' new endpoints: a neighbour with the same keys keeps its counters.
-  void set(std::uint64_t job, PacketSecurity security, std::span<const Neighbour> neighbours);
-  void remove(std::uint64_t job) { jobs_.erase(job); }
+  // A job whose packets are sealed, and have one of these marks; or its neighbours' new endpoints: a neighbour with the same
+  // keys keeps its counters. Jobs may have equal marks: the neighbour tells them apart, so that none takes another's seals
+  // away.
+  void set(std::uint64_t job, PacketSecurity security, std::span<const Neighbour> neighbours,
+           std::span<const std::uint64_t> marks);
+  void remove(std::uint64_t job);
   [[nodiscard]] bool empty() const { return jobs_.empty(); }
 
   // The packets that may be believed, without their seals, and those of jobs that have none. Valid until the next call.
@@ -51,15 +55,19 @@ class Hops {
   };
   struct Job {
     PacketSecurity security = PacketSecurity::none;
+    std::vector<std::uint64_t> marks;
     std::vector<std::unique_ptr<Link>> links;
     std::unordered_map<Endpoint, Link*, EndpointHash> at;
   };
 
-  [[nodiscard]] Job* job_of(std::span<const std::byte> packet);
+  void forget_marks(const Job& job);
+  [[nodiscard]] Job* job_of(std::span<const std::byte> packet, const Endpoint& neighbour);
+  [[nodiscard]] std::size_t clear_of(std::size_t bytes, const Opener& opener) const;  // of a packet with its seal
   [[nodiscard]] static Link* link_of(Job& job, const Endpoint& endpoint);
 
   const Layout layout_;
   std::unordered_map<std::uint64_t, Job> jobs_;
+  std::unordered_multimap<std::uint64_t, Job*> by_mark_;
   std::vector<RxView> opened_;
   std::vector<std::vector<std::byte>> rooms_;  // of decrypted packets, in this batch
   std::uint64_t unbelieved_ = 0;
@@ -88,5 +96,20 @@ class SealingSink final : public Sink {
   std::vector<std::byte> pending_;
   bool is_pending_ = false;
 };
+
+// Calls take(packets, sink) with those that may be believed, and a sink that seals. Without a job that has keys it stays out
+// of the way. Returns how many were not believed.
+template <class Take>
+std::uint64_t through(Hops& hops, std::span<const RxView> packets, Sink& sink, const Take& take) {
+  if (hops.empty()) {
+    take(packets, sink);
+    return 0;
+  }
+  const std::uint64_t before = hops.unbelieved();
+  const std::span<const RxView> opened = hops.open(packets);
+  SealingSink sealing(sink, hops);
+  take(opened, sealing);
+  return hops.unbelieved() - before;
+}
 
 }  // namespace netsum::seal

@@ -15,7 +15,7 @@ class GradientFormat final : public Format {
   [[nodiscard]] bool takes(std::uint8_t first) const override { return first == wire::atp::version; }
   [[nodiscard]] bool marks() const override { return true; }
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
-    machine.count_unbelieved(atp::through(hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) {
+    machine.count_unbelieved(seal::through(hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) {
       machine.on_packets(believed, congested, now, out);
     }));
   }
@@ -59,7 +59,7 @@ class AtpServerService::Job final : public ServedJob {
       const auto neighbours = session::server_neighbours(start, lane, endpoint);
       service_.lanes_[lane]->run([&] {
         service_.servers_[lane]->move_roots(epoch_, roots);
-        if (!neighbours.empty()) service_.hops_[lane]->set(epoch_, start.admission.security, neighbours);
+        if (!neighbours.empty()) service_.hops_[lane]->set(epoch_, start.admission.security, neighbours, {&epoch_, 1});
       });
     }
   }
@@ -85,7 +85,7 @@ class AtpServerService::Job final : public ServedJob {
     atp::Server::JobState state = atp::Server::make_job(config, memory->bytes());
     bool added = false;
     on.run([&] {
-      if (!neighbours.empty()) service_.hops_[lane]->set(epoch_, security, neighbours);
+      if (!neighbours.empty()) service_.hops_[lane]->set(epoch_, security, neighbours, {&epoch_, 1});
       added = service_.servers_[lane]->add_job(std::move(state));
       if (added) on.expect(epoch_);
     });

@@ -18,7 +18,7 @@ class PoolFormat final : public Format {
   [[nodiscard]] bool takes(std::uint8_t first) const override { return first == wire::atp::version; }
   [[nodiscard]] bool marks() const override { return true; }
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
-    machine.count_unbelieved(atp::through(hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) {
+    machine.count_unbelieved(seal::through(hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) {
       machine.on_packets(believed, congested, now, out);
     }));
   }
@@ -94,7 +94,7 @@ void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& con
     atp::Switch& machine = *switches_[lane];
     known = machine.job_counters(config.epoch) != nullptr;
     fits = known ? machine.move_job(config) : machine.add_job(config);
-    if (fits && security != PacketSecurity::none) hops_[lane]->set(config.epoch, security, neighbours);
+    if (fits && security != PacketSecurity::none) hops_[lane]->set(config.epoch, security, neighbours, {&config.epoch, 1});
     if (fits && !known) lanes_[lane]->expect(config.epoch);
   });
   if (fits) return;

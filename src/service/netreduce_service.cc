@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "netsum/error.h"
+#include "protocol/netreduce/sealed_hops.h"
 #include "session/installations.h"
 
 namespace netsum::service {
@@ -13,17 +14,21 @@ class RoceFormat final : public Format {
   // RoCE packets come from their IP header on, of either version.
   [[nodiscard]] bool takes(std::uint8_t first) const override { return first >> 4 == 4 || first >> 4 == 6; }
   void on_packets(std::span<const RxView> packets, bool, Time now, Sink& sink) override {
-    machine.on_packets(packets, now, sink);
+    machine.count_unbelieved(seal::through(
+        hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) { machine.on_packets(believed, now, out); }));
   }
   [[nodiscard]] std::uint64_t strangers() const override { return machine.counters().strangers(); }
 
   netreduce::Tunnel machine;
+  seal::Hops hops = netreduce::no_hops();
 };
 
 }  // namespace
 
 class NetReduceService::Job final : public ServedJob {
  public:
+  using NeighboursOf = std::function<std::vector<seal::Neighbour>(std::size_t lane)>;
+
   Job(NetReduceService& service, std::uint64_t epoch) : service_(service), epoch_(epoch) {}
   ~Job() override { stop(); }
 
@@ -37,9 +42,9 @@ class NetReduceService::Job final : public ServedJob {
 
   // No effect if the job has its rings or has ended: a switch's sums are lost with its ring. The job's ranks are told of
   // their admission only afterwards, so no packet comes earlier.
-  void add(const std::vector<netreduce::TunnelRing>& rings) {
+  void add(const std::vector<netreduce::TunnelRing>& rings, PacketSecurity security, const NeighboursOf& neighbours_of) {
     if (placed_ != 0 || stopped_) return;
-    for (; placed_ < rings.size(); ++placed_) add(placed_, rings[placed_]);
+    for (; placed_ < rings.size(); ++placed_) add(placed_, rings[placed_], security, neighbours_of(placed_));
   }
 
   void stop() override {
@@ -49,6 +54,7 @@ class NetReduceService::Job final : public ServedJob {
       netreduce::Accelerator::RingState state;  // ends here, not on the lane
       service_.lanes_[lane]->run([&] {
         state = service_.tunnels_[lane]->remove_ring(session::incarnation_of(epoch_, lane));
+        if (!service_.hops_.empty()) service_.hops_[lane]->remove(epoch_);
         if (state) service_.lanes_[lane]->expect_ring_no_more();
       });
     }
@@ -56,7 +62,9 @@ class NetReduceService::Job final : public ServedJob {
   }
 
   void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
-    add(service_.rings_of(start, session::switch_endpoints(switches)));
+    const session::SwitchEndpoint endpoint = session::switch_endpoints(switches);
+    add(service_.rings_of(start, endpoint), start.admission.security,
+        [&](std::size_t lane) { return session::ring_neighbours(start, lane, netreduce::at_root, endpoint); });
   }
 
   // All lanes' views merged; `missing` is the first stalled lane's.
@@ -74,11 +82,13 @@ class NetReduceService::Job final : public ServedJob {
   }
 
  private:
-  void add(std::size_t lane, const netreduce::TunnelRing& ring) {
+  void add(std::size_t lane, const netreduce::TunnelRing& ring, PacketSecurity security,
+           const std::vector<seal::Neighbour>& neighbours) {
     netreduce::Accelerator::RingState state = netreduce::Accelerator::make_ring(ring.ring, memory_[lane]->bytes());
     bool added = false;
     service_.lanes_[lane]->run([&] {
       added = service_.tunnels_[lane]->add_ring(std::move(state), ring);
+      if (added && !neighbours.empty()) service_.hops_[lane]->set(epoch_, security, neighbours, netreduce::marks_of(ring));
       if (added) service_.lanes_[lane]->expect_ring();
     });
     if (!added)
@@ -94,7 +104,11 @@ class NetReduceService::Job final : public ServedJob {
 };
 
 NetReduceService::NetReduceService(const Lanes& lanes, OrderOf order_of) : lanes_(lanes), order_of_(std::move(order_of)) {
-  for (Lane* const lane : lanes_) tunnels_.push_back(&serve<RoceFormat>(*lane)->machine);
+  for (Lane* const lane : lanes_) {
+    RoceFormat* const format = serve<RoceFormat>(*lane);
+    tunnels_.push_back(&format->machine);
+    hops_.push_back(&format->hops);
+  }
 }
 
 NetReduceService::NetReduceService(Lane& lane, Wire wire, OrderOf order_of)
@@ -132,14 +146,18 @@ std::unique_ptr<ServedJob> NetReduceService::start(const session::StartJob& star
   const auto nowhere = [](std::uint32_t, std::size_t) { return Endpoint{}; };
   const std::vector<netreduce::TunnelRing> rings = rings_of(start, nowhere);
   job->reserve(rings);
-  if (start.admission.placement.switches.empty()) job->add(rings);  // else place() does
+  if (start.admission.placement.switches.empty()) {  // else place() does
+    job->add(rings, start.admission.security,
+             [&](std::size_t lane) { return session::ring_neighbours(start, lane, netreduce::at_root, nowhere); });
+  }
   return job;
 }
 
 session::SwitchMessage NetReduceService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
-  return session::RingInstallation{start, a_switch, again, switches, {own.begin(), own.end()}};
+  return session::RingInstallation{
+      session::for_switch(start, a_switch), a_switch, again, switches, {own.begin(), own.end()}};
 }
 
 Part NetReduceService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
@@ -160,7 +178,7 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
   prove(message);
   auto job = std::make_unique<Job>(*this, admission.job_epoch);
   job->reserve(rings);
-  job->add(rings);
+  job->add(rings, admission.security, [&](std::size_t lane) { return session::ring_neighbours(installation, lane); });
   part.job = std::move(job);
   return part;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "protocol/netreduce/tunnel.h"
+#include "seal/hops.h"
 #include "service/lane.h"
 #include "service/service.h"
 
@@ -64,6 +65,7 @@ class NetReduceService final : public Service {
   const std::optional<Wire> wire_;
   const OrderOf order_of_;
   std::vector<netreduce::Tunnel*> tunnels_;  // the lanes own them, or the bump
+  std::vector<seal::Hops*> hops_;            // the lanes own them; empty at a bump
 };
 
 }  // namespace netsum::service

@@ -35,6 +35,11 @@ netreduce::RingConfig ring_of(const Admission& admission, std::size_t lane) {
   return ring;
 }
 
+HopKeys ring_hop(const HopKeys& keys, std::size_t lane) {
+  if (!keys.up) return {};
+  return {keys.up.derived("netsum ring", lane), keys.down.derived("netsum ring", lane)};
+}
+
 // `ring`: ring_of(), completed. `on_wire`: at bumps in the wire.
 netreduce::TunnelRing carried(const netreduce::RingConfig& ring, const StartJob& start, std::size_t lane,
                               std::uint32_t a_switch, const SwitchEndpoint& endpoint, bool on_wire) {
@@ -72,6 +77,7 @@ ProtocolRules netreduce_rules() {
   };
   rules.switches = true;
   rules.switches_needed = true;
+  rules.sealed = true;
   rules.watched = true;
   rules.check_placement = [](const Placement& placement) {
     return netreduce::check(tree_of(placement, placement.switch_of_rank.size()));
@@ -119,6 +125,47 @@ Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t p
   return messages;
 }
 
+std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+                                             const SwitchEndpoint& endpoint) {
+  std::vector<seal::Neighbour> neighbours;
+  if (start.keys.empty()) return neighbours;
+  const netreduce::Tree tree = tree_of(start.admission.placement, start.endpoints.size());
+  for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
+    if (tree.switch_of_rank[rank] != a_switch) continue;
+    const HopKeys keys = ring_hop(start.keys[rank], lane);
+    neighbours.push_back({start.endpoints[rank][lane], keys.down, keys.up});
+  }
+  const std::vector<std::uint32_t>& parents = start.admission.placement.parent_of_switch;
+  for (std::uint32_t i = 0; i < parents.size(); ++i) {
+    const HopKeys keys = ring_hop(start.switch_keys[i], lane);
+    if (parents[i] == a_switch) neighbours.push_back({endpoint(i, lane), keys.down, keys.up});
+    if (i == a_switch) neighbours.push_back({endpoint(parents[i], lane), keys.up, keys.down});
+  }
+  return neighbours;
+}
+
+std::vector<seal::Neighbour> ring_neighbours(const RingInstallation& installation, std::size_t lane) {
+  return ring_neighbours(installation.start, lane, installation.a_switch, endpoints_of(installation));
+}
+
+netreduce::LaneKeys ring_keys(const Admission& admission, std::size_t lane) {
+  const HopKeys keys = ring_hop(admission.keys, lane);
+  return {admission.security, keys.up, keys.down};
+}
+
+StartJob for_switch(const StartJob& start, std::uint32_t a_switch) {
+  StartJob told = start;
+  const Placement& placement = start.admission.placement;
+  told.admission.keys = {};
+  for (std::size_t rank = 0; rank < told.keys.size(); ++rank) {
+    if (placement.switch_of_rank[rank] != a_switch) told.keys[rank] = {};
+  }
+  for (std::size_t other = 0; other < told.switch_keys.size(); ++other) {
+    if (other != a_switch && placement.parent_of_switch[other] != a_switch) told.switch_keys[other] = {};
+  }
+  return told;
+}
+
 std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane) {
   return job_epoch + lane * 0x9e3779b97f4a7c15U;
 }
@@ -163,6 +210,7 @@ std::uint64_t memory_bytes(const RingInstallation& installation) {
 ProtocolRules bump_rules(bool racks) {
   ProtocolRules rules = netreduce_rules();
   rules.switches = rules.switches_needed = racks;
+  rules.sealed = false;  // a device's packets are as they are
   rules.check_packet = [](std::uint32_t elements) {
     const bool possible = elements <= wire::roce::max_mtu / 4 && wire::roce::is_path_mtu(mtu_of(elements));
     return possible ? "" : impossible_packet(elements);

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "protocol/netreduce/racks.h"
 #include "protocol/netreduce/roce_host.h"
 #include "protocol/netreduce/tunnel.h"
+#include "protocol/netreduce/worker_lane.h"
+#include "seal/hops.h"
 #include "session/job_view.h"
 #include "session/protocol_rules.h"
 #include "session/registry.h"
@@ -47,6 +50,15 @@ void refuse_again(const RingInstallation& installation);
                                                 netreduce::Order order = netreduce::Order::ring);
 // For all lanes of that switch.
 [[nodiscard]] std::uint64_t memory_bytes(const RingInstallation& installation);
+
+// Whom a lane of a switch in the job's tree has keys with; netreduce::at_root: of the aggregator where the ranks join.
+[[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+                                                           const SwitchEndpoint& endpoint);
+[[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const RingInstallation& installation, std::size_t lane);
+// A lane of a rank.
+[[nodiscard]] netreduce::LaneKeys ring_keys(const Admission& admission, std::size_t lane);
+// What the switch is told of the job: no keys but those of the results, of the ranks and switches next to it, and its own.
+[[nodiscard]] StartJob for_switch(const StartJob& start, std::uint32_t a_switch);
 
 // A job at a bump in the wire of its hosts: one ring, of RDMA hardware, which goes back. `racks`: hosts may be behind other
 // bumps, which ranks name as their switches.

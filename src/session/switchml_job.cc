@@ -67,19 +67,6 @@ void take_keys(const Admission& admission, std::size_t lane, switchml::WorkerCon
   config.keys = of_lane(admission.keys, lane);
 }
 
-StartJob for_switch(const StartJob& start, std::uint32_t a_switch) {
-  StartJob told = start;
-  const Placement& placement = start.admission.placement;
-  told.admission.keys = {};
-  for (std::size_t rank = 0; rank < told.keys.size(); ++rank) {
-    if (placement.switch_of_rank[rank] != a_switch) told.keys[rank] = {};
-  }
-  for (std::size_t other = 0; other < told.switch_keys.size(); ++other) {
-    if (other != a_switch && placement.parent_of_switch[other] != a_switch) told.switch_keys[other] = {};
-  }
-  return told;
-}
-
 switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane, const SwitchEndpoint& endpoint) {
   if (start.admission.placement.switches.empty()) return switchml_job(start, lane);
   return tree_job(start, lane, Placement::at_server, endpoint);

@@ -25,8 +25,6 @@ void take_keys(const Admission& admission, std::size_t lane, switchml::WorkerCon
                                                      const SwitchEndpoint& endpoint);
 // One lane of a switch below; `installation` has passed check().
 [[nodiscard]] switchml::SwitchJobConfig switchml_job(const RingInstallation& installation, std::size_t lane);
-// What the switch is told of the job: no keys but those of the results, of the ranks and switches next to it, and its own.
-[[nodiscard]] StartJob for_switch(const StartJob& start, std::uint32_t a_switch);
 // For all lanes of that switch.
 [[nodiscard]] std::uint64_t switchml_memory_bytes(const RingInstallation& installation);
 

@@ -16,7 +16,12 @@ using testing::RecordingSink;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::uint64_t job = 77;
-constexpr Hops::Layout layout{.epoch = 8, .clear = 16};
+constexpr std::size_t at_epoch = 8;
+const Hops::Layout layout{.mark = [](std::span<const std::byte> packet) -> std::optional<std::uint64_t> {
+                            if (packet.size() < 16) return std::nullopt;
+                            return load_le<std::uint64_t>(packet.data() + at_epoch);
+                          },
+                          .clear = 16};
 
 Endpoint at(std::uint16_t port) {
   Endpoint endpoint;
@@ -30,7 +35,7 @@ PacketKey key(std::uint8_t number) {
 }
 Bytes packet(std::uint64_t epoch, std::uint8_t content) {
   Bytes bytes(40, std::byte{content});
-  store_le(bytes.data() + layout.epoch, epoch);
+  store_le(bytes.data() + at_epoch, epoch);
   return bytes;
 }
 
@@ -38,8 +43,8 @@ class HopsTest : public ::testing::TestWithParam<PacketSecurity> {
  protected:
   // Two nodes, 1 and 2, with keys for each way between them.
   HopsTest() {
-    left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), key(1), key(2)}});
-    right_.set(job, GetParam(), std::vector<Neighbour>{{at(1), key(2), key(1)}});
+    left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), key(1), key(2)}}, {&job, 1});
+    right_.set(job, GetParam(), std::vector<Neighbour>{{at(1), key(2), key(1)}}, {&job, 1});
   }
 
   [[nodiscard]] static std::vector<Datagram> sent(Hops& hops, const Bytes& bytes, const Endpoint& to) {
@@ -79,7 +84,7 @@ TEST_P(HopsTest, NobodyElseIsBelieved) {
   EXPECT_TRUE(opened(left_, out[0].bytes, at(2)).empty()) << "sent back";
   EXPECT_TRUE(opened(right_, packet(job, 3), at(1)).empty()) << "without a seal";
   for (std::size_t i = 0; i < out[0].bytes.size(); ++i) {
-    if (i >= layout.epoch && i < layout.epoch + 8) continue;  // another job
+    if (i >= at_epoch && i < at_epoch + 8) continue;  // another job
     Bytes changed = out[0].bytes;
     changed[i] ^= std::byte{1};
     EXPECT_TRUE(opened(right_, changed, at(1)).empty()) << i;
@@ -93,19 +98,29 @@ TEST_P(HopsTest, OtherJobsAreLeftAlone) {
   EXPECT_TRUE(right_.empty());
 }
 
+// Another tenant may choose connections whose marks are those of a job's.
+TEST_P(HopsTest, JobsWithEqualMarksTakeNoSealsFromEachOther) {
+  right_.set(1, GetParam(), std::vector<Neighbour>{{at(3), key(5), key(6)}}, {&job, 1});
+  EXPECT_EQ(1U, opened(right_, sent(left_, packet(job, 3), at(2))[0].bytes, at(1)).size());
+  right_.remove(1);
+  EXPECT_TRUE(opened(right_, packet(job, 3), at(1)).empty()) << "without a seal";
+  EXPECT_EQ(1U, opened(right_, sent(left_, packet(job, 4), at(2))[0].bytes, at(1)).size());
+  EXPECT_FALSE(sent(right_, packet(job, 3), at(1)).empty());
+}
+
 TEST_P(HopsTest, AJobsValuesGoToNobodyWithoutAKey) {
   EXPECT_TRUE(sent(left_, packet(job, 3), at(9)).empty());
 }
 
 TEST_P(HopsTest, ANeighbourOnThisHostNeedsNoSeal) {
-  left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), {}, {}}});
+  left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), {}, {}}}, {&job, 1});
   EXPECT_EQ(packet(job, 3), sent(left_, packet(job, 3), at(2))[0].bytes);
   EXPECT_EQ(std::vector<Bytes>{packet(job, 4)}, opened(left_, packet(job, 4), at(2)));
 }
 
 TEST_P(HopsTest, WhoMovesGoesOnCounting) {
   const auto before = sent(left_, packet(job, 3), at(2));
-  left_.set(job, GetParam(), std::vector<Neighbour>{{at(5), key(1), key(2)}});
+  left_.set(job, GetParam(), std::vector<Neighbour>{{at(5), key(1), key(2)}}, {&job, 1});
   const auto after = sent(left_, packet(job, 3), at(5));
   EXPECT_NE(before[0].bytes, after[0].bytes);
   EXPECT_EQ(1U, opened(right_, before[0].bytes, at(1)).size());
@@ -113,7 +128,7 @@ TEST_P(HopsTest, WhoMovesGoesOnCounting) {
 }
 
 TEST_P(HopsTest, OneResultIsSealedForEach) {
-  left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), key(1), key(2)}, {at(3), key(3), key(4)}});
+  left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), key(1), key(2)}, {at(3), key(3), key(4)}}, {&job, 1});
   std::vector<Datagram> out;
   RecordingSink network(at(1), out);
   const Bytes result = packet(job, 9);

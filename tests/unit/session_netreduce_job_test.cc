@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -249,6 +250,56 @@ TEST(NetreduceJob, ALeafLearnsItsPartOfTheTree) {
     EXPECT_EQ(2U, root.ring.lines.size());
     EXPECT_EQ(leaf.ring.uplink->up, root.ring.lines[1].connection);
   }
+}
+
+// ---- keys
+
+seal::PacketKey key(std::uint8_t number) {
+  seal::PacketKey::Bytes bytes;
+  bytes.fill(std::byte{number});
+  return seal::PacketKey(bytes);
+}
+
+// Each hop has one key a way and a lane, which its two ends and nobody else have.
+TEST(NetreduceJob, BothEndsOfAHopHaveItsKeys) {
+  RingInstallation installation = installation_of(1);
+  StartJob& start = installation.start;
+  start.admission.security = PacketSecurity::tag;
+  start.admission.results = key(1);
+  for (std::uint8_t i = 0; i < 6; ++i) {
+    const HopKeys keys{key(static_cast<std::uint8_t>(10 + 2 * i)), key(static_cast<std::uint8_t>(11 + 2 * i))};
+    (i < 4 ? start.keys : start.switch_keys).push_back(keys);
+  }
+  const auto endpoint = [&](std::uint32_t a_switch, std::size_t lane) { return installation.switches[a_switch][lane]; };
+  std::map<Endpoint, std::vector<seal::Neighbour>> nodes;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    nodes[installation.root[lane]] = ring_neighbours(start, lane, netreduce::at_root, endpoint);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      const RingInstallation told{for_switch(start, i), i, false, installation.switches, installation.root};
+      EXPECT_EQ("", check(told));
+      nodes[endpoint(i, lane)] = ring_neighbours(told, lane);
+    }
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+      Admission admission = start.admission;
+      admission.keys = start.keys[rank];
+      const netreduce::LaneKeys own = ring_keys(admission, lane);
+      nodes[start.endpoints[rank][lane]] = {{endpoint(admission.placement.switch_of_rank[rank], lane), own.up, own.down}};
+    }
+  }
+  std::set<seal::PacketKey::Bytes> ways;
+  std::size_t hops = 0;
+  for (const auto& [node, neighbours] : nodes) {
+    for (const seal::Neighbour& neighbour : neighbours) {
+      ++hops;
+      ways.insert(neighbour.send.bytes());
+      const auto& theirs = nodes.at(neighbour.endpoint);
+      const auto back = std::ranges::find(theirs, node, &seal::Neighbour::endpoint);
+      ASSERT_NE(theirs.end(), back);
+      EXPECT_TRUE(neighbour.send && neighbour.send == back->receive && neighbour.receive == back->send);
+    }
+  }
+  EXPECT_EQ(2U * lanes * (4 + 2), hops);  // two ends: of ranks and their switches, of switches and the root
+  EXPECT_EQ(hops, ways.size());
 }
 
 TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {

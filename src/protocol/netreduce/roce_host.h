@@ -35,7 +35,8 @@ struct RoceHostCounters {
   std::uint64_t packets = 0;  // delivered to a queue pair
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t dropped_icrc = 0;
-  std::uint64_t foreign = 0;  // not from the accelerator, or for neither queue pair
+  std::uint64_t foreign = 0;     // not from the accelerator, or for neither queue pair
+  std::uint64_t unbelieved = 0;  // of a ring with keys, without the accelerator's seal
 
   static constexpr auto fields() {
     using enum CounterKind;
@@ -44,6 +45,7 @@ struct RoceHostCounters {
         {"delivered", &C::packets, outcome},
         {"dropped_icrc", &C::dropped_icrc, outcome},
         {"foreign", &C::foreign, outcome},
+        {"unbelieved", &C::unbelieved, outcome},
     });
   }
 };

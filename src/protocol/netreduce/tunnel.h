@@ -23,6 +23,7 @@ struct TunnelCounters {
   std::uint64_t dropped_source = 0;  // not from its connection's source endpoint
   std::uint64_t passed = 0;          // forwarded unchanged
   std::uint64_t taken = 0;           // by the accelerator
+  std::uint64_t unbelieved = 0;      // of a ring with keys, without a neighbour's seal
 
   static constexpr auto fields() {
     using enum CounterKind;
@@ -32,6 +33,7 @@ struct TunnelCounters {
         {"roce_taken", &C::taken, outcome},
         {"dropped_roce_unknown", &C::unknown, outcome},
         {"dropped_roce_source", &C::dropped_source, outcome},
+        {"dropped_roce_seal", &C::unbelieved, outcome},
     });
   }
 
@@ -61,6 +63,7 @@ class Tunnel {
   Accelerator::RingState remove_ring(std::uint64_t incarnation);  // null: unknown
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
+  void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }  // kept from it (seal/hops.h)
 
   [[nodiscard]] bool carries(const Connection& connection) const { return routes_.contains(connection); }
   [[nodiscard]] Accelerator& accelerator() { return accelerator_; }

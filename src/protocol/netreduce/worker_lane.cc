@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/netreduce/sealed_hops.h"
 #include "wire/counter_values.h"
 
 namespace netsum::netreduce {
@@ -16,14 +17,25 @@ using protocol::LaneTotals;
 
 class Lane final : public protocol::WorkerLane {
  public:
-  explicit Lane(const RoceHostConfig& config)
-      : window_(config.worker.window * config.worker.message_packets), host_(config) {}
+  Lane(const RoceHostConfig& config, const LaneKeys& keys)
+      : window_(config.worker.window * config.worker.message_packets), host_(config) {
+    if (keys.security == PacketSecurity::none) return;
+    const seal::Neighbour accelerator{config.accelerator, keys.up, keys.down};
+    hops_.set(all, keys.security, {&accelerator, 1}, {&all, 1});
+  }
 
   bool submit(const stream::Operation& operation, Time now, Sink& sink) override {
-    return host_.submit(operation, now, sink);
+    bool taken = false;
+    seal::through(hops_, {}, sink, [&](std::span<const RxView>, Sink& out) { taken = host_.submit(operation, now, out); });
+    return taken;
   }
-  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override { host_.on_packets(packets, now, sink); }
-  void on_timer(Time now, Sink& sink) override { host_.on_timer(now, sink); }
+  void on_packets(std::span<const RxView> packets, Time now, Sink& sink) override {
+    unbelieved_ += seal::through(hops_, packets, sink,
+                                 [&](std::span<const RxView> believed, Sink& out) { host_.on_packets(believed, now, out); });
+  }
+  void on_timer(Time now, Sink& sink) override {
+    seal::through(hops_, {}, sink, [&](std::span<const RxView>, Sink& out) { host_.on_timer(now, out); });
+  }
   [[nodiscard]] Time next_timeout() const override { return host_.next_timeout(); }
   [[nodiscard]] std::vector<std::uint64_t> take_completed() override { return host_.take_completed(); }
   [[nodiscard]] bool idle() const override { return host_.worker().idle(); }
@@ -45,7 +57,7 @@ class Lane final : public protocol::WorkerLane {
   [[nodiscard]] LaneTotals totals() const override { return {host_.sending().retransmissions, window_}; }
   // The host's counters have each packet's outcome. What it delivers, its queue pairs count again.
   [[nodiscard]] std::vector<CounterValue> counters() const override {
-    std::vector<CounterValue> values = wire::counter_values(host_.counters());
+    std::vector<CounterValue> values = wire::counter_values(host_counters());
     roce::QueuePairCounters pairs = host_.sending();
     add(pairs, host_.receiving());
     for_each_counter(pairs, [&](CounterValue counter) {
@@ -55,17 +67,29 @@ class Lane final : public protocol::WorkerLane {
     values.push_back({"refused_a_seal", host_.worker().failure() ? 1U : 0U, CounterKind::other});
     return values;
   }
-  [[nodiscard]] std::uint64_t received() const override { return outcomes(host_.counters()); }
+  [[nodiscard]] std::uint64_t received() const override { return outcomes(host_counters()); }
 
  private:
+  // All packets of the lane are of one job.
+  static constexpr std::uint64_t all = 0;
+  [[nodiscard]] static std::optional<std::uint64_t> any(std::span<const std::byte>) { return all; }
+
+  [[nodiscard]] RoceHostCounters host_counters() const {
+    RoceHostCounters counters = host_.counters();
+    counters.unbelieved = unbelieved_;
+    return counters;
+  }
+
   const std::uint32_t window_;
   RoceHost host_;
+  seal::Hops hops_{{.mark = any, .clear = clear_bytes}};
+  std::uint64_t unbelieved_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<protocol::WorkerLane> make_worker_lane(const RoceHostConfig& config) {
-  return std::make_unique<Lane>(config);
+std::unique_ptr<protocol::WorkerLane> make_worker_lane(const RoceHostConfig& config, const LaneKeys& keys) {
+  return std::make_unique<Lane>(config, keys);
 }
 
 }  // namespace netsum::netreduce
