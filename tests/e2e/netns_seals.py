@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import zlib
 
 import cli_support as cli
 import netns_support as netns
@@ -29,7 +30,8 @@ ADDRESSES = {AGGREGATOR: "10.89.0.1", RANKS: "10.89.0.2"}
 PORTS_OF_DATA = (7170, 7270)  # the aggregator, or ATP's switch; the parameter server
 SEAL_BYTES = {"none": 0, "tag": 16, "encrypt": 24}
 # Bytes of the common header, and where the type is, whose last packets with values or news have this number (docs/protocol-*.md).
-FORMATS = {2: (20, 15, 6), 0xa2: (40, 255, 6)}
+ROCE = 0x45  # an IPv4 header in the tunnel
+FORMATS = {2: (20, 15, 6), 0xa2: (40, 255, 6), ROCE: (44, 0, 0)}
 
 
 def build():
@@ -68,7 +70,17 @@ def crc32c(data, previous):
     return state ^ 0xffffffff
 
 
+def with_icrc(packet):
+    """What routers may change counts as ones: in the IP header, the UDP checksum, the base transport header."""
+    masked = bytearray(packet[:-4])
+    for at in (1, 8, 10, 11, 26, 27, 32):
+        masked[at] = 255
+    return packet[:-4] + struct.pack("<I", zlib.crc32(b"\xff" * 8 + masked))
+
+
 def with_checksum(packet):
+    if packet[0] == ROCE:
+        return with_icrc(packet)
     return packet[:4] + struct.pack("<I", crc32c(packet[8:], struct.unpack("<I", packet[:4])[0])) + packet[8:]
 
 
@@ -162,7 +174,7 @@ class Attacker:
         bare = bytearray(payload[:len(payload) - seal])
         if bare[0] == 2:
             bare[1] = bare[1] & 15 | 1 << 4
-        bare[-1] ^= 1
+        bare[-5 if bare[0] == ROCE else -1] ^= 1
         yield "with a checksum", frame_with(frame, with_checksum(bytes(bare)))
         if seal:
             tagged = bytearray(payload)
@@ -200,6 +212,8 @@ class Seals(unittest.TestCase):
         if protocol == "atp":
             commands.append(["ps", "--listen", addresses[1], "--tls-ca", self.certificate, *tls])
             where += ["--protocol", "atp", "--ps", addresses[1]]
+        elif protocol == "netreduce":
+            where += ["--protocol", "netreduce"]
         attacker = Attacker(SEAL_BYTES[security])
         daemons = [subprocess.Popen(inside(AGGREGATOR, *command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                     env=cli.environment()) for command in commands]
@@ -217,9 +231,10 @@ class Seals(unittest.TestCase):
                     status = subprocess.run(inside(AGGREGATOR, "status", "--switch", each, "--tls-ca", self.certificate, "--json"),
                                             capture_output=True, text=True, timeout=20, env=cli.environment())
                     report = json.loads(status.stdout) if status.returncode == 0 else {"counters": {}, "jobs": ()}
-                    # SwitchML counts them by job, ATP for all.
+                    # SwitchML counts them by job, the others for all.
                     for counted in (report, *report["jobs"]):
-                        unbelieved = max(unbelieved, counted["counters"].get("dropped_seal", 0))
+                        for name in ("dropped_seal", "dropped_roce_seal"):
+                            unbelieved = max(unbelieved, counted["counters"].get(name, 0))
             outputs = [rank.communicate(timeout=60) for rank in ranks]
             return [rank.returncode for rank in ranks], outputs, unbelieved, attacker.forged
         finally:
@@ -229,7 +244,7 @@ class Seals(unittest.TestCase):
             attacker.stop()
 
     def test_nothing_forged_is_believed(self):
-        for protocol, security in (("switchml", "tag"), ("switchml", "encrypt"), ("atp", "tag")):
+        for protocol, security in (("switchml", "tag"), ("switchml", "encrypt"), ("atp", "tag"), ("netreduce", "tag")):
             with self.subTest(protocol=protocol, security=security):
                 codes, outputs, unbelieved, forged = self.run_job(protocol, security, "--require-keys")
                 self.assertEqual([0, 0], codes, outputs)
@@ -240,9 +255,11 @@ class Seals(unittest.TestCase):
                 self.assertGreater(unbelieved, 0)
 
     def test_without_keys_it_would_be(self):
-        codes, outputs, _, forged = self.run_job("switchml", "none", "--deadline", 3)
-        self.assertGreater(forged["with a checksum"], 0)
-        self.assertNotEqual([0, 0], codes, outputs)
+        for protocol in ("switchml", "netreduce"):
+            with self.subTest(protocol=protocol):
+                codes, outputs, _, forged = self.run_job(protocol, "none", "--deadline", 3)
+                self.assertGreater(forged["with a checksum"], 0)
+                self.assertNotEqual([0, 0], codes, outputs)
 
 
 if __name__ == "__main__":
