@@ -40,6 +40,7 @@ class Switch {
   }
 
   static void install(const session::RingInstallation& installation) {
+    if (installation.start.protocol == session::switchml_rules().name) return install_tree(installation);
     for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
       const netreduce::TunnelRing ring = session::tunnel_ring(installation, lane);
       fuzz::check(netreduce::check(ring.ring).empty(), "a ring can be made");
@@ -50,6 +51,18 @@ class Switch {
       fuzz::check(tunnel.add_ring(ring, std::as_writable_bytes(std::span(memory)).first(bytes)), "a ring is added");
       static_cast<void>(tunnel.accelerator().stall(ring.ring.incarnation));
       tunnel.remove_ring(ring.ring.incarnation);
+    }
+  }
+
+  static void install_tree(const session::RingInstallation& installation) {
+    for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
+      const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
+      const std::size_t bytes = switchml::Switch::memory_bytes(config);
+      if (bytes > most_bytes) continue;
+      std::vector<fuzz::CacheLine> memory(bytes / sizeof(fuzz::CacheLine) + 1);
+      switchml::Switch machine;
+      fuzz::check(machine.add_job(config, std::as_writable_bytes(std::span(memory)).first(bytes)), "a job is added");
+      static_cast<void>(machine.stalled(config.epoch, 1));
     }
   }
 
@@ -114,7 +127,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   while (input.remaining_bytes() > 0) {
     const auto latest = [&](bool rings) -> const session::StartJob* {
       for (auto start = registry.starts.rbegin(); start != registry.starts.rend(); ++start) {
-        if (!start->admission.placement.switches.empty() && start->admission.members.empty() != rings) return &*start;
+        if (!start->admission.placement.switches.empty() && fuzz::CheckedRegistry::is_atp(*start) != rings) return &*start;
       }
       return nullptr;
     };

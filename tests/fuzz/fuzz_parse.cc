@@ -51,7 +51,8 @@ void parse(const Packet& packet) {
     case wire::switchml::Type::result:
     case wire::switchml::Type::exponent_result:
       return parse_chunk(packet, common);
-    case wire::switchml::Type::waiting: {
+    case wire::switchml::Type::waiting:
+    case wire::switchml::Type::missing: {
       wire::switchml::WaitingPacket waiting;
       if (wire::switchml::parse_waiting(packet, common, waiting) != wire::ParseError::none) return;
       wire::switchml::write_waiting(again, waiting);

@@ -17,6 +17,7 @@
 #include "session/netreduce_job.h"
 #include "session/registry.h"
 #include "session/supervisor.h"
+#include "session/switchml_job.h"
 #include "wire/netreduce.h"
 
 namespace netsum::fuzz {
@@ -58,6 +59,7 @@ class CheckedRegistry {
   [[nodiscard]] static std::vector<Endpoint> own_lanes() {
     return {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
   }
+  [[nodiscard]] static bool is_atp(const session::StartJob& start) { return start.protocol == session::atp_rules().name; }
   [[nodiscard]] static session::RingInstallation ring_for(const session::StartJob& start, std::uint32_t a_switch) {
     session::RingInstallation ring{start, a_switch, false, {}, own_lanes()};
     for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
@@ -242,12 +244,19 @@ class CheckedRegistry {
     const auto switches = static_cast<std::uint32_t>(start.admission.placement.switches.size());
     for (std::uint32_t i = 0; i < switches; ++i) {
       const std::string error =
-          start.admission.members.empty() ? session::check(installation_for(start, i)) : session::check(ring_for(start, i));
+          is_atp(start) ? session::check(installation_for(start, i)) : session::check(ring_for(start, i));
       check(error.empty(), ("a switch accepts its installation: " + error).c_str());
     }
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-      if (start.admission.members.empty()) {
+      if (is_atp(start)) {
         static_cast<void>(session::server_job(start, lane, {}, endpoint_of_switch));
+      } else if (start.admission.members.empty()) {
+        const auto job = session::switchml_job(start, lane, endpoint_of_switch);
+        std::size_t ranks = job.tree ? 0 : job.members.size();
+        if (job.tree) {
+          for (const auto& below : job.tree->below) ranks += below.size();
+        }
+        check(ranks == start.endpoints.size(), "the root has every rank below it, once");
       } else {
         const auto ring = session::tunnel_ring(start, lane, netreduce::at_root, endpoint_of_switch);
         check(netreduce::check(ring.ring).empty(), "a ring can be made");
