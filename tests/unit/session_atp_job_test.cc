@@ -110,8 +110,9 @@ TEST(AtpJob, BothEndsOfAHopHaveItsKeys) {
   }
   std::map<seal::PacketKey::Bytes, std::set<std::pair<Endpoint, Endpoint>>> ways;
   std::size_t hops = 0;
-  for (const auto& [node, neighbours] : nodes) {
-    for (const seal::Neighbour& neighbour : neighbours) {
+  for (const auto& each : nodes) {
+    const Endpoint& node = each.first;
+    for (const seal::Neighbour& neighbour : each.second) {
       ++hops;
       ways[neighbour.send.bytes()].emplace(node, neighbour.endpoint);
       const auto& theirs = nodes.at(neighbour.endpoint);
