@@ -431,7 +431,7 @@ void WorkerHost::carry_out(const session::Rank::End& end, Time now) {
 }
 
 void WorkerHost::count_events(Tally& tally) const {
-  for (const Lane& lane : lanes_) lane.lane->count_events(tally);
+  for (const Lane& lane : lanes_) lane.lane->count_events(tally, scenario_.security != PacketSecurity::none);
 }
 
 void WorkerHost::close_lanes() {
