@@ -154,6 +154,7 @@ struct Communicator::Impl {
       config.own = &local->own();
       config.peers = local->segments();
       config.arenas = arenas = local->arenas();
+      config.waits = [this](Time deadline) { monitor->watch(deadline); };
       auto of_memory = std::make_unique<runtime::SharedEngine>(std::move(config), on_failure);
       shared = of_memory.get();
       lanes = shared->lanes();

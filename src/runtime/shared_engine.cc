@@ -429,7 +429,7 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
   const DefaultFloatingPoint environment;
   show_call(operation);
   post_small(operation);
-  // Poll before the first sleep: the monitor enforces no deadline until the operation is registered as pending.
+  // Poll before the first sleep: no deadline is enforced until the operation is registered as pending.
   const Patience patience = patience_of(config_.waiting, config_.world_size > 2 || crowded_);
   const std::uint32_t soon = patience.looks + patience.yields;
   for (std::uint32_t turn = 0; turn < soon; ++turn) {
@@ -440,13 +440,14 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
     if (small_.failure()) break;
     wait_for_small(turn);
   }
-  // A rank is late or has failed: the monitor now enforces the deadline.
+  // A rank is late or has failed.
   pending->lanes_remaining = 1;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(*failure_);
     under_way_.emplace(operation.number, pending);
   }
+  if (config_.waits) config_.waits(pending->deadline);
   while (!pending->done()) {
     if (!small_.failure() && finish_small()) {
       lane_done(operation.number);

@@ -30,6 +30,9 @@ struct SharedEngineConfig {
   SharedSegment* own = nullptr;
   std::vector<const SharedSegment*> peers;  // by rank, this rank's included; all outlive the engine
   std::shared_ptr<const Arenas> arenas;     // this rank's; null: none
+  // run() has begun to wait for others: until then most_urgent() does not know of the operation, and whoever watches its
+  // deadline may have looked in vain.
+  std::function<void(Time deadline)> waits;
 };
 
 class SharedEngine final : public Engine {
