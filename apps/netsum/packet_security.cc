@@ -13,7 +13,7 @@ std::optional<PacketSecurity> packet_security_named(const std::string& name) {
 KeySettings::KeySettings(Settings& settings) {
   settings.add("packet-security", security_, "HOW",
                "Of packets between hosts: none, tag (the default with TLS) or encrypt; a job's ranks may ask for more");
-  settings.add_flag("require-keys", required_, "Take no job whose packets have no keys: without TLS there are none");
+  settings.add_flag("require-keys", required_, "Refuse jobs whose packets have no keys; keys require TLS");
 }
 
 }  // namespace netsum::app

@@ -31,8 +31,8 @@ class SwitchMlBench final : public BenchProtocol {
                        std::to_string(packet));
     }
     if (!flags.chip_value()) return;
-    if (flags.transport == "shm") throw UsageError("--transport shm and --profile chip exclude each other");
-    if (!flags.multicast.empty()) throw UsageError("--multicast and --profile chip exclude each other");
+    if (flags.transport == "shm") throw UsageError("--transport shm requires --profile software");
+    if (!flags.multicast.empty()) throw UsageError("--multicast requires --profile software");
   }
   void check_unused(const ProtocolFlags& flags) const override {
     if (flags.chip_value()) throw UsageError("--profile requires --protocol switchml");
@@ -215,7 +215,8 @@ WireFormat ProtocolFlags::wire_value() const {
 }
 
 bool is_chip(const std::string& profile) {
-  if (profile != "software" && profile != "chip") throw UsageError("--profile is software or chip, not '" + profile + "'");
+  if (profile != "software" && profile != "chip")
+    throw UsageError("--profile must be software or chip, not '" + profile + "'");
   return profile == "chip";
 }
 

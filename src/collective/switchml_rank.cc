@@ -253,7 +253,8 @@ class SwitchMlRank final : public RankProtocol {
     }
     const std::string why =
         session::why_not_at_chip(*first.chip, options().world_size, options().packet_elements, settings_.wire);
-    if (!why.empty()) throw Error(ErrorCode::refused, "aggregator " + first.address + " has the chip profile: it " + why);
+    if (!why.empty())
+      throw Error(ErrorCode::refused, "aggregator " + first.address + " is a chip (--profile chip): it " + why);
     return first.chip;
   }
 

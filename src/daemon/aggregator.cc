@@ -69,10 +69,12 @@ void check_profile(const AggregatorOptions& options) {
                 "network (--allow-fcs-only), or use the software profile");
   }
   if (!options.multicast.empty()) {
-    throw Error(ErrorCode::bad_argument, "a chip sends results to each rank, not to " + options.multicast);
+    throw Error(ErrorCode::bad_argument, "multicast (" + options.multicast +
+                                             ") requires the software profile: a chip sends each result to every rank");
   }
   if (options.require_keys || options.packet_security.value_or(PacketSecurity::none) != PacketSecurity::none) {
-    throw Error(ErrorCode::bad_argument, "packets of the chip profile have no keys: neither ask for them nor require them");
+    throw Error(ErrorCode::bad_argument,
+                "keys of packets require the software profile: omit --packet-security and --require-keys");
   }
 }
 

@@ -9,7 +9,7 @@ namespace netsum::daemon {
 void choose_keys(const PacketSecurityOptions& options, session::RegistryConfig& registry) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   if (options.required && options.wanted == PacketSecurity::none) {
-    throw bad("--require-keys and --packet-security none exclude each other");
+    throw bad("--require-keys requires --packet-security tag or encrypt, not none");
   }
   const bool wanted = options.wanted.value_or(PacketSecurity::none) != PacketSecurity::none;
   if (!options.tls && (options.required || wanted)) {

@@ -163,15 +163,12 @@ session::SwitchMessage NetReduceService::describe(const session::StartJob& start
 Part NetReduceService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
   const auto& installation = std::get<session::RingInstallation>(message);
   const session::Admission& admission = installation.start.admission;
-  Part part;
-  part.status.job = installation.start.job;
-  part.status.job_epoch = admission.job_epoch;
-  part.status.packet_elements = admission.packet_elements;
-  part.status.slots = admission.slots;
+  RankSet joined;
   const std::vector<netreduce::TunnelRing> rings = rings_of(installation);
   for (const netreduce::Line& line : rings.front().ring.lines) {
-    if (line.way != netreduce::Way::arriving) part.status.joined = part.status.joined.united(line.ranks);
+    if (line.way != netreduce::Way::arriving) joined = joined.united(line.ranks);
   }
+  Part part = part_of(installation, joined);
   if (former != nullptr) return part;
   session::refuse_again(installation);
   check_lanes(installation.root.size(), lanes_.size());

@@ -24,6 +24,17 @@ Part Service::install(const session::SwitchMessage&, ServedJob*, const Prove&) {
   throw not_served("jobs of others");
 }
 
+Part part_of(const session::RingInstallation& installation, const RankSet& joined) {
+  const session::Admission& admission = installation.start.admission;
+  Part part;
+  part.status.job = installation.start.job;
+  part.status.job_epoch = admission.job_epoch;
+  part.status.packet_elements = admission.packet_elements;
+  part.status.slots = admission.slots;
+  part.status.joined = joined;
+  return part;
+}
+
 void check_lanes(std::size_t needed, std::size_t lanes) {
   if (needed <= lanes) return;
   throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes) + " threads, and the job needs " +

@@ -73,6 +73,9 @@ class Service {
   [[nodiscard]] virtual Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove);
 };
 
+// What a switch in a tree says of a job; `joined`: the ranks below it.
+[[nodiscard]] Part part_of(const session::RingInstallation& installation, const RankSet& joined);
+
 // Throws Error: refused, for a job of more lanes than this switch has.
 void check_lanes(std::size_t needed, std::size_t lanes);
 

@@ -71,7 +71,7 @@ class SwitchMlChipService::Job final : public ServedJob {
     Lane& on = *service_.lanes_[lane];
     auto memory = on.allocate(switchml::ChipSwitch::memory_bytes(config.packet_elements, config.slots));
     switchml::ChipSwitch::JobState state = switchml::ChipSwitch::make_job(config, memory->bytes());
-    if (!state) throw Error(ErrorCode::internal, "a job was admitted that a chip cannot serve");
+    if (!state) throw Error(ErrorCode::internal, "the chip cannot serve a job that was admitted");
     bool added = false;
     on.run([&] {
       added = service_.switches_[lane]->add_job(std::move(state));

@@ -133,18 +133,15 @@ bool SwitchMlService::takes(const session::SwitchMessage& message) const {
 Part SwitchMlService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
   const auto& installation = std::get<session::RingInstallation>(message);
   const session::Admission& admission = installation.start.admission;
-  Part part;
-  part.status.job = installation.start.job;
-  part.status.job_epoch = admission.job_epoch;
-  part.status.packet_elements = admission.packet_elements;
-  part.status.slots = admission.slots;
+  RankSet joined;
   std::vector<switchml::SwitchJobConfig> configs;
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
     configs.push_back(session::switchml_job(installation, lane));
   }
   for (const wire::switchml::Ranks& ranks : configs.front().tree->below) {
-    part.status.joined = part.status.joined.united(ranks);
+    joined = joined.united(ranks);
   }
+  Part part = part_of(installation, joined);
   if (former != nullptr) return part;
   session::refuse_again(installation);
   check_lanes(configs.size(), lanes_.size());

@@ -192,7 +192,7 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netre
 
 void refuse_again(const RingInstallation& installation) {
   if (!installation.again) return;
-  throw Error(ErrorCode::refused, "it was restarted, or could not be reached for a while, and has lost the job's sums");
+  throw Error(ErrorCode::refused, "the switch was restarted or unreachable, and has lost the job's sums");
 }
 
 netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane, netreduce::Order order) {
