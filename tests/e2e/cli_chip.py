@@ -54,8 +54,8 @@ class Refusals(unittest.TestCase):
         self.assert_refused("--allow-fcs-only", "switch", "--profile", "chip")
         self.assert_refused("only the chip profile", "switch", "--allow-fcs-only")
         self.assert_refused("239.1.1.1", "switch", *CHIP, "--multicast", "239.1.1.1:5000")
-        self.assert_refused("no keys", "switch", *CHIP, "--require-keys")
-        self.assert_refused("no keys", "switch", *CHIP, "--packet-security", "tag")
+        self.assert_refused("require the software profile", "switch", *CHIP, "--require-keys")
+        self.assert_refused("require the software profile", "switch", *CHIP, "--packet-security", "tag")
         self.assert_refused("software or chip", "switch", "--profile", "tofino")
 
     def test_ranks_are_refused_before_they_join(self):
