@@ -18,6 +18,7 @@ enum Label : std::uint64_t {
   of_ring = 5000,
   of_bypass = 6000,
   of_wire = 7000,
+  of_reductions = 7500,
   of_control = 8000,
   of_bump = 9000,
   of_keys = 10000

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "sim/exact.h"
 #include "sim/random.h"
 
 namespace netsum::sim {
@@ -116,20 +117,14 @@ std::string complaint(std::size_t element, const char* what, double got, double 
          std::to_string(expected) + ")";
 }
 
-std::string judge_int32(const std::vector<std::vector<std::byte>>& inputs, std::span<const std::byte> result, bool avg) {
-  const auto at = [](std::span<const std::byte> bytes, std::size_t i) {
-    std::int32_t value = 0;
-    std::memcpy(&value, bytes.data() + i * 4, 4);
-    return value;
-  };
-  for (std::size_t i = 0; i < result.size() / 4; ++i) {
-    std::uint32_t sum = 0;
-    for (const auto& input : inputs) sum += static_cast<std::uint32_t>(at(input, i));
-    auto expected = static_cast<std::int32_t>(sum);
-    if (avg) expected = static_cast<std::int32_t>(std::int64_t{expected} / static_cast<std::int64_t>(inputs.size()));
-    if (at(result, i) != expected) return complaint(i, "wrong", at(result, i), expected);
-  }
-  return "";
+std::string judge_exact(const Operation& call, const std::vector<std::vector<std::byte>>& inputs,
+                        std::span<const std::byte> result) {
+  std::vector<std::byte> expected(result.size());
+  const std::vector<std::span<const std::byte>> views(inputs.begin(), inputs.end());
+  reduce_exactly(call.op, call.dtype, views, expected);
+  const auto wrong = std::mismatch(result.begin(), result.end(), expected.begin()).first;
+  if (wrong == result.end()) return "";
+  return "element " + std::to_string(static_cast<std::size_t>(wrong - result.begin()) / bytes_of(call.dtype)) + ": wrong";
 }
 
 // The elements whose largest value decides the step that values are rounded to: [begin, end).
@@ -243,20 +238,20 @@ std::string judge_narrow(const Operation& call, const std::vector<std::vector<st
 }  // namespace
 
 std::size_t tensor_bytes(const Operation& call) {
-  return call.elements * (call.collective == Collective::broadcast ? 1 : bytes_of(call.dtype));
+  return call.elements * (stream::spreads(call) ? 1 : bytes_of(call.dtype));
 }
 
 std::vector<std::byte> tensor_of(const JobPlan& job, const Operation& call, std::uint32_t rank, std::uint32_t process) {
   Random random(derive(derive(job.seed, call.number), rank));
   if (job.recovers && process != 0) random = Random(derive(random.next(), process));
   std::vector<std::byte> bytes(tensor_bytes(call));
-  if (call.collective == Collective::all_reduce && call.dtype == DType::float32) {
+  if (stream::reduces(call) && call.dtype == DType::float32) {
     std::vector<float> values(call.elements);
     fill_floats(random, values);
     if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
   }
-  if (call.collective == Collective::all_reduce && call.dtype != DType::int32) {
+  if (stream::reduces(call) && (call.dtype == DType::float16 || call.dtype == DType::bfloat16)) {
     // Most blocks have moderate values: with random bits, almost every block would have an infinity or NaN.
     const bool anything = random.chance(0.2);
     for (std::size_t i = 0; i < call.elements; ++i) {
@@ -273,18 +268,43 @@ std::vector<std::byte> tensor_of(const JobPlan& job, const Operation& call, std:
   return bytes;
 }
 
+bool same_everywhere(const Operation& call) {
+  return call.collective != Collective::reduce && call.collective != Collective::reduce_scatter;
+}
+
 std::string judge(const JobPlan& job, const Operation& call, std::span<const std::byte> result,
-                  std::span<const std::uint32_t> processes) {
-  const auto input = [&](std::uint32_t rank) { return tensor_of(job, call, rank, processes.empty() ? 0 : processes[rank]); };
+                  std::span<const std::uint32_t> processes, std::uint32_t rank) {
+  const auto input = [&](std::uint32_t of) { return tensor_of(job, call, of, processes.empty() ? 0 : processes[of]); };
   if (call.collective == Collective::barrier || call.elements == 0) return "";
+  const auto is_input = [&](std::uint32_t of, std::size_t begin, std::size_t bytes) {
+    const auto bytes_of_rank = input(of);
+    const auto from = bytes_of_rank.begin() + static_cast<std::ptrdiff_t>(begin);
+    return std::equal(from, from + static_cast<std::ptrdiff_t>(bytes), result.begin() + static_cast<std::ptrdiff_t>(begin));
+  };
   if (call.collective == Collective::broadcast) {
-    const auto expected = input(call.root);
-    return std::equal(result.begin(), result.end(), expected.begin(), expected.end()) ? "" : "not the root's bytes";
+    return is_input(call.root, 0, result.size()) ? "" : "not the root's bytes";
+  }
+  const std::size_t part = result.size() / call.parts;
+  if (call.collective == Collective::all_gather) {
+    for (std::uint32_t of = 0; of < job.workers; ++of) {
+      if (!is_input(of, of * part, part)) return "part " + std::to_string(of) + " is not that rank's";
+    }
+    return "";
+  }
+  if (call.collective == Collective::reduce && call.root != rank) {
+    return is_input(rank, 0, result.size()) ? "" : "changed, at a rank that gets no result";
   }
   std::vector<std::vector<std::byte>> inputs;
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) inputs.push_back(input(rank));
+  for (std::uint32_t of = 0; of < job.workers; ++of) inputs.push_back(input(of));
+  if (call.collective == Collective::reduce_scatter) {
+    for (auto& each : inputs) {
+      const auto from = each.begin() + static_cast<std::ptrdiff_t>(rank * part);
+      each = std::vector<std::byte>(from, from + static_cast<std::ptrdiff_t>(part));
+    }
+    result = result.subspan(rank * part, part);
+  }
   const bool avg = call.op == ReduceOp::avg;
-  if (call.dtype == DType::int32) return judge_int32(inputs, result, avg);
+  if (is_exact(call.op, call.dtype)) return judge_exact(call, inputs, result);
   if (job.numbers == Numbers::block_fixed_point && wire_of(call) != DType::float32) {
     return judge_narrow(call, inputs, result, avg);
   }

@@ -20,8 +20,12 @@ namespace netsum::sim {
 [[nodiscard]] std::vector<std::byte> tensor_of(const JobPlan& job, const stream::Operation& call, std::uint32_t rank,
                                                std::uint32_t process = 0);
 
-// Empty if `result` is correct, else a description of the error. `processes`: by rank; empty: the first of each rank.
+// Whether all ranks have the same bytes in the end.
+[[nodiscard]] bool same_everywhere(const stream::Operation& call);
+
+// Empty if `result`, the tensor of `rank`, is correct, else a description of the error. `processes`: by rank; empty: the
+// first of each rank.
 [[nodiscard]] std::string judge(const JobPlan& job, const stream::Operation& call, std::span<const std::byte> result,
-                                std::span<const std::uint32_t> processes = {});
+                                std::span<const std::uint32_t> processes = {}, std::uint32_t rank = 0);
 
 }  // namespace netsum::sim

@@ -38,7 +38,7 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
       const switchml::Switch& machine = service_.at(lane);
       check_packets(lane, outcomes(machine.counters()), counts[lane].received, "the switch's");
-      if (total(lane).results_sent + total(lane).sums_sent != counts[lane].results)
+      if (total(lane).results_sent - total(lane).acknowledgements + total(lane).sums_sent != counts[lane].results)
         throw Violation("the switch's counters do not add up to the results and sums that it sent");
       for (const auto& [epoch, job] : jobs()) {
         if (machine.job_counters(epoch) == nullptr) continue;
@@ -84,7 +84,8 @@ class SwitchmlProbe final : public PathProbe {
 };
 
 [[nodiscard]] bool is_chunk(wire::switchml::Type type) {
-  return type >= wire::switchml::Type::contribution && type <= wire::switchml::Type::exponent_result;
+  return (type >= wire::switchml::Type::contribution && type <= wire::switchml::Type::exponent_result) ||
+         type == wire::switchml::Type::acknowledgement;
 }
 
 // Checks that repeats are byte-identical: a contribution to its sender's first one, a result to everybody's.
@@ -101,10 +102,14 @@ class SwitchmlTap final : public Tap {
       throw Violation("a node sent a malformed chunk");
     const wire::switchml::ChunkHeader& header = chunk.header;
     const bool contribution = common.type <= wire::switchml::Type::exponent_contribution;
+    // A switch in a tree hears only of values that someone below wants; it acknowledges what it has not.
+    if (common.type == wire::switchml::Type::acknowledgement && header.elements != 0)
+      throw Violation("values in an acknowledgement");
     const std::uint64_t identity = mix(common.job_epoch ^ mix(header.operation ^ mix(header.chunk)));
-    const std::uint64_t key =
-        mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^
-            (contribution ? mix(common.rank_epoch ^ std::uint64_t{common.sender} << 32) ^ host_of(from) : 0));
+    // Each switch acknowledges by itself; results are the root's.
+    const bool own = contribution || common.type == wire::switchml::Type::acknowledgement;
+    const std::uint64_t key = mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^
+                                  (own ? mix(common.rank_epoch ^ std::uint64_t{common.sender} << 32) ^ host_of(from) : 0));
     const std::uint64_t content = crc32c(content_bytes) ^ std::uint64_t{bytes.size()} << 32;
     if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
       throw Violation(
@@ -155,11 +160,51 @@ void draw_wires(Scenario& scenario) {
   }
 }
 
+// Operations, types and collectives that this protocol alone has. Not where a rank may need another's result again, and not
+// where ranks issue different calls.
+void draw_reductions(Scenario& scenario) {
+  constexpr DType types[] = {DType::float64, DType::int64, DType::int16,   DType::int8,    DType::uint8,
+                             DType::boolean, DType::int32, DType::float32, DType::float16, DType::bfloat16};
+  constexpr ReduceOp ops[] = {ReduceOp::sum,     ReduceOp::avg,     ReduceOp::min,    ReduceOp::max,
+                              ReduceOp::product, ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor};
+  using stream::Collective;
+  for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
+    JobPlan& job = scenario.jobs[index];
+    if (job.recovers) continue;
+    Random random(derive(scenario.seed, Label::of_reductions + index));
+    for (stream::Operation& call : job.calls) {
+      if (call.collective != Collective::all_reduce) continue;
+      if (job.mismatch && job.mismatch->call.number == call.number) continue;
+      if (random.chance(0.4)) {
+        call.dtype = random.pick(types);
+        const ReduceOp op = random.pick(ops);
+        call.op = applies_to(op, call.dtype) ? op : ReduceOp::sum;
+      }
+      const std::uint64_t kind = random.below(8);
+      call.root = static_cast<std::uint32_t>(random.below(job.workers));
+      if (kind == 0) {
+        call.collective = Collective::reduce;
+        continue;
+      }
+      call.root = 0;
+      if (kind > 2) continue;
+      call.collective = kind == 1 ? Collective::reduce_scatter : Collective::all_gather;
+      call.parts = job.workers;
+      call.elements = call.elements / job.workers * job.workers;
+      if (kind == 1) continue;
+      call.op = ReduceOp::sum;
+      call.dtype = DType::float32;
+      call.wire = WireFormat::native;
+    }
+  }
+}
+
 class Switchml final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
   void draw(Scenario& scenario) const override {
     draw_wires(scenario);
+    draw_reductions(scenario);
     draw_racks(scenario);
     scenario.security = draw_security(scenario.seed);
   }
@@ -237,7 +282,7 @@ class Switchml final : public Protocol {
         header.slot = static_cast<std::uint16_t>(4096 + random.below(1000));
         break;
       case 6:
-        common.type = static_cast<wire::switchml::Type>(random.between(1, 10));  // the other side's, or of another length
+        common.type = static_cast<wire::switchml::Type>(random.between(1, 11));  // the other side's, or of another length
         common.rank_epoch ^= 1;
         break;
       case 7:
@@ -308,9 +353,9 @@ class Switchml final : public Protocol {
     if (const auto error = wire::switchml::parse_common(datagram, common); error != wire::ParseError::none) {
       return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
     }
-    constexpr const char* names[] = {"?",       "contribution", "exponent contribution", "result", "exponent result",
-                                     "waiting", "mismatch",     "unknown job",           "probe",  "probe reply",
-                                     "missing"};
+    constexpr const char* names[] = {"?",       "contribution",   "exponent contribution", "result", "exponent result",
+                                     "waiting", "mismatch",       "unknown job",           "probe",  "probe reply",
+                                     "missing", "acknowledgement"};
     std::string text = names[static_cast<std::size_t>(common.type)];
     if (common.security == PacketSecurity::encrypt) return text + ", encrypted";
     datagram = datagram.first(datagram.size() - std::min(datagram.size(), seal::trailer_bytes(common.security)));
@@ -320,7 +365,8 @@ class Switchml final : public Protocol {
       const wire::switchml::ChunkHeader& h = chunk.header;
       if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);
       text += ", operation " + std::to_string(h.operation) + " chunk " + std::to_string(h.chunk) + ", slot " +
-              std::to_string(h.slot) + "/" + std::to_string(h.version) + ", " + std::to_string(h.elements) + " elements";
+              std::to_string(h.slot) + "/" + std::to_string(h.version) + ", " + std::to_string(h.elements) + ' ' +
+              netsum::to_string(h.dtype) + ' ' + netsum::to_string(h.op);
       if (h.ahead_operation == wire::switchml::no_ahead) return text + ", ahead unknown";
       return text + ", ahead operation " + std::to_string(h.operation + h.ahead_operation) + " chunk " +
              std::to_string(h.ahead_chunk);

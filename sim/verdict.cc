@@ -27,6 +27,11 @@ void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Ope
   const bool same = known.bytes && std::equal(result.begin(), result.end(), known.bytes->begin(), known.bytes->end());
   const bool holds = plan.recovers ? !known.holders.empty() : known.bytes.has_value();
   known.holders.insert(rank);
+  if (!same_everywhere(call)) {
+    if (const std::string wrong = judge(plan, call, result, *groups.begin(), rank); !wrong.empty())
+      throw Violation(what + ": " + wrong);
+    return;
+  }
   if (same) return;
   // Saturating sums are always within the bound, but whether they use the float values depends on the order of arrival.
   if (holds && (plan.recovers || !plan.saturating))
@@ -125,9 +130,9 @@ std::vector<std::uint32_t> ranks_named(const std::string& text) {
   const auto digit = [&](std::size_t place) { return place < text.size() && text[place] >= '0' && text[place] <= '9'; };
   for (std::size_t place = text.find("rank"); place != std::string::npos; place = text.find("rank", place)) {
     // Not a cause: the reporting rank ("this is rank 2", "job 'x', rank 2:"), and the root of a call ("broadcast from rank
-    // 1").
+    // 1", "reduce to rank 1").
     const auto after = [&](const std::string& words) { return place >= words.size() && at(place - words.size(), words); };
-    const bool cause = !after("this is ") && !after("', ") && !after("from ");
+    const bool cause = !after("this is ") && !after("', ") && !after("from ") && !after(" to ");
     place += at(place, "ranks ") ? 6 : 5;
     const auto number = [&] {
       std::uint32_t value = 0;

@@ -1,4 +1,4 @@
-// `netsum bench all-reduce`: flags, and the choice of how to run.
+// `netsum bench COLLECTIVE`: flags, and the choice of how to run.
 #include "bench.h"
 
 #include <sched.h>
@@ -19,9 +19,29 @@ const BenchProtocol& BenchOptions::protocol_value() const {
 }
 
 ReduceOp BenchOptions::op_value() const {
-  if (op == "sum") return ReduceOp::sum;
-  if (op == "avg") return ReduceOp::avg;
-  throw UsageError("--op is sum or avg, not '" + op + "'");
+  for (const ReduceOp each : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product,
+                              ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor}) {
+    if (op == netsum::to_string(each)) return each;
+  }
+  throw UsageError("--op is sum, avg, min, max, prod, band, bor or bxor, not '" + op + "'");
+}
+
+const char* to_string(CollectiveName collective) {
+  switch (collective) {
+    case CollectiveName::all_reduce:
+      return "all-reduce";
+    case CollectiveName::reduce_scatter:
+      return "reduce-scatter";
+    case CollectiveName::all_gather:
+      return "all-gather";
+    case CollectiveName::reduce:
+      return "reduce";
+    case CollectiveName::broadcast:
+      return "broadcast";
+    case CollectiveName::barrier:
+      return "barrier";
+  }
+  return "?";
 }
 
 namespace {
@@ -31,20 +51,25 @@ constexpr std::uint64_t most_elements = std::uint64_t{1} << 40;
 
 class BenchCommand final : public Command {
  public:
-  BenchCommand(CLI::App& app, Sections& sections) : Command(app, "bench.all-reduce", sections) {
+  BenchCommand(CollectiveName collective, CLI::App& app, Sections& sections)
+      : Command(app, std::string("bench.") + to_string(collective), sections) {
+    options_.collective = collective;
     Settings& s = settings();
     s.add("protocol", options_.protocol, "NAME", "switchml, atp or netreduce");
-    s.add("elements", options_.elements, "E", "Elements of the tensor");
-    s.add("dtype", options_.dtype, "TYPE", "float32, int32, float16 or bfloat16");
+    s.add("elements", options_.elements, "E",
+          "Elements of the tensor; in reduce-scatter and all-gather of all parts together, which have the same length");
+    s.add("dtype", options_.dtype, "TYPE",
+          "float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool; protocols but SwitchML add the "
+          "first three and int32");
     s.add("wire", options_.wire, "FORMAT",
           "SwitchML: how floats travel: native (in the tensor's own width), float32, float16 or bfloat16");
     s.add("profile", options_.profile, "NAME", "SwitchML: of the aggregators' data plane, as netsum switch has it");
-    s.add("op", options_.op, "OP", "sum or avg");
+    s.add("op", options_.op, "OP", "sum or avg; SwitchML also min, max, prod, band, bor, bxor");
     s.add("scaling", options_.scaling, "HOW",
           "ATP: fixed or dynamic; of the parameter servers here, or as those of --ps have it");
     s.add("magnitude", options_.magnitude, "BITS", "Inputs of float32 or bfloat16 are 2^BITS times as large").between(0, 64);
-    s.add("iterations", options_.iterations, "I", "Timed all-reduces").between(1, 1'000'000);
-    s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
+    s.add("iterations", options_.iterations, "I", "Timed calls").between(1, 1'000'000);
+    s.add("warmup", options_.warmup, "W", "Calls before, not timed");
     s.add("warmup-elements", options_.warmup_elements, "E",
           "Elements of those at most, which saves time on slow links; 0: all");
     s.add("seed", options_.seed, "S", "Seed of the inputs and, if --loss-seed is 0, of the losses");
@@ -67,12 +92,12 @@ class BenchCommand final : public Command {
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
-    s.add_flag("spin", options_.spin, "With --transport shm: threads never sleep in an all-reduce, but yield the CPU");
+    s.add_flag("spin", options_.spin, "With --transport shm: threads never sleep in a call, but yield the CPU");
     s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
         .between(0.001, 1e6);
-    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce").between(0.001, 1e6);
+    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one call").between(0.001, 1e6);
     s.add_flag("back-to-back", options_.back_to_back,
-               "For latency: no barriers between the timed all-reduces; the time of each is the mean of the ranks'");
+               "For latency: no barriers between the timed calls; the time of each is the mean of the ranks'");
     s.add("transport", options_.transport, "HOW", "SwitchML: udp, or shm: shared memory, of ranks on the aggregator's host");
     s.add_flag("allocate", options_.allocate,
                "Tensors in memory from Communicator::allocate(): with --transport shm nothing is copied in or out");
@@ -141,13 +166,14 @@ class BenchCommand final : public Command {
     s.add_flag("require-keys", options_.require_keys, "Join no job whose packets have no keys").group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
     footer(
-        "Every result of every iteration on every rank is compared with the exact sum, which the benchmark computes "
+        "Every result of every iteration on every rank is compared with the exact one, which the benchmark computes "
         "itself:\n"
         "`wrong` counts elements outside the bound of docs/numerics.md, and any makes the exit code 1. TAT is the tensor\n"
         "aggregation time, that of the slowest rank; ATE/s the elements per second at the median TAT.\n"
         "Examples:\n"
         "  netsum bench all-reduce --workers 4 --elements 25000000 --iterations 10 --json\n"
         "  netsum bench all-reduce --workers 4 --loss 0.01 --aggregators 2\n"
+        "  netsum bench reduce-scatter --workers 4 --dtype int64 --op max\n"
         "  netsum bench all-reduce --protocol switchml --workers 8 --racks 4,2\n"
         "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 0 --world-size 2   on one host, and\n"
         "  netsum bench all-reduce --switch 10.0.0.1:7170 --job b1 --rank 1 --world-size 2   on another");
@@ -209,6 +235,12 @@ class BenchCommand final : public Command {
       const std::string &a = settings().origin(one), &b = settings().origin(other);
       if (!a.empty() && !b.empty()) throw UsageError(a + " and --" + other + " (from " + b + ") exclude each other");
     };
+    if (!applies_to(options_.op_value(), dtype)) {
+      throw UsageError("--op " + options_.op + " is not defined on --dtype " + options_.dtype);
+    }
+    if (options_.collective != CollectiveName::all_reduce && options_.recovery_seconds > 0) {
+      throw UsageError(std::string("--recovery requires bench all-reduce, not ") + to_string(options_.collective));
+    }
     if (options_.back_to_back && options_.recovery_seconds > 0) {
       throw UsageError("--back-to-back and --recovery exclude each other");
     }
@@ -276,9 +308,14 @@ class BenchCommand final : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> make_bench_command(CLI::App& bench, Sections& sections) {
-  return std::make_unique<BenchCommand>(add_subcommand(bench, "all-reduce", "Measure all-reduce, and check every result"),
-                                        sections);
+std::vector<std::unique_ptr<Command>> make_bench_commands(CLI::App& bench, Sections& sections) {
+  std::vector<std::unique_ptr<Command>> commands;
+  for (const CollectiveName collective : every_collective) {
+    const std::string name = to_string(collective);
+    CLI::App& app = add_subcommand(bench, name, "Measure " + name + ", and check every result");
+    commands.push_back(std::make_unique<BenchCommand>(collective, app, sections));
+  }
+  return commands;
 }
 
 }  // namespace netsum::app

@@ -1,7 +1,8 @@
-// The parts of `netsum bench all-reduce`: bench.cc has its flags, bench_worker.cc runs one rank, bench_local.cc runs all
+// The parts of `netsum bench COLLECTIVE`: bench.cc has its flags, bench_worker.cc runs one rank, bench_local.cc runs all
 // ranks as processes, bench_report.cc merges the ranks' measurements into one report.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -15,12 +16,21 @@
 
 namespace netsum::app {
 
+enum class CollectiveName : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast, barrier };
+inline constexpr std::array every_collective{CollectiveName::all_reduce, CollectiveName::reduce_scatter,
+                                             CollectiveName::all_gather, CollectiveName::reduce,
+                                             CollectiveName::broadcast,  CollectiveName::barrier};
+// As on the command line.
+[[nodiscard]] const char* to_string(CollectiveName collective);
+[[nodiscard]] bool has_parts(CollectiveName collective);  // as many as ranks
+
 struct BenchOptions : ProtocolFlags {
   BenchOptions() {
     protocol = "switchml";
     transport = "udp";
   }
 
+  CollectiveName collective = CollectiveName::all_reduce;
   std::string op = "sum";
   std::uint32_t magnitude = 0;
   std::uint64_t elements = 1'000'000, warmup_elements = 0;  // 0: as many

@@ -1,4 +1,4 @@
-// `netsum bench all-reduce` on one machine: aggregators and workers as separate processes, over real sockets.
+// `netsum bench COLLECTIVE` on one machine: aggregators and workers as separate processes, over real sockets.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
   const auto groups = options.protocol_value().local_daemons(options);
   std::vector<Program> workers;
   for (std::uint32_t rank = 0; rank < options.workers; ++rank) {
-    std::vector<std::string> arguments{"bench", "all-reduce", "--rank-report"};
+    std::vector<std::string> arguments{"bench", to_string(options.collective), "--rank-report"};
     const auto add = [&](const char* flag, const std::string& value) {
       arguments.push_back(std::string("--") + flag);
       arguments.push_back(value);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench.h"
+#include "exercise.h"
 #include "quantiles.h"
 #include "verdict_json.h"
 
@@ -79,13 +80,15 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     const auto known = std::find_if(ranks.begin(), ranks.end(), [&](const auto& rank) { return i >= rank.first_iteration; });
     if (known == ranks.end()) continue;
     const std::uint64_t hash = known->hashes.at(i - known->first_iteration);
-    result_hash = hash_of(result_hash, hash);
+    const bool same = same_everywhere(options.collective);
+    if (same) result_hash = hash_of(result_hash, hash);
     for (const RankReport& rank : ranks) {
       if (i < rank.first_iteration) continue;
       const double own = 1e-9 * static_cast<double>(rank.nanoseconds.at(i - rank.first_iteration));
       // Back to back, ranks do not begin together: an early rank waits, and only the mean does not count that time twice.
       seconds[i] = options.back_to_back ? seconds[i] + own / static_cast<double>(ranks.size()) : std::max(seconds[i], own);
-      if (rank.hashes.at(i - rank.first_iteration) == hash) continue;
+      if (!same) result_hash = hash_of(result_hash, rank.hashes.at(i - rank.first_iteration));
+      if (!same || rank.hashes.at(i - rank.first_iteration) == hash) continue;
       bit_identical = false;  // which elements differ is unknown here: all count
       verdict.wrong += std::max<std::uint64_t>(options.elements, 1);
     }
@@ -95,6 +98,7 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
 std::string BenchReport::json(const BenchOptions& options) const {
   const double middle = median(seconds);
   const Json json{
+      {"collective", to_string(options.collective)},
       {"protocol", options.protocol},
       {"workers", options.workers},
       {"elements", options.elements},
@@ -135,7 +139,7 @@ std::string BenchReport::table(const BenchOptions& options) const {
   const auto percent = [&](double bytes) { return tensor_bytes > 0 ? 100 * bytes / tensor_bytes : 0; };
   std::string out;
   const auto row = [&](const char* name, const std::string& value) { out += fmt::format("{:<22}{}\n", name, value); };
-  row("all-reduce",
+  row(to_string(options.collective),
       fmt::format("{} {} of {} elements ({:.1f} MB), {} workers, {} iterations, loss {}", options.protocol, options.op,
                   options.elements, tensor_bytes * 1e-6, options.workers, options.iterations, options.loss));
   row("dtype", options.dtype + (options.wire_value() == WireFormat::native ? "" : ", " + options.wire + " on the wire"));
@@ -152,7 +156,10 @@ std::string BenchReport::table(const BenchOptions& options) const {
                   packets_received, packets_retransmitted, packets_dropped_up, packets_dropped_down));
   row("error", fmt::format("{:.3g} at most, bound {:.3g}, error/bound {:.3f} at most", verdict.max_abs_error,
                            verdict.error_bound, verdict.max_error_over_bound));
-  row("wrong", fmt::format("{}{}", verdict.wrong, bit_identical ? ", all ranks have the same bits" : ", RANKS DIFFER"));
+  row("wrong", fmt::format("{}{}", verdict.wrong,
+                           !bit_identical                        ? ", RANKS DIFFER"
+                           : same_everywhere(options.collective) ? ", all ranks have the same bits"
+                                                                 : ""));
   row("result hash", fmt::format("{:016x}", result_hash));
   return out;
 }

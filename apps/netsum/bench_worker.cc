@@ -1,4 +1,4 @@
-// One rank of `netsum bench all-reduce`.
+// One rank of `netsum bench COLLECTIVE`.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "config.h"
 #include "control/client.h"
+#include "exercise.h"
 #include "netsum/communicator.h"
 #include "packet_security.h"
 
@@ -83,11 +84,11 @@ Options communicator_options(const BenchOptions& options) {
   return result;
 }
 
-// A barrier, so that all ranks begin together; the all-reduce; and a barrier, so that no rank checks results on a processor
+// A barrier, so that all ranks begin together; the call; and a barrier, so that no rank checks results on a processor
 // that others still need.
 constexpr std::uint64_t calls_of_iteration = 3;
 
-// Counts the cost of the timed all-reduces alone, without the barriers between them.
+// Counts the cost of the timed calls alone, without the barriers between them.
 void add_difference(RankReport& report, const Statistics& before, const Statistics& after) {
   report.bytes_sent += after.wire_bytes_sent - before.wire_bytes_sent;
   report.bytes_received += after.wire_bytes_received - before.wire_bytes_received;
@@ -98,10 +99,10 @@ void add_difference(RankReport& report, const Statistics& before, const Statisti
   report.packets_dropped_down += after.packets_dropped_down - before.packets_dropped_down;
 }
 
-// One timed all-reduce.
-void measure(Communicator& comm, TensorView view, ReduceOp op, RankReport& report) {
+// One timed call.
+void measure(Communicator& comm, Exercise& exercise, RankReport& report) {
   const auto begin = Clock::now();
-  comm.all_reduce(view, op);
+  exercise.call(comm);
   const auto end = Clock::now();
   report.nanoseconds.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(end - begin).count()));
 }
@@ -109,8 +110,7 @@ void measure(Communicator& comm, TensorView view, ReduceOp op, RankReport& repor
 // Several tensors of the same length.
 class Tensors {
  public:
-  Tensors(const BenchOptions& options, Communicator& comm, std::size_t count)
-      : bytes_(options.elements * bytes_of(options.dtype_value())) {
+  Tensors(const BenchOptions& options, Communicator& comm, std::size_t count) : bytes_(Exercise::bytes_for(options)) {
     if (options.allocate) {
       allocated_ = comm.allocate(count * stride());
     } else {
@@ -130,20 +130,18 @@ class Tensors {
 };
 
 // A tensor per iteration, so that none is filled or checked in between.
-void measure_back_to_back(const BenchOptions& options, const Oracle& oracle, Communicator& comm, RankReport& report,
+void measure_back_to_back(const BenchOptions& options, Communicator& comm, RankReport& report,
                           const std::function<void(std::uint32_t)>& on_iteration) {
-  const DType dtype = options.dtype_value();
   Tensors tensors(options, comm, options.iterations);
-  for (std::uint32_t i = 0; i < options.iterations; ++i) oracle.fill(tensors[i], options.rank, i);
+  std::vector<Exercise> exercises;
+  for (std::uint32_t i = 0; i < options.iterations; ++i) exercises.emplace_back(options, tensors[i]).fill(i);
   comm.barrier();
   const Statistics before = comm.statistics();
-  for (std::uint32_t i = 0; i < options.iterations; ++i) {
-    measure(comm, {tensors[i].data(), options.elements, dtype}, options.op_value(), report);
-  }
+  for (Exercise& exercise : exercises) measure(comm, exercise, report);
   add_difference(report, before, comm.statistics());
   for (std::uint32_t i = 0; i < options.iterations; ++i) {
-    report.verdict.merge(oracle.check(tensors[i], i));
-    report.hashes.push_back(hash_of(tensors[i]));
+    report.verdict.merge(exercises[i].check(i));
+    report.hashes.push_back(exercises[i].hash());
   }
   on_iteration(options.iterations);
 }
@@ -154,15 +152,10 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
                                  const std::function<void(std::uint32_t)>& on_iteration) {
   const Options connect = communicator_options(options);
   Communicator comm = Communicator::connect(connect);
-  const DType dtype = options.dtype_value();
-  const ReduceOp op = options.op_value();
-  const Oracle oracle(options.seed, options.world_size, dtype, op, options.protocol_value().numbers(options),
-                      static_cast<int>(options.magnitude));
   // A restarted process continues where the former one stopped: one call per warm-up iteration, three per timed one.
   const std::uint64_t calls = comm.next_operation();
   Tensors tensors(options, comm, 1);
-  const std::span<std::byte> tensor = tensors[0];
-  const TensorView view{tensor.data(), options.elements, dtype};
+  Exercise exercise(options, tensors[0]);
   const std::uint64_t allocations = comm.next_operation() - calls;
   const auto calls_so_far = [&] { return comm.next_operation() - allocations; };
 
@@ -172,28 +165,30 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   const bool asks = options.rank == 0 && options.loss > 0;
   std::uint64_t dropped_before = 0;
   // Warm-up iterations count backwards, so that the timed ones have the same inputs whatever their number.
-  const std::uint64_t few =
-      options.warmup_elements != 0 ? std::min(options.warmup_elements, options.elements) : options.elements;
+  BenchOptions fewer = options;
+  if (options.warmup_elements != 0) fewer.elements = std::min(options.warmup_elements, options.elements);
+  Exercise warming(fewer, tensors[0].first(Exercise::bytes_for(fewer)));
   for (std::uint64_t i = calls; i < options.warmup; ++i) {
-    oracle.fill(tensor.first(few * bytes_of(dtype)), options.rank, ~i);
-    comm.all_reduce(TensorView{tensor.data(), few, dtype}, op);
+    warming.fill(~i);
+    warming.call(comm);
   }
   if (asks) dropped_before = dropped_at(connect, options.own_switch());
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
   // Iterations that the former process completed are not measured again.
   report.first_iteration =
       static_cast<std::uint32_t>(std::min<std::uint64_t>((timed + 1) / calls_of_iteration, options.iterations));
-  if (options.back_to_back) measure_back_to_back(options, oracle, comm, report, on_iteration);
-  if (!options.back_to_back && timed % calls_of_iteration == 2) comm.barrier();
+  if (options.back_to_back) measure_back_to_back(options, comm, report, on_iteration);
+  // Only a restarted process is within an iteration. A call may be several operations where nothing restarts.
+  if (timed % calls_of_iteration == 2 && timed > 0) comm.barrier();
   for (std::uint32_t i = report.first_iteration; !options.back_to_back && i < options.iterations; ++i) {
-    oracle.fill(tensor, options.rank, i);
-    if (calls_so_far() == options.warmup + calls_of_iteration * i) comm.barrier();
+    exercise.fill(i);
+    if (timed == 0 || calls_so_far() == options.warmup + calls_of_iteration * i) comm.barrier();
     const Statistics before = comm.statistics();
-    measure(comm, view, op, report);
+    measure(comm, exercise, report);
     add_difference(report, before, comm.statistics());
     comm.barrier();
-    report.verdict.merge(oracle.check(tensor, i));
-    report.hashes.push_back(hash_of(tensor));
+    report.verdict.merge(exercise.check(i));
+    report.hashes.push_back(exercise.hash());
     on_iteration(i + 1);
   }
   report.window = comm.statistics().window;

@@ -62,7 +62,7 @@ int run(int argc, char** argv) {
   commands.push_back(make_bump_command(root, sections));
   commands.push_back(make_status_command(root, sections));
   CLI::App& bench = *root.add_subcommand("bench", "Measure a collective, and check every result")->require_subcommand(1);
-  commands.push_back(make_bench_command(bench, sections));
+  for (auto& command : make_bench_commands(bench, sections)) commands.push_back(std::move(command));
   commands.push_back(make_parallel_command(bench, sections));
   commands.push_back(make_simulate_command(root, sections));
   try {

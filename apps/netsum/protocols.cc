@@ -57,8 +57,6 @@ class SwitchMlBench final : public BenchProtocol {
     if (flags.chip_value()) return Numbers::block_fixed_point;
     const WireFormat wire = flags.wire_value();
     switch (flags.dtype_value()) {
-      case DType::int32:
-        break;
       case DType::float32:
         if (wire == WireFormat::float16) return Numbers::as_float16;
         if (wire == WireFormat::bfloat16) return Numbers::as_bfloat16;
@@ -68,6 +66,8 @@ class SwitchMlBench final : public BenchProtocol {
         break;
       case DType::bfloat16:
         if (wire != WireFormat::float32) return Numbers::as_bfloat16;
+        break;
+      default:
         break;
     }
     return Numbers::block_fixed_point;
@@ -201,10 +201,12 @@ ProtocolFlags::Levels ProtocolFlags::levels() const {
 }
 
 DType ProtocolFlags::dtype_value() const {
-  for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
+  for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16, DType::float64, DType::int64,
+                           DType::int16, DType::int8, DType::uint8, DType::boolean}) {
     if (dtype == to_string(each)) return each;
   }
-  throw UsageError("--dtype is float32, int32, float16 or bfloat16, not '" + dtype + "'");
+  throw UsageError("--dtype is float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool, not '" +
+                   dtype + "'");
 }
 
 WireFormat ProtocolFlags::wire_value() const {

@@ -116,8 +116,9 @@ struct Options {
 };
 
 struct CallOptions {
-  std::optional<std::chrono::nanoseconds> deadline;  // from the call; empty: Options::operation_deadline
-  std::uint32_t tag = 0;                             // must be equal on all ranks
+  std::optional<std::chrono::nanoseconds> deadline{};  // from the call; empty: Options::operation_deadline
+  std::uint32_t tag = 0;                               // must be equal on all ranks
+  std::optional<double> factor{};  // sum and avg of floats: this rank's values are multiplied by it first, and rounded
 };
 
 // Counters of this rank since connect. Bytes count Ethernet (14) + IP + UDP + datagram.
@@ -186,11 +187,22 @@ class Communicator {
   // The number of the next call: the count of calls before it, in this process and in the rank's former processes.
   [[nodiscard]] std::uint64_t next_operation() const;
 
-  // In place. Each of these throws Error, after which the communicator has failed and every later call throws `closed`.
+  // Each of these throws Error. After `bad_argument` nothing was sent, and the communicator goes on; after any other error
+  // it has failed, and every later call throws `closed`. docs/collectives.md says what travels, and which protocol has what.
   template <class T>
   void all_reduce(std::span<T> inout, ReduceOp op, const CallOptions& call = {});
   void all_reduce(TensorView inout, ReduceOp op, const CallOptions& call = {});
+  // `out` is `in`, or apart from it; both have the same elements.
+  void all_reduce(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  // The result goes to `root` alone; the others' tensors stay as they are.
+  void reduce(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call = {});
+  // `in` has as many parts as ranks, each as long as `out`, which gets the reduction of part rank(). `out` is that part of
+  // `in`, or apart from it.
+  void reduce_scatter(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
   void broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
+  // `out` has as many parts as ranks, each as long as `in`: part i is rank i's `in`. `in` is its part of `out`, or apart
+  // from it.
+  void all_gather(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call = {});
   void barrier(const CallOptions& call = {});
 
   // Memory for tensors, zeroed and page-aligned. Where ranks share memory, the others see it, and sums of tensors in it copy
@@ -200,7 +212,12 @@ class Communicator {
   [[nodiscard]] TensorMemory allocate(std::size_t bytes, const CallOptions& call = {});
 
   [[nodiscard]] Work all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call = {});
+  [[nodiscard]] Work all_reduce_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  [[nodiscard]] Work reduce_async(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call = {});
+  [[nodiscard]] Work reduce_scatter_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
   [[nodiscard]] Work broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
+  [[nodiscard]] Work all_gather_async(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call = {});
+  [[nodiscard]] Work barrier_async(const CallOptions& call = {});
 
   // A second communicator of the same ranks, with its own slots; all ranks call it, in the same order.
   [[nodiscard]] Communicator dup();

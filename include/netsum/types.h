@@ -7,12 +7,14 @@
 
 namespace netsum {
 
-// Element type of a tensor. Widths: 4, 4, 2, 2 bytes; native byte order.
-enum class DType : std::uint8_t { float32, int32, float16, bfloat16 };
+// Element type of a tensor, in native byte order. A boolean is a byte, 0 or 1.
+enum class DType : std::uint8_t { float32, int32, float16, bfloat16, float64, int64, int16, int8, uint8, boolean };
 
-// Sum: docs/numerics.md gives the bound per element; int32 wraps modulo 2^32.
-// Avg: the sum divided by the world size; int32 rounds toward zero.
-enum class ReduceOp : std::uint8_t { sum, avg };
+// How a reduction combines the ranks' values. docs/numerics.md gives bounds, and docs/collectives.md which protocol has
+// what. sum: integers wrap modulo 2^width. avg: the sum divided by the world size; integers round toward zero. min, max: NaN
+// if any rank has NaN; -0 is less than +0. product: floats are multiplied in rank order; integers wrap. bit_and, bit_or,
+// bit_xor: integers and booleans. Booleans: sum and max are bit_or, product and min are bit_and; they have no avg.
+enum class ReduceOp : std::uint8_t { sum, avg, min, max, product, bit_and, bit_or, bit_xor };
 
 // The format of an all-reduce's floats on the wire (SwitchML). native: the tensor's own width. A 16-bit format halves the
 // bytes of float32 tensors and rounds each of their values; float32 costs 16-bit tensors twice the bytes and rounds their
@@ -46,7 +48,27 @@ struct VerbsSettings {
 };
 
 [[nodiscard]] constexpr std::size_t bytes_of(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::int32 ? 4 : 2;
+  switch (dtype) {
+    case DType::float64:
+    case DType::int64:
+      return 8;
+    case DType::float32:
+    case DType::int32:
+      return 4;
+    case DType::float16:
+    case DType::bfloat16:
+    case DType::int16:
+      return 2;
+    case DType::int8:
+    case DType::uint8:
+    case DType::boolean:
+      return 1;
+  }
+  return 1;
+}
+
+[[nodiscard]] constexpr bool is_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float64;
 }
 
 [[nodiscard]] constexpr const char* to_string(DType dtype) {
@@ -59,6 +81,18 @@ struct VerbsSettings {
       return "float16";
     case DType::bfloat16:
       return "bfloat16";
+    case DType::float64:
+      return "float64";
+    case DType::int64:
+      return "int64";
+    case DType::int16:
+      return "int16";
+    case DType::int8:
+      return "int8";
+    case DType::uint8:
+      return "uint8";
+    case DType::boolean:
+      return "bool";
   }
   return "?";
 }
@@ -90,7 +124,39 @@ struct VerbsSettings {
 }
 
 [[nodiscard]] constexpr const char* to_string(ReduceOp op) {
-  return op == ReduceOp::sum ? "sum" : "avg";
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::avg:
+      return "avg";
+    case ReduceOp::min:
+      return "min";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::product:
+      return "prod";
+    case ReduceOp::bit_and:
+      return "band";
+    case ReduceOp::bit_or:
+      return "bor";
+    case ReduceOp::bit_xor:
+      return "bxor";
+  }
+  return "?";
+}
+
+// Whether the operation is defined on the type.
+[[nodiscard]] constexpr bool applies_to(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::avg:
+      return dtype != DType::boolean;
+    case ReduceOp::bit_and:
+    case ReduceOp::bit_or:
+    case ReduceOp::bit_xor:
+      return !is_float(dtype);
+    default:
+      return true;
+  }
 }
 
 }  // namespace netsum

@@ -94,6 +94,7 @@ class AtpRank final : public RankProtocol {
     const std::size_t lanes = lanes_of(reach);
     const std::string& at = settings_.switch_address;
     RankTraits traits;
+    traits.protocol = "ATP";
     traits.placement =
         "atp over " + counted_aggregators("parameter server") + (at.empty() ? "), no switch" : "), switch " + at) + ", " +
         std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes") + ", window of " + std::to_string(slots) + " chunks, " +

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "collective/call_plan.h"
 #include "collective/connect.h"
 #include "collective/join.h"
 #include "collective/monitor.h"
@@ -29,32 +30,6 @@ namespace {
 
 // Longer operations run better on I/O threads than on the caller's: they use all of this rank's cores.
 constexpr std::uint64_t most_for_callers = 16384;  // int32 words
-
-Operation all_reduce_of(TensorView inout, ReduceOp op, WireFormat wire) {
-  if (inout.data == nullptr && inout.elements != 0) {
-    throw Error(ErrorCode::bad_argument, "all_reduce of " + std::to_string(inout.elements) + " elements at a null pointer");
-  }
-  Operation operation;
-  operation.op = op;
-  operation.dtype = inout.dtype;
-  operation.elements = inout.elements;
-  operation.data = inout.data;
-  operation.wire = wire;
-  return operation;
-}
-
-Operation broadcast_of(std::span<std::byte> inout, std::uint32_t root, std::uint32_t world_size) {
-  if (root >= world_size) {
-    throw Error(ErrorCode::bad_argument,
-                "broadcast from rank " + std::to_string(root) + " of " + std::to_string(world_size));
-  }
-  Operation operation;
-  operation.collective = Collective::broadcast;
-  operation.elements = inout.size();
-  operation.root = root;
-  operation.data = inout.data();
-  return operation;
-}
 
 Error failed_earlier(const Error& failure) {
   return {ErrorCode::closed, std::string("the communicator failed earlier: ") + failure.what()};
@@ -117,6 +92,35 @@ class Visitors {
 };
 
 }  // namespace
+
+struct Work::State {
+  explicit State(pid_t o) : owner(o) {}
+
+  // In a child of fork() the operation never ends.
+  void check_process() const {
+    if (getpid() == owner) return;
+    throw Error(ErrorCode::closed, "this operation was inherited through fork(): wait for it in the process that issued it");
+  }
+
+  [[nodiscard]] bool done() const {
+    return std::all_of(pending.begin(), pending.end(), [](const auto& operation) { return operation->done(); });
+  }
+  // Returns the error of the first operation that has one. The call's last step is the waiting thread's.
+  std::shared_ptr<const Error> wait() {
+    std::shared_ptr<const Error> error;
+    for (const auto& operation : pending) {
+      operation->wait();
+      if (!error) error = operation->error();
+    }
+    if (!error) std::call_once(finished, [this] { plan.finish(); });
+    return error;
+  }
+
+  std::vector<std::shared_ptr<PendingOperation>> pending;
+  collective::CallPlan plan;
+  std::once_flag finished;
+  pid_t owner;
+};
 
 struct Communicator::Impl {
   Impl(Options o, collective::MakeRank m) : options(std::move(o)), make(std::move(m)) {}
@@ -191,6 +195,11 @@ struct Communicator::Impl {
                 "this communicator was inherited through fork(): use it in the process that connected it");
   }
 
+  [[nodiscard]] collective::CallPlan plan(const collective::CollectiveCall& call, const CallOptions& options_of_call) const {
+    return collective::plan_of(call, {options.rank, options.world_size, traits, options.recovery.count() == 0},
+                               options_of_call.factor);
+  }
+
   [[nodiscard]] std::shared_ptr<PendingOperation> issue(Operation operation, const CallOptions& call) {
     if (const auto failure = engine->failure()) throw failed_earlier(*failure);
     operation.number = next_operation++;
@@ -203,12 +212,25 @@ struct Communicator::Impl {
     return call.deadline ? *call.deadline : runtime::bounded(options.operation_deadline);
   }
 
-  Work submit(const Operation& operation, const CallOptions& call) {
+  [[nodiscard]] std::shared_ptr<PendingOperation> begin(const Operation& operation, const CallOptions& call) {
     auto pending = issue(operation, call);
-    pending->memory = arenas->find(operation.data, 1, 1).memory;
+    pending->memory = {arenas->find(operation.data, 1, 1).memory, arenas->find(operation.out, 1, 1).memory};
     engine->submit(pending);
     monitor->watch(pending->deadline);
-    return Work(std::make_shared<Work::State>(std::move(pending), owner));
+    return pending;
+  }
+
+  Work submit(collective::CallPlan plan, const CallOptions& call) {
+    auto state = std::make_shared<Work::State>(owner);
+    for (const Operation& operation : plan.operations) state->pending.push_back(begin(operation, call));
+    state->plan = std::move(plan);
+    return Work(std::move(state));
+  }
+
+  void run(collective::CallPlan plan, const CallOptions& call) {
+    if (plan.operations.size() > 1) return submit(std::move(plan), call).wait();
+    run(plan.operations.front(), call);
+    plan.finish();
   }
 
   TensorMemory allocate(std::size_t bytes, const CallOptions& call) {
@@ -231,7 +253,7 @@ struct Communicator::Impl {
   void run(const Operation& operation, const CallOptions& call) {
     const auto pending = issue(operation, call);
     monitor->watch(pending->deadline);
-    if (stream::wire_elements(operation) > most_for_callers || !engine->run(pending)) {
+    if (stream::wire_elements(operation) * operation.parts > most_for_callers || !engine->run(pending)) {
       engine->submit(pending);
       pending->wait();
     }
@@ -264,19 +286,6 @@ struct Communicator::Impl {
   runtime::SharedEngine* shared = nullptr;  // the same engine, if ranks share memory
 };
 
-struct Work::State {
-  State(std::shared_ptr<PendingOperation> p, pid_t o) : pending(std::move(p)), owner(o) {}
-
-  // In a child of fork() the operation never ends.
-  void check_process() const {
-    if (getpid() == owner) return;
-    throw Error(ErrorCode::closed, "this operation was inherited through fork(): wait for it in the process that issued it");
-  }
-
-  std::shared_ptr<PendingOperation> pending;
-  pid_t owner;
-};
-
 Work::Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Work::Work(Work&&) noexcept = default;
 
@@ -291,7 +300,7 @@ Work& Work::operator=(Work&& other) noexcept {
 Work::~Work() {
   if (!state_) return;
   if (getpid() == state_->owner) {
-    state_->pending->wait();
+    static_cast<void>(state_->wait());
   } else {
     // Locks that another thread held at fork() stay locked: left to the exit.
     static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
@@ -301,14 +310,13 @@ Work::~Work() {
 bool Work::done() const {
   if (!state_) return true;
   state_->check_process();
-  return state_->pending->done();
+  return state_->done();
 }
 
 void Work::wait() {
   if (!state_) return;
   state_->check_process();
-  state_->pending->wait();
-  if (const auto error = state_->pending->error()) throw *error;
+  if (const auto error = state_->wait()) throw *error;
 }
 
 Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -387,30 +395,62 @@ std::uint64_t Communicator::next_operation() const {
   return Call(impl())->next_operation;
 }
 
+// Each call exists in two forms, which differ only in who waits.
 void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& call) {
+  all_reduce(inout, inout, op, call);
+}
+void Communicator::all_reduce(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
   const Call here(impl());
-  here->run(all_reduce_of(inout, op, here->traits.wire), call);
+  here->run(here->plan({.collective = Collective::all_reduce, .op = op, .in = in, .out = out}, call), call);
+}
+void Communicator::reduce(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call) {
+  const Call here(impl());
+  here->run(here->plan({.collective = Collective::reduce, .op = op, .in = inout, .out = inout, .root = root}, call), call);
+}
+void Communicator::reduce_scatter(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
+  const Call here(impl());
+  here->run(here->plan({.collective = Collective::reduce_scatter, .op = op, .in = in, .out = out}, call), call);
+}
+void Communicator::broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
+  const Call here(impl());
+  here->run(here->plan(collective::of_bytes(Collective::broadcast, inout, inout, root), call), call);
+}
+void Communicator::all_gather(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call) {
+  const Call here(impl());
+  here->run(here->plan(collective::of_bytes(Collective::all_gather, in, out), call), call);
+}
+void Communicator::barrier(const CallOptions& call) {
+  const Call here(impl());
+  here->run(here->plan({.collective = Collective::barrier}, call), call);
 }
 
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
-  const Call here(impl());
-  return here->submit(all_reduce_of(inout, op, here->traits.wire), call);
+  return all_reduce_async(inout, inout, op, call);
 }
-
-void Communicator::broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
+Work Communicator::all_reduce_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
   const Call here(impl());
-  here->run(broadcast_of(inout, root, here->options.world_size), call);
+  return here->submit(here->plan({.collective = Collective::all_reduce, .op = op, .in = in, .out = out}, call), call);
 }
-
+Work Communicator::reduce_async(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call) {
+  const Call here(impl());
+  return here->submit(
+      here->plan({.collective = Collective::reduce, .op = op, .in = inout, .out = inout, .root = root}, call), call);
+}
+Work Communicator::reduce_scatter_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
+  const Call here(impl());
+  return here->submit(here->plan({.collective = Collective::reduce_scatter, .op = op, .in = in, .out = out}, call), call);
+}
 Work Communicator::broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
   const Call here(impl());
-  return here->submit(broadcast_of(inout, root, here->options.world_size), call);
+  return here->submit(here->plan(collective::of_bytes(Collective::broadcast, inout, inout, root), call), call);
 }
-
-void Communicator::barrier(const CallOptions& call) {
-  Operation operation;
-  operation.collective = Collective::barrier;
-  Call(impl())->run(operation, call);
+Work Communicator::all_gather_async(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call) {
+  const Call here(impl());
+  return here->submit(here->plan(collective::of_bytes(Collective::all_gather, in, out), call), call);
+}
+Work Communicator::barrier_async(const CallOptions& call) {
+  const Call here(impl());
+  return here->submit(here->plan({.collective = Collective::barrier}, call), call);
 }
 
 TensorMemory Communicator::allocate(std::size_t bytes, const CallOptions& call) {

@@ -81,6 +81,7 @@ class RingRank : public RankProtocol {
     const std::size_t lanes = lanes_of(reach);
     const std::string& at = settings_.switch_address;
     RankTraits traits;
+    traits.protocol = "NetReduce";
     traits.successor = session::successor_of(options().rank, options().world_size);
     traits.placement = "netreduce through " + counted_aggregators("accelerator") +
                        (at.empty() ? ")" : "), below them switch " + at) + ", " + std::to_string(lanes) +

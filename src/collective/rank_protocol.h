@@ -25,9 +25,14 @@ struct LaneNumber {
 
 // An admitted rank's properties, for the rest of its process.
 struct RankTraits {
-  std::string placement;                     // one line: which aggregators, and what to expect of them
-  WireFormat wire = WireFormat::native;      // floats on the wire
-  bool spin = false;                         // in shared memory, threads never sleep in an operation
+  const char* protocol = "";             // its name, for people
+  std::string placement{};               // one line: which aggregators, and what to expect of them
+  WireFormat wire = WireFormat::native;  // floats on the wire
+  bool spin = false;                     // in shared memory, threads never sleep in an operation
+  // Every operation on every type, or only sums and averages of 16-bit floats, float32 and int32.
+  bool every_reduction = false;
+  // reduce, reduce_scatter and all_gather are operations of their own; else others stand in for them.
+  bool every_collective = false;
   std::optional<std::uint32_t> successor{};  // the rank that may still need what this one has sent
 };
 

@@ -159,8 +159,11 @@ class SwitchMlRank final : public RankProtocol {
   [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,
                                   std::uint32_t slots) const override {
     RankTraits traits;
+    traits.protocol = "SwitchML at a chip";
     traits.wire = settings_.wire;
     traits.spin = settings_.spin;
+    traits.every_reduction = !chip_;
+    traits.every_collective = !chip_ && !admission.local;
     if (admission.local) {
       traits.placement = "switchml in shared memory: all " + std::to_string(options().world_size) +
                          " ranks are on the host of " + options().aggregators.front() +

@@ -128,4 +128,41 @@ void sum_in_order(DType dtype, std::byte* out, std::span<const std::byte* const>
 void sum_gathered(DType dtype, std::byte* out, std::span<const std::byte* const> sources, std::size_t count,
                   std::uint32_t divisor = 1);
 
+// Reductions other than sums of 32-bit integers and of short floats (docs/numerics.md, "Other operations").
+
+// into[i] = into[i] `op` from[i], of integers; sum and product modulo 2^width. Their order does not matter. Any alignment.
+void combine(ReduceOp op, DType integers, std::byte* into, const std::byte* from, std::size_t count);
+
+// What an operation is on booleans: bit_and, bit_or or bit_xor.
+[[nodiscard]] constexpr ReduceOp on_booleans(ReduceOp op) {
+  if (op == ReduceOp::sum || op == ReduceOp::max) return ReduceOp::bit_or;
+  return op == ReduceOp::product || op == ReduceOp::min ? ReduceOp::bit_and : op;
+}
+// out[i] = values[i] != 0.
+void truths(std::byte* out, const std::byte* values, std::size_t count);
+
+[[nodiscard]] constexpr DType integer_as_wide_as(DType floats) {
+  return floats == DType::float64 ? DType::int64 : floats == DType::float32 ? DType::int32 : DType::int16;
+}
+// For min and max of floats: signed integers, as wide, in the order of the floats: -inf, ..., -0, +0, ..., +inf. NaN is the
+// least for min, and the greatest for max, so that it stays; it comes back as one NaN. `out` may be `values`.
+void to_ordered(ReduceOp op, DType floats, std::byte* out, const std::byte* values, std::size_t count);
+void from_ordered(DType floats, std::byte* values, const std::byte* ordered, std::size_t count);
+
+// out[i] = sources[0][i] `op` sources[1][i] `op` ..., in this order, of floats: sum, avg or product. In double, rounded to
+// the type at the end (16 bits: through float32); sums of shorter floats as sum_gathered(). `out` is none of the sources.
+void combine_in_order(ReduceOp op, DType floats, std::byte* out, std::span<const std::byte* const> sources,
+                      std::size_t count, std::uint32_t divisor = 1);
+
+// values[i] *= factor, of floats, in double, rounded once. Any alignment.
+void scale(DType floats, std::byte* values, std::size_t count, double factor);
+
+// values[i] /= divisor, of integers, rounded toward zero.
+void divide(DType integers, std::byte* values, std::size_t count, std::uint32_t divisor);
+
+// out[i] = the reduction of sources[0][i], sources[1][i], ..., one source per rank, with the bits that packets give. `out`,
+// `copy`, `travels` and alignment as in sum_all(), which it includes.
+void reduce_all(ReduceOp op, DType dtype, std::byte* out, std::byte* copy, std::span<const std::byte* const> sources,
+                std::size_t count, DType travels = DType::int32);
+
 }  // namespace netsum::kernels

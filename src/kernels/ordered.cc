@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "base/bytes.h"
+#include "base/check.h"
 
 #ifndef NETSUM_ORDERED_SUMMED
 #define NETSUM_ORDERED_SUMMED
@@ -322,7 +323,8 @@ void sum_in_order(DType dtype, std::byte* out, Sources sources, std::size_t coun
             return HWY_DYNAMIC_DISPATCH(SumBrains)(sums, sources, begin, part, by);
           },
           from_bfloat16, to_bfloat16);
-    case DType::int32:
+    default:
+      NETSUM_CHECK(dtype == DType::int32);
       HWY_DYNAMIC_DISPATCH(SumInt32)(out, sources, count);
       if (divisor != 1) divide_int32(reinterpret_cast<std::int32_t*>(out), count, divisor);
   }

@@ -2,6 +2,7 @@
 // monitor's view.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -31,8 +32,8 @@ class PendingOperation {
   stream::Operation sent;
   bool called = true;  // false: a replay for other ranks alone
   std::atomic<std::uint32_t> lanes_remaining = 0;
-  // Owns the tensor's memory if that is from Communicator::allocate(), while the tensor is lent.
-  std::shared_ptr<const void> memory;
+  // Own the tensors' memory if that is from Communicator::allocate(), while the tensors are lent: input and output.
+  std::array<std::shared_ptr<const void>, 2> memory;
   // Shared memory: where the other ranks see the tensor, if they do.
   Arenas::Place place;
 

@@ -35,19 +35,34 @@ std::uint32_t signature_of(const Operation& operation, std::uint32_t packet_elem
 
 std::string to_string(const Operation& operation) {
   const std::string tag = ", tag " + std::to_string(operation.tag);
-  if (operation.collective == Collective::barrier) return "barrier" + tag;
-  if (operation.collective == Collective::allocate) return "allocate" + tag;
-  if (operation.collective == Collective::broadcast) {
-    return "broadcast of " + std::to_string(operation.elements) + " bytes from rank " + std::to_string(operation.root) + tag;
+  const std::string count = " of " + std::to_string(operation.elements);
+  const auto reduction = [&](const char* name) {
+    return std::string(name) + ' ' + netsum::to_string(operation.op) + count + ' ' + netsum::to_string(operation.dtype) +
+           (operation.wire == WireFormat::native ? "" : std::string(" as ") + netsum::to_string(operation.wire));
+  };
+  switch (operation.collective) {
+    case Collective::barrier:
+      return "barrier" + tag;
+    case Collective::allocate:
+      return "allocate" + tag;
+    case Collective::broadcast:
+      return "broadcast" + count + " bytes from rank " + std::to_string(operation.root) + tag;
+    case Collective::all_gather:
+      return "all_gather" + count + " bytes" + tag;
+    case Collective::all_reduce:
+      return reduction("all_reduce") + tag;
+    case Collective::reduce:
+      return reduction("reduce") + " to rank " + std::to_string(operation.root) + tag;
+    case Collective::reduce_scatter:
+      return reduction("reduce_scatter") + tag;
   }
-  return std::string("all_reduce ") + netsum::to_string(operation.op) + " of " + std::to_string(operation.elements) + " " +
-         netsum::to_string(operation.dtype) +
-         (operation.wire == WireFormat::native ? "" : std::string(" as ") + netsum::to_string(operation.wire)) + tag;
+  return "?";
 }
 
 std::uint64_t wire_elements(const Operation& operation) {
   if (operation.collective == Collective::barrier) return 0;
-  return operation.collective == Collective::broadcast ? (operation.elements + 3) / 4 : operation.elements;
+  const std::uint64_t elements = part_elements(operation);
+  return spreads(operation) ? (elements + 3) / 4 : elements;
 }
 
 }  // namespace netsum::stream

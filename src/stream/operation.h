@@ -5,22 +5,26 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/kernels.h"
 #include "netsum/types.h"
 
 namespace netsum::stream {
 
 // allocate: a barrier at which the ranks exchange memory.
-enum class Collective : std::uint8_t { all_reduce, broadcast, barrier, allocate };
+enum class Collective : std::uint8_t { all_reduce, broadcast, barrier, allocate, reduce, reduce_scatter, all_gather };
 
 struct Operation {
   std::uint64_t number = 0;  // position of the call in the communicator; the same on all ranks
   Collective collective = Collective::all_reduce;
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::float32;
-  std::uint64_t elements = 0;  // of dtype; a broadcast counts bytes
-  std::uint32_t root = 0;      // broadcast
+  std::uint64_t elements = 0;  // of dtype, over all parts; a broadcast and an all-gather count bytes
+  std::uint32_t root = 0;      // broadcast, reduce
   std::uint32_t tag = 0;
   void* data = nullptr;
+  // reduce-scatter and all-gather: as many parts as ranks. Part i is the sum that rank i takes, or what rank i gives.
+  std::uint32_t parts = 1;
+  void* out = nullptr;  // results, if not in `data`: this rank's part (reduce-scatter), or all parts (all-gather)
   WireFormat wire = WireFormat::native;
   bool fixed_point = false;  // floats travel as block fixed point, whatever `wire` says: a chip adds nothing else (SwitchML)
 };
@@ -31,36 +35,61 @@ struct Operation {
 // "all_reduce sum of 1000 float32, tag 0"
 [[nodiscard]] std::string to_string(const Operation& operation);
 
-// A float32 tensor of at most this many elements travels as plain floats: exponents would cost an extra round trip. It fits
-// into any packet.
-inline constexpr std::uint64_t most_plain_floats = 16;
-
-// The type on the wire in SwitchML: the float's type, or int32 for block fixed point, a broadcast's words, and integers.
-[[nodiscard]] constexpr DType wire_dtype(const Operation& operation) {
-  if (operation.collective != Collective::all_reduce || operation.elements == 0 || operation.fixed_point)
-    return DType::int32;
-  switch (operation.dtype) {
-    case DType::int32:
-      break;
-    case DType::float32:
-      if (operation.wire == WireFormat::float16) return DType::float16;
-      if (operation.wire == WireFormat::bfloat16) return DType::bfloat16;
-      if (operation.elements <= most_plain_floats) return DType::float32;
-      break;
-    case DType::float16:
-    case DType::bfloat16:
-      if (operation.wire != WireFormat::float32) return operation.dtype;
-      break;
-  }
-  return DType::int32;
+[[nodiscard]] constexpr bool reduces(const Operation& operation) {
+  return operation.collective == Collective::all_reduce || operation.collective == Collective::reduce ||
+         operation.collective == Collective::reduce_scatter;
+}
+// Whether it carries bytes from one rank to the others.
+[[nodiscard]] constexpr bool spreads(const Operation& operation) {
+  return operation.collective == Collective::broadcast || operation.collective == Collective::all_gather;
+}
+[[nodiscard]] constexpr std::uint64_t part_elements(const Operation& operation) {
+  return operation.parts == 1 ? operation.elements : operation.elements / operation.parts;
 }
 
-// Values on the wire (int32 words of a broadcast); a barrier and an empty tensor have none and travel as one empty chunk.
+// A float32 tensor, or a part, of at most this many elements travels as plain floats: exponents would cost an extra round
+// trip. It fits into any packet.
+inline constexpr std::uint64_t most_plain_floats = 16;
+
+// Values in SwitchML's packets: their type, and how the switch combines them. int32 sums are also block fixed point and a
+// broadcast's words.
+struct OnWire {
+  DType dtype = DType::int32;
+  ReduceOp op = ReduceOp::sum;
+  bool operator==(const OnWire&) const = default;
+};
+
+[[nodiscard]] constexpr OnWire on_wire(const Operation& operation) {
+  if (!reduces(operation) || operation.elements == 0 || operation.fixed_point) return {};
+  const bool sums = operation.op == ReduceOp::sum || operation.op == ReduceOp::avg;
+  if (operation.dtype == DType::boolean) return {DType::uint8, kernels::on_booleans(operation.op)};
+  if (!is_float(operation.dtype)) return {operation.dtype, sums ? ReduceOp::sum : operation.op};
+  if (operation.op == ReduceOp::product || operation.dtype == DType::float64) {
+    return sums || operation.op == ReduceOp::product ? OnWire{operation.dtype, operation.op}
+                                                     : OnWire{DType::int64, operation.op};
+  }
+  if (!sums) return {kernels::integer_as_wide_as(operation.dtype), operation.op};
+  if (operation.dtype == DType::float32) {
+    if (operation.wire == WireFormat::float16) return {DType::float16, operation.op};
+    if (operation.wire == WireFormat::bfloat16) return {DType::bfloat16, operation.op};
+    if (part_elements(operation) <= most_plain_floats) return {DType::float32, operation.op};
+    return {};
+  }
+  return operation.wire != WireFormat::float32 ? OnWire{operation.dtype, operation.op} : OnWire{};
+}
+
+[[nodiscard]] constexpr DType wire_dtype(const Operation& operation) {
+  return on_wire(operation).dtype;
+}
+
+// Values of each part on the wire (int32 words of bytes); a barrier and an empty tensor have none and travel as one empty
+// chunk.
 [[nodiscard]] std::uint64_t wire_elements(const Operation& operation);
 
 // Whether it adds floats.
 [[nodiscard]] constexpr bool adds_floats(const Operation& operation) {
-  return operation.collective == Collective::all_reduce && operation.dtype != DType::int32 && operation.elements > 0;
+  return reduces(operation) && is_float(operation.dtype) && operation.elements > 0 &&
+         (operation.op == ReduceOp::sum || operation.op == ReduceOp::avg);
 }
 
 // Whether its values travel as block fixed point and so need exponents (SwitchML).

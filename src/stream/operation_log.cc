@@ -4,11 +4,13 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "stream/tensor.h"
 
 namespace netsum::stream {
 namespace {
 
 std::size_t tensor_bytes(const Operation& call) {
+  NETSUM_CHECK(whole(call));  // every rank has the same result, in place of its input
   if (call.collective == Collective::barrier) return 0;
   return call.collective == Collective::broadcast ? call.elements : call.elements * bytes_of(call.dtype);
 }

@@ -146,7 +146,7 @@ std::optional<InaHeader> read_header(const Layout& layout, std::span<const std::
   header.packets = static_cast<std::uint32_t>(packets);
   header.signature = static_cast<std::uint32_t>(signature);
   const std::uint64_t dtype = read_field(layout, layout.dtype, p);
-  if (dtype > static_cast<std::uint64_t>(DType::bfloat16)) return std::nullopt;
+  if (dtype > static_cast<std::uint64_t>(DType::bfloat16)) return std::nullopt;  // the accelerator adds no others
   header.dtype = static_cast<DType>(dtype);
   const std::uint64_t flags = read_field(layout, layout.flags, p);
   if (flags > flag_average) return std::nullopt;

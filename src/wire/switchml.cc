@@ -13,8 +13,8 @@ namespace {
 // Offsets of docs/protocol-switchml.md, "Common header" and below.
 constexpr std::size_t at_sender = 2, at_checksum = 4, at_rank_epoch = 16;
 constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
-constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_slot = 42, at_elements = 44,
-                      at_exponents = 46, at_flags = 47;
+constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_values = 41, at_slot = 42,
+                      at_elements = 44, at_exponents = 46, at_flags = 47;
 constexpr std::size_t at_waiting_slot = 32, at_waiting_round = 34, at_waiting_reserved = 35, at_overtaken_by = 36,
                       at_waiting_missing = 40;
 constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_first_rank = 40, at_second_rank = 42;
@@ -24,12 +24,23 @@ constexpr std::size_t at_cookie = at_sequence + 4;
 // What protects a packet: the high bits of its type's byte.
 constexpr int integrity_shift = 4;
 constexpr std::uint8_t unprotected = 0, checksummed = 1, tagged = 2, encrypted = 3;
-static_assert(static_cast<std::uint8_t>(Type::missing) <= type_bits);
+static_assert(static_cast<std::uint8_t>(Type::acknowledgement) <= type_bits);
 
-constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_average = 16, dtype_bits = 12,
-                       known_flags = flag_version | flag_masks | flag_average | dtype_bits;
-constexpr int dtype_shift = 2;
-constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32};  // by the flags' value
+constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4,
+                       known_flags = flag_version | flag_masks | flag_acknowledge;
+
+// Of the values: the type in the low 4 bits, as an index here, and the operation above it.
+constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
+                            DType::int64, DType::int16,   DType::int8,     DType::uint8};
+constexpr std::uint8_t dtype_bits = 0x0f;
+constexpr int op_shift = 4;
+constexpr auto most_op = static_cast<std::uint8_t>(ReduceOp::bit_xor);
+
+// What a switch can do with values of a type. Floats have no order in which it could compare them: ranks send integers.
+bool has_operation(DType dtype, ReduceOp op) {
+  if (is_float(dtype)) return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product;
+  return op != ReduceOp::avg;
+}
 
 static_assert(at_flags + 1 == chunk_header_bytes);
 static_assert(at_waiting_missing == waiting_header_bytes);
@@ -51,7 +62,7 @@ std::uint8_t integrity_of(const Common& common) {
 }
 
 bool is_about_a_chunk(Type type) {
-  return type <= Type::exponent_result;
+  return type <= Type::exponent_result || type == Type::acknowledgement;
 }
 // By a key that the sender and the receiver have: before joining, and where a job is unknown, they have none.
 bool may_be_sealed(Type type) {
@@ -76,7 +87,7 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
   if (byte_at(bytes, at_version) != version) return ParseError::version;
   const auto type = static_cast<std::uint8_t>(byte_at(bytes, at_type) & type_bits);
-  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::missing)) {
+  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::acknowledgement)) {
     return ParseError::type;
   }
   // A bit flip cannot turn a checked packet into a valid one of another kind, which has 0 in the checksum's place.
@@ -108,20 +119,28 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   header.chunk = load_le<std::uint32_t>(p + at_chunk);
   header.signature = load_le<std::uint32_t>(p + at_signature);
   header.ahead_chunk = load_le<std::uint32_t>(p + at_ahead_chunk);
-  header.ahead_operation = load_le<std::uint16_t>(p + at_ahead_operation);
+  header.ahead_operation = byte_at(bytes, at_ahead_operation);
   header.slot = load_le<std::uint16_t>(p + at_slot);
   header.elements = load_le<std::uint16_t>(p + at_elements);
   header.exponents = byte_at(bytes, at_exponents);
   header.version = flags & flag_version;
   header.masks = (flags & flag_masks) != 0;
-  header.average = (flags & flag_average) != 0;
+  header.acknowledge_only = (flags & flag_acknowledge) != 0;
 
-  const std::size_t dtype = (flags & dtype_bits) >> dtype_shift;
+  const auto dtype = static_cast<std::uint8_t>(byte_at(bytes, at_values) & dtype_bits);
+  const auto op = static_cast<std::uint8_t>(byte_at(bytes, at_values) >> op_shift);
   if ((flags & ~known_flags) != 0 || header.exponents > max_blocks) return ParseError::field;
+  if (dtype >= std::size(dtypes) || op > most_op) return ParseError::field;
   header.dtype = dtypes[dtype];
+  header.op = static_cast<ReduceOp>(op);
+  if (!has_operation(header.dtype, header.op)) return ParseError::field;
   if (header.elements * bytes_of(header.dtype) > std::size_t{max_packet_elements} * 4) return ParseError::field;
-  // Barriers and ranks without values have no floats, and floats need neither masks nor division at the workers.
-  if (header.dtype == DType::int32 ? header.average : header.elements == 0 || header.masks) return ParseError::field;
+  const bool acknowledgement = common.type == Type::acknowledgement;
+  // Barriers and ranks without values have no floats. Only block fixed point has masks.
+  if (is_float(header.dtype) && header.elements == 0 && !acknowledgement) return ParseError::field;
+  if (header.masks && (header.dtype != DType::int32 || header.op != ReduceOp::sum)) return ParseError::field;
+  if (header.acknowledge_only && common.type != Type::contribution) return ParseError::field;
+  if (acknowledgement && header.elements != 0) return ParseError::field;
   if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
   if (header.masks && header.elements == 0) return ParseError::field;
   const bool exponent_round = common.type == Type::exponent_contribution || common.type == Type::exponent_result;
@@ -190,13 +209,14 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
   store_le(p + at_operation, header.operation);
   store_le(p + at_signature, header.signature);
   store_le(p + at_ahead_chunk, header.ahead_chunk);
-  store_le(p + at_ahead_operation, header.ahead_operation);
+  p[at_ahead_operation] = std::byte{header.ahead_operation};
   store_le(p + at_slot, header.slot);
   store_le(p + at_elements, header.elements);
   p[at_exponents] = std::byte{header.exponents};
   const auto dtype = static_cast<std::size_t>(std::find(std::begin(dtypes), std::end(dtypes), header.dtype) - dtypes);
+  p[at_values] = static_cast<std::byte>(dtype | static_cast<std::size_t>(header.op) << op_shift);
   p[at_flags] = static_cast<std::byte>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
-                                       (header.average ? flag_average : 0) | dtype << dtype_shift);
+                                       (header.acknowledge_only ? flag_acknowledge : 0));
   for (std::size_t i = header.exponents; i < padded_exponents(header.exponents); ++i) {
     p[chunk_header_bytes + i] = std::byte{0};
   }

@@ -39,7 +39,7 @@ inline constexpr std::uint32_t packet_step = 64, most_sharing_blocks = 1024;
   const std::uint32_t latest = block_elements - std::gcd(elements, block_elements);
   return (latest + elements + block_elements - 1) / block_elements;
 }
-inline constexpr std::uint16_t no_ahead = 0xffff;  // ChunkHeader::ahead_operation: the sender does not know its next block
+inline constexpr std::uint8_t no_ahead = 0xff;  // ChunkHeader::ahead_operation: the sender does not know its next block
 
 enum class Type : std::uint8_t {
   contribution = 1,           // upstream: exponents of the look-ahead, values of one chunk: a rank's, or a switch's sum
@@ -51,7 +51,8 @@ enum class Type : std::uint8_t {
   unknown_job = 7,  // to the sender: no such job epoch here
   probe = 8,        // worker -> switch, before joining: measures round trip and bandwidth
   probe_reply = 9,
-  missing = 10,  // upstream, from a switch that was asked for its sum: waiting for ranks ...
+  missing = 10,          // upstream, from a switch that was asked for its sum: waiting for ranks ...
+  acknowledgement = 11,  // downstream: a result without its values, to those that did not want them
 };
 
 struct Common {
@@ -72,14 +73,15 @@ struct ChunkHeader {
   std::uint32_t chunk = 0;
   std::uint32_t signature = 0;
   std::uint16_t slot = 0;
-  std::uint8_t version = 0;                  // 0 or 1
-  bool masks = false;                        // the payload is followed by the masks of elements that are not finite
-  std::uint8_t exponents = 0;                // exponent bytes after the header
-  std::uint16_t elements = 0;                // values of payload
-  std::uint16_t ahead_operation = no_ahead;  // the exponents are for operation + ahead_operation, chunk ahead_chunk
+  std::uint8_t version = 0;                 // 0 or 1
+  bool masks = false;                       // the payload is followed by the masks of elements that are not finite
+  std::uint8_t exponents = 0;               // exponent bytes after the header
+  std::uint16_t elements = 0;               // values of payload
+  std::uint8_t ahead_operation = no_ahead;  // the exponents are for operation + ahead_operation, chunk ahead_chunk
   std::uint32_t ahead_chunk = 0;
-  DType dtype = DType::int32;  // of the payload: int32, or floats as they are
-  bool average = false;        // floats: the sum is divided by the number of ranks before it is rounded
+  DType dtype = DType::int32;     // of the payload
+  ReduceOp op = ReduceOp::sum;    // how the switch combines values; avg, of floats: it divides before it rounds
+  bool acknowledge_only = false;  // upstream: the sender wants no values back
   bool operator==(const ChunkHeader&) const = default;
 };
 

@@ -125,9 +125,9 @@ def checked(result):
     return result
 
 
-def bench(*arguments, limit=60):
+def bench(*arguments, limit=60, collective="all-reduce"):
     """The report of a bench that succeeds."""
-    return json.loads(checked(run("bench", "all-reduce", "--json", *arguments, limit=limit)).stdout)
+    return json.loads(checked(run("bench", collective, "--json", *arguments, limit=limit)).stdout)
 
 
 def rank_process(address, rank, world_size, *arguments):

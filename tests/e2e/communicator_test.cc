@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "e2e/rank_threads.h"
+#include "netsum/parameter_server.h"
 
 namespace netsum {
 namespace {
@@ -110,6 +111,91 @@ TEST(Communicator, OverIpv6) {
   expect_success(on_ranks(2, [&](std::uint32_t rank) {
     auto comm = Communicator::connect(rank_options({aggregator->address()}, rank, 2));
     check_every_type(comm);
+  }));
+}
+
+// Every collective, blocking and asynchronous, in place and out of place, where the protocol has it and where others stand
+// in.
+void check_every_collective(Communicator& comm) {
+  const std::uint32_t n = comm.world_size(), rank = comm.rank();
+  for (const std::size_t part : {std::size_t{0}, std::size_t{1}, std::size_t{1003}}) {
+    const auto value = [&](std::uint32_t of, std::size_t i) { return static_cast<std::int32_t>(of * 1000 + i); };
+    const auto sum = [&](std::size_t i) {
+      std::int32_t all = 0;
+      for (std::uint32_t of = 0; of < n; ++of) all += value(of, i);
+      return all;
+    };
+    std::vector<std::int32_t> in(part * n), out(part), whole(part * n);
+    const auto fill = [&] {
+      for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(rank, i);
+      std::fill(out.begin(), out.end(), -1);
+      std::fill(whole.begin(), whole.end(), -1);
+    };
+    const auto view = [](auto& values) { return TensorView{values.data(), values.size(), DType::int32}; };
+    std::vector<std::int32_t> sums(in.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = sum(i);
+    const std::vector<std::int32_t> own(sums.begin() + static_cast<std::ptrdiff_t>(rank * part),
+                                        sums.begin() + static_cast<std::ptrdiff_t>((rank + 1) * part));
+    for (const bool waits : {false, true}) {
+      fill();
+      const std::vector<std::int32_t> before = in;
+      waits ? comm.all_reduce_async(view(in), view(whole), ReduceOp::sum).wait()
+            : comm.all_reduce(view(in), view(whole), ReduceOp::sum);
+      EXPECT_EQ(sums, whole);
+      EXPECT_EQ(before, in);
+      waits ? comm.reduce_scatter_async(view(in), view(out), ReduceOp::sum).wait()
+            : comm.reduce_scatter(view(in), view(out), ReduceOp::sum);
+      EXPECT_EQ(own, out);
+      EXPECT_EQ(before, in);
+      waits ? comm.reduce_async(view(in), ReduceOp::sum, n - 1).wait() : comm.reduce(view(in), ReduceOp::sum, n - 1);
+      EXPECT_EQ(rank == n - 1 ? sums : before, in);
+      const auto bytes = std::as_writable_bytes(std::span(whole));
+      waits ? comm.all_gather_async(std::as_bytes(std::span(out)), bytes).wait()
+            : comm.all_gather(std::as_bytes(std::span(out)), bytes);
+      EXPECT_EQ(sums, whole);
+      waits ? comm.barrier_async().wait() : comm.barrier();
+      // In place.
+      fill();
+      auto* const at = in.data() + rank * part;
+      comm.reduce_scatter(view(in), TensorView{at, part, DType::int32}, ReduceOp::sum);
+      const auto all = std::as_writable_bytes(std::span(in));
+      comm.all_gather(all.subspan(rank * part * 4, part * 4), all);
+      EXPECT_EQ(sums, in);
+    }
+    std::vector<float> floats(part, 3.0F);
+    comm.all_reduce(TensorView{floats.data(), part, DType::float32}, ReduceOp::sum, {.factor = 0.5});
+    EXPECT_EQ(std::vector<float>(part, 1.5F * static_cast<float>(n)), floats);
+  }
+}
+
+TEST(Communicator, HasEveryCollective) {
+  const Aggregator aggregator(small_aggregator());
+  for (const bool recovers : {false, true}) {
+    expect_success(on_ranks(3, [&](std::uint32_t rank) {
+      Options options = rank_options({aggregator.address()}, rank, 3);
+      options.job = recovers ? "recovers" : "job";
+      if (recovers) options.recovery = std::chrono::seconds(10);
+      auto comm = Communicator::connect(options);
+      check_every_collective(comm);
+    }));
+  }
+}
+
+TEST(Communicator, RefusesWhatItsProtocolDoesNotHaveAndGoesOn) {
+  const ParameterServer server({});
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    Options options = rank_options({server.address()}, rank, 2);
+    options.protocol = Atp{};
+    auto comm = Communicator::connect(options);
+    std::vector<double> wide(4, 1.0);
+    try {
+      comm.all_reduce(TensorView{wide.data(), wide.size(), DType::float64}, ReduceOp::sum);
+      ADD_FAILURE() << "ATP summed float64";
+    } catch (const Error& error) {
+      EXPECT_EQ(ErrorCode::bad_argument, error.code());
+      EXPECT_NE(std::string::npos, std::string(error.what()).find("ATP")) << error.what();
+    }
+    check_every_collective(comm);
   }));
 }
 

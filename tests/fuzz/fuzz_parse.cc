@@ -82,7 +82,7 @@ void parse(const Packet& packet) {
 
 // A chunk's packet from its fields, mostly with the length that they imply.
 Packet compose(FuzzedDataProvider& input) {
-  const auto type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 10));
+  const auto type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 11));
   const wire::switchml::Common common{type, input.ConsumeIntegral<std::uint8_t>(), input.ConsumeIntegral<std::uint64_t>(),
                                       input.ConsumeIntegral<std::uint32_t>()};
   wire::switchml::ChunkHeader header;
@@ -90,16 +90,17 @@ Packet compose(FuzzedDataProvider& input) {
   header.chunk = input.ConsumeIntegral<std::uint32_t>();
   header.slot = input.ConsumeIntegral<std::uint16_t>();
   header.version = input.ConsumeIntegralInRange<std::uint8_t>(0, 1);
-  const auto kind = input.ConsumeIntegralInRange<std::size_t>(0, 15);
-  constexpr DType dtypes[] = {DType::int32, DType::int32, DType::float16, DType::bfloat16};
-  header.masks = kind % 2 != 0;
-  header.dtype = dtypes[kind / 2 % 4];
-  header.average = kind / 8 != 0;
+  constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
+                              DType::int64, DType::int16,   DType::int8,     DType::uint8};
+  header.masks = input.ConsumeBool();
+  header.acknowledge_only = input.ConsumeBool();
+  header.dtype = input.PickValueInArray(dtypes);
+  header.op = static_cast<ReduceOp>(input.ConsumeIntegralInRange<int>(0, 7));
   header.elements = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint16_t>(0, 80)
                                         : input.PickValueInArray<std::uint16_t>({256, 15360, 15361, 30720, 30721, 65535});
   header.exponents = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint8_t>(0, 5)
                                          : input.PickValueInArray<std::uint8_t>({60, 61, 255});
-  header.ahead_operation = header.exponents == 0 ? wire::switchml::no_ahead : input.ConsumeIntegral<std::uint16_t>();
+  header.ahead_operation = header.exponents == 0 ? wire::switchml::no_ahead : input.ConsumeIntegral<std::uint8_t>();
   header.ahead_chunk = input.ConsumeIntegral<std::uint32_t>();
   Packet packet(wire::switchml::chunk_packet_bytes(header));
   wire::switchml::write_chunk_header(packet, common, header);

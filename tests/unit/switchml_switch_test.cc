@@ -518,7 +518,7 @@ TEST_F(NarrowTest, Float16IsSummedExactlyAndRoundedOnce) {
   receive_narrow(0, narrow_chunk(0, 0), {0x3c00, 0x0001, 0xfc00, 0x3c00});
   EXPECT_EQ((Values{0x4000, 0x0002, 0x7e00, 0x6800}), take_values());
   EXPECT_EQ(DType::float16, last_.dtype);
-  EXPECT_FALSE(last_.average);
+  EXPECT_EQ(ReduceOp::sum, last_.op);
   EXPECT_FALSE(last_.masks);
 }
 
@@ -561,11 +561,73 @@ TEST(GatherMemory, IsTouchedAsFarAsItIsUsed) {
 
 TEST_F(NarrowTest, AveragesAreDividedBeforeTheyAreRounded) {
   wire::switchml::ChunkHeader header = narrow_chunk(0, 0);
-  header.average = true;
+  header.op = ReduceOp::avg;
   receive_narrow(0, header, {0x7bff, 0x3c00});
   receive_narrow(1, header, {0x7bff, 0x4000});
   EXPECT_EQ((Values{0x7bff, 0x3e00}), take_values());  // the largest, whose sum is not finite; 1.5
-  EXPECT_TRUE(last_.average);
+  EXPECT_EQ(ReduceOp::avg, last_.op);
+}
+
+// Reduce, reduce-scatter, broadcast: who wants no values gets none, at first and whenever it asks again.
+TEST_F(SwitchTest, AnAcknowledgementHasNoValuesAndTheExponentsOfAll) {
+  wire::switchml::ChunkHeader quiet = chunk(0, 0), loud = chunk(0, 0);
+  quiet.acknowledge_only = true;
+  quiet.ahead_operation = loud.ahead_operation = 1;
+  receive(0, loud, 3, {9, 1});
+  receive(1, quiet, 4, {5, 7});
+  const auto expect_acknowledgement = [&](const Datagram& sent) {
+    wire::switchml::Common common{};
+    wire::switchml::ChunkPacket packet{};
+    ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_common(sent.bytes, common));
+    ASSERT_EQ(wire::switchml::Type::acknowledgement, common.type);
+    ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_chunk(sent.bytes, common, packet));
+    EXPECT_EQ(host(1), sent.to);
+    EXPECT_TRUE(packet.payload.empty());
+    EXPECT_EQ(1, packet.header.ahead_operation);
+    ASSERT_EQ(2U, packet.exponents.size());
+    EXPECT_EQ(std::byte{9}, packet.exponents[0]);
+    EXPECT_EQ(std::byte{7}, packet.exponents[1]);
+  };
+  ASSERT_EQ(2U, sink_.sent().size());
+  for (const Datagram& sent : sink_.sent()) {
+    if (sent.to == host(1)) expect_acknowledgement(sent);
+  }
+  EXPECT_EQ(Sums{7}, take_results());
+  receive(1, quiet, 4, {5, 7});
+  ASSERT_EQ(1U, sink_.sent().size());
+  expect_acknowledgement(sink_.sent()[0]);
+  sink_.clear();
+  receive(0, loud, 3, {9, 1});
+  EXPECT_EQ(Sums{7}, take_results());
+  EXPECT_EQ(2U, counters().acknowledgements);
+  EXPECT_EQ(4U, counters().results_sent);
+  // The next round of the slot is nobody's business but its own.
+  receive(0, chunk(1, 0), 1);
+  receive(1, chunk(1, 0), 1);
+  EXPECT_EQ((Sums{2, 2}), take_results());
+}
+
+TEST_F(SwitchTest, IntegersAreCombinedAsTheirHeaderSays) {
+  const auto combined = [&](std::uint32_t number, ReduceOp op, std::int32_t a, std::int32_t b) {
+    wire::switchml::ChunkHeader header = chunk(number, 0);
+    header.op = op;
+    receive(1, header, a);
+    receive(0, header, b);
+    const Sums results = take_results();
+    EXPECT_EQ(op, last_.op);
+    return results.empty() ? 0 : results[0];
+  };
+  EXPECT_EQ(-5, combined(0, ReduceOp::min, 3, -5));
+  EXPECT_EQ(3, combined(1, ReduceOp::max, 3, -5));
+  EXPECT_EQ(-15, combined(2, ReduceOp::product, 3, -5));
+  EXPECT_EQ(3 & -5, combined(3, ReduceOp::bit_and, 3, -5));
+  EXPECT_EQ(3 | -5, combined(4, ReduceOp::bit_or, 3, -5));
+  EXPECT_EQ(3 ^ -5, combined(5, ReduceOp::bit_xor, 3, -5));
+  wire::switchml::ChunkHeader header = chunk(6, 0);
+  receive(0, header, 1);
+  header.op = ReduceOp::max;
+  receive(1, header, 1);
+  EXPECT_EQ(1U, counters().dropped_shape) << "another operation under the same signature";
 }
 
 // bfloat16: in float32, 2^24 + 1 - 2^24 is 0, and 2^24 - 2^24 + 1 is 1: ranks decide, not arrivals.
@@ -628,7 +690,7 @@ TEST_F(NarrowTest, ContributionsThatDoNotFitTheFirstAreDropped) {
   receive_narrow(1, narrow_chunk(0, 0, DType::bfloat16), {0x3c00, 0x3c00});
   receive(1, chunk(0, 0), 1);
   wire::switchml::ChunkHeader average = narrow_chunk(0, 0);
-  average.average = true;
+  average.op = ReduceOp::avg;
   receive_narrow(1, average, {0x3c00, 0x3c00});
   EXPECT_EQ(5U, counters().dropped_shape);
   receive_narrow(1, narrow_chunk(0, 0), {0x3c00, 0x3c00});

@@ -135,7 +135,7 @@ TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
       EXPECT_EQ(sent.back().header.chunk, chunk);
       EXPECT_EQ(sent.back().header.elements, chunk == 0 ? 512 : 188);
       EXPECT_EQ(sent.back().header.dtype, DType::float16);
-      EXPECT_TRUE(sent.back().header.average);
+      EXPECT_EQ(ReduceOp::avg, sent.back().header.op);
       EXPECT_EQ(sent.back().header.exponents, 0);
       EXPECT_EQ(load_le<std::uint16_t>(sent.back().payload.data() + 2), 0x3c00);
     }
@@ -159,7 +159,7 @@ TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
         header.dtype = DType::bfloat16;
         receive(answer(0x4248));
         header = chunk.header;
-        header.average = false;
+        header.op = ReduceOp::sum;
         receive(answer(0x4248));
         EXPECT_EQ(worker.counters().results, results);
       }
@@ -170,6 +170,62 @@ TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
     else
       EXPECT_EQ(halves, std::vector<std::uint16_t>(700, 0x4248));
   }
+}
+
+// Rank 1 takes part 1 alone. It is acknowledged the others, and takes a result, which IP multicast brings, for that.
+TEST_F(WorkerTest, AReduceScatterTakesItsOwnPartAlone) {
+  std::vector<std::int32_t> in(3 * 300), out(300, -1);
+  std::iota(in.begin(), in.end(), 0);
+  stream::Operation operation{
+      .collective = stream::Collective::reduce_scatter, .dtype = DType::int32, .elements = in.size()};
+  operation.parts = 3;
+  operation.data = in.data();
+  operation.out = out.data();
+  ASSERT_TRUE(worker.submit(operation, now, sink));
+  const wire::switchml::Common acknowledgement{wire::switchml::Type::acknowledgement, 0, job_epoch, folded};
+  for (std::uint32_t number = 0; number < 6; ++number) {  // two chunks of each part
+    const auto sent = take();
+    EXPECT_EQ(number, sent.header.chunk);
+    EXPECT_EQ(number % 2 == 0 ? 256 : 44, sent.header.elements);
+    EXPECT_EQ(number / 2 * 300 + number % 2 * 256, load_le<std::uint32_t>(sent.payload.data()));
+    const bool own = number / 2 == 1;
+    EXPECT_EQ(!own, sent.header.acknowledge_only);
+    wire::switchml::ChunkHeader empty = sent.header;
+    empty.acknowledge_only = false;
+    empty.elements = 0;
+    const std::uint64_t before = worker.counters().results;
+    if (own) {
+      receive(result(empty, 0, acknowledgement));
+      EXPECT_EQ(before, worker.counters().results) << "it wants its values";
+    }
+    empty.elements = own || number == 5 ? sent.header.elements : std::uint16_t{0};
+    receive(empty.elements == 0 ? result(empty, 0, acknowledgement) : result(empty, 7 + static_cast<std::int32_t>(number)));
+    EXPECT_EQ(before + 1, worker.counters().results);
+  }
+  EXPECT_EQ(std::vector<std::uint64_t>{0}, worker.take_completed());
+  std::vector<std::int32_t> expected(300, 9);
+  std::fill(expected.begin() + 256, expected.end(), 10);
+  EXPECT_EQ(expected, out);
+}
+
+TEST_F(WorkerTest, AnAllGatherGivesItsOwnPartAlone) {
+  std::vector<std::int32_t> in(4, 11), out(12, -1);
+  stream::Operation operation{.collective = stream::Collective::all_gather, .elements = 48};
+  operation.parts = 3;
+  operation.data = in.data();
+  operation.out = out.data();
+  ASSERT_TRUE(worker.submit(operation, now, sink));
+  for (std::uint32_t part = 0; part < 3; ++part) {
+    const auto sent = take();
+    EXPECT_EQ(part == 1 ? 4 : 0, sent.header.elements);
+    EXPECT_EQ(part == 1, sent.header.acknowledge_only);
+    wire::switchml::ChunkHeader header = sent.header;
+    header.acknowledge_only = false;
+    header.elements = part == 1 ? 0 : 4;
+    receive(part == 1 ? result(header, 0, {wire::switchml::Type::acknowledgement, 0, job_epoch, folded})
+                      : result(header, static_cast<std::int32_t>(part)));
+  }
+  EXPECT_EQ((std::vector<std::int32_t>{0, 0, 0, 0, 11, 11, 11, 11, 2, 2, 2, 2}), out);
 }
 
 // Alg. 4: a result makes its slot send the chunk one window further, in the slot's other version.

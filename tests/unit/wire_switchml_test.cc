@@ -62,7 +62,7 @@ TEST(WireSwitchml, EveryFieldIsCompared) {
   differs([](auto& h) { ++h.ahead_operation; });
   differs([](auto& h) { ++h.ahead_chunk; });
   differs([](auto& h) { h.dtype = DType::float16; });
-  differs([](auto& h) { h.average = true; });
+  differs([](auto& h) { h.op = ReduceOp::avg; });
   const Common first{Type::result, 1, 2, 3};
   EXPECT_EQ(first, (Common{Type::result, 1, 2, 3}));
   EXPECT_NE(first, (Common{Type::waiting, 1, 2, 3}));
@@ -85,7 +85,8 @@ TEST(WireSwitchml, ChunkPacketIsByteExact) {
   EXPECT_EQ(0x0102030405060708U, load_le<std::uint64_t>(packet.data() + 24));
   EXPECT_EQ(10U, load_le<std::uint32_t>(packet.data() + 32));
   EXPECT_EQ(15U, load_le<std::uint32_t>(packet.data() + 36));
-  EXPECT_EQ(1U, load_le<std::uint16_t>(packet.data() + 40));
+  EXPECT_EQ(1, at(40));
+  EXPECT_EQ(0, at(41));  // a sum of int32
   EXPECT_EQ(11U, load_le<std::uint16_t>(packet.data() + 42));
   EXPECT_EQ(13U, load_le<std::uint16_t>(packet.data() + 44));
   EXPECT_EQ(3, at(46));
@@ -93,21 +94,28 @@ TEST(WireSwitchml, ChunkPacketIsByteExact) {
   EXPECT_EQ(0, at(48 + 3));  // padding
 }
 
-// Floats as they are: which is in the flags, and two or four bytes each follow.
-TEST(WireSwitchml, ChunkPacketsOfFloatsAreByteExactAndReadBack) {
-  for (const auto& [dtype, average, flags] : {std::tuple{DType::float16, false, 1 | 1 << 2},
-                                              {DType::float16, true, 1 | 1 << 2 | 16},
-                                              {DType::bfloat16, false, 1 | 2 << 2},
-                                              {DType::bfloat16, true, 1 | 2 << 2 | 16},
-                                              {DType::float32, false, 1 | 3 << 2},
-                                              {DType::float32, true, 1 | 3 << 2 | 16}}) {
+// The type is in the low bits of a byte, the operation in the high ones, and so many bytes each follow.
+TEST(WireSwitchml, ChunkPacketsOfEveryTypeAreByteExactAndReadBack) {
+  for (const auto& [dtype, op, values] : {std::tuple{DType::float16, ReduceOp::sum, 0x01},
+                                          {DType::float16, ReduceOp::avg, 0x11},
+                                          {DType::bfloat16, ReduceOp::sum, 0x02},
+                                          {DType::bfloat16, ReduceOp::product, 0x42},
+                                          {DType::float32, ReduceOp::avg, 0x13},
+                                          {DType::float64, ReduceOp::product, 0x44},
+                                          {DType::int64, ReduceOp::min, 0x25},
+                                          {DType::int16, ReduceOp::max, 0x36},
+                                          {DType::int8, ReduceOp::bit_and, 0x57},
+                                          {DType::uint8, ReduceOp::bit_or, 0x68},
+                                          {DType::int32, ReduceOp::bit_xor, 0x70}}) {
     ChunkHeader header = full_header();
     header.masks = false;
     header.dtype = dtype;
-    header.average = average;
+    header.op = op;
+    header.acknowledge_only = true;
     const auto packet = chunk_packet(header);
     ASSERT_EQ(48U + 4 + 13 * bytes_of(dtype), packet.size());
-    EXPECT_EQ(flags, std::to_integer<int>(packet[47]));
+    EXPECT_EQ(values, std::to_integer<int>(packet[41]));
+    EXPECT_EQ(1 | 4, std::to_integer<int>(packet[47]));
     Common read{};
     ChunkPacket chunk{};
     ASSERT_EQ(ParseError::none, parse_common(packet, read));
@@ -171,18 +179,27 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::none, refuses([](auto&) {}));
   EXPECT_EQ(ParseError::version, refuses([](auto& p) { p[0] = std::byte{1}; }));
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x10}; }));
-  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1b}; }));
+  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1c}; }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 2, std::uint16_t{max_workers}); }));
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 32}; }));          // a reserved flag
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 12}; }));          // a type that there is none of
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 16}; }));          // an average of int32
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[48] = std::byte{255}; }));             // exponent
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[51] = std::byte{1}; }));               // padding
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 40, no_ahead); }));  // exponents of nothing
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 8}; }));     // a reserved flag
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{9}; }));         // a type that there is none of
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{0x80}; }));      // an operation that there is none of
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{0x10}; }));      // an average of int32
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{0x20}; }));      // masks of a minimum
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{0x23}; }));      // a minimum of floats
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[48] = std::byte{255}; }));       // exponent
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[51] = std::byte{1}; }));         // padding
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[40] = std::byte{no_ahead}; }));  // exponents of nothing
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 44, std::uint16_t{20000}); }));  // elements
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[46] = std::byte{200}; }));                         // exponents
   EXPECT_EQ(ParseError::field,
             refuses([](auto& p) { p[1] = static_cast<std::byte>(0x10 | static_cast<int>(Type::exponent_result)); }));
+  EXPECT_EQ(ParseError::field,  // with values
+            refuses([](auto& p) { p[1] = static_cast<std::byte>(0x10 | static_cast<int>(Type::acknowledgement)); }));
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) {  // a result that wants no values back
+              p[1] = static_cast<std::byte>(0x10 | static_cast<int>(Type::result));
+              p[47] = std::byte{3 | 4};
+            }));
 }
 
 // On loopback: the type's byte says so, and the checksum's place holds 0.
@@ -354,20 +371,22 @@ TEST(WireSwitchml, RandomBytesAreParsedSafely) {
     for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
     if (bytes.size() >= common_bytes) {  // get past the outer checks
       bytes[0] = std::byte{version};
-      bytes[1] = static_cast<std::byte>(1 + random.below(10) + (random.chance(0.9) ? 16 : 0));
+      bytes[1] = static_cast<std::byte>(1 + random.below(11) + (random.chance(0.9) ? 16 : 0));
       if (random.chance(0.5)) bytes[2] = std::byte{0};
       if (random.chance(0.9)) bytes[3] = std::byte{0};
       if (bytes.size() >= chunk_header_bytes && random.chance(0.8)) {
         store_le(bytes.data() + 44, static_cast<std::uint16_t>(random.below(40)));
         bytes[46] = static_cast<std::byte>(random.below(4));
-        bytes[47] = static_cast<std::byte>(random.below(4) | (random.chance(0.3) ? random.below(8) << 2 : 0));
+        bytes[41] = static_cast<std::byte>(random.chance(0.3) ? random.below(9) | random.below(8) << 4 : 0);
+        bytes[47] = static_cast<std::byte>(random.below(4) | (random.chance(0.3) ? random.below(4) << 2 : 0));
         if (random.chance(0.5)) {  // and of the length that they imply
           ChunkHeader implied;
           implied.elements = load_le<std::uint16_t>(bytes.data() + 44);
           implied.exponents = std::to_integer<std::uint8_t>(bytes[46]);
           implied.masks = (bytes[47] & std::byte{2}) != std::byte{0};
-          constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32};
-          implied.dtype = dtypes[std::to_integer<std::size_t>(bytes[47] >> 2) % 4];
+          constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
+                                      DType::int64, DType::int16,   DType::int8,     DType::uint8};
+          implied.dtype = dtypes[std::to_integer<std::size_t>(bytes[41]) % 16 % 9];
           bytes.resize(chunk_packet_bytes(implied));
         }
       }
@@ -386,7 +405,7 @@ TEST(WireSwitchml, RandomBytesAreParsedSafely) {
     ++accepted;
     EXPECT_EQ(bytes.size(), chunk_packet_bytes(chunk.header));
   }
-  EXPECT_GT(accepted, 300U);
+  EXPECT_GT(accepted, 150U);
 }
 
 TEST(WireSwitchml, FoldedEpochsDependOnEveryRank) {

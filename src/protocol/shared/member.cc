@@ -178,9 +178,8 @@ bool Member::sum(std::span<const Progress> others) {
   if (part.count != 0 && operation.collective == Collective::broadcast) {
     if (result != nullptr) std::memcpy(result, tensor_at(op, part.begin), part.count);
   } else if (part.count != 0) {
-    kernels::sum_all(operation.dtype, tensor_at(op, part.begin), config_.world_size == 1 ? nullptr : result,
-                     {sources.data(), config_.world_size}, part.count,
-                     operation.op == ReduceOp::avg ? config_.world_size : 1, stream::wire_dtype(operation));
+    kernels::reduce_all(operation.op, operation.dtype, tensor_at(op, part.begin), config_.world_size == 1 ? nullptr : result,
+                        {sources.data(), config_.world_size}, part.count, stream::wire_dtype(operation));
   }
   if (result != nullptr) bytes_copied_ += part.count * op.width;
   step(progress_.summed, summing_);

@@ -70,8 +70,8 @@ bool SmallMember::finish(std::span<const std::uint64_t> others) {
     if (operation_.root != rank_) std::memcpy(tensor, sources[operation_.root], bytes);
     return true;
   }
-  kernels::sum_all(operation_.dtype, tensor, nullptr, {sources.data(), world_size_}, operation_.elements,
-                   operation_.op == ReduceOp::avg ? world_size_ : 1, stream::wire_dtype(operation_));
+  kernels::reduce_all(operation_.op, operation_.dtype, tensor, nullptr, {sources.data(), world_size_}, operation_.elements,
+                      stream::wire_dtype(operation_));
   return true;
 }
 

@@ -58,30 +58,53 @@ bool ChunkCodec::scan(const stream::Operation& operation, std::uint64_t offset, 
   return nonfinite;
 }
 
+void ChunkCodec::encode_unscaled(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                                 std::byte* payload) {
+  const stream::OnWire wire = stream::on_wire(operation);
+  const std::byte* const values = element_at(operation, offset);
+  if (operation.dtype == DType::boolean) {
+    kernels::truths(payload, values, elements);
+  } else if (wire.dtype == operation.dtype) {
+    std::memcpy(payload, values, elements * bytes_of(wire.dtype));
+  } else if (!is_float(wire.dtype)) {
+    kernels::to_ordered(operation.op, operation.dtype, payload, values, elements);
+  } else {
+    const auto to_narrow = wire.dtype == DType::float16 ? kernels::to_float16 : kernels::to_bfloat16;
+    to_narrow(halves_.data(), stream::tensor_at<const float>(operation, offset), elements);
+    std::memcpy(payload, halves_.data(), std::size_t{elements} * 2);
+  }
+}
+
+void ChunkCodec::decode_unscaled(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                                 const std::byte* payload) {
+  const stream::OnWire wire = stream::on_wire(operation);
+  std::byte* const values = element_at(operation, offset);
+  if (is_float(operation.dtype) && !is_float(wire.dtype)) {
+    kernels::from_ordered(operation.dtype, values, payload, elements);
+  } else if (wire.dtype == operation.dtype || operation.dtype == DType::boolean) {
+    std::memcpy(values, payload, elements * bytes_of(wire.dtype));
+    // The switch divides floats.
+    if (operation.op == ReduceOp::avg && !is_float(wire.dtype)) {
+      kernels::divide(operation.dtype, values, elements, world_size_);
+    }
+  } else {
+    std::memcpy(halves_.data(), payload, std::size_t{elements} * 2);
+    const auto to_wide = wire.dtype == DType::float16 ? kernels::from_float16 : kernels::from_bfloat16;
+    to_wide(stream::tensor_at<float>(operation, offset), halves_.data(), elements);
+  }
+}
+
 void ChunkCodec::encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks) {
   if (elements == 0) return;
   NETSUM_CHECK(offset + elements <= stream::wire_elements(operation));
-  if (operation.collective == stream::Collective::broadcast) {
+  if (stream::spreads(operation)) {
     const std::size_t bytes = stream::broadcast_bytes(operation, offset, elements);
     std::memcpy(payload, stream::word_at(operation, offset), bytes);
     std::memset(payload + bytes, 0, std::size_t{elements} * 4 - bytes);
     return;
   }
-  if (operation.dtype == DType::int32) {
-    std::memcpy(payload, stream::word_at(operation, offset), std::size_t{elements} * 4);
-    return;
-  }
-  if (const DType narrow = stream::wire_dtype(operation); narrow != DType::int32) {
-    if (narrow == operation.dtype) {
-      std::memcpy(payload, element_at(operation, offset), elements * bytes_of(narrow));
-      return;
-    }
-    const auto to_narrow = narrow == DType::float16 ? kernels::to_float16 : kernels::to_bfloat16;
-    to_narrow(halves_.data(), stream::tensor_at<const float>(operation, offset), elements);
-    std::memcpy(payload, halves_.data(), std::size_t{elements} * 2);
-    return;
-  }
+  if (!stream::uses_exponents(operation)) return encode_unscaled(operation, offset, elements, payload);
   const float* values = floats(operation, offset, elements);
   for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
     const auto format = kernels::fixed_point(exponents[block], world_size_);
@@ -102,28 +125,14 @@ void ChunkCodec::decode(const stream::Operation& operation, std::uint64_t offset
                         const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
   if (elements == 0) return;
   NETSUM_CHECK(offset + elements <= stream::wire_elements(operation));
-  if (operation.collective == stream::Collective::broadcast) {
+  if (stream::spreads(operation)) {
     if (operation.root != rank_) {
       std::memcpy(stream::word_at(operation, offset), payload, stream::broadcast_bytes(operation, offset, elements));
     }
     return;
   }
+  if (!stream::uses_exponents(operation)) return decode_unscaled(operation, offset, elements, payload);
   const std::uint32_t divisor = operation.op == ReduceOp::avg ? world_size_ : 1;
-  if (operation.dtype == DType::int32) {
-    std::memcpy(stream::word_at(operation, offset), payload, std::size_t{elements} * 4);
-    if (divisor != 1) kernels::divide_int32(stream::tensor_at<std::int32_t>(operation, offset), elements, divisor);
-    return;
-  }
-  if (const DType narrow = stream::wire_dtype(operation); narrow != DType::int32) {  // divided already
-    if (narrow == operation.dtype) {
-      std::memcpy(element_at(operation, offset), payload, elements * bytes_of(narrow));
-      return;
-    }
-    std::memcpy(halves_.data(), payload, std::size_t{elements} * 2);
-    const auto to_wide = narrow == DType::float16 ? kernels::from_float16 : kernels::from_bfloat16;
-    to_wide(stream::tensor_at<float>(operation, offset), halves_.data(), elements);
-    return;
-  }
   float* values = operation.dtype == DType::float32 ? stream::tensor_at<float>(operation, offset) : scratch_.data();
   for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
     const auto format = kernels::fixed_point(exponents[block], world_size_);

@@ -1,5 +1,5 @@
-// Tensor memory to packet payload and back: block fixed point or 16 bits for floats (docs/numerics.md), bytes as they are
-// otherwise.
+// Tensor memory to packet payload and back, as stream::on_wire() says (docs/numerics.md). Operations are whole, or one part
+// of them (stream::part_of).
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,11 @@ class ChunkCodec {
               const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
 
  private:
+  // Without exponents: integers, floats that the switch takes as they are or in 16 bits, or as integers in their order.
+  void encode_unscaled(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
+  void decode_unscaled(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                       const std::byte* payload);
+
   // The floats at `offset`: in place, or widened into scratch_.
   [[nodiscard]] const float* floats(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements);
 

@@ -3,7 +3,8 @@
 // A stripe is the least number of packets that hold whole exponent blocks (256 elements, whatever the packet's length), so
 // no block is in two stripes or two lanes. Without exponents a stripe is one packet. Stripe u of operation o belongs to lane
 // (u + o / 16) mod lanes: small operations use all lanes in turn, and consecutive ones use the same lane, whose thread is
-// awake.
+// awake. An operation's parts (reduce-scatter, all-gather) are cut up each for itself, one after the other: no chunk is of
+// two.
 #pragma once
 
 #include <algorithm>
@@ -21,17 +22,20 @@ class Stripes {
 
   Stripes() = default;
   Stripes(std::uint64_t wire_elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lane,
-          std::uint32_t lanes, bool blocks = true)
+          std::uint32_t lanes, bool blocks = true, std::uint32_t parts = 1)
       : elements_(wire_elements),
+        parts_(parts),
         packet_elements_(packet_elements),
         stripe_elements_(blocks ? std::lcm(packet_elements, wire::switchml::block_elements) : packet_elements),
         chunks_log_(static_cast<std::uint32_t>(std::countr_zero(stripe_elements_ / packet_elements))),
         lanes_(lanes),
         first_((lane + lanes - static_cast<std::uint32_t>(operation / operations_in_turn % lanes)) % lanes) {
-    const std::uint64_t stripes = std::max<std::uint64_t>(1, (elements_ + stripe_elements_ - 1) / stripe_elements_);
+    per_part_ = std::max<std::uint64_t>(1, (elements_ + stripe_elements_ - 1) / stripe_elements_);
+    const std::uint64_t stripes = per_part_ * parts;
     count_ = first_ < stripes ? (stripes - 1 - first_) / lanes + 1 : 0;
     chunks_ = count_ << chunks_log_;
-    const bool has_last = count_ > 0 && first_ + (count_ - 1) * lanes_ == stripes - 1;
+    // The last stripe of all may have fewer chunks. That of another part has as many as every stripe, if need be empty ones.
+    const bool has_last = parts == 1 && count_ > 0 && first_ + (count_ - 1) * lanes_ == stripes - 1;
     if (has_last) chunks_ -= (std::uint64_t{1} << chunks_log_) - chunks_in(stripe_length(count_ - 1));
   }
 
@@ -40,8 +44,10 @@ class Stripes {
 
   // For the lane's chunk `index`:
   [[nodiscard]] std::uint64_t stripe(std::uint64_t index) const { return index >> chunks_log_; }
+  [[nodiscard]] std::uint32_t part(std::uint64_t index) const { return part_of_stripe(stripe(index)); }
+  // In the part.
   [[nodiscard]] std::uint64_t offset(std::uint64_t index) const {
-    return stripe_offset(stripe(index)) + part(index) * packet_elements_;
+    return stripe_offset(stripe(index)) + in_stripe(index) * packet_elements_;
   }
   [[nodiscard]] std::uint32_t elements(std::uint64_t index) const {
     return static_cast<std::uint32_t>(
@@ -49,12 +55,17 @@ class Stripes {
   }
   // The number of a chunk within the operation, the same on all lanes.
   [[nodiscard]] std::uint32_t chunk(std::uint64_t index) const {
-    return static_cast<std::uint32_t>(offset(index) / packet_elements_);
+    const std::uint64_t before = (first_ + stripe(index) * lanes_) * stripe_elements_ / packet_elements_;
+    return static_cast<std::uint32_t>(before + in_stripe(index));
   }
 
   // For the lane's stripe `stripe`:
+  [[nodiscard]] std::uint32_t part_of_stripe(std::uint64_t stripe) const {
+    return parts_ == 1 ? 0 : static_cast<std::uint32_t>((first_ + stripe * lanes_) / per_part_);
+  }
   [[nodiscard]] std::uint64_t stripe_offset(std::uint64_t stripe) const {
-    return (first_ + stripe * lanes_) * stripe_elements_;
+    const std::uint64_t number = first_ + stripe * lanes_;
+    return (parts_ == 1 ? number : number % per_part_) * stripe_elements_;
   }
   [[nodiscard]] std::uint32_t stripe_length(std::uint64_t stripe) const {
     return static_cast<std::uint32_t>(
@@ -67,21 +78,25 @@ class Stripes {
     return stripe * (stripe_elements_ / wire::switchml::block_elements);
   }
   [[nodiscard]] std::uint64_t first_block(std::uint64_t index) const {
-    return first_block_of(stripe(index)) + part(index) * packet_elements_ / wire::switchml::block_elements;
+    return first_block_of(stripe(index)) + in_stripe(index) * packet_elements_ / wire::switchml::block_elements;
   }
   [[nodiscard]] std::uint32_t blocks_of(std::uint64_t index) const {
-    const auto before = static_cast<std::uint32_t>(part(index) * packet_elements_ % wire::switchml::block_elements);
+    const auto before = static_cast<std::uint32_t>(in_stripe(index) * packet_elements_ % wire::switchml::block_elements);
     const std::uint32_t length = elements(index);
     return length == 0 ? 0 : (before + length + wire::switchml::block_elements - 1) / wire::switchml::block_elements;
   }
 
  private:
-  [[nodiscard]] std::uint64_t part(std::uint64_t index) const { return index & ((std::uint64_t{1} << chunks_log_) - 1); }
+  [[nodiscard]] std::uint64_t in_stripe(std::uint64_t index) const {
+    return index & ((std::uint64_t{1} << chunks_log_) - 1);
+  }
   [[nodiscard]] std::uint32_t chunks_in(std::uint32_t elements) const {
     return std::max(1U, (elements + packet_elements_ - 1) / packet_elements_);
   }
 
-  std::uint64_t elements_ = 0;
+  std::uint64_t elements_ = 0;  // of a part
+  std::uint32_t parts_ = 1;
+  std::uint64_t per_part_ = 1;  // stripes
   std::uint32_t packet_elements_ = wire::switchml::block_elements, stripe_elements_ = wire::switchml::block_elements;
   std::uint32_t chunks_log_ = 0;  // log2 of the chunks in a stripe, a power of two as 256 is
   std::uint32_t lanes_ = 1, first_ = 0;

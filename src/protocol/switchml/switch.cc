@@ -19,6 +19,17 @@ namespace {
 // A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out.
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
+// int32 sums are what nearly all packets are.
+void add(const auto& slot, std::byte* sum, const std::byte* values) {
+  if (slot.dtype == DType::int32 && slot.op == ReduceOp::sum) return kernels::add_int32(sum, values, slot.elements);
+  kernels::combine(slot.op, slot.dtype, sum, values, slot.elements);
+}
+
+// Whether nobody below wants values.
+bool all_quiet(const auto& job, const auto& slot) {
+  return slot.quiet && job.quiet.count(job.number_of(slot)) == job.config.members.size();
+}
+
 std::size_t slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements) +
                      seal::longest_trailer);
@@ -60,7 +71,8 @@ std::size_t Switch::memory_bytes(const SwitchJobConfig& config) {
 }
 
 std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
-  return memory_bytes(packet_elements, slots, ranks) + sizeof(Job) + std::size_t{slots} * 2 * sizeof(SlotState);
+  return memory_bytes(packet_elements, slots, ranks) + sizeof(Job) +
+         std::size_t{slots} * 2 * (sizeof(SlotState) + wire::switchml::max_blocks);
 }
 
 Switch::Switch(const EndpointCookies& cookies) : probe_answers_(cookies) {}
@@ -100,7 +112,10 @@ void Switch::append_state(std::vector<std::byte>& out) const {
       if (!slot.used) continue;
       append_bytes(out, slot.operation, slot.chunk, slot.values, slot.sent, slot.complete, slot.mismatch, slot.checked,
                    slot.masks, slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature,
-                   slot.first_rank, slot.other_rank, slot.other_signature, slot.dtype, slot.average);
+                   slot.first_rank, slot.other_rank, slot.other_signature, slot.dtype, slot.op, slot.quiet);
+      for (std::size_t i = 0; slot.quiet && i < job->config.members.size(); ++i) {
+        append_bytes(out, job->quiet.contains(job->number_of(slot), i));
+      }
       for (std::size_t bit = 0; bit < job->expected(slot); ++bit) {
         append_bytes(out, job->seen.contains(job->number_of(slot), bit));
       }
@@ -153,6 +168,8 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
   job->slots.resize(std::size_t{config.slots} * 2);
   job->seen = BitRows(job->slots.size(), config.tree ? job->member_of.size() : members);
   job->told = BitRows(job->slots.size(), members);
+  job->quiet = BitRows(job->slots.size(), members);
+  job->exponents.resize(job->slots.size());
   if (!job->is_root()) job->asked = BitRows(job->slots.size(), members);
   job->overtaken = stream::Overtaken(config.slots, members);
   job->memory = memory;
@@ -245,7 +262,7 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
   if (header.slot >= job.config.slots) return void(++counters.dropped_slot);
   if (chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) return void(++counters.dropped_shape);
   // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
-  if (from_switch && summed != (header.dtype == DType::int32)) return void(++counters.dropped_shape);
+  if (from_switch && summed == is_float(header.dtype)) return void(++counters.dropped_shape);
   if (summed && rank != job.config.tree->below[member].front()) return void(++counters.dropped_rank);
 
   // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
@@ -263,8 +280,9 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
     if (slot.used && !slot.complete) return void(++counters.dropped_early);
     // A slot gathers floats for one version at a time.
     const SlotState& other = job.slots[number ^ 1U];
-    if (header.dtype != DType::int32 && other.gathers()) return void(++counters.dropped_early);
+    if (is_float(header.dtype) && other.gathers()) return void(++counters.dropped_early);
     if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+    if (slot.quiet) job.quiet.clear(number);
     slot = {.operation = header.operation,
             .chunk = header.chunk,
             .values = values,
@@ -274,7 +292,7 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
             .ahead_chunk = header.ahead_chunk,
             .signature = header.signature,
             .dtype = header.dtype,
-            .average = header.average,
+            .op = header.op,
             .first_rank = rank,
             .place = job.overtaken.open(static_cast<std::uint32_t>(number))};
     job.seen.clear(number);
@@ -297,6 +315,11 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
   if (!accumulate(job, slot, chunk)) return void(++counters.dropped_shape);
   job.seen.insert(number, job.bit_of(slot, rank));
   slot.checked |= common.checked;
+  // What a child switch passes on unsummed says nothing of its other ranks.
+  if (header.acknowledge_only && (!from_switch || summed)) {
+    slot.quiet = true;
+    job.quiet.insert(number, member);
+  }
   NETSUM_CHECK(!slot.complete && !slot.sent);
   ++counters.contributions;
   job.audience.heard(member);
@@ -313,6 +336,7 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
 void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink) {
   ++job.counters.repeats_answered;
   ++job.counters.results_sent;
+  if (slot.quiet && job.quiet.contains(job.number_of(slot), member)) return acknowledge(job, slot, member, sink);
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), job.audience.rank(member));
   if (job.audience.asked(member)) {
@@ -335,13 +359,13 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
       std::memcpy(payload, chunk.payload.data(), chunk.payload.size());
       slot.elements = header.elements;
     } else if (slot.elements == header.elements) {
-      kernels::add_int32(payload, chunk.payload.data(), header.elements);
+      add(slot, payload, chunk.payload.data());
     } else {
       return false;
     }
   }
   if (header.masks) {
-    std::byte* const masks = payload + std::size_t{slot.elements} * 4;
+    std::byte* const masks = payload + std::size_t{slot.elements} * 4;  // of int32
     if (slot.masks) {
       kernels::or_bytes(masks, chunk.masks.data(), chunk.masks.size());
     } else {
@@ -370,8 +394,8 @@ void Switch::sum_gathered(const Job& job, const SlotState& slot) {
   const std::size_t ranks = job.rank_count;
   for (std::size_t rank = 0; rank < ranks; ++rank) sources[rank] = job.gathered(slot, rank);
   std::byte* const out = job.memory_of(slot) + payload_at;
-  kernels::sum_gathered(slot.dtype, out, std::span(sources).first(ranks), slot.elements,
-                        slot.average ? static_cast<std::uint32_t>(ranks) : 1);
+  kernels::combine_in_order(slot.op, slot.dtype, out, std::span(sources).first(ranks), slot.elements,
+                            slot.op == ReduceOp::avg ? static_cast<std::uint32_t>(ranks) : 1);
 }
 
 // Alg. 3, l. 13-15; below the root, the sum goes upstream in place of the result.
@@ -387,13 +411,18 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
                                            .ahead_operation = slot.ahead_operation,
                                            .ahead_chunk = slot.ahead_chunk,
                                            .dtype = slot.dtype,
-                                           .average = slot.average};
+                                           .op = slot.op,
+                                           .acknowledge_only = !job.is_root() && all_quiet(job, slot)};
   using wire::switchml::Type;
   if (slot.ordered()) sum_gathered(job, slot);
   NETSUM_CHECK(job.seen.count(job.number_of(slot)) == job.expected(slot));
   const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.exponents);
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
   const bool root = job.is_root();
+  if (slot.quiet && root) {
+    std::memcpy(job.exponents[job.number_of(slot)].data(),
+                job.memory_of(slot) + payload_at - wire::switchml::padded_exponents(slot.exponents), slot.exponents);
+  }
   seal::Sealer* const sealer = !job.seals ? nullptr : root ? job.seals->results() : job.seals->to(*job.config.tree->parent);
   slot.result_bytes =
       static_cast<std::uint32_t>(wire::switchml::chunk_packet_bytes(header) + (sealer != nullptr ? sealer->trailer() : 0));
@@ -414,9 +443,47 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
 
 void Switch::send_result(Job& job, SlotState& slot, Sink& sink) {
   slot.sent_in_batch = batch_;
-  job.counters.results_sent += job.audience.everyone().size();
-  if (job.audience.grouped()) ++job.counters.results_to_group;
-  sink.multicast(job.packet_of(slot), job.audience.everyone());
+  const std::size_t members = job.config.members.size();
+  const std::size_t quiet = slot.quiet ? job.quiet.count(job.number_of(slot)) : 0;
+  // A group's packet is one for all, also for those that want no values.
+  if (quiet == 0 || (job.audience.grouped() && members - quiet > 1)) {
+    job.counters.results_sent += job.audience.everyone().size();
+    if (job.audience.grouped()) ++job.counters.results_to_group;
+    sink.multicast(job.packet_of(slot), job.audience.everyone());
+    return;
+  }
+  job.counters.results_sent += members;
+  for (std::size_t i = 0; i < members; ++i) {
+    if (job.quiet.contains(job.number_of(slot), i)) {
+      acknowledge(job, slot, i, sink);
+    } else {
+      sink.multicast(job.packet_of(slot), job.audience.rank(i));
+    }
+  }
+}
+
+// The round's result without its values.
+void Switch::acknowledge(Job& job, const SlotState& slot, std::size_t member, Sink& sink) {
+  const std::size_t number = job.number_of(slot);
+  const wire::switchml::ChunkHeader header{.operation = slot.operation,
+                                           .chunk = slot.chunk,
+                                           .signature = slot.signature,
+                                           .slot = static_cast<std::uint16_t>(number / 2),
+                                           .version = static_cast<std::uint8_t>(number % 2),
+                                           .exponents = slot.exponents,
+                                           .ahead_operation = slot.ahead_operation,
+                                           .ahead_chunk = slot.ahead_chunk,
+                                           .dtype = slot.dtype,
+                                           .op = slot.op};
+  const wire::switchml::Common common{wire::switchml::Type::acknowledgement, 0, job.config.epoch, job.folded_epochs,
+                                      slot.checked};
+  const std::byte* const exponents = job.exponents[number].data();
+  ++job.counters.acknowledgements;
+  job.send(job.member(member).endpoint, wire::switchml::chunk_packet_bytes(header), sink, [&](std::span<std::byte> packet) {
+    wire::switchml::write_chunk_header(packet, common, header);
+    std::memcpy(packet.data() + wire::switchml::chunk_header_bytes, exponents, slot.exponents);
+    wire::switchml::seal(packet);
+  });
 }
 
 bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {

@@ -58,6 +58,7 @@ struct JobCounters {
   std::uint64_t contributions = 0;       // added
   std::uint64_t chunks = 0;              // completed rounds, exponent-only ones included
   std::uint64_t results_sent = 0;        // datagrams
+  std::uint64_t acknowledgements = 0;    // of `results_sent`: without values, to those that want none
   std::uint64_t results_to_group = 0;    // of `results_sent`: one for all that listen to the group
   std::uint64_t group_unheard = 0;       // ranks taken out of the group: they do not receive it; no packets
   std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
@@ -86,6 +87,7 @@ struct JobCounters {
         {"contributions", &C::contributions, outcome},
         {"chunks", &C::chunks, other},
         {"results_sent", &C::results_sent, other},
+        {"acknowledgements", &C::acknowledgements, other},
         {"results_to_group", &C::results_to_group, other},
         {"group_unheard", &C::group_unheard, other},
         {"repeats_answered", &C::repeats_answered, outcome},
@@ -193,6 +195,7 @@ class Switch {
   static void sum_gathered(const Job& job, const SlotState& slot);
   void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink);
   void send_result(Job& job, SlotState& slot, Sink& sink);
+  static void acknowledge(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
   void answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink);
   [[nodiscard]] static bool may_tell(Job& job, SlotState& slot, std::size_t member, Time now);
   static void tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink);

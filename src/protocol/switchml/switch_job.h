@@ -40,11 +40,12 @@ struct Switch::SlotState {
   bool masks = false;
   std::uint8_t exponents = 0;
   std::uint16_t elements = 0;
-  std::uint16_t ahead_operation = wire::switchml::no_ahead;
+  std::uint8_t ahead_operation = wire::switchml::no_ahead;
   std::uint32_t ahead_chunk = 0;
   std::uint32_t signature = 0;
   DType dtype = DType::int32;
-  bool average = false;
+  ReduceOp op = ReduceOp::sum;
+  bool quiet = false;  // some members want no values (Job::quiet)
   std::uint32_t arrived = 0;
   std::uint16_t first_rank = 0, other_rank = 0;  // mismatch: the first rank, and the one with another call
   std::uint32_t other_signature = 0;
@@ -57,10 +58,10 @@ struct Switch::SlotState {
 
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
   // Floats that are summed only when all ranks' are there, in rank order: switches below the root pass them on unsummed.
-  [[nodiscard]] bool ordered() const { return dtype != DType::int32; }
+  [[nodiscard]] bool ordered() const { return is_float(dtype); }
   // Whether a contribution has what the others have. A rank may be without integers (broadcast), not without floats.
   [[nodiscard]] bool fits(const wire::switchml::ChunkHeader& header) const {
-    return header.dtype == dtype && header.average == average && (!ordered() || arrived == 0 || header.elements == elements);
+    return header.dtype == dtype && header.op == op && (!ordered() || arrived == 0 || header.elements == elements);
   }
   [[nodiscard]] bool gathers() const { return used && !complete && ordered(); }
 };
@@ -73,6 +74,9 @@ struct Switch::Job {
   // By slot state. A member's bit, or a rank's in a round whose floats are summed in rank order.
   BitRows seen;
   BitRows told;   // by member: answered with "have yours" or "mismatch" since told_since
+  BitRows quiet;  // by member: wants no values; of a child switch, all below it. Of use in slots that say so
+  // Of a complete round, for acknowledgements: the slot's memory may hold an encrypted packet.
+  std::vector<std::array<std::byte, wire::switchml::max_blocks>> exponents;
   BitRows asked;  // by member, at a switch with a parent: repeated a contribution, and waits for what the parent says
   stream::Overtaken overtaken;
   std::span<std::byte> memory;

@@ -37,6 +37,7 @@ void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switch
   switch (common.type) {
     case Type::result:
     case Type::exponent_result:
+    case Type::acknowledgement:
       return on_result(job, packet, received.bytes, common, sink);
     case Type::waiting:
     case Type::missing: {
@@ -67,16 +68,19 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   const wire::switchml::ChunkHeader& header = chunk.header;
   if (header.slot >= job.config.slots) return void(++counters.dropped_slot);
   SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
-  const bool values = common.type == wire::switchml::Type::result;
+  const bool values = common.type != wire::switchml::Type::exponent_result;
+  const bool acknowledged = common.type == wire::switchml::Type::acknowledgement;
   const bool waits = slot.used && !slot.complete && !slot.mismatch &&
                      (slot.ordered() ? slot.arrived == job.expected(slot) : slot.sent) &&
                      std::tuple(header.operation, header.chunk, values) == slot.identity();
   if (!waits) return void(++counters.dropped_stale);
   const bool ahead_ours = header.ahead_operation == slot.ahead_operation && header.ahead_chunk == slot.ahead_chunk &&
                           header.exponents == slot.exponents;
-  if (header.signature != slot.signature || header.dtype != slot.dtype || header.average != slot.average ||
+  if (header.signature != slot.signature || header.dtype != slot.dtype || header.op != slot.op ||
+      (acknowledged &&
+       (slot.ordered() || !slot.quiet || job.quiet.count(job.number_of(slot)) != job.config.members.size())) ||
       (header.ahead_operation != wire::switchml::no_ahead && !ahead_ours) ||
-      (slot.elements != 0 && header.elements != slot.elements) ||
+      (slot.elements != 0 && !acknowledged && header.elements != slot.elements) ||
       chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) {
     return void(++counters.dropped_shape);
   }
@@ -92,6 +96,7 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   slot.result_at = static_cast<std::uint32_t>(payload_at - before);
   slot.result_bytes = static_cast<std::uint32_t>(received.size());
   std::memcpy(job.packet_of(slot).data(), received.data(), received.size());
+  if (slot.quiet) std::copy(chunk.exponents.begin(), chunk.exponents.end(), job.exponents[job.number_of(slot)].begin());
   send_result(job, slot, sink);
 }
 

@@ -25,6 +25,7 @@ namespace {
 struct ActiveOperation {
   stream::Operation operation;
   std::uint32_t signature = 0;
+  stream::OnWire wire;
   Stripes stripes;
   std::uint64_t base = 0;       // position of its first chunk in the lane's stream
   std::uint64_t remaining = 0;  // chunks without a result
@@ -96,6 +97,7 @@ struct Worker::Impl {
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
+  stream::Operation view;  // seen()
 
   [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % operations.size()]; }
   [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number % operations.size()]; }
@@ -106,6 +108,19 @@ struct Worker::Impl {
       if (position < active.base + active.stripes.chunks()) return {&active, position - active.base};
     }
     return {};
+  }
+
+  [[nodiscard]] static std::uint32_t part(const Place& place) { return place.active->stripes.part(place.chunk); }
+  // The operation, or the part of it that a chunk belongs to, as the codec sees it.
+  [[nodiscard]] const stream::Operation& given(const Place& place) {
+    return seen(place.active->operation, part(place), false);
+  }
+  [[nodiscard]] const stream::Operation& taken(const Place& place) {
+    return seen(place.active->operation, part(place), true);
+  }
+  [[nodiscard]] const stream::Operation& seen(const stream::Operation& operation, std::uint32_t of_part, bool as_taken) {
+    if (stream::whole(operation)) return operation;
+    return view = stream::part_of(operation, config.rank, of_part, as_taken);
   }
 
   [[nodiscard]] static std::uint32_t elements(const Place& place) { return place.active->stripes.elements(place.chunk); }
@@ -119,8 +134,7 @@ struct Worker::Impl {
     if (*exponents != not_scanned) return;
     const std::uint32_t length = stripes.stripe_length(stripe);
     const std::size_t blocks = (length + wire::switchml::block_elements - 1) / wire::switchml::block_elements;
-    place.active->nonfinite[stripe] =
-        codec.scan(place.active->operation, stripes.stripe_offset(stripe), length, {exponents, blocks});
+    place.active->nonfinite[stripe] = codec.scan(given(place), stripes.stripe_offset(stripe), length, {exponents, blocks});
   }
 
   // ---- sending
@@ -132,7 +146,7 @@ struct Worker::Impl {
                    .chunk = place.active->stripes.chunk(place.chunk),
                    .signature = place.active->signature,
                    .slot = static_cast<std::uint16_t>(&slot - slots.data())};
-    if (stream::uses_exponents(place.active->operation) && !exponents_known) {
+    if (needs_exponents(place) && !exponents_known) {
       ++counters.exponent_rounds;
       slot.round = Round::exponents;
       name_ahead(slot, place);
@@ -142,16 +156,23 @@ struct Worker::Impl {
     transmit_first(slot, place, now, sink);
   }
 
+  // The last chunks of a part may be empty.
+  [[nodiscard]] static bool needs_exponents(const Place& place) {
+    return stream::uses_exponents(place.active->operation) && elements(place) != 0;
+  }
+
   void start_values(Slot& slot, const Place& place) {
     const ActiveOperation& active = *place.active;
+    const std::uint32_t of_part = part(place);
     slot.round = Round::values;
     slot.header.elements =
-        stream::contributes(active.operation, config.rank) ? static_cast<std::uint16_t>(elements(place)) : 0;
-    slot.header.masks = stream::uses_exponents(active.operation) && active.nonfinite[active.stripes.stripe(place.chunk)];
-    slot.header.dtype = stream::wire_dtype(active.operation);
-    slot.header.average = slot.header.dtype != DType::int32 && active.operation.op == ReduceOp::avg;
+        stream::contributes(active.operation, config.rank, of_part) ? static_cast<std::uint16_t>(elements(place)) : 0;
+    slot.header.masks = needs_exponents(place) && active.nonfinite[active.stripes.stripe(place.chunk)];
+    slot.header.dtype = active.wire.dtype;
+    slot.header.op = active.wire.op;
+    slot.header.acknowledge_only = !stream::takes(active.operation, config.rank, of_part);
     // §4.6, look-ahead: this slot's next chunk, if its operation was already submitted.
-    if (const Place next = after(slot, place); next.active != nullptr && stream::uses_exponents(next.active->operation)) {
+    if (const Place next = after(slot, place); names_ahead(slot, next)) {
       name_ahead(slot, next);
     } else {
       slot.header.ahead_operation = wire::switchml::no_ahead;
@@ -160,10 +181,15 @@ struct Worker::Impl {
     }
   }
 
+  [[nodiscard]] static bool names_ahead(const Slot& slot, const Place& next) {
+    return next.active != nullptr && needs_exponents(next) &&
+           next.active->operation.number - slot.header.operation < wire::switchml::no_ahead;
+  }
+
   void name_ahead(Slot& slot, const Place& ahead) {
     scan(ahead);
     slot.ahead = ahead.chunk;
-    slot.header.ahead_operation = static_cast<std::uint16_t>(ahead.active->operation.number - slot.header.operation);
+    slot.header.ahead_operation = static_cast<std::uint8_t>(ahead.active->operation.number - slot.header.operation);
     slot.header.ahead_chunk = ahead.active->stripes.chunk(ahead.chunk);
     slot.header.exponents = static_cast<std::uint8_t>(ahead.active->stripes.blocks_of(ahead.chunk));
   }
@@ -210,7 +236,7 @@ struct Worker::Impl {
         packet, {type, static_cast<std::uint16_t>(config.rank), config.job_epoch, config.rank_epoch, config.checksums},
         slot.header);
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.header.exponents);
-    codec.encode(place.active->operation, offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
+    codec.encode(given(place), offset(place), slot.header.elements, slot.all.data(), packet.data() + payload,
                  packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
     seal_packet(whole, sealer);
   }
@@ -313,7 +339,8 @@ struct Worker::Impl {
     auto error = wire::ParseError::type;
     switch (common.type) {
       case wire::switchml::Type::result:
-      case wire::switchml::Type::exponent_result: {
+      case wire::switchml::Type::exponent_result:
+      case wire::switchml::Type::acknowledgement: {
         wire::switchml::ChunkPacket chunk;
         error = wire::switchml::parse_chunk(packet.bytes, common, chunk);
         if (error == wire::ParseError::none) error = on_result(chunk, now, sink);
@@ -347,7 +374,8 @@ struct Worker::Impl {
     const wire::switchml::ChunkHeader& header = chunk.header;
     if (header.slot >= config.slots) return wire::ParseError::field;
     Slot& slot = slots[header.slot];
-    const Round round = chunk.common.type == wire::switchml::Type::result ? Round::values : Round::exponents;
+    const Round round = chunk.common.type == wire::switchml::Type::exponent_result ? Round::exponents : Round::values;
+    const bool acknowledged = chunk.common.type == wire::switchml::Type::acknowledgement;
     if (slot.round != round || header.operation != slot.header.operation || header.chunk != slot.header.chunk ||
         header.version != slot.header.version) {
       ++counters.stale;
@@ -359,12 +387,17 @@ struct Worker::Impl {
     const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
     if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
-        header.average != slot.header.average || (round == Round::values && header.elements != elements(place)) ||
+        header.op != slot.header.op || (acknowledged && !slot.header.acknowledge_only) ||
+        (round == Round::values && !acknowledged && header.elements != elements(place)) ||
         (round == Round::exponents && !ahead_known)) {
       return wire::ParseError::field;
     }
     take_result(slot, place, chunk.exponents, now, sink, [&] {
-      codec.decode(active.operation, offset(place), header.elements, slot.all.data(), chunk.payload.data(), chunk.masks);
+      // IP multicast also brings values to a rank that does not want them.
+      if (slot.header.acknowledge_only) {
+        return stream::keep_own(active.operation, part(place), offset(place) * 4, std::uint64_t{elements(place)} * 4);
+      }
+      codec.decode(taken(place), offset(place), header.elements, slot.all.data(), chunk.payload.data(), chunk.masks);
     });
     return wire::ParseError::none;
   }
@@ -530,7 +563,7 @@ void Worker::append_state(std::vector<std::byte>& out) const {
     if (slot.round == Round::idle) continue;
     const wire::switchml::ChunkHeader& h = slot.header;
     append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
-                 h.dtype, h.average, slot.all);
+                 h.dtype, h.op, h.acknowledge_only, slot.all);
   }
 }
 
@@ -541,10 +574,11 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   ActiveOperation& active = w.at(operation.number);
   active.operation = w.config.chip ? for_chip(operation) : operation;
   active.signature = stream::signature_of(active.operation, w.config.packet_elements);
-  const auto width = static_cast<std::uint32_t>(bytes_of(stream::wire_dtype(active.operation)));
+  active.wire = stream::on_wire(active.operation);
+  const auto width = static_cast<std::uint32_t>(bytes_of(active.wire.dtype));
   const bool scanned = stream::uses_exponents(active.operation);
   active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
-                           w.config.lane, w.config.lanes, scanned);
+                           w.config.lane, w.config.lanes, scanned, active.operation.parts);
   active.base = w.end_position;
   active.remaining = active.stripes.chunks();
   active.exponents.assign(scanned ? active.stripes.blocks() : 0, not_scanned);

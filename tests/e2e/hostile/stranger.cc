@@ -222,7 +222,7 @@ class DataStorm {
                                              .version = static_cast<std::uint8_t>(random_.below(2)),
                                              .exponents = static_cast<std::uint8_t>(values ? 0 : 1),
                                              .elements = static_cast<std::uint16_t>(values ? k_.packet_elements : 0),
-                                             .ahead_operation = values ? wire::switchml::no_ahead : std::uint16_t{0}};
+                                             .ahead_operation = values ? wire::switchml::no_ahead : std::uint8_t{0}};
     Bytes packet = noise(wire::switchml::chunk_packet_bytes(header));
     wire::switchml::write_chunk_header(packet, {type, rank, job_epoch, rank_epoch}, header);
     if (!values) packet[wire::switchml::chunk_header_bytes] = std::byte{100};

@@ -38,6 +38,7 @@ class Rank final : public collective::RankProtocol {
   [[nodiscard]] collective::RankTraits traits(const collective::Reach&, const session::Admission& admission,
                                               std::uint32_t) const override {
     collective::RankTraits traits;
+    traits.protocol = "the baseline";
     traits.placement = "ps over " + counted_aggregators("parameter server") + "), " +
                        std::to_string(admission.packet_elements) + " elements per packet";
     return traits;

@@ -1,0 +1,49 @@
+// One rank's tensors of a collective, as `netsum bench` calls it: filled, called, and judged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "bench.h"
+#include "exact_oracle.h"
+#include "netsum/communicator.h"
+#include "oracle.h"
+
+namespace netsum::app {
+
+class Exercise {
+ public:
+  // `memory`: bytes_for(), where the tensor lies that all collectives but a barrier have.
+  Exercise(const BenchOptions& options, std::span<std::byte> memory);
+  [[nodiscard]] static std::size_t bytes_for(const BenchOptions& options);
+
+  void fill(std::uint64_t iteration);
+  void call(Communicator& comm);
+  // Of what this rank has after a call; a rank without a result must have what it had before.
+  [[nodiscard]] Verdict check(std::uint64_t iteration) const;
+  [[nodiscard]] std::uint64_t hash() const;
+
+ private:
+  void fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
+  [[nodiscard]] Verdict judge(std::span<const std::byte> tensor, std::uint64_t iteration) const;
+  // Counts elements that are not those of `rank`'s input.
+  [[nodiscard]] Verdict compare(std::span<const std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
+  [[nodiscard]] TensorView view(std::span<std::byte> bytes) const;
+  [[nodiscard]] std::span<const std::byte> result() const;
+
+  const BenchOptions& options_;
+  const DType dtype_;
+  const ReduceOp op_;
+  const std::variant<Oracle, ExactOracle> oracle_;
+  const std::uint32_t root_;         // the last rank
+  std::span<std::byte> tensor_;      // all parts
+  std::vector<std::byte> own_part_;  // reduce-scatter: the result; all-gather: the input
+};
+
+// Whether all ranks have the same result.
+[[nodiscard]] bool same_everywhere(CollectiveName collective);
+
+}  // namespace netsum::app

@@ -1,0 +1,47 @@
+// A collective call as the operations that carry it out: checked, and expressed in what the rank's protocol has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collective/rank_protocol.h"
+#include "netsum/types.h"
+#include "stream/operation.h"
+
+namespace netsum::collective {
+
+struct CollectiveCall {
+  stream::Collective collective = stream::Collective::barrier;
+  ReduceOp op = ReduceOp::sum;
+  TensorView in{}, out{};  // of bytes (uint8): broadcast, all_gather
+  std::uint32_t root = 0;
+};
+
+[[nodiscard]] CollectiveCall of_bytes(stream::Collective collective, std::span<const std::byte> in, std::span<std::byte> out,
+                                      std::uint32_t root = 0);
+
+struct CallPlan {
+  std::vector<stream::Operation> operations;  // in order; their numbers and tags are the caller's
+  std::function<void()> last;                 // what is left to do once all have ended well; empty: nothing
+  std::shared_ptr<std::byte> staged;          // memory that the operations use
+
+  void finish() const {
+    if (last) last();
+  }
+};
+
+struct Caller {
+  std::uint32_t rank = 0, world_size = 1;
+  const RankTraits& traits;
+  bool divides = true;  // results may differ between ranks: no result is kept for ranks that start again
+};
+
+// Throws Error: bad_argument, before anything has happened.
+[[nodiscard]] CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional<double> factor);
+
+}  // namespace netsum::collective

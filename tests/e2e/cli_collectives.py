@@ -1,0 +1,80 @@
+#!/usr/bin/python3
+"""Every collective, operation and type through the command line: docs/collectives.md's tables, and the same bits everywhere."""
+import unittest
+
+import cli_support as cli
+
+USUAL = {"workers": 4, "elements": 10_003, "iterations": 1, "warmup": 1, "seed": 21, "protocol": "switchml"}
+# Each type, and each way through the switch.
+CELLS = [("int64", "max"), ("int32", "bxor"), ("int16", "prod"), ("uint8", "min"), ("bool", "sum"), ("float64", "sum"),
+         ("float32", "prod"), ("float16", "max"), ("bfloat16", "min"), ("int8", "avg")]
+
+
+def flags_of(**settings):
+    return [word for name, value in {**USUAL, **settings}.items() for word in ("--" + name.replace("_", "-"), value)]
+
+
+def bench(collective, **settings):
+    report = cli.bench(*flags_of(**settings), collective=collective)
+    assert report["collective"] == collective
+    return report
+
+
+class Collectives(unittest.TestCase):
+    def check(self, expected, **settings):
+        report = bench(expected["collective"], **settings)
+        with self.subTest(collective=expected["collective"], settings=settings):
+            self.assertEqual(0, report["wrong"])
+            self.assertEqual(expected["result_hash"], report["result_hash"])
+
+    def test_every_operation_has_the_same_bits_over_sockets_and_trees_and_in_shared_memory(self):
+        for number, (dtype, op) in enumerate(CELLS):
+            of = {"dtype": dtype, "op": op}
+            expected = bench("all-reduce", **of)
+            self.assertEqual(0, expected["wrong"], of)
+            if number % 2 == 0:
+                self.check(expected, **of, loss=0.01, racks=2)
+            if number % 2 == 1 or dtype == "int64":
+                self.check(expected, **of, transport="shm")
+
+    def test_every_collective_has_the_same_result_everywhere(self):
+        for collective in ("reduce-scatter", "all-gather", "reduce", "broadcast"):
+            expected = bench(collective)
+            self.assertEqual(0, expected["wrong"], collective)
+            self.check(expected, loss=0.01, packet_elements=320, aggregators=2)
+            self.check(expected, racks="4,2")
+            self.check(expected, transport="shm")
+        for protocol in ("atp", "netreduce"):
+            for collective in ("reduce-scatter", "all-gather", "reduce"):
+                self.assertEqual(0, bench(collective, protocol=protocol)["wrong"], (protocol, collective))
+
+    def test_a_rank_receives_what_it_takes(self):
+        elements, packet = 1_000_000, 1024
+        size = 4 * elements
+        # A packet or an acknowledgement for each chunk, and what a busy machine repeats.
+        headers = elements / packet * 110 + size / 20
+        share = {"reduce-scatter": 1 / 4, "all-gather": 3 / 4, "reduce": 1 / 4, "broadcast": 3 / 4}
+        for collective, part in share.items():
+            report = bench(collective, elements=elements, packet_elements=packet)
+            received = report["wire_bytes_per_worker"]["received"]
+            with self.subTest(collective=collective):
+                self.assertLess(received, part * size + headers)
+                self.assertGreater(received, part * size)
+
+    def test_what_there_is_not_is_refused_in_one_line(self):
+        refused = {
+            "max of float32 is not among what ATP adds up": {"protocol": "atp", "op": "max"},
+            "sum of int64 is not among what NetReduce adds up": {"protocol": "netreduce", "dtype": "int64"},
+            "max of int32 is not among what SwitchML at a chip adds up": {"profile": "chip", "op": "max", "dtype": "int32"},
+        }
+        for text, settings in refused.items():
+            result = cli.run("bench", "all-reduce", *flags_of(**settings))
+            self.assertEqual(2, result.returncode, result.stderr)
+            self.assertIn(text, result.stderr)
+        result = cli.run("bench", "all-reduce", "--op", "band")
+        self.assertEqual(2, result.returncode)
+        self.assertIn("--op band is not defined on --dtype float32", result.stderr)
+
+
+if __name__ == "__main__":
+    cli.main()

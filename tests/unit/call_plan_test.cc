@@ -1,0 +1,130 @@
+// What a collective call becomes: for a protocol that has it, and for one in which others stand in.
+#include "collective/call_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "netsum/error.h"
+
+namespace netsum::collective {
+namespace {
+
+using stream::Collective;
+
+constexpr RankTraits everything{.protocol = "SwitchML", .every_reduction = true, .every_collective = true};
+constexpr RankTraits sums_only{.protocol = "ATP"};
+
+class Plan : public ::testing::Test {
+ protected:
+  Plan() { std::iota(in.begin(), in.end(), 0.0F); }
+
+  [[nodiscard]] static TensorView view(std::vector<float>& values) { return {values.data(), values.size(), DType::float32}; }
+  [[nodiscard]] CollectiveCall scatter() { return {Collective::reduce_scatter, ReduceOp::sum, view(in), view(out)}; }
+  // The error's text; empty: none.
+  [[nodiscard]] static std::string refusal(const CollectiveCall& call, const RankTraits& traits = everything,
+                                           std::optional<double> factor = {}) {
+    try {
+      static_cast<void>(plan_of(call, {1, 3, traits}, factor));
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(ErrorCode::bad_argument, error.code());
+      return error.what();
+    }
+  }
+
+  std::vector<float> in = std::vector<float>(6), out = std::vector<float>(2);
+};
+
+TEST_F(Plan, AProtocolThatHasACollectiveGetsIt) {
+  const CallPlan plan = plan_of(scatter(), {1, 3, everything}, {});
+  ASSERT_EQ(1U, plan.operations.size());
+  EXPECT_EQ(Collective::reduce_scatter, plan.operations[0].collective);
+  EXPECT_EQ(3U, plan.operations[0].parts);
+  EXPECT_EQ(in.data(), plan.operations[0].data);
+  EXPECT_EQ(out.data(), plan.operations[0].out);
+  EXPECT_FALSE(plan.staged);
+}
+
+TEST_F(Plan, OtherwiseEachPartIsAnAllReduceInMemoryOfItsOwn) {
+  for (const bool divides : {false, true}) {
+    const CallPlan plan = plan_of(scatter(), {1, 3, divides ? sums_only : everything, divides}, {});
+    ASSERT_EQ(3U, plan.operations.size());
+    for (std::size_t part = 0; part < 3; ++part) {
+      const stream::Operation& operation = plan.operations[part];
+      EXPECT_EQ(Collective::all_reduce, operation.collective);
+      EXPECT_EQ(2U, operation.elements);
+      EXPECT_EQ(nullptr, operation.out);
+      EXPECT_EQ(0, std::memcmp(operation.data, in.data() + 2 * part, 8));
+    }
+    static_cast<float*>(plan.operations[1].data)[1] = 42;
+    plan.finish();
+    EXPECT_EQ((std::vector<float>{2, 42}), out) << "the part of rank 1";
+    EXPECT_EQ(3, in[3]) << "the input is only read";
+  }
+}
+
+TEST_F(Plan, ARootReducesInPlaceAndTheOthersApart) {
+  for (const std::uint32_t root : {0U, 1U}) {
+    const CallPlan plan = plan_of({Collective::reduce, ReduceOp::sum, view(in), view(in), root}, {1, 3, sums_only}, {});
+    ASSERT_EQ(1U, plan.operations.size());
+    EXPECT_EQ(Collective::all_reduce, plan.operations[0].collective);
+    EXPECT_EQ(root == 1, plan.operations[0].data == in.data());
+  }
+}
+
+TEST_F(Plan, AnAllGatherIsABroadcastFromEachRank) {
+  const auto bytes = std::as_writable_bytes(std::span(in));
+  const CallPlan plan =
+      plan_of(of_bytes(Collective::all_gather, std::as_bytes(std::span(out)), bytes), {1, 3, sums_only}, {});
+  ASSERT_EQ(3U, plan.operations.size());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(Collective::broadcast, plan.operations[rank].collective);
+    EXPECT_EQ(rank, plan.operations[rank].root);
+    EXPECT_EQ(bytes.data() + rank * 8, plan.operations[rank].data);
+  }
+  EXPECT_EQ((std::vector<float>{0, 1, 0, 0, 4, 5}), in) << "its own part is in place";
+}
+
+TEST_F(Plan, AFactorChangesNoInputButAnInPlaceOne) {
+  std::vector<float> before = in, result(6);
+  CallPlan plan = plan_of({Collective::all_reduce, ReduceOp::sum, view(in), view(result)}, {1, 3, everything}, 2.0);
+  EXPECT_EQ(before, in);
+  EXPECT_EQ(10, static_cast<float*>(plan.operations[0].data)[5]);
+  plan = plan_of(scatter(), {1, 3, everything}, 2.0);
+  EXPECT_EQ(before, in);
+  EXPECT_EQ(10, static_cast<float*>(plan.operations[0].data)[5]);
+  EXPECT_EQ(out.data(), plan.operations[0].out);
+  static_cast<void>(plan_of({Collective::all_reduce, ReduceOp::sum, view(in), view(in)}, {1, 3, everything}, 2.0));
+  EXPECT_EQ(10, in[5]);
+}
+
+TEST_F(Plan, WhatCannotBeIsRefusedWithTheReason) {
+  const auto expect = [](const std::string& text, const char* part) {
+    EXPECT_NE(std::string::npos, text.find(part)) << text << ", without " << part;
+  };
+  expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, sums_only),
+         "max of float32 is not among what ATP adds up");
+  std::vector<double> wide(6);
+  const TensorView doubles{wide.data(), 6, DType::float64};
+  expect(refusal({Collective::reduce, ReduceOp::sum, doubles, doubles}, sums_only), "sum of float64 is not among");
+  EXPECT_EQ("", refusal({Collective::reduce, ReduceOp::sum, doubles, doubles}));
+  expect(refusal({Collective::all_reduce, ReduceOp::bit_and, view(in), view(in)}), "band is not defined on float32");
+  expect(refusal({Collective::all_reduce, ReduceOp::sum, view(in), view(out)}), "both must be the same");
+  expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), view(in)}), "as long as all ranks' outputs");
+  expect(refusal(of_bytes(Collective::all_gather, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(in)))),
+         "as long as all ranks' inputs");
+  expect(refusal({Collective::reduce, ReduceOp::sum, view(in), view(in), 3}), "root is rank 3 of 3");
+  expect(refusal({Collective::all_reduce, ReduceOp::sum, {nullptr, 6, DType::float32}, view(in)}), "null pointer");
+  // The second part is rank 1's own; the first is another's.
+  const auto part = [&](std::size_t at) { return TensorView{in.data() + at, 2, DType::float32}; };
+  EXPECT_EQ("", refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(2)}));
+  expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(0)}), "overlaps");
+  expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, everything, 2.0), "a factor is for sums");
+  expect(refusal(of_bytes(Collective::broadcast, {}, {}), everything, 2.0), "a factor is for sums");
+}
+
+}  // namespace
+}  // namespace netsum::collective
