@@ -160,8 +160,7 @@ void draw_wires(Scenario& scenario) {
   }
 }
 
-// Operations, types and collectives that this protocol alone has. Not where a rank may need another's result again, and not
-// where ranks issue different calls.
+// Operations, types and collectives that this protocol alone has. Not where a rank may need another's result again.
 void draw_reductions(Scenario& scenario) {
   constexpr DType types[] = {DType::float64, DType::int64, DType::int16,   DType::int8,    DType::uint8,
                              DType::boolean, DType::int32, DType::float32, DType::float16, DType::bfloat16};
@@ -171,10 +170,9 @@ void draw_reductions(Scenario& scenario) {
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
     JobPlan& job = scenario.jobs[index];
     if (job.recovers) continue;
-    Random random(derive(scenario.seed, Label::of_reductions + index));
     for (stream::Operation& call : job.calls) {
+      Random random(derive(derive(scenario.seed, Label::of_reductions + index), call.number));
       if (call.collective != Collective::all_reduce) continue;
-      if (job.mismatch && job.mismatch->call.number == call.number) continue;
       if (random.chance(0.4)) {
         call.dtype = random.pick(types);
         const ReduceOp op = random.pick(ops);
@@ -196,6 +194,9 @@ void draw_reductions(Scenario& scenario) {
       call.dtype = DType::float32;
       call.wire = WireFormat::native;
     }
+    if (!job.mismatch) continue;
+    stream::Operation& other = job.mismatch->call;
+    if (stream::signature_of(other, 0) == stream::signature_of(job.calls[other.number], 0)) other.tag += 3;
   }
 }
 
