@@ -23,7 +23,7 @@ class CheckedJobs : public CheckedService {
     jobs_[start.admission.job_epoch] = {start.admission.slots, !plan.mismatch};
   }
   void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
-    const auto* const tree = std::get_if<session::RingInstallation>(&message);
+    const auto* const tree = std::get_if<session::TreeInstallation>(&message);
     jobs_[session::epoch_of(message)] = {tree == nullptr ? 0 : tree->start.admission.slots, !plan.mismatch};
   }
   void on_stop(std::uint64_t epoch) override {

@@ -80,7 +80,7 @@ class NetreduceSums final : public CheckedJobs<RingCounters> {
   }
   void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
     CheckedJobs::on_install(message, plan);
-    const auto& installation = std::get<session::RingInstallation>(message);
+    const auto& installation = std::get<session::TreeInstallation>(message);
     for (std::size_t lane = 0; lane < lanes(); ++lane) add_route(lane, session::tunnel_ring(installation, lane));
   }
   void on_stop(std::uint64_t epoch) override {

@@ -52,7 +52,7 @@ void SwitchHost::install(const ControlCall& call, const InstallCall& install, Ti
     served.until = now + session::installation_lease;
     installed.view = served.job->look();
   } catch (const Error& error) {
-    const auto* const ring = std::get_if<session::RingInstallation>(&install.message);
+    const auto* const ring = std::get_if<session::TreeInstallation>(&install.message);
     const auto* const atp = std::get_if<session::Installation>(&install.message);
     installed.lost = ring != nullptr && ring->again;
     installed.declined = atp != nullptr && atp->again && atp->security != PacketSecurity::none;

@@ -263,9 +263,9 @@ Parsed<session::Installation> parse(const proto::Installation& in) {
   });
 }
 
-Parsed<session::RingInstallation> parse(const proto::RingInstallation& in) {
+Parsed<session::TreeInstallation> parse(const proto::TreeInstallation& in) {
   return parsed([&] {
-    session::RingInstallation installation;
+    session::TreeInstallation installation;
     session::StartJob& start = installation.start;
     session::Admission& admission = start.admission;
     const auto lanes = [](const auto& of) { return lanes_of(of.lanes()); };
@@ -489,7 +489,7 @@ void write(const session::Installation& installation, proto::Installation& out) 
   }
 }
 
-void write(const session::RingInstallation& installation, proto::RingInstallation& out) {
+void write(const session::TreeInstallation& installation, proto::TreeInstallation& out) {
   const session::Admission& admission = installation.start.admission;
   out.set_job(installation.start.job);
   out.set_protocol(installation.start.protocol);

@@ -64,7 +64,7 @@ struct Life {
 [[nodiscard]] Parsed<Life> parse(const proto::Membership& in);
 [[nodiscard]] Parsed<std::uint64_t> parse_uninstall(const proto::Membership& in);  // the job's epoch
 [[nodiscard]] Parsed<session::Installation> parse(const proto::Installation& in);
-[[nodiscard]] Parsed<session::RingInstallation> parse(const proto::RingInstallation& in);
+[[nodiscard]] Parsed<session::TreeInstallation> parse(const proto::TreeInstallation& in);
 
 // Replies, as a rank or an aggregator above receives them.
 [[nodiscard]] Parsed<Hello> parse(const proto::HelloReply& in);
@@ -83,7 +83,7 @@ void write(const Join& join, proto::JoinRequest& out);
 void write(const Life& life, proto::Membership& out);
 void write_uninstall(std::uint64_t job_epoch, proto::Membership& out);
 void write(const session::Installation& installation, proto::Installation& out);
-void write(const session::RingInstallation& installation, proto::RingInstallation& out);
+void write(const session::TreeInstallation& installation, proto::TreeInstallation& out);
 void write(const Hello& hello, proto::HelloReply& out);
 void write(const session::Admission& admission, proto::JoinReply& out);
 void write(const session::HeartbeatReply& reply, proto::HeartbeatReply& out);

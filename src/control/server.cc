@@ -275,10 +275,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
                    });
   }
 
-  ServerUnaryReactor* InstallRing(CallbackServerContext* context, const proto::RingInstallation* message,
+  ServerUnaryReactor* InstallRing(CallbackServerContext* context, const proto::TreeInstallation* message,
                                   proto::RingView* reply) override {
     return install(context, "InstallRing", *message, static_cast<bool>(hooks.install_ring), reply,
-                   [this](const session::RingInstallation& installation, const Caller& from, proto::RingView& to) {
+                   [this](const session::TreeInstallation& installation, const Caller& from, proto::RingView& to) {
                      write(hooks.install_ring(installation, from), to);
                    });
   }
@@ -414,7 +414,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   }
 
   [[nodiscard]] static std::uint64_t epoch_of(const session::Installation& installation) { return installation.job_epoch; }
-  [[nodiscard]] static std::uint64_t epoch_of(const session::RingInstallation& installation) {
+  [[nodiscard]] static std::uint64_t epoch_of(const session::TreeInstallation& installation) {
     return installation.start.admission.job_epoch;
   }
 
@@ -422,7 +422,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::Installation&) const {
     return {0, hooks.pool_bytes};  // the pool, which all ATP jobs share
   }
-  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::RingInstallation& installation) const {
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::TreeInstallation& installation) const {
     const bool sums = installation.start.protocol == session::switchml_rules().name;
     return {epoch_of(installation),
             sums ? session::switchml_memory_bytes(installation) : session::memory_bytes(installation)};

@@ -60,7 +60,7 @@ struct ServerHooks {
   // Idempotent; throws Error: refused.
   std::function<void(const session::Installation&, const Caller&)> install;
   // Idempotent; throws Error: refused, or closed: the switch knew the job once, and has lost it.
-  std::function<session::JobView(const session::RingInstallation&, const Caller&)> install_ring;
+  std::function<session::JobView(const session::TreeInstallation&, const Caller&)> install_ring;
   std::function<void(std::uint64_t job_epoch)> uninstall;
 
   // Switches below this aggregator; `switches.describe` empty: none.

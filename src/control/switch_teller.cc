@@ -48,7 +48,7 @@ struct SwitchTeller::Impl {
   };
   using Greeting = Exchange<proto::HelloRequest, proto::HelloReply>;
   using Install = Exchange<proto::Installation, proto::InstallReply>;
-  using InstallRing = Exchange<proto::RingInstallation, proto::RingView>;
+  using InstallRing = Exchange<proto::TreeInstallation, proto::RingView>;
   using Uninstall = Exchange<proto::Membership, proto::LeaveReply>;
 
   struct Call {
@@ -350,7 +350,7 @@ struct SwitchTeller::Impl {
         break;
     }
     const auto message = hooks.describe(*start, call->due.index, call->due.again, lanes);
-    if (const auto* ring = std::get_if<session::RingInstallation>(&message)) {
+    if (const auto* ring = std::get_if<session::TreeInstallation>(&message)) {
       auto& messages = call->messages.emplace<InstallRing>();
       write(*ring, messages.request);
       show("InstallRing", messages.request);

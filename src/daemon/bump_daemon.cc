@@ -572,7 +572,7 @@ struct BumpDaemon::Impl {
     jobs.emplace(
         std::move(services), [this] { return options.racks ? std::vector{loop->local()} : std::vector<Endpoint>(); },
         [](const session::SwitchMessage& message, const control::Caller& caller) {
-          check_bumps(std::get<session::RingInstallation>(message), caller);
+          check_bumps(std::get<session::TreeInstallation>(message), caller);
         });
     jobs->serve(hooks);
     if (!options.racks) hooks.switches = {};

@@ -56,7 +56,7 @@ void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
 }
 
 // To which the switch's lane will send.
-[[nodiscard]] std::vector<Endpoint> destinations(const session::RingInstallation& installation, std::size_t lane) {
+[[nodiscard]] std::vector<Endpoint> destinations(const session::TreeInstallation& installation, std::size_t lane) {
   std::vector<Endpoint> all;
   if (installation.start.protocol == session::switchml_rules().name) {
     const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
@@ -68,7 +68,7 @@ void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
   return all;
 }
 
-void check_lane(const session::RingInstallation& installation, std::size_t lane, const control::Caller& caller,
+void check_lane(const session::TreeInstallation& installation, std::size_t lane, const control::Caller& caller,
                 const EndpointCookies& cookies) {
   const session::StartJob& start = installation.start;
   for (const Endpoint& to : destinations(installation, lane)) {
@@ -126,12 +126,12 @@ void check_endpoints(const session::Installation& installation, const control::C
   }
 }
 
-void check_endpoints(const session::RingInstallation& installation, const control::Caller& caller,
+void check_endpoints(const session::TreeInstallation& installation, const control::Caller& caller,
                      const EndpointCookies& cookies) {
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) check_lane(installation, lane, caller, cookies);
 }
 
-void check_bumps(const session::RingInstallation& installation, const control::Caller& caller) {
+void check_bumps(const session::TreeInstallation& installation, const control::Caller& caller) {
   for (const netreduce::TunnelRoute& route : session::bump_ring(installation).routes) check_daemon(route.to, caller);
 }
 

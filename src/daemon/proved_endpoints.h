@@ -25,11 +25,11 @@ namespace netsum::daemon {
 // For a job that another daemon tells of. Each throws Error: refused, with the endpoint that is not proved.
 void check_endpoints(const session::Installation& installation, const control::Caller& caller,
                      const EndpointCookies& cookies);
-void check_endpoints(const session::RingInstallation& installation, const control::Caller& caller,
+void check_endpoints(const session::TreeInstallation& installation, const control::Caller& caller,
                      const EndpointCookies& cookies);
 
 // At a bump in the wire: what goes to ranks leaves by the ports that it learns, so only the other bumps have endpoints.
-void check_bumps(const session::RingInstallation& installation, const control::Caller& caller);
+void check_bumps(const session::TreeInstallation& installation, const control::Caller& caller);
 
 // For a daemon with a control connection to this address. Throws Error: refused, with the lane that is elsewhere.
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control);

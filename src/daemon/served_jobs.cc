@@ -33,12 +33,12 @@ void ServedJobs::serve(control::ServerHooks& hooks) {
     };
   }
   const auto takes_ring = [&](const auto& entry) {
-    session::RingInstallation ring;
+    session::TreeInstallation ring;
     ring.start.protocol = entry.first;
     return takes(ring);
   };
   if (std::any_of(protocols_.begin(), protocols_.end(), takes_ring)) {
-    hooks.install_ring = [this](const session::RingInstallation& installation, const control::Caller& caller) {
+    hooks.install_ring = [this](const session::TreeInstallation& installation, const control::Caller& caller) {
       return install(installation, caller);
     };
   }

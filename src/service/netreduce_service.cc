@@ -132,7 +132,7 @@ std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::Sta
 }
 
 // Of each lane, at a switch below.
-std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::RingInstallation& installation) const {
+std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::TreeInstallation& installation) const {
   if (wire_) return {session::bump_ring(installation, order_of(installation.start))};
   std::vector<netreduce::TunnelRing> rings;
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
@@ -156,12 +156,12 @@ std::unique_ptr<ServedJob> NetReduceService::start(const session::StartJob& star
 session::SwitchMessage NetReduceService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
-  return session::RingInstallation{
+  return session::TreeInstallation{
       session::for_switch(start, a_switch), a_switch, again, switches, {own.begin(), own.end()}};
 }
 
 Part NetReduceService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
-  const auto& installation = std::get<session::RingInstallation>(message);
+  const auto& installation = std::get<session::TreeInstallation>(message);
   const session::Admission& admission = installation.start.admission;
   RankSet joined;
   const std::vector<netreduce::TunnelRing> rings = rings_of(installation);

@@ -40,7 +40,7 @@ class NetReduceService final : public Service {
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override;
   [[nodiscard]] bool takes(const session::SwitchMessage& message) const override {
-    const auto* const installation = std::get_if<session::RingInstallation>(&message);
+    const auto* const installation = std::get_if<session::TreeInstallation>(&message);
     return installation != nullptr && installation->start.protocol == session::netreduce_rules().name &&
            (!wire_ || wire_->racks);
   }
@@ -59,7 +59,7 @@ class NetReduceService final : public Service {
   [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::StartJob& start,
                                                             const session::SwitchEndpoint& switches) const;
 
-  [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::RingInstallation& installation) const;
+  [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::TreeInstallation& installation) const;
 
   const Lanes lanes_;
   const std::optional<Wire> wire_;

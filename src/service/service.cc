@@ -24,7 +24,7 @@ Part Service::install(const session::SwitchMessage&, ServedJob*, const Prove&) {
   throw not_served("jobs of others");
 }
 
-Part part_of(const session::RingInstallation& installation, const RankSet& joined) {
+Part part_of(const session::TreeInstallation& installation, const RankSet& joined) {
   const session::Admission& admission = installation.start.admission;
   Part part;
   part.status.job = installation.start.job;

@@ -74,7 +74,7 @@ class Service {
 };
 
 // What a switch in a tree says of a job; `joined`: the ranks below it.
-[[nodiscard]] Part part_of(const session::RingInstallation& installation, const RankSet& joined);
+[[nodiscard]] Part part_of(const session::TreeInstallation& installation, const RankSet& joined);
 
 // Throws Error: refused, for a job of more lanes than this switch has.
 void check_lanes(std::size_t needed, std::size_t lanes);

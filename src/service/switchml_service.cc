@@ -121,17 +121,17 @@ std::unique_ptr<ServedJob> SwitchMlService::start(const session::StartJob& start
 
 session::SwitchMessage SwitchMlService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                  const session::SwitchLanes& switches, std::span<const Endpoint> own) const {
-  return session::RingInstallation{
+  return session::TreeInstallation{
       session::for_switch(start, a_switch), a_switch, again, switches, {own.begin(), own.end()}};
 }
 
 bool SwitchMlService::takes(const session::SwitchMessage& message) const {
-  const auto* const installation = std::get_if<session::RingInstallation>(&message);
+  const auto* const installation = std::get_if<session::TreeInstallation>(&message);
   return installation != nullptr && installation->start.protocol == session::switchml_rules().name;
 }
 
 Part SwitchMlService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
-  const auto& installation = std::get<session::RingInstallation>(message);
+  const auto& installation = std::get<session::TreeInstallation>(message);
   const session::Admission& admission = installation.start.admission;
   RankSet joined;
   std::vector<switchml::SwitchJobConfig> configs;

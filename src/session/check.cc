@@ -306,7 +306,7 @@ std::string check(const Installation& installation) {
   return "";
 }
 
-std::string check(const RingInstallation& installation) {
+std::string check(const TreeInstallation& installation) {
   const StartJob& start = installation.start;
   const Admission& admission = start.admission;
   const std::size_t ranks = start.endpoints.size(), lanes = installation.root.size();

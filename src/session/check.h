@@ -38,7 +38,7 @@ inline constexpr std::size_t most_switches = 4096;  // of a job
 // That a rank which asked for this can work with it; `rules`: of the protocol that it asked for.
 [[nodiscard]] std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules);
 [[nodiscard]] std::string check(const Installation& installation);
-[[nodiscard]] std::string check(const RingInstallation& installation);
+[[nodiscard]] std::string check(const TreeInstallation& installation);
 [[nodiscard]] std::string check(const HeartbeatReply& reply);
 [[nodiscard]] std::string check(const JobView& view);
 

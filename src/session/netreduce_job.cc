@@ -50,7 +50,7 @@ netreduce::TunnelRing carried(const netreduce::RingConfig& ring, const StartJob&
   return netreduce::tunnel_ring(ring, members, tree_of(start.admission.placement, members.size()), a_switch, places);
 }
 
-SwitchEndpoint endpoints_of(const RingInstallation& installation) {
+SwitchEndpoint endpoints_of(const TreeInstallation& installation) {
   return [&](std::uint32_t a_switch, std::size_t lane) {
     return a_switch == netreduce::at_root ? installation.root[lane] : installation.switches[a_switch][lane];
   };
@@ -144,7 +144,7 @@ std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t 
   return neighbours;
 }
 
-std::vector<seal::Neighbour> ring_neighbours(const RingInstallation& installation, std::size_t lane) {
+std::vector<seal::Neighbour> ring_neighbours(const TreeInstallation& installation, std::size_t lane) {
   return ring_neighbours(installation.start, lane, installation.a_switch, endpoints_of(installation));
 }
 
@@ -190,16 +190,16 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netre
       start, lane, netreduce::at_root, [](std::uint32_t, std::size_t) { return Endpoint{}; }, order);
 }
 
-void refuse_again(const RingInstallation& installation) {
+void refuse_again(const TreeInstallation& installation) {
   if (!installation.again) return;
   throw Error(ErrorCode::refused, "the switch was restarted or unreachable, and has lost the job's sums");
 }
 
-netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane, netreduce::Order order) {
+netreduce::TunnelRing tunnel_ring(const TreeInstallation& installation, std::size_t lane, netreduce::Order order) {
   return tunnel_ring(installation.start, lane, installation.a_switch, endpoints_of(installation), order);
 }
 
-std::uint64_t memory_bytes(const RingInstallation& installation) {
+std::uint64_t memory_bytes(const TreeInstallation& installation) {
   std::uint64_t bytes = 0;
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
     bytes += netreduce::Accelerator::memory_bytes(tunnel_ring(installation, lane).ring);
@@ -222,7 +222,7 @@ netreduce::TunnelRing bump_ring(const StartJob& start, const SwitchEndpoint& end
   return bump_ring(start, netreduce::at_root, endpoint, order);
 }
 
-netreduce::TunnelRing bump_ring(const RingInstallation& installation, netreduce::Order order) {
+netreduce::TunnelRing bump_ring(const TreeInstallation& installation, netreduce::Order order) {
   return bump_ring(installation.start, installation.a_switch, endpoints_of(installation), order);
 }
 

@@ -36,7 +36,7 @@ namespace netsum::session {
                                                 netreduce::Order order = netreduce::Order::ring);
 
 // A job, as a switch below the aggregator is told of it.
-struct RingInstallation {
+struct TreeInstallation {
   StartJob start;
   std::uint32_t a_switch = 0;
   bool again = false;                           // told before: if it does not know the job now, it has lost the sums
@@ -44,17 +44,17 @@ struct RingInstallation {
   std::vector<Endpoint> root;                   // [lane]
 };
 // By a switch that does not know the job. Throws Error: refused, if it was told before.
-void refuse_again(const RingInstallation& installation);
+void refuse_again(const TreeInstallation& installation);
 // One lane of that switch; `installation` has passed check().
-[[nodiscard]] netreduce::TunnelRing tunnel_ring(const RingInstallation& installation, std::size_t lane,
+[[nodiscard]] netreduce::TunnelRing tunnel_ring(const TreeInstallation& installation, std::size_t lane,
                                                 netreduce::Order order = netreduce::Order::ring);
 // For all lanes of that switch.
-[[nodiscard]] std::uint64_t memory_bytes(const RingInstallation& installation);
+[[nodiscard]] std::uint64_t memory_bytes(const TreeInstallation& installation);
 
 // Whom a lane of a switch in the job's tree has keys with; netreduce::at_root: of the aggregator where the ranks join.
 [[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
                                                            const SwitchEndpoint& endpoint);
-[[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const RingInstallation& installation, std::size_t lane);
+[[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const TreeInstallation& installation, std::size_t lane);
 // A lane of a rank.
 [[nodiscard]] netreduce::LaneKeys ring_keys(const Admission& admission, std::size_t lane);
 // What the switch is told of the job: no keys but those of the results, of the ranks and switches next to it, and its own.
@@ -67,7 +67,7 @@ void refuse_again(const RingInstallation& installation);
 [[nodiscard]] netreduce::TunnelRing bump_ring(const StartJob& start, const SwitchEndpoint& endpoint,
                                               netreduce::Order order = netreduce::Order::ring);
 // At a bump below; `installation` has passed check().
-[[nodiscard]] netreduce::TunnelRing bump_ring(const RingInstallation& installation,
+[[nodiscard]] netreduce::TunnelRing bump_ring(const TreeInstallation& installation,
                                               netreduce::Order order = netreduce::Order::ring);
 
 // What the accelerator sees of a lane of the job.

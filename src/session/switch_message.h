@@ -15,11 +15,11 @@ namespace netsum::session {
 using SwitchLanes = std::vector<std::vector<Endpoint>>;
 
 // A job, as a switch is told of it.
-using SwitchMessage = std::variant<Installation, RingInstallation>;
+using SwitchMessage = std::variant<Installation, TreeInstallation>;
 
 [[nodiscard]] inline std::uint64_t epoch_of(const SwitchMessage& message) {
   if (const auto* installation = std::get_if<Installation>(&message)) return installation->job_epoch;
-  return std::get<RingInstallation>(message).start.admission.job_epoch;
+  return std::get<TreeInstallation>(message).start.admission.job_epoch;
 }
 
 }  // namespace netsum::session

@@ -86,13 +86,13 @@ switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane) 
   return config;
 }
 
-switchml::SwitchJobConfig switchml_job(const RingInstallation& installation, std::size_t lane) {
+switchml::SwitchJobConfig switchml_job(const TreeInstallation& installation, std::size_t lane) {
   return tree_job(installation.start, lane, installation.a_switch, [&](std::uint32_t a_switch, std::size_t number) {
     return a_switch == Placement::at_server ? installation.root[number] : installation.switches[a_switch][number];
   });
 }
 
-std::uint64_t switchml_memory_bytes(const RingInstallation& installation) {
+std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
   const Admission& admission = installation.start.admission;
   return installation.root.size() * switchml::Switch::total_bytes(admission.packet_elements, admission.slots, 0);
 }

@@ -24,8 +24,8 @@ void take_keys(const Admission& admission, std::size_t lane, switchml::WorkerCon
 [[nodiscard]] switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane,
                                                      const SwitchEndpoint& endpoint);
 // One lane of a switch below; `installation` has passed check().
-[[nodiscard]] switchml::SwitchJobConfig switchml_job(const RingInstallation& installation, std::size_t lane);
+[[nodiscard]] switchml::SwitchJobConfig switchml_job(const TreeInstallation& installation, std::size_t lane);
 // For all lanes of that switch.
-[[nodiscard]] std::uint64_t switchml_memory_bytes(const RingInstallation& installation);
+[[nodiscard]] std::uint64_t switchml_memory_bytes(const TreeInstallation& installation);
 
 }  // namespace netsum::session

@@ -691,7 +691,7 @@ class Installing : public ::testing::Test {
   std::string install(const session::Installation& installation) {
     return install(&control::proto::Aggregator::Stub::Install, installation);
   }
-  std::string install(const session::RingInstallation& installation) {
+  std::string install(const session::TreeInstallation& installation) {
     return install(&control::proto::Aggregator::Stub::InstallRing, installation);
   }
   template <class Installation>
@@ -702,8 +702,8 @@ class Installing : public ::testing::Test {
   }
 
   // A ring of two ranks at a leaf, on all of its lanes: their queue pairs' numbers from first_qps[lane] on.
-  [[nodiscard]] session::RingInstallation ring_of(std::uint64_t epoch, const std::vector<std::uint32_t>& first_qps) const {
-    session::RingInstallation ring;
+  [[nodiscard]] session::TreeInstallation ring_of(std::uint64_t epoch, const std::vector<std::uint32_t>& first_qps) const {
+    session::TreeInstallation ring;
     ring.start.job = "test";
     ring.start.protocol = "netreduce";
     session::Admission& admission = ring.start.admission;
@@ -787,7 +787,7 @@ TEST_F(Strangers, InstallNoJobThatSendsToOthers) {
 }
 
 TEST_F(Strangers, InstallNoRingThatSendsToOthers) {
-  session::RingInstallation ring = ring_of(6, {100});
+  session::TreeInstallation ring = ring_of(6, {100});
   ring.start.endpoints[1] = {victim};
   expect_refused(ring, {"rank 1's data endpoint 192.0.2.1:7"});
   ring = ring_of(6, {100});
@@ -819,7 +819,7 @@ TEST_F(LeafRings, AreChargedOnce) {
   const std::uint64_t bytes = session::memory_bytes(ring_of(1, {100, 100}));
   ASSERT_EQ(options().memory_bytes, (most + 1) * bytes - 1);
   for (std::uint32_t number = 1; number <= most; ++number) {
-    const session::RingInstallation ring = ring_of(number, {100 * number, 100 * number});
+    const session::TreeInstallation ring = ring_of(number, {100 * number, 100 * number});
     EXPECT_EQ("", install(ring));
     EXPECT_EQ("", install(ring)) << "again";
     EXPECT_EQ(number * bytes, client_.report(patience).memory_used);

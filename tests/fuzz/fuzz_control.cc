@@ -39,7 +39,7 @@ class Switch {
     uninstall(installation.job_epoch);
   }
 
-  static void install(const session::RingInstallation& installation) {
+  static void install(const session::TreeInstallation& installation) {
     if (installation.start.protocol == session::switchml_rules().name) return install_tree(installation);
     for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
       const netreduce::TunnelRing ring = session::tunnel_ring(installation, lane);
@@ -54,7 +54,7 @@ class Switch {
     }
   }
 
-  static void install_tree(const session::RingInstallation& installation) {
+  static void install_tree(const session::TreeInstallation& installation) {
     for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
       const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
       const std::size_t bytes = switchml::Switch::memory_bytes(config);
@@ -112,7 +112,7 @@ void on_install(const session::StartJob* start, Switch& a_switch, FuzzedDataProv
 }
 
 void on_install_ring(const session::StartJob* start, FuzzedDataProvider& input) {
-  control::proto::RingInstallation message;
+  control::proto::TreeInstallation message;
   if (start != nullptr) control::write(fuzz::CheckedRegistry::ring_for(*start, a_switch_of(*start, input)), message);
   if (!fuzz::arrive(message, input)) return;
   if (const auto installation = control::parse(message); passes(message, installation)) Switch::install(*installation);

@@ -60,8 +60,8 @@ class CheckedRegistry {
     return {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
   }
   [[nodiscard]] static bool is_atp(const session::StartJob& start) { return start.protocol == session::atp_rules().name; }
-  [[nodiscard]] static session::RingInstallation ring_for(const session::StartJob& start, std::uint32_t a_switch) {
-    session::RingInstallation ring{start, a_switch, false, {}, own_lanes()};
+  [[nodiscard]] static session::TreeInstallation ring_for(const session::StartJob& start, std::uint32_t a_switch) {
+    session::TreeInstallation ring{start, a_switch, false, {}, own_lanes()};
     for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
       ring.switches.push_back({endpoint_of_switch(i, 0), endpoint_of_switch(i, 1)});
     }

@@ -75,8 +75,8 @@ session::Admission admission() {
   return a;
 }
 
-session::RingInstallation ring() {
-  session::RingInstallation i;
+session::TreeInstallation ring() {
+  session::TreeInstallation i;
   i.start.job = "train";
   i.start.protocol = "netreduce";
   i.start.admission = admission();
@@ -135,19 +135,19 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(written<proto::JoinRequest>(Join{request(), milliseconds(1500)})));
   EXPECT_EQ("same", again(written<proto::Membership>(Life{1, 2, 3})));
   EXPECT_EQ("same", again(written<proto::Installation>(installation())));
-  EXPECT_EQ("same", again(written<proto::RingInstallation>(ring())));
+  EXPECT_EQ("same", again(written<proto::TreeInstallation>(ring())));
   session::Installation sealed_installation = installation();
   sealed_installation.security = PacketSecurity::tag;
   sealed_installation.again = true;
   sealed_installation.lanes[0].keys = {key_of(4), key_of(5)};
   sealed_installation.lanes[0].children[1].keys = {key_of(6), key_of(7)};
   EXPECT_EQ("same", again(written<proto::Installation>(sealed_installation)));
-  session::RingInstallation sealed_ring = ring();
+  session::TreeInstallation sealed_ring = ring();
   sealed_ring.start.admission.security = PacketSecurity::tag;
   sealed_ring.start.admission.results = key_of(1);
   sealed_ring.start.keys = {{}, {key_of(8), key_of(9)}, {}};
   sealed_ring.start.switch_keys = {{key_of(10), key_of(11)}, {}};
-  EXPECT_EQ("same", again(written<proto::RingInstallation>(sealed_ring)));
+  EXPECT_EQ("same", again(written<proto::TreeInstallation>(sealed_ring)));
   EXPECT_EQ("same", again(written<proto::HelloReply>(hello())));
   EXPECT_EQ("same", again(written<proto::JoinReply>(admission()), request(), session::netreduce_rules()));
   session::Admission sealed = admission();
@@ -240,7 +240,7 @@ TEST(Border, RequestsThatMakeNoSense) {
 // An empty message is what a random byte as the body parses to.
 TEST(Border, InstallationsThatMakeNoSense) {
   EXPECT_FALSE(parse(proto::Installation()));
-  EXPECT_FALSE(parse(proto::RingInstallation()));
+  EXPECT_FALSE(parse(proto::TreeInstallation()));
   expect_refused<proto::Installation>(
       written<proto::Installation>(installation()),
       {{"lanes 0", [](auto& m) { m.clear_lanes(); }},
@@ -252,8 +252,8 @@ TEST(Border, InstallationsThatMakeNoSense) {
        {"children 0", [](auto& m) { m.mutable_lanes(0)->clear_children(); }},
        {"rank 0 without", [](auto& m) { m.mutable_lanes(0)->mutable_children(0)->clear_rank_epoch(); }},
        {"window", [](auto& m) { m.set_window(1U << 31); }}});
-  expect_refused<proto::RingInstallation>(
-      written<proto::RingInstallation>(ring()),
+  expect_refused<proto::TreeInstallation>(
+      written<proto::TreeInstallation>(ring()),
       {{"lanes 0", [](auto& m) { m.clear_root(); }},
        {"not the job's", [](auto& m) { m.clear_members(); }},
        {"number of ranks 0", [](auto& m) { m.clear_endpoints(); }},

@@ -186,8 +186,8 @@ TEST(NetreduceJob, AtABumpItIsOneRingWhoseHostsGoBack) {
 
 // ---- racks
 
-RingInstallation installation_of(std::uint32_t a_switch) {
-  RingInstallation installation{start_of(4), a_switch, false, {}, {}};
+TreeInstallation installation_of(std::uint32_t a_switch) {
+  TreeInstallation installation{start_of(4), a_switch, false, {}, {}};
   installation.start.protocol = "netreduce";
   Placement& placement = installation.start.admission.placement;
   placement.switches = {"leaf0:1", "leaf1:1"};
@@ -208,7 +208,7 @@ RingInstallation installation_of(std::uint32_t a_switch) {
 // The same lines as at a switch, but only connections between bumps have routes; what passes a bump is known to it.
 TEST(NetreduceJob, BumpsOfSeveralRacksHaveTheirPartsOfTheTree) {
   EXPECT_TRUE(bump_rules(true).switches && bump_rules(true).switches_needed);
-  const RingInstallation installation = installation_of(1);
+  const TreeInstallation installation = installation_of(1);
   const netreduce::TunnelRing bump = bump_ring(installation), leaf = tunnel_ring(installation, 0);
   EXPECT_EQ("", netreduce::check(bump.ring));
   ASSERT_EQ(leaf.ring.lines.size(), bump.ring.lines.size());
@@ -235,7 +235,7 @@ TEST(NetreduceJob, BumpsOfSeveralRacksHaveTheirPartsOfTheTree) {
 
 TEST(NetreduceJob, ALeafLearnsItsPartOfTheTree) {
   for (std::size_t lane = 0; lane < lanes; ++lane) {
-    const RingInstallation installation = installation_of(1);
+    const TreeInstallation installation = installation_of(1);
     EXPECT_EQ("", check(installation));
     const netreduce::TunnelRing leaf = tunnel_ring(installation, lane);
     EXPECT_EQ("", netreduce::check(leaf.ring));
@@ -262,7 +262,7 @@ seal::PacketKey key(std::uint8_t number) {
 
 // Each hop has one key a way and a lane, which its two ends and nobody else have.
 TEST(NetreduceJob, BothEndsOfAHopHaveItsKeys) {
-  RingInstallation installation = installation_of(1);
+  TreeInstallation installation = installation_of(1);
   StartJob& start = installation.start;
   start.admission.security = PacketSecurity::tag;
   start.admission.results = key(1);
@@ -275,7 +275,7 @@ TEST(NetreduceJob, BothEndsOfAHopHaveItsKeys) {
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     nodes[installation.root[lane]] = ring_neighbours(start, lane, netreduce::at_root, endpoint);
     for (std::uint32_t i = 0; i < 2; ++i) {
-      const RingInstallation told{for_switch(start, i), i, false, installation.switches, installation.root};
+      const TreeInstallation told{for_switch(start, i), i, false, installation.switches, installation.root};
       EXPECT_EQ("", check(told));
       nodes[endpoint(i, lane)] = ring_neighbours(told, lane);
     }
@@ -303,7 +303,7 @@ TEST(NetreduceJob, BothEndsOfAHopHaveItsKeys) {
 }
 
 TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
-  using Break = std::function<void(RingInstallation&)>;
+  using Break = std::function<void(TreeInstallation&)>;
   const Break breaks[] = {
       [](auto& i) { i.start.admission.members.clear(); },
       [](auto& i) { i.start.admission.members[2].clear(); },
@@ -342,11 +342,11 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
       },
   };
   for (const Break& spoil : breaks) {
-    RingInstallation installation = installation_of(1);
+    TreeInstallation installation = installation_of(1);
     spoil(installation);
     EXPECT_NE("", check(installation)) << &spoil - breaks;
   }
-  RingInstallation early = installation_of(1);
+  TreeInstallation early = installation_of(1);
   early.switches[0].assign(lanes, {});
   EXPECT_EQ("", check(early)) << "a switch that was not reached yet";
 }
