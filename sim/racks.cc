@@ -7,11 +7,11 @@
 
 namespace netsum::sim {
 
-void draw_racks(Scenario& scenario) {
+void draw_racks(Scenario& scenario, std::uint32_t most) {
   Random random(derive(scenario.seed, Label::switches));
-  if (random.chance(0.5)) return;
   std::uint32_t largest = 0;
   for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
+  if (random.chance(0.5) && largest <= most) return;
   const auto racks = static_cast<std::uint32_t>(largest >= 32 ? largest / 8 : random.between(1, 4));
   scenario.parent_of_switch.assign(racks, UINT32_MAX);
   if (random.chance(0.4)) {  // a third level, and some ranks directly below the root

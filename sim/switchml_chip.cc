@@ -10,8 +10,12 @@
 #include "protocol/switchml/worker_lane.h"
 #include "service/switchml_chip_service.h"
 #include "session/chip_profile.h"
+#include "session/switchml_job.h"
+#include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
+#include "sim/host.h"
+#include "sim/racks.h"
 #include "wire/switchml_chip.h"
 
 namespace netsum::sim {
@@ -20,7 +24,7 @@ namespace {
 using switchml::JobCounters;
 
 // Offsets of docs/protocol-switchml-chip.md.
-constexpr std::size_t reserved_bytes = 6, round_bytes = 16, exponent_bytes = 20;
+constexpr std::size_t round_bytes = 16, exponent_bytes = 20;
 
 class ChipSums final : public CheckedJobs<JobCounters> {
  public:
@@ -33,9 +37,10 @@ class ChipSums final : public CheckedJobs<JobCounters> {
       const switchml::ChipSwitch& machine = service_.at(lane);
       check_packets(lane, outcomes(machine.counters()), counts[lane].received, "the switch's");
       const JobCounters all = total(lane);
-      if (all.results_sent - all.repeats_answered != counts[lane].results)
-        throw Violation("the switch's counters do not add up to the results that it sent");
+      if (all.results_sent - all.repeats_answered + all.sums_sent != counts[lane].results)
+        throw Violation("the switch's counters do not add up to the results and sums that it sent");
       for (const auto& [epoch, job] : jobs()) {
+        if (machine.job_counters(epoch) == nullptr) continue;
         const JobCounters& c = *machine.job_counters(epoch);
         if (c.dropped_early != 0) throw Violation("a worker went on before its slot's round was complete");
         if (machine.slots_in_use(epoch) > 2 * job.slots) throw Violation("a job uses more slots than it owns");
@@ -51,6 +56,9 @@ class ChipSums final : public CheckedJobs<JobCounters> {
       tally.events["switch_repeats_silent"] += all.repeats_silent;
       tally.events["switch_dropped_old"] += all.dropped_old;
       tally.events["switch_dropped_source"] += all.dropped_source;
+      tally.events["switch_sums_sent"] += all.sums_sent;
+      tally.events["switch_sums_repeated"] += all.sums_repeated;
+      tally.events["switch_dropped_stale"] += all.dropped_stale;
     }
   }
 
@@ -62,11 +70,15 @@ class ChipSums final : public CheckedJobs<JobCounters> {
   service::SwitchMlChipService service_;
 };
 
-// Checks that repeats of a contribution are byte-identical to the first. (Results need not be: late copies are answered with
-// what the slot holds by then. That no worker takes those, the sums show.)
+// Checks that repeats of a contribution are byte-identical to the first; of a switch's sum, but for what it echoes of the
+// rank that asked. (Results need not be: late copies are answered with what the slot holds by then. That no worker takes
+// those, the sums show.)
 class ChipTap final : public Tap {
  public:
-  void on_send(const Endpoint&, const Endpoint&, std::span<const std::byte> bytes) override {
+  explicit ChipTap(const Scenario& scenario)
+      : switches_(scenario.aggregators + static_cast<HostId>(scenario.parent_of_switch.size())) {}
+
+  void on_send(const Endpoint& from, const Endpoint&, std::span<const std::byte> bytes) override {
     wire::chip::Packet packet;
     if (wire::chip::parse(bytes, packet) != wire::ParseError::none) throw Violation("a node sent a malformed datagram");
     const wire::chip::Header& h = packet.header;
@@ -75,8 +87,15 @@ class ChipTap final : public Tap {
       return;
     }
     const std::uint64_t chunk = mix(h.echoed.operation ^ mix(std::uint64_t{h.echoed.chunk} << 16 | h.echoed.kind));
-    const std::uint64_t content = crc32c(bytes) | std::uint64_t{bytes.size()} << 32;
-    if (const auto [at, first] = sent_.emplace(mix(mix(h.job_epoch ^ mix(h.rank)) ^ chunk), content);
+    std::vector<std::byte> copy(bytes.begin(), bytes.end());
+    if (host_of(from) < switches_) {
+      wire::chip::Header summed = h;
+      summed.rank = 0;
+      summed.echoed = {};
+      wire::chip::write_header(copy, summed);
+    }
+    const std::uint64_t content = crc32c(copy) | std::uint64_t{bytes.size()} << 32;
+    if (const auto [at, first] = sent_.emplace(mix(mix(h.job_epoch ^ mix(host_of(from))) ^ chunk), content);
         !first && at->second != content) {
       throw Violation("a repeat of operation " + std::to_string(h.echoed.operation) + ", chunk " +
                       std::to_string(h.echoed.chunk) + " differs from its first transmission");
@@ -90,6 +109,7 @@ class ChipTap final : public Tap {
   }
 
  private:
+  const HostId switches_;  // hosts below this are switches
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
   std::uint64_t known_ = 0, unknown_ = 0, not_finite_ = 0;
 };
@@ -100,6 +120,7 @@ class SwitchmlChip final : public Protocol {
   [[nodiscard]] bool measures() const override { return false; }
 
   void draw(Scenario& scenario) const override {
+    draw_racks(scenario, wire::chip::max_members);
     scenario.links.corrupt = 0;  // Ethernet drops these
     for (JobPlan& job : scenario.jobs) {
       job.chip = true;
@@ -113,7 +134,13 @@ class SwitchmlChip final : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return std::make_unique<ChipSums>(lanes);
   }
-  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario&) const override { return std::make_unique<ChipTap>(); }
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario&, std::uint32_t,
+                                                               const service::Lanes& lanes) const override {
+    return std::make_unique<ChipSums>(lanes);
+  }
+  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
+    return std::make_unique<ChipTap>(scenario);
+  }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
@@ -125,8 +152,13 @@ class SwitchmlChip final : public Protocol {
     config.slots = plan.admission.slots;
     config.lane = plan.lane;
     config.lanes = plan.lanes;
-    config.aggregator = plan.aggregator;
+    const session::Placement& placement = plan.admission.placement;
+    const std::uint32_t at = placement.switch_of_rank[plan.rank];
+    config.in_tree = at != session::Placement::at_server;
+    config.aggregator =
+        config.in_tree ? switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes) : plan.aggregator;
     config.chip = true;
+    config.member = session::member_of(placement, plan.rank);
     return switchml::make_worker_lane(config);
   }
 
@@ -136,7 +168,7 @@ class SwitchmlChip final : public Protocol {
     wire::chip::Packet packet;
     const bool is_whole = wire::chip::parse(bytes, packet) == wire::ParseError::none;
     wire::chip::Header& header = packet.header;
-    switch (random.below(is_whole ? 9 : 2)) {
+    switch (random.below(is_whole ? 8 : 2)) {
       case 0:  // correct but for source and content
         forgery.spoofed = false;
         for (std::size_t i = bytes.size(); i-- > wire::chip::header_bytes;) bytes[i] ^= std::byte{1};
@@ -157,9 +189,6 @@ class SwitchmlChip final : public Protocol {
         store_be(bytes.data() + round_bytes, static_cast<std::uint32_t>(wire::chip::max_round + 1 + random.below(1000)));
         return forgery;
       case 6:
-        bytes[reserved_bytes] = std::byte{1};
-        return forgery;
-      case 7:
         store_be(bytes.data() + exponent_bytes,
                  static_cast<std::uint16_t>(random.between(wire::chip::unknown + 1U, UINT16_MAX)));
         return forgery;

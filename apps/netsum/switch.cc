@@ -23,11 +23,12 @@ class SwitchCommand final : public Command {
              "ATP: elements of each; a job's packets have no more; 0: 2048, or 10880 where all ranks are on this host")
         .between(0, 10880);
     settings().add("switch-parent", parents_, "SWITCH=PARENT[,...]",
-                   "NetReduce: of switches below this one, but not next to it, the next one on the way");
+                   "SwitchML, NetReduce: of switches below this one, but not next to it, the next one on the way");
     settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT",
                    "SwitchML: send results to an IP multicast group of the job, among those with the first BITS in common");
-    settings().add("profile", profile_, "NAME",
-                   "SwitchML: what the data plane does: software, or chip: what fits a programmable switch, for 31 ranks");
+    settings().add(
+        "profile", profile_, "NAME",
+        "SwitchML: what the data plane does: software, or chip: what fits a programmable switch, with 31 neighbours below");
     settings().add_flag(
         "allow-fcs-only", options_.allow_fcs_only,
         "With --profile chip: Ethernet's frame check suffices on this network; packets have no other checksum");

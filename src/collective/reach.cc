@@ -99,6 +99,7 @@ FirstHop reach_switch(const Options& options, const std::string& address, Time d
   hop.pool_slots = hello.pool_slots;
   hop.pool_elements = hello.pool_elements;
   hop.receive_bytes = hello.receive_bytes;
+  hop.chip = std::move(hello.chip);
   return hop;
 }
 

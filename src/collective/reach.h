@@ -49,7 +49,8 @@ struct Site {
 // The switch that this rank is at, if the aggregators are behind one.
 struct FirstHop {
   std::string address;
-  std::vector<Endpoint> lanes;  // empty: there is none
+  std::vector<Endpoint> lanes;                 // empty: there is none
+  std::optional<session::ChipProfile> chip{};  // as Site::chip
   std::uint32_t pool_slots = 0, pool_elements = UINT32_MAX;
   std::uint64_t receive_bytes = 0;
 };

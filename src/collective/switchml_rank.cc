@@ -101,7 +101,7 @@ class SwitchMlRank final : public RankProtocol {
                                                  : reach_site(options(), address, deadline));
       if (settings_.multicast && !tree) join_groups(options(), site);
     }
-    chip_ = profile_of(reach.sites);
+    chip_ = profile_of(reach);
     reach_memory(reach.sites.front(), deadline);
     reach.packet_elements = options().packet_elements;
     if (reach.packet_elements != 0) return reach;
@@ -153,6 +153,7 @@ class SwitchMlRank final : public RankProtocol {
     config.checksums = settings_.local_checksums || !site.near;
     session::take_keys(admission, number.of_site, config);
     config.chip = chip_.has_value();
+    if (config.chip) config.member = session::member_of(admission.placement, options().rank);
     return {transport::with_group(std::move(lane.socket), std::move(lane.group)), switchml::make_worker_lane(config)};
   }
 
@@ -216,8 +217,8 @@ class SwitchMlRank final : public RankProtocol {
     return "switchml over " + counted_aggregators("root") + "), below them " +
            std::to_string(admission.placement.switches.size()) + " switches, this rank at " + settings_.switch_address +
            ", " + std::to_string(lanes) + " lanes of " + std::to_string(slots) + " slots, " +
-           std::to_string(admission.packet_elements) +
-           " elements per packet; each worker and each switch sends |U| upstream, however many ranks are below it";
+           std::to_string(admission.packet_elements) + " elements per packet" + (chip_ ? ", chip profile" : "") +
+           "; each worker and each switch sends |U| upstream, however many ranks are below it";
   }
 
   [[nodiscard]] std::string describe(std::size_t lanes, std::uint32_t packet_elements, std::uint32_t slots) const {
@@ -240,22 +241,18 @@ class SwitchMlRank final : public RankProtocol {
            " |U|; expect a gain over a ring where its port is as fast as that many workers'";
   }
 
-  // What all aggregators state, which is the same. Throws Error: refused, this rank cannot keep to it.
-  [[nodiscard]] std::optional<session::ChipProfile> profile_of(const std::vector<Site>& sites) const {
-    const Site& first = sites.front();
-    for (const Site& site : sites) {
-      if (site.chip != first.chip) {
-        throw Error(ErrorCode::refused, "aggregators " + first.address + " and " + site.address +
-                                            " do not have the same profile: start both with the same --profile");
-      }
-    }
-    if (!first.chip) return std::nullopt;
-    if (!switch_address().empty()) {
+  // What all aggregators and the rank's switch state, which is the same. Throws Error: refused, this rank cannot keep to it.
+  [[nodiscard]] std::optional<session::ChipProfile> profile_of(const Reach& reach) const {
+    const Site& first = reach.sites.front();
+    const auto demand_same = [&](const std::optional<session::ChipProfile>& chip, const std::string& address) {
+      if (chip == first.chip) return;
       throw Error(ErrorCode::refused,
-                  "aggregator " + first.address + " has the chip profile: no tree of switches joins there");
-    }
-    const std::string why =
-        session::why_not_at_chip(*first.chip, options().world_size, options().packet_elements, settings_.wire);
+                  first.address + " and " + address + " do not have the same profile: start both with the same --profile");
+    };
+    for (const Site& site : reach.sites) demand_same(site.chip, site.address);
+    if (!reach.hop.lanes.empty()) demand_same(reach.hop.chip, reach.hop.address);
+    if (!first.chip) return std::nullopt;
+    const std::string why = session::why_not_at_chip(*first.chip, options().packet_elements, settings_.wire);
     if (!why.empty())
       throw Error(ErrorCode::refused, "aggregator " + first.address + " is a chip (--profile chip): it " + why);
     return first.chip;

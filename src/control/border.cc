@@ -314,7 +314,7 @@ Parsed<Hello> parse(const proto::HelloReply& in) {
     if (in.has_switchml_chip()) {
       const auto& lengths = in.switchml_chip().packet_elements();
       demand(lengths.size() <= 2, "a chip for packets of no such length");
-      hello.chip = session::ChipProfile{in.switchml_chip().max_ranks(), {lengths.begin(), lengths.end()}};
+      hello.chip = session::ChipProfile{in.switchml_chip().max_members(), {lengths.begin(), lengths.end()}};
       demand_none(session::check(*hello.chip));
     }
     for (const Endpoint& lane : hello.lanes) {
@@ -524,7 +524,7 @@ void write(const Hello& hello, proto::HelloReply& out) {
   out.set_in_wire(hello.in_wire);
   out.set_security(static_cast<std::uint32_t>(hello.security));
   if (hello.chip) {
-    out.mutable_switchml_chip()->set_max_ranks(hello.chip->max_ranks);
+    out.mutable_switchml_chip()->set_max_members(hello.chip->max_members);
     write_all(hello.chip->packet_elements, *out.mutable_switchml_chip()->mutable_packet_elements());
   }
 }

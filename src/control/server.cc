@@ -423,9 +423,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return {0, hooks.pool_bytes};  // the pool, which all ATP jobs share
   }
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::TreeInstallation& installation) const {
-    const bool sums = installation.start.protocol == session::switchml_rules().name;
+    const bool rings = installation.start.protocol == session::netreduce_rules().name;
     return {epoch_of(installation),
-            sums ? session::switchml_memory_bytes(installation) : session::memory_bytes(installation)};
+            rings ? session::memory_bytes(installation) : session::switchml_memory_bytes(installation)};
   }
 
   template <class Installation, class How>

@@ -58,12 +58,12 @@ void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
 // To which the switch's lane will send.
 [[nodiscard]] std::vector<Endpoint> destinations(const session::TreeInstallation& installation, std::size_t lane) {
   std::vector<Endpoint> all;
-  if (installation.start.protocol == session::switchml_rules().name) {
+  if (installation.start.protocol == session::netreduce_rules().name) {
+    for (const netreduce::TunnelRoute& route : session::tunnel_ring(installation, lane).routes) all.push_back(route.to);
+  } else {
     const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
     for (const switchml::Member& member : config.members) all.push_back(member.endpoint);
     all.push_back(*config.tree->parent);
-  } else {
-    for (const netreduce::TunnelRoute& route : session::tunnel_ring(installation, lane).routes) all.push_back(route.to);
   }
   return all;
 }

@@ -19,9 +19,7 @@ inline constexpr std::size_t stalled_shown = 8;
 inline void add_stalled(session::JobReport& report, const std::vector<switchml::StalledChunk>& chunks) {
   for (const auto& chunk : chunks) {
     session::JobReport::Stalled stalled{chunk.operation, chunk.chunk, chunk.slot, {}};
-    for (std::uint32_t rank = 0; rank < report.job.world_size; ++rank) {
-      if (chunk.missing.contains(rank)) stalled.missing.push_back(rank);
-    }
+    chunk.missing.for_each([&](std::uint32_t rank) { stalled.missing.push_back(rank); });
     report.stalled.push_back(std::move(stalled));
   }
   std::sort(report.stalled.begin(), report.stalled.end(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "session/atp_job.h"
+#include "session/chip_profile.h"
 #include "session/switchml_job.h"
 #include "wire/atp.h"
 #include "wire/roce.h"
@@ -311,9 +313,12 @@ std::string check(const TreeInstallation& installation) {
   const Admission& admission = start.admission;
   const std::size_t ranks = start.endpoints.size(), lanes = installation.root.size();
   if (admission.job_epoch == 0) return "a job without an epoch";
-  const bool rings = start.protocol == netreduce_rules().name;
-  const ProtocolRules rules = rings ? netreduce_rules() : switchml_rules();
-  if (start.protocol != rules.name) return "no protocol that has trees of switches";
+  const ProtocolRules all_rules[] = {netreduce_rules(), switchml_rules(), switchml_chip_rules()};
+  const auto* const found = std::find_if(std::begin(all_rules), std::end(all_rules),
+                                         [&](const ProtocolRules& each) { return each.name == start.protocol; });
+  if (found == std::end(all_rules)) return "no protocol that has trees of switches";
+  const ProtocolRules& rules = *found;
+  const bool rings = found == std::begin(all_rules);
   if (std::string error =
           first_of({check_job_name(start.job), between("number of ranks", ranks, 1, rules.max_world_size),
                     between("number of lanes", lanes, 1, most_lanes), rules.check_packet(admission.packet_elements),

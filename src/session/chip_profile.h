@@ -13,7 +13,7 @@ namespace netsum::session {
 
 // The rest is the same for all chips: docs/protocol-switchml-chip.md.
 struct ChipProfile {
-  std::uint32_t max_ranks = wire::chip::max_workers;
+  std::uint32_t max_members = wire::chip::max_members;  // the bits of a bitmap: ranks, and switches below
   std::vector<std::uint32_t> packet_elements{64, 256};  // the lengths that it takes
   bool operator==(const ChipProfile&) const = default;
 };
@@ -24,8 +24,7 @@ struct ChipProfile {
 // Of the protocol's jobs at such a data plane, as a protocol of its own.
 [[nodiscard]] ProtocolRules switchml_chip_rules(const ChipProfile& profile = {});
 
-// Empty, or why a rank cannot join there, and what it can do. `packet_elements`: 0: any.
-[[nodiscard]] std::string why_not_at_chip(const ChipProfile& profile, std::uint32_t world_size,
-                                          std::uint32_t packet_elements, WireFormat wire);
+// Empty, or why a rank cannot join there. `packet_elements`: 0: any.
+[[nodiscard]] std::string why_not_at_chip(const ChipProfile& profile, std::uint32_t packet_elements, WireFormat wire);
 
 }  // namespace netsum::session

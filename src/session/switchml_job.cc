@@ -1,7 +1,11 @@
 #include "session/switchml_job.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
+
+#include "protocol/switchml/chip_switch.h"
+#include "session/chip_profile.h"
 
 namespace netsum::session {
 namespace {
@@ -10,7 +14,7 @@ switchml::HopKeys keys_of(const std::vector<RankKeys>& keys, std::size_t number,
   return number < keys.size() ? of_lane(keys[number], lane) : switchml::HopKeys();
 }
 
-// At one switch of the tree, or the root: its ranks and child switches, in the order of their lowest ranks.
+// At one switch of the tree, or the root.
 switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
                                    const SwitchEndpoint& endpoint) {
   const Placement& placement = start.admission.placement;
@@ -23,36 +27,63 @@ switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std:
   switchml::TreePlace& tree = config.tree.emplace();
   tree.rank_epochs = start.admission.rank_epochs;
   if (a_switch != Placement::at_server) {
-    tree.parent = endpoint(placement.parent_of_switch[a_switch], lane);
+    const std::uint32_t parent = placement.parent_of_switch[a_switch];
+    tree.parent = endpoint(parent, lane);
     tree.parent_keys = keys_of(start.switch_keys, a_switch, lane);
+    const std::vector<TreeMember> siblings = members_at(placement, parent);
+    tree.number = static_cast<std::size_t>(
+        std::find_if(siblings.begin(), siblings.end(), [&](const TreeMember& each) { return each.a_switch == a_switch; }) -
+        siblings.begin());
   }
-  std::map<std::uint32_t, std::size_t> member_of_switch;
-  for (std::uint32_t rank = 0; rank < start.endpoints.size(); ++rank) {
+  for (TreeMember& member : members_at(placement, a_switch)) {
+    const bool is_switch = member.a_switch != Placement::at_server;
+    if (is_switch) {
+      config.members.push_back(
+          {0, endpoint(member.a_switch, lane), false, keys_of(start.switch_keys, member.a_switch, lane)});
+    } else {
+      const std::uint32_t rank = member.ranks.front();
+      config.members.push_back(
+          {start.admission.rank_epochs[rank], start.endpoints[rank][lane], false, keys_of(start.keys, rank, lane)});
+    }
+    tree.is_switch.push_back(is_switch);
+    tree.below.push_back(member.ranks);
+  }
+  return config;
+}
+
+}  // namespace
+
+std::vector<TreeMember> members_at(const Placement& placement, std::uint32_t a_switch) {
+  std::vector<TreeMember> members;
+  std::map<std::uint32_t, std::size_t> number_of_switch;
+  for (std::uint32_t rank = 0; rank < placement.switch_of_rank.size(); ++rank) {
     std::uint32_t child = Placement::at_server, at = placement.switch_of_rank[rank];
     while (at != a_switch && at != Placement::at_server) {
       child = at;
       at = placement.parent_of_switch[at];
     }
     if (at != a_switch) continue;
-    const bool is_switch = child != Placement::at_server;
-    if (is_switch) {
-      const auto [known, added] = member_of_switch.emplace(child, config.members.size());
+    if (child != Placement::at_server) {
+      const auto [known, added] = number_of_switch.emplace(child, members.size());
       if (!added) {
-        tree.below[known->second].insert(rank);
+        members[known->second].ranks.insert(rank);
         continue;
       }
     }
-    config.members.push_back(is_switch
-                                 ? switchml::Member{0, endpoint(child, lane), false, keys_of(start.switch_keys, child, lane)}
-                                 : switchml::Member{start.admission.rank_epochs[rank], start.endpoints[rank][lane], false,
-                                                    keys_of(start.keys, rank, lane)});
-    tree.is_switch.push_back(is_switch);
-    tree.below.emplace_back().insert(rank);
+    members.push_back({child, {}});
+    members.back().ranks.insert(rank);
   }
-  return config;
+  return members;
 }
 
-}  // namespace
+std::uint32_t member_of(const Placement& placement, std::uint32_t rank) {
+  const std::vector<TreeMember> members = members_at(placement, placement.switch_of_rank[rank]);
+  return static_cast<std::uint32_t>(std::find_if(members.begin(), members.end(),
+                                                 [&](const TreeMember& each) {
+                                                   return each.a_switch == Placement::at_server && each.ranks.contains(rank);
+                                                 }) -
+                                    members.begin());
+}
 
 seal::PacketKey of_lane(const seal::PacketKey& key, std::size_t lane) {
   return key ? key.derived("netsum lane", lane) : key;
@@ -94,7 +125,11 @@ switchml::SwitchJobConfig switchml_job(const TreeInstallation& installation, std
 
 std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
   const Admission& admission = installation.start.admission;
-  return installation.root.size() * switchml::Switch::total_bytes(admission.packet_elements, admission.slots, 0);
+  const std::uint64_t lanes = installation.root.size();
+  if (installation.start.protocol == switchml_chip_rules().name) {
+    return lanes * switchml::ChipSwitch::total_bytes(admission.packet_elements, admission.slots);
+  }
+  return lanes * switchml::Switch::total_bytes(admission.packet_elements, admission.slots, 0);
 }
 
 }  // namespace netsum::session

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
@@ -16,6 +17,16 @@ namespace netsum::session {
 [[nodiscard]] switchml::HopKeys of_lane(const RankKeys& keys, std::size_t lane);
 // The keys of a rank's end of the lane.
 void take_keys(const Admission& admission, std::size_t lane, switchml::WorkerConfig& config);
+
+// What sends to a switch of the placement, or to the root (at_server): its ranks and child switches, in the order of their
+// lowest ranks.
+struct TreeMember {
+  std::uint32_t a_switch = Placement::at_server;  // at_server: a rank
+  RankSet ranks;                                  // that rank, or all below the switch
+};
+[[nodiscard]] std::vector<TreeMember> members_at(const Placement& placement, std::uint32_t a_switch);
+// The rank's number among the members where it sends.
+[[nodiscard]] std::uint32_t member_of(const Placement& placement, std::uint32_t rank);
 
 // One lane of the only switch of a job, without a multicast group.
 [[nodiscard]] switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane);

@@ -6,8 +6,7 @@ namespace netsum::wire::chip {
 namespace {
 
 // Offsets of docs/protocol-switchml-chip.md.
-constexpr std::size_t at_type = 1, at_rank = 2, at_version = 3, at_slot = 4, at_reserved = 6, at_round = 16,
-                      at_exponents = 20;
+constexpr std::size_t at_type = 1, at_member = 2, at_version = 3, at_slot = 4, at_rank = 6, at_round = 16, at_exponents = 20;
 constexpr std::size_t at_operation = 24, at_chunk = 32, at_signature = 36, at_ahead_chunk = 40, at_ahead_operation = 44,
                       at_kind = 46;
 static_assert(at_exponents + 4 == at_operation);
@@ -31,17 +30,17 @@ ParseError parse(std::span<const std::byte> bytes, Packet& out) {
   const std::byte* const p = bytes.data();
   Header& header = out.header;
   header.type = static_cast<Type>(type);
-  header.rank = byte_at(bytes, at_rank);
+  header.member = byte_at(bytes, at_member);
   header.version = byte_at(bytes, at_version);
   header.slot = load_be<std::uint16_t>(p + at_slot);
+  header.rank = load_be<std::uint16_t>(p + at_rank);
   header.job_epoch = load_le<std::uint64_t>(p + at_job_epoch);
   header.round = load_be<std::uint32_t>(p + at_round);
   for (std::size_t i = 0; i < header.exponents.size(); ++i) {
     header.exponents[i] = load_be<std::uint16_t>(p + at_exponents + 2 * i);
     if (header.exponents[i] > unknown) return ParseError::field;
   }
-  if (header.rank >= max_workers || header.version > 1 || header.round > max_round) return ParseError::field;
-  if (load_be<std::uint16_t>(p + at_reserved) != 0) return ParseError::field;
+  if (header.member >= max_members || header.version > 1 || header.round > max_round) return ParseError::field;
   header.echoed = {load_be<std::uint64_t>(p + at_operation),       load_be<std::uint32_t>(p + at_chunk),
                    load_be<std::uint32_t>(p + at_signature),       load_be<std::uint32_t>(p + at_ahead_chunk),
                    load_be<std::uint16_t>(p + at_ahead_operation), load_be<std::uint16_t>(p + at_kind)};
@@ -53,10 +52,10 @@ void write_header(std::span<std::byte> packet, const Header& header) {
   std::byte* const p = packet.data();
   p[at_format] = std::byte{format};
   p[at_type] = static_cast<std::byte>(header.type);
-  p[at_rank] = std::byte{header.rank};
+  p[at_member] = std::byte{header.member};
   p[at_version] = std::byte{header.version};
   store_be(p + at_slot, header.slot);
-  store_be(p + at_reserved, std::uint16_t{0});
+  store_be(p + at_rank, header.rank);
   store_le(p + at_job_epoch, header.job_epoch);
   store_be(p + at_round, header.round);
   for (std::size_t i = 0; i < header.exponents.size(); ++i) store_be(p + at_exponents + 2 * i, header.exponents[i]);

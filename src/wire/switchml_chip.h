@@ -20,7 +20,7 @@ inline constexpr std::uint8_t format = 0xc1;
 inline constexpr std::size_t at_format = 0, at_job_epoch = 8;
 static_assert(at_format == switchml::at_version && at_job_epoch == switchml::at_job_epoch);
 
-inline constexpr std::uint32_t max_workers = 31;  // a bitmap's bits, of which the last means "accepted" (chip_slots.h)
+inline constexpr std::uint32_t max_members = 31;  // a bitmap's bits, of which the last means "accepted" (chip_slots.h)
 // §5: 64 elements in one pipeline, 256 in four.
 [[nodiscard]] constexpr bool possible_packet(std::uint32_t elements) {
   return elements == 64 || elements == 256;
@@ -33,14 +33,15 @@ inline constexpr std::uint16_t not_finite = 255;  // the block has an element th
 inline constexpr std::uint16_t unknown = 256;     // the sender does not know its next block
 
 enum class Type : std::uint8_t {
-  contribution = 1,  // worker -> switch
-  result = 2,        // switch -> workers
+  contribution = 1,  // upstream: of a worker, or the sum of all ranks below a switch
+  result = 2,        // downstream
 };
 
 // What a round is for.
 enum class Kind : std::uint16_t { values = 0, exponents = 1 };
 
-// Nothing to a switch: a result has those of the contribution that completed its round, or that asked for it again.
+// Nothing to a switch: sums and results have those of the contribution that completed their round, or that asked for them
+// again.
 struct Echoed {
   std::uint64_t operation = 0;
   std::uint32_t chunk = 0;
@@ -53,9 +54,10 @@ struct Echoed {
 
 struct Header {
   Type type = Type::contribution;
-  std::uint8_t rank = 0;  // the sender's; echoed
+  std::uint8_t member = 0;  // contribution: the sender's bit; result: of no use
   std::uint8_t version = 0;
   std::uint16_t slot = 0;
+  std::uint16_t rank = 0;  // that contributed; echoed
   std::uint64_t job_epoch = 0;
   std::uint32_t round = 0;                   // of this version of the slot
   std::array<std::uint16_t, 2> exponents{};  // contribution: the sender's; result: the largest of all ranks

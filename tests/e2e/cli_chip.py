@@ -18,7 +18,7 @@ class Sums(unittest.TestCase):
         software, chip = report(*flags), report("--profile", "chip", *flags)
         self.assertEqual((software["wrong"], chip["wrong"]), (0, 0))
         self.assertEqual(software["result_hash"], chip["result_hash"])
-        self.assertEqual(chip["profile"], "chip")
+        self.assertIn("chip profile", chip["placement"])
 
     def test_float32(self):
         self.assert_same()
@@ -37,6 +37,13 @@ class Sums(unittest.TestCase):
         for more in ((), ("--packet-elements", 64)):
             chip = report("--profile", "chip", *flags, *more)
             self.assertEqual((chip["wrong"], chip["result_hash"]), (0, expected))
+
+    def test_trees_of_chips_have_the_bits_of_one_software_switch(self):
+        expected = report()["result_hash"]
+        for racks, loss in (("2", 0), ("4,2", 0.01)):
+            chips = report("--profile", "chip", "--racks", racks, "--loss", loss)
+            self.assertEqual((chips["wrong"], chips["result_hash"]), (0, expected))
+            self.assertIn("chip profile; each worker and each switch", chips["placement"])
 
     def test_few_floats(self):
         self.assertEqual(cli.bench("--workers", 4, "--elements", 3, "--iterations", 3, "--profile", "chip")["wrong"], 0)
@@ -61,16 +68,23 @@ class Refusals(unittest.TestCase):
     def test_ranks_are_refused_before_they_join(self):
         with cli.Switch(*CHIP) as switch:
             rank = ("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--elements", 100)
-            for text, *flags in (("31 ranks at most, not for 32", "--world-size", 32),
-                                 ("64 or 256 elements, not of 320", "--world-size", 2, "--packet-elements", 320),
+            for text, *flags in (("64 or 256 elements, not of 320", "--world-size", 2, "--packet-elements", 320),
                                  ("not as float16", "--world-size", 2, "--wire", "float16")):
                 self.assert_refused(text, *rank, *flags, code=3)
             self.assertEqual(switch.status()["jobs"], [])
 
-    def test_no_tree_of_switches(self):
-        with cli.Switch(*CHIP) as chip, cli.Switch() as leaf:
-            self.assert_refused("no tree", "bench", "all-reduce", "--spine", chip.address, "--switch", leaf.address,
-                                "--rank", 0, "--world-size", 2, "--elements", 100, code=3)
+    def test_a_tree_of_both_profiles(self):
+        with cli.Switch(*CHIP) as chip, cli.Switch() as software:
+            for root, leaf in ((chip, software), (software, chip)):
+                self.assert_refused("same --profile", "bench", "all-reduce", "--spine", root.address, "--switch", leaf.address,
+                                    "--rank", 0, "--world-size", 2, "--elements", 100, code=3)
+
+    def test_more_ranks_than_bits_need_racks(self):
+        many = ("--workers", 32, "--elements", 64, "--iterations", 1, "--profile", "chip", "--transport", "udp")
+        refused = cli.run("bench", "all-reduce", *many)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("32 ranks and switches are next to the aggregator, a chip with a bit for each of 31", refused.stderr)
+        self.assertEqual(cli.bench(*many, "--racks", 2)["wrong"], 0)
 
     def test_aggregators_of_both_profiles(self):
         with cli.Switch(*CHIP) as chip, cli.Switch() as software:

@@ -1,7 +1,7 @@
 // Packets of the chip profile, genuine ones with changes and forged ones, from the right addresses or a stranger's, at a
-// switch and a worker in the middle of their work. There is no checksum, so all of them are read. Neither touches memory
-// that it should not; each counts every packet once; a stranger gets nothing and changes nothing; results go to the job's
-// ranks.
+// switch, alone or below a parent, and a worker in the middle of their work. There is no checksum, so all of them are read.
+// Neither touches memory that it should not; each counts every packet once; a stranger gets nothing and changes nothing;
+// results go to the job's ranks, sums to the parent.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -20,11 +20,12 @@ using namespace netsum;  // NOLINT(google-build-using-namespace): a program of o
 using Packet = std::vector<std::byte>;
 
 constexpr std::uint32_t slots = 4, ranks = 2;
-const Endpoint stranger = fuzz::endpoint_of(77), server = fuzz::endpoint_of(255);
+const Endpoint stranger = fuzz::endpoint_of(77), server = fuzz::endpoint_of(255), parent = fuzz::endpoint_of(200);
 
 Packet forge(FuzzedDataProvider& input) {
   wire::chip::Header header;
   header.type = static_cast<wire::chip::Type>(input.ConsumeIntegralInRange<int>(0, 3));
+  header.member = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
   header.rank = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
   header.version = input.ConsumeIntegralInRange<std::uint8_t>(0, 2);
   header.slot = input.ConsumeIntegralInRange<std::uint16_t>(0, slots);
@@ -56,10 +57,16 @@ std::vector<std::byte> state_of(const Object& object) {
 }
 
 struct World {
-  explicit World(bool floats) {
+  World(bool floats, bool leaf) : is_leaf(leaf) {
     switchml::SwitchJobConfig job{fuzz::job_epoch, fuzz::packet_elements, slots, {}};
     for (std::uint8_t rank = 0; rank < ranks; ++rank)
       job.members.push_back({fuzz::rank_epochs[rank], fuzz::endpoint_of(rank)});
+    if (leaf) {
+      job.tree.emplace().parent = parent;
+      job.tree->below = {wire::switchml::Ranks::first(1), wire::switchml::Ranks::first(2)};
+      job.tree->is_switch = {false, true};
+      job.tree->number = 5;
+    }
     fuzz::check(aggregator.add_job(job, std::as_writable_bytes(std::span(memory))), "a job is admitted");
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       switchml::WorkerConfig config;
@@ -70,6 +77,7 @@ struct World {
       config.slots = slots;
       config.aggregator = server;
       config.chip = true;
+      config.member = rank;
       workers.emplace_back(config);
     }
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -93,7 +101,7 @@ struct World {
     const std::size_t first = sent.size();
     fuzz::RecordingSink out(server, sent);
     const RxView view{packet, source};
-    aggregator.on_packets({&view, 1}, out);
+    aggregator.on_packets({&view, 1}, now, out);
     out.flush();
     fuzz::check(received() == before + 1, "the switch counts every packet once");
     const switchml::JobCounters& counters = *aggregator.job_counters(fuzz::job_epoch);
@@ -102,11 +110,15 @@ struct World {
       fuzz::check(sent.size() == first && state_of(aggregator) == state, "a stranger gets and changes nothing");
     }
     for (std::size_t i = first; i < sent.size(); ++i) {
-      wire::chip::Packet result;
-      fuzz::check(wire::chip::parse(sent[i].bytes, result) == wire::ParseError::none &&
-                      result.header.type == wire::chip::Type::result && result.header.job_epoch == fuzz::job_epoch,
-                  "what the switch sends is a result of the job");
-      fuzz::check(sent[i].to == fuzz::endpoint_of(0) || sent[i].to == fuzz::endpoint_of(1), "results go to ranks");
+      wire::chip::Packet packet_sent;
+      fuzz::check(wire::chip::parse(sent[i].bytes, packet_sent) == wire::ParseError::none &&
+                      packet_sent.header.job_epoch == fuzz::job_epoch,
+                  "what the switch sends is of the job");
+      if (packet_sent.header.type == wire::chip::Type::result) {
+        fuzz::check(sent[i].to == fuzz::endpoint_of(0) || sent[i].to == fuzz::endpoint_of(1), "results go to ranks");
+      } else {
+        fuzz::check(is_leaf && sent[i].to == parent && packet_sent.header.member == 5, "sums go to the parent");
+      }
     }
   }
 
@@ -123,6 +135,7 @@ struct World {
     out.flush();
   }
 
+  const bool is_leaf;
   Time now{};
   switchml::ChipSwitch aggregator;
   std::vector<fuzz::CacheLine> memory = std::vector<fuzz::CacheLine>(
@@ -136,7 +149,8 @@ struct World {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   FuzzedDataProvider input(data, size);
-  World world(input.ConsumeBool());
+  const bool floats = input.ConsumeBool();
+  World world(floats, input.ConsumeBool());
   std::vector<fuzz::Datagram> genuine = std::exchange(world.sent, {});
   while (input.remaining_bytes() > 0) {
     world.now += std::chrono::microseconds(input.ConsumeIntegral<std::uint16_t>());
@@ -154,8 +168,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       Packet packet = altered ? one->bytes : forge(input);
       alter(input, packet);
       const Endpoint rank = fuzz::endpoint_of(packet.size() > 2 ? std::to_integer<std::uint8_t>(packet[2]) % ranks : 0);
+      const bool downstream = packet.size() > 1 && packet[1] == std::byte{2};
       if (to_switch) {
-        deliver(packet, strange ? stranger : rank, server);
+        deliver(packet, strange ? stranger : downstream ? parent : rank, server);
       } else {
         deliver(packet, strange ? stranger : server, rank);
       }

@@ -7,6 +7,8 @@
 #include "fuzz/registry_model.h"
 #include "protocol/atp/switch.h"
 #include "protocol/netreduce/tunnel.h"
+#include "protocol/switchml/chip_switch.h"
+#include "session/chip_profile.h"
 
 namespace {
 
@@ -40,7 +42,10 @@ class Switch {
   }
 
   static void install(const session::TreeInstallation& installation) {
-    if (installation.start.protocol == session::switchml_rules().name) return install_tree(installation);
+    if (installation.start.protocol == session::switchml_rules().name) return install_tree<switchml::Switch>(installation);
+    if (installation.start.protocol == session::switchml_chip_rules().name) {
+      return install_tree<switchml::ChipSwitch>(installation);
+    }
     for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
       const netreduce::TunnelRing ring = session::tunnel_ring(installation, lane);
       fuzz::check(netreduce::check(ring.ring).empty(), "a ring can be made");
@@ -54,13 +59,14 @@ class Switch {
     }
   }
 
+  template <class Machine>
   static void install_tree(const session::TreeInstallation& installation) {
     for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
       const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
-      const std::size_t bytes = switchml::Switch::memory_bytes(config);
+      const std::size_t bytes = Machine::memory_bytes(config);
       if (bytes > most_bytes) continue;
       std::vector<fuzz::CacheLine> memory(bytes / sizeof(fuzz::CacheLine) + 1);
-      switchml::Switch machine;
+      Machine machine;
       fuzz::check(machine.add_job(config, std::as_writable_bytes(std::span(memory)).first(bytes)), "a job is added");
       static_cast<void>(machine.stalled(config.epoch, 1));
     }

@@ -8,6 +8,7 @@
 
 #include "model/chip_job.h"
 #include "model/job.h"
+#include "model/tree.h"
 #include "protocol/switchml/chip_switch.h"
 
 namespace netsum::model {
@@ -25,9 +26,15 @@ void print(const std::string& name, const Exploration& found) {
   std::fflush(stdout);
 }
 
+std::string leaves_of(const ChipSetup& setup) {
+  std::string text;
+  for (const std::uint32_t workers : setup.racks) text += (text.empty() ? ", leaves of " : " + ") + std::to_string(workers);
+  return text;
+}
+
 std::string name_of(const ChipSetup& setup) {
   return std::to_string(setup.workers) + " workers, " + std::to_string(setup.slots) +
-         (setup.slots == 1 ? " slot, " : " slots, ") + std::to_string(setup.chunks) + " chunks" +
+         (setup.slots == 1 ? " slot, " : " slots, ") + std::to_string(setup.chunks) + " chunks" + leaves_of(setup) +
          (setup.without_idle_passes ? "" : ", all passes");
 }
 
@@ -50,11 +57,16 @@ void holds(const ChipSetup& setup) {
 
 enum class Harm { none, deadlock, wrong_sum };
 
+// A worker at a leaf, and one at the root.
+ChipSetup small_tree() {
+  return {.chunks = 3, .without_idle_passes = false, .racks = {1}};
+}
+
 // The worst that comes of a rule that lacks a part.
 template <class Rule>
-Harm without(const std::string& part) {
+Harm without(const std::string& part, const ChipSetup& setup = {.without_idle_passes = false}) {
   for (const bool for_deadlocks : {false, true}) {
-    const Exploration found = search<Rule>("without " + part, {.without_idle_passes = false}, for_deadlocks);
+    const Exploration found = search<Rule>("without " + part + leaves_of(setup), setup, for_deadlocks);
     for (const std::string& step : found.trace) std::printf("    %s\n", step.c_str());
     if (found.wrong) std::printf("    => %s\n", found.wrong->c_str());
     if (found.wrong) return for_deadlocks ? Harm::deadlock : Harm::wrong_sum;
@@ -83,45 +95,21 @@ TEST(ChipModel, FourWorkers) {
   holds({4, 2, 4});
 }
 
+TEST(ChipModel, TwoLevels) {
+  holds({.workers = 2, .chunks = 4, .racks = {1, 1}});
+  holds({.workers = 2, .slots = 2, .chunks = 4, .racks = {1, 1}});
+  holds({.workers = 3, .chunks = 4, .racks = {2}});
+  holds({.workers = 3, .chunks = 2, .without_idle_passes = false, .racks = {2}});
+  holds({.workers = 3, .chunks = 4, .racks = {2, 1}});
+  holds({.workers = 4, .chunks = 3, .racks = {2, 2}});
+}
+
 // ---- the data plane with the real workers
 
-class RealChip : public OneSwitch {
- public:
-  static constexpr bool is_chip = true;
-
-  explicit RealChip(const Setup& setup)
-      : memory_(switchml::ChipSwitch::memory_bytes(packet_elements, setup.slots) / sizeof(Line)) {
-    switchml::SwitchJobConfig config{job_epoch, packet_elements, setup.slots, {}};
-    for (std::uint32_t rank = 0; rank < setup.workers; ++rank) config.members.push_back({100 + rank, host(rank)});
-    if (!switch_.add_job(config, bytes())) throw std::logic_error("add_job");
-  }
-  RealChip(const RealChip& other) : OneSwitch(other), memory_(other.memory_), switch_(other.switch_) {
-    switch_.move_memory(job_epoch, bytes());
-  }
-  RealChip(RealChip&&) = default;  // the memory stays where it is
-  RealChip& operator=(const RealChip&) = delete;
-  RealChip& operator=(RealChip&&) = delete;
-
-  void on_packet(const RxView& packet, const Endpoint&, Time, Sink& sink) { switch_.on_packets({&packet, 1}, sink); }
-  void check() const {
-    const switchml::JobCounters& c = *switch_.job_counters(job_epoch);
-    if (c.dropped_early + c.dropped_shape + c.dropped_slot + malformed_packets(switch_.counters()) != 0)
-      throw Wrong("the switch met a packet that no correct worker sends");
-  }
-  void append_state(std::vector<std::byte>& out) const { switch_.append_state(out); }
-
- private:
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(memory_)); }
-
-  std::vector<Line> memory_;
-  switchml::ChipSwitch switch_;
-};
+using RealChips = TreeSwitches<switchml::ChipSwitch>;
 
 void job_holds(const std::string& name, const Setup& setup) {
-  const Exploration found = explore(Job<RealChip>(setup), most_states, [](const Job<RealChip>& state) {
+  const Exploration found = explore(Job<RealChips>(setup), most_states, [](const Job<RealChips>& state) {
     state.check_retransmissions();
     state.check_liveness();
   });
@@ -153,6 +141,11 @@ TEST(ChipJobModel, TwoWorkers) {
 TEST(ChipJobModel, ThreeWorkers) {
   job_holds("3 workers, 1 slot, 2 chunks, int32", {3, 1, {ints(257)}});
   job_holds("3 workers, 1 slot, 1 chunk, float32", {3, 1, {floats(1)}});
+}
+
+TEST(ChipJobModel, TwoLevels) {
+  job_holds("1 + 1 workers at two leaves, 2 chunks, int32", {2, 1, {ints(257)}, 1, {1, 1}});
+  job_holds("2 workers at a leaf, 1 at the root, 1 chunk, int32", {3, 1, {ints(1)}, 1, {2}});
 }
 
 // ---- the rule without one of its parts
@@ -240,6 +233,49 @@ TEST(ChipModelWithout, TheOrderOfSums) {
   const Exploration found =
       search<ChipRule>("without the order of sums", {.without_idle_passes = false, .sums_in_order = false}, false);
   for (const std::string& step : found.trace) std::printf("    %s\n", step.c_str());
+  ASSERT_TRUE(found.wrong.has_value());
+  std::printf("    => %s\n", found.wrong->c_str());
+}
+
+// ---- in a tree
+
+TEST(ChipModelWithout, InATreeWhatATreeShares) {
+  EXPECT_EQ(Harm::wrong_sum, without<NobodySeen>("the seen bit", small_tree()));
+  EXPECT_EQ(Harm::deadlock, without<NeverDone>("answers to repeats", small_tree()));
+}
+
+// A late copy of a result finds the next round open.
+TEST(ChipModelWithout, TheComparisonWhenAResultComes) {
+  EXPECT_EQ(Harm::wrong_sum, without<AlwaysLeft>("the comparison when a result comes", small_tree()));
+}
+
+struct NeverUpAgain : ChipRule {
+  static bool goes_up(std::uint32_t before, std::uint32_t bit) { return !seen(before, bit); }
+};
+struct AllGoUp : ChipRule {
+  static bool goes_up(std::uint32_t, std::uint32_t) { return true; }
+};
+TEST(ChipModelWithout, RepeatsThatGoUpstream) {
+  ChipSetup setup = small_tree();
+  setup.chunks = 2;
+  EXPECT_EQ(Harm::deadlock, without<NeverUpAgain>("repeats upstream", setup));
+  // That only the first member's do saves packets.
+  setup.workers = 3;
+  setup.racks = {2};
+  EXPECT_EQ(Harm::none, without<AllGoUp>("the first member's privilege", setup));
+}
+
+TEST(ChipModelWithout, TheResultInPlaceOfTheSum) {
+  ChipSetup setup = small_tree();
+  setup.stores_results = false;
+  EXPECT_EQ(Harm::wrong_sum, without<ChipRule>("the result in place of the sum", setup));
+}
+
+// Why a switch that was started again does not take its jobs again: its registers are rounds behind.
+TEST(ChipModelWithout, MemoryThatARestartClears) {
+  ChipSetup setup = small_tree();
+  setup.begins_anew = true;
+  const Exploration found = search<ChipRule>("without memory" + leaves_of(setup), setup, true);
   ASSERT_TRUE(found.wrong.has_value());
   std::printf("    => %s\n", found.wrong->c_str());
 }

@@ -58,6 +58,7 @@ inline constexpr std::uint32_t switch_host = 255;
 class OneSwitch {
  public:
   static Endpoint of_rank(std::uint32_t) { return host(switch_host); }
+  static constexpr bool is_chip = false;
   static bool is_at(const Endpoint& endpoint) { return endpoint == host(switch_host); }
   static bool may_restart() { return false; }
   static void restart() {}
@@ -120,7 +121,10 @@ class Job {
       config.slots = setup.slots;
       config.aggregator = switch_.of_rank(rank);
       config.operations = setup.ahead + 1;
-      if constexpr (requires { SwitchType::is_chip; }) config.chip = true;
+      if constexpr (SwitchType::is_chip) {
+        config.chip = true;
+        config.member = switch_.member_of(rank);
+      }
       ranks_.emplace_back(config, setup.calls.size());
     }
   }

@@ -11,6 +11,8 @@
 namespace netsum::model {
 namespace {
 
+using RealTree = TreeSwitches<switchml::Switch>;
+
 constexpr std::uint64_t most_states = 3'000'000;
 
 void print(const char* name, const Exploration& found) {
@@ -89,27 +91,27 @@ TEST(SwitchmlModel, MoreWorkers) {
 
 // Two levels of switches.
 TEST(TreeModel, TwoWorkersAtALeafAndOneAtTheRoot) {
-  holds<TreeSwitches>("2 + 1 workers, 1 slot, 3 chunks, int32", {3, 1, {i(513)}, 1, {2}});
-  holds<TreeSwitches>("2 + 1 workers, 1 slot, 2 chunks, float32", {3, 1, {f(2)}, 1, {2}});
-  holds<TreeSwitches>("2 + 1 workers, 1 slot, 3 chunks, few floats", {3, 1, {plain, plain, plain}, 1, {2}});
+  holds<RealTree>("2 + 1 workers, 1 slot, 3 chunks, int32", {3, 1, {i(513)}, 1, {2}});
+  holds<RealTree>("2 + 1 workers, 1 slot, 2 chunks, float32", {3, 1, {f(2)}, 1, {2}});
+  holds<RealTree>("2 + 1 workers, 1 slot, 3 chunks, few floats", {3, 1, {plain, plain, plain}, 1, {2}});
 }
 
 TEST(TreeModel, TwoLeaves) {
-  holds<TreeSwitches>("2 + 1 workers, 2 leaves, 1 slot, 3 chunks, int32", {3, 1, {i(513)}, 1, {2, 1}});
-  holds<TreeSwitches>("1 + 1 workers, 2 leaves, 2 slots, 5 chunks", {2, 2, {i(513), i(257)}, 1, {1, 1}});
-  holds<TreeSwitches>("2 + 2 workers, 2 leaves, 1 slot, 3 chunks, int32", {4, 1, {i(513)}, 1, {2, 2}});
-  holds<TreeSwitches>("2 + 2 workers, 2 leaves, 1 slot, 2 chunks, float32", {4, 1, {f(2)}, 1, {2, 2}});
+  holds<RealTree>("2 + 1 workers, 2 leaves, 1 slot, 3 chunks, int32", {3, 1, {i(513)}, 1, {2, 1}});
+  holds<RealTree>("1 + 1 workers, 2 leaves, 2 slots, 5 chunks", {2, 2, {i(513), i(257)}, 1, {1, 1}});
+  holds<RealTree>("2 + 2 workers, 2 leaves, 1 slot, 3 chunks, int32", {4, 1, {i(513)}, 1, {2, 2}});
+  holds<RealTree>("2 + 2 workers, 2 leaves, 1 slot, 2 chunks, float32", {4, 1, {f(2)}, 1, {2, 2}});
 }
 
 TEST(TreeModel, ALeafThatRestarts) {
-  holds<TreeSwitches>("2 + 1 workers, 1 slot, 3 chunks, a restart", {3, 1, {i(513)}, 1, {2}, true});
-  holds<TreeSwitches>("1 + 1 workers, 2 leaves, float32, a restart", {2, 1, {f(1), f(1)}, 1, {1, 1}, true});
+  holds<RealTree>("2 + 1 workers, 1 slot, 3 chunks, a restart", {3, 1, {i(513)}, 1, {2}, true});
+  holds<RealTree>("1 + 1 workers, 2 leaves, float32, a restart", {2, 1, {f(1), f(1)}, 1, {1, 1}, true});
 }
 
 // Why a switch that was started again does not take its jobs again.
 TEST(TreeModel, ALeafThatBeginsAnewIsWrong) {
   const auto found =
-      search_for_a_wrong_sum<TreeSwitches>("2 + 1 workers, a leaf that begins anew", {3, 1, {i(513)}, 1, {2}, true, true});
+      search_for_a_wrong_sum<RealTree>("2 + 1 workers, a leaf that begins anew", {3, 1, {i(513)}, 1, {2}, true, true});
   ASSERT_TRUE(found.wrong.has_value());
 }
 

@@ -4,14 +4,21 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "model/job.h"
+#include "protocol/switchml/chip_switch.h"
 
 namespace netsum::model {
 
+// `Machine`: switchml::Switch or switchml::ChipSwitch.
+template <class Machine>
 class TreeSwitches {
  public:
+  static constexpr bool is_chip = std::is_same_v<Machine, switchml::ChipSwitch>;
+
   explicit TreeSwitches(const Setup& setup) : may_restart_(setup.restarts), begins_anew_(setup.begins_anew) {
     const std::vector<std::uint32_t> epochs = rank_epochs(setup.workers);
     switchml::SwitchJobConfig root = config_of(setup);
@@ -20,12 +27,12 @@ class TreeSwitches {
     for (std::uint32_t rack = 0; rack < setup.racks.size(); ++rack) {
       switchml::SwitchJobConfig leaf = config_of(setup);
       leaf.tree->parent = host(switch_host);
+      leaf.tree->number = rack;
       leaf.tree->rank_epochs = epochs;
       wire::switchml::Ranks below;
       for (const std::uint32_t end = rank + setup.racks[rack]; rank < end; ++rank) {
         below.insert(rank);
-        add_rank(leaf, rank);
-        leaf_of_rank_.push_back(leaf_host(rack));
+        add_rank(leaf, rank, leaf_host(rack));
       }
       nodes_.emplace_back(leaf_host(rack), leaf);
       root.members.push_back({0, leaf_host(rack)});
@@ -33,13 +40,13 @@ class TreeSwitches {
       root.tree->is_switch.push_back(true);
     }
     for (; rank < setup.workers; ++rank) {
-      add_rank(root, rank);
-      leaf_of_rank_.push_back(host(switch_host));
+      add_rank(root, rank, host(switch_host));
     }
     nodes_.emplace_back(host(switch_host), root);
   }
 
-  [[nodiscard]] Endpoint of_rank(std::uint32_t rank) const { return leaf_of_rank_[rank]; }
+  [[nodiscard]] Endpoint of_rank(std::uint32_t rank) const { return places_[rank].first; }
+  [[nodiscard]] std::uint32_t member_of(std::uint32_t rank) const { return places_[rank].second; }
   [[nodiscard]] bool is_at(const Endpoint& endpoint) const {
     return endpoint.address[15] > switch_host - nodes_.size() && endpoint.address[15] <= switch_host;
   }
@@ -64,7 +71,9 @@ class TreeSwitches {
   void check() const {
     for (const Node& node : nodes_) {
       const switchml::JobCounters* const c = node.machine.job_counters(job_epoch);
-      if (c != nullptr && c->dropped_early + c->dropped_mismatch + c->dropped_shape + c->dropped_slot != 0)
+      if (c != nullptr && c->dropped_early + c->dropped_mismatch + c->dropped_shape + c->dropped_slot +
+                                  malformed_packets(node.machine.counters()) !=
+                              0)
         throw Wrong("a switch met a packet that no correct worker or switch sends");
     }
   }
@@ -79,7 +88,7 @@ class TreeSwitches {
   };
   struct Node {
     Node(const Endpoint& endpoint, const switchml::SwitchJobConfig& job)
-        : at(endpoint), config(job), memory(switchml::Switch::memory_bytes(job) / sizeof(Line)) {
+        : at(endpoint), config(job), memory(Machine::memory_bytes(job) / sizeof(Line)) {
       add_job();
     }
     Node(const Node& other) : at(other.at), config(other.config), memory(other.memory), machine(other.machine) {
@@ -98,7 +107,7 @@ class TreeSwitches {
     Endpoint at;
     switchml::SwitchJobConfig config;
     std::vector<Line> memory;
-    switchml::Switch machine;
+    Machine machine;
   };
 
   [[nodiscard]] static switchml::SwitchJobConfig config_of(const Setup& setup) {
@@ -106,7 +115,8 @@ class TreeSwitches {
     config.tree.emplace();
     return config;
   }
-  static void add_rank(switchml::SwitchJobConfig& config, std::uint32_t rank) {
+  void add_rank(switchml::SwitchJobConfig& config, std::uint32_t rank, const Endpoint& at) {
+    places_.emplace_back(at, static_cast<std::uint32_t>(config.members.size()));
     wire::switchml::Ranks alone;
     alone.insert(rank);
     config.members.push_back({100 + rank, host(rank)});
@@ -115,8 +125,8 @@ class TreeSwitches {
   }
   [[nodiscard]] static Endpoint leaf_host(std::uint32_t rack) { return host(switch_host - 1 - rack); }
 
-  std::vector<Node> nodes_;  // leaves, then the root
-  std::vector<Endpoint> leaf_of_rank_;
+  std::vector<Node> nodes_;                                 // leaves, then the root
+  std::vector<std::pair<Endpoint, std::uint32_t>> places_;  // by rank: its switch, and its number there
   bool may_restart_, begins_anew_, restarted_ = false;
 };
 

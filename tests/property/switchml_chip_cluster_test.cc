@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/virtual_cluster.h"
+#include "support/virtual_tree.h"
 
 namespace netsum::testing {
 namespace {
@@ -101,13 +102,14 @@ Call random_call(Random& random, std::uint64_t number, std::uint32_t workers) {
   return call;
 }
 
-// What the ranks have when all is over.
-std::vector<Call> results(std::vector<Call> calls, const ClusterConfig& config, Random& random) {
-  VirtualCluster cluster(config);
-  std::vector<std::size_t> issued(config.workers);
+// Whether the ranks' calls came to their end.
+template <class Job>
+bool carry_out(Job& cluster, std::vector<Call>& calls, Random& random) {
+  const auto workers = static_cast<std::uint32_t>(calls.front().tensors.size());
+  std::vector<std::size_t> issued(workers);
   const auto is_behind = [&](std::size_t n) { return n < calls.size(); };
   while (std::any_of(issued.begin(), issued.end(), is_behind)) {
-    const auto rank = static_cast<std::uint32_t>(random.below(config.workers));
+    const auto rank = static_cast<std::uint32_t>(random.below(workers));
     if (is_behind(issued[rank])) {
       Call& call = calls[issued[rank]++];
       Operation operation = call.operation;
@@ -119,7 +121,13 @@ std::vector<Call> results(std::vector<Call> calls, const ClusterConfig& config, 
       if (!cluster.step(cluster.network.now + std::chrono::milliseconds(5))) break;
     }
   }
-  EXPECT_TRUE(cluster.run(calls.size(), std::chrono::minutes(10)))
+  return cluster.run(calls.size(), std::chrono::minutes(10));
+}
+
+// What the ranks have when all is over.
+std::vector<Call> results(std::vector<Call> calls, const ClusterConfig& config, Random& random) {
+  VirtualCluster cluster(config);
+  EXPECT_TRUE(carry_out(cluster, calls, random))
       << "did not end: " << config.workers << " workers, " << config.slots << " slots, " << config.lanes
       << " lanes, packets of " << config.packet_elements;
   if (config.chip) {
@@ -199,6 +207,55 @@ TEST(SwitchmlChipCluster, GivesTheSoftwareSwitchsBits) {
     if (HasFatalFailure() || HasNonfatalFailure()) FAIL();
   }
   EXPECT_GT(lost, 100U) << "blocks with elements that are not finite";
+}
+
+// Chips at two and three levels: the same as one software switch.
+TEST(SwitchmlChipCluster, TreesGiveTheSoftwareSwitchsBits) {
+  std::uint64_t lost = 0, repeated = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const std::vector<std::uint32_t> levels[] = {{1}, {2}, {3}, {1, 2}, {2, 4}};
+    TreeConfig config;
+    config.levels = levels[random.below(std::size(levels))];
+    config.ranks_per_switch = 1 + static_cast<std::uint32_t>(random.below(3));
+    config.slots = 1U << random.below(5);
+    config.packet_elements = random.chance(0.5) ? 64 : 256;
+    config.seed = random.next();
+    config.faults = random_faults(random);
+    VirtualChips chips(config);
+    std::vector<Call> calls;
+    for (std::uint64_t number = 0; number < 2; ++number) calls.push_back(random_call(random, number, chips.ranks()));
+    std::vector<Call> at_chips = calls;
+    ASSERT_TRUE(carry_out(chips, at_chips, random)) << "did not end";
+    const auto at_switch = results(calls, {.workers = chips.ranks(), .slots = 16}, random);
+    for (std::size_t i = 0; i < calls.size(); ++i) compare(calls[i], at_switch[i], at_chips[i], lost);
+    for (std::size_t number = 0; number < chips.switches(); ++number) {
+      const switchml::JobCounters& counters = chips.switch_counters(number);
+      ASSERT_EQ(0U, counters.dropped_early + counters.dropped_source + counters.dropped_rank);
+      repeated += counters.sums_repeated;
+    }
+    if (HasFatalFailure() || HasNonfatalFailure()) FAIL();
+  }
+  EXPECT_GT(lost, 20U);
+  EXPECT_GT(repeated, 100U) << "sums that went upstream again";
+}
+
+// Each chip sends one packet a chunk upstream, however many ranks are below it.
+TEST(SwitchmlChipCluster, AChipSendsEachSumUpstreamOnce) {
+  VirtualChips chips({.levels = {2, 4}, .ranks_per_switch = 3});
+  constexpr std::size_t elements = 256 * 50;
+  std::vector<std::vector<std::int32_t>> tensors(chips.ranks(), std::vector<std::int32_t>(elements, 1));
+  for (std::uint32_t rank = 0; rank < chips.ranks(); ++rank)
+    chips.submit(rank, {.dtype = DType::int32, .elements = elements, .data = tensors[rank].data()});
+  ASSERT_TRUE(chips.run(1));
+  for (const auto& tensor : tensors)
+    EXPECT_EQ(static_cast<std::ptrdiff_t>(elements), std::count(tensor.begin(), tensor.end(), 12));
+  EXPECT_EQ(0U, chips.switch_counters(0).sums_sent);
+  for (std::size_t number = 1; number < chips.switches(); ++number) {
+    EXPECT_EQ(50U, chips.switch_counters(number).sums_sent);
+    EXPECT_EQ(50U, chips.switch_counters(number).results_taken);
+  }
 }
 
 // A chip tells nobody of a loss: time-outs alone make up for it, and without the patience for what it would tell.

@@ -52,7 +52,7 @@ class VirtualCluster final : public VirtualJob {
   struct SwitchNode final : VirtualNode {
     using VirtualNode::VirtualNode;
     void receive(const RxView& packet) override {
-      if (chip) return chip_switch.on_packets({&packet, 1}, sink);
+      if (chip) return chip_switch.on_packets({&packet, 1}, now(), sink);
       lane_switch.on_packets({&packet, 1}, now(), sink);
     }
 
@@ -117,6 +117,7 @@ class VirtualCluster final : public VirtualJob {
       w.lanes = config_.lanes;
       w.aggregator = lane.aggregator->self();
       w.chip = config_.chip;
+      w.member = rank;
       lane.workers.push_back(std::make_unique<WorkerNode>(*this, job.members[rank].endpoint, w));
     }
   }

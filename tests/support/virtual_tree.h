@@ -6,8 +6,10 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
+#include "protocol/switchml/chip_switch.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "support/virtual_job.h"
@@ -27,13 +29,15 @@ struct TreeConfig {
   Link link{};
 };
 
-class VirtualTree final : public VirtualJob {
+// `Machine`: switchml::Switch or switchml::ChipSwitch.
+template <class Machine>
+class VirtualTreeOf final : public VirtualJob {
  public:
-  explicit VirtualTree(const TreeConfig& config)
+  explicit VirtualTreeOf(const TreeConfig& config)
       : VirtualJob(ranks_of(config), 1, config.seed, config.faults), config_(config) {
     const std::uint32_t ranks = ranks_of(config);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) rank_epochs_.push_back(1000 + rank);
-    add_switches(0, 0, 0, ranks, nullptr);
+    add_switches(0, 0, 0, ranks, nullptr, 0);
   }
 
   void submit(std::uint32_t rank, const stream::Operation& operation) { workers_.at(rank)->submit(operation); }
@@ -58,11 +62,11 @@ class VirtualTree final : public VirtualJob {
     using VirtualNode::VirtualNode;
     void receive(const RxView& packet) override { machine.on_packets({&packet, 1}, now(), sink); }
 
-    switchml::Switch machine;
+    Machine machine;
     std::vector<CacheLine> memory;
   };
   struct WorkerNode final : VirtualNode {
-    WorkerNode(VirtualTree& in, const Endpoint& self, const switchml::WorkerConfig& config)
+    WorkerNode(VirtualTreeOf& in, const Endpoint& self, const switchml::WorkerConfig& config)
         : VirtualNode(in.network, self), tree(in), rank(config.rank), worker(config) {}
 
     void submit(const stream::Operation& operation) {
@@ -76,7 +80,7 @@ class VirtualTree final : public VirtualJob {
     [[nodiscard]] Time next_timeout() const override { return worker.next_timeout(); }
     void on_timer() override { worker.on_timer(now(), sink); }
 
-    VirtualTree& tree;
+    VirtualTreeOf& tree;
     std::uint32_t rank;
     switchml::Worker worker;
   };
@@ -91,7 +95,7 @@ class VirtualTree final : public VirtualJob {
 
   // The switch at this place of its level, with all below it, for the ranks [first, first + count).
   Endpoint add_switches(std::size_t level, std::uint32_t number, std::uint32_t first, std::uint32_t count,
-                        const Endpoint* parent) {
+                        const Endpoint* parent, std::uint32_t number_there) {
     const Endpoint self = endpoint(of_switch, static_cast<std::uint32_t>(level << 8) | number);
     SwitchNode& node = *switches_.emplace_back(std::make_unique<SwitchNode>(network, self));
     switchml::SwitchJobConfig job{job_epoch, config_.packet_elements, config_.slots, {}};
@@ -99,6 +103,7 @@ class VirtualTree final : public VirtualJob {
     job.tree->rank_epochs = rank_epochs_;
     if (parent != nullptr) {
       job.tree->parent = *parent;
+      job.tree->number = number_there;
       network.shape_between(self, *parent, config_.link);
     }
     const bool last = level == config_.levels.size();
@@ -109,18 +114,18 @@ class VirtualTree final : public VirtualJob {
       wire::switchml::Ranks below;
       for (std::uint32_t rank = from; rank < from + each; ++rank) below.insert(rank);
       const Endpoint member =
-          last ? endpoint(of_rank, from) : add_switches(level + 1, number * members + i, from, each, &self);
+          last ? endpoint(of_rank, from) : add_switches(level + 1, number * members + i, from, each, &self, i);
       job.members.push_back({last ? rank_epochs_[from] : 0, member});
       job.tree->below.push_back(below);
       job.tree->is_switch.push_back(!last);
-      if (last) add_rank(from, member, self);
+      if (last) add_rank(from, member, self, i);
     }
-    node.memory.resize(switchml::Switch::memory_bytes(job) / sizeof(CacheLine));
+    node.memory.resize(Machine::memory_bytes(job) / sizeof(CacheLine));
     if (!node.machine.add_job(job, std::as_writable_bytes(std::span(node.memory)))) throw std::runtime_error("add_job");
     return self;
   }
 
-  void add_rank(std::uint32_t rank, const Endpoint& self, const Endpoint& at) {
+  void add_rank(std::uint32_t rank, const Endpoint& self, const Endpoint& at, std::uint32_t number_there) {
     switchml::WorkerConfig w;
     w.job_epoch = job_epoch;
     w.rank = rank;
@@ -131,6 +136,8 @@ class VirtualTree final : public VirtualJob {
     w.slots = config_.slots;
     w.aggregator = at;
     w.in_tree = !config_.levels.empty();
+    w.chip = std::is_same_v<Machine, switchml::ChipSwitch>;
+    w.member = number_there;
     workers_.push_back(std::make_unique<WorkerNode>(*this, self, w));
     network.shape_between(self, at, config_.link);
   }
@@ -140,5 +147,8 @@ class VirtualTree final : public VirtualJob {
   std::vector<std::unique_ptr<SwitchNode>> switches_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
 };
+
+using VirtualTree = VirtualTreeOf<switchml::Switch>;
+using VirtualChips = VirtualTreeOf<switchml::ChipSwitch>;
 
 }  // namespace netsum::testing

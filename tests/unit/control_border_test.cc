@@ -281,7 +281,7 @@ TEST(Border, RepliesThatMakeNoSense) {
                                      {"packets of 0", [](auto& m) { m.clear_pool_elements(); }},
                                      {"packets of", [](auto& m) { m.set_pool_elements(UINT32_MAX); }},
                                      {"socket", [](auto& m) { m.set_local_socket("\n"); }},
-                                     {"ranks", [](auto& m) { m.mutable_switchml_chip()->set_max_ranks(32); }},
+                                     {"members", [](auto& m) { m.mutable_switchml_chip()->set_max_members(32); }},
                                      {"no such length", [](auto& m) { m.mutable_switchml_chip()->add_packet_elements(65); }},
                                      {"no such length", [](auto& m) {
                                         for (int i = 0; i < 3; ++i) m.mutable_switchml_chip()->add_packet_elements(64);

@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "protocol/switchml/chip_switch.h"
 #include "session/registry.h"
+#include "session/switchml_job.h"
 
 namespace netsum::session {
 namespace {
@@ -24,7 +27,8 @@ TEST(ChipProfile, IsCheckedByItself) {
 TEST(ChipProfile, IsAProtocolOfItsOwn) {
   const ProtocolRules rules = switchml_chip_rules({8, {64}});
   EXPECT_NE(switchml_rules().name, rules.name);
-  EXPECT_EQ(8U, rules.max_world_size);
+  EXPECT_EQ(wire::switchml::max_workers, rules.max_world_size);
+  EXPECT_TRUE(rules.switches && rules.switches_needed);
   EXPECT_TRUE(rules.watched);
   EXPECT_EQ("", rules.check_packet(64));
   EXPECT_NE(std::string::npos, rules.check_packet(256).find("64"));
@@ -38,12 +42,55 @@ TEST(ChipProfile, IsAProtocolOfItsOwn) {
 
 TEST(ChipProfile, SaysWhyARankCannotJoin) {
   const ChipProfile chip;
-  EXPECT_EQ("", why_not_at_chip(chip, 31, 0, WireFormat::native));
-  EXPECT_EQ("", why_not_at_chip(chip, 31, 64, WireFormat::float32));
-  EXPECT_NE(std::string::npos, why_not_at_chip(chip, 32, 0, WireFormat::native).find("31 ranks"));
-  EXPECT_NE(std::string::npos, why_not_at_chip(chip, 2, 512, WireFormat::native).find("64 or 256"));
-  EXPECT_NE(std::string::npos, why_not_at_chip(chip, 2, 0, WireFormat::bfloat16).find("bfloat16"));
-  EXPECT_NE(std::string::npos, why_not_at_chip(chip, 2, 0, WireFormat::float16).find("float16"));
+  EXPECT_EQ("", why_not_at_chip(chip, 0, WireFormat::native));
+  EXPECT_EQ("", why_not_at_chip(chip, 64, WireFormat::float32));
+  EXPECT_NE(std::string::npos, why_not_at_chip(chip, 512, WireFormat::native).find("64 or 256"));
+  EXPECT_NE(std::string::npos, why_not_at_chip(chip, 0, WireFormat::bfloat16).find("bfloat16"));
+  EXPECT_NE(std::string::npos, why_not_at_chip(chip, 0, WireFormat::float16).find("float16"));
+}
+
+// So many ranks at each switch; the last number: next to the aggregator.
+Placement placement_of(const std::vector<std::uint32_t>& ranks, const std::vector<std::uint32_t>& parents) {
+  Placement placement;
+  placement.parent_of_switch = parents;
+  for (std::uint32_t at = 0; at < ranks.size(); ++at) {
+    const bool is_root = at == parents.size();
+    if (!is_root) placement.switches.push_back("leaf" + std::to_string(at));
+    placement.switch_of_rank.insert(placement.switch_of_rank.end(), ranks[at], is_root ? Placement::at_server : at);
+  }
+  return placement;
+}
+
+TEST(ChipProfile, EachChipHasABitForEachOfItsNeighboursBelow) {
+  const ProtocolRules rules = switchml_chip_rules();
+  const auto error = [&](const std::vector<std::uint32_t>& ranks, const std::vector<std::uint32_t>& parents) {
+    return rules.check_placement(placement_of(ranks, parents));
+  };
+  constexpr std::uint32_t root = Placement::at_server;
+  EXPECT_EQ("", error({31}, {}));
+  EXPECT_EQ("", error({31, 31, 29}, {root, root}));
+  EXPECT_EQ("", error({31, 30, 30}, {1, root})) << "one switch below the other";
+  const std::string of_root = error({32}, {});
+  EXPECT_EQ(0U, of_root.find("32 ranks and switches are next to the aggregator, a chip with a bit for each of 31"))
+      << of_root;
+  EXPECT_NE(std::string::npos, of_root.find("below it"));
+  EXPECT_EQ(0U, error({31, 31, 30}, {root, root}).find("32 ranks and switches are next to the aggregator"));
+  EXPECT_EQ(0U, error({1, 32}, {root, root}).find("32 ranks and switches are next to switch leaf1"));
+  EXPECT_EQ(0U, error({1, 31}, {1, root}).find("32 ranks and switches are next to switch leaf1"));
+  EXPECT_NE("", error({1}, {0})) << "no way up";
+}
+
+TEST(ChipProfile, MembersAreNumberedByTheirLowestRanks) {
+  Placement placement = placement_of({2, 2, 1}, {1, Placement::at_server});  // ranks 0, 1 | 2, 3 | 4
+  const auto at_root = members_at(placement, Placement::at_server), at_upper = members_at(placement, 1);
+  ASSERT_EQ(2U, at_root.size());
+  EXPECT_EQ(1U, at_root[0].a_switch);
+  EXPECT_EQ(RankSet::first(4), at_root[0].ranks);
+  ASSERT_EQ(3U, at_upper.size());
+  EXPECT_EQ(0U, at_upper[0].a_switch);
+  EXPECT_EQ(RankSet::first(2), at_upper[0].ranks);
+  const std::uint32_t numbers[] = {0, 1, 1, 2, 1};
+  for (std::uint32_t rank = 0; rank < 5; ++rank) EXPECT_EQ(numbers[rank], member_of(placement, rank)) << rank;
 }
 
 TEST(ChipProfile, TheRegistryHoldsJobsToIt) {
@@ -67,7 +114,7 @@ TEST(ChipProfile, TheRegistryHoldsJobsToIt) {
     return outcome ? outcome->refusal : Refusal::none;
   };
   EXPECT_EQ(Refusal::none, refusal(1, 256, "switchml-chip"));
-  EXPECT_EQ(Refusal::bad_parameters, refusal(32, 256, "switchml-chip"));
+  EXPECT_EQ(Refusal::bad_parameters, refusal(4097, 256, "switchml-chip"));
   EXPECT_EQ(Refusal::bad_parameters, refusal(1, 320, "switchml-chip"));
   EXPECT_EQ(Refusal::protocol, refusal(1, 256, "switchml"));
 }

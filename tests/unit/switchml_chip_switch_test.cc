@@ -40,9 +40,10 @@ class ChipSwitchTest : public ::testing::Test {
   }
 
   static wire::chip::Header header_of(const Sent& sent) {
-    return {.rank = static_cast<std::uint8_t>(sent.rank),
+    return {.member = static_cast<std::uint8_t>(sent.rank),
             .version = static_cast<std::uint8_t>(sent.number % 2),
             .slot = sent.slot,
+            .rank = static_cast<std::uint16_t>(500 + sent.rank),
             .job_epoch = epoch,
             .round = sent.number / 2,
             .exponents = {sent.exponent, static_cast<std::uint16_t>(sent.exponent / 2)},
@@ -59,7 +60,7 @@ class ChipSwitchTest : public ::testing::Test {
   }
   void receive(const std::vector<std::byte>& packet, const Endpoint& source) {
     const RxView view{packet, source};
-    switch_.on_packets({&view, 1}, sink_);
+    switch_.on_packets({&view, 1}, Time{}, sink_);
     sink_.flush();
   }
   void receive(const Sent& sent) { receive(packet_of(header_of(sent), sent.value), host(sent.rank)); }
@@ -192,13 +193,13 @@ TEST_F(ChipSwitchTest, AResultLeavesBeforeItsSlotIsUsedAgain) {
   receive({.rank = 1, .value = 5});
   const auto last = packet_of(header_of({.rank = 2}), 5), next = packet_of(header_of({.rank = 0, .number = 2}), 50);
   const RxView batch[] = {{last, host(2)}, {next, host(0)}};
-  switch_.on_packets(batch, sink_);
+  switch_.on_packets(batch, Time{}, sink_);
   EXPECT_EQ(15, take_results().at(0).sum);
 }
 
 TEST_F(ChipSwitchTest, WhatIsNoContributionOfThisJobIsDroppedSilently) {
   auto header = header_of({});
-  header.rank = ranks;
+  header.member = ranks;
   receive(packet_of(header, 1), host(0));
   EXPECT_EQ(1U, counters().dropped_rank);
   receive(packet_of(header_of({}), 1), host(1));
@@ -253,6 +254,146 @@ TEST_F(ChipSwitchTest, ThirtyOneRanksAreABitEach) {
   }
   EXPECT_EQ(1U, counters().chunks);
   EXPECT_EQ(31U, sink_.take().size());
+}
+
+// Below a parent, whose fifth member it is; its own members are ranks 6 and 7, and a switch with ranks 8 and 9.
+class ChipInATree : public ChipSwitchTest {
+ protected:
+  void SetUp() override {
+    ChipSwitchTest::SetUp();
+    switch_.remove_job(epoch);
+    switchml::SwitchJobConfig config = config_of(ranks, elements);
+    switchml::TreePlace& tree = config.tree.emplace();
+    tree.parent = parent;
+    tree.number = 4;
+    tree.is_switch = {false, false, true};
+    tree.below.resize(ranks);
+    for (std::uint32_t rank = 6; rank < 10; ++rank) tree.below[std::min(2U, rank - 6)].insert(rank);
+    ASSERT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory_))));
+  }
+
+  // The sums that have gone upstream since.
+  std::vector<Datagram> take_sums() {
+    std::vector<Datagram> sums = sink_.take();
+    for (const Datagram& sum : sums) EXPECT_EQ(parent, sum.to);
+    return sums;
+  }
+  std::vector<std::byte> result_of(std::uint32_t number, std::int32_t value, std::uint16_t exponent) {
+    wire::chip::Header header = header_of({.rank = 1, .number = number, .exponent = exponent});
+    header.type = wire::chip::Type::result;
+    return packet_of(header, value);
+  }
+  void gather(std::uint32_t number) {
+    for (std::uint32_t member = 0; member < ranks; ++member)
+      receive({.rank = member, .number = number, .value = 5, .exponent = 7});
+  }
+
+  Endpoint parent = host(200);
+};
+
+TEST_F(ChipInATree, SendsOneSumUpstreamAndPassesItsResultDown) {
+  gather(0);
+  auto sums = take_sums();
+  ASSERT_EQ(1U, sums.size());
+  wire::chip::Packet sum;
+  ASSERT_EQ(wire::ParseError::none, wire::chip::parse(sums[0].bytes, sum));
+  wire::chip::Header expected = header_of({.rank = 2, .exponent = 7});  // of the last one, but for the bit
+  expected.member = 4;
+  EXPECT_EQ(expected, sum.header);
+  EXPECT_EQ(15U, load_be<std::uint32_t>(sum.payload.data()));
+  EXPECT_EQ(1U, switch_.slots_in_use(epoch)) << "until the result is there";
+  EXPECT_TRUE(switch_.stalled(epoch, 8).empty()) << "it lacks nobody";
+
+  const auto result = result_of(0, 99, 70);
+  receive(result, parent);
+  const auto sent = sink_.take();
+  ASSERT_EQ(ranks, sent.size());
+  for (std::uint32_t member = 0; member < ranks; ++member) {
+    EXPECT_EQ(host(member), sent[member].to);
+    EXPECT_EQ(result, sent[member].bytes);
+  }
+  EXPECT_EQ(0U, switch_.slots_in_use(epoch));
+  EXPECT_EQ(1U, counters().sums_sent);
+  EXPECT_EQ(1U, counters().results_taken);
+}
+
+// As long as no member has the result, all repeat: one repeat is enough.
+TEST_F(ChipInATree, TheFirstMembersRepeatsGoUpstream) {
+  gather(0);
+  const auto first = take_sums();
+  receive({.rank = 1, .value = 5, .exponent = 7});
+  receive({.rank = 2, .value = 5, .exponent = 7});
+  EXPECT_TRUE(take_sums().empty());
+  receive({.rank = 0, .value = 5, .exponent = 7});
+  const auto again = take_sums();
+  ASSERT_EQ(1U, again.size());
+  const auto payload_of = [](const Datagram& sum) {
+    return std::vector<std::byte>(sum.bytes.begin() + wire::chip::header_bytes, sum.bytes.end());
+  };
+  EXPECT_EQ(payload_of(first.at(0)), payload_of(again[0]));
+  EXPECT_EQ(2U, counters().repeats_silent);
+  EXPECT_EQ(1U, counters().repeats_passed_up);
+  EXPECT_EQ(1U, counters().sums_repeated);
+}
+
+TEST_F(ChipInATree, RepeatsOfAClosedRoundAreAnsweredWithTheParentsResult) {
+  gather(0);
+  receive(result_of(0, 99, 70), parent);
+  EXPECT_EQ(1 + ranks, sink_.take().size());
+  receive({.rank = 1, .value = 5, .exponent = 7});
+  const auto sent = sink_.take();
+  ASSERT_EQ(1U, sent.size());
+  EXPECT_EQ(host(1), sent[0].to);
+  wire::chip::Packet packet;
+  ASSERT_EQ(wire::ParseError::none, wire::chip::parse(sent[0].bytes, packet));
+  EXPECT_EQ(99U, load_be<std::uint32_t>(packet.payload.data()));
+  EXPECT_EQ(70, packet.header.exponents[0]);
+}
+
+TEST_F(ChipInATree, TakesResultsOfTheOpenRoundFromItsParentAlone) {
+  gather(0);
+  take_sums();
+  receive(result_of(0, 1, 1), host(0));
+  receive(result_of(0, 1, 1), host(2));
+  EXPECT_EQ(2U, counters().dropped_source);
+  receive(result_of(2, 1, 1), parent);
+  EXPECT_EQ(1U, counters().dropped_stale);
+  auto other = result_of(0, 1, 1);
+  other.resize(wire::chip::packet_bytes(256));
+  receive(other, parent);
+  EXPECT_EQ(1U, counters().dropped_shape);
+  EXPECT_TRUE(sink_.take().empty());
+  receive(result_of(0, 99, 70), parent);
+  EXPECT_EQ(ranks, sink_.take().size());
+  receive(result_of(0, 98, 70), parent);
+  EXPECT_EQ(2U, counters().dropped_stale) << "a late copy";
+  receive(packet_of(header_of({.rank = 1}), 5), parent);
+  EXPECT_EQ(3U, counters().dropped_source) << "a parent contributes nothing";
+  EXPECT_TRUE(sink_.take().empty());
+  EXPECT_EQ(counters().packets, outcomes(counters()));
+}
+
+// The sum is lent to the sink until its flush().
+TEST_F(ChipInATree, ASumLeavesBeforeItsResultTakesItsPlace) {
+  receive({.rank = 0, .value = 5});
+  receive({.rank = 1, .value = 5});
+  const auto last = packet_of(header_of({.rank = 2}), 5), result = result_of(0, 99, 70);
+  const RxView batch[] = {{last, host(2)}, {result, parent}};
+  switch_.on_packets(batch, Time{}, sink_);
+  const auto sent = sink_.take();
+  ASSERT_EQ(1 + ranks, sent.size());
+  wire::chip::Packet sum;
+  ASSERT_EQ(wire::ParseError::none, wire::chip::parse(sent[0].bytes, sum));
+  EXPECT_EQ(15U, load_be<std::uint32_t>(sum.payload.data()));
+}
+
+TEST_F(ChipInATree, NamesTheRanksBelowAMemberThatIsMissing) {
+  receive({.rank = 1, .value = 5});
+  const auto stalled = switch_.stalled(epoch, 8);
+  ASSERT_EQ(1U, stalled.size());
+  wire::switchml::Ranks missing;
+  for (const std::uint32_t rank : {6U, 8U, 9U}) missing.insert(rank);
+  EXPECT_EQ(missing, stalled[0].missing);
 }
 
 TEST_F(ChipSwitchTest, ACopyHasItsOwnSums) {

@@ -40,6 +40,7 @@ WorkerConfig config_of(std::uint32_t slots = 2) {
   c.slots = slots;
   c.aggregator = endpoint(1);
   c.chip = true;
+  c.member = 2;
   return c;
 }
 
@@ -67,6 +68,7 @@ class ChipWorkerTest : public ::testing::Test {
     EXPECT_EQ(wire::ParseError::none, wire::chip::parse(kept.back(), packet));
     EXPECT_EQ(wire::chip::Type::contribution, packet.header.type);
     EXPECT_EQ(1, packet.header.rank);
+    EXPECT_EQ(2, packet.header.member);
     EXPECT_EQ(job_epoch, packet.header.job_epoch);
     return packet;
   }

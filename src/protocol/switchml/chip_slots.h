@@ -4,6 +4,9 @@
 // with what the packet carries, and written, at once. A packet that completes its round goes through the pipeline again to
 // read the sums (§5), while other packets come between, and may be lost on that way (App. B). So a packet has two passes
 // here, each of which is atomic, and nothing else is. tests/model/chip_model_test.cc searches all their orders.
+//
+// In a tree (§7) a switch's members are ranks and other switches. Below the root, the second pass of a complete round sends
+// the sum upstream; the round stays open until the parent's result closes it, in one pass.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +30,7 @@ struct ChipRound {
   std::uint32_t round = 0;
 };
 
-// A unit of two words. With a = 2 * round, x is a once the round before was harvested, and a + 1 while packets come for this
+// A unit of two words. With a = 2 * round, x is a once the round before was closed, and a + 1 while packets come for this
 // one.
 struct ChipGate {
   static constexpr std::uint32_t accepted = 1U << 31;  // always set in the bitmap, and so in what a gate says of a packet
@@ -49,9 +52,13 @@ struct ChipRule {
   static bool is_complete(std::uint32_t before, std::uint32_t bit, std::uint32_t everyone) {
     return (before | bit) == everyone;
   }
-  // Whether the round was harvested, and no later one of this version since.
+  // Below the root, whether a packet that finds the round complete takes the sum upstream: the last one, and then the first
+  // member's repeats alone. As long as the parent's result is not there, all members repeat.
+  static bool goes_up(std::uint32_t before, std::uint32_t bit) { return !ChipRule::seen(before, bit) || bit == 1; }
+  // Whether the round was closed, and no later one of this version since.
   static bool is_done(std::uint32_t done, std::uint32_t a) { return done == a + 2; }
-  // At the harvest; false: it is not the round's first. A second one, for a repeat, must not close the next round.
+  // At the harvest, or when the parent's result comes; false: the round is not open. A second harvest, for a repeat, must
+  // not close the next round, and neither must a late copy of a result.
   static bool leave(ChipGate& gate, std::uint32_t a) {
     if (gate.x != a + 1) return false;
     gate = {a + 2, ChipGate::accepted};
@@ -59,6 +66,10 @@ struct ChipRule {
   }
   static void finish(std::uint32_t& done, std::uint32_t a) { done = a + 2; }
 };
+
+// A packet's second pass, which comes then or later, with what the registers of exponents and sums hold by then. An answer:
+// harvest() says to whom. Upstream: the sum, to the parent.
+enum class ChipPass : std::uint8_t { none, answer, upstream };
 
 // A job's slots on one lane, without the sums: those lie where their owner needs them.
 template <class Rule>
@@ -78,58 +89,66 @@ class BasicChipSlots {
   static constexpr std::size_t bytes_of_one = sizeof(Units);
 
   BasicChipSlots() = default;
-  BasicChipSlots(std::uint32_t slots, std::uint32_t ranks)
-      : units_(std::size_t{slots} * 2), everyone_(ChipGate::accepted | ((1U << ranks) - 1)) {}
+  // `root`: of a tree, or the only switch.
+  BasicChipSlots(std::uint32_t slots, std::uint32_t members, bool root = true)
+      : units_(std::size_t{slots} * 2), everyone_(ChipGate::accepted | ((1U << members) - 1)), root_(root) {}
 
   [[nodiscard]] static std::size_t index(const ChipRound& of) { return std::size_t{of.slot} * 2 + of.version; }
 
   // The first pass: what it finds.
   struct Entry {
     bool accepted = false;  // of the round that is open
-    bool adds = false;      // its rank's first packet of the round: add() follows
+    bool adds = false;      // its member's first packet of the round: add() follows
     bool first = false;     // of the round
-    bool again = false;     // it goes through the pipeline again: harvest() follows, then or later
+    ChipPass again = ChipPass::none;
   };
-  [[nodiscard]] Entry consume(const ChipRound& of, std::uint32_t rank) {
+  [[nodiscard]] Entry consume(const ChipRound& of, std::uint32_t member) {
     Units& units = at(of);
-    const std::uint32_t a = 2 * of.round, bit = 1U << rank;
+    const std::uint32_t a = 2 * of.round, bit = 1U << member;
     const std::uint32_t before = Rule::enter(units.gate, a, bit);
-    if (before == 0) return {.again = Rule::is_done(units.done, a)};
-    return {.accepted = true,
-            .adds = !Rule::seen(before, bit),
-            .first = before == ChipGate::accepted,
-            .again = Rule::is_complete(before, bit, everyone_)};
+    if (before == 0) return {.again = Rule::is_done(units.done, a) ? ChipPass::answer : ChipPass::none};
+    Entry entry{.accepted = true, .adds = !Rule::seen(before, bit), .first = before == ChipGate::accepted};
+    if (Rule::is_complete(before, bit, everyone_)) {
+      if (root_) entry.again = ChipPass::answer;
+      if (!root_ && Rule::goes_up(before, bit)) entry.again = ChipPass::upstream;
+    }
+    return entry;
   }
   // The rest of that pass. `sums` and `payload`: of equal length, in network order.
   void add(const ChipRound& of, const Entry& entry, const Exponents& exponents, std::span<const std::byte> payload,
            std::byte* sums) {
     Units& units = at(of);
-    if (entry.first) {
-      units.exponents = exponents;
-      std::memcpy(sums, payload.data(), payload.size());
-      return;
-    }
+    if (entry.first) return store(of, exponents, payload, sums);
     for (std::size_t i = 0; i < exponents.size(); ++i) units.exponents[i] = std::max(units.exponents[i], exponents[i]);
     kernels::add_int32_network(sums, payload.data(), payload.size() / 4);
   }
 
-  // The second pass, which reads exponents() and the sums. True: the result is for all ranks; false: for the sender.
-  bool harvest(const ChipRound& of) {
+  // The second pass with an answer, which reads exponents() and the sums. True: it is for all members; false: for the
+  // sender.
+  bool harvest(const ChipRound& of) { return root_ && close(of); }
+
+  // The only pass of the parent's result. True: it is for all members, and the rest of the pass stores it in place of the
+  // sum; false: nobody waits for it.
+  bool close(const ChipRound& of) {
     Units& units = at(of);
     const std::uint32_t a = 2 * of.round;
     if (!Rule::leave(units.gate, a)) return false;
     Rule::finish(units.done, a);
     return true;
   }
+  void store(const ChipRound& of, const Exponents& exponents, std::span<const std::byte> payload, std::byte* sums) {
+    at(of).exponents = exponents;
+    std::memcpy(sums, payload.data(), payload.size());
+  }
   [[nodiscard]] const Exponents& exponents(const ChipRound& of) const { return units_[index(of)].exponents; }
 
   // Only for counting: a chip cannot tell these from packets of rounds long past.
   [[nodiscard]] bool is_early(const ChipRound& of) const { return units_[index(of)].gate.x < 2 * of.round; }
   [[nodiscard]] std::size_t size() const { return units_.size(); }  // versions of slots, by index()
-  // The ranks that an open round lacks, as bits; 0: it is closed.
+  [[nodiscard]] bool is_open(std::size_t number) const { return units_[number].gate.x % 2 == 1; }
+  // The members that an open round lacks, as bits; 0: it lacks none, or is closed.
   [[nodiscard]] std::uint32_t missing(std::size_t number) const {
-    const ChipGate& gate = units_[number].gate;
-    return gate.x % 2 == 0 ? 0 : everyone_ & ~gate.bitmap;
+    return is_open(number) ? everyone_ & ~units_[number].gate.bitmap : 0;
   }
   [[nodiscard]] bool was_used(std::size_t number) const { return units_[number].gate.x != 0; }
 
@@ -144,6 +163,7 @@ class BasicChipSlots {
 
   std::vector<Units> units_;
   std::uint32_t everyone_ = 0;
+  bool root_ = true;
 };
 
 using ChipSlots = BasicChipSlots<ChipRule>;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -19,6 +20,10 @@ using wire::chip::header_bytes;
 constexpr std::size_t sums_at = cache_line;
 static_assert(sums_at >= header_bytes);
 
+ChipRound round_of(const wire::chip::Header& header) {
+  return {header.slot, header.version, header.round};
+}
+
 std::size_t chip_slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(sums_at + std::size_t{packet_elements} * 4);
 }
@@ -34,14 +39,17 @@ struct ChipSwitch::Job {
   };
 
   SwitchJobConfig config;
-  std::vector<Endpoint> ranks;
+  std::vector<Endpoint> members;
   ChipSlots slots;
   std::vector<Note> notes;  // [slot * 2 + version]
   std::span<std::byte> memory;
   std::size_t slot_bytes = 0;
   JobCounters counters;
 
+  [[nodiscard]] const std::optional<Endpoint>& parent() const { return config.tree->parent; }
+  [[nodiscard]] bool is_root() const { return !config.tree || !parent(); }
   [[nodiscard]] std::byte* sums_of(std::size_t number) const { return memory.data() + number * slot_bytes + sums_at; }
+  [[nodiscard]] std::byte* sums_of(const ChipRound& of) const { return sums_of(ChipSlots::index(of)); }
   [[nodiscard]] std::size_t payload_bytes() const { return std::size_t{config.packet_elements} * 4; }
 };
 
@@ -95,14 +103,14 @@ void ChipSwitch::Destroy::operator()(Job* job) const {
 }
 
 ChipSwitch::JobState ChipSwitch::make_job(const SwitchJobConfig& config, std::span<std::byte> memory) {
-  if (!wire::chip::possible_packet(config.packet_elements) || config.members.size() > wire::chip::max_workers ||
+  if (!wire::chip::possible_packet(config.packet_elements) || config.members.size() > wire::chip::max_members ||
       memory.size() < memory_bytes(config.packet_elements, config.slots)) {
     return nullptr;
   }
   JobState job(new Job);
   job->config = config;
-  for (const Member& member : config.members) job->ranks.push_back(member.endpoint);
-  job->slots = ChipSlots(config.slots, static_cast<std::uint32_t>(config.members.size()));
+  for (const Member& member : config.members) job->members.push_back(member.endpoint);
+  job->slots = ChipSlots(config.slots, static_cast<std::uint32_t>(config.members.size()), job->is_root());
   job->notes.resize(job->slots.size());
   job->memory = memory;
   job->slot_bytes = chip_slot_bytes(config.packet_elements);
@@ -126,7 +134,7 @@ ChipSwitch::Job* ChipSwitch::find(std::uint64_t epoch) {
   return last_ = found->second.get();
 }
 
-void ChipSwitch::on_packets(std::span<const RxView> packets, Sink& sink) {
+void ChipSwitch::on_packets(std::span<const RxView> packets, Time, Sink& sink) {
   ++batch_;
   for (const RxView& packet : packets) on_packet(packet, sink);
 }
@@ -136,57 +144,85 @@ void ChipSwitch::on_packet(const RxView& packet, Sink& sink) {
   if (const auto error = wire::chip::parse(packet.bytes, parsed); error != wire::ParseError::none) {
     return void(++counters_.malformed[static_cast<std::size_t>(error)]);
   }
-  wire::chip::Header& header = parsed.header;
-  if (header.type != wire::chip::Type::contribution) return void(++counters_.unexpected_type);
+  const wire::chip::Header& header = parsed.header;
   Job* const job = find(header.job_epoch);
   if (job == nullptr) return void(++counters_.unknown_job);
+  const bool is_result = header.type == wire::chip::Type::result;
+  if (is_result && job->is_root()) return void(++counters_.unexpected_type);
 
   JobCounters& counters = job->counters;
   ++counters.packets;
   counters.bytes += packet.bytes.size();
-  if (header.rank >= job->ranks.size()) return void(++counters.dropped_rank);
-  if (packet.source != job->ranks[header.rank]) return void(++counters.dropped_source);
+  if (!is_result && header.member >= job->members.size()) return void(++counters.dropped_rank);
+  if (packet.source != (is_result ? *job->parent() : job->members[header.member])) return void(++counters.dropped_source);
   if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
   if (parsed.payload.size() != job->payload_bytes()) return void(++counters.dropped_shape);
+  if (is_result) return on_result(*job, packet, parsed, sink);
 
-  const ChipRound of{header.slot, header.version, header.round};
-  const std::size_t number = ChipSlots::index(of);
-  Job::Note& note = job->notes[number];
-  std::byte* const sums = job->sums_of(number);
-  const auto entry = job->slots.consume(of, header.rank);
+  const ChipRound of = round_of(header);
+  Job::Note& note = job->notes[ChipSlots::index(of)];
+  const auto entry = job->slots.consume(of, header.member);
   if (entry.adds) {
     ++counters.contributions;
     if (entry.first) {
       if (note.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
       note = {header.echoed.operation, header.echoed.chunk, 0};
     }
-    job->slots.add(of, entry, header.exponents, parsed.payload, sums);
+    job->slots.add(of, entry, header.exponents, parsed.payload, job->sums_of(of));
   }
-  if (!entry.again) {
-    if (entry.adds) return;
-    if (entry.accepted) return void(++counters.repeats_silent);
-    return void(++(job->slots.is_early(of) ? counters.dropped_early : counters.dropped_old));
-  }
-
   // The second pass comes at once: nothing is lost or late between the two.
-  const bool for_all = job->slots.harvest(of);
-  header.type = wire::chip::Type::result;
-  header.exponents = job->slots.exponents(of);
-  const std::size_t bytes = header_bytes + job->payload_bytes();
-  if (for_all) {
-    const std::span<std::byte> result(sums - header_bytes, bytes);
-    wire::chip::write_header(result, header);
-    ++counters.chunks;
-    counters.results_sent += job->ranks.size();
-    note.sent_in_batch = batch_;
-    sink.multicast(result, job->ranks);
-  } else {
-    const std::span<std::byte> result = sink.datagram(packet.source, bytes);
-    wire::chip::write_header(result, header);
-    std::memcpy(result.data() + header_bytes, sums, job->payload_bytes());
-    ++counters.repeats_answered;
-    ++counters.results_sent;
+  if (entry.again != ChipPass::none) return second_pass(*job, packet, header, entry.again, !entry.adds, sink);
+  if (entry.adds) return;
+  if (entry.accepted) return void(++counters.repeats_silent);
+  ++(job->slots.is_early(of) ? counters.dropped_early : counters.dropped_old);
+}
+
+// `repeats`: the packet, whose outcome is not counted yet.
+void ChipSwitch::second_pass(Job& job, const RxView& packet, wire::chip::Header header, ChipPass pass, bool repeats,
+                             Sink& sink) {
+  JobCounters& counters = job.counters;
+  const ChipRound of = round_of(header);
+  std::byte* const sums = job.sums_of(of);
+  const std::span<std::byte> in_place(sums - header_bytes, header_bytes + job.payload_bytes());
+  header.exponents = job.slots.exponents(of);
+  if (pass == ChipPass::upstream) {
+    header.member = static_cast<std::uint8_t>(job.config.tree->number);
+    wire::chip::write_header(in_place, header);
+    ++(repeats ? counters.repeats_passed_up : counters.chunks);
+    ++counters.sums_sent;
+    if (repeats) ++counters.sums_repeated;
+    job.notes[ChipSlots::index(of)].sent_in_batch = batch_;
+    return sink.multicast(in_place, {&*job.parent(), 1});
   }
+  header.type = wire::chip::Type::result;
+  if (job.slots.harvest(of)) {
+    wire::chip::write_header(in_place, header);
+    ++counters.chunks;
+    return send_to_all(job, of, in_place, sink);
+  }
+  const std::span<std::byte> result = sink.datagram(packet.source, in_place.size());
+  wire::chip::write_header(result, header);
+  std::memcpy(result.data() + header_bytes, sums, job.payload_bytes());
+  ++counters.repeats_answered;
+  ++counters.results_sent;
+}
+
+// From the parent.
+void ChipSwitch::on_result(Job& job, const RxView& packet, const wire::chip::Packet& parsed, Sink& sink) {
+  const ChipRound of = round_of(parsed.header);
+  if (!job.slots.close(of)) return void(++job.counters.dropped_stale);
+  ++job.counters.results_taken;
+  if (job.notes[ChipSlots::index(of)].sent_in_batch == batch_) sink.flush();  // the sum is still referenced
+  std::byte* const sums = job.sums_of(of);
+  job.slots.store(of, parsed.header.exponents, parsed.payload, sums);
+  std::memcpy(sums - header_bytes, packet.bytes.data(), header_bytes);
+  send_to_all(job, of, {sums - header_bytes, packet.bytes.size()}, sink);
+}
+
+void ChipSwitch::send_to_all(Job& job, const ChipRound& of, std::span<const std::byte> result, Sink& sink) {
+  job.counters.results_sent += job.members.size();
+  job.notes[ChipSlots::index(of)].sent_in_batch = batch_;
+  sink.multicast(result, job.members);
 }
 
 const JobCounters* ChipSwitch::job_counters(std::uint64_t epoch) const {
@@ -199,7 +235,7 @@ std::uint32_t ChipSwitch::slots_in_use(std::uint64_t epoch) const {
   if (found == jobs_.end()) return 0;
   const ChipSlots& slots = found->second->slots;
   std::uint32_t open = 0;
-  for (std::size_t number = 0; number < slots.size(); ++number) open += slots.missing(number) != 0;
+  for (std::size_t number = 0; number < slots.size(); ++number) open += slots.is_open(number);
   return open;
 }
 
@@ -213,8 +249,13 @@ std::vector<StalledChunk> ChipSwitch::stalled(std::uint64_t epoch, std::size_t m
     if (missing == 0) continue;
     StalledChunk& chunk = chunks.emplace_back(
         StalledChunk{job.notes[number].operation, job.notes[number].chunk, static_cast<std::uint32_t>(number / 2), {}});
-    for (std::uint32_t rank = 0; rank < job.ranks.size(); ++rank) {
-      if ((missing >> rank & 1) != 0) chunk.missing.insert(rank);
+    for (std::uint32_t member = 0; member < job.members.size(); ++member) {
+      if ((missing >> member & 1) == 0) continue;
+      if (job.config.tree) {
+        chunk.missing = chunk.missing.united(job.config.tree->below[member]);
+      } else {
+        chunk.missing.insert(member);
+      }
     }
   }
   std::sort(chunks.begin(), chunks.end(), [](const StalledChunk& a, const StalledChunk& b) {

@@ -39,6 +39,7 @@ struct TreePlace {
   std::optional<Endpoint> parent;            // none: the root
   std::vector<std::uint32_t> rank_epochs;    // of all ranks of the job
   HopKeys parent_keys{};                     // as Member::keys
+  std::size_t number = 0;                    // of this switch among the parent's members
 };
 
 struct SwitchJobConfig {

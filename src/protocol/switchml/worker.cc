@@ -244,9 +244,10 @@ struct Worker::Impl {
   void write_chip_packet(const Slot& slot, const Place& place, Sink& sink) {
     const std::span<std::byte> packet = sink.datagram(config.aggregator, wire::chip::packet_bytes(config.packet_elements));
     wire::chip::write_header(packet, {.type = wire::chip::Type::contribution,
-                                      .rank = static_cast<std::uint8_t>(config.rank),
+                                      .member = static_cast<std::uint8_t>(config.member),
                                       .version = slot.version,
                                       .slot = slot.header.slot,
+                                      .rank = static_cast<std::uint16_t>(config.rank),
                                       .job_epoch = config.job_epoch,
                                       .round = slot.number,
                                       .exponents = {ahead_exponent(slot), 0},
@@ -411,7 +412,7 @@ struct Worker::Impl {
     if (packet.source != config.aggregator || header.job_epoch != config.job_epoch) return void(++counters.foreign);
     if (header.type != wire::chip::Type::result) return malformed(wire::ParseError::type);
     if (parsed.payload.size() != std::size_t{config.packet_elements} * 4) return malformed(wire::ParseError::length);
-    if (header.slot >= config.slots) return malformed(wire::ParseError::field);
+    if (header.slot >= config.slots || header.rank >= config.world_size) return malformed(wire::ParseError::field);
     Slot& slot = slots[header.slot];
     if (slot.round == Round::idle || header.version != slot.version || header.round != slot.number || failure) {
       return void(++counters.stale);

@@ -36,6 +36,7 @@ struct WorkerConfig {
   bool in_tree = false;                              // the aggregator is a switch with a parent
   bool checksums = true;                             // false: the aggregator is on this host; packets never leave its memory
   bool chip = false;                                 // the aggregator has the chip profile (docs/protocol-switchml-chip.md)
+  std::uint32_t member = 0;                          // in the chip profile: this rank's number among its switch's members
   std::uint32_t last_round = wire::chip::max_round;  // of a slot version, in the chip profile; fewer in tests
   // Of a job whose packets are sealed: `results` of all ranks, `keys` of this one; none: the aggregator is on this host.
   PacketSecurity security = PacketSecurity::none;
