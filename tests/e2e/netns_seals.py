@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Somebody on the only path between ranks and their aggregator (network namespaces): every packet of theirs passes through a
-program that reads it, and sends others in front of it. With keys none of these is believed; without, sums are wrong.
+"""Somebody on the only path between ranks, their switches and their aggregator (network namespaces): every packet of theirs passes
+through a program that reads it, and sends others in front of it. With keys none of these is believed; without, sums are wrong.
 
 usage: netns_seals.py NETSUM [unittest arguments]
 
@@ -24,10 +24,11 @@ import cli_support as cli
 import netns_support as netns
 
 PREFIX = f"seals{os.getpid()}"
-AGGREGATOR, RANKS, MIDDLE = (f"{PREFIX}-{name}" for name in ("aggregator", "ranks", "middle"))
-PORTS = {AGGREGATOR: "wire0", RANKS: "wire1"}
-ADDRESSES = {AGGREGATOR: "10.89.0.1", RANKS: "10.89.0.2"}
-PORTS_OF_DATA = (7170, 7270)  # the aggregator, or ATP's switch; the parameter server
+AGGREGATOR, RANKS, LEAVES, MIDDLE = (f"{PREFIX}-{name}" for name in ("aggregator", "ranks", "leaves", "middle"))
+PORTS = {AGGREGATOR: "wire0", RANKS: "wire1", LEAVES: "wire2"}
+ADDRESSES = {AGGREGATOR: "10.89.0.1", RANKS: "10.89.0.2", LEAVES: "10.89.0.3"}
+PORTS_OF_DATA = (7170, 7270)  # the aggregator, or ATP's switch; the parameter server; two switches of a tree
+FLAGS = ("--elements", 20000, "--iterations", 3, "--warmup", 0)
 SEAL_BYTES = {"none": 0, "tag": 16, "encrypt": 24}
 # Bytes of the common header, and where the type is, whose last packets with values or news have this number (docs/protocol-*.md).
 ROCE = 0x45  # an IPv4 header in the tunnel
@@ -35,7 +36,7 @@ FORMATS = {2: (20, 15, 6), 0xa2: (40, 255, 6), ROCE: (44, 0, 0)}
 
 
 def build():
-    for name in (AGGREGATOR, RANKS, MIDDLE):
+    for name in (*PORTS, MIDDLE):
         netns.ip("netns", "add", name)
     for host, port in PORTS.items():
         netns.ip("-n", MIDDLE, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
@@ -47,7 +48,7 @@ def build():
 
 
 def destroy():
-    for name in (AGGREGATOR, RANKS, MIDDLE):
+    for name in (*PORTS, MIDDLE):
         subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
@@ -115,17 +116,19 @@ def frame_with(frame, payload):
 
 
 class Attacker:
-    """Relays frames, and puts forged ones in front of those of a job."""
+    """Relays frames as a bridge does, and puts forged ones in front of those of a job."""
 
     def __init__(self, seal):
         self.seal = seal
-        self.sockets = {}
+        self.hosts = {}  # by socket
         for host, port in PORTS.items():
             each = netns.open_socket(MIDDLE, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
             each.bind((port, 0))
-            self.sockets[host] = each
+            self.hosts[each] = host
+        self.at = {}  # the socket behind which an Ethernet address is
         self.random = random.Random(1)
         self.forged = collections.Counter()
+        self.attacked = collections.Counter()  # (from, towards)
         self.seen = []  # (towards, frame), of which some are sent again
         self.running = True
         self.thread = threading.Thread(target=self.relay, daemon=True)
@@ -134,23 +137,29 @@ class Attacker:
     def stop(self):
         self.running = False
         self.thread.join()
-        for each in self.sockets.values():
+        for each in self.hosts:
             each.close()
 
     def relay(self):
-        others = {self.sockets[AGGREGATOR]: (RANKS, self.sockets[RANKS]), self.sockets[RANKS]: (AGGREGATOR, self.sockets[AGGREGATOR])}
         while self.running:
-            for ready in select.select(list(others), [], [], 0.1)[0]:
+            for ready in select.select(list(self.hosts), [], [], 0.1)[0]:
                 frame, (_, _, kind, _, _) = ready.recvfrom(65536)
                 if kind == socket.PACKET_OUTGOING:
                     continue
-                towards, out = others[ready]
-                payload = datagram_of(frame)
-                if payload is not None and self.is_of_a_job(payload):
-                    for what, other in self.forgeries(towards, frame, payload):
-                        self.forged[what] += 1
-                        self.send(out, other)
-                self.send(out, frame if payload is None else frame_with(frame, payload))
+                self.at[frame[6:12]] = ready
+                known = self.at.get(frame[:6])
+                for out in [known] if known else [each for each in self.hosts if each is not ready]:
+                    self.pass_on(frame, self.hosts[ready], out)
+
+    def pass_on(self, frame, source, out):
+        payload = datagram_of(frame)
+        if payload is not None and self.is_of_a_job(payload):
+            towards = self.hosts[out]
+            self.attacked[source, towards] += 1
+            for what, other in self.forgeries(towards, frame, payload):
+                self.forged[what] += 1
+                self.send(out, other)
+        self.send(out, frame if payload is None else frame_with(frame, payload))
 
     @staticmethod
     def is_of_a_job(payload):
@@ -194,71 +203,86 @@ class Seals(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.certificate, cls.key = (os.path.join(cls.folder.name, name) for name in ("cert.pem", "key.pem"))
+        names = ",".join(f"IP:{each}" for each in ADDRESSES.values())
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                        "-addext", f"subjectAltName=IP:{ADDRESSES[AGGREGATOR]}", "-keyout", cls.key, "-out", cls.certificate],
+                        "-addext", f"subjectAltName={names}", "-keyout", cls.key, "-out", cls.certificate],
                        check=True, capture_output=True, timeout=60)
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def run_job(self, protocol, security, *arguments):
-        """The ranks' exit codes and complaints, how many packets the daemons did not believe, and what was forged."""
+    def run_job(self, protocol, security, *arguments, tree=False):
+        """The ranks' exit codes and reports, how many packets each daemon did not believe, and the attacker."""
         inside = lambda host, *words: ["ip", "netns", "exec", host, cli.NETSUM, *map(str, words)]
-        addresses = [f"{ADDRESSES[AGGREGATOR]}:{port}" for port in PORTS_OF_DATA]
-        tls = ["--tls-cert", self.certificate, "--tls-key", self.key, "--packet-security", security]
-        commands = [["switch", "--listen", addresses[0], *tls]]
-        where = ["--switch", addresses[0]]
+        at = lambda host, number: f"{ADDRESSES[host]}:{PORTS_OF_DATA[number]}"
+        tls = ["--tls-cert", self.certificate, "--tls-key", self.key, "--tls-ca", self.certificate, "--packet-security", security]
+        daemons = {(AGGREGATOR, at(AGGREGATOR, 0)): "switch"}
+        where = [["--switch", at(AGGREGATOR, 0)]] * 2
+        if tree:
+            daemons |= {(LEAVES, at(LEAVES, number)): "switch" for number in (0, 1)}
+            where = [["--spine", at(AGGREGATOR, 0), "--switch", at(LEAVES, number)] for number in (0, 0, 1)]
         if protocol == "atp":
-            commands.append(["ps", "--listen", addresses[1], "--tls-ca", self.certificate, *tls])
-            where += ["--protocol", "atp", "--ps", addresses[1]]
-        elif protocol == "netreduce":
-            where += ["--protocol", "netreduce"]
+            daemons[AGGREGATOR, at(AGGREGATOR, 1)] = "ps"
+            where = [[*each, "--ps", at(AGGREGATOR, 1)] for each in where]
         attacker = Attacker(SEAL_BYTES[security])
-        daemons = [subprocess.Popen(inside(AGGREGATOR, *command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                    env=cli.environment()) for command in commands]
+        processes = [subprocess.Popen(inside(host, command, "--listen", address, *tls), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                      text=True, env=cli.environment()) for (host, address), command in daemons.items()]
         ranks = []
         try:
-            for daemon in daemons:
-                self.assertIn("listening", daemon.stdout.readline())
-            ranks = [subprocess.Popen(inside(RANKS, "bench", "all-reduce", *where, "--tls-ca", self.certificate, "--rank", rank,
-                                             "--world-size", 2, "--elements", 20000, "--iterations", 3, "--warmup", 0, "--dtype", "int32",
-                                             "--connect-deadline", 30, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                      text=True, env=cli.environment()) for rank in (0, 1)]
-            unbelieved = 0
+            for process in processes:
+                self.assertIn("listening", process.stdout.readline())
+            ranks = [subprocess.Popen(inside(RANKS, "bench", "all-reduce", "--json", "--protocol", protocol, *each, "--tls-ca",
+                                             self.certificate, "--rank", rank, "--world-size", len(where), *FLAGS, "--connect-deadline", 30,
+                                             *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cli.environment())
+                     for rank, each in enumerate(where)]
+            unbelieved = collections.Counter()
             while any(rank.poll() is None for rank in ranks):
-                for each in addresses[:len(commands)]:
-                    status = subprocess.run(inside(AGGREGATOR, "status", "--switch", each, "--tls-ca", self.certificate, "--json"),
+                for host, each in daemons:
+                    status = subprocess.run(inside(host, "status", "--switch", each, "--tls-ca", self.certificate, "--json"),
                                             capture_output=True, text=True, timeout=20, env=cli.environment())
                     report = json.loads(status.stdout) if status.returncode == 0 else {"counters": {}, "jobs": ()}
                     # SwitchML counts them by job, the others for all.
                     for counted in (report, *report["jobs"]):
                         for name in ("dropped_seal", "dropped_roce_seal"):
-                            unbelieved = max(unbelieved, counted["counters"].get(name, 0))
+                            unbelieved[each] = max(unbelieved[each], counted["counters"].get(name, 0))
             outputs = [rank.communicate(timeout=60) for rank in ranks]
-            return [rank.returncode for rank in ranks], outputs, unbelieved, attacker.forged
+            return [rank.returncode for rank in ranks], outputs, unbelieved, attacker
         finally:
-            for process in [*ranks, *daemons]:
+            for process in [*ranks, *processes]:
                 process.kill()
                 process.communicate()
             attacker.stop()
 
+    def assert_nothing_is_believed(self, codes, outputs, attacker):
+        self.assertEqual({0}, set(codes), outputs)
+        for out, _ in outputs:
+            self.assertEqual(0, json.loads(out)["wrong"])
+        for what in ("changed", "truncated", "with a checksum", "with another seal", "again"):
+            self.assertGreater(attacker.forged[what], 100, attacker.forged)
+
     def test_nothing_forged_is_believed(self):
-        for protocol, security in (("switchml", "tag"), ("switchml", "encrypt"), ("atp", "tag"), ("netreduce", "tag")):
+        for protocol, security in (("switchml", "encrypt"), ("atp", "encrypt"), ("netreduce", "encrypt"), ("netreduce", "tag")):
             with self.subTest(protocol=protocol, security=security):
-                codes, outputs, unbelieved, forged = self.run_job(protocol, security, "--require-keys")
-                self.assertEqual([0, 0], codes, outputs)
-                for out, _ in outputs:
-                    self.assertRegex(out, r"wrong +0,")
-                for what in ("changed", "truncated", "with a checksum", "with another seal", "again"):
-                    self.assertGreater(forged[what], 100, forged)
-                self.assertGreater(unbelieved, 0)
+                codes, outputs, unbelieved, attacker = self.run_job(protocol, security, "--require-keys", "--dtype", "int32")
+                self.assert_nothing_is_believed(codes, outputs, attacker)
+                self.assertGreater(unbelieved.total(), 0)
+
+    def test_nor_on_any_hop_of_a_tree(self):
+        codes, outputs, unbelieved, attacker = self.run_job("switchml", "tag", "--require-keys", "--dtype", "float32", tree=True)
+        self.assert_nothing_is_believed(codes, outputs, attacker)
+        for one, other in ((RANKS, LEAVES), (LEAVES, AGGREGATOR)):
+            for hop in ((one, other), (other, one)):
+                self.assertGreater(attacker.attacked[hop], 100, attacker.attacked)
+        self.assertEqual(3, len([each for each in unbelieved.values() if each > 0]), unbelieved)
+        without_keys = cli.bench("--workers", 3, *FLAGS, "--dtype", "float32", "--transport", "udp")["result_hash"]
+        self.assertEqual({without_keys}, {json.loads(out)["result_hash"] for out, _ in outputs})
 
     def test_without_keys_it_would_be(self):
         for protocol in ("switchml", "netreduce"):
             with self.subTest(protocol=protocol):
-                codes, outputs, _, forged = self.run_job(protocol, "none", "--deadline", 3)
-                self.assertGreater(forged["with a checksum"], 0)
+                codes, outputs, _, attacker = self.run_job(protocol, "none", "--dtype", "int32", "--deadline", 3)
+                self.assertGreater(attacker.forged["with a checksum"], 0)
                 self.assertNotEqual([0, 0], codes, outputs)
 
 
