@@ -14,6 +14,7 @@
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
+#include "sim/forgeries.h"
 #include "sim/labels.h"
 #include "wire/atp.h"
 
@@ -281,8 +282,12 @@ class Atp final : public Protocol {
     Common common;
     wire::atp::GradientPacket gradient;
     const bool known = wire::atp::parse_common(bytes, common) == ParseError::none;
-    // A seal does not show. What is done here to one is refused of a packet without, too.
-    if (bytes.size() > wire::atp::common_bytes && random.chance(0.3)) return forge_sealed(overheard, random);
+    // A seal does not show, and would be where it is taken for one. What is done here to it is refused of a packet without,
+    // too: the damage shows in the checksum.
+    if (bytes.size() > wire::atp::common_bytes && random.chance(0.3)) {
+      forge_sealed(bytes, PacketSecurity::tag, wire::atp::common_bytes, wire::atp::common_bytes, random);
+      return forgery;
+    }
     const bool is_gradient =
         known && common.type == Type::gradient && wire::atp::parse_gradient(bytes, common, gradient) == ParseError::none;
     const std::uint64_t kind = random.below(is_gradient ? 9 : 5);
@@ -326,32 +331,6 @@ class Atp final : public Protocol {
         break;
     }
     wire::atp::seal(bytes);
-    return forgery;
-  }
-
-  // From the address that is believed. A seal would be where it is taken for one; in a packet without, the damage shows in
-  // its checksum.
-  [[nodiscard]] static Forgery forge_sealed(std::span<const std::byte> overheard, Random& random) {
-    Forgery forgery{{overheard.begin(), overheard.end()}, true};
-    auto& bytes = forgery.bytes;
-    switch (random.below(4)) {
-      case 0:
-        bytes[wire::atp::common_bytes + random.below(bytes.size() - wire::atp::common_bytes)] ^=
-            static_cast<std::byte>(1U << random.below(8));
-        break;
-      case 1:
-        bytes.resize(random.below(bytes.size()));
-        break;
-      case 2: {  // another tenant's seal
-        seal::PacketKey::Bytes key;
-        for (std::byte& byte : key) byte = static_cast<std::byte>(random.next());
-        if (bytes.size() < wire::atp::common_bytes + seal::longest_trailer) break;
-        seal::Sealer(PacketSecurity::tag, seal::PacketKey(key), 0).seal(bytes, wire::atp::common_bytes);
-        break;
-      }
-      default:  // the same once more
-        break;
-    }
     return forgery;
   }
 

@@ -15,6 +15,7 @@
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
+#include "sim/forgeries.h"
 #include "sim/labels.h"
 #include "sim/racks.h"
 #include "wire/netreduce.h"
@@ -254,7 +255,9 @@ class Netreduce final : public Protocol {
     Forgery forgery{{overheard.begin(), overheard.end()}, false};
     Packet packet;
     if (wire::roce::parse(overheard, packet, wire::roce::max_tunnel_mtu) != ParseError::none) {
-      return forge_sealed(overheard, random);
+      forgery.spoofed = true;
+      forge_sealed(forgery.bytes, PacketSecurity::tag, 1, 0, random);
+      return forgery;
     }
     std::vector<std::byte> payload(packet.payload.begin(), packet.payload.end());
     packet.payload = payload;
@@ -275,29 +278,6 @@ class Netreduce final : public Protocol {
         break;
     }
     wire::roce::write(forgery.bytes, packet);
-    return forgery;
-  }
-
-  // From the address that is believed.
-  [[nodiscard]] static Forgery forge_sealed(std::span<const std::byte> overheard, Random& random) {
-    Forgery forgery{{overheard.begin(), overheard.end()}, true};
-    auto& bytes = forgery.bytes;
-    switch (random.below(4)) {
-      case 0:
-        bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1U << random.below(8));
-        break;
-      case 1:
-        bytes.resize(random.below(bytes.size()));
-        break;
-      case 2: {  // another tenant's seal
-        seal::PacketKey::Bytes key;
-        for (std::byte& byte : key) byte = static_cast<std::byte>(random.next());
-        seal::Sealer(PacketSecurity::tag, seal::PacketKey(key), 0).seal(bytes, 1);
-        break;
-      }
-      default:  // the same once more
-        break;
-    }
     return forgery;
   }
 

@@ -14,6 +14,7 @@
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
+#include "sim/forgeries.h"
 #include "sim/host.h"
 #include "sim/labels.h"
 #include "sim/racks.h"
@@ -259,7 +260,7 @@ class Switchml final : public Protocol {
     const bool is_chunk_packet = wire::switchml::parse_common(bytes, common) == wire::ParseError::none &&
                                  is_chunk(common.type) &&
                                  wire::switchml::parse_chunk(bytes, common, chunk) == wire::ParseError::none;
-    if (common.security != PacketSecurity::none) return forge_sealed(overheard, common, random);
+    if (common.security != PacketSecurity::none) return forge_without_key(overheard, common, random);
     wire::switchml::ChunkHeader header = chunk.header;
     const std::uint64_t kind = random.below(is_chunk_packet ? 10 : 3);
     switch (kind) {
@@ -307,33 +308,19 @@ class Switchml final : public Protocol {
     return forgery;
   }
 
-  // All from the address that is believed.
-  [[nodiscard]] static Forgery forge_sealed(std::span<const std::byte> overheard, const wire::switchml::Common& common,
-                                            Random& random) {
+  // All from the address that is believed: as everywhere, or without the seal, as a rank without keys sends.
+  [[nodiscard]] static Forgery forge_without_key(std::span<const std::byte> overheard, const wire::switchml::Common& common,
+                                                 Random& random) {
     Forgery forgery{{overheard.begin(), overheard.end()}, true};
     auto& bytes = forgery.bytes;
-    const std::size_t content = bytes.size() - seal::trailer_bytes(common.security);
     switch (random.below(7)) {
       case 0:
-        bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1U << random.below(8));
-        break;
       case 1:
-        bytes.resize(random.below(bytes.size()));
-        break;
-      case 2: {  // another tenant's seal
-        seal::PacketKey::Bytes key;
-        for (std::byte& byte : key) byte = static_cast<std::byte>(random.next());
-        bytes[content - 1] ^= std::byte{1};
-        seal::Sealer(common.security, seal::PacketKey(key), 0).seal(bytes, wire::switchml::common_bytes);
-        break;
-      }
-      case 3:  // as a rank without keys sends it
-      case 4:
-        bytes.resize(content);
+        bytes.resize(bytes.size() - seal::trailer_bytes(common.security));
         bytes.back() ^= std::byte{1};
         wire::switchml::reseal(bytes, PacketSecurity::none);
         break;
-      case 5: {
+      case 2: {
         wire::switchml::Common failure = common;
         failure.type = wire::switchml::Type::mismatch;
         failure.sender = 0;
@@ -342,7 +329,8 @@ class Switchml final : public Protocol {
         wire::switchml::write_mismatch(bytes, {failure, 0, 0, 1, 2, 0, 1});
         break;
       }
-      default:  // the same once more
+      default:
+        forge_sealed(bytes, common.security, wire::switchml::common_bytes, 0, random);
         break;
     }
     return forgery;
