@@ -88,11 +88,13 @@ std::unique_ptr<Communicator> connect(const std::string& protocol, std::vector<s
 }
 
 std::shared_ptr<Aggregator> start_shard(const std::string& listen, std::uint32_t threads, std::string token,
-                                        const std::string& log_prefix) {
+                                        std::string tls_cert, std::string tls_key, const std::string& log_prefix) {
   AggregatorOptions options;
   options.listen = listen;
   options.threads = threads;
   options.token = std::move(token);
+  options.tls_cert = std::move(tls_cert);
+  options.tls_key = std::move(tls_key);
   options.log = log_to_stderr(log_prefix);
   const py::gil_scoped_release release;
   return std::make_shared<Aggregator>(options);
@@ -206,7 +208,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       py::arg("recovery"), py::arg("token"), py::arg("tls_ca"), py::arg("packet_security"), py::arg("require_keys"),
       py::arg("connect_deadline"), py::arg("operation_deadline"), py::arg("log_prefix"));
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
-             py::arg("log_prefix"));
+             py::arg("tls_cert"), py::arg("tls_key"), py::arg("log_prefix"));
 
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
       .def(py::init([](c10::intrusive_ptr<GroupBase> gloo, Connection* connection, std::shared_ptr<Aggregator> shard,

@@ -1,6 +1,7 @@
 """NETSUM_MODE and its friends: which way a group takes, that all ranks take it, and what it says."""
 
 import os
+import subprocess
 import tempfile
 import unittest
 import unittest.mock
@@ -107,6 +108,20 @@ class Modes(unittest.TestCase):
         self.assertIn("NETSUM_SWITCH is not set", line)
         self.assertIn("inside rank 0", line)
 
+    def test_shards_have_tls_where_they_have_a_certificate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def file(name):
+                return os.path.join(folder, name)
+            for name in ("own", "other"):
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                                "subjectAltName=IP:127.0.0.1", "-keyout", file(name + ".key"), "-out", file(name)], check=True,
+                               capture_output=True, timeout=60)
+            common = {"NETSUM_MODE": "force", "NETSUM_TLS_CERT": file("own"), "NETSUM_TLS_KEY": file("own.key"), "NETSUM_CONNECT_SECONDS": "5"}
+            for rank in run("sum", 2, environment=common | {"NETSUM_TLS_CA": file("own"), "NETSUM_REQUIRE_KEYS": "1"}):
+                self.assertEqual("switch", rank.result["path"])
+            for rank in run("refuses", 2, environment=common, of_rank={0: {"NETSUM_TLS_CA": file("own")}, 1: {"NETSUM_TLS_CA": file("other")}}):
+                self.assertIn("rank 1", rank.result)
+
     def test_several_aggregators_share_a_job(self):
         with Switch() as one, Switch() as two:
             ranks = run("sum", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": f"{one.address},{two.address}"})
@@ -131,6 +146,10 @@ class Modes(unittest.TestCase):
                                 ({"NETSUM_VERBS_PORT": "2"}, "requires NETSUM_VERBS"),
                                 ({"NETSUM_PACKET_SECURITY": "both"}, "none, tag, encrypt"),
                                 ({"NETSUM_REQUIRE_KEYS": "maybe"}, "NETSUM_REQUIRE_KEYS"),
+                                ({"NETSUM_TLS_CERT": __file__}, "both given"),
+                                ({"NETSUM_TLS_CERT": __file__, "NETSUM_TLS_KEY": __file__}, "requires NETSUM_TLS_CA"),
+                                ({"NETSUM_TLS_CERT": __file__, "NETSUM_TLS_KEY": __file__, "NETSUM_TLS_CA": __file__,
+                                  "NETSUM_SWITCH": "10.0.0.1:1"}, "for shards"),
                                 ({"NETSUM_RECOVERY": "5"}, "requires NETSUM_SWITCH or NETSUM_PS"),
                                 ({"NETSUM_RECOVERY": "5", "NETSUM_SWITCH": "10.0.0.1:1",
                                   "NETSUM_SHARED_MEMORY": "required"}, "exclude each other")):

@@ -25,7 +25,7 @@ MOST_RANKS = 256  # of one job at a switch
 REACH_SECONDS = 5.0
 # must be equal on all ranks
 SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "spines", "job", "threads", "slots", "packet_elements",
-                   "wire", "recovery", "uses_verbs")
+                   "wire", "recovery", "uses_verbs", "shards_have_tls")
 
 
 class Agreement:
@@ -144,7 +144,8 @@ def _start_shard(settings, plan, prefix):
     """This host's aggregator, inside this process, for one group."""
     host = _listening_host(settings, plan["one_host"])
     listen = f"[{host}]:0" if ":" in host else f"{host}:0"
-    return _C.start_shard(listen=listen, threads=settings.threads, token=plan["token"], log_prefix=prefix)
+    return _C.start_shard(listen=listen, threads=settings.threads, token=settings.token or plan["token"],
+                          tls_cert=settings.tls_cert, tls_key=settings.tls_key, log_prefix=prefix)
 
 
 def _reach(addresses, seconds):
@@ -239,7 +240,7 @@ def _join(agreement, plan, settings, hostname, prefix):
             "path": "switch", "addresses": [r["address"] for r in reports if "address" in r]}))
         if verdict["path"] != "switch":
             return verdict, [], None, None
-        addresses, token = verdict["addresses"], plan["token"]
+        addresses, token = verdict["addresses"], settings.token or plan["token"]
 
     report = {"host": hostname, "error": _reach(addresses + own_switch, min(seconds, REACH_SECONDS))}
     verdict = agreement.round("reach", report, judge(lambda _: {"path": "switch"}))
@@ -255,7 +256,7 @@ def _join(agreement, plan, settings, hostname, prefix):
                                 shared_memory=settings.shared_memory, verbs=settings.verbs,
                                 verbs_settings=_C.VerbsSettings(**settings.verbs_settings),
                                 recovery=timedelta(seconds=settings.recovery), token=token,
-                                tls_ca=settings.tls_ca if settings.above or settings.switches else "",
+                                tls_ca=settings.tls_ca if settings.above or settings.switches or settings.shards_have_tls else "",
                                 packet_security=settings.packet_security, require_keys=settings.require_keys,
                                 connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
                                 log_prefix=prefix)

@@ -41,6 +41,9 @@ class Settings:
     verbs_settings: Dict[str, int] = field(default_factory=dict)
     token: str = ""
     tls_ca: str = ""
+    tls_cert: str = ""  # of this host's shard, as is tls_key
+    tls_key: str = ""
+    shards_have_tls: bool = False
     packet_security: str = "none"
     require_keys: bool = False
     log: str = "info"
@@ -108,6 +111,21 @@ def _read_verbs(settings):
         settings.verbs_settings[name.lower()] = value
 
 
+def _read_tls_of_shards(settings):
+    for name in ("tls_cert", "tls_key"):
+        variable = f"NETSUM_{name.upper()}"
+        setattr(settings, name, os.environ.get(variable, ""))
+        if getattr(settings, name) and not os.access(getattr(settings, name), os.R_OK):
+            raise SettingError(f"{variable}: cannot read {getattr(settings, name)}")
+    settings.shards_have_tls = bool(settings.tls_cert)
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise SettingError("NETSUM_TLS_CERT and NETSUM_TLS_KEY are both given, or neither")
+    if settings.tls_cert and not settings.tls_ca:
+        raise SettingError("NETSUM_TLS_CERT requires NETSUM_TLS_CA, by which the ranks know the shards")
+    if settings.tls_cert and (settings.switches or settings.above):
+        raise SettingError("NETSUM_TLS_CERT is for shards: with NETSUM_SWITCH or NETSUM_PS the switch has its own")
+
+
 def from_environment():
     settings = Settings()
     settings.mode = _choice("NETSUM_MODE", settings.mode, MODES)
@@ -142,6 +160,7 @@ def from_environment():
     settings.tls_ca = os.environ.get("NETSUM_TLS_CA", "")
     if settings.tls_ca and not os.access(settings.tls_ca, os.R_OK):
         raise SettingError(f"NETSUM_TLS_CA: cannot read {settings.tls_ca}")
+    _read_tls_of_shards(settings)
     settings.packet_security = _choice("NETSUM_PACKET_SECURITY", settings.packet_security, PACKET_SECURITY)
     settings.require_keys = _choice("NETSUM_REQUIRE_KEYS", "0", ("0", "1")) == "1"
     token_file = os.environ.get("NETSUM_TOKEN_FILE", "")
