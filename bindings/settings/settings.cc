@@ -1,0 +1,282 @@
+#include "bindings/settings/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include "base/numbers.h"
+#include "netsum/error.h"
+
+namespace netsum::settings {
+namespace {
+
+Error bad(const std::string& text) {
+  return {ErrorCode::bad_argument, text};
+}
+
+template <class Each>
+std::string join(const Each& parts, const char* between) {
+  std::string text;
+  for (const auto& part : parts) text += (text.empty() ? "" : between) + std::string(part);
+  return text;
+}
+
+template <class Value>
+struct Choice {
+  const char* name;
+  Value value;
+};
+template <class Value>
+Choice(const char*, Value) -> Choice<Value>;
+
+constexpr std::array modes = {Choice{"off", Mode::off}, Choice{"probe", Mode::probe}, Choice{"force", Mode::force}};
+constexpr std::array log_levels = {Choice{"off", LogLevel::off}, Choice{"info", LogLevel::info},
+                                   Choice{"debug", LogLevel::debug}};
+constexpr std::array memories = {Choice{"auto", SharedMemory::automatic}, Choice{"off", SharedMemory::off},
+                                 Choice{"required", SharedMemory::required}};
+constexpr std::array yes_or_no = {Choice{"0", false}, Choice{"1", true}};
+
+template <class Value>
+constexpr Choice<Value> named(Value value) {
+  return {netsum::to_string(value), value};
+}
+constexpr std::array wire_formats = {named(WireFormat::native), named(WireFormat::float32), named(WireFormat::float16),
+                                     named(WireFormat::bfloat16)};
+constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecurity::tag), named(PacketSecurity::encrypt)};
+
+constexpr std::array protocols = {Choice{"switchml", 0}, Choice{"atp", 1}, Choice{"netreduce", 2}};
+
+template <class Choices, class Value>
+const char* name_of(const Choices& choices, Value value) {
+  return std::find_if(choices.begin(), choices.end(), [&](const auto& each) { return each.value == value; })->name;
+}
+
+// Of the protocol that a communicator would run.
+std::string name_of(const Protocol& protocol) {
+  return protocols[protocol.index()].name;
+}
+
+class Reader {
+ public:
+  explicit Reader(const Lookup& lookup) : lookup_(lookup) {}
+
+  [[nodiscard]] std::string text(const std::string& name) const { return lookup_(name); }
+
+  template <class Value, std::size_t n>
+  [[nodiscard]] Value one_of(const std::string& name, const std::array<Choice<Value>, n>& choices, Value by_default) const {
+    const std::string given = text(name);
+    if (given.empty()) return by_default;
+    std::vector<std::string> names;
+    for (const Choice<Value>& each : choices) {
+      if (given == each.name) return each.value;
+      names.emplace_back(each.name);
+    }
+    throw bad(name + "='" + given + "': must be one of " + join(names, ", "));
+  }
+
+  // `number` stays as it is if the variable is not set; returns whether it is.
+  template <class Number>
+  bool number(const std::string& name, Number& number, Number least, Number most) const {
+    const std::string given = text(name);
+    if (given.empty()) return false;
+    // Wider than Number, so that what is out of range is told from what is no number.
+    std::conditional_t<std::is_floating_point_v<Number>, double, std::int64_t> value = 0;
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
+    if (error != std::errc{} || end != given.data() + given.size()) throw bad(name + "='" + given + "': must be a number");
+    if (!(value >= static_cast<decltype(value)>(least) && value <= static_cast<decltype(value)>(most))) {
+      const auto shown = [](Number bound) {
+        std::array<char, 32> digits{};
+        return std::string(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), bound).ptr);
+      };
+      throw bad(name + "=" + given + ": must be between " + shown(least) + " and " + shown(most));
+    }
+    number = static_cast<Number>(value);
+    return true;
+  }
+
+  bool seconds(const std::string& name, std::chrono::milliseconds& duration, double least, double most) const {
+    double given = 0;
+    if (!number(name, given, least, most)) return false;
+    duration = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(given));
+    return true;
+  }
+
+  [[nodiscard]] std::vector<std::string> addresses(const std::string& name) const {
+    std::vector<std::string> found;
+    const std::string given = text(name);
+    for (std::size_t at = 0; at <= given.size();) {
+      const std::size_t comma = std::min(given.find(',', at), given.size());
+      const std::string address = stripped(given.substr(at, comma - at));
+      at = comma + 1;
+      if (address.empty()) continue;
+      const std::size_t colon = address.rfind(':');
+      if (colon == std::string::npos || colon == 0 || !parse_number<std::uint16_t>(address.substr(colon + 1), 1)) {
+        throw bad(name + ": '" + address + "' is not HOST:PORT");
+      }
+      found.push_back(address);
+    }
+    return found;
+  }
+
+  [[nodiscard]] static std::string stripped(const std::string& text) {
+    constexpr std::string_view blanks = " \t\r\n\f\v";
+    const std::size_t first = text.find_first_not_of(blanks);
+    return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
+  }
+
+ private:
+  const Lookup& lookup_;
+};
+
+// A setting that not all protocols have.
+void check_owner(const Protocol& protocol, const std::string& setting, bool given,
+                 std::initializer_list<std::string> owners) {
+  if (given && std::find(owners.begin(), owners.end(), name_of(protocol)) == owners.end()) {
+    throw bad(setting + " goes with NETSUM_PROTOCOL=" + join(owners, " or "));
+  }
+}
+
+void read_verbs(const Reader& reader, const Settings& settings, bool has_spines, Protocol& protocol) {
+  const std::string device = reader.text("NETSUM_VERBS");
+  check_owner(protocol, "NETSUM_VERBS", !device.empty(), {"netreduce"});
+  if (!device.empty() && (has_spines || settings.switches.empty())) {
+    throw bad("NETSUM_VERBS requires NETSUM_SWITCH with the addresses of bumps in the wire, and excludes NETSUM_SPINE");
+  }
+  VerbsSettings verbs;
+  std::uint8_t gid_index = 0;
+  const auto one = [&](const char* name, std::uint8_t& value, std::uint8_t least, std::uint8_t most) {
+    const std::string variable = std::string("NETSUM_VERBS_") + name;
+    if (!reader.number(variable, value, least, most)) return false;
+    if (device.empty()) throw bad(variable + " requires NETSUM_VERBS");
+    return true;
+  };
+  one("PORT", verbs.port, 1, 255);
+  if (one("GID_INDEX", gid_index, 0, 255)) verbs.gid_index = gid_index;
+  one("ACK_TIMEOUT", verbs.ack_timeout, 1, 31);
+  one("RETRIES", verbs.retries, 0, 7);
+  one("TRAFFIC_CLASS", verbs.traffic_class, 0, 255);
+  one("SERVICE_LEVEL", verbs.service_level, 0, 7);
+  if (auto* const netreduce = std::get_if<NetReduce>(&protocol)) {
+    netreduce->verbs = device;
+    netreduce->verbs_settings = verbs;
+  }
+}
+
+std::string read_token(const Reader& reader) {
+  const std::string name = reader.text("NETSUM_TOKEN_FILE");
+  if (name.empty()) return {};
+  std::ifstream file(name);
+  const std::string token{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw bad("NETSUM_TOKEN_FILE: cannot read " + name);
+  return Reader::stripped(token);
+}
+
+// What a protocol alone has. Returns whether there are spines.
+bool read_protocol(const Reader& reader, Settings& settings) {
+  Protocol& protocol = settings.options.protocol;
+  protocol = protocol_named(protocols[static_cast<std::size_t>(reader.one_of("NETSUM_PROTOCOL", protocols, 0))].name);
+  settings.switches = reader.addresses("NETSUM_SWITCH");
+  const std::vector<std::string> servers = reader.addresses("NETSUM_PS"), spines = reader.addresses("NETSUM_SPINE");
+  if (std::holds_alternative<Atp>(protocol) && servers.empty() && settings.mode != Mode::off) {
+    throw bad("NETSUM_PROTOCOL=atp needs NETSUM_PS=HOST:PORT[,...]: the ranks join at their parameter servers");
+  }
+  check_owner(protocol, "NETSUM_PS", !servers.empty(), {"atp"});
+  check_owner(protocol, "NETSUM_SPINE", !spines.empty(), {"switchml", "netreduce"});
+  settings.above = servers.empty() ? spines : servers;
+  if (!settings.above.empty() && settings.switches.size() > 1) {
+    throw bad(std::string("NETSUM_SWITCH: with ") + (servers.empty() ? "NETSUM_SPINE" : "NETSUM_PS") +
+              " it is the one switch that this rank is at");
+  }
+  settings.options.aggregators = settings.above.empty() ? settings.switches : settings.above;
+  if (!settings.above.empty() && !settings.switches.empty()) {
+    std::visit([&](auto& own) { own.switch_address = settings.switches.front(); }, protocol);
+  }
+  return !spines.empty();
+}
+
+}  // namespace
+
+const char* to_string(Mode mode) {
+  return name_of(modes, mode);
+}
+
+std::string from_environment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+Settings read(const Lookup& lookup, Settings settings) {
+  const Reader reader(lookup);
+  Options& options = settings.options;
+  settings.mode = reader.one_of("NETSUM_MODE", modes, settings.mode);
+  settings.log = reader.one_of("NETSUM_LOG", log_levels, settings.log);
+  const bool has_spines = read_protocol(reader, settings);
+  settings.job = reader.text("NETSUM_JOB");
+  reader.number("NETSUM_THREADS", options.threads, 1U, 64U);
+  reader.number("NETSUM_SLOTS", options.slots, 0U, 1U << 20);
+  reader.number("NETSUM_PACKET_ELEMENTS", options.packet_elements, 0U, 15360U);
+  const WireFormat wire = reader.one_of("NETSUM_WIRE", wire_formats, WireFormat::native);
+  check_owner(options.protocol, std::string("NETSUM_WIRE=") + netsum::to_string(wire), wire != WireFormat::native,
+              {"switchml"});
+  const SharedMemory memory = reader.one_of("NETSUM_SHARED_MEMORY", memories, SharedMemory::automatic);
+  check_owner(options.protocol, "NETSUM_SHARED_MEMORY=required", memory == SharedMemory::required, {"switchml"});
+  if (auto* const switchml = std::get_if<SwitchMl>(&options.protocol)) {
+    switchml->wire = wire;
+    switchml->shared_memory = memory;
+  }
+  reader.seconds("NETSUM_RECOVERY", options.recovery, 0, 86400);
+  if (options.recovery.count() > 0 && options.aggregators.empty()) {
+    throw bad("NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS: a shard ends with its rank and cannot be restarted");
+  }
+  if (options.recovery.count() > 0 && memory == SharedMemory::required) {
+    throw bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
+  }
+  read_verbs(reader, settings, has_spines, options.protocol);
+  settings.address = reader.text("NETSUM_ADDRESS");
+  reader.seconds("NETSUM_CONNECT_SECONDS", options.connect_deadline, 0.1, 3600);
+  reader.seconds("NETSUM_OPERATION_SECONDS", options.operation_deadline, 0.1, 86400);
+  options.tls_ca = reader.text("NETSUM_TLS_CA");
+  if (!options.tls_ca.empty() && ::access(options.tls_ca.c_str(), R_OK) != 0) {
+    throw bad("NETSUM_TLS_CA: cannot read " + options.tls_ca);
+  }
+  options.packet_security = reader.one_of("NETSUM_PACKET_SECURITY", securities, PacketSecurity::none);
+  options.require_keys = reader.one_of("NETSUM_REQUIRE_KEYS", yes_or_no, false);
+  options.token = read_token(reader);
+  return settings;
+}
+
+std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Settings& settings) {
+  const Options& options = settings.options;
+  const auto* const switchml = std::get_if<SwitchMl>(&options.protocol);
+  const auto* const netreduce = std::get_if<NetReduce>(&options.protocol);
+  const bool atp = std::holds_alternative<Atp>(options.protocol);
+  const std::string above = join(settings.above, ",");
+  return {
+      {"NETSUM_MODE", to_string(settings.mode)},
+      {"NETSUM_PROTOCOL", name_of(options.protocol)},
+      // Below others each rank names the switch of its own rack.
+      {"NETSUM_SWITCH", settings.above.empty() ? join(settings.switches, ",") : ""},
+      {"NETSUM_PS", atp ? above : ""},
+      {"NETSUM_SPINE", atp ? "" : above},
+      {"NETSUM_JOB", settings.job},
+      {"NETSUM_THREADS", std::to_string(options.threads)},
+      {"NETSUM_SLOTS", std::to_string(options.slots)},
+      {"NETSUM_PACKET_ELEMENTS", std::to_string(options.packet_elements)},
+      {"NETSUM_WIRE", switchml == nullptr ? "" : netsum::to_string(switchml->wire)},
+      {"NETSUM_RECOVERY", std::to_string(options.recovery.count()) + " ms"},
+      {"NETSUM_VERBS", netreduce == nullptr || netreduce->verbs.empty() ? "no" : "yes"},
+  };
+}
+
+}  // namespace netsum::settings
