@@ -1,0 +1,599 @@
+#!/usr/bin/python3
+"""The NCCL plugin, called as NCCL calls it: every version's tables, ranks as processes, a real switch, results by an own oracle.
+
+usage: nccl_plugin.py NETSUM_BINARY PLUGIN [unittest arguments]
+"""
+import array
+import ctypes
+import functools
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import unittest
+
+import cli_support as cli
+import nccl_support as nccl
+from nccl_support import OPERATORS, TYPES, CollNet, Failed, Net, run
+
+# What netsum sums; reduceSupport() says no to everything else.
+SUPPORTED = {
+    "int32": {"sum", "avg"},
+    "uint32": {"sum"},
+    "float16": {"sum", "avg"},
+    "float32": {"sum", "avg"},
+    "bfloat16": {"sum", "avg"},
+}
+BITS = {"int8": 8, "uint8": 8, "int32": 32, "uint32": 32, "int64": 64, "uint64": 64}
+FORMATS = {"int8": "b", "uint8": "B", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d"}
+
+
+def packed(type_name, numbers):
+    """A buffer with these numbers, which the type must hold exactly."""
+    if type_name == "float16":
+        raw = struct.pack(f"<{len(numbers)}e", *numbers)
+    elif type_name == "bfloat16":
+        whole = struct.pack(f"<{len(numbers)}f", *numbers)
+        assert not any(whole[0::4]) and not any(whole[1::4]), "not exact in bfloat16"
+        raw = b"".join(whole[at + 2:at + 4] for at in range(0, len(whole), 4))
+    else:
+        raw = array.array(FORMATS[type_name], numbers).tobytes()
+    return ctypes.create_string_buffer(raw, len(raw))
+
+
+def wrapped(type_name, number):
+    bits = BITS[type_name]
+    number %= 1 << bits
+    return number - (1 << bits) if type_name.startswith("int") and number >> (bits - 1) else number
+
+
+@functools.lru_cache(None)
+def contribution(type_name, rank, size, elements, start=0):
+    """Numbers whose sums, averages and products over all ranks the type holds exactly; integers wrap."""
+    at = range(start, start + elements)
+    if type_name in BITS:
+        return [wrapped(type_name, (i * 2654435761 + rank * 40503 * 65537 + 12345) * (rank + 3)) for i in at]
+    return [float(((i * 7 + rank * 3) % 9 - 4) * size) for i in at]
+
+
+@functools.lru_cache(None)
+def expected(type_name, operator, size, elements, start=0):
+    columns = zip(*(contribution(type_name, rank, size, elements, start) for rank in range(size)))
+    if operator in ("max", "min"):
+        return [(max if operator == "max" else min)(column) for column in columns]
+    if operator == "prod":
+        results = []
+        for column in columns:
+            product = 1
+            for value in column:
+                product *= value
+            results.append(product)
+    else:
+        results = [sum(column) for column in columns]
+    if type_name in BITS:
+        results = [wrapped(type_name, value) for value in results]
+        return [int(value / size) for value in results] if operator == "avg" else results
+    return [value / size for value in results] if operator == "avg" else results
+
+
+def sum_once(coll, group, rank, size, elements=1000, type_name="float32", operator="sum", in_place=False, start=0):
+    """One all-reduce, whose result is checked."""
+    values = packed(type_name, contribution(type_name, rank, size, elements, start))
+    kept = values.raw
+    out = values if in_place else ctypes.create_string_buffer(len(values))
+    request = coll.all_reduce(group, values, out, elements, type_name, operator)
+    assert coll.end(request) == [len(values)]
+    assert out.raw == packed(type_name, expected(type_name, operator, size, elements, start)).raw, (type_name, operator)
+    if not in_place:
+        assert values.raw == kept, "the contribution has changed"
+
+
+def joined(rank, version=12):
+    """(CollNet, a group of all ranks)."""
+    coll = CollNet(version)
+    coll.init()
+    return coll, coll.group(rank)
+
+
+def refused(call, *arguments):
+    """The result of a call that must fail."""
+    try:
+        call(*arguments)
+    except Failed as failed:
+        return failed.result
+    raise AssertionError(f"{call.__name__} did not fail")
+
+
+def failed_test(half, request, seconds):
+    """The result of a request that must fail. It may be a function that makes the request, and may fail there."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            request = request() if callable(request) else request
+            assert half.test(request) is None, "it succeeded"
+        except Failed as failed:
+            return failed.result
+        select.select([], [], [], 0.005)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def windows(per_rank, size):
+    """(offset, bytes): all, a block, the inside of one, and pieces that begin and end inside blocks; in words of 4 bytes."""
+    whole = per_rank * size
+    piece = per_rank * 2 // 3 // 4 * 4
+    return [(0, whole), (per_rank, per_rank), (4, per_rank - 8)] + [
+        (offset, min(piece, whole - offset)) for offset in range(0, whole, piece)]
+
+
+def check_gather(coll, group, rank, size, per_rank, offset, length, cut=None):
+    blocks = [bytes((r * 31 + i * 7) % 251 for i in range(per_rank)) for r in range(size)]
+    begin, end = max(offset, per_rank * rank), min(offset + length, per_rank * (rank + 1))
+    own = ctypes.create_string_buffer(blocks[rank][begin - per_rank * rank:][:max(end - begin, 0)])
+    outs = [ctypes.create_string_buffer(each) for each in ([length] if cut is None else [cut, length - cut])]
+    request = coll.all_gather(group, own, outs, per_rank, offset, length)
+    assert coll.end(request) == [length]
+    assert b"".join(out.raw for out in outs) == b"".join(blocks)[offset:offset + length], (offset, length)
+
+
+def check_scatter(coll, group, rank, size, per_rank, offset, length, cut=None):
+    elements, first = length // 4, offset // 4
+    values = packed("int32", contribution("int32", rank, size, elements, first)).raw
+    ins = [ctypes.create_string_buffer(part, len(part)) for part in ([values] if cut is None else [values[:cut], values[cut:]])]
+    begin, end = max(offset, per_rank * rank), min(offset + length, per_rank * (rank + 1))
+    mine = max(end - begin, 0)
+    out = ctypes.create_string_buffer(b"\x5a" * (mine + 8), mine + 8)
+    request = coll.reduce_scatter(group, ins, out, per_rank, offset, length, "int32")
+    assert coll.end(request) == [mine]
+    right = packed("int32", expected("int32", "sum", size, mine // 4, begin // 4)).raw[:mine] if mine else b""
+    assert out.raw == right + b"\x5a" * 8, (offset, length)
+    assert b"".join(each.raw for each in ins) == values, "the contribution has changed"
+
+
+def case_versions(rank):
+    for version in nccl.VERSIONS:
+        net, coll = Net(version), CollNet(version)
+        for half in (net, coll):
+            assert half.table.name == b"netsum"
+            half.init()
+            assert half.devices() == 1
+            found = half.properties()
+            assert (found.name, found.memory, found.most_receives, found.offload_type) == (b"lo", nccl.HOST_MEMORY, 1, 0)
+            assert found.speed > 0 and found.most_connections > 0
+            if version >= 9:
+                assert (found.parts.devices, found.parts.device[0], half.table.make_virtual) == (1, 0, None)
+                assert found.most_bytes > 1 << 30 and 0 < found.most_collective_bytes < 1 << 31
+            if version >= 11:
+                assert found.most_merged_requests == 1 and half.context.value is None
+            if version >= 12:
+                assert (found.rail, found.plane) == (-1, -1)
+            assert refused(half.properties, 1) == nccl.INVALID_ARGUMENT
+        group = coll.group(rank)
+        coll.register(group)
+        assert refused(coll.register, group, nccl.CUDA_MEMORY) == nccl.INVALID_ARGUMENT
+        assert coll.made("iflush", group, None, 0, None) is None
+        found = {}
+        for number, type_name in enumerate(TYPES):
+            found[type_name] = {name for index, name in enumerate(OPERATORS) if coll.supports(number, index)}
+        assert {name: operators for name, operators in found.items() if operators} == SUPPORTED, found
+        assert coll.supports(10, 0) == 0 and coll.supports(7, 5) == 0  # an 8-bit float; an operator that a user made
+        sum_once(coll, group, rank.number, rank.size)
+        check_gather(coll, group, rank.number, rank.size, 36, 12, 70)
+        check_scatter(coll, group, rank.number, rank.size, 36, 12, 72)
+        coll.call("close_group", group)
+        for half in (net, coll):
+            half.finalize()
+    return coll.lines
+
+
+def case_operations(rank):
+    coll, group = joined(rank)
+    for type_name, operators in SUPPORTED.items():
+        for operator in sorted(operators):
+            sum_once(coll, group, rank.number, rank.size, 777, type_name, operator, in_place=operator == "avg")
+    for elements in (1, 0, 40_000):
+        sum_once(coll, group, rank.number, rank.size, elements)
+    for per_rank in (36, 2000):
+        for offset, length in windows(per_rank, rank.size):
+            check_gather(coll, group, rank.number, rank.size, per_rank, offset, length)
+            check_scatter(coll, group, rank.number, rank.size, per_rank, offset, length)
+    check_gather(coll, group, rank.number, rank.size, 1001, 3, 2500, cut=700)
+    check_scatter(coll, group, rank.number, rank.size, 1000, 4, 2500, cut=704)
+    coll.call("close_group", group)
+    return coll.warnings()
+
+
+def case_requests(rank):
+    """As many requests as there may be, one more, and ends in another order than they began."""
+    coll, group = joined(rank)
+    calls = []
+    for number in range(nccl.MOST_REQUESTS):
+        values = packed("int32", contribution("int32", rank.number, rank.size, 300 + number, number))
+        out = ctypes.create_string_buffer(len(values))
+        calls.append((number, values, out, coll.all_reduce(group, values, out, 300 + number, "int32")))
+        assert calls[-1][3] is not None
+    spare = ctypes.create_string_buffer(b"\x11" * 64, 64)
+    assert coll.all_reduce(group, spare, spare, 16, "int32") is None
+    assert coll.all_gather(group, spare, [spare], 32, 0, 64) is None
+    assert coll.reduce_scatter(group, [spare], spare, 32, 0, 64, "int32") is None
+    # Each rank looks in an order of its own.
+    order = sorted(calls, key=lambda call: (call[0] * (7 + 2 * rank.number)) % nccl.MOST_REQUESTS)
+    assert len({(call[0] * (7 + 2 * rank.number)) % nccl.MOST_REQUESTS for call in calls}) == nccl.MOST_REQUESTS
+    for number, values, out, request in order:
+        assert coll.end(request) == [len(values)]
+        assert out.raw == packed("int32", expected("int32", "sum", rank.size, 300 + number, number)).raw, number
+    assert spare.raw == b"\x11" * 64, "a call that was not taken has changed its memory"
+    assert refused(coll.test, calls[0][3]) == nccl.INVALID_ARGUMENT  # it has ended
+    sum_once(coll, group, rank.number, rank.size)
+    coll.call("close_group", group)
+    return coll.lines
+
+
+def case_groups(rank):
+    """Several groups at once, of all ranks and of some, with calls in turns."""
+    coll = CollNet()
+    coll.init()
+    sets = [(0, 1, 2), (2, 0), (0, 1, 2), (1, 2)]
+    groups = [(members, coll.group(rank, members)) for members in sets]
+    under_way = []
+    for turn in range(3):
+        for number, (members, group) in enumerate(groups):
+            if group:
+                place, elements = members.index(rank.number), 100 + turn
+                values = packed("float32", contribution("float32", place, len(members), elements, number))
+                out = ctypes.create_string_buffer(len(values))
+                request = coll.all_reduce(group, values, out, elements, "float32")
+                under_way.append((members, number, elements, values, out, request))
+    for members, number, elements, _, out, request in reversed(under_way):
+        coll.end(request)
+        assert out.raw == packed("float32", expected("float32", "sum", len(members), elements, number)).raw, members
+    for _, group in groups:
+        if group:
+            coll.call("close_group", group)
+    return coll.warnings()
+
+
+def case_no_group(rank):
+    """The result of a connect() that must fail, and the half's lines."""
+    coll, net = CollNet(), Net()
+    coll.init()
+    net.init()
+    began = time.monotonic()
+    result = refused(coll.group, rank)
+    took = time.monotonic() - began
+    try:
+        net.call("close_listen", net.listen()[1])
+        sockets = nccl.SUCCESS
+    except Failed as failed:
+        sockets = failed.result
+    return result, took, sockets, coll.warnings()
+
+
+def case_dead_rank(rank):
+    coll, group = joined(rank)
+    sum_once(coll, group, rank.number, rank.size)
+    rank.gather()
+    if rank.number == 2:
+        os._exit(1)
+    values = ctypes.create_string_buffer(4000)
+    requests = [coll.all_reduce(group, values, values, 1000, "int32") for _ in range(2)]
+    results = [failed_test(coll, request, 20) for request in requests]
+    results.append(refused(coll.all_reduce, group, values, values, 1000, "int32"))
+    coll.call("close_group", group)
+    return results, coll.warnings()
+
+
+def case_dead_switch(rank):
+    coll, group = joined(rank)
+    sum_once(coll, group, rank.number, rank.size)
+    rank.gather()
+    if rank.number == 0:
+        os.kill(int(os.environ["SWITCH_PID"]), signal.SIGKILL)
+    rank.gather()
+    values = ctypes.create_string_buffer(4000)
+    result = failed_test(coll, lambda: coll.all_reduce(group, values, values, 1000, "int32"), 20)
+    coll.call("close_group", group)
+    return result, coll.warnings()
+
+
+def case_wrong_calls(rank):
+    coll, group = joined(rank)
+    values = ctypes.create_string_buffer(4000)
+    results = [refused(coll.all_reduce, group, values, values, 10, "float64"),
+               refused(coll.all_gather, group, values, [values], 1000, 0, 3999),  # parts of another length
+               refused(coll.all_gather, group, values, [values], 1000, 4000, 4000),  # behind the end
+               refused(coll.reduce_scatter, group, [values], values, 1001, 0, 4000, "float32")]  # cuts a float
+    rank.gather()
+    sum_once(coll, group, rank.number, rank.size)  # nobody was disturbed
+    request = coll.all_reduce(group, values, values, 100 + rank.number, "int32")
+    results.append(failed_test(coll, request, 20))
+    coll.call("close_group", group)
+    return results, coll.warnings()
+
+
+def case_closed_with_calls_under_way(rank):
+    coll, group = joined(rank)
+    values = ctypes.create_string_buffer(4000)
+    began = time.monotonic()
+    if rank.number == 0:
+        requests = [coll.all_reduce(group, values, values, 1000, "int32") for _ in range(3)]
+        assert coll.test(requests[0]) is None  # the other rank has not called
+        coll.call("close_group", group)
+    rank.gather()
+    if rank.number == 1:
+        assert failed_test(coll, coll.all_reduce(group, values, values, 1000, "int32"), 20) == nccl.REMOTE_ERROR
+        coll.call("close_group", group)
+    return time.monotonic() - began
+
+
+def bytes_of(seed, size):
+    pattern = bytes((seed * 37 + i * 11) % 256 for i in range(997))
+    return (pattern * (size // len(pattern) + 1))[:size]
+
+
+def case_messages(rank):
+    """A ring of connections; messages of all sizes, with tags, in orders of one's own."""
+    following = (rank.number + 1) % rank.size
+    before = (rank.number - 1) % rank.size
+    for version in nccl.VERSIONS:
+        net = Net(version)
+        net.init()
+        sender, receiver = net.pair(rank, following, before)
+        for connection in (sender, receiver):
+            net.register(connection)
+            assert refused(net.register, connection, nccl.CUDA_MEMORY) == nccl.INVALID_ARGUMENT
+        sizes = [0, 1, 15, 16, 4096, 100_000, 3_000_000 if version == 12 else 10_000, 0, 7]
+        sent = [ctypes.create_string_buffer(bytes_of(rank.number + number, size), max(size, 1)) for number, size in enumerate(sizes)]
+        rooms = [ctypes.create_string_buffer(b"\xee" * (size + 100), size + 100) for size in sizes]
+        sends = [net.send(sender, each, size, tag=number % 3) for number, (each, size) in enumerate(zip(sent, sizes))]
+        # Posted by tag: all of tag 2, then 1, then 0. Each message finds the receive of its tag.
+        posted = sorted(range(len(sizes)), key=lambda number: (-(number % 3), number))
+        receives = {number: net.receive(receiver, rooms[number], sizes[number] + 100, tag=number % 3) for number in posted}
+        under_way = dict(receives) | {("sent", number): request for number, request in enumerate(sends)}
+        deadline = time.monotonic() + 20
+        while under_way:
+            assert time.monotonic() < deadline, under_way
+            for key in list(under_way):
+                size = net.test(under_way[key])
+                if size is not None:
+                    del under_way[key]
+                    assert size == sizes[key[1] if isinstance(key, tuple) else key], key
+        for number, size in enumerate(sizes):
+            assert rooms[number].raw == bytes_of(before + number, size) + b"\xee" * 100, (version, number)
+        rank.gather()
+        room = ctypes.create_string_buffer(1)
+        waiting = [net.receive(receiver, room, 1) for _ in range(nccl.MOST_REQUESTS)]
+        assert all(waiting) and len(set(waiting)) == nccl.MOST_REQUESTS
+        assert net.receive(receiver, room, 1) is None  # try again
+        assert net.made("iflush", receiver, 1, None, None, None) is None
+        for _ in waiting:
+            net.end(net.send(sender, room, 1))
+        net.end(*waiting)
+        rank.gather()
+        net.call("close_send", sender)
+        net.call("close_receive", receiver)
+        net.finalize()
+    return net.warnings()
+
+
+def case_bad_messages(rank):
+    net = Net()
+    net.init()
+    handle, listener = net.listen()
+    # Strangers: one says nothing, one says something wrong, one leaves. None of them becomes a receiver, nor is in the way.
+    port = struct.unpack_from("<H", handle, 40)[0]
+    strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+    strangers[1].sendall(bytes(16))
+    strangers.pop().close()
+    for _ in range(20):
+        assert net.accept(listener) is None
+    handles = rank.gather(handle)
+    other = ctypes.create_string_buffer(handles[1 - rank.number], nccl.HANDLE_BYTES)
+    sender = receiver = None
+    deadline = time.monotonic() + 20
+    while not (sender and receiver):
+        assert time.monotonic() < deadline
+        sender = sender or net.connect(other)
+        receiver = receiver or net.accept(listener)
+    for each in strangers:
+        each.close()
+    results = [refused(net.receive, receiver, other, 1, 0, 2)]  # two receives in a call
+    room = ctypes.create_string_buffer(100)
+    net.end(net.send(sender, room, 100))
+    results.append(failed_test(net, lambda: net.receive(receiver, room, 99), 10))
+    results.append(refused(net.receive, receiver, room, 99))  # it stays so
+    net.call("close_receive", receiver)
+    receiver = sender = None
+    other = ctypes.create_string_buffer(handles[1 - rank.number], nccl.HANDLE_BYTES)
+    while not (sender and receiver):
+        assert time.monotonic() < deadline
+        sender = sender or net.connect(other)
+        receiver = receiver or net.accept(listener)
+    rank.gather()
+    if rank.number == 0:
+        net.call("close_send", sender)
+        net.call("close_listen", listener)
+    rank.gather()
+    if rank.number == 1:
+        results.append(failed_test(net, lambda: net.receive(receiver, room, 100), 10))  # the peer has gone
+        gone = ctypes.create_string_buffer(handles[0], nccl.HANDLE_BYTES)
+        results.append(refused(lambda: [net.connect(gone) for _ in range(1000)]))  # nobody listens
+        assert refused(net.connect, ctypes.create_string_buffer(nccl.HANDLE_BYTES)) == nccl.INVALID_ARGUMENT
+    return results, net.warnings()
+
+
+def case_waits_end(rank):
+    """Under NETSUM_OPERATION_SECONDS=0.2."""
+    net = Net()
+    net.init()
+    sender, receiver = net.pair(rank, 1 - rank.number, 1 - rank.number)
+    room = ctypes.create_string_buffer(8)
+    results = [failed_test(net, net.receive(receiver, room, 8), 10)]
+    _, listener = net.listen()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            assert net.accept(listener) is None
+        except Failed as failed:
+            results.append(failed.result)
+            break
+    rank.gather()
+    return results, net.warnings()
+
+
+def case_devices(rank):
+    net = Net()
+    try:
+        net.init()
+    except Failed as failed:
+        return failed.result, net.warnings()
+    return [net.properties(number).name.decode() for number in range(net.devices())], net.warnings()
+
+
+def case_collnet_devices(rank):
+    coll, net = CollNet(), Net()
+    try:
+        coll.init()
+        net.init()
+        return coll.devices(), coll.lines
+    except Failed as failed:
+        return failed.result, coll.lines
+
+
+def case_ipv6(rank):
+    net = Net()
+    net.init()
+    sender, receiver = net.pair(rank, 1 - rank.number, 1 - rank.number)
+    text = ctypes.create_string_buffer(b"over IPv6")
+    room = ctypes.create_string_buffer(20)
+    request = net.receive(receiver, room, 20)
+    net.end(net.send(sender, text, 9), request)
+    return room.value.decode()
+
+
+class Library(unittest.TestCase):
+    def test_it_shows_its_tables_and_nothing_else(self):
+        symbols = subprocess.run(["nm", "-D", "--defined-only", nccl.LIBRARY], check=True, capture_output=True, text=True).stdout
+        wanted = {f"{kind}Plugin_v{version}" for kind in ("ncclNet", "ncclCollNet") for version in nccl.VERSIONS}
+        self.assertEqual(wanted, {line.split()[2] for line in symbols.splitlines()})
+
+    def test_devices(self):
+        names = sorted(name for _, name in socket.if_nameindex())
+        self.assertIn("lo", names)
+        for choice, own in (("=lo", "NETSUM_SOCKET_IFNAME"), ("l", "NETSUM_SOCKET_IFNAME"), ("=nothing,lo", "NCCL_SOCKET_IFNAME")):
+            (found, warnings), = run(case_devices, 1, {"NETSUM_SOCKET_IFNAME": "", own: choice})
+            self.assertEqual((["lo"] if choice != "l" else [n for n in names if n.startswith("l")], []), (found, warnings))
+        (found, warnings), = run(case_devices, 1, {"NETSUM_SOCKET_IFNAME": "^" + ",".join(names), "NCCL_SOCKET_IFNAME": "=lo"})
+        self.assertEqual(nccl.INVALID_ARGUMENT, found)
+        self.assertRegex(warnings[0], "NETSUM_SOCKET_IFNAME='.*lo")
+
+
+class Collectives(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.switch = cli.Switch()
+        cls.addClassCleanup(cls.switch.__exit__)
+        cls.here = {"NETSUM_SWITCH": cls.switch.address}
+
+    def test_every_version_sums_gathers_and_scatters(self):
+        lines = run(case_versions, 3, self.here)
+        told = [text for level, text in lines[0] if level == nccl.INFO]
+        self.assertEqual(len(nccl.VERSIONS), len(told), told)
+        self.assertRegex(told[0], f"CollNet of 3 ranks goes through the switch: .*{re.escape(self.switch.address)}.*job nccl\\.")
+        self.assertFalse([text for level, text in lines[1] if level == nccl.INFO])
+
+    def test_every_operation(self):
+        for memory in ("auto", "off"):
+            for warnings in run(case_operations, 3, self.here | {"NETSUM_SHARED_MEMORY": memory}):
+                self.assertEqual([], warnings)
+
+    def test_requests_over_packets(self):
+        run(case_requests, 2, self.here | {"NETSUM_SHARED_MEMORY": "off", "NETSUM_LOG": "debug", "NETSUM_JOB": "night"})
+
+    def test_several_groups(self):
+        for warnings in run(case_groups, 3, self.here):
+            self.assertEqual([], warnings)
+
+    def test_a_dead_rank_is_named(self):
+        *living, dead = run(case_dead_rank, 3, self.here)
+        self.assertIsNone(dead)
+        for results, warnings in living:
+            self.assertEqual([nccl.REMOTE_ERROR] * 3, results)
+            self.assertEqual(1, len(warnings), warnings)
+            self.assertIn("rank 2", warnings[0])
+
+    def test_a_dead_switch_is_named(self):
+        with cli.Switch() as switch:
+            environment = {"NETSUM_SWITCH": switch.address, "SWITCH_PID": str(switch.pid), "NETSUM_SHARED_MEMORY": "off"}
+            for result, warnings in run(case_dead_switch, 2, environment):
+                self.assertEqual(nccl.REMOTE_ERROR, result)
+                self.assertIn(switch.address, warnings[0])
+
+    def test_calls_that_are_wrong_or_differ(self):
+        for results, warnings in run(case_wrong_calls, 2, self.here):
+            self.assertEqual([nccl.INVALID_ARGUMENT] * 4 + [nccl.INVALID_USAGE], results)
+            self.assertIn("data type 8", warnings[0])
+
+    def test_closing_ends_what_is_under_way(self):
+        for seconds in run(case_closed_with_calls_under_way, 2, self.here):
+            self.assertLess(seconds, 20)
+
+    def test_settings_that_differ_are_named(self):
+        for result, _, _, warnings in run(case_no_group, 3, self.here, of_rank={1: {"NETSUM_WIRE": "float16"}}):
+            self.assertEqual(nccl.INVALID_ARGUMENT, result)
+            self.assertRegex(warnings[0], "rank 0 on .* and rank 1 on .* disagree about NETSUM_WIRE")
+
+    def test_without_a_switch_nccl_may_go_on_unless_it_must_not(self):
+        with socket.socket() as taken:  # nobody listens here
+            taken.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for result, took, sockets, warnings in run(case_no_group, 2, {"NETSUM_SWITCH": address}):
+                self.assertEqual((nccl.SYSTEM_ERROR, nccl.SUCCESS), (result, sockets))
+                self.assertEqual(1, len(warnings))
+                self.assertIn(address, warnings[0])
+                self.assertLess(took, 10)
+            for result, _, sockets, warnings in run(case_no_group, 2, {"NETSUM_SWITCH": address, "NETSUM_MODE": "force"}):
+                self.assertEqual((nccl.SYSTEM_ERROR, nccl.SYSTEM_ERROR), (result, sockets))
+                self.assertRegex(warnings[1], f"NETSUM_MODE=force, but .*{address}")
+
+    def test_where_collnet_is_not_offered(self):
+        for environment, words in (({}, "NETSUM_SWITCH is not set"), (self.here | {"NETSUM_MODE": "off"}, "NETSUM_MODE=off")):
+            (devices, lines), = run(case_collnet_devices, 1, environment)
+            self.assertEqual((0, [(nccl.INFO, "netsum: no CollNet: " + words)]), (devices, lines))
+        for environment, words in (({"NETSUM_SWITCH": "nonsense"}, "NETSUM_SWITCH: 'nonsense' is not HOST:PORT"),
+                                   ({"NETSUM_MODE": "force"}, "NETSUM_MODE=force needs NETSUM_SWITCH")):
+            (result, lines), = run(case_collnet_devices, 1, environment)
+            self.assertEqual(nccl.INVALID_ARGUMENT, result)
+            self.assertRegex(lines[0][1], words)
+
+
+class Sockets(unittest.TestCase):
+    def test_messages_of_every_version(self):
+        for warnings in run(case_messages, 3):
+            self.assertEqual(2 * len(nccl.VERSIONS), len(warnings), warnings)  # of the memory that was refused
+
+    def test_messages_that_do_not_fit_and_peers_that_have_gone(self):
+        first, second = run(case_bad_messages, 2)
+        self.assertEqual([nccl.INVALID_ARGUMENT, nccl.INVALID_USAGE, nccl.INVALID_USAGE], first[0])
+        self.assertEqual(first[0] + [nccl.REMOTE_ERROR, nccl.SYSTEM_ERROR], second[0])
+
+    def test_every_wait_ends(self):
+        for results, warnings in run(case_waits_end, 2, {"NETSUM_OPERATION_SECONDS": "0.2"}):
+            self.assertEqual([nccl.REMOTE_ERROR] * 2, results)
+            self.assertRegex(warnings[0], "TCP with 127.0.0.1.*nothing was transferred")
+            self.assertRegex(warnings[1], "no rank connected")
+
+    def test_ipv6(self):
+        if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
+            self.skipTest("no IPv6 here")
+        self.assertEqual(["over IPv6"] * 2, run(case_ipv6, 2, {"NCCL_SOCKET_FAMILY": "AF_INET6"}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        nccl.LIBRARY = os.path.abspath(sys.argv.pop(2))
+    cli.main()
