@@ -119,6 +119,10 @@ struct CallOptions {
   std::optional<std::chrono::nanoseconds> deadline{};  // from the call; empty: Options::operation_deadline
   std::uint32_t tag = 0;                               // must be equal on all ranks
   std::optional<double> factor{};  // sum and avg of floats: this rank's values are multiplied by it first, and rounded
+  // Blocking calls: the thread calls this again and again while it waits for other ranks, and sleeps for 0.1 ms at most in
+  // between. For the progress of another library, without which the others might never reach the call (MPI). It may not call
+  // this communicator, nor throw. Empty: the thread sleeps until something comes.
+  std::function<void()> while_waiting{};
 };
 
 // Counters of this rank since connect. Bytes count Ethernet (14) + IP + UDP + datagram.

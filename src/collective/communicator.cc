@@ -252,6 +252,7 @@ struct Communicator::Impl {
   // Short operations run on the caller: cheaper than handing them to another thread and being woken.
   void run(const Operation& operation, const CallOptions& call) {
     const auto pending = issue(operation, call);
+    pending->meanwhile = call.while_waiting;
     monitor->watch(pending->deadline);
     if (stream::wire_elements(operation) * operation.parts > most_for_callers || !engine->run(pending)) {
       engine->submit(pending);

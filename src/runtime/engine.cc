@@ -6,7 +6,13 @@ namespace netsum::runtime {
 
 void PendingOperation::wait() {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return done(); });
+  const auto ended = [this] { return done(); };
+  if (!meanwhile) return ended_.wait(lock, ended);
+  while (!ended_.wait_for(lock, meanwhile_every, ended)) {
+    lock.unlock();
+    meanwhile();
+    lock.lock();
+  }
 }
 
 void PendingOperation::end(std::shared_ptr<const Error> error) {

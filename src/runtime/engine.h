@@ -19,6 +19,9 @@
 
 namespace netsum::runtime {
 
+// The longest sleep of a caller that has something to do while it waits (PendingOperation::meanwhile).
+constexpr Duration meanwhile_every = std::chrono::microseconds(100);
+
 // One pending operation, shared by its caller and the lanes.
 class PendingOperation {
  public:
@@ -36,6 +39,8 @@ class PendingOperation {
   std::array<std::shared_ptr<const void>, 2> memory;
   // Shared memory: where the other ranks see the tensor, if they do.
   Arenas::Place place;
+  // What a blocking caller's thread does again and again while it waits; empty: nothing.
+  std::function<void()> meanwhile;
 
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
   void wait();

@@ -16,6 +16,9 @@ namespace {
 // The longest futex wait before all state is checked again.
 constexpr Duration longest_sleep = std::chrono::milliseconds(10);
 
+// A caller that has something to do while it waits does it after so many looks.
+constexpr std::uint32_t looks_between = 64;
+
 // Turns of waiting: polls of memory that is likely to change within a microsecond, then yields to threads that share the
 // processor, then sleep.
 struct Patience {
@@ -146,7 +149,7 @@ class SharedEngine::Lane {
       if ((member_->idle() || member_->failure()) && !small_waits) {
         wait_for_commands();
       } else if (member_->idle() || member_->failure()) {
-        engine_.wait_for_small(turn++);
+        engine_.wait_for_small(turn++, longest_sleep);
       } else {
         wait_for_others(turn++, small_waits);
       }
@@ -404,7 +407,7 @@ RankSet SharedEngine::small_missing() const {
   return missing;
 }
 
-void SharedEngine::wait_for_small(std::uint32_t turn) {
+void SharedEngine::wait_for_small(std::uint32_t turn, Duration longest) {
   const Patience patience = patience_of(config_.waiting, config_.world_size > 2 || crowded_);
   if (turn < patience.looks) return relax();
   if (turn < patience.looks + patience.yields || config_.waiting == Waiting::spin) {
@@ -417,7 +420,7 @@ void SharedEngine::wait_for_small(std::uint32_t turn) {
   const std::uint32_t seen = peer.changes.load(std::memory_order_acquire);
   config_.own->small.sleeping.store(1, std::memory_order_seq_cst);
   if (small_missing().contains(missing.front()) && peer.changes.load(std::memory_order_seq_cst) == seen) {
-    wait_on(peer.changes, seen, longest_sleep);
+    wait_on(peer.changes, seen, longest);
   }
   config_.own->small.sleeping.store(0, std::memory_order_release);
 }
@@ -438,7 +441,8 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
       return true;
     }
     if (small_.failure()) break;
-    wait_for_small(turn);
+    if (pending->meanwhile && turn % looks_between == looks_between - 1) pending->meanwhile();
+    wait_for_small(turn, longest_sleep);
   }
   // A rank is late or has failed.
   pending->lanes_remaining = 1;
@@ -458,7 +462,8 @@ bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {
     if (small_.failure()) {
       pending->wait();  // the monitor was notified, and ends the operation with the error
     } else {
-      wait_for_small(soon);
+      if (pending->meanwhile) pending->meanwhile();
+      wait_for_small(soon, pending->meanwhile ? meanwhile_every : longest_sleep);
     }
   }
   return true;

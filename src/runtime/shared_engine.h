@@ -74,7 +74,7 @@ class SharedEngine final : public Engine {
   // For a long wait: did another rank issue a different call, or report ranks that did?
   void look_for_reasons(std::uint32_t lane, std::uint64_t operation, const RankSet& missing);
   void report(std::uint32_t lane, const shared::MemberFailure& failure);
-  void wait_for_small(std::uint32_t turn);
+  void wait_for_small(std::uint32_t turn, Duration longest);
 
   const SharedEngineConfig config_;
   const OnFailure on_failure_;

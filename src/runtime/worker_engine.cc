@@ -306,13 +306,14 @@ bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
     bool found = false;
     for (const auto& thread : threads_) found |= thread->serve_for_caller();
     if (operation->done()) break;
+    if (!found && operation->meanwhile) operation->meanwhile();
     if (found) {
       caller_poll_.found();
     } else if (caller_poll_.look_again(now())) {
       sched_yield();
     } else {
       caller_descriptors_.clear();
-      Time next = never;
+      Time next = operation->meanwhile ? now() + meanwhile_every : never;
       for (const auto& thread : threads_) {
         thread->add_descriptors_for_caller(caller_descriptors_);
         next = std::min(next, thread->next_timeout());

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <numeric>
 
 #include "e2e/rank_threads.h"
@@ -304,6 +306,30 @@ TEST(Communicator, BroadcastAndBarrier) {
       }
     }
     comm.barrier();
+  }));
+}
+
+// Rank 1 comes only once rank 0, which waits for it, has been asked often enough to do something else.
+TEST(Communicator, DoesSomethingWhileItWaits) {
+  const Aggregator aggregator(small_aggregator());
+  constexpr std::size_t elements[] = {4, 100'000};
+  std::array<std::promise<void>, std::size(elements)> enough;
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    Communicator comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    for (std::size_t i = 0; i < std::size(elements); ++i) {
+      std::vector<std::int32_t> tensor(elements[i], 1);
+      CallOptions call;
+      int turns = 0;
+      if (rank == 0) {
+        call.while_waiting = [&] {
+          if (++turns == 100) enough[i].set_value();
+        };
+      } else {
+        ASSERT_EQ(enough[i].get_future().wait_for(patience), std::future_status::ready);
+      }
+      comm.all_reduce(std::span(tensor), ReduceOp::sum, call);
+      EXPECT_EQ(tensor.back(), 2);
+    }
   }));
 }
 
