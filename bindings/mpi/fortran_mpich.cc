@@ -1,0 +1,30 @@
+// MPICH's Fortran bindings call MPI_, and so netsum, but for these of `use mpi_f08`, which call PMPI_. Handles are the same
+// numbers in Fortran and in C.
+#include <mpi.h>
+
+namespace {
+
+void set(MPI_Fint* into, int code) {
+  if (into != nullptr) *into = code;  // the argument is optional
+}
+
+}  // namespace
+
+extern "C" {
+#pragma GCC visibility push(default)
+
+void mpi_init_f08_(MPI_Fint* code) {
+  set(code, MPI_Init(nullptr, nullptr));
+}
+void mpi_init_thread_f08_(const MPI_Fint* required, MPI_Fint* provided, MPI_Fint* code) {
+  set(code, MPI_Init_thread(nullptr, nullptr, *required, provided));
+}
+void mpi_finalize_f08_(MPI_Fint* code) {
+  set(code, MPI_Finalize());
+}
+void mpi_barrier_f08_(const MPI_Fint* comm, MPI_Fint* code) {
+  set(code, MPI_Barrier(*comm));
+}
+
+#pragma GCC visibility pop
+}

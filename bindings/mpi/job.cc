@@ -1,0 +1,222 @@
+#include "job.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "agreement.h"
+#include "parallel/tcp_socket.h"
+#include "process.h"
+#include "runtime/thread.h"
+#include "transport/random.h"
+
+namespace netsum::mpi {
+namespace {
+
+using bindings::LogLevel;
+using bindings::Mode;
+
+constexpr int most_ranks_of_switchml = 4096, most_ranks_of_others = 1024;
+
+// All ranks come at once: a daemon that does not answer for so long is not there.
+constexpr std::chrono::seconds reach_patience{5};
+
+// More scratch memory is given back at the next call.
+constexpr std::size_t most_kept = std::size_t{64} << 20;
+
+bool is_within_world(MPI_Comm comm, int ranks) {
+  MPI_Group group = MPI_GROUP_NULL;
+  PMPI_Comm_group(comm, &group);
+  std::vector<int> here(static_cast<std::size_t>(ranks)), there(here.size());
+  std::iota(here.begin(), here.end(), 0);
+  PMPI_Group_translate_ranks(group, ranks, here.data(), Process::get().world(), there.data());
+  PMPI_Group_free(&group);
+  return std::find(there.begin(), there.end(), MPI_UNDEFINED) == there.end();
+}
+
+// What each rank tells the others about itself where hosts run shards.
+struct Place {
+  std::uint64_t host = 0;
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+};
+
+std::vector<Place> places_of(MPI_Comm comm, int ranks) {
+  Place own;
+  own.host = host_identity();
+  int length = 0;
+  PMPI_Get_processor_name(own.name.data(), &length);
+  std::vector<Place> all(static_cast<std::size_t>(ranks));
+  PMPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, comm);
+  return all;
+}
+
+// The address at which a shard is reached from all of these hosts.
+std::string listening_address(const std::vector<Place>& places, int rank) {
+  const std::string& chosen = Process::get().settings().common.address;
+  if (!chosen.empty()) return chosen;
+  const Place& own = places[static_cast<std::size_t>(rank)];
+  const auto other = std::find_if(places.begin(), places.end(), [&](const Place& place) { return place.host != own.host; });
+  if (other == places.end()) return "127.0.0.1";
+  std::string address = own_address_towards(other->name.data());
+  if (address.empty()) address = own_address_towards(own.name.data());
+  if (!address.empty()) return address;
+  throw Error(ErrorCode::unreachable, "found no address under which other hosts reach this one: set NETSUM_ADDRESS");
+}
+
+// Every host's lowest rank runs a shard. Their addresses, in the order of these ranks; on a complaint, none.
+std::vector<std::string> shards_of(MPI_Comm comm, int rank, int ranks, std::optional<std::string>& complaint) {
+  const std::vector<Place> places = places_of(comm, ranks);
+  const auto leads = [&](std::size_t i) {
+    return std::none_of(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(i),
+                        [&](const Place& place) { return place.host == places[i].host; });
+  };
+  using Address = std::array<char, 64>;
+  Address own{};
+  Complaint own_complaint;
+  if (leads(static_cast<std::size_t>(rank))) {
+    try {
+      const std::string address = Process::get().shards().at(listening_address(places, rank));
+      std::copy_n(address.begin(), std::min(address.size(), own.size() - 1), own.begin());
+    } catch (const Error& error) {
+      own_complaint.text = std::string("cannot run an aggregator: ") + error.what();
+    }
+  }
+  std::vector<Address> all(static_cast<std::size_t>(ranks));
+  PMPI_Allgather(own.data(), sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, comm);
+  complaint = first_complaint(own_complaint, comm);
+  std::vector<std::string> addresses;
+  for (const Address& address : all) {
+    if (address[0] != '\0') addresses.emplace_back(address.data());
+  }
+  return addresses;
+}
+
+// Throws Error if a daemon that this rank talks to is not there.
+void reach(const Options& options, const std::string& own_switch) {
+  const Time deadline = runtime::now() + std::min<Duration>(reach_patience, runtime::bounded(options.connect_deadline));
+  std::vector<std::string> addresses = options.aggregators;
+  if (!own_switch.empty()) addresses.push_back(own_switch);
+  for (const std::string& address : addresses) {
+    static_cast<void>(parallel::TcpSocket::connected_to(address, deadline));
+  }
+}
+
+std::string own_switch_of(const Options& options) {
+  return std::visit([](const auto& protocol) { return protocol.switch_address; }, options.protocol);
+}
+
+}  // namespace
+
+Job::Job(MPI_Comm comm) {
+  PMPI_Comm_rank(comm, &rank_);
+  PMPI_Comm_size(comm, &ranks_);
+  const Settings& settings = Process::get().settings();
+  int between = 0;
+  PMPI_Comm_test_inter(comm, &between);
+  if (settings.common.mode == Mode::off) {
+    excluded_ = Path::off;
+  } else if (between != 0) {
+    excluded_ = Path::between_groups;
+  } else if (ranks_ == 1) {
+    excluded_ = Path::alone;
+  } else if (ranks_ > (settings.common.protocol == "switchml" ? most_ranks_of_switchml : most_ranks_of_others)) {
+    excluded_ = Path::too_many_ranks;
+  } else if (!is_within_world(comm, ranks_)) {
+    excluded_ = Path::beyond_world;
+  }
+}
+
+bool Job::join(MPI_Comm comm) {
+  if (communicator_) return true;
+  if (failure_) throw Error(ErrorCode::closed, "the communicator failed earlier: " + *failure_);
+  const auto why_not = try_to_join(comm);
+  const bindings::Environment& settings = Process::get().settings().common;
+  const bool tells = settings.log == LogLevel::debug || (settings.log == LogLevel::info && rank_ == 0);
+  if (!why_not) {
+    if (tells) say("a communicator of " + std::to_string(ranks_) + " ranks is at the switch: " + communicator_->placement());
+    return true;
+  }
+  if (settings.mode == Mode::force) {
+    failure_ = "NETSUM_MODE=force, but " + *why_not;
+    throw Error(ErrorCode::unreachable, *failure_);
+  }
+  excluded_ = Path::not_joined;
+  if (tells) say("a communicator of " + std::to_string(ranks_) + " ranks stays with MPI: " + *why_not);
+  return false;
+}
+
+// All ranks make the same steps: after each, all know whether it succeeded everywhere.
+std::optional<std::string> Job::try_to_join(MPI_Comm comm) {
+  Process& process = Process::get();
+  const Settings& settings = process.settings();
+  const bool has_place = process.take_place();
+  const auto without_place = [&](std::optional<std::string> why) {
+    if (has_place) process.leave(nullptr);
+    return why;
+  };
+  std::string name = (settings.common.job.empty() ? "mpi" : settings.common.job) + ".";
+  name = broadcast_text(rank_ == 0 ? name + std::to_string(transport::random_number()) : "", 0, comm);
+  auto complaint =
+      first_complaint({has_place ? "" : "it is in as many jobs of other communicators as a process may have joined"}, comm);
+  if (complaint) return without_place(complaint);
+
+  Options options = settings.common.options();
+  options.job = name;
+  options.rank = static_cast<std::uint32_t>(rank_);
+  options.world_size = static_cast<std::uint32_t>(ranks_);
+  options.operation_deadline = settings.operation_deadline;
+  if (settings.common.log == LogLevel::debug) {
+    options.log = [rank = rank_](const std::string& line) { say("[" + std::to_string(rank) + "] " + line); };
+  }
+  if (settings.common.wants_shards()) {
+    options.aggregators = shards_of(comm, rank_, ranks_, complaint);
+    if (complaint) return without_place(complaint);
+    options.token = process.shards().token();
+    options.tls_ca.clear();
+  }
+  Complaint own;
+  try {
+    reach(options, own_switch_of(options));
+  } catch (const Error& error) {
+    own.text = error.what();
+  }
+  if ((complaint = first_complaint(own, comm))) return without_place(complaint);
+
+  std::unique_ptr<Communicator> joined;
+  try {
+    joined = std::make_unique<Communicator>(Communicator::connect(options));
+  } catch (const Error& error) {
+    own = {error.what(), error.code() == ErrorCode::deadline};
+  }
+  if ((complaint = first_complaint(own, comm))) {
+    if (has_place) process.leave(std::move(joined));
+    return complaint;
+  }
+  communicator_ = std::move(joined);
+  return std::nullopt;
+}
+
+void Job::give_up(const std::string& why) {
+  failure_ = why;
+  leave();
+}
+
+void Job::leave() {
+  if (communicator_) Process::get().leave(std::move(communicator_));
+}
+
+std::byte* Job::scratch(std::size_t bytes) {
+  if (bytes > scratch_bytes_ || scratch_bytes_ > most_kept) {
+    scratch_.reset();
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    scratch_bytes_ = bytes;
+  }
+  return scratch_.get();
+}
+
+}  // namespace netsum::mpi

@@ -1,0 +1,52 @@
+// An MPI communicator at the switch: a netsum job of the same ranks, joined at the first call that wants it.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "path.h"
+
+namespace netsum::mpi {
+
+// Calls of an MPI communicator are made by one thread at a time, so are these.
+class Job {
+ public:
+  explicit Job(MPI_Comm comm);  // asks no other rank
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int ranks() const { return ranks_; }
+
+  // Why no call of this communicator takes the switch; none: some may.
+  [[nodiscard]] std::optional<Path> excluded() const { return excluded_; }
+
+  // Joins, if that has not been tried; all ranks call it. False: this communicator stays with MPI, from now on. Throws Error
+  // if it may not (NETSUM_MODE=force), or if the job has failed.
+  [[nodiscard]] bool join(MPI_Comm comm);
+
+  [[nodiscard]] Communicator& at_switch() { return *communicator_; }
+
+  // A call ended in this error: no later one can succeed, and the other ranks shall learn it.
+  void give_up(const std::string& why);
+  void leave();
+
+  // Memory for a call's copy of a tensor, aligned for every type; the call before may have left anything there.
+  [[nodiscard]] std::byte* scratch(std::size_t bytes);
+
+ private:
+  [[nodiscard]] std::optional<std::string> try_to_join(MPI_Comm comm);
+
+  int rank_ = 0, ranks_ = 1;
+  std::optional<Path> excluded_;
+  std::unique_ptr<Communicator> communicator_;
+  std::optional<std::string> failure_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace netsum::mpi

@@ -1,0 +1,60 @@
+// The two ways of a collective call, and why a call does not take the switch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace netsum::mpi {
+
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce,
+  broadcast,
+  barrier,
+  reduce_scatter,
+  reduce_scatter_block,
+  all_gather,
+  all_reduce_nonblocking
+};
+
+constexpr std::array<const char*, 8> collective_names = {"MPI_Allreduce", "MPI_Reduce",         "MPI_Bcast",
+                                                         "MPI_Barrier",   "MPI_Reduce_scatter", "MPI_Reduce_scatter_block",
+                                                         "MPI_Allgather", "MPI_Iallreduce"};
+
+// Each depends only on what all ranks of the call have in common.
+enum class Path : std::uint8_t {
+  the_switch,
+  // MPI, because:
+  off,             // NETSUM_MODE
+  alone,           // one rank
+  between_groups,  // an intercommunicator
+  beyond_world,    // processes that are not in MPI_COMM_WORLD: started apart, or a session's
+  too_many_ranks,  // for the protocol
+  not_joined,      // the ranks did not come together at the switch
+  too_short,       // NETSUM_MPI_MIN_BYTES
+  datatype,        // one that is not summed
+  operation,       // one that is not the switch's: a user's, MPI_MINLOC, ...
+  pair,            // this operation on this type
+  inexact,         // NETSUM_MPI_FLOAT32
+  not_offered,     // the collective
+};
+constexpr std::size_t paths = 13;
+
+constexpr std::array<const char*, paths> path_names = {
+    "the switch",
+    "NETSUM_MODE=off",
+    "a communicator of one rank",
+    "an intercommunicator",
+    "processes outside MPI_COMM_WORLD",
+    "more ranks than a job has",
+    "the switch could not be joined",
+    "fewer bytes than NETSUM_MPI_MIN_BYTES",
+    "a datatype that netsum does not reduce",
+    "an operation that netsum does not have",
+    "this operation on this datatype",
+    "float32 sums that might be less exact than MPI's (NETSUM_MPI_FLOAT32)",
+    "a collective that netsum does not offer",
+};
+
+}  // namespace netsum::mpi

@@ -1,0 +1,78 @@
+// What all communicators of an MPI process share, from MPI_Init to MPI_Finalize.
+#pragma once
+
+#include <mpi.h>
+
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "counts.h"
+#include "netsum/communicator.h"
+#include "settings.h"
+#include "shards.h"
+
+namespace netsum::mpi {
+
+class Job;
+
+class Process {
+ public:
+  [[nodiscard]] static Process& get();
+
+  // After MPI_Init; all ranks of MPI_COMM_WORLD call it. An MPI error code.
+  int begin();
+  // Before MPI_Finalize: leaves all jobs, and prints the report.
+  void end();
+
+  // The communicator's job, made at its first call; null: outside begin() and end(). Any thread.
+  [[nodiscard]] Job* job_of(MPI_Comm comm);
+
+  [[nodiscard]] const Settings& settings() const { return settings_; }
+  [[nodiscard]] Counts& counts() { return counts_; }
+  [[nodiscard]] Shards& shards() { return *shards_; }
+  // MPI_COMM_WORLD's.
+  [[nodiscard]] MPI_Group world() const { return world_; }
+  // Whether a packed element is its bytes and nothing else: then the length of a message is all that ranks need to agree on.
+  [[nodiscard]] bool packs_bytes() const { return packs_bytes_; }
+
+  // A place among the jobs that a process may have joined at a time; false: there is none.
+  [[nodiscard]] bool take_place();
+  // Gives it back. Leaving may wait for other ranks, and those for MPI calls of this thread: another thread leaves.
+  void leave(std::unique_ptr<Communicator> communicator);
+
+  // Lets MPI make progress: others may need it before they come to the call that this rank waits in.
+  void progress() const;
+
+  // Prints the text, and calls the communicator's error handler. The MPI error code.
+  int fail(MPI_Comm comm, const std::string& text);
+
+ private:
+  Process() = default;
+  [[nodiscard]] std::string agree_on_settings();
+  static int forget(MPI_Comm comm, int key, void* job, void* extra);
+
+  bool running_ = false;
+  Settings settings_;
+  Counts counts_;
+  std::unique_ptr<Shards> shards_;
+  MPI_Group world_ = MPI_GROUP_NULL;
+  MPI_Comm quiet_ = MPI_COMM_NULL;  // for progress(): nobody sends there. Of several ranks: else MPICH makes no progress
+  int key_ = MPI_KEYVAL_INVALID;
+  bool packs_bytes_ = false;
+  int error_code_ = MPI_ERR_OTHER;
+
+  std::mutex mutex_;  // guards the members below; nothing waits under it
+  std::set<Job*> jobs_;
+  int places_ = 0;
+  std::vector<std::future<void>> leaving_;
+};
+
+// A line on stderr.
+void say(const std::string& text);
+
+}  // namespace netsum::mpi

@@ -1,0 +1,33 @@
+// What the NETSUM_* variables say, for MPI.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shared/environment.h"
+
+namespace netsum::mpi {
+
+// Which float32 sums take the switch (docs/mpi.md). as_exact: those that are at least as exact as MPI's.
+enum class Float32 : std::uint8_t { as_exact, all, off };
+// When the report is printed. mostly_mpi: if most of the bytes did not take the switch.
+enum class Report : std::uint8_t { mostly_mpi, always, never };
+
+struct Settings {
+  bindings::Environment common;
+  std::uint64_t min_bytes = 0;
+  Float32 float32 = Float32::as_exact;
+  Report report = Report::mostly_mpi;
+  std::chrono::seconds operation_deadline{0};
+
+  // What must be equal on all ranks: names and values.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared() const;
+};
+
+// Throws Error: bad_argument.
+[[nodiscard]] Settings settings_from_environment();
+
+}  // namespace netsum::mpi

@@ -1,0 +1,17 @@
+# libnetsum-mpi.so, in front of each MPI that is installed.
+foreach(mpi IN LISTS NETSUM_MPIS)
+  set(programs ${CMAKE_BINARY_DIR}/tests/mpi/${mpi})
+  add_executable(mpi_operations_${mpi} mpi/operations.cc)
+  netsum_use_mpi(mpi_operations_${mpi} ${mpi})
+  target_link_libraries(mpi_operations_${mpi} PRIVATE netsum_options)
+  set_target_properties(mpi_operations_${mpi} PROPERTIES OUTPUT_NAME mpi_operations RUNTIME_OUTPUT_DIRECTORY ${programs})
+  foreach(program IN ITEMS by_include by_module)
+    add_custom_command(OUTPUT ${programs}/mpi_${program} DEPENDS mpi/${program}.f90
+                       COMMAND mpifort.${mpi} -fallow-argument-mismatch -J${programs} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${program}.f90 -o ${programs}/mpi_${program})
+  endforeach()
+  add_custom_target(mpi_fortran_${mpi} ALL DEPENDS ${programs}/mpi_by_include ${programs}/mpi_by_module)
+  add_dependencies(mpi_fortran_${mpi} mpi_operations_${mpi}) # makes the folder
+  add_test(NAME mpi_calls_${mpi} COMMAND /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/mpi_calls.py $<TARGET_FILE:netsum> ${mpi}
+                                         $<TARGET_FILE:netsum_mpi_${mpi}> ${programs})
+  set_tests_properties(mpi_calls_${mpi} PROPERTIES LABELS "e2e;mpi" TIMEOUT 300)
+endforeach()

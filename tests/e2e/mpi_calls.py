@@ -1,0 +1,147 @@
+"""libnetsum-mpi.so in front of an MPI, as programs meet it: calls through the switch give what MPI gives.
+
+usage: mpi_calls.py NETSUM_BINARY openmpi|mpich LIBRARY PROGRAMS [unittest arguments]
+LIBRARY: libnetsum-mpi.so for this MPI. PROGRAMS: the folder of mpi_operations and of Fortran's by_include and by_module.
+"""
+
+import os
+import re
+import signal
+import sys
+import unittest
+
+import cli_support
+from cli_support import Process, Switch, until
+
+MPI = LIBRARY = PROGRAMS = None
+LIMIT = 60  # seconds
+
+
+def command(ranks, program, *arguments, preload=True, **settings):
+    """mpirun of a program of this test, or of another one by its path."""
+    variables = {f"NETSUM_{name.upper()}": str(value) for name, value in settings.items()}
+    variables.setdefault("NETSUM_MPI_REPORT", "1")
+    if preload:
+        variables["LD_PRELOAD"] = LIBRARY
+    program = os.path.join(PROGRAMS, program)
+    if MPI == "openmpi":
+        options = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
+        return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
+                "1", "-n", ranks, *options, program, *arguments]
+    options = [word for name, value in variables.items() for word in ("-genv", name, value)]
+    return ["mpiexec.mpich", "-n", ranks, *options, program, *arguments]
+
+
+class Report:
+    """Calls by path, as rank 0 printed them at the end."""
+
+    def __init__(self, lines):
+        self.by_path = {}
+        for line in lines:
+            if found := re.match(r"netsum: +(\d+) +[\d.]+ \w+  (?:MPI \((.*)\)|(the switch)): (.*)$", line):
+                calls = {name: int(count) for count, name in (part.split() for part in found[4].split(", "))}
+                self.by_path[found[2] or found[3]] = calls
+
+    def switch(self, collective="MPI_Allreduce"):
+        return self.by_path.get("the switch", {}).get(collective, 0)
+
+    def mpi(self, reason, collective="MPI_Allreduce"):
+        return next((calls.get(collective, 0) for text, calls in self.by_path.items() if reason in text), 0)
+
+
+class Calls(unittest.TestCase):
+    def run_program(self, program, *arguments, ranks=2, **settings):
+        """Must succeed; what rank 0 reported."""
+        first, *rest = command(ranks, program, *arguments, **settings)
+        with Process(*rest, program=first) as process:
+            self.assertEqual(process.wait(LIMIT), 0, "\n".join(process.out + process.err))
+            return Report(process.err)
+
+    def test_every_operation_on_every_type(self):
+        report = self.run_program("mpi_operations", "operations")
+        for collective in ("MPI_Allreduce", "MPI_Reduce", "MPI_Reduce_scatter", "MPI_Reduce_scatter_block"):
+            self.assertGreater(report.switch(collective), 10)
+
+    def test_over_packets(self):
+        with Switch() as switch:
+            self.run_program("mpi_operations", "operations", switch=switch.address, shared_memory="off", mode="force",
+                             mpi_float32="all")
+            until(lambda: not switch.status()["jobs"], 10, "the end of the job")
+
+    def test_what_goes_to_mpi(self):
+        report = self.run_program("mpi_operations", "others", mpi_float32="off")
+        self.assertGreater(report.mpi("datatype that"), 0)
+        self.assertEqual(report.mpi("operation that"), 1)
+        self.assertEqual(report.mpi("does not offer", "MPI_Iallreduce"), 1)
+        self.assertGreater(report.mpi("NETSUM_MPI_FLOAT32"), 0)
+
+    def test_moves(self):
+        report = self.run_program("mpi_operations", "moves", mpi_min_bytes=0)
+        self.assertGreater(report.switch("MPI_Bcast"), 0)
+        self.assertEqual(report.switch("MPI_Barrier"), 1)
+
+    def test_least_bytes(self):
+        report = self.run_program("mpi_operations", "moves", mpi_min_bytes=100)
+        self.assertEqual(report.mpi("fewer bytes", "MPI_Barrier"), 1)
+        self.assertGreater(report.mpi("fewer bytes", "MPI_Bcast"), 0)
+        self.assertGreater(report.switch("MPI_Bcast"), 0)
+
+    def test_communicators(self):
+        with Switch() as switch:
+            report = self.run_program("mpi_operations", "communicators", ranks=3, switch=switch.address)
+            self.assertEqual(report.mpi("intercommunicator"), 1)
+            self.assertEqual(report.mpi("one rank"), 1)
+            self.assertGreater(report.mpi("could not be joined"), 0)
+            self.assertGreater(report.switch(), 66)
+            until(lambda: not switch.status()["jobs"], 10, "the end of all jobs")
+
+    def test_threads(self):
+        report = self.run_program("mpi_operations", "threads", ranks=2)
+        self.assertEqual(report.switch(), 4 * 200)
+
+    def test_messages_make_progress(self):
+        self.run_program("mpi_operations", "progress", ranks=2)
+        with Switch() as switch:
+            self.run_program("mpi_operations", "progress", ranks=2, switch=switch.address, shared_memory="off", mode="force")
+
+    def test_fortran(self):
+        for program, calls in (("mpi_by_include", 2), ("mpi_by_module", 3)):
+            report = self.run_program(program)
+            self.assertGreaterEqual(report.switch(), calls, program)
+            self.assertEqual(report.switch("MPI_Bcast"), 1, program)
+            self.assertEqual(report.mpi("fewer bytes", "MPI_Barrier"), 1, program)
+
+    def test_dead_switch_is_an_error(self):
+        with Switch() as switch:
+            first, *rest = command(2, "mpi_operations", "until-error", switch=switch.address, shared_memory="off", mode="force")
+            with Process(*rest, program=first) as process:
+                process.wait_line(process.out, "summed")
+                switch.signal(signal.SIGKILL)
+                self.assertEqual(process.wait(LIMIT), 0, "\n".join(process.out + process.err))
+                self.assertEqual(process.out.count("error"), 2)
+                said = [line for line in process.err if "MPI_Allreduce" in line and switch.address in line]
+                self.assertTrue(said, process.err)
+
+    def test_no_switch(self):
+        """probe: MPI, and it says why. force: an error, by MPI's own error handler."""
+        nobody = "127.0.0.1:9"
+        report = self.run_program("mpi_operations", "progress", ranks=2, switch=nobody, connect_seconds=0.2)
+        self.assertEqual(report.mpi("could not be joined"), 3)
+        first, *rest = command(2, "mpi_operations", "progress", switch=nobody, connect_seconds=0.2, mode="force")
+        with Process(*rest, program=first) as process:
+            self.assertNotEqual(process.wait(LIMIT), 0)
+            self.assertTrue([line for line in process.err if "NETSUM_MODE=force" in line and nobody in line], process.err)
+
+    def test_bad_settings(self):
+        first, *rest = command(2, "mpi_operations", "moves", mpi_min_bytes="few")
+        with Process(*rest, program=first) as process:
+            self.assertNotEqual(process.wait(LIMIT), 0)
+            self.assertTrue([line for line in process.err if "NETSUM_MPI_MIN_BYTES='few'" in line], process.err)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    LIBRARY, PROGRAMS = map(os.path.abspath, (sys.argv.pop(3), sys.argv.pop(3)))
+    MPI = sys.argv.pop(2)
+    cli_support.main()
