@@ -7,7 +7,6 @@
 using namespace netsum::mpi;
 
 extern "C" {
-#pragma GCC visibility push(default)
 
 int MPI_Init(int* argc, char*** argv) {
   const int code = PMPI_Init(argc, argv);
@@ -67,5 +66,4 @@ int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype data
   return PMPI_Iallreduce(send, receive, count, datatype, op, comm, request);
 }
 
-#pragma GCC visibility pop
-}
+}  // extern "C"

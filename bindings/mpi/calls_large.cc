@@ -6,7 +6,6 @@
 using namespace netsum::mpi;
 
 extern "C" {
-#pragma GCC visibility push(default)
 
 int MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   if (const auto code = all_reduce(send, receive, count, datatype, op, comm)) return *code;
@@ -48,5 +47,4 @@ int MPI_Iallreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datat
   return PMPI_Iallreduce_c(send, receive, count, datatype, op, comm, request);
 }
 
-#pragma GCC visibility pop
-}
+}  // extern "C"

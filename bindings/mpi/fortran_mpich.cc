@@ -11,7 +11,6 @@ void set(MPI_Fint* into, int code) {
 }  // namespace
 
 extern "C" {
-#pragma GCC visibility push(default)
 
 void mpi_init_f08_(MPI_Fint* code) {
   set(code, MPI_Init(nullptr, nullptr));
@@ -26,5 +25,4 @@ void mpi_barrier_f08_(const MPI_Fint* comm, MPI_Fint* code) {
   set(code, MPI_Barrier(*comm));
 }
 
-#pragma GCC visibility pop
-}
+}  // extern "C"

@@ -48,7 +48,6 @@ void set(MPI_Fint* into, int code) {
 }  // namespace
 
 extern "C" {
-#pragma GCC visibility push(default)
 
 void ompi_init_f(MPI_Fint* code) {
   set(code, MPI_Init(nullptr, nullptr));
@@ -116,6 +115,4 @@ NETSUM_SPELLINGS(reduce_scatter_block);
 NETSUM_SPELLINGS(allgather);
 NETSUM_SPELLINGS(iallreduce);
 #undef NETSUM_SPELLINGS
-
-#pragma GCC visibility pop
 }
