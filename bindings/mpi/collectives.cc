@@ -58,11 +58,11 @@ class Call {
     if (job_ == nullptr) return std::nullopt;
     Process& process = Process::get();
     try {
-      const Path path = job_->excluded()                       ? *job_->excluded()
-                        : bytes < process.settings().min_bytes ? Path::too_short
-                        : offered != Path::the_switch          ? offered
-                        : job_->join(comm_)                    ? Path::the_switch
-                                                               : Path::not_joined;
+      const Path path = job_->excluded()                ? *job_->excluded()
+                        : bytes < process.least_bytes() ? Path::too_short
+                        : offered != Path::the_switch   ? offered
+                        : job_->join(comm_)             ? Path::the_switch
+                                                        : Path::not_joined;
       process.counts().add(collective_, path, bytes);
       if (path != Path::the_switch) return std::nullopt;
       body(*job_);

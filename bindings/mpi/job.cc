@@ -135,10 +135,13 @@ bool Job::join(MPI_Comm comm) {
   if (communicator_) return true;
   if (failure_) throw Error(ErrorCode::closed, "the communicator failed earlier: " + *failure_);
   const auto why_not = try_to_join(comm);
-  const bindings::Environment& settings = Process::get().settings().common;
+  Process& process = Process::get();
+  const bindings::Environment& settings = process.settings().common;
   const bool tells = settings.log == LogLevel::debug || (settings.log == LogLevel::info && rank_ == 0);
   if (!why_not) {
-    if (tells) say("a communicator of " + std::to_string(ranks_) + " ranks is at the switch: " + communicator_->placement());
+    if (tells && (process.first_joined() || settings.log == LogLevel::debug)) {
+      say("a communicator of " + std::to_string(ranks_) + " ranks is at the switch: " + communicator_->placement());
+    }
     return true;
   }
   if (settings.mode == Mode::force) {

@@ -41,6 +41,13 @@ std::string random_name() {
   return text.data();
 }
 
+bool all_on_one_host() {
+  const std::uint64_t own = host_identity();
+  std::array<std::uint64_t, 2> extremes = {own, ~own};
+  PMPI_Allreduce(MPI_IN_PLACE, extremes.data(), 2, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
+  return extremes[0] == ~extremes[1];
+}
+
 // "NAME=value" lines.
 std::string lines_of(const std::vector<std::pair<std::string, std::string>>& values) {
   std::string text;
@@ -104,6 +111,7 @@ int Process::begin() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   shards_ =
       std::make_unique<Shards>(broadcast_text(rank == 0 ? random_name() : "", 0, MPI_COMM_WORLD), settings_.common.threads);
+  least_bytes_ = settings_.min_bytes.value_or(mpi::least_bytes(all_on_one_host()));
   PMPI_Comm_group(MPI_COMM_WORLD, &world_);
   PMPI_Comm_dup(MPI_COMM_WORLD, &quiet_);
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Process::forget, &key_, nullptr);

@@ -3,6 +3,8 @@
 
 #include <mpi.h>
 
+#include <atomic>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -35,6 +37,8 @@ class Process {
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] Counts& counts() { return counts_; }
   [[nodiscard]] Shards& shards() { return *shards_; }
+  // Of a call that takes the switch.
+  [[nodiscard]] std::uint64_t least_bytes() const { return least_bytes_; }
   // MPI_COMM_WORLD's.
   [[nodiscard]] MPI_Group world() const { return world_; }
   // Whether a packed element is its bytes and nothing else: then the length of a message is all that ranks need to agree on.
@@ -44,6 +48,9 @@ class Process {
   [[nodiscard]] bool take_place();
   // Gives it back. Leaving may wait for other ranks, and those for MPI calls of this thread: another thread leaves.
   void leave(std::unique_ptr<Communicator> communicator);
+
+  // Whether that is news: true once.
+  [[nodiscard]] bool first_joined() { return !told_.exchange(true); }
 
   // Lets MPI make progress: others may need it before they come to the call that this rank waits in.
   void progress() const;
@@ -64,7 +71,10 @@ class Process {
   MPI_Comm quiet_ = MPI_COMM_NULL;  // for progress(): nobody sends there. Of several ranks: else MPICH makes no progress
   int key_ = MPI_KEYVAL_INVALID;
   bool packs_bytes_ = false;
+  std::uint64_t least_bytes_ = 0;
   int error_code_ = MPI_ERR_OTHER;
+
+  std::atomic<bool> told_{false};
 
   std::mutex mutex_;  // guards the members below; nothing waits under it
   std::set<Job*> jobs_;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ enum class Report : std::uint8_t { mostly_mpi, always, never };
 
 struct Settings {
   bindings::Environment common;
-  std::uint64_t min_bytes = 0;
+  std::optional<std::uint64_t> min_bytes;  // empty: least_bytes()
   Float32 float32 = Float32::as_exact;
   Report report = Report::mostly_mpi;
   std::chrono::seconds operation_deadline{0};
@@ -26,6 +27,9 @@ struct Settings {
   // What must be equal on all ranks: names and values.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared() const;
 };
+
+// Of calls that take the switch, by default.
+[[nodiscard]] std::uint64_t least_bytes(bool on_one_host);
 
 // Throws Error: bad_argument.
 [[nodiscard]] Settings settings_from_environment();

@@ -15,3 +15,9 @@ foreach(mpi IN LISTS NETSUM_MPIS)
                                          $<TARGET_FILE:netsum_mpi_${mpi}> ${programs})
   set_tests_properties(mpi_calls_${mpi} PROPERTIES LABELS "e2e;mpi" TIMEOUT 300)
 endforeach()
+# Applications of Debian's: ctest -C applications, by scripts/test --mpi.
+if(openmpi IN_LIST NETSUM_MPIS)
+  add_test(NAME mpi_applications CONFIGURATIONS applications
+           COMMAND /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/mpi/applications.py $<TARGET_FILE:netsum> $<TARGET_FILE:netsum_mpi_openmpi>)
+  set_tests_properties(mpi_applications PROPERTIES LABELS applications TIMEOUT 900)
+endif()
