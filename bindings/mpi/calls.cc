@@ -9,11 +9,13 @@ using namespace netsum::mpi;
 extern "C" {
 
 int MPI_Init(int* argc, char*** argv) {
+  Process::check_mpi();
   const int code = PMPI_Init(argc, argv);
   return code == MPI_SUCCESS ? Process::get().begin() : code;
 }
 
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  Process::check_mpi();
   const int code = PMPI_Init_thread(argc, argv, required, provided);
   return code == MPI_SUCCESS ? Process::get().begin() : code;
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -18,9 +19,8 @@ namespace {
 // Each has threads, sockets, and slots at the switch.
 constexpr int most_places = 64;
 
-// This library, built for one MPI, in a process that runs another, would take handles for what they are not.
 bool is_built_for_this_mpi() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  std::array<char, 16384> text{};  // MPI_MAX_LIBRARY_VERSION_STRING is this MPI's; the other one's text may be longer
   int length = 0;
   PMPI_Get_library_version(text.data(), &length);
   return std::string_view(text.data()).find(NETSUM_MPI_LIBRARY) != std::string_view::npos;
@@ -94,13 +94,15 @@ std::string Process::agree_on_settings() {
   return first_complaint(complaint, MPI_COMM_WORLD).value_or("");
 }
 
+void Process::check_mpi() {
+  if (is_built_for_this_mpi()) return;
+  say("this libnetsum-mpi.so was built for " NETSUM_MPI_LIBRARY
+      ", and the program runs another MPI: preload the one that was built "
+      "for it");
+  std::_Exit(1);
+}
+
 int Process::begin() {
-  if (!is_built_for_this_mpi()) {
-    say("this libnetsum-mpi.so was built for " NETSUM_MPI_LIBRARY
-        ", and the program runs another MPI: preload the one that was "
-        "built for it; all calls go over MPI");
-    return MPI_SUCCESS;
-  }
   int error_class = MPI_ERR_OTHER;
   PMPI_Add_error_class(&error_class);
   PMPI_Add_error_code(error_class, &error_code_);

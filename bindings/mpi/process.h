@@ -26,6 +26,9 @@ class Process {
  public:
   [[nodiscard]] static Process& get();
 
+  // Before MPI_Init. In a process that runs another MPI than this library was built for, handles are something else, of
+  // another width, and no call can even be passed on: ends the process, after a line on stderr.
+  static void check_mpi();
   // After MPI_Init; all ranks of MPI_COMM_WORLD call it. An MPI error code.
   int begin();
   // Before MPI_Finalize: leaves all jobs, and prints the report.

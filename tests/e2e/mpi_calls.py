@@ -17,12 +17,11 @@ MPI = LIBRARY = PROGRAMS = None
 LIMIT = 60  # seconds
 
 
-def command(ranks, program, *arguments, preload=True, **settings):
-    """mpirun of a program of this test, or of another one by its path."""
+def command(ranks, program, *arguments, library=None, **settings):
+    """mpirun of a program of this test."""
     variables = {f"NETSUM_{name.upper()}": str(value) for name, value in settings.items()}
     variables.setdefault("NETSUM_MPI_REPORT", "1")
-    if preload:
-        variables["LD_PRELOAD"] = LIBRARY
+    variables["LD_PRELOAD"] = library or LIBRARY
     program = os.path.join(PROGRAMS, program)
     if MPI == "openmpi":
         options = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
@@ -131,6 +130,15 @@ class Calls(unittest.TestCase):
         with Process(*rest, program=first) as process:
             self.assertNotEqual(process.wait(LIMIT), 0)
             self.assertTrue([line for line in process.err if "NETSUM_MODE=force" in line and nobody in line], process.err)
+
+    def test_preloaded_for_another_mpi(self):
+        other = LIBRARY.replace(f"/{MPI}/", "/mpich/" if MPI == "openmpi" else "/openmpi/")
+        if not os.path.exists(other):
+            self.skipTest("only one MPI is installed")
+        first, *rest = command(2, "mpi_operations", "progress", library=other)
+        with Process(*rest, program=first) as process:
+            self.assertNotEqual(process.wait(LIMIT), 0)
+            self.assertTrue([line for line in process.err if "was built for" in line], process.err)
 
     def test_bad_settings(self):
         first, *rest = command(2, "mpi_operations", "moves", mpi_min_bytes="few")
