@@ -144,8 +144,10 @@ class WorkerEngine::IoThread {
   };
 
   void loop() {
-    std::vector<pollfd> mailbox_alone = {{mailbox_.descriptor(), POLLIN, 0}};
-    std::vector<pollfd> all = mailbox_alone;
+    std::vector<pollfd> mailbox_alone, all;
+    all.reserve(1 + lanes_.size());
+    mailbox_alone.push_back({mailbox_.descriptor(), POLLIN, 0});
+    all.push_back(mailbox_alone.front());
     for (const Lane& lane : lanes_) all.push_back({lane.transport->descriptor(), POLLIN, 0});
     std::unique_lock turn(turn_);
     while (!stopping_) {
