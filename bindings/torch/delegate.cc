@@ -1,7 +1,11 @@
 #include "delegate.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <atomic>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -75,8 +79,47 @@ void divide(at::Tensor& tensor, int by) {
   }
 }
 
-c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const c10::intrusive_ptr<c10d::Work>& inner, int rank,
-                                     c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
+namespace {
+
+// 1.x has a tensor for each device of a rank.
+template <class Supplement>
+at::Tensor factor_of(const Supplement& by) {
+  if constexpr (requires { by.tensor_factor; }) {
+    if (by.tensor_factor.defined()) return by.tensor_factor;
+  } else {
+    if (!by.tensor_factors.empty()) return by.tensor_factors.front();
+  }
+  return at::scalar_tensor(by.double_factor, at::kDouble);
+}
+
+}  // namespace
+
+void premultiply(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
+  const auto* const by = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  if (by == nullptr) throw std::invalid_argument("netsum: PREMUL_SUM without a factor");
+  const at::Tensor factor = factor_of(*by);
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_floating_point()) {
+      throw std::invalid_argument(std::string("netsum: PREMUL_SUM of tensors of dtype ") +
+                                  c10::toString(tensor.scalar_type()) + ", which has no fractions");
+    }
+    tensor.detach().mul_(factor);
+  }
+}
+
+namespace {
+
+// The works that one work waits for.
+struct Awaited {
+  std::atomic<std::size_t> left;
+  std::mutex mutex;
+  std::exception_ptr error;  // the first; guarded by the mutex
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const std::vector<c10::intrusive_ptr<c10d::Work>>& inner,
+                                     int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
                                      std::function<void()> then, std::function<void()> finally) {
   auto work = c10::make_intrusive<GroupWork>(rank, type, std::move(what), std::move(outputs));
   auto end = [work, then = std::move(then), finally = std::move(finally)](std::exception_ptr error) {
@@ -93,9 +136,17 @@ c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const c10::intrus
       work->complete();
     }
   };
-  inner->getFuture()->addCallback([&threads, end = std::move(end)](c10::ivalue::Future& ended) {
-    threads.post([end, error = ended.hasError() ? ended.exception_ptr() : nullptr] { end(error); });
-  });
+  const auto awaited = std::make_shared<Awaited>();
+  awaited->left = inner.size();
+  for (const auto& each : inner) {
+    each->getFuture()->addCallback([&threads, awaited, end](c10::ivalue::Future& ended) {
+      if (ended.hasError()) {
+        const std::lock_guard lock(awaited->mutex);
+        if (!awaited->error) awaited->error = ended.exception_ptr();
+      }
+      if (--awaited->left == 0) threads.post([end, error = awaited->error] { end(error); });
+    });
+  }
   return work;
 }
 

@@ -29,9 +29,13 @@ namespace netsum::torch_backend {
 // Divides in place; integers round toward zero, as they do on the switch.
 void divide(at::Tensor& tensor, int by);
 
-// A work that ends after `inner` and then `then`; both run on `threads`, as Gloo has few threads. `outputs`: its result.
-c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const c10::intrusive_ptr<c10d::Work>& inner, int rank,
-                                     c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
-                                     std::function<void()> then, std::function<void()> finally = {});
+// Multiplies in place by the factor of this rank's premultiplied sum. Throws for tensors of integers.
+void premultiply(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op);
+
+// A work that ends after all of `inner` and then `then`; both run on `threads`, as Gloo has few threads. `outputs`: its
+// result.
+c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const std::vector<c10::intrusive_ptr<c10d::Work>>& inner,
+                                     int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
+                                     std::function<void()> then = {}, std::function<void()> finally = {});
 
 }  // namespace netsum::torch_backend

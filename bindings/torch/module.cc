@@ -119,6 +119,30 @@ class Connection {
   std::unique_ptr<Communicator> communicator_;
 };
 
+// The groups of this process, to be left at its end: in 2.x Python's objects for them come and go. Python's lock guards it.
+std::vector<c10::weak_intrusive_ptr<TorchGroup>>& all_groups() {
+  static auto* const groups = new std::vector<c10::weak_intrusive_ptr<TorchGroup>>;
+  return *groups;
+}
+
+void remember(const c10::intrusive_ptr<TorchGroup>& group) {
+  std::erase_if(all_groups(), [](const auto& each) { return each.expired(); });
+  all_groups().emplace_back(group);
+}
+
+void leave_all() {
+  std::vector<c10::intrusive_ptr<TorchGroup>> groups;
+  for (const auto& each : all_groups()) {
+    if (auto group = each.lock()) groups.push_back(std::move(group));
+  }
+  const py::gil_scoped_release release;
+  for (const auto& group : groups) group->shutdown();
+}
+
+py::dict as_dict(const CallCounts::Count& count) {
+  return py::dict(py::arg("calls") = count.calls, py::arg("bytes") = count.bytes);
+}
+
 py::dict statistics(const TorchGroup& group) {
   Statistics wire;
   std::uint64_t operations = 0, bytes = 0;
@@ -130,9 +154,16 @@ py::dict statistics(const TorchGroup& group) {
     bytes = queue->bytes();
     placement = queue->placement();
   }
-  py::dict by_gloo;
-  for (const GlooCount& count : group.gloo_counts()) {
-    if (count.operations > 0) by_gloo[count.name] = count.operations.load();
+  py::dict collectives, gloo_operations;
+  for (const auto& [collective, paths] : group.counts()) {
+    py::dict by_gloo;
+    std::uint64_t gloo_calls = 0;
+    for (const auto& [reason, count] : paths.by_gloo) {
+      by_gloo[py::str(reason)] = as_dict(count);
+      gloo_calls += count.calls;
+    }
+    collectives[py::str(collective)] = py::dict(py::arg("switch") = as_dict(paths.by_switch), py::arg("gloo") = by_gloo);
+    if (gloo_calls > 0) gloo_operations[py::str(collective)] = gloo_calls;
   }
   py::dict result;
   result["path"] = group.decision().path;
@@ -143,7 +174,8 @@ py::dict statistics(const TorchGroup& group) {
   result["placement"] = placement;
   result["switch_operations"] = operations;
   result["switch_tensor_bytes"] = bytes;
-  result["gloo_operations"] = by_gloo;
+  result["gloo_operations"] = gloo_operations;
+  result["collectives"] = collectives;
   result["seconds_in_all_reduce"] = group.seconds_in_all_reduce();
   result["wire_bytes_sent"] = wire.wire_bytes_sent;
   result["wire_bytes_received"] = wire.wire_bytes_received;
@@ -210,17 +242,20 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
              py::arg("tls_cert"), py::arg("tls_key"), py::arg("log_prefix"));
 
+  module.def("leave_all", &leave_all);
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
       .def(py::init([](c10::intrusive_ptr<GroupBase> gloo, Connection* connection, std::shared_ptr<Aggregator> shard,
                        c10::intrusive_ptr<c10d::Store> store, const std::string& path, const std::string& reason,
-                       const std::string& job, const std::string& mode, const std::string& switches) {
-             return c10::make_intrusive<TorchGroup>(std::move(gloo), connection == nullptr ? nullptr : connection->take(),
-                                                    std::move(shard), std::move(store),
-                                                    Decision{path, reason, job, mode, switches});
+                       const std::string& job, const std::string& mode, const std::string& switches, int shards,
+                       const std::string& log_prefix) {
+             auto group = c10::make_intrusive<TorchGroup>(
+                 std::move(gloo), connection == nullptr ? nullptr : connection->take(), std::move(shard), std::move(store),
+                 Decision{path, reason, job, mode, switches, shards}, log_to_stderr(log_prefix));
+             remember(group);
+             return group;
            }),
            py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),
-           py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"))
-      .def("_netsum_shutdown", &TorchGroup::shutdown, py::call_guard<py::gil_scoped_release>())
+           py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"), py::arg("shards"), py::arg("log_prefix"))
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
 }

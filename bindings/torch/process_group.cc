@@ -4,7 +4,7 @@
 #include <Python.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -17,25 +17,31 @@ namespace {
 
 constexpr std::chrono::seconds shard_patience{3};  // how long a shard outlives its rank's membership
 constexpr const char* left_key = "left";
+constexpr const char* looked_key = "looked";
 
 std::optional<std::chrono::milliseconds> given(std::chrono::milliseconds timeout) {
   if (timeout == c10d::kUnsetTimeout) return std::nullopt;
   return timeout;
 }
 
-// Records in the store that this rank has left, and returns when `all` have, or after shard_patience: another rank may still
-// wait for a lost result. A separate thread queries the store, because a store on a hung host never answers.
-void say_goodbye(const c10::intrusive_ptr<c10d::Store>& store, std::int64_t all) {
+// Records in the store that this rank has left. A rank with a shard returns when all `ranks` have, or after shard_patience:
+// another rank may still wait for a lost result. Rank 0, whose process may be the store, waits for the other shards' last
+// look into it too. A separate thread queries the store, because a store on a hung host never answers.
+void say_goodbye(const c10::intrusive_ptr<c10d::Store>& store, int rank, int ranks, int shards, bool has_shard) {
   const auto until = Stopwatch::Clock::now() + shard_patience;
   std::promise<void> over;
   std::future<void> waited = over.get_future();
-  std::thread([store = store, all, until, over = std::move(over)]() mutable {
-    try {
-      std::int64_t left = store->add(left_key, 1);
-      while (left < all && Stopwatch::Clock::now() < until) {
+  std::thread([=, store = store, over = std::move(over)]() mutable {
+    const auto wait = [&](const char* key, std::int64_t count) {
+      while (store->add(key, 0) < count && Stopwatch::Clock::now() < until) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        left = store->add(left_key, 0);
       }
+    };
+    try {
+      store->add(left_key, 1);
+      if (has_shard) wait(left_key, ranks);
+      if (has_shard && rank == 0) wait(looked_key, shards - 1);
+      if (has_shard && rank != 0) store->add(looked_key, 1);
     } catch (const std::exception&) {
       // The store's process ended first: the other ranks are gone too, or learn of it from their heartbeats.
     }
@@ -45,49 +51,35 @@ void say_goodbye(const c10::intrusive_ptr<c10d::Store>& store, std::int64_t all)
   waited.wait_until(until);
 }
 
-std::string describe(const std::vector<at::Tensor>& tensors) {
-  std::string text;
-  for (const at::Tensor& tensor : tensors) {
-    text += (text.empty() ? " of " : ", ") + std::to_string(tensor.numel()) + " " + c10::toString(tensor.scalar_type());
-  }
-  return text;
-}
-
 bool nothing_in(const std::vector<at::Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.numel() == 0; });
+}
+
+std::uint64_t bytes_in(const std::vector<at::Tensor>& tensors) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.layout() == at::kStrided) bytes += tensor.nbytes();
+  }
+  return bytes;
 }
 
 }  // namespace
 
 template <class Base>
 Group<Base>::Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> communicator,
-                   std::shared_ptr<Aggregator> shard, c10::intrusive_ptr<c10d::Store> store, Decision decision)
+                   std::shared_ptr<Aggregator> shard, c10::intrusive_ptr<c10d::Store> store, Decision decision,
+                   std::function<void(const std::string&)> log)
     : Base(gloo->getRank(), gloo->getSize()),
       decision_(std::move(decision)),
       gloo_(std::move(gloo)),
       store_(std::move(store)),
       shard_(std::move(shard)),
-      gloo_counts_{{{"all_reduce"},
-                    {"all_reduce_coalesced"},
-                    {"broadcast"},
-                    {"reduce"},
-                    {"all_gather"},
-                    {"all_gather_coalesced"},
-                    {"all_gather_into_tensor"},
-                    {"gather"},
-                    {"scatter"},
-                    {"all_to_all"},
-                    {"all_to_all_single"},
-                    {"send"},
-                    {"recv"},
-                    {"barrier"},
-                    {"monitored_barrier"},
-                    {"sequence_number"}}} {
+      log_(std::move(log)) {
   if (communicator) queue_ = std::make_unique<SwitchQueue>(std::move(*communicator), stopwatch_, *threads_);
 }
 
 template <class Base>
-Group<Base>::~Group() {
+void Group<Base>::end() {
   if (!is_ours()) {
     // A child of fork() has no threads to join: leave the parent's objects to the exit.
     static_cast<void>(queue_.release());
@@ -110,9 +102,12 @@ Group<Base>::~Group() {
 template <class Base>
 void Group<Base>::shutdown() {
   if (!is_ours() || closed_.exchange(true)) return;
+  warn(/*last=*/true);
   const bool failed = queue_ && queue_->failed();
   queue_.reset();
-  if (decision_.path == "switch" && !failed) say_goodbye(store_, shard_ ? this->getSize() : 0);
+  if (decision_.shards > 0 && !failed) {
+    say_goodbye(store_, this->getRank(), this->getSize(), decision_.shards, shard_ != nullptr);
+  }
   shard_.reset();
   gloo_.reset();
   threads_.reset();
@@ -129,38 +124,64 @@ void Group<Base>::check_usable() const {
 }
 
 template <class Base>
-Base& Group<Base>::gloo(const char* operation) {
+bool Group<Base>::by_switch(Call call, const Tensors& tensors, const c10d::ReduceOp* op) {
   check_usable();
-  for (GlooCount& count : gloo_counts_) {
-    if (std::strcmp(count.name, operation) == 0) ++count.operations;
-  }
+  const std::string why_not = queue_ ? why_not_by_switch(call, tensors, op) : decision_.reason;
+  counts_.add(call, why_not, bytes_in(tensors));
+  warn(/*last=*/false);
+  return why_not.empty();
+}
+
+template <class Base>
+Base& Group<Base>::gloo(Call call, const Tensors& tensors) {
+  static_cast<void>(by_switch(call, tensors));
   return *gloo_;
+}
+
+// A group that is over Gloo as a whole has said so at its start.
+template <class Base>
+void Group<Base>::warn(bool last) {
+  if (!queue_ || !log_) return;
+  if (const auto words = counts_.warning(last)) log_(decision_.job + ": " + *words);
 }
 
 template <class Base>
 void Group<Base>::move_to_allocated(const at::Tensor& tensor) {
   check_usable();
-  if (queue_ && switch_dtype(tensor)) queue_->move_to_allocated(tensor);
+  const c10d::ReduceOp sum(c10d::ReduceOp::SUM);
+  if (queue_ && why_not_by_switch(Call::all_reduce, {tensor}, &sum).empty()) queue_->move_to_allocated(tensor);
+}
+
+// A work of Gloo, with what is left to do once it has ended. The group outlives it: its destructor waits for Gloo's threads
+// and for `threads_`.
+template <class Base>
+auto Group<Base>::after_gloo(const WorkPtr& inner, Call call, c10d::OpType type, Tensors outputs, std::function<void()> then)
+    -> WorkPtr {
+  std::string what = to_string(call) + describe(outputs) + " over Gloo";
+  return after(*threads_, {inner}, this->getRank(), type, std::move(what), std::move(outputs), std::move(then));
 }
 
 template <class Base>
 auto Group<Base>::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) -> WorkPtr {
-  return reduce_all(tensors, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE);
+  return reduce_all(Call::all_reduce, tensors, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE);
 }
 
 template <class Base>
 auto Group<Base>::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) -> WorkPtr {
-  return reduce_all(tensors, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE_COALESCED);
+  return reduce_all(Call::all_reduce_coalesced, tensors, options.reduceOp, options.timeout,
+                    c10d::OpType::ALLREDUCE_COALESCED);
 }
 
-// The path depends only on properties that all ranks share (dtype, operation, layout), never on one rank's state.
+// In place.
 template <class Base>
-auto Group<Base>::reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
+auto Group<Base>::reduce_all(Call call, Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                              c10d::OpType type) -> WorkPtr {
-  check_usable();
-  bool by_switch = queue_ && switch_op(op) && !tensors.empty();
-  for (const at::Tensor& tensor : tensors) by_switch = by_switch && switch_dtype(tensor);
-  if (by_switch) return queue_->all_reduce(tensors, *switch_op(op), given(timeout), type);
+  if (op == c10d::ReduceOp::PREMUL_SUM) {
+    check_usable();
+    premultiply(tensors, op);
+    return reduce_all(call, tensors, c10d::ReduceOp::SUM, timeout, type);
+  }
+  if (by_switch(call, tensors, &op)) return queue_->all_reduce(tensors, *switch_op(op), given(timeout), type);
   return gloo_reduce_all(tensors, op, timeout, type);
 }
 
@@ -182,12 +203,12 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
       c10d::AllreduceOptions options;
       options.reduceOp = gloo_op;
       options.timeout = timeout;
-      inner = gloo("all_reduce").allreduce(summable, options);
+      inner = gloo_->allreduce(summable, options);
     } else {
       c10d::AllreduceCoalescedOptions options;
       options.reduceOp = gloo_op;
       options.timeout = timeout;
-      inner = gloo("all_reduce_coalesced").allreduce_coalesced(summable, options);
+      inner = gloo_->allreduce_coalesced(summable, options);
     }
   } catch (...) {
     stopwatch_.end();
@@ -202,57 +223,62 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
       }
     };
   }
-  // The group outlives the work: its destructor waits for Gloo's threads and for `threads_`.
-  return after(*threads_, inner, this->getRank(), type, "all_reduce" + describe(tensors) + " over Gloo", tensors,
+  return after(*threads_, {inner}, this->getRank(), type, "all_reduce" + describe(tensors) + " over Gloo", tensors,
                std::move(then), [this] { stopwatch_.end(); });
 }
 
 template <class Base>
 auto Group<Base>::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) -> WorkPtr {
+  if (by_switch(Call::broadcast, tensors)) {
+    return queue_->broadcast(tensors, static_cast<std::uint32_t>(options.rootRank), given(options.timeout));
+  }
   auto movable = as_movable(tensors);
-  return gloo("broadcast").broadcast(movable, options);
+  return after_gloo(gloo_->broadcast(movable, options), Call::broadcast, c10d::OpType::BROADCAST, tensors);
 }
 
 template <class Base>
 auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -> WorkPtr {
+  Base& gloo = this->gloo(Call::reduce, tensors);
   const bool average = options.reduceOp == c10d::ReduceOp::AVG;
-  Tensors summable;
-  bool converted = false;
+  const bool premultiplied = options.reduceOp == c10d::ReduceOp::PREMUL_SUM;
+  Tensors summable;  // copies of what changes before or after Gloo's sum
   for (const at::Tensor& tensor : tensors) {
-    summable.push_back(as_summable(tensor));
-    converted = converted || !summable.back().is_same(tensor);
+    const at::Tensor converted = as_summable(tensor);
+    summable.push_back(premultiplied && converted.is_same(tensor) ? tensor.detach().clone() : converted);
   }
+  if (premultiplied) premultiply(summable, options.reduceOp);
   auto gloo_options = options;
-  if (average) gloo_options.reduceOp = c10d::ReduceOp::SUM;
-  const WorkPtr inner = gloo("reduce").reduce(summable, gloo_options);
-  if (this->getRank() != options.rootRank || (!average && !converted)) return inner;
-  return after(*threads_, inner, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors) + " over Gloo", tensors,
-               [tensors, summable, average, size = this->getSize()]() mutable {
-                 for (std::size_t i = 0; i < tensors.size(); ++i) {
-                   if (average) divide(summable[i], size);
-                   if (!summable[i].is_same(tensors[i])) tensors[i].detach().copy_(summable[i]);
-                 }
-               });
+  if (average || premultiplied) gloo_options.reduceOp = c10d::ReduceOp::SUM;
+  const WorkPtr inner = gloo.reduce(summable, gloo_options);
+  std::function<void()> then;
+  if (this->getRank() == options.rootRank) {
+    then = [tensors, summable, average, size = this->getSize()]() mutable {
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (average) divide(summable[i], size);
+        if (!summable[i].is_same(tensors[i])) tensors[i].detach().copy_(summable[i]);
+      }
+    };
+  }
+  return after_gloo(inner, Call::reduce, c10d::OpType::REDUCE, tensors, std::move(then));
 }
 
 // Gloo divides by the size of the data that it gathers, so with no data the ranks meet in a barrier instead.
 template <class Base>
-auto Group<Base>::meet(const char* operation, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout)
-    -> WorkPtr {
+auto Group<Base>::meet(Call call, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout) -> WorkPtr {
   c10d::BarrierOptions options;
   options.timeout = timeout;
-  return after(*threads_, gloo(operation).barrier(options), this->getRank(), type, operation, std::move(outputs), {});
+  return after_gloo(gloo(call, {}).barrier(options), call, type, std::move(outputs));
 }
 
 template <class Base>
 auto Group<Base>::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
     -> WorkPtr {
   if (nothing_in(inputs)) {
-    return meet("all_gather", c10d::OpType::ALLGATHER, outputs.empty() ? Tensors{} : outputs[0], options.timeout);
+    return meet(Call::all_gather, c10d::OpType::ALLGATHER, outputs.empty() ? Tensors{} : outputs[0], options.timeout);
   }
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo("all_gather").allgather(movable_outputs, movable_inputs, options);
+  return gloo(Call::all_gather, inputs).allgather(movable_outputs, movable_inputs, options);
 }
 
 template <class Base>
@@ -262,49 +288,76 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "netsum: all_gather_into_tensor of ", input.scalar_type(),
               " into ", output.scalar_type());
   TORCH_CHECK(output.is_contiguous(), "netsum: all_gather_into_tensor needs a contiguous output");
-  if (input.numel() == 0) return meet("all_gather_into_tensor", c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
+  constexpr Call call = Call::all_gather_into_tensor;
+  if (input.numel() == 0) return meet(call, c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
   const at::Tensor from = as_movable(input.detach().contiguous()).reshape(-1);
   std::vector<Tensors> parts{as_movable(output.detach()).view({this->getSize(), from.numel()}).unbind(0)};
   Tensors inputs{from};
-  const WorkPtr inner = gloo("all_gather_into_tensor").allgather(parts, inputs, options);
-  return after(*threads_, inner, this->getRank(), c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor over Gloo",
-               {output}, {});
+  const WorkPtr inner = gloo(call, inputs).allgather(parts, inputs, options);
+  return after_gloo(inner, call, c10d::OpType::_ALLGATHER_BASE, {output});
 }
 
 template <class Base>
 auto Group<Base>::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
     -> WorkPtr {
-  if (nothing_in(inputs)) return meet("all_gather_coalesced", c10d::OpType::ALLGATHER_COALESCED, {}, options.timeout);
+  constexpr Call call = Call::all_gather_coalesced;
+  if (nothing_in(inputs)) return meet(call, c10d::OpType::ALLGATHER_COALESCED, {}, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo("all_gather_coalesced").allgather_coalesced(movable_outputs, movable_inputs, options);
+  return gloo(call, inputs).allgather_coalesced(movable_outputs, movable_inputs, options);
+}
+
+#if TORCH_VERSION_MAJOR >= 2
+template <class Base>
+auto Group<Base>::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
+    -> WorkPtr {
+  TORCH_CHECK(outputs.size() == inputs.size() && !inputs.empty(), "netsum: all_gather_into_tensor of ", inputs.size(),
+              " inputs into ", outputs.size(), " outputs");
+  std::vector<WorkPtr> each;
+  for (std::size_t i = 0; i < inputs.size(); ++i) each.push_back(_allgather_base(outputs[i], inputs[i], options));
+  return after(*threads_, each, this->getRank(), c10d::OpType::COALESCED, "all_gather_into_tensor" + describe(outputs),
+               outputs);
 }
 
 template <class Base>
+auto Group<Base>::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                  const c10d::ReduceScatterOptions& options) -> WorkPtr {
+  TORCH_CHECK(outputs.size() == inputs.size() && !inputs.empty(), "netsum: reduce_scatter_tensor of ", inputs.size(),
+              " inputs into ", outputs.size(), " outputs");
+  std::vector<WorkPtr> each;
+  for (std::size_t i = 0; i < inputs.size(); ++i) each.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
+  return after(*threads_, each, this->getRank(), c10d::OpType::COALESCED, "reduce_scatter_tensor" + describe(outputs),
+               outputs);
+}
+#endif
+
+template <class Base>
 auto Group<Base>::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) -> WorkPtr {
-  if (nothing_in(inputs)) return meet("gather", c10d::OpType::GATHER, {}, options.timeout);
+  if (nothing_in(inputs)) return meet(Call::gather, c10d::OpType::GATHER, {}, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo("gather").gather(movable_outputs, movable_inputs, options);
+  return gloo(Call::gather, inputs).gather(movable_outputs, movable_inputs, options);
 }
 
 template <class Base>
 auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) -> WorkPtr {
-  if (nothing_in(outputs)) return meet("scatter", c10d::OpType::SCATTER, outputs, options.timeout);
+  if (nothing_in(outputs)) return meet(Call::scatter, c10d::OpType::SCATTER, outputs, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo("scatter").scatter(movable_outputs, movable_inputs, options);
+  return after_gloo(gloo(Call::scatter, outputs).scatter(movable_outputs, movable_inputs, options), Call::scatter,
+                    c10d::OpType::SCATTER, outputs);
 }
 
-// PyTorch's Gloo has no reduce-scatter: all-reduces all parts, and keeps this rank's part.
+// All-reduces all parts, and keeps this rank's part. (PyTorch's Gloo has no reduce-scatter before 2.x, and in 2.6 one that
+// sums whatever the operation is.)
 template <class Base>
-auto Group<Base>::scatter_of_sum(at::Tensor flat, at::Tensor output, std::int64_t offset,
+auto Group<Base>::scatter_of_sum(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
                                  const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
   Tensors summed{flat};
-  const WorkPtr inner = reduce_all(summed, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE);
-  return after(*threads_, inner, this->getRank(), type, "reduce_scatter", {output}, [flat, output, offset] {
-    output.detach().copy_(flat.narrow(0, offset, output.numel()).view(output.sizes()));
-  });
+  const WorkPtr inner = reduce_all(call, summed, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE);
+  return after(
+      *threads_, {inner}, this->getRank(), type, to_string(call) + describe({output}), {output},
+      [flat, output, offset] { output.detach().copy_(flat.narrow(0, offset, output.numel()).view(output.sizes())); });
 }
 
 template <class Base>
@@ -321,7 +374,7 @@ auto Group<Base>::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   }
   TORCH_CHECK(flat[static_cast<std::size_t>(this->getRank())].numel() == outputs[0].numel(), "netsum: reduce_scatter of ",
               flat[static_cast<std::size_t>(this->getRank())].numel(), " elements into ", outputs[0].numel());
-  return scatter_of_sum(at::cat(flat), outputs[0], offset, options, c10d::OpType::REDUCE_SCATTER);
+  return scatter_of_sum(Call::reduce_scatter, at::cat(flat), outputs[0], offset, options, c10d::OpType::REDUCE_SCATTER);
 }
 
 template <class Base>
@@ -329,8 +382,8 @@ auto Group<Base>::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, co
     -> WorkPtr {
   TORCH_CHECK(input.numel() == output.numel() * this->getSize(), "netsum: reduce_scatter_tensor of ", input.numel(),
               " elements by ", this->getSize(), " ranks into ", output.numel());
-  return scatter_of_sum(input.detach().reshape(-1).clone(), output, this->getRank() * output.numel(), options,
-                        c10d::OpType::_REDUCE_SCATTER_BASE);
+  return scatter_of_sum(Call::reduce_scatter_tensor, input.detach().reshape(-1).clone(), output,
+                        this->getRank() * output.numel(), options, c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
 template <class Base>
@@ -338,7 +391,9 @@ auto Group<Base>::alltoall_base(at::Tensor& output, at::Tensor& input, std::vect
                                 std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) -> WorkPtr {
   at::Tensor movable_output = as_movable(output);
   at::Tensor movable_input = as_movable(input);
-  return gloo("all_to_all_single").alltoall_base(movable_output, movable_input, output_splits, input_splits, options);
+  constexpr Call call = Call::all_to_all_single;
+  return after_gloo(gloo(call, {input}).alltoall_base(movable_output, movable_input, output_splits, input_splits, options),
+                    call, c10d::OpType::ALLTOALL_BASE, {output});
 }
 
 // PyTorch's Gloo exchanges one split tensor: the lists travel as their concatenation.
@@ -361,60 +416,62 @@ auto Group<Base>::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToA
   at::Tensor sent = at::cat(flat);
   at::Tensor received = at::empty({total}, sent.options());
   auto splits = output_splits;  // Gloo moves from its arguments
-  const WorkPtr inner = gloo("all_to_all").alltoall_base(received, sent, splits, input_splits, options);
-  return after(*threads_, inner, this->getRank(), c10d::OpType::ALLTOALL, "all_to_all over Gloo", outputs,
-               [sent, received, output_splits, outputs] {
-                 std::int64_t offset = 0;
-                 for (std::size_t i = 0; i < outputs.size(); ++i) {
-                   const at::Tensor to = as_movable(outputs[i]).detach();
-                   to.copy_(received.narrow(0, offset, output_splits[i]).view(to.sizes()));
-                   offset += output_splits[i];
-                 }
-               });
+  const WorkPtr inner = gloo(Call::all_to_all, inputs).alltoall_base(received, sent, splits, input_splits, options);
+  return after_gloo(inner, Call::all_to_all, c10d::OpType::ALLTOALL, outputs, [sent, received, output_splits, outputs] {
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const at::Tensor to = as_movable(outputs[i]).detach();
+      to.copy_(received.narrow(0, offset, output_splits[i]).view(to.sizes()));
+      offset += output_splits[i];
+    }
+  });
 }
 
 template <class Base>
 auto Group<Base>::send(Tensors& tensors, int to, int tag) -> WorkPtr {
   auto movable = as_movable(tensors);
-  return gloo("send").send(movable, to, tag);
+  return gloo(Call::send, tensors).send(movable, to, tag);
 }
 
 template <class Base>
 auto Group<Base>::recv(Tensors& tensors, int from, int tag) -> WorkPtr {
   auto movable = as_movable(tensors);
-  return gloo("recv").recv(movable, from, tag);
+  return gloo(Call::recv, tensors).recv(movable, from, tag);
 }
 
 template <class Base>
 auto Group<Base>::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
   auto movable = as_movable(tensors);
-  return gloo("recv").recvAnysource(movable, tag);
+  return gloo(Call::recv, tensors).recvAnysource(movable, tag);
 }
 
 // A barrier waits for all operations issued before it, on the switch too.
 template <class Base>
 auto Group<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr {
-  check_usable();
+  Base& gloo = this->gloo(Call::barrier, {});
   c10::intrusive_ptr<GroupWork> last;
   if (queue_) last = queue_->last();
-  const WorkPtr inner = gloo("barrier").barrier(options);
-  if (!last) return inner;
-  return after(*threads_, inner, this->getRank(), c10d::OpType::BARRIER, "barrier", {}, [last] { last->wait(); });
+  std::function<void()> then;
+  if (last) then = [last] { last->wait(); };
+  return after_gloo(gloo.barrier(options), Call::barrier, c10d::OpType::BARRIER, {}, std::move(then));
 }
 
 template <class Base>
 void Group<Base>::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  gloo("monitored_barrier").monitoredBarrier(options, wait_all_ranks);
+  check_usable();
+  gloo_->monitoredBarrier(options, wait_all_ranks);
 }
 
 template <class Base>
 void Group<Base>::setSequenceNumberForGroup() {
-  gloo("sequence_number").setSequenceNumberForGroup();
+  check_usable();
+  gloo_->setSequenceNumberForGroup();
 }
 
 template <class Base>
 uint64_t Group<Base>::getSequenceNumberForGroup() {
-  return gloo("sequence_number").getSequenceNumberForGroup();
+  check_usable();
+  return gloo_->getSequenceNumberForGroup();
 }
 
 template class Group<GroupBase>;

@@ -1,5 +1,4 @@
-// The process group: all-reduces go through the switch if it sums the type and operator, everything else to a Gloo group of
-// the same ranks.
+// The process group: what the switch does (routes.h) goes through it, everything else to a Gloo group of the same ranks.
 //
 // Written once for both of PyTorch's base classes for backends: ProcessGroup in 1.x, Backend in 2.x.
 #pragma once
@@ -13,13 +12,14 @@
 #endif
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "call_counts.h"
 #include "callback_threads.h"
 #include "netsum/aggregator.h"
 #include "stopwatch.h"
@@ -40,31 +40,29 @@ struct Decision {
   std::string job;
   std::string mode;
   std::string switches;
-};
-
-// Operations that went to Gloo, by name.
-struct GlooCount {
-  const char* name;
-  std::atomic<std::uint64_t> operations{0};
+  int shards = 0;  // how many ranks run a part of the switch
 };
 
 template <class Base>
 class Group final : public Base {
  public:
   // `communicator` and `shard` are null if the decision is Gloo. `shard` is this rank's part of the switch, if it runs one;
-  // in `store` the ranks record that they have left, which a shard waits for.
+  // in `store` the ranks record that they have left, which a shard waits for. `log`: takes a line; empty: silent.
   Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> communicator, std::shared_ptr<Aggregator> shard,
-        c10::intrusive_ptr<c10d::Store> store, Decision decision);
-  ~Group() override;
+        c10::intrusive_ptr<c10d::Store> store, Decision decision, std::function<void(const std::string&)> log);
+  ~Group() override { end(); }
+
+  // The last strong reference went, and weak ones are left: those to the groups that a process leaves at its end.
+  void release_resources() override { end(); }
 
   // Fails pending operations and leaves the job; later operations are errors. Call without Python's interpreter lock.
   void shutdown();
 
   [[nodiscard]] const Decision& decision() const { return decision_; }
   [[nodiscard]] const SwitchQueue* queue() const { return queue_.get(); }
-  // Does nothing if Gloo reduces or the tensor has no switch_dtype().
+  // Does nothing if Gloo would reduce the tensor.
   void move_to_allocated(const at::Tensor& tensor);
-  [[nodiscard]] const std::array<GlooCount, 16>& gloo_counts() const { return gloo_counts_; }
+  [[nodiscard]] CallCounts::Counts counts() const { return counts_.all(); }
   [[nodiscard]] double seconds_in_all_reduce() const { return stopwatch_.seconds(); }
   [[nodiscard]] bool is_ours() const { return owner_ == getpid(); }
 
@@ -77,7 +75,7 @@ class Group final : public Base {
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
 #if TORCH_VERSION_MAJOR >= 2
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return gloo("all_reduce").allreduce_sparse(tensors, options);
+    return gloo(Call::all_reduce, tensors).allreduce_sparse(tensors, options);
   }
 #endif
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
@@ -85,6 +83,11 @@ class Group final : public Base {
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
+#if TORCH_VERSION_MAJOR >= 2
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+#endif
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) override;
@@ -101,13 +104,19 @@ class Group final : public Base {
   uint64_t getSequenceNumberForGroup() override;
 
  private:
-  Base& gloo(const char* operation);  // counts the operation; throws if the group cannot be used
+  void end();
   void check_usable() const;
-  WorkPtr reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
+  // Whether the switch takes a call. Counts it; throws if the group cannot be used.
+  bool by_switch(Call call, const Tensors& tensors, const c10d::ReduceOp* op = nullptr);
+  Base& gloo(Call call, const Tensors& tensors);  // counts a call that the switch never takes
+  void warn(bool last);
+  WorkPtr reduce_all(Call call, Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
+                     c10d::OpType type);
   WorkPtr gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
-  WorkPtr meet(const char* operation, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
-  WorkPtr scatter_of_sum(at::Tensor flat, at::Tensor output, std::int64_t offset, const c10d::ReduceScatterOptions& options,
-                         c10d::OpType type);
+  WorkPtr meet(Call call, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
+  WorkPtr scatter_of_sum(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
+                         const c10d::ReduceScatterOptions& options, c10d::OpType type);
+  WorkPtr after_gloo(const WorkPtr& inner, Call call, c10d::OpType type, Tensors outputs, std::function<void()> then = {});
 
   const pid_t owner_ = getpid();
   const Decision decision_;
@@ -117,7 +126,8 @@ class Group final : public Base {
   Stopwatch stopwatch_;
   std::unique_ptr<CallbackThreads> threads_ = std::make_unique<CallbackThreads>();  // outlive the queue, and Gloo's
   std::unique_ptr<SwitchQueue> queue_;
-  std::array<GlooCount, 16> gloo_counts_;
+  CallCounts counts_;
+  const std::function<void(const std::string&)> log_;
   std::atomic<bool> closed_{false};
 };
 

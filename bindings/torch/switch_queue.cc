@@ -3,34 +3,20 @@
 #include <cstring>
 #include <utility>
 
+#include "routes.h"
+
 namespace netsum::torch_backend {
-
-std::optional<DType> switch_dtype(const at::Tensor& tensor) {
-  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu()) return std::nullopt;
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return DType::float32;
-    case at::kInt:
-      return DType::int32;
-    case at::kHalf:
-      return DType::float16;
-    case at::kBFloat16:
-      return DType::bfloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op) {
-  if (op == c10d::ReduceOp::SUM) return ReduceOp::sum;
-  if (op == c10d::ReduceOp::AVG) return ReduceOp::avg;
-  return std::nullopt;
-}
 
 namespace {
 
 void let_go(void* memory) {
   delete static_cast<TensorMemory*>(memory);
+}
+
+CallOptions call_of(std::optional<std::chrono::milliseconds> timeout) {
+  CallOptions call;
+  if (timeout) call.deadline = *timeout;
+  return call;
 }
 
 }  // namespace
@@ -46,28 +32,38 @@ SwitchQueue::~SwitchQueue() {
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
                                                       std::optional<std::chrono::milliseconds> timeout, c10d::OpType type) {
-  CallOptions call;
-  if (timeout) call.deadline = *timeout;
-  std::string what = std::string("all_reduce(") + to_string(op) + ") of ";
-  for (const at::Tensor& tensor : tensors) {
-    what +=
-        (&tensor == tensors.data() ? "" : ", ") + std::to_string(tensor.numel()) + " " + to_string(*switch_dtype(tensor));
-  }
+  return submit(tensors, std::string("all_reduce(") + to_string(op) + ")", type, [&](const at::Tensor& contiguous) {
+    const auto elements = static_cast<std::size_t>(contiguous.numel());
+    return communicator_.all_reduce_async({contiguous.data_ptr(), elements, *switch_dtype(contiguous)}, op,
+                                          call_of(timeout));
+  });
+}
 
+c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root,
+                                                     std::optional<std::chrono::milliseconds> timeout) {
+  const std::string what = "broadcast from rank " + std::to_string(root);
+  return submit(tensors, what, c10d::OpType::BROADCAST, [&](const at::Tensor& contiguous) {
+    const std::span bytes(static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes());
+    return communicator_.broadcast_async(bytes, root, call_of(timeout));
+  });
+}
+
+c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<at::Tensor>& tensors, std::string what,
+                                                  c10d::OpType type, const Issue& issue) {
+  what += describe(tensors);
   Pending pending;
   pending.work = c10::make_intrusive<GroupWork>(static_cast<int>(communicator_.rank()), type, std::move(what), tensors);
+  pending.reduces = type != c10d::OpType::BROADCAST;
   const auto work = pending.work;
   const std::lock_guard issuing(issue_);
   for (const at::Tensor& tensor : tensors) {
     at::Tensor contiguous = tensor.detach().contiguous();
-    const auto elements = static_cast<std::size_t>(contiguous.numel());
-    const TensorView view{contiguous.data_ptr(), elements, *switch_dtype(tensor)};
-    Work lent = communicator_.all_reduce_async(view, op, call);
-    pending.parts.push_back({tensor.detach(), std::move(contiguous), std::move(lent)});
-    bytes_ += elements * bytes_of(view.dtype);
+    bytes_ += contiguous.nbytes();
     ++operations_;
+    Work lent = issue(contiguous);
+    pending.parts.push_back({tensor.detach(), std::move(contiguous), std::move(lent)});
   }
-  stopwatch_.begin();
+  if (pending.reduces) stopwatch_.begin();
   {
     const std::lock_guard lock(mutex_);
     last_ = work;
@@ -111,7 +107,7 @@ void SwitchQueue::complete_next() {
       if (!error) error = std::current_exception();
     }
   }
-  stopwatch_.end();
+  if (next.reduces) stopwatch_.end();
   if (error) failed_ = true;
   const auto hand_over = [this, work = next.work] {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// All-reduces through the switch, for one process group: issued and completed in call order.
+// Operations through the switch, for one process group: issued and completed in call order.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,10 +20,6 @@
 
 namespace netsum::torch_backend {
 
-// The public API's value for torch's, or none if the switch does not support it.
-[[nodiscard]] std::optional<DType> switch_dtype(const at::Tensor& tensor);
-[[nodiscard]] std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op);
-
 class SwitchQueue {
  public:
   // Works end and futures' callbacks run on `threads`, which outlive the queue and still run callbacks after its end.
@@ -31,9 +28,12 @@ class SwitchQueue {
   SwitchQueue(const SwitchQueue&) = delete;
   SwitchQueue& operator=(const SwitchQueue&) = delete;
 
-  // Every tensor has a switch_dtype. A non-contiguous tensor travels as a contiguous copy.
+  // In place, each tensor in an operation of its own. A non-contiguous tensor travels as a contiguous copy. Every tensor of
+  // an all-reduce has a switch_dtype().
   c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
                                            std::optional<std::chrono::milliseconds> timeout, c10d::OpType type);
+  c10::intrusive_ptr<GroupWork> broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root,
+                                          std::optional<std::chrono::milliseconds> timeout);
 
   // Moves the tensor's storage, with its contents and all views on it, to memory from Communicator::allocate(); once. All
   // ranks make this call, like all_reduce().
@@ -56,8 +56,12 @@ class SwitchQueue {
   struct Pending {
     std::vector<Part> parts;
     c10::intrusive_ptr<GroupWork> work;
+    bool reduces = false;
   };
+  using Issue = std::function<Work(const at::Tensor& contiguous)>;
 
+  c10::intrusive_ptr<GroupWork> submit(const std::vector<at::Tensor>& tensors, std::string what, c10d::OpType type,
+                                       const Issue& issue);
   void complete_next();
 
   Communicator communicator_;

@@ -5,7 +5,17 @@
 #include <stdexcept>
 #include <utility>
 
+#include "netsum/error.h"
+
 namespace netsum::torch_backend {
+
+std::string describe(const std::vector<at::Tensor>& tensors) {
+  std::string text;
+  for (const at::Tensor& tensor : tensors) {
+    text += (text.empty() ? " of " : ", ") + std::to_string(tensor.numel()) + " " + c10::toString(tensor.scalar_type());
+  }
+  return text;
+}
 
 GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs)
     : Work(rank, type),
@@ -16,7 +26,22 @@ GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<
   future_->addCallback([this](c10::ivalue::Future&) {
     finish(error_);
     if (then_) std::exchange(then_, nullptr)();
+    tell_how();
   });
+}
+
+void GroupWork::tell_how() {
+#if NETSUM_TORCH_HAS_FUTURE_RESULT
+  auto result = c10d::WorkResult::SUCCESS;
+  try {
+    if (error_) std::rethrow_exception(error_);
+  } catch (const Error& error) {
+    result = error.code() == ErrorCode::deadline ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
+  } catch (...) {
+    result = c10d::WorkResult::COMM_ERROR;
+  }
+  how_->markCompleted(c10::IValue(static_cast<std::uint8_t>(result)));
+#endif
 }
 
 // In a child of fork() no thread ends the work, and mutexes that other threads held stay locked.

@@ -1,6 +1,7 @@
 // The handle that a backend operation returns to PyTorch: waited for, polled, or chained on as a future.
 #pragma once
 
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <unistd.h>
@@ -11,7 +12,13 @@
 #include <string>
 #include <vector>
 
+// torch 2.6 and later: Work::getFutureResult().
+#define NETSUM_TORCH_HAS_FUTURE_RESULT (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 6))
+
 namespace netsum::torch_backend {
+
+// " of 3 Float, 5 Int": for errors.
+[[nodiscard]] std::string describe(const std::vector<at::Tensor>& tensors);
 
 // Ended once, from a native thread without Python's interpreter lock. The tensors are kept by value until then. wait() does
 // not wait for the future's callbacks: they may wait for operations that end later.
@@ -24,19 +31,29 @@ class GroupWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+#if NETSUM_TORCH_HAS_FUTURE_RESULT
+  // How the operation ended, as ProcessGroupNCCL says it: a c10d::WorkResult, never an error.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override {
+    return how_;
+  }
+#endif
 
-  // The future's callbacks run on this thread, before these functions return. `then` runs first, once waiters have been
+  // The futures' callbacks run on this thread, before these functions return. `then` runs first, once waiters have been
   // woken: other works may end from then on.
   void complete(std::function<void()> then = {});
   void fail(std::exception_ptr error, std::function<void()> then = {});
 
  private:
   void check_process() const;
+  void tell_how();
 
   const pid_t owner_ = getpid();
   const std::string what_;
   const std::vector<at::Tensor> outputs_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
+#if NETSUM_TORCH_HAS_FUTURE_RESULT
+  const c10::intrusive_ptr<c10::ivalue::Future> how_ = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+#endif
   std::exception_ptr error_;
   std::function<void()> then_;
 };

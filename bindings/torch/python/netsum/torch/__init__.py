@@ -7,7 +7,6 @@ docs/pytorch.md tells what it does and which NETSUM_* variables there are.
 """
 
 import atexit
-import weakref
 
 import torch
 import torch.distributed
@@ -28,17 +27,12 @@ __all__ = ["Error", "bucket_hook", "empty", "statistics"]
 
 Error = _C.Error  # a RuntimeError with `code`, see docs/errors.md
 
-_groups = weakref.WeakSet()
-
-
 def _make_gloo(store, rank, size, timeout):
     return torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
 
 def _create(store, rank, size, timeout):
-    group = agreement.build(store, rank, size, timeout, _make_gloo)
-    _groups.add(group)
-    return group
+    return agreement.build(store, rank, size, timeout, _make_gloo)
 
 
 def _backend_of(group, caller):
@@ -46,6 +40,8 @@ def _backend_of(group, caller):
         group = torch.distributed.distributed_c10d._get_default_group()
     if not isinstance(group, _C.ProcessGroup) and hasattr(group, "_get_backend"):  # 2.x wraps the backend
         group = group._get_backend(torch.device("cpu"))
+    while hasattr(group, "wrapped_pg"):  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it again
+        group = group.wrapped_pg
     if not isinstance(group, _C.ProcessGroup):
         raise TypeError(f"{caller}() wants a process group of the backend netsum, not {type(group).__name__}")
     return group
@@ -86,12 +82,9 @@ def statistics(group=None):
     return _backend_of(group, "statistics")._netsum_statistics()
 
 
-@atexit.register
-def _leave():
-    # Without this, a program that ends without destroy_process_group() would be mistaken for one that died.
-    for group in list(_groups):
-        group._netsum_shutdown()
-
+# A program that ends without destroy_process_group() has not died: its ranks leave. Threads that still run callbacks end while
+# the interpreter is there for them.
+atexit.register(_C.leave_all)
 
 if int(_version.split(".")[0]) >= 2:
     torch.distributed.Backend.register_backend("netsum", _create, devices=["cpu"])

@@ -194,6 +194,7 @@ def build(store, rank, size, timeout, make_gloo):
 
     plan = agreement.round("plan", report, judge)
     debug_prefix = f"netsum[{rank}]: " if settings.log == "debug" else ""
+    prefix = "netsum: " if settings.log == "info" and rank == 0 else debug_prefix
 
     connection = shard = None
     verdict, addresses = plan, []
@@ -204,17 +205,17 @@ def build(store, rank, size, timeout, make_gloo):
     path, reason = verdict["path"], verdict.get("reason", "")
     group = _C.ProcessGroup(gloo=gloo, connection=connection, shard=shard, store=PrefixStore("end", store), path=path,
                             reason=reason, job=plan["job"] if path == "switch" else "", mode=plan["mode"],
-                            switches=",".join(addresses) if path == "switch" else "")
+                            switches=",".join(addresses) if path == "switch" else "",
+                            shards=len(plan["leaders"]) if path == "switch" and not (settings.above or settings.switches) else 0,
+                            log_prefix=prefix)
     forks.keep_from_children(before, store)
 
     if path == "switch":
         line = f"all-reduce of {size} ranks goes through the switch: {reason} (job {plan['job']})"
     else:
         line = f"all-reduce of {size} ranks goes over Gloo: {reason}"
-    if settings.log == "debug":
-        print(f"{debug_prefix}{line}", file=sys.stderr, flush=True)
-    elif settings.log == "info" and rank == 0:
-        print(f"netsum: {line}", file=sys.stderr, flush=True)
+    if prefix:
+        print(f"{prefix}{line}", file=sys.stderr, flush=True)
     return group
 
 

@@ -1,0 +1,128 @@
+#include "routes.h"
+
+#include <array>
+
+namespace netsum::torch_backend {
+
+const char* to_string(Call call) {
+  switch (call) {
+    case Call::all_reduce:
+      return "all_reduce";
+    case Call::all_reduce_coalesced:
+      return "all_reduce_coalesced";
+    case Call::broadcast:
+      return "broadcast";
+    case Call::reduce:
+      return "reduce";
+    case Call::reduce_scatter:
+      return "reduce_scatter";
+    case Call::reduce_scatter_tensor:
+      return "reduce_scatter_tensor";
+    case Call::all_gather:
+      return "all_gather";
+    case Call::all_gather_coalesced:
+      return "all_gather_coalesced";
+    case Call::all_gather_into_tensor:
+      return "all_gather_into_tensor";
+    case Call::gather:
+      return "gather";
+    case Call::scatter:
+      return "scatter";
+    case Call::all_to_all:
+      return "all_to_all";
+    case Call::all_to_all_single:
+      return "all_to_all_single";
+    case Call::send:
+      return "send";
+    case Call::recv:
+      return "recv";
+    case Call::barrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+namespace {
+
+// What the switch does in a collective.
+enum class InNetwork : std::uint8_t { nothing, moves, reduces };
+
+InNetwork in_network(Call call) {
+  switch (call) {
+    case Call::all_reduce:
+    case Call::all_reduce_coalesced:
+    case Call::reduce_scatter:
+    case Call::reduce_scatter_tensor:
+      return InNetwork::reduces;
+    case Call::broadcast:
+      return InNetwork::moves;
+    default:
+      return InNetwork::nothing;
+  }
+}
+
+struct NamedOp {
+  c10d::ReduceOp::RedOpType op;
+  std::optional<ReduceOp> by_switch;
+  const char* name;
+};
+
+constexpr std::array<NamedOp, 9> operations{{{c10d::ReduceOp::SUM, ReduceOp::sum, "SUM"},
+                                             {c10d::ReduceOp::AVG, ReduceOp::avg, "AVG"},
+                                             {c10d::ReduceOp::PRODUCT, std::nullopt, "PRODUCT"},
+                                             {c10d::ReduceOp::MIN, std::nullopt, "MIN"},
+                                             {c10d::ReduceOp::MAX, std::nullopt, "MAX"},
+                                             {c10d::ReduceOp::BAND, std::nullopt, "BAND"},
+                                             {c10d::ReduceOp::BOR, std::nullopt, "BOR"},
+                                             {c10d::ReduceOp::BXOR, std::nullopt, "BXOR"},
+                                             {c10d::ReduceOp::PREMUL_SUM, std::nullopt, "PREMUL_SUM"}}};
+
+const NamedOp* find(const c10d::ReduceOp& op) {
+  for (const NamedOp& each : operations) {
+    if (each.op == op) return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<DType> switch_dtype(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return DType::float32;
+    case at::kInt:
+      return DType::int32;
+    case at::kHalf:
+      return DType::float16;
+    case at::kBFloat16:
+      return DType::bfloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op) {
+  const NamedOp* const found = find(op);
+  return found == nullptr ? std::nullopt : found->by_switch;
+}
+
+std::string why_not_by_switch(Call call, const std::vector<at::Tensor>& tensors, const c10d::ReduceOp* op) {
+  const InNetwork does = in_network(call);
+  if (does == InNetwork::nothing) return std::string("no ") + to_string(call) + " in the network";
+  if (tensors.empty()) return "no tensors";
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.layout() != at::kStrided) return "not a dense tensor";
+    if (!tensor.device().is_cpu()) return "device " + tensor.device().str();
+  }
+  if (does == InNetwork::moves) return {};
+  if (!switch_op(*op)) {
+    const NamedOp* const found = find(*op);
+    return std::string("operation ") + (found == nullptr ? "unknown" : found->name);
+  }
+  for (const at::Tensor& tensor : tensors) {
+    if (!switch_dtype(tensor)) return std::string("dtype ") + c10::toString(tensor.scalar_type());
+  }
+  return {};
+}
+
+}  // namespace netsum::torch_backend
