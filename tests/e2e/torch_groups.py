@@ -4,7 +4,7 @@ import os
 import unittest
 
 import torch_support
-from torch_support import Switch, free_port, init, run
+from torch_support import Switch, free_port, init, run, tcp_store
 
 
 def threads():
@@ -72,7 +72,7 @@ def case_same_store(rank, size):
     import torch.distributed as dist
 
     import netsum.torch
-    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0, datetime.timedelta(seconds=30))
+    store = tcp_store(rank, size)
     jobs = []
     for round_number in range(3):
         group = netsum.torch._create(dist.PrefixStore("same", store), rank, size, datetime.timedelta(seconds=30))
@@ -91,7 +91,7 @@ def case_built_again_in_one_store(rank, size):
 
     import torch
     import torch.distributed as dist
-    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0, datetime.timedelta(seconds=30))
+    store = tcp_store(rank, size)
     for round_number in range(3):
         init(seconds=15, store=store, rank=rank, world_size=size)
         pair = dist.new_group([0, 1])

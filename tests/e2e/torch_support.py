@@ -6,6 +6,7 @@ that has imported torch, and nothing of netsum: to import torch takes longer tha
 """
 
 import datetime
+import importlib.metadata
 import inspect
 import json
 import os
@@ -20,6 +21,7 @@ import unittest
 
 from fork_server import ForkServer
 
+TORCH = tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
 NETSUM = os.environ.get("NETSUM_BINARY", "build/release/bin/netsum")
 RESULT = "result: "
 FORK_SERVER = None
@@ -30,11 +32,14 @@ def run_under_torchrun(case, ranks, seconds=120, environment=None, restarts=1):
     variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_")}
     variables |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", "NETSUM_BINARY": NETSUM}
     variables |= environment or {}
-    # A local rank that does not exist: docs/pytorch.md.
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--max_restarts", str(restarts),
-               "--monitor_interval", "0.1", "--master_port", str(free_port()), "--redirects", "9:1", "--tee", "9:1",
-               os.path.abspath(sys.argv[0]), "--case", case]
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        if TORCH >= (2, 0):  # what Debian's torchrun needs: docs/pytorch.md
+            variables |= {"USE_LIBUV": "0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+            needed = ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint", f"{directory}/store"]
+        else:
+            needed = ["--master_port", str(free_port()), "--redirects", "9:1", "--tee", "9:1"]
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--max_restarts", str(restarts),
+                   "--monitor_interval", "0.1", *needed, os.path.abspath(sys.argv[0]), "--case", case]
         process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
         try:
             output, _ = process.communicate(timeout=seconds)
@@ -92,7 +97,7 @@ def _run_in(directory, case, ranks, seconds, environment, of_rank, expect_failur
     for rank in range(ranks):
         variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_")}
         variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(ranks),
-                      "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1"}
+                      "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", "USE_LIBUV": "0"}
         variables |= environment or {}
         variables |= (of_rank or {}).get(rank, {})
         errors = os.path.join(directory, f"stderr.{rank}")
@@ -187,6 +192,14 @@ class ParameterServer(Switch):
     """`netsum ps`, likewise."""
 
     command = "ps"
+
+
+def tcp_store(rank, size, **more):
+    """Of these ranks, without libuv, which Debian's torch 2.x is built without."""
+    import torch.distributed as dist
+    if TORCH >= (2, 0):
+        more["use_libuv"] = False
+    return dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0, datetime.timedelta(seconds=30), **more)
 
 
 def init(backend="netsum", seconds=30, **more):
