@@ -4,7 +4,10 @@ import os
 import unittest
 
 import torch_support
-from torch_support import Switch, free_port, init, run, tcp_store
+from torch_support import Switch, free_port, init, jobs_at, run, tcp_store
+
+
+EXITS = int(os.environ.get("EXITS", "1"))  # how many of each kind
 
 
 def threads():
@@ -113,6 +116,14 @@ def case_left_open(rank, size):
     assert (tensor == size).all()
 
 
+def case_shards_left_open(rank, size):
+    """As on three hosts: each rank has a shard, which the others leave before it ends. The store is in rank 0's process."""
+    import netsum.torch.agreement
+    netsum.torch.agreement.host_identity = lambda: str(rank)
+    case_left_open(rank, size)
+    assert netsum.torch.statistics()["switches"].count(",") == size - 1
+
+
 class Groups(unittest.TestCase):
     def test_subgroups_over_a_switch(self):
         with Switch() as switch:
@@ -137,8 +148,11 @@ class Groups(unittest.TestCase):
 
     def test_left_open(self):
         with Switch() as switch:
-            for environment in ({"NETSUM_SWITCH": switch.address}, {}):
-                run("left_open", 3, seconds=30, environment=environment | {"NETSUM_MODE": "force"})
+            for case, environment in (("left_open", {"NETSUM_SWITCH": switch.address}), ("left_open", {}),
+                                      ("shards_left_open", {"NETSUM_ADDRESS": "127.0.0.1"})) * EXITS:
+                for rank in run(case, 3, seconds=30, environment=environment | {"NETSUM_MODE": "force"}):
+                    self.assertNotIn("frame #", rank.log)  # a backtrace of C++, from torch
+            self.assertEqual([], [job["failure"] for job in jobs_at(switch.address) if job["failure"]])
 
 
 if __name__ == "__main__":

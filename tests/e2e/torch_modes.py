@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 import unittest.mock
@@ -23,6 +24,23 @@ def case_sum(rank, size):
     statistics = netsum.torch.statistics()
     dist.destroy_process_group()
     return statistics
+
+
+def case_mostly_gloo(rank, size):
+    """Most bytes are of a type that the switch does not sum; the counts, and what is said, and when."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+    dist.all_reduce(torch.ones(1000))
+    for _ in range(256):
+        dist.all_reduce(torch.ones(1000, dtype=torch.float64))
+    print("done", file=sys.stderr, flush=True)
+    dist.broadcast(torch.ones(10), src=0)
+    collectives = netsum.torch.statistics()["collectives"]
+    dist.destroy_process_group()
+    return collectives
 
 
 def case_refuses(rank, size):
@@ -169,6 +187,20 @@ class Modes(unittest.TestCase):
     def test_ranks_that_disagree_are_told_about_what(self):
         for rank in run("refuses", 2, of_rank={1: {"NETSUM_MODE": "off"}}):
             self.assertIn("ranks 0 and 1 disagree about mode: 'probe' and 'off'", rank.result)
+
+    def test_calls_that_do_not_take_the_switch_are_counted_and_said(self):
+        with Switch() as switch:
+            settings = {"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "NETSUM_SHARED_MEMORY": "off"}
+            ranks = run("mostly_gloo", 2, environment=settings)
+            for rank in ranks:
+                self.assertEqual({
+                    "all_reduce": {"switch": {"calls": 1, "bytes": 4000}, "gloo": {"dtype Double": {"calls": 256, "bytes": 2048000}}},
+                    "broadcast": {"switch": {"calls": 1, "bytes": 40}, "gloo": {}}}, rank.result)
+            (warning,) = [line for line in log_lines(ranks) if "did not take the switch" in line]
+            self.assertIn("99 % of the bytes", warning)
+            self.assertIn("all_reduce (dtype Double)", warning)
+            self.assertLess(ranks[0].log.index(warning), ranks[0].log.index("done"))
+            self.assertEqual([], log_lines(run("mostly_gloo", 2, environment=settings | {"NETSUM_LOG": "off"})))
 
     def test_logging(self):
         self.assertEqual([], log_lines(run("sum", 2, environment={"NETSUM_LOG": "off"})))

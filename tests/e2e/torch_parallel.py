@@ -4,15 +4,16 @@ docs/pytorch.md's table of what takes the switch is `torch_parallel.py --table`.
 """
 
 import contextlib
-import importlib.metadata
+import os
+import shutil
+import signal
 import sys
 import tempfile
 import unittest
 
 import torch_support
-from torch_support import Switch, init, run
+from torch_support import TORCH, Switch, init, run, run_under_torchrun
 
-TORCH = tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
 STEPS = 4
 RATE = 0.1
 
@@ -399,9 +400,6 @@ def case_tensor_parallel(rank, size):
 
 def case_checkpoint(rank, size):
     """torch.distributed.checkpoint: saved by all ranks, also asynchronously, and loaded into other shards."""
-    import os
-
-    import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -425,9 +423,40 @@ def case_checkpoint(rank, size):
         close(whole(other), alone(size))
     dist.barrier()
     if rank == 0:
-        import shutil
         shutil.rmtree(shared[0])
     return done()
+
+
+def case_elastic(rank, size):
+    """DDP and fully_shard with torch.distributed.checkpoint, under torchrun. Rank 1 is killed; all start again where they were."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.nn.parallel import DistributedDataParallel
+    mend_fully_shard()
+    init()
+    folder = os.environ["CHECKPOINTS"]
+    models = {"ddp": DistributedDataParallel(network()), "fsdp": sharded(init_device_mesh("cpu", (size,)))}
+    optimizers = {name: optimizer_of(model.parameters()) for name, model in models.items()}
+
+    def state():
+        return {name: dict(zip(("model", "optimizer"), get_state_dict(models[name], optimizers[name]))) for name in models}
+
+    begin = max((step for step in range(STEPS) if os.path.exists(f"{folder}/{step}/.metadata")), default=0)
+    if begin > 0:
+        saved = state()
+        dcp.load(saved, checkpoint_id=f"{folder}/{begin}")
+        for name in models:
+            set_state_dict(models[name], optimizers[name], model_state_dict=saved[name]["model"], optim_state_dict=saved[name]["optimizer"])
+    for step in range(begin, STEPS):
+        for name in models:
+            train(models[name], rank, optimizer=optimizers[name], begin=step, steps=step + 1)
+        dcp.save(state(), checkpoint_id=f"{folder}/{step + 1}")
+        if rank == 1 and step == 1 and begin == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    close(flat(models["ddp"].parameters()), alone(size))
+    close(whole(models["fsdp"]), alone(size))
+    return [begin, done()["all_reduce"]]
 
 
 def case_compile(rank, size):
@@ -602,6 +631,13 @@ class Parallel(unittest.TestCase):
     @needs((2, 6), "fully_shard, which the checkpoint is of")
     def test_distributed_checkpoint(self):
         self.over_switch("checkpoint", {})
+
+    @needs((2, 6), "fully_shard, which the checkpoint is of")
+    def test_a_killed_rank_and_a_distributed_checkpoint(self):
+        with Switch() as switch, tempfile.TemporaryDirectory() as directory:
+            results, log = run_under_torchrun("elastic", 2, environment={
+                "NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "CHECKPOINTS": directory})
+            self.assertEqual([[2, "switch"]] * 2, results, log)
 
     @needs((2, 0), "torch.compile")
     def test_compile(self):
