@@ -105,8 +105,8 @@ def own_machines(arguments):
     protocol = "" if arguments.protocol == "switchml" else f" NETSUM_PROTOCOL={arguments.protocol}"
     wire = f" NETSUM_WIRE={arguments.wire}" if arguments.wire != "float32" else ""
     server = " NETSUM_PS=SERVER:7270" if arguments.protocol == "atp" else ""
-    run = (f"PYTHONPATH=build/release/python /usr/bin/python3 -m torch.distributed.run --nnodes {arguments.workers} --node_rank RANK "
-           "--master_addr WORKER0 \\\n      --redirects 9:1 --tee 9:1 examples/ddp_fashion_mnist.py"
+    run = (f"MASTER_ADDR=WORKER0 MASTER_PORT=29500 WORLD_SIZE={arguments.workers} RANK=RANK USE_LIBUV=0 \\\n     "
+           " PYTHONPATH=build/release/python /usr/bin/python3 examples/ddp_fashion_mnist.py"
            + (f" --batch {arguments.batch}" if arguments.batch != 128 else ""))
     lines = ["On your own machines (SWITCH, WORKER0: their addresses; RANK: 0 on WORKER0, then 1, 2, ...):",
              "  1. at the switch; copy the file token to every worker",

@@ -105,6 +105,7 @@ def workers(backend, place, arguments, told):
     for rank in range(arguments.workers):
         environment = clean_environment() | told | {
             "MASTER_ADDR": place.address("H0"), "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(arguments.workers),
+            "USE_LIBUV": "0",  # Debian's torch 2.x is built without
             "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": place.device, "PYTHONPATH": os.path.join(ROOT, "build/release/python"),
             "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         yield Process(f"{backend}'s worker {rank}", [*place.command(f"H{rank}"), *map(str, words)], environment)

@@ -5,6 +5,7 @@ docs/pytorch.md's table of what takes the switch is `torch_parallel.py --table`.
 
 import contextlib
 import os
+import runpy
 import shutil
 import signal
 import sys
@@ -328,6 +329,13 @@ def case_hsdp(rank, size):
     return done()
 
 
+def case_hsdp_example(rank, size):
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples")
+    sys.path.insert(0, folder)
+    sys.argv = ["hsdp_fashion_mnist.py", "--ranks-per-host", "2", "--steps", "6", "--hidden", "64", "--batch", "64"]
+    runpy.run_path(f"{folder}/hsdp_fashion_mnist.py", run_name="__main__")
+
+
 def case_device_mesh(rank, size):
     """Groups of each dimension, and of two in one."""
     import torch
@@ -615,6 +623,14 @@ class Parallel(unittest.TestCase):
     @needs((2, 6), "fully_shard")
     def test_hsdp(self):
         self.over_switch("hsdp", {"all_reduce": "switch"}, ranks=4)
+
+    @needs((2, 6), "fully_shard")
+    def test_hsdp_example(self):
+        with Switch() as switch:
+            first = run("hsdp_example", 4, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})[0].output
+        losses = [float(line.split()[-1]) for line in first.splitlines() if line.startswith("step")]
+        self.assertLess(losses[-1], losses[0])
+        self.assertRegex(first, r"between_hosts: {'all_reduce': {'switch': {'calls': [1-9]\d*, 'bytes': \d+}, 'gloo': {}}")
 
     @needs((2, 2), "DeviceMesh")
     def test_device_mesh(self):
