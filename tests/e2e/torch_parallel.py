@@ -3,6 +3,7 @@
 docs/pytorch.md's table of what takes the switch is `torch_parallel.py --table`.
 """
 
+import atexit
 import contextlib
 import os
 import runpy
@@ -71,7 +72,7 @@ def close(got, expected, tolerance=1e-5):
 
 
 def took():
-    """{collective: "switch", "gloo" or "both"} of all groups of this rank."""
+    """{collective: ["switch" if any call took it, and the reasons of those that did not]}, of all groups of this rank."""
     import torch.distributed as dist
 
     import netsum.torch
@@ -79,10 +80,8 @@ def took():
     for group in list(dist.distributed_c10d._world.pg_map if TORCH >= (2, 0) else dist.distributed_c10d._pg_map):
         with contextlib.suppress(TypeError):  # Gloo's own
             for collective, counted in netsum.torch.statistics(group)["collectives"].items():
-                seen = paths.setdefault(collective, set())
-                seen |= {"switch"} if counted["switch"]["calls"] else set()
-                seen |= {"gloo"} if counted["gloo"] else set()
-    return {collective: "both" if len(seen) == 2 else seen.pop() for collective, seen in sorted(paths.items())}
+                paths.setdefault(collective, set()).update(["switch"] if counted["switch"]["calls"] else [], counted["gloo"])
+    return {collective: sorted(seen) for collective, seen in sorted(paths.items())}
 
 
 def with_hook(name, model, group):
@@ -336,6 +335,14 @@ def case_hsdp_example(rank, size):
     runpy.run_path(f"{folder}/hsdp_fashion_mnist.py", run_name="__main__")
 
 
+def case_first_script(rank, size):
+    """What docs/pytorch.md begins with."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    with open(f"{folder}/../../docs/pytorch.md", encoding="utf-8") as file:
+        script = file.read().split("```python\n")[1].split("```")[0]
+    exec(compile(script, "train.py", "exec"), {"__name__": "__main__"})  # pylint: disable=exec-used
+
+
 def case_device_mesh(rank, size):
     """Groups of each dimension, and of two in one."""
     import torch
@@ -572,8 +579,8 @@ def case_coalesced(rank, size):
 
 def case_debug_detail(rank, size):
     """TORCH_DISTRIBUTED_DEBUG=DETAIL has torch 2.x wrap the backend, to compare the ranks' calls."""
-    import torch
     import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
 
     import netsum.torch
     init()
@@ -581,6 +588,9 @@ def case_debug_detail(rank, size):
     dist.all_reduce(tensor)
     assert (tensor == size * (size + 1) / 2).all()
     assert netsum.torch.statistics()["collectives"]["all_reduce"]["switch"]["calls"] == 1
+    model = DistributedDataParallel(network())
+    train(model, rank)
+    close(flat(model.parameters()), alone(size))
     return done()
 
 
@@ -589,40 +599,48 @@ def needs(version, what):
 
 
 class Parallel(unittest.TestCase):
-    """Each over a switch. A value of `expected`: the path that a collective took."""
+    """Each over a switch. `all_by_switch`: the collectives that take it in all calls."""
 
-    def over_switch(self, case, expected, ranks=2, **environment):
+    def over_switch(self, case, *all_by_switch, ranks=2, **environment):
         with Switch() as switch:
             started = run(case, ranks, seconds=120, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address,
                                                                  "NETSUM_LOG": "off", **environment})
         paths = started[0].result
+        for collective in all_by_switch:
+            self.assertEqual(["switch"], paths.get(collective), paths)
         if TABLE:
-            print(f"{case}: {paths}", file=sys.stderr)
-        self.assertEqual(expected, {collective: path for collective, path in paths.items() if collective in expected}, paths)
+            taken = [f"`{collective}`" for collective, seen in paths.items() if "switch" in seen]
+            others = {collective: [why for why in seen if why not in ("switch", f"no {collective} in the network")]
+                      for collective, seen in paths.items() if seen != ["switch"]}
+            kept = [f"`{collective}`" + (f" ({', '.join(reasons)})" if reasons else "") for collective, reasons in others.items()]
+            ROWS.append(f"| {self.shortDescription()} | {', '.join(taken)} | {', '.join(kept)} |")
 
     def test_hooks(self):
-        self.over_switch("hooks", {"all_reduce": "switch", "all_gather": "gloo"})
-
-    def test_zero_redundancy_optimizer(self):
-        self.over_switch("zero", {"all_reduce": "switch", "broadcast": "switch"})
+        """DDP with each of its communication hooks"""
+        self.over_switch("hooks", "all_reduce", "broadcast")
 
     def test_join(self):
-        self.over_switch("join", {"broadcast": "switch"})
+        """`Join`, of DDP and ZeRO"""
+        self.over_switch("join", "broadcast")
 
-    def test_collectives_with_gradients(self):
-        self.over_switch("autograd", {"all_reduce": "switch"})
+    def test_zero_redundancy_optimizer(self):
+        """`ZeroRedundancyOptimizer`"""
+        self.over_switch("zero", "all_reduce", "broadcast")
 
     @needs((2, 0), "FullyShardedDataParallel that Python 3.11 can import")
     def test_fsdp1(self):
-        self.over_switch("fsdp1", {"reduce_scatter_tensor": "switch", "all_gather": "gloo"})
+        """FSDP1 (`FullyShardedDataParallel`)"""
+        self.over_switch("fsdp1", "all_reduce", "reduce_scatter_tensor")
 
     @needs((2, 6), "fully_shard")
     def test_fsdp2(self):
-        self.over_switch("fsdp2", {"reduce_scatter_tensor": "switch", "all_gather_into_tensor": "gloo"})
+        """FSDP2 (`fully_shard`), also in bfloat16"""
+        self.over_switch("fsdp2", "reduce_scatter_tensor")
 
     @needs((2, 6), "fully_shard")
     def test_hsdp(self):
-        self.over_switch("hsdp", {"all_reduce": "switch"}, ranks=4)
+        """HSDP, by FSDP1 and FSDP2"""
+        self.over_switch("hsdp", "all_reduce", "reduce_scatter_tensor", ranks=4)
 
     @needs((2, 6), "fully_shard")
     def test_hsdp_example(self):
@@ -632,46 +650,64 @@ class Parallel(unittest.TestCase):
         self.assertLess(losses[-1], losses[0])
         self.assertRegex(first, r"between_hosts: {'all_reduce': {'switch': {'calls': [1-9]\d*, 'bytes': \d+}, 'gloo': {}}")
 
+    def test_first_script(self):
+        first = run("first_script", 2, environment={"NETSUM_MODE": "force"})[0]
+        self.assertRegex(first.output, r"'all_reduce': {'switch': {'calls': [1-9]\d*, 'bytes': [1-9]\d*}, 'gloo': {}}")
+        self.assertIn("inside rank 0", first.log)
+
     @needs((2, 2), "DeviceMesh")
     def test_device_mesh(self):
-        self.over_switch("device_mesh", {"all_reduce": "switch"}, ranks=4)
+        """`DeviceMesh`, its groups"""
+        self.over_switch("device_mesh", "all_reduce", ranks=4)
 
     @needs((2, 5), "torch.distributed.tensor")
     def test_dtensor(self):
-        self.over_switch("dtensor", {})
+        """DTensor, all changes of placement"""
+        self.over_switch("dtensor", "broadcast")
 
     @needs((2, 5), "torch.distributed.tensor")
     def test_tensor_parallel(self):
-        self.over_switch("tensor_parallel", {})
+        """Tensor and sequence parallel, loss parallel"""
+        self.over_switch("tensor_parallel", "reduce_scatter_tensor")
 
     @needs((2, 6), "fully_shard, which the checkpoint is of")
     def test_distributed_checkpoint(self):
-        self.over_switch("checkpoint", {})
+        """`torch.distributed.checkpoint` of FSDP2, also asynchronous"""
+        self.over_switch("checkpoint", "reduce_scatter_tensor")
 
     @needs((2, 6), "fully_shard, which the checkpoint is of")
     def test_a_killed_rank_and_a_distributed_checkpoint(self):
         with Switch() as switch, tempfile.TemporaryDirectory() as directory:
             results, log = run_under_torchrun("elastic", 2, environment={
                 "NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "CHECKPOINTS": directory})
-            self.assertEqual([[2, "switch"]] * 2, results, log)
+            self.assertEqual([[2, ["switch"]]] * 2, results, log)
 
     @needs((2, 0), "torch.compile")
     def test_compile(self):
-        self.over_switch("compile", {})
+        """`torch.compile` of DDP, and of a function with an `all_reduce`"""
+        self.over_switch("compile", "all_reduce", "broadcast")
 
     @needs((2, 0), "functional collectives")
     def test_functional_collectives(self):
-        self.over_switch("functional", {})
+        """Functional collectives, each operation"""
+        self.over_switch("functional", "all_reduce_coalesced", "broadcast")
+
+    def test_collectives_with_gradients(self):
+        """`torch.distributed.nn`"""
+        self.over_switch("autograd", "all_reduce", "broadcast", "reduce_scatter")
 
     def test_coalesced(self):
-        self.over_switch("coalesced", {"reduce_scatter": "switch"})
+        """The coalescing manager, and PREMUL_SUM"""
+        self.over_switch("coalesced", "all_reduce", "reduce_scatter")
 
     def test_debug_detail(self):
-        self.over_switch("debug_detail", {"all_reduce": "switch"}, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+        """DDP under `TORCH_DISTRIBUTED_DEBUG=DETAIL`"""
+        self.over_switch("debug_detail", "all_reduce", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
 
-TABLE = "--table" in sys.argv
+TABLE, ROWS = "--table" in sys.argv, []
 if __name__ == "__main__":
     if TABLE:
         sys.argv.remove("--table")
+        atexit.register(lambda: print("| feature | by the switch | over Gloo |\n|---|---|---|", *ROWS, sep="\n") if ROWS else None)
     torch_support.main()
