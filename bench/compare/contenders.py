@@ -16,8 +16,8 @@ from network import NETSUM, ROOT
 from places import bits
 
 PYTHON = "/usr/bin/python3"  # the one that has torch
-GLOO = os.path.join(ROOT, "bench/peers/all_reduce_gloo.py")
-MPI = os.path.join(ROOT, "build/release/bin/all_reduce_mpi")
+GLOO = os.path.join(ROOT, "bench/peers/collectives_gloo.py")
+MPI = os.path.join(ROOT, "build/release/bin/collectives_mpi")
 ENTER_HOST = os.path.join(ROOT, "bench/compare/enter_host")
 WITH_VECTORS = os.path.join(ROOT, "bench/vectors/with_vectors")
 LIMIT = 240  # seconds that one process may take
@@ -122,6 +122,7 @@ class Netsum:
     flags: tuple = ()
     shards: bool = False  # on shaped links: an aggregator on each worker's host, in place of one at the switch
     vectors: str = ""  # no wider ones than these: what a processor without them would do
+    collective: str = "all-reduce"
 
     def missing(self):
         """A flag that this build does not know."""
@@ -132,7 +133,7 @@ class Netsum:
         return {elements: self.run_length(place, task, elements) for elements in task.elements}
 
     def run_length(self, place, task, elements):
-        words = ["bench", "all-reduce", "--json", "--protocol", self.protocol, "--elements", elements, "--iterations", task.iterations,
+        words = ["bench", self.collective, "--json", "--protocol", self.protocol, "--elements", elements, "--iterations", task.iterations,
                  "--warmup", task.warmup, *self.flags, *(["--back-to-back"] if task.back_to_back else [])]
         if task.warmup_elements < elements:
             words += ["--warmup-elements", task.warmup_elements]
@@ -263,6 +264,7 @@ class GlooServer:
 @dataclasses.dataclass(frozen=True)
 class Gloo:
     name: str = "Gloo"
+    collective: str = "all-reduce"
 
     def missing(self):
         return None
@@ -272,7 +274,7 @@ class Gloo:
         if place.shaped:
             hosts = ["--hosts", ",".join(f"{host.namespace}={host.addresses[4]}" for host in place.hosts[:task.workers])]
         return parse(GlooServer.ask(["--workers", task.workers, "--iterations", task.iterations, "--warmup", task.warmup,
-                                     "--warmup-elements", task.warmup_elements, *hosts,
+                                     "--warmup-elements", task.warmup_elements, "--collective", self.collective, *hosts,
                                      *(["--back-to-back"] if task.back_to_back else []), *task.elements]), "none: ring, TCP")
 
 
@@ -281,6 +283,7 @@ class OpenMpi:
     name: str = "Open MPI"
     algorithm: int = 0  # of coll_tuned; 0: as it decides
     slice: int = 0  # bytes; 0: one call
+    collective: str = "all-reduce"
 
     def missing(self):
         return None
@@ -304,7 +307,7 @@ class OpenMpi:
         else:
             command += ["--mca", "btl", "vader,self"]
         with Children() as children:
-            process = children.start([*command, MPI, task.iterations, task.warmup, task.warmup_elements, self.slice,
+            process = children.start([*command, MPI, self.collective, task.iterations, task.warmup, task.warmup_elements, self.slice,
                                       int(task.back_to_back), *task.elements], env=environment)
             return parse(children.finish(process), aggregator)
 

@@ -231,6 +231,16 @@ def latency_sizes(workers):
                  share=0.15)
 
 
+def collective(name, peers):
+    """Over links, where bytes count, beside those that have it. docs/collectives.md says where a ring moves as few."""
+    task = Task(4, (25 * MB,), warmup_elements=MB)
+    ours = Netsum(f"SwitchML, {name}", collective=name)
+    others = [dataclasses.replace(peer, name=f"{peer.name}, {name}", collective=name) for peer in peers]
+    rows = [Row(f"{name}-4-{peer.name.lower().replace(' ', '-')}", f"{peer.name}'s TAT over SwitchML's, {name}, N = 4, 25 MB",
+                (other.name, 25 * MB), (ours.name, 25 * MB)) for peer, other in zip(peers, others)]
+    return Group(f"collective-{name}", tuple(Entrant(who.name, who, task) for who in (ours, *others)), tuple(rows), hosts=4, rate="200mbit")
+
+
 SUITES = {
     "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8), shards(4), shards(8)]),
     "loss": ("the same with losses", lambda: [loss(4), loss(8)]),
@@ -239,6 +249,9 @@ SUITES = {
                         repairs("repair-8-atp", 8, "100mbit", (ATP, {1: 1.3}, None)),
                         repairs("repair-4-netreduce", 4, "100mbit", (NETREDUCE, {1: 1.25}, None)),
                         repairs("repair-8-netreduce", 8, "50mbit", (NETREDUCE, {1: 1.4}, None)), slow()]),
+    "collectives": ("every collective over shaped links",
+                    lambda: [collective("reduce-scatter", [MPI])] +
+                            [collective(name, [GLOO, MPI]) for name in ("all-gather", "reduce", "broadcast")]),
     "scaling": ("2 to 16 workers over shaped links", lambda: [scaling(), scaling_busily()]),
     "sweep": ("plots over size and rate", lambda: [sizes(rate) for rate in ("200mbit", "100mbit", "50mbit")]),
     "loopback": ("UDP on one machine beside Gloo", lambda: [loopback(2), loopback(4)]),

@@ -32,7 +32,7 @@ inline constexpr std::uint64_t job_epoch = 77;
 inline constexpr std::uint32_t packet_elements = 256;  // a chunk is a stripe: a slot carries one chunk after the other
 
 struct Call {
-  std::uint64_t elements = 1;
+  std::uint64_t elements = 1;  // reduce_scatter: one for each rank
   DType dtype = DType::float32;
   stream::Collective collective = stream::Collective::all_reduce;
 };
@@ -296,6 +296,7 @@ class Job {
     operation.dtype = call.dtype;
     operation.elements = call.collective == stream::Collective::broadcast ? call.elements * 4 : call.elements;
     operation.data = tensor.data();
+    if (call.collective == stream::Collective::reduce_scatter) operation.parts = static_cast<std::uint32_t>(ranks_.size());
     ++rank.submitted;
     RecordingSink out;
     if (!rank.worker.submit(operation, now_, out)) throw Wrong("an operation was not taken");
@@ -347,19 +348,21 @@ class Job {
   void check_tensor(const Rank& rank, std::uint32_t index, std::uint64_t number) const {
     const Call& call = shared_->setup.calls[number];
     // The first element of each chunk, and the last of all: values are the same within a chunk.
-    for (std::uint64_t i = 0; i < call.elements; i += packet_elements) {
+    const bool scattered = call.collective == stream::Collective::reduce_scatter;
+    for (std::uint64_t i = 0; i < call.elements; i += scattered ? 1 : packet_elements) {
       std::int32_t sum = 0;
       for (std::uint32_t each = 0; each < ranks_.size(); ++each) sum += value(each, number, i);
       const bool broadcast = call.collective == stream::Collective::broadcast;
       const std::uint32_t expected = bits(call.dtype, broadcast ? value(0, number, i) : sum),
                           own = bits(call.dtype, value(index, number, i));
+      const bool taken = scattered ? i == index : call.collective != stream::Collective::reduce || index == 0;
       const std::uint32_t got = rank.tensors[number][i];
-      if (got == expected || (got == own && !rank.completed[number])) continue;
+      if (taken ? got == expected || (got == own && !rank.completed[number]) : got == own) continue;
       const auto shown = [&](std::uint32_t b) {
         return call.dtype == DType::float32 ? std::to_string(std::bit_cast<float>(b)) : std::to_string(b);
       };
       throw Wrong("rank " + std::to_string(index) + " receives " + shown(got) + " as element " + std::to_string(i) +
-                  " of operation " + std::to_string(number) + ", not " + shown(expected));
+                  " of operation " + std::to_string(number) + ", not " + shown(taken ? expected : own));
     }
   }
 
@@ -376,7 +379,9 @@ class Job {
         wire::switchml::parse_chunk(bytes, common, chunk) != wire::ParseError::none)
       return "a packet";
     constexpr const char* names[] = {"", "contribution", "exponents", "result", "exponents' result"};
-    std::string text = std::string("the ") + names[static_cast<std::size_t>(common.type)];
+    std::string text = std::string("the ") + (common.type == wire::switchml::Type::acknowledgement
+                                                  ? "acknowledgement"
+                                                  : names[static_cast<std::size_t>(common.type)]);
     if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);
     text += " for operation " + std::to_string(chunk.header.operation) + " chunk " + std::to_string(chunk.header.chunk) +
             " (slot " + std::to_string(chunk.header.slot) + "/" + std::to_string(chunk.header.version);

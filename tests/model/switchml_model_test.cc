@@ -74,6 +74,22 @@ TEST(SwitchmlModel, OperationsThatSomeRanksKnowLater) {
          {f(1), {0, DType::float32, stream::Collective::barrier}, {1, DType::int32, stream::Collective::broadcast}, f(1)}});
 }
 
+// Ranks that take no values are acknowledged, between rounds of which all take the result.
+constexpr Call to_root{257, DType::int32, stream::Collective::reduce};
+constexpr Call scattered(std::uint64_t ranks) {
+  return {ranks, DType::int32, stream::Collective::reduce_scatter};
+}
+
+TEST(SwitchmlModel, RanksThatTakeNoValues) {
+  holds("2 workers, 1 slot, float32, reduce, reduce-scatter, float32", {2, 1, {f(1), to_root, scattered(2), f(1)}});
+  holds("3 workers, 1 slot, reduce, int32", {3, 1, {to_root, i(1)}});
+}
+
+TEST(TreeModel, RanksThatTakeNoValues) {
+  holds<RealTree>("2 + 1 workers, 1 slot, reduce, int32", {3, 1, {to_root, i(1)}, 1, {2}});
+  holds<RealTree>("1 + 1 workers, 2 leaves, 1 slot, reduce-scatter, float32", {2, 1, {scattered(2), f(1)}, 1, {1, 1}});
+}
+
 TEST(SwitchmlModel, ThreeWorkersOneSlot) {
   holds("3 workers, 1 slot, 3 chunks, int32", {3, 1, {i(513)}});
   holds("3 workers, 1 slot, 2 chunks, float32", {3, 1, {f(2)}});

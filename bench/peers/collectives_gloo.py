@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Times all-reduce over PyTorch's Gloo, and checks every element of every sum.
+"""Times a collective over PyTorch's Gloo, and checks every element of every result.
 
 One process forks one rank per worker: on this machine's loopback, or each in a network namespace of its own (--hosts). Prints one
 JSON object per tensor length: times of the slowest rank, or, back to back, the mean of the ranks' (see docs/benchmarks.md).
@@ -44,12 +44,18 @@ def sent_bytes(device):
 
 
 class Measurement:
-    """All-reduces of one length."""
+    """Calls of one length. A tensor's elements are those of all parts; the root is the last rank."""
 
     def __init__(self, rank, elements, args):
         self.rank, self.args, self.elements = rank, args, elements
-        self.pattern = torch.arange(elements, dtype=torch.float32).remainder_(PATTERN)
-        self.expected = self.pattern * args.workers + args.workers * (args.workers - 1) / 2
+        gathers = args.collective == "all-gather"
+        self.root = args.workers - 1
+        self.part = -(-elements // args.workers) if gathers else elements
+        self.pattern = torch.arange(self.part, dtype=torch.float32).remainder_(PATTERN)
+        self.parts = [torch.zeros_like(self.pattern) for _ in range(args.workers)] if gathers else []
+        total = self.pattern * args.workers + args.workers * (args.workers - 1) / 2
+        self.expected = {"all-reduce": total, "reduce": total if rank == self.root else None,
+                         "broadcast": self.pattern + self.root, "all-gather": self.pattern + rank}[args.collective]
         self.times = torch.zeros(args.iterations, dtype=torch.float64)  # of this rank
         self.sent = self.wrong = 0
         self.device = "eth0" if args.hosts else "lo"
@@ -57,19 +63,32 @@ class Measurement:
     def fill(self, tensor):
         return torch.add(self.pattern[:len(tensor)], self.rank, out=tensor)
 
-    def all_reduce(self, tensor, iteration):
+    def call(self, tensor):
+        match self.args.collective:
+            case "all-reduce":
+                dist.all_reduce(tensor)
+            case "reduce":
+                dist.reduce(tensor, self.root)
+            case "broadcast":
+                dist.broadcast(tensor, self.root)
+            case "all-gather":
+                dist.all_gather([part[:len(tensor)] for part in self.parts], tensor)
+
+    def time(self, tensor, iteration):
         begin = time.monotonic()
-        dist.all_reduce(tensor)
+        self.call(tensor)
         self.times[iteration] = time.monotonic() - begin
 
     def check(self, tensor):
-        self.wrong += int((tensor != self.expected).sum())
+        if self.expected is not None:
+            self.wrong += int((tensor != self.expected).sum())
+        self.wrong += sum(int((part != self.pattern + rank).sum()) for rank, part in enumerate(self.parts))
 
     def warm_up(self):
-        length = min(self.elements, self.args.warmup_elements)
+        length = min(self.part, self.args.warmup_elements)
         tensor = torch.empty(length)
         for _ in range(self.args.warmup):
-            dist.all_reduce(self.fill(tensor))
+            self.call(self.fill(tensor))
 
     def one_by_one(self):
         tensor = torch.empty_like(self.pattern)
@@ -77,7 +96,7 @@ class Measurement:
             self.fill(tensor)
             before = sent_bytes(self.device)  # before the barrier: nobody has begun
             dist.barrier()
-            self.all_reduce(tensor, i)
+            self.time(tensor, i)
             dist.barrier()  # nobody checks on a processor that others still need
             self.sent += sent_bytes(self.device) - before
             self.check(tensor)
@@ -88,7 +107,7 @@ class Measurement:
         dist.barrier()
         before = sent_bytes(self.device)
         for i, tensor in enumerate(tensors):
-            self.all_reduce(tensor, i)
+            self.time(tensor, i)
         self.sent = sent_bytes(self.device) - before
         for tensor in tensors:
             self.check(tensor)
@@ -131,7 +150,9 @@ def parse(words):
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--warmup-elements", type=int, default=1 << 40, metavar="E", help="at most; shorter saves time on slow links")
-    parser.add_argument("--back-to-back", action="store_true", help="no barriers between all-reduces")
+    parser.add_argument("--back-to-back", action="store_true", help="no barriers between calls")
+    parser.add_argument("--collective", default="all-reduce", choices=["all-reduce", "reduce", "broadcast", "all-gather"],
+                        help="Gloo has no reduce-scatter")
     parser.add_argument("--hosts", type=lambda text: text.split(","), metavar="NAMESPACE=ADDRESS,...", help="one for each rank")
     parser.add_argument("elements", type=int, nargs="+")
     args = parser.parse_args(words)
