@@ -182,6 +182,26 @@ std::string read_token(const Reader& reader) {
   return Reader::stripped(token);
 }
 
+void read_tls(const Reader& reader, Settings& settings) {
+  const auto file = [&](const char* name) {
+    std::string path = reader.text(name);
+    if (!path.empty() && ::access(path.c_str(), R_OK) != 0) throw bad(std::string(name) + ": cannot read " + path);
+    return path;
+  };
+  settings.options.tls_ca = file("NETSUM_TLS_CA");
+  settings.tls_cert = file("NETSUM_TLS_CERT");
+  settings.tls_key = file("NETSUM_TLS_KEY");
+  if (settings.tls_cert.empty() != settings.tls_key.empty()) {
+    throw bad("NETSUM_TLS_CERT and NETSUM_TLS_KEY are both given, or neither");
+  }
+  if (settings.tls_cert.empty()) return;
+  if (settings.options.tls_ca.empty())
+    throw bad("NETSUM_TLS_CERT requires NETSUM_TLS_CA, by which the ranks know the shards");
+  if (!settings.options.aggregators.empty()) {
+    throw bad("NETSUM_TLS_CERT is for shards: with NETSUM_SWITCH or NETSUM_PS the switch has its own");
+  }
+}
+
 // What a protocol alone has. Returns whether there are spines.
 bool read_protocol(const Reader& reader, Settings& settings) {
   Protocol& protocol = settings.options.protocol;
@@ -209,6 +229,9 @@ bool read_protocol(const Reader& reader, Settings& settings) {
 
 const char* to_string(Mode mode) {
   return name_of(modes, mode);
+}
+const char* to_string(LogLevel level) {
+  return name_of(log_levels, level);
 }
 
 std::string from_environment(const std::string& name) {
@@ -246,10 +269,7 @@ Settings read(const Lookup& lookup, Settings settings) {
   settings.address = reader.text("NETSUM_ADDRESS");
   reader.seconds("NETSUM_CONNECT_SECONDS", options.connect_deadline, 0.1, 3600);
   reader.seconds("NETSUM_OPERATION_SECONDS", options.operation_deadline, 0.1, 86400);
-  options.tls_ca = reader.text("NETSUM_TLS_CA");
-  if (!options.tls_ca.empty() && ::access(options.tls_ca.c_str(), R_OK) != 0) {
-    throw bad("NETSUM_TLS_CA: cannot read " + options.tls_ca);
-  }
+  read_tls(reader, settings);
   options.packet_security = reader.one_of("NETSUM_PACKET_SECURITY", securities, PacketSecurity::none);
   options.require_keys = reader.one_of("NETSUM_REQUIRE_KEYS", yes_or_no, false);
   options.token = read_token(reader);
@@ -275,6 +295,7 @@ std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Setti
       {"NETSUM_PACKET_ELEMENTS", std::to_string(options.packet_elements)},
       {"NETSUM_WIRE", switchml == nullptr ? "" : netsum::to_string(switchml->wire)},
       {"NETSUM_RECOVERY", std::to_string(options.recovery.count()) + " ms"},
+      {"NETSUM_TLS_CERT", settings.tls_cert.empty() ? "no" : "yes"},
       {"NETSUM_VERBS", netreduce == nullptr || netreduce->verbs.empty() ? "no" : "yes"},
   };
 }

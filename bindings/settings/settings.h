@@ -17,6 +17,7 @@ enum class Mode : std::uint8_t { off, probe, force };
 enum class LogLevel : std::uint8_t { off, info, debug };
 
 [[nodiscard]] const char* to_string(Mode mode);
+[[nodiscard]] const char* to_string(LogLevel level);
 
 struct Settings {
   Mode mode = Mode::probe;
@@ -25,6 +26,7 @@ struct Settings {
   std::vector<std::string> switches;  // NETSUM_SWITCH
   std::vector<std::string> above;     // where ranks join if `switches` is the one they are at: NETSUM_PS or NETSUM_SPINE
   std::string address;                // where other hosts reach a shard of this host
+  std::string tls_cert, tls_key;      // PEM files of such a shard; empty: it has no TLS
   // What Communicator::connect() needs, but for job, generation, rank and world_size. No aggregators: none is named.
   Options options;
 };

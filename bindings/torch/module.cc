@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/settings/settings.h"
 #include "process_group.h"
 
 namespace py = pybind11;
@@ -26,60 +27,26 @@ std::function<void(const std::string&)> log_to_stderr(const std::string& prefix)
   return [prefix](const std::string& line) { std::fprintf(stderr, "%s%s\n", prefix.c_str(), line.c_str()); };
 }
 
-// The protocol's settings; python/netsum/torch/settings.py has refused those of other protocols.
-Protocol protocol_of(const std::string& name, const std::string& switch_address, const std::string& wire,
-                     const std::string& shared_memory, const std::string& verbs, const VerbsSettings& verbs_settings) {
-  Protocol protocol = protocol_named(name);
-  if (auto* const switchml = std::get_if<SwitchMl>(&protocol)) {
-    switchml->switch_address = switch_address;
-    for (const WireFormat each : {WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
-      if (wire == to_string(each)) switchml->wire = each;
-    }
-    switchml->shared_memory = shared_memory == "off"        ? SharedMemory::off
-                              : shared_memory == "required" ? SharedMemory::required
-                                                            : SharedMemory::automatic;
-  } else if (auto* const atp = std::get_if<Atp>(&protocol)) {
-    atp->switch_address = switch_address;
-  } else {
-    auto& netreduce = std::get<NetReduce>(protocol);
-    netreduce.switch_address = switch_address;
-    netreduce.verbs = verbs;
-    netreduce.verbs_settings = verbs_settings;
-  }
-  return protocol;
+// The secret of shards: the one that the ranks were given, or else the group's own.
+std::string token_of_shards(const settings::Settings& settings, std::string token) {
+  return settings.options.token.empty() ? std::move(token) : settings.options.token;
 }
 
-PacketSecurity security_of(const std::string& name) {
-  for (const PacketSecurity each : {PacketSecurity::tag, PacketSecurity::encrypt}) {
-    if (name == to_string(each)) return each;
-  }
-  return PacketSecurity::none;
-}
-
-std::unique_ptr<Communicator> connect(const std::string& protocol, std::vector<std::string> aggregators,
-                                      const std::string& switch_address, std::string job, std::uint64_t generation,
-                                      std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
-                                      std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire,
-                                      const std::string& shared_memory, const std::string& verbs,
-                                      const VerbsSettings& verbs_settings, std::chrono::milliseconds recovery,
-                                      std::string token, std::string tls_ca, const std::string& packet_security,
-                                      bool require_keys, std::chrono::milliseconds connect_deadline,
+// `shards`: where the ranks join if the settings name no aggregator.
+std::unique_ptr<Communicator> connect(const settings::Settings& settings, std::vector<std::string> shards, std::string token,
+                                      std::string job, std::uint64_t generation, std::uint32_t rank,
+                                      std::uint32_t world_size, std::chrono::milliseconds connect_deadline,
                                       std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
-  Options options;
-  options.protocol = protocol_of(protocol, switch_address, wire, shared_memory, verbs, verbs_settings);
-  options.aggregators = std::move(aggregators);
+  Options options = settings.options;
+  if (!shards.empty()) {
+    options.aggregators = std::move(shards);
+    options.token = token_of_shards(settings, std::move(token));
+    if (settings.tls_cert.empty()) options.tls_ca.clear();
+  }
   options.job = std::move(job);
   options.generation = generation;
   options.rank = rank;
   options.world_size = world_size;
-  options.threads = threads;
-  options.slots = slots;
-  options.packet_elements = packet_elements;
-  options.recovery = recovery;
-  options.token = std::move(token);
-  options.tls_ca = std::move(tls_ca);
-  options.packet_security = security_of(packet_security);
-  options.require_keys = require_keys;
   options.connect_deadline = connect_deadline;
   options.operation_deadline = operation_deadline;
   options.log = log_to_stderr(log_prefix);
@@ -87,14 +54,14 @@ std::unique_ptr<Communicator> connect(const std::string& protocol, std::vector<s
   return std::make_unique<Communicator>(Communicator::connect(options));
 }
 
-std::shared_ptr<Aggregator> start_shard(const std::string& listen, std::uint32_t threads, std::string token,
-                                        std::string tls_cert, std::string tls_key, const std::string& log_prefix) {
+std::shared_ptr<Aggregator> start_shard(const settings::Settings& settings, const std::string& listen, std::string token,
+                                        const std::string& log_prefix) {
   AggregatorOptions options;
   options.listen = listen;
-  options.threads = threads;
-  options.token = std::move(token);
-  options.tls_cert = std::move(tls_cert);
-  options.tls_key = std::move(tls_key);
+  options.threads = settings.options.threads;
+  options.token = token_of_shards(settings, std::move(token));
+  options.tls_cert = settings.tls_cert;
+  options.tls_key = settings.tls_key;
   options.log = log_to_stderr(log_prefix);
   const py::gil_scoped_release release;
   return std::make_shared<Aggregator>(options);
@@ -210,37 +177,38 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<Connection>(module, "Connection").def("close", &Connection::close);
   py::class_<Aggregator, std::shared_ptr<Aggregator>>(module, "Aggregator").def("address", &Aggregator::address);
 
-  const VerbsSettings by_default;
-  py::class_<VerbsSettings>(module, "VerbsSettings")
-      .def(py::init([](std::uint8_t port, std::optional<std::uint8_t> gid_index, std::uint8_t ack_timeout,
-                       std::uint8_t retries, std::uint8_t traffic_class, std::uint8_t service_level) {
-             return VerbsSettings{port, gid_index, ack_timeout, retries, traffic_class, service_level};
-           }),
-           py::kw_only(), py::arg("port") = by_default.port, py::arg("gid_index") = by_default.gid_index,
-           py::arg("ack_timeout") = by_default.ack_timeout, py::arg("retries") = by_default.retries,
-           py::arg("traffic_class") = by_default.traffic_class, py::arg("service_level") = by_default.service_level);
+  using settings::Settings;
+  py::class_<Settings>(module, "Settings")
+      .def(py::init<>())
+      .def_property_readonly("mode", [](const Settings& its) { return to_string(its.mode); })
+      .def_property_readonly("log", [](const Settings& its) { return to_string(its.log); })
+      .def_property_readonly(
+          "connect_seconds",
+          [](const Settings& its) { return std::chrono::duration<double>(its.options.connect_deadline).count(); })
+      .def_readonly("switches", &Settings::switches)
+      .def_readonly("above", &Settings::above)
+      .def_readonly("address", &Settings::address)
+      .def("common_to_all_ranks", [](const Settings& its) {
+        py::dict values;
+        for (const auto& [name, value] : settings::common_to_all_ranks(its)) values[py::str(name)] = value;
+        return values;
+      });
+  module.def("read_settings", [] { return settings::read(); });
 
   module.def(
       "connect",
-      [](const std::string& protocol, std::vector<std::string> aggregators, const std::string& switch_address,
-         std::string job, std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size, std::uint32_t threads,
-         std::uint32_t slots, std::uint32_t packet_elements, const std::string& wire, const std::string& shared_memory,
-         const std::string& verbs, const VerbsSettings& verbs_settings, std::chrono::milliseconds recovery,
-         std::string token, std::string tls_ca, const std::string& packet_security, bool require_keys,
-         std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
-         const std::string& log_prefix) {
-        return std::make_unique<Connection>(
-            connect(protocol, std::move(aggregators), switch_address, std::move(job), generation, rank, world_size, threads,
-                    slots, packet_elements, wire, shared_memory, verbs, verbs_settings, recovery, std::move(token),
-                    std::move(tls_ca), packet_security, require_keys, connect_deadline, operation_deadline, log_prefix));
+      [](const Settings& settings, std::vector<std::string> shards, std::string token, std::string job,
+         std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size, std::chrono::milliseconds connect_deadline,
+         std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
+        return std::make_unique<Connection>(connect(settings, std::move(shards), std::move(token), std::move(job),
+                                                    generation, rank, world_size, connect_deadline, operation_deadline,
+                                                    log_prefix));
       },
-      py::kw_only(), py::arg("protocol"), py::arg("aggregators"), py::arg("switch_address"), py::arg("job"),
-      py::arg("generation"), py::arg("rank"), py::arg("world_size"), py::arg("threads"), py::arg("slots"),
-      py::arg("packet_elements"), py::arg("wire"), py::arg("shared_memory"), py::arg("verbs"), py::arg("verbs_settings"),
-      py::arg("recovery"), py::arg("token"), py::arg("tls_ca"), py::arg("packet_security"), py::arg("require_keys"),
-      py::arg("connect_deadline"), py::arg("operation_deadline"), py::arg("log_prefix"));
-  module.def("start_shard", &start_shard, py::kw_only(), py::arg("listen"), py::arg("threads"), py::arg("token"),
-             py::arg("tls_cert"), py::arg("tls_key"), py::arg("log_prefix"));
+      py::kw_only(), py::arg("settings"), py::arg("shards"), py::arg("token"), py::arg("job"), py::arg("generation"),
+      py::arg("rank"), py::arg("world_size"), py::arg("connect_deadline"), py::arg("operation_deadline"),
+      py::arg("log_prefix"));
+  module.def("start_shard", &start_shard, py::kw_only(), py::arg("settings"), py::arg("listen"), py::arg("token"),
+             py::arg("log_prefix"));
 
   module.def("leave_all", &leave_all);
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")

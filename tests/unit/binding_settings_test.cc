@@ -141,6 +141,11 @@ TEST(Settings, ThatCannotBeUsedAreNamed) {
       {{{"NETSUM_RECOVERY", "5"}, {"NETSUM_SWITCH", "a:1"}, {"NETSUM_SHARED_MEMORY", "required"}}, "exclude each other"},
       {{{"NETSUM_TOKEN_FILE", "/nowhere"}}, "NETSUM_TOKEN_FILE: cannot read /nowhere"},
       {{{"NETSUM_TLS_CA", "/nowhere"}}, "NETSUM_TLS_CA: cannot read /nowhere"},
+      {{{"NETSUM_TLS_CERT", "/nowhere"}}, "NETSUM_TLS_CERT: cannot read /nowhere"},
+      {{{"NETSUM_TLS_KEY", __FILE__}}, "NETSUM_TLS_CERT and NETSUM_TLS_KEY are both given, or neither"},
+      {{{"NETSUM_TLS_CERT", __FILE__}, {"NETSUM_TLS_KEY", __FILE__}}, "requires NETSUM_TLS_CA"},
+      {{{"NETSUM_TLS_CERT", __FILE__}, {"NETSUM_TLS_KEY", __FILE__}, {"NETSUM_TLS_CA", __FILE__}, {"NETSUM_SWITCH", "a:1"}},
+       "NETSUM_TLS_CERT is for shards"},
   };
   for (const auto& [variables, words] : cases) {
     EXPECT_NE(complaint(variables).find(words), std::string::npos) << words << "\n" << complaint(variables);

@@ -10,7 +10,6 @@ import secrets
 import socket
 import sys
 import time
-from dataclasses import asdict
 from datetime import timedelta
 
 import torch.distributed
@@ -19,13 +18,9 @@ from torch.distributed.distributed_c10d import STORE_BASED_BARRIER_PREFIX
 
 from . import _C, forks
 from .restarts import host_identity, name_job
-from .settings import SettingError, Settings, from_environment, split_address
 
 MOST_RANKS = 256  # of one job at a switch
 REACH_SECONDS = 5.0
-# must be equal on all ranks
-SHARED_SETTINGS = ("mode", "protocol", "switches", "servers", "spines", "job", "threads", "slots", "packet_elements",
-                   "wire", "recovery", "uses_verbs", "shards_have_tls")
 
 
 class Agreement:
@@ -93,22 +88,20 @@ def _plan(reports):
         return {"error": words}
     first = reports[0]["settings"]
     for rank, report in enumerate(reports):
-        for key in SHARED_SETTINGS:
-            if key == "switches" and (first["servers"] or first["spines"]):
-                continue  # each rank names the switch of its own rack
-            if report["settings"][key] != first[key]:
-                return {"error": f"ranks 0 and {rank} disagree about {key}: {first[key]!r} and {report['settings'][key]!r}; "
+        for name, value in first.items():
+            if report["settings"][name] != value:
+                return {"error": f"ranks 0 and {rank} disagree about {name}: {value!r} and {report['settings'][name]!r}; "
                                  "set the NETSUM_* variables alike on all ranks"}
     size = len(reports)
     name, generation = name_job()
-    verdict = {"path": "switch", "mode": first["mode"], "job": f"{first['job'] or 'torch'}.{name}", "generation": generation,
-               "token": secrets.token_hex(16)}
-    if first["mode"] == "off":
+    verdict = {"path": "switch", "mode": first["NETSUM_MODE"], "job": f"{first['NETSUM_JOB'] or 'torch'}.{name}",
+               "generation": generation, "token": secrets.token_hex(16)}
+    if verdict["mode"] == "off":
         verdict.update(path="gloo", reason="NETSUM_MODE=off")
     elif size == 1:
         verdict.update(path="gloo", reason="a group of one rank has nothing to sum")
     elif size > MOST_RANKS:
-        verdict = _give_up(first["mode"], f"{size} ranks are more than the {MOST_RANKS} of one job at a switch") | {
+        verdict = _give_up(verdict["mode"], f"{size} ranks are more than the {MOST_RANKS} of one job at a switch") | {
             k: v for k, v in verdict.items() if k != "path"}
     else:
         hosts = [r["host_identity"] for r in reports]
@@ -137,22 +130,22 @@ def _listening_host(settings, one_host):
                     return probe.getsockname()[0]
         except OSError:
             continue
-    raise SettingError("found no address under which other hosts reach this one: set NETSUM_ADDRESS")
+    raise RuntimeError("found no address under which other hosts reach this one: set NETSUM_ADDRESS")
 
 
 def _start_shard(settings, plan, prefix):
     """This host's aggregator, inside this process, for one group."""
     host = _listening_host(settings, plan["one_host"])
     listen = f"[{host}]:0" if ":" in host else f"{host}:0"
-    return _C.start_shard(listen=listen, threads=settings.threads, token=settings.token or plan["token"],
-                          tls_cert=settings.tls_cert, tls_key=settings.tls_key, log_prefix=prefix)
+    return _C.start_shard(settings=settings, listen=listen, token=plan["token"], log_prefix=prefix)
 
 
 def _reach(addresses, seconds):
     """An error in words, or None: does every aggregator's control port answer?"""
     for address in addresses:
+        host, _, port = address.rpartition(":")
         try:
-            socket.create_connection(split_address(address), timeout=seconds).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
         except OSError as error:
             return f"cannot reach the aggregator {address}: {error.strerror or error}"
     return None
@@ -179,12 +172,11 @@ def build(store, rank, size, timeout, make_gloo):
     agreement = Agreement(store, rank, size, timeout)
     hostname = socket.gethostname()
 
-    settings, report = Settings(), {"host": hostname}
+    settings, report = _C.Settings(), {"host": hostname}
     try:
-        settings = from_environment()
-        report.update(settings={k: v for k, v in asdict(settings).items() if k in SHARED_SETTINGS},
-                      host_identity=host_identity())
-    except (SettingError, OSError) as error:
+        settings = _C.read_settings()
+        report.update(settings=settings.common_to_all_ranks(), host_identity=host_identity())
+    except (_C.Error, OSError) as error:
         report["error"] = str(error)
 
     def judge(reports):
@@ -228,20 +220,20 @@ def _join(agreement, plan, settings, hostname, prefix):
         return lambda reports: _give_up(mode, words) if (words := _failures(reports)) else success(reports)
 
     own_switch = settings.switches if settings.above else []
-    shard, addresses, token = None, settings.above or settings.switches, settings.token
+    shard, addresses = None, settings.above or settings.switches
     if not addresses:
         report = {"host": hostname}
         if rank in plan["leaders"]:
             try:
                 shard = _start_shard(settings, plan, prefix)
                 report["address"] = shard.address()
-            except (RuntimeError, SettingError) as error:
+            except RuntimeError as error:
                 report["error"] = f"cannot run an aggregator: {error}"
         verdict = agreement.round("shards", report, judge(lambda reports: {
             "path": "switch", "addresses": [r["address"] for r in reports if "address" in r]}))
         if verdict["path"] != "switch":
             return verdict, [], None, None
-        addresses, token = verdict["addresses"], settings.token or plan["token"]
+        addresses = verdict["addresses"]
 
     report = {"host": hostname, "error": _reach(addresses + own_switch, min(seconds, REACH_SECONDS))}
     verdict = agreement.round("reach", report, judge(lambda _: {"path": "switch"}))
@@ -250,23 +242,17 @@ def _join(agreement, plan, settings, hostname, prefix):
 
     connection, report = None, {"host": hostname}
     try:
-        connection = _C.connect(protocol=settings.protocol, aggregators=addresses,
-                                switch_address="".join(own_switch), job=plan["job"], generation=plan["generation"],
-                                rank=rank, world_size=size, threads=settings.threads, slots=settings.slots,
-                                packet_elements=settings.packet_elements, wire=settings.wire,
-                                shared_memory=settings.shared_memory, verbs=settings.verbs,
-                                verbs_settings=_C.VerbsSettings(**settings.verbs_settings),
-                                recovery=timedelta(seconds=settings.recovery), token=token,
-                                tls_ca=settings.tls_ca if settings.above or settings.switches or settings.shards_have_tls else "",
-                                packet_security=settings.packet_security, require_keys=settings.require_keys,
-                                connect_deadline=timedelta(seconds=seconds), operation_deadline=agreement.timeout,
-                                log_prefix=prefix)
+        connection = _C.connect(settings=settings, shards=[] if settings.above or settings.switches else addresses,
+                                token=plan["token"], job=plan["job"], generation=plan["generation"], rank=rank,
+                                world_size=size, connect_deadline=timedelta(seconds=seconds),
+                                operation_deadline=agreement.timeout, log_prefix=prefix)
     except RuntimeError as error:
         report.update(error=str(error), code=getattr(error, "code", ""))
-    if settings.servers:
+    protocol = settings.common_to_all_ranks()["NETSUM_PROTOCOL"]
+    if settings.above and protocol == "atp":
         why = f"ATP with parameter servers {', '.join(addresses)}, NETSUM_MODE={mode}"
-    elif settings.spines:
-        why = f"{settings.protocol} below {', '.join(addresses)}, NETSUM_MODE={mode}"
+    elif settings.above:
+        why = f"{protocol} below {', '.join(addresses)}, NETSUM_MODE={mode}"
     elif settings.switches:
         why = f"at {', '.join(addresses)}, NETSUM_MODE={mode}"
     else:
