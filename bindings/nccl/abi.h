@@ -1,4 +1,4 @@
-// NCCL's interface to network plugins, versions 8 (NCCL 2.19) to 12 (NCCL 2.30), with names of our own: NCCL installs no
+// NCCL's interface to network plugins, versions 8 (NCCL 2.20) to 12 (NCCL 2.30), with names of our own: NCCL installs no
 // header for it. What NCCL looks up is a table for each version, ncclNetPlugin_vN and ncclCollNetPlugin_vN (plugin.cc). The
 // order and the types of members are NCCL's; tests/e2e/nccl_plugin.py declares them again.
 #pragma once

@@ -16,6 +16,7 @@ namespace netsum::nccl {
 namespace {
 
 constexpr std::array<char, 8> magic = {'n', 'e', 't', 's', 'u', 'm', 'C', '1'};
+constexpr std::size_t most_bytes_kept = std::size_t{4} << 20;  // of a call's memory, for the next one
 constexpr std::chrono::milliseconds patience_of_a_probe{5'000};
 
 std::string words_of(const GroupHandle& handle, std::size_t rank) {
@@ -127,7 +128,6 @@ void Group::issue(Call& call, const Issue& works) {
   call.used = true;
 }
 
-// Memory that a call keeps for the next one.
 std::byte* Group::memory_of(Call& call, std::size_t bytes) {
   if (call.memory_bytes < bytes) {
     call.memory_bytes = 0;
@@ -230,6 +230,10 @@ bool Group::test(Call& call) {
     throw;
   }
   for (const Call::Copy& each : call.at_end) std::memcpy(each.to, each.from, each.bytes);
+  if (call.memory_bytes > most_bytes_kept) {
+    call.memory.reset();
+    call.memory_bytes = 0;
+  }
   call.works.clear();
   call.used = false;
   return true;

@@ -54,9 +54,8 @@ Result result_of(ErrorCode code) {
 }
 
 Result failure_of(const char* call, bool& has_told) noexcept {
-  const bool silent = std::exchange(has_told, true);
   const auto told = [&](Result result, const char* what) {
-    if (!silent) warn(call, what);
+    if (result == Result::invalid_argument || !std::exchange(has_told, true)) warn(call, what);
     return result;
   };
   try {

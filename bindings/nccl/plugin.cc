@@ -20,8 +20,9 @@ namespace netsum::nccl {
 namespace {
 
 constexpr const char* plugin_name = "netsum";
-constexpr std::size_t most_bytes_of_a_message = std::size_t{1} << 40;  // the most that NCCL accepts
-constexpr std::size_t most_bytes_of_a_call = std::size_t{512} << 20;   // an int counts a request's bytes
+// An int counts a request's bytes.
+constexpr std::size_t most_bytes_of_a_message = std::size_t{1} << 30;
+constexpr std::size_t most_bytes_of_a_call = std::size_t{512} << 20;
 // NCCL itself waits for ever; what ends jobs that hang is their framework, which shall come first.
 constexpr std::chrono::milliseconds patience_with_operations = std::chrono::minutes(30);
 
@@ -132,9 +133,9 @@ Result net_connect(int device, void* handle, void** sender, void**) {
     *sender = nullptr;
     check_sockets();
     auto own = read_handle<TcpHandle>(handle);
-    std::unique_ptr<Sender> made = connect_to(device_at(device), own, patience_of(read_settings().options));
+    if (own.attempt == 0) begin_connecting(device_at(device), own, patience_of(read_settings().options));
+    *sender = go_on_connecting(own).release();
     write_handle(handle, own);
-    *sender = made.release();
   });
 }
 Result net_connect(int device, void*, void* handle, void** sender, void** offload) {

@@ -186,7 +186,7 @@ void Connection::fail_by_errno() {
 void Sender::progress() {
   while (!under_way().empty()) {
     Message& message = *under_way().front();
-    MessageHeader header{message.bytes, message.tag, sent_};
+    MessageHeader header{message.bytes, message.tag, 0};
     const std::size_t header_left = sizeof header - std::min(message.moved, sizeof header);
     const std::size_t from = message.moved - (sizeof header - header_left);
     const std::array<iovec, 2> parts = {{{reinterpret_cast<std::byte*>(&header) + sizeof header - header_left, header_left},
@@ -201,9 +201,7 @@ void Sender::progress() {
     }
     has_moved();
     message.moved += static_cast<std::size_t>(bytes);
-    if (message.moved < sizeof header + message.bytes) continue;
-    ++sent_;
-    complete(message);
+    if (message.moved == sizeof header + message.bytes) complete(message);
   }
 }
 
@@ -230,10 +228,6 @@ void Receiver::progress() {
       const auto wanted =
           std::find_if(under_way().begin(), under_way().end(), [&](const Message* each) { return each->tag == header.tag; });
       if (wanted == under_way().end()) return;
-      if (header.number != received_) {
-        fail(ErrorCode::internal,
-             "message " + std::to_string(header.number) + " came in place of number " + std::to_string(received_));
-      }
       if (header.bytes > (*wanted)->bytes) {
         fail(ErrorCode::mismatch, "a message of " + std::to_string(header.bytes) + " bytes came for a receive of " +
                                       std::to_string((*wanted)->bytes) + ", tag " + std::to_string(header.tag));
@@ -241,7 +235,6 @@ void Receiver::progress() {
       current_ = *wanted;
       current_->bytes = static_cast<std::size_t>(header.bytes);
       header_bytes_ = 0;
-      ++received_;
     }
     if (!receive(current_->data, current_->bytes, current_->moved)) return;
     complete(*std::exchange(current_, nullptr));
@@ -301,20 +294,17 @@ std::unique_ptr<Receiver> TcpListener::accept() {
   return nullptr;
 }
 
-std::unique_ptr<Sender> connect_to(const Device& device, TcpHandle& handle, Patience patience) {
-  if (handle.magic != magic) throw Error(ErrorCode::bad_argument, "connect: not a handle of this plugin's listen()");
-  std::unique_ptr<Attempt> attempt;
-  if (handle.attempt == 0) {
-    attempt = std::make_unique<Attempt>(device, handle, patience);
-  } else {
-    attempt = attempts().take(handle.attempt);
-    if (!attempt) throw Error(ErrorCode::bad_argument, "connect: the handle's attempt has ended");
-  }
+void begin_connecting(const Device& device, TcpHandle& handle, Patience patience) {
+  if (handle.magic != magic) throw Error(ErrorCode::bad_argument, "not a handle of this plugin's listen()");
+  handle.attempt = attempts().add(std::make_unique<Attempt>(device, handle, patience));
+}
+
+std::unique_ptr<Sender> go_on_connecting(TcpHandle& handle) {
+  std::unique_ptr<Attempt> attempt = attempts().take(handle.attempt);
+  if (!attempt) throw Error(ErrorCode::bad_argument, "the attempt to connect has ended");
   std::unique_ptr<Sender> sender = attempt->progress();
   if (sender) {
     handle.attempt = 0;
-  } else if (handle.attempt == 0) {
-    handle.attempt = attempts().add(std::move(attempt));
   } else {
     attempts().put_back(handle.attempt, std::move(attempt));
   }

@@ -25,15 +25,14 @@ struct Patience {
   Duration operation;  // without a byte moved; and for a connection to accept
 };
 
-// What listen() gives to the rank that connects. Connecting takes several calls: a number in the handle, which is the
-// caller's copy, tells which attempt it belongs to.
+// What listen() gives to the rank that connects.
 struct TcpHandle {
   std::array<char, 8> magic;
   std::array<std::byte, 16> secret;   // whoever connects must know it
   std::array<std::byte, 16> address;  // as in Endpoint
   std::uint16_t port;
   std::array<std::byte, 6> unused;
-  std::uint64_t attempt;  // 0: none yet
+  std::uint64_t attempt;  // of the process that connects; 0: none yet
 };
 static_assert(sizeof(TcpHandle) <= handle_bytes);
 
@@ -87,7 +86,7 @@ class Connection {
 struct MessageHeader {
   std::uint64_t bytes;
   std::uint32_t tag;
-  std::uint32_t number;  // of the message on its connection
+  std::uint32_t unused;
 };
 
 class Sender final : public Connection {
@@ -96,7 +95,6 @@ class Sender final : public Connection {
 
  private:
   void progress() override;
-  std::uint32_t sent_ = 0;
 };
 
 // Messages arrive in the order in which they were sent; each goes to the first receive with its tag. Where there is none
@@ -110,7 +108,6 @@ class Receiver final : public Connection {
   // Whether all bytes are there.
   bool receive(std::byte* to, std::size_t bytes, std::size_t& moved);
 
-  std::uint32_t received_ = 0;
   std::array<std::byte, sizeof(MessageHeader)> header_{};
   std::size_t header_bytes_ = 0;
   Message* current_ = nullptr;
@@ -140,7 +137,8 @@ class TcpListener {
   std::list<Stranger> strangers_;
 };
 
-// Null: not connected yet, call again with the same handle. Keeps the attempt in between.
-[[nodiscard]] std::unique_ptr<Sender> connect_to(const Device& device, TcpHandle& handle, Patience patience);
+// Connecting takes several calls with the same handle, whose `attempt` they set and read.
+void begin_connecting(const Device& device, TcpHandle& handle, Patience patience);
+[[nodiscard]] std::unique_ptr<Sender> go_on_connecting(TcpHandle& handle);  // null: not connected yet
 
 }  // namespace netsum::nccl
