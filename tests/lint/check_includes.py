@@ -34,6 +34,7 @@ ALLOWED = {
 # Above src/: the bindings, and what each may include of it and of other bindings; all include the façades.
 OF_BINDINGS = {
     "bindings/settings": {"base", "transport"},
+    "bindings/staging": set(),
     "bindings/nccl": {"base", "transport", "runtime", "bindings/settings"},
     "bindings/torch": {"bindings/settings"},
 }
