@@ -4,41 +4,16 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
-#include <initializer_list>
 #include <iterator>
-#include <limits>
-#include <string_view>
-#include <type_traits>
 #include <variant>
 
-#include "base/numbers.h"
+#include "bindings/settings/reader.h"
 #include "netsum/error.h"
 
 namespace netsum::settings {
 namespace {
-
-Error bad(const std::string& text) {
-  return {ErrorCode::bad_argument, text};
-}
-
-template <class Each>
-std::string join(const Each& parts, const char* between) {
-  std::string text;
-  for (const auto& part : parts) text += (text.empty() ? "" : between) + std::string(part);
-  return text;
-}
-
-template <class Value>
-struct Choice {
-  const char* name;
-  Value value;
-};
-template <class Value>
-Choice(const char*, Value) -> Choice<Value>;
 
 constexpr std::array modes = {Choice{"off", Mode::off}, Choice{"probe", Mode::probe}, Choice{"force", Mode::force}};
 constexpr std::array log_levels = {Choice{"off", LogLevel::off}, Choice{"info", LogLevel::info},
@@ -57,93 +32,15 @@ constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecu
 
 constexpr std::array protocols = {Choice{"switchml", 0}, Choice{"atp", 1}, Choice{"netreduce", 2}};
 
-template <class Choices, class Value>
-const char* name_of(const Choices& choices, Value value) {
-  return std::find_if(choices.begin(), choices.end(), [&](const auto& each) { return each.value == value; })->name;
-}
-
 // Of the protocol that a communicator would run.
 std::string name_of(const Protocol& protocol) {
   return protocols[protocol.index()].name;
 }
 
-class Reader {
- public:
-  explicit Reader(const Lookup& lookup) : lookup_(lookup) {}
-
-  [[nodiscard]] std::string text(const std::string& name) const { return lookup_(name); }
-
-  template <class Value, std::size_t n>
-  [[nodiscard]] Value one_of(const std::string& name, const std::array<Choice<Value>, n>& choices, Value by_default) const {
-    const std::string given = text(name);
-    if (given.empty()) return by_default;
-    std::vector<std::string> names;
-    for (const Choice<Value>& each : choices) {
-      if (given == each.name) return each.value;
-      names.emplace_back(each.name);
-    }
-    throw bad(name + "='" + given + "': must be one of " + join(names, ", "));
-  }
-
-  // `number` stays as it is if the variable is not set; returns whether it is.
-  template <class Number>
-  bool number(const std::string& name, Number& number, Number least, Number most) const {
-    const std::string given = text(name);
-    if (given.empty()) return false;
-    // Wider than Number, so that what is out of range is told from what is no number.
-    std::conditional_t<std::is_floating_point_v<Number>, double, std::int64_t> value = 0;
-    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
-    if (error != std::errc{} || end != given.data() + given.size()) throw bad(name + "='" + given + "': must be a number");
-    if (!(value >= static_cast<decltype(value)>(least) && value <= static_cast<decltype(value)>(most))) {
-      const auto shown = [](Number bound) {
-        std::array<char, 32> digits{};
-        return std::string(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), bound).ptr);
-      };
-      throw bad(name + "=" + given + ": must be between " + shown(least) + " and " + shown(most));
-    }
-    number = static_cast<Number>(value);
-    return true;
-  }
-
-  bool seconds(const std::string& name, std::chrono::milliseconds& duration, double least, double most) const {
-    double given = 0;
-    if (!number(name, given, least, most)) return false;
-    duration = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(given));
-    return true;
-  }
-
-  [[nodiscard]] std::vector<std::string> addresses(const std::string& name) const {
-    std::vector<std::string> found;
-    const std::string given = text(name);
-    for (std::size_t at = 0; at <= given.size();) {
-      const std::size_t comma = std::min(given.find(',', at), given.size());
-      const std::string address = stripped(given.substr(at, comma - at));
-      at = comma + 1;
-      if (address.empty()) continue;
-      const std::size_t colon = address.rfind(':');
-      if (colon == std::string::npos || colon == 0 || !parse_number<std::uint16_t>(address.substr(colon + 1), 1)) {
-        throw bad(name + ": '" + address + "' is not HOST:PORT");
-      }
-      found.push_back(address);
-    }
-    return found;
-  }
-
-  [[nodiscard]] static std::string stripped(const std::string& text) {
-    constexpr std::string_view blanks = " \t\r\n\f\v";
-    const std::size_t first = text.find_first_not_of(blanks);
-    return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
-  }
-
- private:
-  const Lookup& lookup_;
-};
-
 // A setting that not all protocols have.
-void check_owner(const Protocol& protocol, const std::string& setting, bool given,
-                 std::initializer_list<std::string> owners) {
+void check_owner(const Protocol& protocol, const std::string& setting, bool given, const std::vector<std::string>& owners) {
   if (given && std::find(owners.begin(), owners.end(), name_of(protocol)) == owners.end()) {
-    throw bad(setting + " goes with NETSUM_PROTOCOL=" + join(owners, " or "));
+    throw Reader::bad(setting + " goes with NETSUM_PROTOCOL=" + joined(owners, " or "));
   }
 }
 
@@ -151,14 +48,15 @@ void read_verbs(const Reader& reader, const Settings& settings, bool has_spines,
   const std::string device = reader.text("NETSUM_VERBS");
   check_owner(protocol, "NETSUM_VERBS", !device.empty(), {"netreduce"});
   if (!device.empty() && (has_spines || settings.switches.empty())) {
-    throw bad("NETSUM_VERBS requires NETSUM_SWITCH with the addresses of bumps in the wire, and excludes NETSUM_SPINE");
+    throw Reader::bad(
+        "NETSUM_VERBS requires NETSUM_SWITCH with the addresses of bumps in the wire, and excludes NETSUM_SPINE");
   }
   VerbsSettings verbs;
   std::uint8_t gid_index = 0;
   const auto one = [&](const char* name, std::uint8_t& value, std::uint8_t least, std::uint8_t most) {
     const std::string variable = std::string("NETSUM_VERBS_") + name;
     if (!reader.number(variable, value, least, most)) return false;
-    if (device.empty()) throw bad(variable + " requires NETSUM_VERBS");
+    if (device.empty()) throw Reader::bad(variable + " requires NETSUM_VERBS");
     return true;
   };
   one("PORT", verbs.port, 1, 255);
@@ -178,27 +76,27 @@ std::string read_token(const Reader& reader) {
   if (name.empty()) return {};
   std::ifstream file(name);
   const std::string token{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw bad("NETSUM_TOKEN_FILE: cannot read " + name);
-  return Reader::stripped(token);
+  if (!file) throw Reader::bad("NETSUM_TOKEN_FILE: cannot read " + name);
+  return stripped(token);
 }
 
 void read_tls(const Reader& reader, Settings& settings) {
   const auto file = [&](const char* name) {
     std::string path = reader.text(name);
-    if (!path.empty() && ::access(path.c_str(), R_OK) != 0) throw bad(std::string(name) + ": cannot read " + path);
+    if (!path.empty() && ::access(path.c_str(), R_OK) != 0) throw Reader::bad(std::string(name) + ": cannot read " + path);
     return path;
   };
   settings.options.tls_ca = file("NETSUM_TLS_CA");
   settings.tls_cert = file("NETSUM_TLS_CERT");
   settings.tls_key = file("NETSUM_TLS_KEY");
   if (settings.tls_cert.empty() != settings.tls_key.empty()) {
-    throw bad("NETSUM_TLS_CERT and NETSUM_TLS_KEY are both given, or neither");
+    throw Reader::bad("NETSUM_TLS_CERT and NETSUM_TLS_KEY are both given, or neither");
   }
   if (settings.tls_cert.empty()) return;
   if (settings.options.tls_ca.empty())
-    throw bad("NETSUM_TLS_CERT requires NETSUM_TLS_CA, by which the ranks know the shards");
+    throw Reader::bad("NETSUM_TLS_CERT requires NETSUM_TLS_CA, by which the ranks know the shards");
   if (!settings.options.aggregators.empty()) {
-    throw bad("NETSUM_TLS_CERT is for shards: with NETSUM_SWITCH or NETSUM_PS the switch has its own");
+    throw Reader::bad("NETSUM_TLS_CERT is for shards: with NETSUM_SWITCH or NETSUM_PS the switch has its own");
   }
 }
 
@@ -209,14 +107,14 @@ bool read_protocol(const Reader& reader, Settings& settings) {
   settings.switches = reader.addresses("NETSUM_SWITCH");
   const std::vector<std::string> servers = reader.addresses("NETSUM_PS"), spines = reader.addresses("NETSUM_SPINE");
   if (std::holds_alternative<Atp>(protocol) && servers.empty() && settings.mode != Mode::off) {
-    throw bad("NETSUM_PROTOCOL=atp needs NETSUM_PS=HOST:PORT[,...]: the ranks join at their parameter servers");
+    throw Reader::bad("NETSUM_PROTOCOL=atp needs NETSUM_PS=HOST:PORT[,...]: the ranks join at their parameter servers");
   }
   check_owner(protocol, "NETSUM_PS", !servers.empty(), {"atp"});
   check_owner(protocol, "NETSUM_SPINE", !spines.empty(), {"switchml", "netreduce"});
   settings.above = servers.empty() ? spines : servers;
   if (!settings.above.empty() && settings.switches.size() > 1) {
-    throw bad(std::string("NETSUM_SWITCH: with ") + (servers.empty() ? "NETSUM_SPINE" : "NETSUM_PS") +
-              " it is the one switch that this rank is at");
+    throw Reader::bad(std::string("NETSUM_SWITCH: with ") + (servers.empty() ? "NETSUM_SPINE" : "NETSUM_PS") +
+                      " it is the one switch that this rank is at");
   }
   settings.options.aggregators = settings.above.empty() ? settings.switches : settings.above;
   if (!settings.above.empty() && !settings.switches.empty()) {
@@ -232,11 +130,6 @@ const char* to_string(Mode mode) {
 }
 const char* to_string(LogLevel level) {
   return name_of(log_levels, level);
-}
-
-std::string from_environment(const std::string& name) {
-  const char* const value = std::getenv(name.c_str());
-  return value == nullptr ? "" : value;
 }
 
 Settings read(const Lookup& lookup, Settings settings) {
@@ -260,10 +153,11 @@ Settings read(const Lookup& lookup, Settings settings) {
   }
   reader.seconds("NETSUM_RECOVERY", options.recovery, 0, 86400);
   if (options.recovery.count() > 0 && options.aggregators.empty()) {
-    throw bad("NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS: a shard ends with its rank and cannot be restarted");
+    throw Reader::bad(
+        "NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS: a shard ends with its rank and cannot be restarted");
   }
   if (options.recovery.count() > 0 && memory == SharedMemory::required) {
-    throw bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
+    throw Reader::bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
   }
   read_verbs(reader, settings, has_spines, options.protocol);
   settings.address = reader.text("NETSUM_ADDRESS");
@@ -281,12 +175,12 @@ std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Setti
   const auto* const switchml = std::get_if<SwitchMl>(&options.protocol);
   const auto* const netreduce = std::get_if<NetReduce>(&options.protocol);
   const bool atp = std::holds_alternative<Atp>(options.protocol);
-  const std::string above = join(settings.above, ",");
+  const std::string above = joined(settings.above, ",");
   return {
       {"NETSUM_MODE", to_string(settings.mode)},
       {"NETSUM_PROTOCOL", name_of(options.protocol)},
       // Below others each rank names the switch of its own rack.
-      {"NETSUM_SWITCH", settings.above.empty() ? join(settings.switches, ",") : ""},
+      {"NETSUM_SWITCH", settings.above.empty() ? joined(settings.switches, ",") : ""},
       {"NETSUM_PS", atp ? above : ""},
       {"NETSUM_SPINE", atp ? "" : above},
       {"NETSUM_JOB", settings.job},

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bindings/settings/reader.h"
 #include "netsum/communicator.h"
 
 namespace netsum::settings {
@@ -30,10 +30,6 @@ struct Settings {
   // What Communicator::connect() needs, but for job, generation, rank and world_size. No aggregators: none is named.
   Options options;
 };
-
-// A variable's value; empty if it is not set.
-using Lookup = std::function<std::string(const std::string& name)>;
-[[nodiscard]] std::string from_environment(const std::string& name);
 
 // What the variables say, and `settings` where they are silent. Throws Error: bad_argument, with a text that names the
 // variable and what it may be.

@@ -118,6 +118,8 @@ TEST(Settings, ThatCannotBeUsedAreNamed) {
       {{{"NETSUM_MODE", "maybe"}}, "NETSUM_MODE='maybe': must be one of off, probe, force"},
       {{{"NETSUM_THREADS", "0"}}, "NETSUM_THREADS=0: must be between 1 and 64"},
       {{{"NETSUM_THREADS", "-1"}}, "NETSUM_THREADS=-1: must be between 1 and 64"},
+      {{{"NETSUM_THREADS", "99999999999999999999"}}, "must be between 1 and 64"},
+      {{{"NETSUM_THREADS", "2x"}}, "NETSUM_THREADS='2x': must be a number"},
       {{{"NETSUM_THREADS", "two"}}, "NETSUM_THREADS='two': must be a number"},
       {{{"NETSUM_CONNECT_SECONDS", "0"}}, "NETSUM_CONNECT_SECONDS=0: must be between 0.1 and 3600"},
       {{{"NETSUM_CONNECT_SECONDS", "nan"}}, "NETSUM_CONNECT_SECONDS=nan: must be between 0.1 and 3600"},
