@@ -510,10 +510,12 @@ class Collectives(unittest.TestCase):
         self.assertRegex(told[0], f"CollNet of 3 ranks goes through the switch: .*{re.escape(self.switch.address)}.*job nccl\\.")
         self.assertFalse([text for level, text in lines[1] if level == nccl.INFO])
 
-    def test_every_operation(self):
-        for memory in ("auto", "off"):
-            for warnings in run(case_operations, 3, self.here | {"NETSUM_SHARED_MEMORY": memory}):
-                self.assertEqual([], warnings)
+    def test_every_operation_over_every_protocol(self):
+        with cli.ParameterServer() as server:
+            for environment in ({}, {"NETSUM_SHARED_MEMORY": "off"}, {"NETSUM_PROTOCOL": "netreduce"},
+                                {"NETSUM_PROTOCOL": "atp", "NETSUM_PS": server.address}):
+                for warnings in run(case_operations, 3, self.here | environment):
+                    self.assertEqual([], warnings)
 
     def test_requests_over_packets(self):
         run(case_requests, 2, self.here | {"NETSUM_SHARED_MEMORY": "off", "NETSUM_LOG": "debug", "NETSUM_JOB": "night"})
