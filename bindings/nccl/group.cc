@@ -96,6 +96,7 @@ Group::Group(const GroupListener& listener, std::span<const GroupHandle> handles
     log_line(LogLevel::info, "netsum: CollNet of " + std::to_string(handles.size()) + " ranks goes through the switch: " +
                                  communicator_->placement() + " (job " + options.job + ")");
   }
+  know_of(*communicator_);
   for (Call& each : calls_) each.group = this;
 }
 
@@ -115,13 +116,13 @@ Call* Group::begin() {
   return &*free;
 }
 
-// If one of a call's works cannot be issued, those before it end first.
+// If one of a call's works cannot be issued, the others, which other ranks have as well, fail.
 template <class Issue>
 void Group::issue(Call& call, const Issue& works) {
   try {
     works();
   } catch (...) {
-    communicator_->abort("a call of this group could not be issued");
+    if (!call.works.empty()) communicator_->abort("a call of this group could not be issued as a whole");
     call.works.clear();
     throw;
   }
@@ -156,13 +157,13 @@ void Group::check(const Window& window, std::span<const Piece> pieces) const {
   }
 }
 
-Call* Group::all_reduce(const void* in, void* out, std::size_t elements, Reduction reduction) {
+Call* Group::all_reduce(void* in, void* out, std::size_t elements, Reduction reduction) {
   Call* const call = begin();
   if (call == nullptr) return nullptr;
   call->bytes = elements * bytes_of(reduction.dtype);
-  if (in != out && call->bytes != 0) std::memmove(out, in, call->bytes);
   issue(*call, [&] {
-    call->works.push_back(communicator_->all_reduce_async({out, elements, reduction.dtype}, reduction.op));
+    call->works.push_back(
+        communicator_->all_reduce_async({in, elements, reduction.dtype}, {out, elements, reduction.dtype}, reduction.op));
   });
   return call;
 }
@@ -194,7 +195,7 @@ Call* Group::all_gather(const std::byte* in, std::span<const Piece> out, Window 
   return call;
 }
 
-// An all-reduce of the window, of which each rank keeps its own bytes.
+// A reduction to each rank that has bytes in the window.
 Call* Group::reduce_scatter(std::span<const Piece> in, std::byte* out, Window window, Reduction reduction) {
   check(window, in);
   const std::size_t width = bytes_of(reduction.dtype);
@@ -204,17 +205,24 @@ Call* Group::reduce_scatter(std::span<const Piece> in, std::byte* out, Window wi
   }
   Call* const call = begin();
   if (call == nullptr) return nullptr;
-  std::byte* const whole = memory_of(*call, window.bytes);
-  std::byte* to = whole;
-  for (const Piece& each : in) {
-    if (!each.empty()) std::memcpy(to, each.data(), each.size());
-    to += each.size();
+  std::byte* whole = in.size() == 1 ? in.front().data() : memory_of(*call, window.bytes);
+  if (in.size() != 1) {
+    std::byte* to = whole;
+    for (const Piece& each : in) {
+      if (!each.empty()) std::memcpy(to, each.data(), each.size());
+      to += each.size();
+    }
   }
   const Range own = block_in(window, communicator_->rank());
   call->bytes = own.bytes;
-  if (own.bytes != 0) call->at_end.push_back({whole + own.begin, out, own.bytes});
+  if (own.bytes != 0) std::memmove(out, whole + own.begin, own.bytes);
   issue(*call, [&] {
-    call->works.push_back(communicator_->all_reduce_async({whole, window.bytes / width, reduction.dtype}, reduction.op));
+    for (std::uint32_t root = 0; root < communicator_->world_size(); ++root) {
+      const Range block = block_in(window, root);
+      if (block.bytes == 0) continue;
+      std::byte* const values = root == communicator_->rank() ? out : whole + block.begin;
+      call->works.push_back(communicator_->reduce_async({values, block.bytes / width, reduction.dtype}, reduction.op, root));
+    }
   });
   return call;
 }

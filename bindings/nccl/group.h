@@ -73,10 +73,10 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   // Each is null if as many calls as may be under way, are. Memory is lent until test() says that the call has ended.
-  [[nodiscard]] Call* all_reduce(const void* in, void* out, std::size_t elements, Reduction reduction);
+  [[nodiscard]] Call* all_reduce(void* in, void* out, std::size_t elements, Reduction reduction);
   // `in` is this rank's bytes of the window; `out` all of the window.
   [[nodiscard]] Call* all_gather(const std::byte* in, std::span<const Piece> out, Window window);
-  // `in` is all of the window; `out` is for the sum of this rank's bytes of it.
+  // `in` is all of the window; `out` is for the reduction of this rank's bytes of it.
   [[nodiscard]] Call* reduce_scatter(std::span<const Piece> in, std::byte* out, Window window, Reduction reduction);
 
   // Whether the call has ended; it may then not be named again.

@@ -11,7 +11,7 @@
 // throws `bad_argument`, and has no effect, here or at other ranks. To call from several threads, dup() it for each. A tag
 // does not change this: it names the call, so that ranks that disagree get an error, and does not order calls.
 //   Any number of asynchronous operations may be pending; each Work is one thread's at a time, and any thread's. abort(),
-// statistics(), placement(), rank() and world_size() are any thread's at any time.
+// can_reduce(), statistics(), placement(), rank() and world_size() are any thread's at any time.
 //   A communicator that is destroyed while another thread is inside a call fails that call with `closed`, and waits for its
 //   end.
 // Every call of a moved-from communicator throws `closed`; so do communicators and Works that a child of fork() inherits.
@@ -228,6 +228,9 @@ class Communicator {
 
   // Fails every pending and later operation on this rank with `closed` and this reason.
   void abort(const std::string& reason);
+
+  // Whether the ranks' protocol has this reduction of tensors of this type (docs/collectives.md).
+  [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype) const;
 
   [[nodiscard]] Statistics statistics() const;
   [[nodiscard]] std::string placement() const;  // one line: which aggregators, and what to expect of them

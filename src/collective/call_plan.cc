@@ -45,6 +45,10 @@ using stream::Operation;
          collective == Collective::reduce_scatter;
 }
 
+[[nodiscard]] bool is_sum(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::avg;
+}
+
 [[nodiscard]] std::size_t bytes_in(const TensorView& tensor) {
   return tensor.elements * bytes_of(tensor.dtype);
 }
@@ -86,14 +90,12 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
   if (!applies_to(call.op, dtype)) {
     throw refused(call, std::string(to_string(call.op)) + " is not defined on " + to_string(dtype));
   }
-  const bool sums = call.op == ReduceOp::sum || call.op == ReduceOp::avg;
-  const bool usual = dtype == DType::float32 || dtype == DType::int32 || dtype == DType::float16 || dtype == DType::bfloat16;
-  if (!caller.traits.every_reduction && !(sums && usual)) {
+  if (!can_reduce(caller.traits, call.op, dtype)) {
     throw refused(call, std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not among what " +
                             caller.traits.protocol + " adds up: sum and avg of float32, int32, float16 and bfloat16. " +
                             "SwitchML has every operation");
   }
-  if (factor && !(sums && is_float(dtype))) {
+  if (factor && !(is_sum(call.op) && is_float(dtype))) {
     throw refused(call,
                   std::string("a factor is for sums of floats, not for ") + to_string(call.op) + " of " + to_string(dtype));
   }
@@ -125,6 +127,12 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 }  // namespace
+
+bool can_reduce(const RankTraits& traits, ReduceOp op, DType dtype) {
+  if (!applies_to(op, dtype)) return false;
+  const bool usual = dtype == DType::float32 || dtype == DType::int32 || dtype == DType::float16 || dtype == DType::bfloat16;
+  return traits.every_reduction || (is_sum(op) && usual);
+}
 
 CollectiveCall of_bytes(Collective collective, std::span<const std::byte> in, std::span<std::byte> out, std::uint32_t root) {
   return {.collective = collective,

@@ -41,6 +41,9 @@ struct Caller {
   bool divides = true;  // results may differ between ranks: no result is kept for ranks that start again
 };
 
+// Whether the rank's protocol has the reduction.
+[[nodiscard]] bool can_reduce(const RankTraits& traits, ReduceOp op, DType dtype);
+
 // Throws Error: bad_argument, before anything has happened.
 [[nodiscard]] CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional<double> factor);
 

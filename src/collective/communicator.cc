@@ -472,6 +472,10 @@ void Communicator::abort(const std::string& reason) {
   here->monitor->engine_failed();
 }
 
+bool Communicator::can_reduce(ReduceOp op, DType dtype) const {
+  return collective::can_reduce(Call(impl(), Call::any)->traits, op, dtype);
+}
+
 Statistics Communicator::statistics() const {
   const Call here(impl(), Call::any);
   const runtime::Engine::Totals totals = here->engine->totals();

@@ -6,6 +6,7 @@ usage: nccl_plugin.py NETSUM_BINARY PLUGIN [unittest arguments]
 import array
 import ctypes
 import functools
+import math
 import os
 import re
 import select
@@ -21,14 +22,9 @@ import cli_support as cli
 import nccl_support as nccl
 from nccl_support import OPERATORS, TYPES, CollNet, Failed, Net, run
 
-# What netsum sums; reduceSupport() says no to everything else.
-SUPPORTED = {
-    "int32": {"sum", "avg"},
-    "uint32": {"sum"},
-    "float16": {"sum", "avg"},
-    "float32": {"sum", "avg"},
-    "bfloat16": {"sum", "avg"},
-}
+# What reduceSupport() must say yes to, and to nothing else: over SwitchML, and over protocols and chips that only add.
+EVERY = {name: set(OPERATORS) for name in TYPES} | {"uint32": {"sum", "prod"}, "uint64": {"sum", "prod"}}
+ADDED = {"uint32": {"sum"}} | {name: {"sum", "avg"} for name in ("int32", "float16", "float32", "bfloat16")}
 BITS = {"int8": 8, "uint8": 8, "int32": 32, "uint32": 32, "int64": 64, "uint64": 64}
 FORMATS = {"int8": "b", "uint8": "B", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d"}
 
@@ -53,37 +49,30 @@ def wrapped(type_name, number):
 
 
 @functools.lru_cache(None)
-def contribution(type_name, rank, size, elements, start=0):
-    """Numbers whose sums, averages and products over all ranks the type holds exactly; integers wrap."""
+def contribution(type_name, operator, rank, size, elements, start=0):
+    """Numbers whose reduction over all ranks the type holds exactly; integers wrap."""
     at = range(start, start + elements)
     if type_name in BITS:
         return [wrapped(type_name, (i * 2654435761 + rank * 40503 * 65537 + 12345) * (rank + 3)) for i in at]
+    if operator == "prod":
+        return [float((i + 3 * rank) % 5 - 2) for i in at]
     return [float(((i * 7 + rank * 3) % 9 - 4) * size) for i in at]
 
 
 @functools.lru_cache(None)
 def expected(type_name, operator, size, elements, start=0):
-    columns = zip(*(contribution(type_name, rank, size, elements, start) for rank in range(size)))
-    if operator in ("max", "min"):
-        return [(max if operator == "max" else min)(column) for column in columns]
-    if operator == "prod":
-        results = []
-        for column in columns:
-            product = 1
-            for value in column:
-                product *= value
-            results.append(product)
-    else:
-        results = [sum(column) for column in columns]
-    if type_name in BITS:
-        results = [wrapped(type_name, value) for value in results]
-        return [int(value / size) for value in results] if operator == "avg" else results
-    return [value / size for value in results] if operator == "avg" else results
+    columns = zip(*(contribution(type_name, operator, rank, size, elements, start) for rank in range(size)))
+    reduce = {"sum": sum, "avg": sum, "prod": math.prod, "max": max, "min": min}[operator]
+    results = [reduce(column) for column in columns]
+    if type_name not in BITS:
+        return [value / size for value in results] if operator == "avg" else results
+    results = [wrapped(type_name, value) for value in results]
+    return [(abs(value) // size) * (-1 if value < 0 else 1) for value in results] if operator == "avg" else results
 
 
 def sum_once(coll, group, rank, size, elements=1000, type_name="float32", operator="sum", in_place=False, start=0):
     """One all-reduce, whose result is checked."""
-    values = packed(type_name, contribution(type_name, rank, size, elements, start))
+    values = packed(type_name, contribution(type_name, operator, rank, size, elements, start))
     kept = values.raw
     out = values if in_place else ctypes.create_string_buffer(len(values))
     request = coll.all_reduce(group, values, out, elements, type_name, operator)
@@ -142,7 +131,7 @@ def check_gather(coll, group, rank, size, per_rank, offset, length, cut=None):
 
 def check_scatter(coll, group, rank, size, per_rank, offset, length, cut=None):
     elements, first = length // 4, offset // 4
-    values = packed("int32", contribution("int32", rank, size, elements, first)).raw
+    values = packed("int32", contribution("int32", "sum", rank, size, elements, first)).raw
     ins = [ctypes.create_string_buffer(part, len(part)) for part in ([values] if cut is None else [values[:cut], values[cut:]])]
     begin, end = max(offset, per_rank * rank), min(offset + length, per_rank * (rank + 1))
     mine = max(end - begin, 0)
@@ -152,6 +141,14 @@ def check_scatter(coll, group, rank, size, per_rank, offset, length, cut=None):
     right = packed("int32", expected("int32", "sum", size, mine // 4, begin // 4)).raw[:mine] if mine else b""
     assert out.raw == right + b"\x5a" * 8, (offset, length)
     assert b"".join(each.raw for each in ins) == values, "the contribution has changed"
+
+
+def check_support(coll, right):
+    found = {}
+    for number, type_name in enumerate(TYPES):
+        found[type_name] = {name for index, name in enumerate(OPERATORS) if coll.supports(number, index)}
+    assert {name: operators for name, operators in found.items() if operators} == right, found
+    assert coll.supports(10, 0) == 0 and coll.supports(7, 5) == 0  # an 8-bit float; an operator that a user made
 
 
 def case_versions(rank):
@@ -176,11 +173,7 @@ def case_versions(rank):
         coll.register(group)
         assert refused(coll.register, group, nccl.CUDA_MEMORY) == nccl.INVALID_ARGUMENT
         assert coll.made("iflush", group, None, 0, None) is None
-        found = {}
-        for number, type_name in enumerate(TYPES):
-            found[type_name] = {name for index, name in enumerate(OPERATORS) if coll.supports(number, index)}
-        assert {name: operators for name, operators in found.items() if operators} == SUPPORTED, found
-        assert coll.supports(10, 0) == 0 and coll.supports(7, 5) == 0  # an 8-bit float; an operator that a user made
+        check_support(coll, EVERY)
         sum_once(coll, group, rank.number, rank.size)
         check_gather(coll, group, rank.number, rank.size, 36, 12, 70)
         check_scatter(coll, group, rank.number, rank.size, 36, 12, 72)
@@ -192,9 +185,11 @@ def case_versions(rank):
 
 def case_operations(rank):
     coll, group = joined(rank)
-    for type_name, operators in SUPPORTED.items():
+    reductions = ADDED if "ONLY_ADDS" in os.environ else EVERY
+    check_support(coll, reductions)
+    for type_name, operators in reductions.items():
         for operator in sorted(operators):
-            sum_once(coll, group, rank.number, rank.size, 777, type_name, operator, in_place=operator == "avg")
+            sum_once(coll, group, rank.number, rank.size, 333, type_name, operator, in_place=operator == "avg")
     for elements in (1, 0, 40_000):
         sum_once(coll, group, rank.number, rank.size, elements)
     for per_rank in (36, 2000):
@@ -212,7 +207,7 @@ def case_requests(rank):
     coll, group = joined(rank)
     calls = []
     for number in range(nccl.MOST_REQUESTS):
-        values = packed("int32", contribution("int32", rank.number, rank.size, 300 + number, number))
+        values = packed("int32", contribution("int32", "sum", rank.number, rank.size, 300 + number, number))
         out = ctypes.create_string_buffer(len(values))
         calls.append((number, values, out, coll.all_reduce(group, values, out, 300 + number, "int32")))
         assert calls[-1][3] is not None
@@ -244,7 +239,7 @@ def case_groups(rank):
         for number, (members, group) in enumerate(groups):
             if group:
                 place, elements = members.index(rank.number), 100 + turn
-                values = packed("float32", contribution("float32", place, len(members), elements, number))
+                values = packed("float32", contribution("float32", "sum", place, len(members), elements, number))
                 out = ctypes.create_string_buffer(len(values))
                 request = coll.all_reduce(group, values, out, elements, "float32")
                 under_way.append((members, number, elements, values, out, request))
@@ -303,7 +298,7 @@ def case_dead_switch(rank):
 def case_wrong_calls(rank):
     coll, group = joined(rank)
     values = ctypes.create_string_buffer(4000)
-    results = [refused(coll.all_reduce, group, values, values, 10, "float64"),
+    results = [refused(coll.all_reduce, group, values, values, 10, "uint32", "max"),
                refused(coll.all_gather, group, values, [values], 1000, 0, 3999),  # parts of another length
                refused(coll.all_gather, group, values, [values], 1000, 4000, 4000),  # behind the end
                refused(coll.reduce_scatter, group, [values], values, 2002, 0, 4000, "float32")]  # cuts a float
@@ -324,8 +319,9 @@ def case_closed_with_calls_under_way(rank):
         assert coll.test(requests[0]) is None  # the other rank has not called
         coll.call("close_group", group)
     rank.gather()
-    if rank.number == 1:
-        assert failed_test(coll, coll.all_reduce(group, values, values, 1000, "int32"), 20) == nccl.REMOTE_ERROR
+    if rank.number == 1:  # what the other has sent already may still be summed, but nothing behind it
+        last = [coll.all_reduce(group, values, values, 1000, "int32") for _ in range(4)][-1]
+        assert failed_test(coll, last, 20) == nccl.REMOTE_ERROR
         coll.call("close_group", group)
     return time.monotonic() - began
 
@@ -511,11 +507,13 @@ class Collectives(unittest.TestCase):
         self.assertFalse([text for level, text in lines[1] if level == nccl.INFO])
 
     def test_every_operation_over_every_protocol(self):
-        with cli.ParameterServer() as server:
-            for environment in ({}, {"NETSUM_SHARED_MEMORY": "off"}, {"NETSUM_PROTOCOL": "netreduce"},
-                                {"NETSUM_PROTOCOL": "atp", "NETSUM_PS": server.address}):
+        added = {"ONLY_ADDS": "1"}
+        with cli.ParameterServer() as server, cli.Switch("--profile", "chip", "--allow-fcs-only") as chip:
+            for environment in ({}, {"NETSUM_SHARED_MEMORY": "off"}, added | {"NETSUM_PROTOCOL": "netreduce"},
+                                added | {"NETSUM_PROTOCOL": "atp", "NETSUM_PS": server.address},
+                                added | {"NETSUM_SWITCH": chip.address}):
                 for warnings in run(case_operations, 3, self.here | environment):
-                    self.assertEqual([], warnings)
+                    self.assertEqual([], warnings, environment)
 
     def test_requests_over_packets(self):
         run(case_requests, 2, self.here | {"NETSUM_SHARED_MEMORY": "off", "NETSUM_LOG": "debug", "NETSUM_JOB": "night"})
@@ -543,7 +541,7 @@ class Collectives(unittest.TestCase):
         for results, warnings in run(case_wrong_calls, 2, self.here):
             self.assertEqual([nccl.INVALID_ARGUMENT] * 4 + [nccl.INVALID_USAGE], results)
             self.assertEqual(5, len(warnings), warnings)
-            self.assertIn("data type 8", warnings[0])
+            self.assertIn("data type 3 by its operator 2", warnings[0])
             self.assertRegex(warnings[4], "ranks . and . issued different calls")
 
     def test_closing_ends_what_is_under_way(self):
