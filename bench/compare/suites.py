@@ -238,7 +238,7 @@ def collective(name, peers):
     others = [dataclasses.replace(peer, name=f"{peer.name}, {name}", collective=name) for peer in peers]
     rows = [Row(f"{name}-4-{peer.name.lower().replace(' ', '-')}", f"{peer.name}'s TAT over SwitchML's, {name}, N = 4, 25 MB",
                 (other.name, 25 * MB), (ours.name, 25 * MB)) for peer, other in zip(peers, others)]
-    return Group(f"collective-{name}", tuple(Entrant(who.name, who, task) for who in (ours, *others)), tuple(rows), hosts=4, rate="200mbit")
+    return Group(f"collective-{name}", tuple(Entrant(who.name, who, task) for who in (ours, *others)), tuple(rows), hosts=5, rate="200mbit")
 
 
 SUITES = {
