@@ -3,8 +3,8 @@
 //
 //   mpirun -np N collectives_mpi COLLECTIVE ITERATIONS WARMUP WARMUP_ELEMENTS SLICE_BYTES BACK_TO_BACK ELEMENTS...
 //
-// COLLECTIVE: all-reduce, reduce-scatter, all-gather, reduce or broadcast. ELEMENTS: of all parts; the root is the last rank.
-// SLICE_BYTES > 0 all-reduces the tensor in slices of that size, which stay in the cache (0: one call for all of it).
+// COLLECTIVE: all-reduce, reduce-scatter, all-gather, reduce or broadcast. ELEMENTS: of all parts; the root is the last
+// rank. SLICE_BYTES > 0 all-reduces the tensor in slices of that size, which stay in the cache (0: one call for all of it).
 // BACK_TO_BACK 1: no barriers between the timed calls. Warm-up tensors have at most WARMUP_ELEMENTS.
 #include <mpi.h>
 
@@ -148,8 +148,9 @@ int main(int argc, char** argv) {
     if (!parse(argv[i], numbers.emplace_back())) numbers.clear();
   }
   if (named == std::end(names) || numbers.size() < 6 || numbers[0] == 0) {
-    std::fprintf(stderr,
-                 "usage: collectives_mpi COLLECTIVE ITERATIONS WARMUP WARMUP_ELEMENTS SLICE_BYTES BACK_TO_BACK ELEMENTS...\n");
+    std::fprintf(
+        stderr,
+        "usage: collectives_mpi COLLECTIVE ITERATIONS WARMUP WARMUP_ELEMENTS SLICE_BYTES BACK_TO_BACK ELEMENTS...\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
     return 2;
   }

@@ -176,7 +176,10 @@ TEST(Communicator, HasEveryCollective) {
     expect_success(on_ranks(3, [&](std::uint32_t rank) {
       Options options = rank_options({aggregator.address()}, rank, 3);
       options.job = recovers ? "recovers" : "job";
-      if (recovers) options.recovery = std::chrono::seconds(10);
+      if (recovers) {
+        options.protocol = SwitchMl{.shared_memory = SharedMemory::off};
+        options.recovery = std::chrono::seconds(10);
+      }
       auto comm = Communicator::connect(options);
       check_every_collective(comm);
     }));
