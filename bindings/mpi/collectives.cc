@@ -29,9 +29,10 @@ std::uint64_t bytes_of_message(MPI_Count count, MPI_Datatype datatype) {
 // Whether netsum's sum of so many float32 numbers is as exact as one by MPI, which rounds after each of n - 1 additions
 // (docs/numerics.md).
 bool is_as_exact(const Settings& settings, std::uint64_t numbers) {
-  if (settings.common.protocol == "netreduce") return true;
-  return settings.common.protocol == "switchml" && settings.common.wire == WireFormat::native &&
-         numbers <= stream::most_plain_floats;
+  const Protocol& protocol = settings.common.options.protocol;
+  if (std::holds_alternative<NetReduce>(protocol)) return true;
+  const auto* const switchml = std::get_if<SwitchMl>(&protocol);
+  return switchml != nullptr && switchml->wire == WireFormat::native && numbers <= stream::most_plain_floats;
 }
 
 bool takes_floats(const Settings& settings, std::uint64_t numbers) {
@@ -52,17 +53,15 @@ class Call {
  public:
   Call(Collective collective, MPI_Comm comm) : collective_(collective), comm_(comm), job_(Process::get().job_of(comm)) {}
 
-  // All that calls have in common. `offered`: what the call alone says. None: MPI.
-  template <class Body>
-  std::optional<int> carry_out(std::uint64_t bytes, Path offered, const Body& body) {
-    if (job_ == nullptr) return std::nullopt;
+  [[nodiscard]] bool is_possible() const { return job_ != nullptr; }
+  [[nodiscard]] int ranks() const { return job_->ranks(); }
+
+  // `offered`: what the call alone says; `suits`: what the job says, once the ranks are at the switch. None: MPI.
+  template <class Suits, class Body>
+  std::optional<int> carry_out(std::uint64_t bytes, Path offered, const Suits& suits, const Body& body) {
     Process& process = Process::get();
     try {
-      const Path path = job_->excluded()                ? *job_->excluded()
-                        : bytes < process.least_bytes() ? Path::too_short
-                        : offered != Path::the_switch   ? offered
-                        : job_->join(comm_)             ? Path::the_switch
-                                                        : Path::not_joined;
+      const Path path = choose(bytes, offered, suits);
       process.counts().add(collective_, path, bytes);
       if (path != Path::the_switch) return std::nullopt;
       body(*job_);
@@ -73,103 +72,211 @@ class Call {
     }
   }
 
-  [[nodiscard]] Job* job() const { return job_; }
-
  private:
+  template <class Suits>
+  Path choose(std::uint64_t bytes, Path offered, const Suits& suits) {
+    if (job_->excluded()) return *job_->excluded();
+    if (bytes < Process::get().least_bytes()) return Path::too_short;
+    if (offered != Path::the_switch) return offered;
+    if (!job_->join(comm_)) return Path::not_joined;
+    return suits(job_->at_switch());
+  }
+
   const Collective collective_;
   const MPI_Comm comm_;
   Job* const job_;
 };
 
-// The numbers of a reduction's operands.
-struct Operands {
-  Reduction reduction;
-  Numbers numbers;
-  std::uint64_t count = 0;  // of numbers
-
-  [[nodiscard]] std::size_t bytes() const { return count * numbers.width; }
-};
-
-// `count`: elements that are reduced, of all parts.
-Path look_at(MPI_Count count, MPI_Datatype datatype, MPI_Op op, Operands& operands) {
-  const auto numbers = numbers_of(datatype);
-  if (!numbers) return Path::datatype;
-  operands.numbers = *numbers;
-  operands.count = static_cast<std::uint64_t>(count) * numbers->of_element();
-  if (operands.count == 0) return Path::too_short;
-  const auto reduction = reduction_of(*numbers, op);
-  if (const Path* const why_not = std::get_if<Path>(&reduction)) return *why_not;
-  operands.reduction = std::get<Reduction>(reduction);
-  if (operands.reduction.dtype == DType::float32 && operands.reduction.op == ReduceOp::sum &&
-      !takes_floats(Process::get().settings(), operands.count)) {
-    return Path::inexact;
-  }
+Path always(const Communicator&) {
   return Path::the_switch;
-}
-
-// In place, of all ranks.
-void reduce_at_switch(Job& job, std::byte* data, const Operands& operands) {
-  const auto& [dtype, op, preparation] = operands.reduction;
-  prepare(preparation, operands.numbers.width, data, operands.count);
-  job.at_switch().all_reduce(TensorView{data, operands.count, dtype}, op, while_waiting());
-  restore(preparation, operands.numbers.width, data, operands.count);
-}
-
-void copy(void* to, const void* from, std::size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
 bool is_in_place(const void* buffer) {
   return buffer == MPI_IN_PLACE;
 }
 
-bool is_aligned(const void* buffer, std::uint32_t width) {
-  return reinterpret_cast<std::uintptr_t>(buffer) % width == 0;
+void copy(void* to, const void* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// What is reduced: `count` numbers of each rank, those of all parts together.
+class Operands {
+ public:
+  Operands(MPI_Count count, MPI_Datatype datatype, MPI_Op op) : bytes_(bytes_of_message(count, datatype)) {
+    const auto numbers = numbers_of(datatype);
+    if (!numbers) {
+      offered_ = Path::datatype;
+      return;
+    }
+    numbers_ = *numbers;
+    count_ = static_cast<std::uint64_t>(count) * numbers->of_element();
+    const auto reduction = reduction_of(*numbers, op);
+    if (const Path* const why_not = std::get_if<Path>(&reduction)) {
+      offered_ = *why_not;
+      return;
+    }
+    reduction_ = std::get<Reduction>(reduction);
+    if (count_ == 0) {
+      offered_ = Path::too_short;
+    } else if (sums_float32() && !takes_floats(Process::get().settings(), count_)) {
+      offered_ = Path::inexact;
+    }
+  }
+
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::uint32_t element_bytes() const { return static_cast<std::uint32_t>(numbers_.element_bytes()); }
+  [[nodiscard]] ReduceOp op() const { return reduction_.op; }
+  [[nodiscard]] Path offered() const { return offered_; }
+
+  [[nodiscard]] Path suits(const Communicator& communicator) const {
+    if (!communicator.can_reduce(reduction_.op, reduction_.dtype)) return Path::pair;
+    // A chip adds even few floats as block fixed point.
+    const bool as_floats = !std::holds_alternative<SwitchMl>(Process::get().settings().common.options.protocol) ||
+                           communicator.can_reduce(ReduceOp::sum, DType::float64);
+    const bool any_will_do = Process::get().settings().float32 == Float32::all;
+    return sums_float32() && !as_floats && !any_will_do ? Path::inexact : Path::the_switch;
+  }
+
+  // `parts` of so many equal ones.
+  [[nodiscard]] TensorView view(void* data, std::uint64_t parts = 1) const {
+    return {data, count_ / parts, reduction_.dtype};
+  }
+
+  // Whether netsum can read, or write, the numbers where the program has them.
+  [[nodiscard]] bool fits(const void* buffer) const {
+    return reduction_.preparation == Preparation::none && reinterpret_cast<std::uintptr_t>(buffer) % numbers_.width == 0;
+  }
+  // In memory of its own: prepared, and made readable again.
+  [[nodiscard]] std::byte* copied(Job& job, const void* from) const {
+    std::byte* const data = job.scratch(bytes_);
+    copy(data, from, bytes_);
+    prepare(reduction_.preparation, numbers_.width, data, count_);
+    return data;
+  }
+  // `offset` and `elements`: of MPI's elements.
+  void take(void* to, std::byte* data, std::uint64_t offset, std::uint64_t elements) const {
+    std::byte* const part = data + offset * element_bytes();
+    restore(reduction_.preparation, numbers_.width, part, elements * numbers_.of_element());
+    copy(to, part, elements * element_bytes());
+  }
+
+ private:
+  [[nodiscard]] bool sums_float32() const { return reduction_.dtype == DType::float32 && reduction_.op == ReduceOp::sum; }
+
+  std::uint64_t bytes_ = 0, count_ = 0;
+  Numbers numbers_;
+  Reduction reduction_;
+  Path offered_ = Path::the_switch;
+};
+
+// netsum reads it only.
+void* readable(const void* buffer) {
+  return const_cast<void*>(buffer);
+}
+
+// Each rank keeps `own` elements of the sum, from `before` on. No rank needs the others' parts, but that costs nothing here.
+void reduce_whole(Job& job, const Operands& operands, const void* input, void* receive, std::uint64_t before,
+                  std::uint64_t own) {
+  std::byte* const data = operands.copied(job, input);
+  job.at_switch().all_reduce(operands.view(data), operands.op(), while_waiting());
+  operands.take(receive, data, before, own);
 }
 
 }  // namespace
 
 std::optional<int> all_reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
                               MPI_Comm comm) {
-  if (count < 0) return std::nullopt;
-  Operands operands;
-  const Path offered = look_at(count, datatype, op, operands);
-  return Call(Collective::all_reduce, comm).carry_out(bytes_of_message(count, datatype), offered, [&](Job& job) {
-    const bool aligned = is_aligned(receive, operands.numbers.width);
-    std::byte* const data = aligned ? static_cast<std::byte*>(receive) : job.scratch(operands.bytes());
-    copy(data, is_in_place(send) ? receive : send, operands.bytes());
-    reduce_at_switch(job, data, operands);
-    copy(receive, data, operands.bytes());
+  Call call(Collective::all_reduce, comm);
+  if (!call.is_possible() || count < 0) return std::nullopt;
+  const Operands operands(count, datatype, op);
+  const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
+    const void* const input = is_in_place(send) ? receive : send;
+    if (!operands.fits(input) || !operands.fits(receive)) {
+      return reduce_whole(job, operands, input, receive, 0, static_cast<std::uint64_t>(count));
+    }
+    job.at_switch().all_reduce(operands.view(readable(input)), operands.view(receive), operands.op(), while_waiting());
   });
 }
 
 std::optional<int> reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
                           MPI_Comm comm) {
-  if (count < 0) return std::nullopt;
-  Operands operands;
-  const Path offered = look_at(count, datatype, op, operands);
-  return Call(Collective::reduce, comm).carry_out(bytes_of_message(count, datatype), offered, [&](Job& job) {
-    std::byte* const data = job.scratch(operands.bytes());
-    copy(data, is_in_place(send) ? receive : send, operands.bytes());
-    reduce_at_switch(job, data, operands);
-    if (job.rank() == root) copy(receive, data, operands.bytes());
+  Call call(Collective::reduce, comm);
+  if (!call.is_possible() || count < 0) return std::nullopt;
+  const Operands operands(count, datatype, op);
+  const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
+    const bool takes = job.rank() == root;
+    const void* const input = takes && is_in_place(send) ? receive : send;
+    const bool direct = operands.fits(takes ? receive : input);
+    std::byte* const data =
+        direct ? static_cast<std::byte*>(takes ? receive : readable(input)) : operands.copied(job, input);
+    if (direct && takes) copy(receive, input, operands.bytes());
+    job.at_switch().reduce(operands.view(data), operands.op(), static_cast<std::uint32_t>(root), while_waiting());
+    if (!direct && takes) operands.take(receive, data, 0, static_cast<std::uint64_t>(count));
   });
 }
+
+std::optional<int> reduce_scatter_block(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
+                                        MPI_Comm comm) {
+  Call call(Collective::reduce_scatter_block, comm);
+  if (!call.is_possible() || count < 0) return std::nullopt;
+  const Operands operands(count * call.ranks(), datatype, op);
+  const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
+    const auto part = static_cast<std::uint64_t>(count), ranks = static_cast<std::uint64_t>(job.ranks());
+    const void* const input = is_in_place(send) ? receive : send;
+    if (!job.at_switch().has_own_collectives() || !operands.fits(receive)) {
+      return reduce_whole(job, operands, input, receive, part * static_cast<std::uint64_t>(job.rank()), part);
+    }
+    // In place the output is the first part of the input, not the rank's own.
+    const bool direct = !is_in_place(send) && operands.fits(input);
+    void* const in = direct ? readable(input) : operands.copied(job, input);
+    job.at_switch().reduce_scatter(operands.view(in), operands.view(receive, ranks), operands.op(), while_waiting());
+  });
+}
+
+template <class Count>
+std::optional<int> reduce_scatter(const void* send, void* receive, const Count* counts, MPI_Datatype datatype, MPI_Op op,
+                                  MPI_Comm comm) {
+  Call call(Collective::reduce_scatter, comm);
+  if (!call.is_possible()) return std::nullopt;
+  const std::span all(counts, static_cast<std::size_t>(call.ranks()));
+  if (std::any_of(all.begin(), all.end(), [](Count count) { return count < 0; })) return std::nullopt;
+  const Operands operands(std::accumulate(all.begin(), all.end(), MPI_Count{0}), datatype, op);
+  const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
+    const auto before = std::accumulate(all.begin(), all.begin() + job.rank(), MPI_Count{0});
+    reduce_whole(job, operands, is_in_place(send) ? receive : send, receive, static_cast<std::uint64_t>(before),
+                 static_cast<std::uint64_t>(all[static_cast<std::size_t>(job.rank())]));
+  });
+}
+
+template std::optional<int> reduce_scatter(const void*, void*, const int*, MPI_Datatype, MPI_Op, MPI_Comm);
+template std::optional<int> reduce_scatter(const void*, void*, const MPI_Count*, MPI_Datatype, MPI_Op, MPI_Comm);
 
 std::optional<int> barrier(MPI_Comm comm) {
-  return Call(Collective::barrier, comm).carry_out(0, Path::the_switch, [](Job& job) {
-    job.at_switch().barrier(while_waiting());
-  });
+  Call call(Collective::barrier, comm);
+  if (!call.is_possible()) return std::nullopt;
+  return call.carry_out(0, Path::the_switch, always, [](Job& job) { job.at_switch().barrier(while_waiting()); });
 }
 
-// The ranks' datatypes may differ: only their signatures are the same, and so the length in bytes.
+namespace {
+
+// The ranks' datatypes may differ: only their signatures are the same, and so the length in bytes. What is not numbers side
+// by side is packed.
+Path can_move(std::uint64_t bytes) {
+  if (bytes == 0) return Path::too_short;
+  return bytes > INT_MAX || !Process::get().packs_bytes() ? Path::datatype : Path::the_switch;
+}
+
+}  // namespace
+
 std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm comm) {
-  if (count < 0) return std::nullopt;
+  Call call(Collective::broadcast, comm);
+  if (!call.is_possible() || count < 0) return std::nullopt;
   const std::uint64_t bytes = bytes_of_message(count, datatype);
-  const Path offered = bytes == 0                                         ? Path::too_short
-                       : bytes > INT_MAX || !Process::get().packs_bytes() ? Path::datatype
-                                                                          : Path::the_switch;
-  return Call(Collective::broadcast, comm).carry_out(bytes, offered, [&](Job& job) {
+  return call.carry_out(bytes, can_move(bytes), always, [&](Job& job) {
     const auto from = static_cast<std::uint32_t>(root);
     if (numbers_of(datatype)) {
       job.at_switch().broadcast(std::span(static_cast<std::byte*>(buffer), bytes), from, while_waiting());
@@ -184,57 +291,41 @@ std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatyp
   });
 }
 
-template <class Count>
-std::optional<int> reduce_scatter(const void* send, void* receive, const Count* counts, MPI_Datatype datatype, MPI_Op op,
-                                  MPI_Comm comm) {
-  Call call(Collective::reduce_scatter, comm);
-  if (call.job() == nullptr) return std::nullopt;
-  const std::span all(counts, static_cast<std::size_t>(call.job()->ranks()));
-  const auto total = std::accumulate(all.begin(), all.end(), MPI_Count{0});
-  if (std::any_of(all.begin(), all.end(), [](Count count) { return count < 0; })) return std::nullopt;
-  Operands operands;
-  const Path offered = look_at(total, datatype, op, operands);
-  return call.carry_out(bytes_of_message(total, datatype), offered, [&](Job& job) {
-    std::byte* const data = job.scratch(operands.bytes());
-    copy(data, is_in_place(send) ? receive : send, operands.bytes());
-    reduce_at_switch(job, data, operands);
-    const auto own = static_cast<std::size_t>(job.rank());
-    const auto before = std::accumulate(all.begin(), all.begin() + job.rank(), std::size_t{0});
-    const std::size_t width = operands.numbers.element_bytes();
-    copy(receive, data + before * width, static_cast<std::size_t>(all[own]) * width);
-  });
-}
-
-template std::optional<int> reduce_scatter(const void*, void*, const int*, MPI_Datatype, MPI_Op, MPI_Comm);
-template std::optional<int> reduce_scatter(const void*, void*, const MPI_Count*, MPI_Datatype, MPI_Op, MPI_Comm);
-
-std::optional<int> reduce_scatter_block(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
-                                        MPI_Comm comm) {
-  Call call(Collective::reduce_scatter_block, comm);
-  if (call.job() == nullptr || count < 0) return std::nullopt;
-  const MPI_Count total = count * call.job()->ranks();
-  Operands operands;
-  const Path offered = look_at(total, datatype, op, operands);
-  return call.carry_out(bytes_of_message(total, datatype), offered, [&](Job& job) {
-    std::byte* const data = job.scratch(operands.bytes());
-    copy(data, is_in_place(send) ? receive : send, operands.bytes());
-    reduce_at_switch(job, data, operands);
-    const std::size_t part = static_cast<std::size_t>(count) * operands.numbers.element_bytes();
-    copy(receive, data + part * static_cast<std::size_t>(job.rank()), part);
-  });
-}
-
-std::optional<int> all_gather(const void*, MPI_Count, MPI_Datatype, void*, MPI_Count count, MPI_Datatype datatype,
-                              MPI_Comm comm) {
+std::optional<int> all_gather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* receive, MPI_Count count,
+                              MPI_Datatype datatype, MPI_Comm comm) {
   Call call(Collective::all_gather, comm);
-  if (call.job() == nullptr || count < 0) return std::nullopt;
-  return call.carry_out(bytes_of_message(count * call.job()->ranks(), datatype), Path::not_offered, [](Job&) {});
+  if (!call.is_possible() || count < 0 || send_count < 0) return std::nullopt;
+  const std::uint64_t bytes = bytes_of_message(count * call.ranks(), datatype);
+  // One broadcast from each rank is no better than MPI's own.
+  const auto suits = [](const Communicator& communicator) {
+    return communicator.has_own_collectives() ? Path::the_switch : Path::not_offered;
+  };
+  return call.carry_out(bytes, can_move(bytes), suits, [&](Job& job) {
+    const std::uint64_t part = bytes / static_cast<std::uint64_t>(job.ranks());
+    const auto length = static_cast<int>(bytes), own = static_cast<int>(part);
+    const bool plain = numbers_of(datatype).has_value();
+    std::byte* const scratch = job.scratch(bytes + part);
+    std::byte* const all = plain ? static_cast<std::byte*>(receive) : scratch;
+    std::byte* const mine = scratch + bytes;
+    int position = 0;
+    if (!is_in_place(send)) {
+      PMPI_Pack(send, static_cast<int>(send_count), send_type, mine, own, &position, comm);
+    } else {
+      MPI_Aint lower = 0, extent = 0;
+      PMPI_Type_get_extent(datatype, &lower, &extent);
+      const void* const place = static_cast<std::byte*>(receive) + extent * count * job.rank();
+      PMPI_Pack(place, static_cast<int>(count), datatype, mine, own, &position, comm);
+    }
+    job.at_switch().all_gather(std::span<const std::byte>(mine, part), std::span(all, bytes), while_waiting());
+    position = 0;
+    if (!plain) PMPI_Unpack(all, length, &position, receive, static_cast<int>(count) * job.ranks(), datatype, comm);
+  });
 }
 
 void all_reduce_nonblocking(MPI_Count count, MPI_Datatype datatype, MPI_Comm comm) {
-  if (count < 0) return;
-  static_cast<void>(Call(Collective::all_reduce_nonblocking, comm)
-                        .carry_out(bytes_of_message(count, datatype), Path::not_offered, [](Job&) {}));
+  Call call(Collective::all_reduce_nonblocking, comm);
+  if (!call.is_possible() || count < 0) return;
+  static_cast<void>(call.carry_out(bytes_of_message(count, datatype), Path::not_offered, always, [](Job&) {}));
 }
 
 }  // namespace netsum::mpi

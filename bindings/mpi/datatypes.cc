@@ -28,7 +28,7 @@ Numbers sized(MPI_Datatype datatype, Kind kind) {
   return {kind, kind == Kind::complex ? width / 2 : width};
 }
 
-// The most frequent ones are first. MPI_CHAR and MPI_WCHAR are text: moved, never reduced.
+// The most frequent ones are first.
 std::vector<Named> all_named() {
   using enum Kind;
   std::vector<Named> all = {
@@ -37,7 +37,7 @@ std::vector<Named> all_named() {
       {MPI_FLOAT, as<float>(floating)},
       {MPI_LONG, as<long>(signed_integer)},
       {MPI_BYTE, {bytes, 1}},
-      {MPI_CHAR, {bytes, 1}},
+      {MPI_CHAR, {text, 1}},
       {MPI_UNSIGNED_LONG, as<unsigned long>(unsigned_integer)},
       {MPI_LONG_LONG, as<long long>(signed_integer)},
       {MPI_UNSIGNED_LONG_LONG, as<unsigned long long>(unsigned_integer)},
@@ -74,7 +74,7 @@ std::vector<Named> all_named() {
   fortran(signed_integer, {MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
   fortran(logical, {MPI_LOGICAL});
   fortran(complex, {MPI_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_COMPLEX8, MPI_COMPLEX16});
-  fortran(bytes, {MPI_CHARACTER});
+  fortran(text, {MPI_CHARACTER});
   return all;
 }
 
@@ -93,26 +93,33 @@ struct Operation {
   Action action;
 };
 
-// ---- netsum's side: what the library reduces. Each line switches one on.
+// ---- netsum's side
 
 std::optional<DType> dtype_of(Kind kind, std::uint32_t width) {
-  if (kind == Kind::floating || kind == Kind::complex) {
-    if (width == 4) return DType::float32;
-    return std::nullopt;
+  const bool real = kind == Kind::floating || kind == Kind::complex;
+  switch (width) {
+    case 1:
+      return kind == Kind::unsigned_integer || kind == Kind::bytes ? DType::uint8 : DType::int8;
+    case 2:
+      return real ? std::nullopt : std::optional(DType::int16);
+    case 4:
+      return real ? DType::float32 : DType::int32;
+    case 8:
+      return real ? DType::float64 : DType::int64;
+    default:
+      return std::nullopt;
   }
-  if (width == 4) return DType::int32;
-  return std::nullopt;
 }
 
 const std::vector<Operation>& operations() {
   static const std::vector<Operation> all = {
-      {MPI_SUM, ReduceOp::sum, Action::number},
+      {MPI_SUM, ReduceOp::sum, Action::number},    {MPI_MAX, ReduceOp::max, Action::number},
+      {MPI_MIN, ReduceOp::min, Action::number},    {MPI_PROD, ReduceOp::product, Action::number},
+      {MPI_BAND, ReduceOp::bit_and, Action::bits}, {MPI_BOR, ReduceOp::bit_or, Action::bits},
+      {MPI_BXOR, ReduceOp::bit_xor, Action::bits}, {MPI_LAND, ReduceOp::bit_and, Action::truth},
+      {MPI_LOR, ReduceOp::bit_or, Action::truth},  {MPI_LXOR, ReduceOp::bit_xor, Action::truth},
   };
   return all;
-}
-
-bool library_reduces(DType, ReduceOp) {
-  return true;
 }
 
 // ---- what MPI allows (MPI 4.0, 6.9.2)
@@ -167,9 +174,13 @@ std::variant<Reduction, Path> reduction_of(Numbers numbers, MPI_Op op) {
   if (!allows(found->action, numbers.kind, found->reduce)) return Path::pair;
   const auto dtype = dtype_of(numbers.kind, numbers.width);
   if (!dtype) return Path::datatype;
-  if (!library_reduces(*dtype, found->reduce)) return Path::pair;
   Reduction reduction{*dtype, found->reduce};
-  if (found->action == Action::truth) reduction.preparation = Preparation::truth;
+  const bool orders = found->reduce == ReduceOp::min || found->reduce == ReduceOp::max;
+  if (found->action == Action::truth) {
+    reduction.preparation = Preparation::truth;
+  } else if (orders && numbers.kind == Kind::unsigned_integer && *dtype != DType::uint8) {
+    reduction.preparation = Preparation::flip_top;
+  }
   return reduction;
 }
 

@@ -13,11 +13,11 @@
 
 namespace netsum::mpi {
 
-enum class Kind : std::uint8_t { signed_integer, unsigned_integer, floating, complex, logical, bytes };
+enum class Kind : std::uint8_t { signed_integer, unsigned_integer, floating, complex, logical, bytes, text };
 
 // A named datatype whose elements are numbers side by side.
 struct Numbers {
-  Kind kind = Kind::bytes;
+  Kind kind = Kind::bytes;  // text: moved, never reduced
   std::uint32_t width = 1;  // bytes of a number; an element of a complex type has two
   [[nodiscard]] std::uint32_t of_element() const { return kind == Kind::complex ? 2 : 1; }
   [[nodiscard]] std::size_t element_bytes() const { return std::size_t{width} * of_element(); }

@@ -10,21 +10,20 @@
 #include <variant>
 
 #include "agreement.h"
-#include "parallel/tcp_socket.h"
+#include "bindings/settings/reach.h"
 #include "process.h"
-#include "runtime/thread.h"
 #include "transport/random.h"
 
 namespace netsum::mpi {
 namespace {
 
-using bindings::LogLevel;
-using bindings::Mode;
+using settings::LogLevel;
+using settings::Mode;
 
 constexpr int most_ranks_of_switchml = 4096, most_ranks_of_others = 1024;
 
 // All ranks come at once: a daemon that does not answer for so long is not there.
-constexpr std::chrono::seconds reach_patience{5};
+constexpr std::chrono::milliseconds reach_patience{5000};
 
 // More scratch memory is given back at the next call.
 constexpr std::size_t most_kept = std::size_t{64} << 20;
@@ -96,20 +95,6 @@ std::vector<std::string> shards_of(MPI_Comm comm, int rank, int ranks, std::opti
   return addresses;
 }
 
-// Throws Error if a daemon that this rank talks to is not there.
-void reach(const Options& options, const std::string& own_switch) {
-  const Time deadline = runtime::now() + std::min<Duration>(reach_patience, runtime::bounded(options.connect_deadline));
-  std::vector<std::string> addresses = options.aggregators;
-  if (!own_switch.empty()) addresses.push_back(own_switch);
-  for (const std::string& address : addresses) {
-    static_cast<void>(parallel::TcpSocket::connected_to(address, deadline));
-  }
-}
-
-std::string own_switch_of(const Options& options) {
-  return std::visit([](const auto& protocol) { return protocol.switch_address; }, options.protocol);
-}
-
 }  // namespace
 
 Job::Job(MPI_Comm comm) {
@@ -124,7 +109,8 @@ Job::Job(MPI_Comm comm) {
     excluded_ = Path::between_groups;
   } else if (ranks_ == 1) {
     excluded_ = Path::alone;
-  } else if (ranks_ > (settings.common.protocol == "switchml" ? most_ranks_of_switchml : most_ranks_of_others)) {
+  } else if (ranks_ > (std::holds_alternative<SwitchMl>(settings.common.options.protocol) ? most_ranks_of_switchml
+                                                                                          : most_ranks_of_others)) {
     excluded_ = Path::too_many_ranks;
   } else if (!is_within_world(comm, ranks_)) {
     excluded_ = Path::beyond_world;
@@ -136,7 +122,7 @@ bool Job::join(MPI_Comm comm) {
   if (failure_) throw Error(ErrorCode::closed, "the communicator failed earlier: " + *failure_);
   const auto why_not = try_to_join(comm);
   Process& process = Process::get();
-  const bindings::Environment& settings = process.settings().common;
+  const settings::Settings& settings = process.settings().common;
   const bool tells = settings.log == LogLevel::debug || (settings.log == LogLevel::info && rank_ == 0);
   if (!why_not) {
     if (tells && (process.first_joined() || settings.log == LogLevel::debug)) {
@@ -168,26 +154,21 @@ std::optional<std::string> Job::try_to_join(MPI_Comm comm) {
       first_complaint({has_place ? "" : "it is in as many jobs of other communicators as a process may have joined"}, comm);
   if (complaint) return without_place(complaint);
 
-  Options options = settings.common.options();
+  settings::Settings common = settings.common;
+  Options& options = common.options;
   options.job = name;
   options.rank = static_cast<std::uint32_t>(rank_);
   options.world_size = static_cast<std::uint32_t>(ranks_);
-  options.operation_deadline = settings.operation_deadline;
   if (settings.common.log == LogLevel::debug) {
     options.log = [rank = rank_](const std::string& line) { say("[" + std::to_string(rank) + "] " + line); };
   }
-  if (settings.common.wants_shards()) {
+  if (options.aggregators.empty()) {
     options.aggregators = shards_of(comm, rank_, ranks_, complaint);
     if (complaint) return without_place(complaint);
     options.token = process.shards().token();
-    options.tls_ca.clear();
+    if (common.tls_cert.empty()) options.tls_ca.clear();
   }
-  Complaint own;
-  try {
-    reach(options, own_switch_of(options));
-  } catch (const Error& error) {
-    own.text = error.what();
-  }
+  Complaint own{settings::unreachable(common, std::min(reach_patience, options.connect_deadline))};
   if ((complaint = first_complaint(own, comm))) return without_place(complaint);
 
   std::unique_ptr<Communicator> joined;

@@ -17,7 +17,7 @@ namespace netsum::mpi {
 namespace {
 
 // Each has threads, sockets, and slots at the switch.
-constexpr int most_places = 64;
+constexpr int most_places = 32;
 
 bool is_built_for_this_mpi() {
   std::array<char, 16384> text{};  // MPI_MAX_LIBRARY_VERSION_STRING is this MPI's; the other one's text may be longer
@@ -111,8 +111,7 @@ int Process::begin() {
 
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  shards_ =
-      std::make_unique<Shards>(broadcast_text(rank == 0 ? random_name() : "", 0, MPI_COMM_WORLD), settings_.common.threads);
+  shards_ = std::make_unique<Shards>(broadcast_text(rank == 0 ? random_name() : "", 0, MPI_COMM_WORLD), settings_.common);
   least_bytes_ = settings_.min_bytes.value_or(mpi::least_bytes(all_on_one_host()));
   PMPI_Comm_group(MPI_COMM_WORLD, &world_);
   PMPI_Comm_dup(MPI_COMM_WORLD, &quiet_);
@@ -138,7 +137,7 @@ void Process::end() {
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const bool wanted =
       settings_.report == Report::always ||
-      (settings_.report == Report::mostly_mpi && settings_.common.mode != bindings::Mode::off && counts_.mostly_mpi());
+      (settings_.report == Report::mostly_mpi && settings_.common.mode != settings::Mode::off && counts_.mostly_mpi());
   if (rank == 0 && wanted) std::fputs(counts_.report(rank, ranks).c_str(), stderr);
 }
 

@@ -1,6 +1,9 @@
 #include "settings.h"
 
 #include <array>
+#include <chrono>
+
+#include "bindings/settings/reader.h"
 
 namespace netsum::mpi {
 namespace {
@@ -10,9 +13,11 @@ namespace {
 constexpr std::uint64_t least_in_memory = 0, least_in_packets = 512;
 
 // MPI has no time-outs, and a rank may compute for hours before it comes. That a rank has died is noticed within seconds.
-constexpr std::uint64_t default_operation_seconds = 24 * 3600;
+constexpr std::chrono::hours operation_deadline{24};
 
-constexpr std::array<const char*, 3> float32_names = {"exact", "all", "off"};
+using settings::Choice;
+constexpr std::array floats = {Choice{"exact", Float32::as_exact}, Choice{"all", Float32::all}, Choice{"off", Float32::off}};
+constexpr std::array reports = {Choice{"auto", Report::mostly_mpi}, Choice{"1", Report::always}, Choice{"0", Report::never}};
 
 }  // namespace
 
@@ -22,23 +27,20 @@ std::uint64_t least_bytes(bool on_one_host) {
 
 Settings settings_from_environment() {
   Settings settings;
-  settings.common = bindings::from_environment();
-  constexpr std::uint64_t unset = ~std::uint64_t{0};
-  const std::uint64_t least = bindings::whole_number("NETSUM_MPI_MIN_BYTES", unset, 0, unset - 1);
-  if (least != unset) settings.min_bytes = least;
-  const std::string float32 = bindings::choice("NETSUM_MPI_FLOAT32", float32_names[0], {"exact", "all", "off"});
-  settings.float32 = float32 == "exact" ? Float32::as_exact : float32 == "all" ? Float32::all : Float32::off;
-  const std::string report = bindings::choice("NETSUM_MPI_REPORT", "auto", {"auto", "1", "0"});
-  settings.report = report == "auto" ? Report::mostly_mpi : report == "1" ? Report::always : Report::never;
-  settings.operation_deadline = std::chrono::seconds(
-      bindings::whole_number("NETSUM_MPI_DEADLINE_SECONDS", default_operation_seconds, 1, 366 * 24 * 3600ULL));
+  settings.common.options.operation_deadline = operation_deadline;
+  settings.common = settings::read(&settings::from_environment, settings.common);
+  const settings::Reader reader;
+  std::uint64_t least = 0;
+  if (reader.number("NETSUM_MPI_MIN_BYTES", least, std::uint64_t{0}, std::uint64_t{1} << 62)) settings.min_bytes = least;
+  settings.float32 = reader.one_of("NETSUM_MPI_FLOAT32", floats, settings.float32);
+  settings.report = reader.one_of("NETSUM_MPI_REPORT", reports, settings.report);
   return settings;
 }
 
 std::vector<std::pair<std::string, std::string>> Settings::shared() const {
-  auto values = common.shared();
+  auto values = settings::common_to_all_ranks(common);
   values.emplace_back("NETSUM_MPI_MIN_BYTES", min_bytes ? std::to_string(*min_bytes) : "");
-  values.emplace_back("NETSUM_MPI_FLOAT32", float32_names[static_cast<std::size_t>(float32)]);
+  values.emplace_back("NETSUM_MPI_FLOAT32", name_of(floats, float32));
   return values;
 }
 

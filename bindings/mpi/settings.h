@@ -1,14 +1,13 @@
 // What the NETSUM_* variables say, for MPI.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "shared/environment.h"
+#include "bindings/settings/settings.h"
 
 namespace netsum::mpi {
 
@@ -18,11 +17,10 @@ enum class Float32 : std::uint8_t { as_exact, all, off };
 enum class Report : std::uint8_t { mostly_mpi, always, never };
 
 struct Settings {
-  bindings::Environment common;
+  settings::Settings common;
   std::optional<std::uint64_t> min_bytes;  // empty: least_bytes()
   Float32 float32 = Float32::as_exact;
   Report report = Report::mostly_mpi;
-  std::chrono::seconds operation_deadline{0};
 
   // What must be equal on all ranks: names and values.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared() const;

@@ -44,7 +44,9 @@ std::string Shards::at(const std::string& host) {
   if (!shard) {
     AggregatorOptions options;
     options.listen = host.find(':') == std::string::npos ? host + ":0" : "[" + host + "]:0";
-    options.threads = threads_;
+    options.threads = settings_.options.threads;
+    options.tls_cert = settings_.tls_cert;
+    options.tls_key = settings_.tls_key;
     options.token = token_;
     shard = std::make_unique<Aggregator>(options);
   }

@@ -6,7 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
+#include "bindings/settings/settings.h"
 #include "netsum/aggregator.h"
 
 namespace netsum::mpi {
@@ -20,7 +22,7 @@ namespace netsum::mpi {
 class Shards {
  public:
   // `token`: what ranks must know to join.
-  Shards(std::string token, std::uint32_t threads) : token_(std::move(token)), threads_(threads) {}
+  Shards(std::string token, const settings::Settings& settings) : token_(std::move(token)), settings_(settings) {}
 
   [[nodiscard]] const std::string& token() const { return token_; }
   // "host:port" of the shard that listens at `host`; it serves all communicators. Any thread. Throws Error.
@@ -28,7 +30,7 @@ class Shards {
 
  private:
   const std::string token_;
-  const std::uint32_t threads_;
+  const settings::Settings& settings_;
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Aggregator>> running_;
 };

@@ -119,9 +119,9 @@ struct CallOptions {
   std::optional<std::chrono::nanoseconds> deadline{};  // from the call; empty: Options::operation_deadline
   std::uint32_t tag = 0;                               // must be equal on all ranks
   std::optional<double> factor{};  // sum and avg of floats: this rank's values are multiplied by it first, and rounded
-  // Blocking calls: the thread calls this again and again while it waits for other ranks, and sleeps for 0.1 ms at most in
-  // between. For the progress of another library, without which the others might never reach the call (MPI). It may not call
-  // this communicator, nor throw. Empty: the thread sleeps until something comes.
+  // Blocking calls, and Work::wait(): the thread calls this again and again while it waits for other ranks, and sleeps for
+  // 0.1 ms at most in between. For the progress of another library, without which the others might never reach the call
+  // (MPI). It may not call this communicator, nor throw. Empty: the thread sleeps until something comes.
   std::function<void()> while_waiting{};
 };
 
@@ -231,6 +231,8 @@ class Communicator {
 
   // Whether the ranks' protocol has this reduction of tensors of this type (docs/collectives.md).
   [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype) const;
+  // Whether reduce, reduce_scatter and all_gather travel as such; else they are made of other operations.
+  [[nodiscard]] bool has_own_collectives() const;
 
   [[nodiscard]] Statistics statistics() const;
   [[nodiscard]] std::string placement() const;  // one line: which aggregators, and what to expect of them

@@ -141,9 +141,13 @@ CollectiveCall of_bytes(Collective collective, std::span<const std::byte> in, st
           .root = root};
 }
 
+bool has_own_collectives(const Caller& caller) {
+  return caller.traits.every_collective && caller.divides;
+}
+
 CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional<double> factor) {
   check(call, caller, factor);
-  const bool own = caller.traits.every_collective && caller.divides;
+  const bool own = has_own_collectives(caller);
   if (call.collective == Collective::all_gather && !own) return gathered_by_broadcasts(call, caller);
 
   CallPlan plan;

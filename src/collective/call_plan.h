@@ -43,6 +43,8 @@ struct Caller {
 
 // Whether the rank's protocol has the reduction.
 [[nodiscard]] bool can_reduce(const RankTraits& traits, ReduceOp op, DType dtype);
+// Whether reduce, reduce_scatter and all_gather are operations of their own.
+[[nodiscard]] bool has_own_collectives(const Caller& caller);
 
 // Throws Error: bad_argument, before anything has happened.
 [[nodiscard]] CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional<double> factor);

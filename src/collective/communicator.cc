@@ -196,8 +196,10 @@ struct Communicator::Impl {
   }
 
   [[nodiscard]] collective::CallPlan plan(const collective::CollectiveCall& call, const CallOptions& options_of_call) const {
-    return collective::plan_of(call, {options.rank, options.world_size, traits, options.recovery.count() == 0},
-                               options_of_call.factor);
+    return collective::plan_of(call, caller(), options_of_call.factor);
+  }
+  [[nodiscard]] collective::Caller caller() const {
+    return {options.rank, options.world_size, traits, options.recovery.count() == 0};
   }
 
   [[nodiscard]] std::shared_ptr<PendingOperation> issue(Operation operation, const CallOptions& call) {
@@ -205,7 +207,9 @@ struct Communicator::Impl {
     operation.number = next_operation++;
     operation.tag = call.tag;
     const Time issued = runtime::now();
-    return std::make_shared<PendingOperation>(operation, issued, after(issued, patience_of(call)));
+    auto pending = std::make_shared<PendingOperation>(operation, issued, after(issued, patience_of(call)));
+    pending->meanwhile = call.while_waiting;
+    return pending;
   }
 
   [[nodiscard]] Duration patience_of(const CallOptions& call) const {
@@ -252,7 +256,6 @@ struct Communicator::Impl {
   // Short operations run on the caller: cheaper than handing them to another thread and being woken.
   void run(const Operation& operation, const CallOptions& call) {
     const auto pending = issue(operation, call);
-    pending->meanwhile = call.while_waiting;
     monitor->watch(pending->deadline);
     if (stream::wire_elements(operation) * operation.parts > most_for_callers || !engine->run(pending)) {
       engine->submit(pending);
@@ -474,6 +477,10 @@ void Communicator::abort(const std::string& reason) {
 
 bool Communicator::can_reduce(ReduceOp op, DType dtype) const {
   return collective::can_reduce(Call(impl(), Call::any)->traits, op, dtype);
+}
+
+bool Communicator::has_own_collectives() const {
+  return collective::has_own_collectives(Call(impl(), Call::any)->caller());
 }
 
 Statistics Communicator::statistics() const {

@@ -39,7 +39,7 @@ class PendingOperation {
   std::array<std::shared_ptr<const void>, 2> memory;
   // Shared memory: where the other ranks see the tensor, if they do.
   Arenas::Place place;
-  // What a blocking caller's thread does again and again while it waits; empty: nothing.
+  // What a thread in wait() or Engine::run() does again and again; empty: nothing.
   std::function<void()> meanwhile;
 
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }

@@ -315,7 +315,7 @@ TEST(Communicator, BroadcastAndBarrier) {
 // Rank 1 comes only once rank 0, which waits for it, has been asked often enough to do something else.
 TEST(Communicator, DoesSomethingWhileItWaits) {
   const Aggregator aggregator(small_aggregator());
-  constexpr std::size_t elements[] = {4, 100'000};
+  constexpr std::size_t elements[] = {4, 100'000, 8};  // on this thread, on others, and several operations
   std::array<std::promise<void>, std::size(elements)> enough;
   expect_success(on_ranks(2, [&](std::uint32_t rank) {
     Communicator comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
@@ -330,8 +330,15 @@ TEST(Communicator, DoesSomethingWhileItWaits) {
       } else {
         ASSERT_EQ(enough[i].get_future().wait_for(patience), std::future_status::ready);
       }
-      comm.all_reduce(std::span(tensor), ReduceOp::sum, call);
-      EXPECT_EQ(tensor.back(), 2);
+      const TensorView whole{tensor.data(), tensor.size(), DType::int32};
+      if (i < 2) {
+        comm.all_reduce(whole, ReduceOp::sum, call);
+        EXPECT_EQ(tensor.back(), 2);
+      } else {
+        const TensorView part{tensor.data() + rank * tensor.size() / 2, tensor.size() / 2, DType::int32};
+        comm.reduce_scatter(whole, part, ReduceOp::sum, call);
+        EXPECT_EQ(tensor[rank * tensor.size() / 2], 2);
+      }
     }
   }));
 }

@@ -14,7 +14,7 @@ import cli_support
 from cli_support import Process, Switch, until
 
 MPI = LIBRARY = PROGRAMS = None
-LIMIT = 60  # seconds
+LIMIT = 120  # seconds
 
 
 def command(ranks, program, *arguments, library=None, **settings):
@@ -59,7 +59,7 @@ class Calls(unittest.TestCase):
     def test_every_operation_on_every_type(self):
         report = self.run_program("mpi_operations", "operations")
         for collective in ("MPI_Allreduce", "MPI_Reduce", "MPI_Reduce_scatter", "MPI_Reduce_scatter_block"):
-            self.assertGreater(report.switch(collective), 10)
+            self.assertGreater(report.switch(collective), 200)
 
     def test_over_packets(self):
         with Switch() as switch:
@@ -69,9 +69,9 @@ class Calls(unittest.TestCase):
 
     def test_what_goes_to_mpi(self):
         report = self.run_program("mpi_operations", "others", mpi_float32="off")
-        self.assertGreater(report.mpi("datatype that"), 0)
+        self.assertEqual(report.mpi("datatype that"), 1)
         self.assertEqual(report.mpi("operation that"), 1)
-        self.assertEqual(report.mpi("does not offer", "MPI_Iallreduce"), 1)
+        self.assertEqual(report.mpi("no better", "MPI_Iallreduce"), 1)
         self.assertGreater(report.mpi("NETSUM_MPI_FLOAT32"), 0)
 
     def test_moves(self):
@@ -91,12 +91,12 @@ class Calls(unittest.TestCase):
             self.assertEqual(report.mpi("intercommunicator"), 1)
             self.assertEqual(report.mpi("one rank"), 1)
             self.assertGreater(report.mpi("could not be joined"), 0)
-            self.assertGreater(report.switch(), 66)
+            self.assertGreater(report.switch(), 34)
             until(lambda: not switch.status()["jobs"], 10, "the end of all jobs")
 
     def test_threads(self):
         report = self.run_program("mpi_operations", "threads", ranks=2)
-        self.assertEqual(report.switch(), 4 * 200)
+        self.assertEqual(report.switch(), 4 * 50)
 
     def test_messages_make_progress(self):
         self.run_program("mpi_operations", "progress", ranks=2)
@@ -108,7 +108,7 @@ class Calls(unittest.TestCase):
             report = self.run_program(program)
             self.assertGreaterEqual(report.switch(), calls, program)
             self.assertEqual(report.switch("MPI_Bcast"), 1, program)
-            self.assertEqual(report.mpi("fewer bytes", "MPI_Barrier"), 1, program)
+            self.assertEqual(report.switch("MPI_Barrier"), 1, program)
 
     def test_dead_switch_is_an_error(self):
         with Switch() as switch:

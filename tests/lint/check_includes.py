@@ -37,6 +37,7 @@ OF_BINDINGS = {
     "bindings/staging": set(),
     "bindings/nccl": {"base", "transport", "runtime", "bindings/settings"},
     "bindings/torch": {"bindings/settings"},
+    "bindings/mpi": {"stream", "transport", "bindings/settings"},
 }
 
 # State machines without I/O: they run unchanged under a virtual clock, a fuzzer and every transport.
