@@ -13,7 +13,7 @@ foreach(mpi IN LISTS NETSUM_MPIS)
   add_dependencies(mpi_fortran_${mpi} mpi_operations_${mpi}) # makes the folder
   add_test(NAME mpi_calls_${mpi} COMMAND /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/mpi_calls.py $<TARGET_FILE:netsum> ${mpi}
                                          $<TARGET_FILE:netsum_mpi_${mpi}> ${programs})
-  set_tests_properties(mpi_calls_${mpi} PROPERTIES LABELS "e2e;mpi" TIMEOUT 300)
+  set_tests_properties(mpi_calls_${mpi} PROPERTIES LABELS "e2e;mpi" TIMEOUT 300 RUN_SERIAL TRUE)
 endforeach()
 # Applications of Debian's: ctest -C applications, by scripts/test --mpi.
 if(openmpi IN_LIST NETSUM_MPIS)

@@ -74,20 +74,18 @@ class Calls(unittest.TestCase):
         self.assertEqual(report.mpi("no better", "MPI_Iallreduce"), 1)
         self.assertGreater(report.mpi("NETSUM_MPI_FLOAT32"), 0)
 
-    def test_moves(self):
-        report = self.run_program("mpi_operations", "moves", mpi_min_bytes=0)
-        self.assertGreater(report.switch("MPI_Bcast"), 0)
-        self.assertEqual(report.switch("MPI_Barrier"), 1)
-
-    def test_least_bytes(self):
+    def test_moves_and_least_bytes(self):
         report = self.run_program("mpi_operations", "moves", mpi_min_bytes=100)
         self.assertEqual(report.mpi("fewer bytes", "MPI_Barrier"), 1)
         self.assertGreater(report.mpi("fewer bytes", "MPI_Bcast"), 0)
         self.assertGreater(report.switch("MPI_Bcast"), 0)
+        with Switch() as switch:
+            report = self.run_program("mpi_operations", "moves", switch=switch.address, shared_memory="off", mode="force")
+            self.assertGreater(report.switch("MPI_Allgather"), 0)
 
     def test_communicators(self):
         with Switch() as switch:
-            report = self.run_program("mpi_operations", "communicators", ranks=3, switch=switch.address)
+            report = self.run_program("mpi_operations", "communicators", switch=switch.address)
             self.assertEqual(report.mpi("intercommunicator"), 1)
             self.assertEqual(report.mpi("one rank"), 1)
             self.assertGreater(report.mpi("could not be joined"), 0)
@@ -95,13 +93,13 @@ class Calls(unittest.TestCase):
             until(lambda: not switch.status()["jobs"], 10, "the end of all jobs")
 
     def test_threads(self):
-        report = self.run_program("mpi_operations", "threads", ranks=2)
+        report = self.run_program("mpi_operations", "threads")
         self.assertEqual(report.switch(), 4 * 50)
 
     def test_messages_make_progress(self):
-        self.run_program("mpi_operations", "progress", ranks=2)
+        self.run_program("mpi_operations", "progress")
         with Switch() as switch:
-            self.run_program("mpi_operations", "progress", ranks=2, switch=switch.address, shared_memory="off", mode="force")
+            self.run_program("mpi_operations", "progress", switch=switch.address, shared_memory="off", mode="force")
 
     def test_fortran(self):
         for program, calls in (("mpi_by_include", 2), ("mpi_by_module", 3)):
@@ -124,7 +122,7 @@ class Calls(unittest.TestCase):
     def test_no_switch(self):
         """probe: MPI, and it says why. force: an error, by MPI's own error handler."""
         nobody = "127.0.0.1:9"
-        report = self.run_program("mpi_operations", "progress", ranks=2, switch=nobody, connect_seconds=0.2)
+        report = self.run_program("mpi_operations", "progress", switch=nobody, connect_seconds=0.2)
         self.assertEqual(report.mpi("could not be joined"), 3)
         first, *rest = command(2, "mpi_operations", "progress", switch=nobody, connect_seconds=0.2, mode="force")
         with Process(*rest, program=first) as process:

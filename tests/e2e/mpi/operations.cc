@@ -318,9 +318,9 @@ void check_sum(MPI_Comm comm, const std::string& what, std::size_t count = 1) {
 
 void use_communicators() {
   const int rank = rank_of(MPI_COMM_WORLD);
-  for (int turn = 0; turn < 34; ++turn) {  // more than may be joined at a time, one after the other
+  for (int turn = 0; turn < 68; ++turn) {  // more than may be joined at a time, one after the other
     MPI_Comm half = MPI_COMM_NULL, copy = MPI_COMM_NULL;
-    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, turn % 2 == 0 ? rank : -rank, &half);
+    MPI_Comm_split(MPI_COMM_WORLD, turn % 2 == 0 ? 0 : rank % 2, turn % 4 == 0 ? rank : -rank, &half);
     check_sum(half, "a split communicator");
     if (turn % 10 == 0) {
       MPI_Comm_dup(half, &copy);
