@@ -1,6 +1,7 @@
 #include "process_group.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <Python.h>
 
 #include <algorithm>
@@ -124,9 +125,14 @@ void Group<Base>::check_usable() const {
 }
 
 template <class Base>
+std::string Group<Base>::why_not(Call call, const Tensors& tensors, const c10d::ReduceOp* op) const {
+  return why_not_by_switch(call, tensors, op, [this](ReduceOp kind, DType dtype) { return queue_->reduces(kind, dtype); });
+}
+
+template <class Base>
 bool Group<Base>::by_switch(Call call, const Tensors& tensors, const c10d::ReduceOp* op) {
   check_usable();
-  const std::string why_not = queue_ ? why_not_by_switch(call, tensors, op) : decision_.reason;
+  const std::string why_not = queue_ ? this->why_not(call, tensors, op) : decision_.reason;
   counts_.add(call, why_not, bytes_in(tensors));
   warn(/*last=*/false);
   return why_not.empty();
@@ -149,7 +155,7 @@ template <class Base>
 void Group<Base>::move_to_allocated(const at::Tensor& tensor) {
   check_usable();
   const c10d::ReduceOp sum(c10d::ReduceOp::SUM);
-  if (queue_ && why_not_by_switch(Call::all_reduce, {tensor}, &sum).empty()) queue_->move_to_allocated(tensor);
+  if (queue_ && why_not(Call::all_reduce, {tensor}, &sum).empty()) queue_->move_to_allocated(tensor);
 }
 
 // A work of Gloo, with what is left to do once it has ended. The group outlives it: its destructor waits for Gloo's threads
@@ -238,20 +244,31 @@ auto Group<Base>::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opti
 
 template <class Base>
 auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -> WorkPtr {
-  Base& gloo = this->gloo(Call::reduce, tensors);
-  const bool average = options.reduceOp == c10d::ReduceOp::AVG;
-  const bool premultiplied = options.reduceOp == c10d::ReduceOp::PREMUL_SUM;
-  Tensors summable;  // copies of what changes before or after Gloo's sum
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor converted = as_summable(tensor);
-    summable.push_back(premultiplied && converted.is_same(tensor) ? tensor.detach().clone() : converted);
+  const bool root = this->getRank() == options.rootRank;
+  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) {
+    check_usable();
+    Tensors scaled;
+    for (const at::Tensor& tensor : tensors) scaled.push_back(tensor.detach().clone());
+    premultiply(scaled, options.reduceOp);
+    auto sum = options;
+    sum.reduceOp = c10d::ReduceOp::SUM;
+    return after(*threads_, {reduce(scaled, sum)}, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors),
+                 tensors, [tensors, scaled, root] {
+                   for (std::size_t i = 0; root && i < tensors.size(); ++i) tensors[i].detach().copy_(scaled[i]);
+                 });
   }
-  if (premultiplied) premultiply(summable, options.reduceOp);
+  if (by_switch(Call::reduce, tensors, &options.reduceOp)) {
+    return queue_->reduce(tensors, *switch_op(options.reduceOp), static_cast<std::uint32_t>(options.rootRank),
+                          given(options.timeout));
+  }
+  const bool average = options.reduceOp == c10d::ReduceOp::AVG;
+  Tensors summable;
+  for (const at::Tensor& tensor : tensors) summable.push_back(as_summable(tensor));
   auto gloo_options = options;
-  if (average || premultiplied) gloo_options.reduceOp = c10d::ReduceOp::SUM;
-  const WorkPtr inner = gloo.reduce(summable, gloo_options);
+  if (average) gloo_options.reduceOp = c10d::ReduceOp::SUM;
+  const WorkPtr inner = gloo_->reduce(summable, gloo_options);
   std::function<void()> then;
-  if (this->getRank() == options.rootRank) {
+  if (root) {
     then = [tensors, summable, average, size = this->getSize()]() mutable {
       for (std::size_t i = 0; i < tensors.size(); ++i) {
         if (average) divide(summable[i], size);
@@ -267,18 +284,34 @@ template <class Base>
 auto Group<Base>::meet(Call call, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout) -> WorkPtr {
   c10d::BarrierOptions options;
   options.timeout = timeout;
-  return after_gloo(gloo(call, {}).barrier(options), call, type, std::move(outputs));
+  return after_gloo(gloo_->barrier(options), call, type, std::move(outputs));
 }
 
+// The future's value is one tensor, as NCCL's is: part r is rank r's.
 template <class Base>
 auto Group<Base>::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
     -> WorkPtr {
+  constexpr Call call = Call::all_gather;
+  const auto size = static_cast<std::size_t>(this->getSize());
+  if (by_switch(call, inputs) && outputs.size() == 1 && inputs.size() == 1 && outputs[0].size() == size) {
+    std::vector<std::int64_t> shape = inputs[0].sizes().vec();
+    shape.insert(shape.begin(), this->getSize());
+    const at::Tensor all = at::empty(shape, inputs[0].options());
+    const WorkPtr inner = queue_->all_gather(inputs[0], all, given(options.timeout), c10d::OpType::ALLGATHER);
+    return after(*threads_, {inner}, this->getRank(), c10d::OpType::ALLGATHER, to_string(call) + describe(inputs), {all},
+                 [all, parts = outputs[0]] {
+                   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+                     const at::Tensor from = all.select(0, static_cast<std::int64_t>(rank));
+                     parts[rank].detach().copy_(from.view(parts[rank].sizes()));
+                   }
+                 });
+  }
   if (nothing_in(inputs)) {
-    return meet(Call::all_gather, c10d::OpType::ALLGATHER, outputs.empty() ? Tensors{} : outputs[0], options.timeout);
+    return meet(call, c10d::OpType::ALLGATHER, outputs.empty() ? Tensors{} : outputs[0], options.timeout);
   }
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo(Call::all_gather, inputs).allgather(movable_outputs, movable_inputs, options);
+  return gloo_->allgather(movable_outputs, movable_inputs, options);
 }
 
 template <class Base>
@@ -289,11 +322,13 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
               " into ", output.scalar_type());
   TORCH_CHECK(output.is_contiguous(), "netsum: all_gather_into_tensor needs a contiguous output");
   constexpr Call call = Call::all_gather_into_tensor;
+  if (by_switch(call, {input}))
+    return queue_->all_gather(input, output, given(options.timeout), c10d::OpType::_ALLGATHER_BASE);
   if (input.numel() == 0) return meet(call, c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
   const at::Tensor from = as_movable(input.detach().contiguous()).reshape(-1);
   std::vector<Tensors> parts{as_movable(output.detach()).view({this->getSize(), from.numel()}).unbind(0)};
   Tensors inputs{from};
-  const WorkPtr inner = gloo(call, inputs).allgather(parts, inputs, options);
+  const WorkPtr inner = gloo_->allgather(parts, inputs, options);
   return after_gloo(inner, call, c10d::OpType::_ALLGATHER_BASE, {output});
 }
 
@@ -301,10 +336,11 @@ template <class Base>
 auto Group<Base>::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
     -> WorkPtr {
   constexpr Call call = Call::all_gather_coalesced;
+  Base& gloo = this->gloo(call, inputs);
   if (nothing_in(inputs)) return meet(call, c10d::OpType::ALLGATHER_COALESCED, {}, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo(call, inputs).allgather_coalesced(movable_outputs, movable_inputs, options);
+  return gloo.allgather_coalesced(movable_outputs, movable_inputs, options);
 }
 
 #if TORCH_VERSION_MAJOR >= 2
@@ -333,28 +369,43 @@ auto Group<Base>::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inp
 
 template <class Base>
 auto Group<Base>::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) -> WorkPtr {
+  Base& gloo = this->gloo(Call::gather, inputs);
   if (nothing_in(inputs)) return meet(Call::gather, c10d::OpType::GATHER, {}, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo(Call::gather, inputs).gather(movable_outputs, movable_inputs, options);
+  return gloo.gather(movable_outputs, movable_inputs, options);
 }
 
 template <class Base>
 auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) -> WorkPtr {
+  Base& gloo = this->gloo(Call::scatter, outputs);
   if (nothing_in(outputs)) return meet(Call::scatter, c10d::OpType::SCATTER, outputs, options.timeout);
   auto movable_outputs = as_movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return after_gloo(gloo(Call::scatter, outputs).scatter(movable_outputs, movable_inputs, options), Call::scatter,
-                    c10d::OpType::SCATTER, outputs);
+  return after_gloo(gloo.scatter(movable_outputs, movable_inputs, options), Call::scatter, c10d::OpType::SCATTER, outputs);
 }
 
-// All-reduces all parts, and keeps this rank's part. (PyTorch's Gloo has no reduce-scatter before 2.x, and in 2.6 one that
-// sums whatever the operation is.)
+// Of `flat`, which is this group's to change, the sum of [offset, offset + output's length). Where the switch does not take
+// it, all parts are all-reduced: PyTorch's Gloo has no reduce-scatter before 2.x, and in 2.6 one that sums whatever the
+// operation is.
 template <class Base>
-auto Group<Base>::scatter_of_sum(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
-                                 const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
-  Tensors summed{flat};
-  const WorkPtr inner = reduce_all(call, summed, options.reduceOp, options.timeout, c10d::OpType::ALLREDUCE);
+auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
+                                  const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
+  c10d::ReduceOp op = options.reduceOp;
+  if (op == c10d::ReduceOp::PREMUL_SUM) {
+    check_usable();
+    premultiply({flat}, op);
+    op = c10d::ReduceOp(c10d::ReduceOp::SUM);
+  }
+  Tensors whole{flat};
+  WorkPtr inner;
+  if (by_switch(call, whole, &op)) {
+    const bool even = offset == this->getRank() * output.numel() && flat.numel() == this->getSize() * output.numel();
+    if (even) return queue_->reduce_scatter(flat, output, *switch_op(op), given(options.timeout), type);
+    inner = queue_->all_reduce(whole, *switch_op(op), given(options.timeout), type);
+  } else {
+    inner = gloo_reduce_all(whole, op, options.timeout, c10d::OpType::ALLREDUCE);
+  }
   return after(
       *threads_, {inner}, this->getRank(), type, to_string(call) + describe({output}), {output},
       [flat, output, offset] { output.detach().copy_(flat.narrow(0, offset, output.numel()).view(output.sizes())); });
@@ -374,7 +425,7 @@ auto Group<Base>::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   }
   TORCH_CHECK(flat[static_cast<std::size_t>(this->getRank())].numel() == outputs[0].numel(), "netsum: reduce_scatter of ",
               flat[static_cast<std::size_t>(this->getRank())].numel(), " elements into ", outputs[0].numel());
-  return scatter_of_sum(Call::reduce_scatter, at::cat(flat), outputs[0], offset, options, c10d::OpType::REDUCE_SCATTER);
+  return scatter_reduced(Call::reduce_scatter, at::cat(flat), outputs[0], offset, options, c10d::OpType::REDUCE_SCATTER);
 }
 
 template <class Base>
@@ -382,8 +433,8 @@ auto Group<Base>::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, co
     -> WorkPtr {
   TORCH_CHECK(input.numel() == output.numel() * this->getSize(), "netsum: reduce_scatter_tensor of ", input.numel(),
               " elements by ", this->getSize(), " ranks into ", output.numel());
-  return scatter_of_sum(Call::reduce_scatter_tensor, input.detach().reshape(-1).clone(), output,
-                        this->getRank() * output.numel(), options, c10d::OpType::_REDUCE_SCATTER_BASE);
+  return scatter_reduced(Call::reduce_scatter_tensor, input.detach().reshape(-1).clone(), output,
+                         this->getRank() * output.numel(), options, c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
 template <class Base>

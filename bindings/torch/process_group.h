@@ -106,6 +106,7 @@ class Group final : public Base {
  private:
   void end();
   void check_usable() const;
+  std::string why_not(Call call, const Tensors& tensors, const c10d::ReduceOp* op) const;  // there is a queue
   // Whether the switch takes a call. Counts it; throws if the group cannot be used.
   bool by_switch(Call call, const Tensors& tensors, const c10d::ReduceOp* op = nullptr);
   Base& gloo(Call call, const Tensors& tensors);  // counts a call that the switch never takes
@@ -114,8 +115,8 @@ class Group final : public Base {
                      c10d::OpType type);
   WorkPtr gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
   WorkPtr meet(Call call, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
-  WorkPtr scatter_of_sum(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
-                         const c10d::ReduceScatterOptions& options, c10d::OpType type);
+  WorkPtr scatter_reduced(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
+                          const c10d::ReduceScatterOptions& options, c10d::OpType type);
   WorkPtr after_gloo(const WorkPtr& inner, Call call, c10d::OpType type, Tensors outputs, std::function<void()> then = {});
 
   const pid_t owner_ = getpid();

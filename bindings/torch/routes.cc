@@ -51,10 +51,13 @@ InNetwork in_network(Call call) {
   switch (call) {
     case Call::all_reduce:
     case Call::all_reduce_coalesced:
+    case Call::reduce:
     case Call::reduce_scatter:
     case Call::reduce_scatter_tensor:
       return InNetwork::reduces;
     case Call::broadcast:
+    case Call::all_gather:
+    case Call::all_gather_into_tensor:
       return InNetwork::moves;
     default:
       return InNetwork::nothing;
@@ -69,12 +72,12 @@ struct NamedOp {
 
 constexpr std::array<NamedOp, 9> operations{{{c10d::ReduceOp::SUM, ReduceOp::sum, "SUM"},
                                              {c10d::ReduceOp::AVG, ReduceOp::avg, "AVG"},
-                                             {c10d::ReduceOp::PRODUCT, std::nullopt, "PRODUCT"},
-                                             {c10d::ReduceOp::MIN, std::nullopt, "MIN"},
-                                             {c10d::ReduceOp::MAX, std::nullopt, "MAX"},
-                                             {c10d::ReduceOp::BAND, std::nullopt, "BAND"},
-                                             {c10d::ReduceOp::BOR, std::nullopt, "BOR"},
-                                             {c10d::ReduceOp::BXOR, std::nullopt, "BXOR"},
+                                             {c10d::ReduceOp::PRODUCT, ReduceOp::product, "PRODUCT"},
+                                             {c10d::ReduceOp::MIN, ReduceOp::min, "MIN"},
+                                             {c10d::ReduceOp::MAX, ReduceOp::max, "MAX"},
+                                             {c10d::ReduceOp::BAND, ReduceOp::bit_and, "BAND"},
+                                             {c10d::ReduceOp::BOR, ReduceOp::bit_or, "BOR"},
+                                             {c10d::ReduceOp::BXOR, ReduceOp::bit_xor, "BXOR"},
                                              {c10d::ReduceOp::PREMUL_SUM, std::nullopt, "PREMUL_SUM"}}};
 
 const NamedOp* find(const c10d::ReduceOp& op) {
@@ -96,6 +99,18 @@ std::optional<DType> switch_dtype(const at::Tensor& tensor) {
       return DType::float16;
     case at::kBFloat16:
       return DType::bfloat16;
+    case at::kDouble:
+      return DType::float64;
+    case at::kLong:
+      return DType::int64;
+    case at::kShort:
+      return DType::int16;
+    case at::kChar:
+      return DType::int8;
+    case at::kByte:
+      return DType::uint8;
+    case at::kBool:
+      return DType::boolean;
     default:
       return std::nullopt;
   }
@@ -106,7 +121,8 @@ std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op) {
   return found == nullptr ? std::nullopt : found->by_switch;
 }
 
-std::string why_not_by_switch(Call call, const std::vector<at::Tensor>& tensors, const c10d::ReduceOp* op) {
+std::string why_not_by_switch(Call call, const std::vector<at::Tensor>& tensors, const c10d::ReduceOp* op,
+                              const std::function<bool(ReduceOp, DType)>& reduces) {
   const InNetwork does = in_network(call);
   if (does == InNetwork::nothing) return std::string("no ") + to_string(call) + " in the network";
   if (tensors.empty()) return "no tensors";
@@ -115,12 +131,13 @@ std::string why_not_by_switch(Call call, const std::vector<at::Tensor>& tensors,
     if (!tensor.device().is_cpu()) return "device " + tensor.device().str();
   }
   if (does == InNetwork::moves) return {};
-  if (!switch_op(*op)) {
-    const NamedOp* const found = find(*op);
-    return std::string("operation ") + (found == nullptr ? "unknown" : found->name);
-  }
+  const NamedOp* const named = find(*op);
   for (const at::Tensor& tensor : tensors) {
-    if (!switch_dtype(tensor)) return std::string("dtype ") + c10::toString(tensor.scalar_type());
+    const auto dtype = switch_dtype(tensor);
+    if (named == nullptr || !named->by_switch || !dtype || !reduces(*named->by_switch, *dtype)) {
+      return std::string(named == nullptr ? "an unknown operation" : named->name) + " of " +
+             c10::toString(tensor.scalar_type());
+    }
   }
   return {};
 }

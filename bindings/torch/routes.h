@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,13 +35,13 @@ enum class Call : std::uint8_t {
 };
 [[nodiscard]] const char* to_string(Call call);
 
-// The public API's value for torch's, or none if the switch does not sum it.
+// The public API's value for torch's, if there is one.
 [[nodiscard]] std::optional<DType> switch_dtype(const at::Tensor& tensor);
 [[nodiscard]] std::optional<ReduceOp> switch_op(const c10d::ReduceOp& op);
 
-// Why the switch does not take a call with these tensors; empty if it takes it. `op`: of collectives that reduce. Depends
-// only on what all ranks have in common, never on one rank's state.
-[[nodiscard]] std::string why_not_by_switch(Call call, const std::vector<at::Tensor>& tensors,
-                                            const c10d::ReduceOp* op = nullptr);
+// Why the switch does not take a call with these tensors; empty if it takes it. `op`: of collectives that reduce; `reduces`:
+// what the protocol has. Depends only on what all ranks have in common, never on one rank's state.
+[[nodiscard]] std::string why_not_by_switch(Call call, const std::vector<at::Tensor>& tensors, const c10d::ReduceOp* op,
+                                            const std::function<bool(ReduceOp, DType)>& reduces);
 
 }  // namespace netsum::torch_backend

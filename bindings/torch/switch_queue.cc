@@ -1,6 +1,9 @@
 #include "switch_queue.h"
 
+#include <ATen/ops/empty.h>
+
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "routes.h"
@@ -11,6 +14,21 @@ namespace {
 
 void let_go(void* memory) {
   delete static_cast<TensorMemory*>(memory);
+}
+
+TensorView view_of(const at::Tensor& contiguous) {
+  return {contiguous.data_ptr(), static_cast<std::size_t>(contiguous.numel()), *switch_dtype(contiguous)};
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& contiguous) {
+  return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
+}
+
+template <class Transfer>
+std::vector<Transfer> in_place(const std::vector<at::Tensor>& tensors) {
+  std::vector<Transfer> transfers;
+  for (const at::Tensor& tensor : tensors) transfers.push_back({tensor, tensor});
+  return transfers;
 }
 
 CallOptions call_of(std::optional<std::chrono::milliseconds> timeout) {
@@ -30,38 +48,68 @@ SwitchQueue::~SwitchQueue() {
   all_ended_.wait(lock, [this] { return pending_.empty() && !completing_; });
 }
 
-c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
-                                                      std::optional<std::chrono::milliseconds> timeout, c10d::OpType type) {
-  return submit(tensors, std::string("all_reduce(") + to_string(op) + ")", type, [&](const at::Tensor& contiguous) {
-    const auto elements = static_cast<std::size_t>(contiguous.numel());
-    return communicator_.all_reduce_async({contiguous.data_ptr(), elements, *switch_dtype(contiguous)}, op,
-                                          call_of(timeout));
-  });
+c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, Timeout timeout,
+                                                      c10d::OpType type) {
+  return submit(in_place<Transfer>(tensors), std::string("all_reduce(") + to_string(op) + ")", type, true,
+                [&](const at::Tensor& tensor, const at::Tensor&) {
+                  return communicator_.all_reduce_async(view_of(tensor), op, call_of(timeout));
+                });
+}
+
+c10::intrusive_ptr<GroupWork> SwitchQueue::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
+                                                  Timeout timeout) {
+  return submit(in_place<Transfer>(tensors), std::string("reduce(") + to_string(op) + ") to rank " + std::to_string(root),
+                c10d::OpType::REDUCE, true, [&](const at::Tensor& tensor, const at::Tensor&) {
+                  return communicator_.reduce_async(view_of(tensor), op, root, call_of(timeout));
+                });
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root,
-                                                     std::optional<std::chrono::milliseconds> timeout) {
-  const std::string what = "broadcast from rank " + std::to_string(root);
-  return submit(tensors, what, c10d::OpType::BROADCAST, [&](const at::Tensor& contiguous) {
-    const std::span bytes(static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes());
-    return communicator_.broadcast_async(bytes, root, call_of(timeout));
+                                                     Timeout timeout) {
+  return submit(in_place<Transfer>(tensors), "broadcast from rank " + std::to_string(root), c10d::OpType::BROADCAST, false,
+                [&](const at::Tensor& tensor, const at::Tensor&) {
+                  return communicator_.broadcast_async(bytes_of(tensor), root, call_of(timeout));
+                });
+}
+
+c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op,
+                                                          Timeout timeout, c10d::OpType type) {
+  return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true,
+                [&](const at::Tensor& whole, const at::Tensor& part) {
+                  return communicator_.reduce_scatter_async(view_of(whole), view_of(part), op, call_of(timeout));
+                });
+}
+
+c10::intrusive_ptr<GroupWork> SwitchQueue::all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout,
+                                                      c10d::OpType type) {
+  return submit({{in, out}}, "all_gather", type, false, [&](const at::Tensor& part, const at::Tensor& whole) {
+    return communicator_.all_gather_async(bytes_of(part), bytes_of(whole), call_of(timeout));
   });
 }
 
-c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<at::Tensor>& tensors, std::string what,
-                                                  c10d::OpType type, const Issue& issue) {
-  what += describe(tensors);
+c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& transfers, std::string what,
+                                                  c10d::OpType type, bool reduces, const Issue& issue) {
+  std::vector<at::Tensor> inputs, outputs;
+  for (const Transfer& transfer : transfers) {
+    inputs.push_back(transfer.in);
+    outputs.push_back(transfer.out);
+  }
   Pending pending;
-  pending.work = c10::make_intrusive<GroupWork>(static_cast<int>(communicator_.rank()), type, std::move(what), tensors);
-  pending.reduces = type != c10d::OpType::BROADCAST;
+  pending.reduces = reduces;
+  pending.work =
+      c10::make_intrusive<GroupWork>(static_cast<int>(communicator_.rank()), type, what + describe(inputs), outputs);
   const auto work = pending.work;
   const std::lock_guard issuing(issue_);
-  for (const at::Tensor& tensor : tensors) {
-    at::Tensor contiguous = tensor.detach().contiguous();
-    bytes_ += contiguous.nbytes();
+  for (const Transfer& transfer : transfers) {
+    const bool apart = !transfer.in.is_same(transfer.out);
+    at::Tensor in = transfer.in.detach().contiguous();
+    at::Tensor out = !apart                         ? in
+                     : transfer.out.is_contiguous() ? transfer.out.detach()
+                                                    : at::empty(transfer.out.sizes(), transfer.out.options());
+    bytes_ += in.nbytes();
     ++operations_;
-    Work lent = issue(contiguous);
-    pending.parts.push_back({tensor.detach(), std::move(contiguous), std::move(lent)});
+    Work lent = issue(in, out);
+    pending.parts.push_back({std::move(in), std::move(out), transfer.out.detach(), std::move(lent)});
   }
   if (pending.reduces) stopwatch_.begin();
   {
@@ -100,9 +148,7 @@ void SwitchQueue::complete_next() {
   for (Part& part : next.parts) {
     try {
       part.lent.wait();
-      if (!part.contiguous.is_same(part.tensor) && part.contiguous.data_ptr() != part.tensor.data_ptr()) {
-        part.tensor.copy_(part.contiguous);
-      }
+      if (part.out.data_ptr() != part.target.data_ptr()) part.target.copy_(part.out);
     } catch (...) {
       if (!error) error = std::current_exception();
     }

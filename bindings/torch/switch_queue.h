@@ -28,12 +28,22 @@ class SwitchQueue {
   SwitchQueue(const SwitchQueue&) = delete;
   SwitchQueue& operator=(const SwitchQueue&) = delete;
 
-  // In place, each tensor in an operation of its own. A non-contiguous tensor travels as a contiguous copy. Every tensor of
-  // an all-reduce has a switch_dtype().
-  c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
-                                           std::optional<std::chrono::milliseconds> timeout, c10d::OpType type);
-  c10::intrusive_ptr<GroupWork> broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root,
-                                          std::optional<std::chrono::milliseconds> timeout);
+  // Whether the switch combines tensors so.
+  [[nodiscard]] bool reduces(ReduceOp op, DType dtype) const { return communicator_.can_reduce(op, dtype); }
+
+  using Timeout = std::optional<std::chrono::milliseconds>;
+  // In place, each tensor in an operation of its own. A non-contiguous tensor travels as a contiguous copy. The switch
+  // reduces what is reduced.
+  c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, Timeout timeout,
+                                           c10d::OpType type);
+  c10::intrusive_ptr<GroupWork> reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
+                                       Timeout timeout);
+  c10::intrusive_ptr<GroupWork> broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root, Timeout timeout);
+  // `in` is as long as all ranks' `out`.
+  c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op, Timeout timeout,
+                                               c10d::OpType type);
+  // `out`, contiguous, is as long as all ranks' `in`.
+  c10::intrusive_ptr<GroupWork> all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout, c10d::OpType type);
 
   // Moves the tensor's storage, with its contents and all views on it, to memory from Communicator::allocate(); once. All
   // ranks make this call, like all_reduce().
@@ -49,8 +59,12 @@ class SwitchQueue {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(); }
 
  private:
+  struct Transfer {
+    at::Tensor in, out;  // the same, or apart
+  };
   struct Part {
-    at::Tensor tensor, contiguous;  // `contiguous` is lent; it is `tensor` or a copy
+    at::Tensor in, out;  // lent, contiguous
+    at::Tensor target;   // gets `out`; it is `out`, or the caller's tensor
     Work lent;
   };
   struct Pending {
@@ -58,10 +72,10 @@ class SwitchQueue {
     c10::intrusive_ptr<GroupWork> work;
     bool reduces = false;
   };
-  using Issue = std::function<Work(const at::Tensor& contiguous)>;
+  using Issue = std::function<Work(const at::Tensor& in, const at::Tensor& out)>;
 
-  c10::intrusive_ptr<GroupWork> submit(const std::vector<at::Tensor>& tensors, std::string what, c10d::OpType type,
-                                       const Issue& issue);
+  c10::intrusive_ptr<GroupWork> submit(const std::vector<Transfer>& transfers, std::string what, c10d::OpType type,
+                                       bool reduces, const Issue& issue);
   void complete_next();
 
   Communicator communicator_;

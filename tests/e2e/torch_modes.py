@@ -26,7 +26,7 @@ def case_sum(rank, size):
 
 
 def case_mostly_gloo(rank, size):
-    """Most bytes are of a type that the switch does not sum; the counts, and what is said, and when."""
+    """Most bytes are in a collective that the switch does not have; the counts, and what is said, and when."""
     import torch
     import torch.distributed as dist
 
@@ -34,7 +34,7 @@ def case_mostly_gloo(rank, size):
     init()
     dist.all_reduce(torch.ones(1000))
     for _ in range(256):
-        dist.all_reduce(torch.ones(1000, dtype=torch.float64))
+        dist.all_to_all_single(torch.empty(2000), torch.ones(2000))
     print("done", file=sys.stderr, flush=True)
     dist.broadcast(torch.ones(10), src=0)
     collectives = netsum.torch.statistics()["collectives"]
@@ -169,11 +169,13 @@ class Modes(unittest.TestCase):
             ranks = run("mostly_gloo", 2, environment=settings)
             for rank in ranks:
                 self.assertEqual({
-                    "all_reduce": {"switch": {"calls": 1, "bytes": 4000}, "gloo": {"dtype Double": {"calls": 256, "bytes": 2048000}}},
+                    "all_reduce": {"switch": {"calls": 1, "bytes": 4000}, "gloo": {}},
+                    "all_to_all_single": {"switch": {"calls": 0, "bytes": 0},
+                                          "gloo": {"no all_to_all_single in the network": {"calls": 256, "bytes": 2048000}}},
                     "broadcast": {"switch": {"calls": 1, "bytes": 40}, "gloo": {}}}, rank.result)
             (warning,) = [line for line in log_lines(ranks) if "did not take the switch" in line]
             self.assertIn("99 % of the bytes", warning)
-            self.assertIn("all_reduce (dtype Double)", warning)
+            self.assertIn("all_to_all_single (no all_to_all_single in the network)", warning)
             self.assertLess(ranks[0].log.index(warning), ranks[0].log.index("done"))
             self.assertEqual([], log_lines(run("mostly_gloo", 2, environment=settings | {"NETSUM_LOG": "off"})))
 
