@@ -6,8 +6,8 @@ On each of two hosts, with four ranks each, and the same with RANK from 4 on the
 
     NETSUM_SWITCH=10.0.0.1:7170 PYTHONPATH=build/release/python torchrun ... --nnodes 2 --nproc-per-node 4 examples/hsdp_fashion_mnist.py
 
-Between hosts each rank sends a quarter of the gradients, in all-reduces, which take a switch up to half of a ring's bytes. Reduce-scatters and
-all-gathers stay within a host.
+Between hosts each rank sends a quarter of the gradients, in all-reduces, which take a switch up to half of a ring's bytes.
+Reduce-scatters and all-gathers stay within a host.
 """
 
 import argparse

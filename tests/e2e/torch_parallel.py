@@ -547,7 +547,8 @@ def case_coalesced(rank, size):
     if TORCH < (2, 0):
         return done()
 
-    for op, expected in ((dist.ReduceOp.SUM, total), (dist.ReduceOp.AVG, total / size), (dist.ReduceOp.MAX, size), (premultiplied, total / 2)):
+    for op, expected in ((dist.ReduceOp.SUM, total), (dist.ReduceOp.AVG, total / size), (dist.ReduceOp.MAX, size),
+                         (premultiplied, total / 2)):
         part, whole_parts = torch.empty(2), [torch.full((2 * size,), rank + 1.0) for _ in range(3)]
         dist.reduce_scatter_tensor(part, whole_parts[0], op=op)
         assert (part == expected).all(), (op, part)

@@ -1,4 +1,4 @@
-"""The torch.distributed backend "netsum": all-reduce through an aggregation switch, everything else over Gloo.
+"""The torch.distributed backend "netsum": reductions, gathers and broadcasts through an aggregation switch, the rest over Gloo.
 
     import netsum.torch
     torch.distributed.init_process_group("netsum")
@@ -74,8 +74,9 @@ def bucket_hook(group, bucket):
 def statistics(group=None):
     """What `group` (default: the world) did so far, as a dict.
 
-    path ("switch" or "gloo"), reason, mode, job, switches, placement; switch_operations, switch_tensor_bytes,
-    gloo_operations (by name); seconds_in_all_reduce (at least one was under way); wire_bytes_sent, wire_bytes_received,
+    path ("switch" or "gloo"), reason, mode, job, switches, placement; collectives (by name: calls and bytes by the switch, and
+    over Gloo by the reason why), switch_operations, switch_tensor_bytes, gloo_operations (by name); seconds_in_all_reduce (at
+    least one was under way); wire_bytes_sent, wire_bytes_received,
     packets_sent, packets_received, packets_retransmitted (this rank and the switch, headers included; Gloo's are not known),
     slots, packet_elements; shared_memory (there are no packets) and bytes_copied there, from and to tensors.
     """
