@@ -135,7 +135,7 @@ bool Group<Base>::by_switch(Call call, const Tensors& tensors, const c10d::Reduc
   const std::string why_not = queue_ ? this->why_not(call, tensors, op) : decision_.reason;
   counts_.add(call, why_not, bytes_in(tensors));
   warn(/*last=*/false);
-  return why_not.empty();
+  return queue_ && why_not.empty();
 }
 
 template <class Base>

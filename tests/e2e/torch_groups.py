@@ -151,12 +151,12 @@ class Groups(unittest.TestCase):
         run("built_again_in_one_store", 3)
 
     def test_left_open(self):
-        with Switch() as switch:
+        with Switch("--heartbeat-timeout-ms", "600000") as switch:  # which does not notice who dies
             for case, environment in (("left_open", {"NETSUM_SWITCH": switch.address}), ("left_open", {}),
                                       ("shards_left_open", {"NETSUM_ADDRESS": "127.0.0.1"})) * EXITS:
                 for rank in run(case, 3, seconds=30, environment=environment | {"NETSUM_MODE": "force"}):
                     self.assertNotIn("frame #", rank.log)  # a backtrace of C++, from torch
-            self.assertEqual([], [job["failure"] for job in jobs_at(switch.address) if job["failure"]])
+            self.assertEqual([], jobs_at(switch.address))
 
 
 if __name__ == "__main__":
