@@ -27,7 +27,7 @@ ALLOWED = {
     "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
     "daemon": {"base", "wire", "protocol", "session", "service", "transport", "telemetry", "control", "runtime"},
-    "collective": {"base", "wire", "stream", "protocol", "session", "seal", "transport", "control", "runtime"},
+    "collective": {"base", "wire", "kernels", "stream", "protocol", "session", "seal", "transport", "control", "runtime"},
     "parallel": {"base", "kernels", "protocol", "transport", "runtime", "collective"},  # NetReduce §3.4
 }
 
