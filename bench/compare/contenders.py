@@ -176,6 +176,43 @@ class Netsum:
                 for rank, host in enumerate(hosts)]
 
 
+@functools.cache
+def certificate_for(address):
+    """PEM files of a certificate and its key, until the process ends."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    files = [os.path.join(folder.name, name) for name in ("cert.pem", "key.pem")]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=netsum", "-addext",
+                    f"subjectAltName=IP:{address}", "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+@dataclasses.dataclass(frozen=True)
+class Sealed(Netsum):
+    """SwitchML through a daemon with TLS, whatever its packets have. On one host they have seals because its ranks are told to
+    distrust the loopback device."""
+    security: str = "none"
+
+    def run_length(self, place, task, elements):
+        where, hosts, address = (place.switch, place.hosts[:task.workers], place.switch.addresses[4]) if place.shaped else \
+            (None, [None] * task.workers, "127.0.0.1")
+        certificate, key = certificate_for(address)
+        narrow = [WITH_VECTORS, self.vectors] if self.vectors else []
+        with Children() as children:
+            switch = children.daemon([*narrow, NETSUM, "switch", *OPEN, "--listen", f"{address}:0", "--tls-cert", certificate, "--tls-key",
+                                      key, "--packet-security", self.security], where)
+            ranks = [children.start([*narrow, NETSUM, "bench", "all-reduce", "--json", "--elements", elements, "--iterations", task.iterations,
+                                     "--warmup", task.warmup, "--switch", switch, "--tls-ca", certificate, "--rank", rank, "--world-size",
+                                     task.workers, *([] if place.shaped else ["--local-checksums"])], host, silent=rank > 0)
+                     for rank, host in enumerate(hosts)]
+            report = json.loads(children.finish(ranks[0]))
+            for process in ranks[1:]:
+                children.finish(process)
+        times = report["tat_seconds"]
+        return Result(times["median"], times["p99"], report["wrong"], self.where(task) if place.shaped else "on this host, no link",
+                      report["wire_bytes_per_worker"]["sent"], report["packets"]["sent"], report["packets"]["retransmitted"])
+
+
 @dataclasses.dataclass(frozen=True)
 class LinkOf:
     """The least that a contender's packets take: what a worker sends, but for repeats, at the rate of its link."""

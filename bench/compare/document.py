@@ -14,7 +14,7 @@ import results
 BEGIN = "<!-- generated from performance.json by scripts/bench --document; what is between these marks is overwritten -->"
 END = "<!-- end of what is generated -->"
 SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "scaling": "Two to sixteen workers", "sweep": "Sizes and rates",
-          "loopback": "One machine, UDP", "shm": "One machine, shared memory", "latency": "Small messages",
+          "loopback": "One machine, UDP", "shm": "One machine, shared memory", "latency": "Small messages", "seals": "Tags and encryption",
           "micro": "Kernels and the switch's core", "growth": "Cost at the switch", "profile": "Where the time goes"}
 
 

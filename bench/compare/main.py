@@ -31,7 +31,7 @@ OTHER_SUITES = {"timeline": "packets of one worker every 10 ms, with and without
                 "growth": "what a contribution costs at the switch, by workers and jobs",
                 "profile": "where processor time goes, sampled by perf"}
 NAMES = [*suites.SUITES, *OTHER_SUITES]
-ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "timeline", "profile"}
+ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "seals", "timeline", "profile"}
 
 
 def say(text):
@@ -163,6 +163,8 @@ class Session:
         elif suite == "profile":
             cases = profiles.measure(lambda: self.rate_for(9, suites.IDLE_FOR_LOSSES), self.args.quick, say, self.args.only)
             self.wrong += sum(case.get("wrong", 0) for case in cases.values())
+            for case in cases.values():
+                print(f"{case['what']}: {', '.join(f'{name} {share:.0%}' for name, share in case['layers'])}", flush=True)
             self.keep({}, {}, profiles=dict(facts, on="this machine", cases=cases))
         else:
             for group in suites.SUITES[suite][1]():

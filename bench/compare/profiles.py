@@ -16,13 +16,14 @@ import tempfile
 import places
 from contenders import Task
 from micro import BIN
-from suites import ALLOCATED, ATP, MB, NETREDUCE, SHM, SWITCHML
+from suites import ALLOCATED, ATP, MB, NETREDUCE, SEALS, SHM, SWITCHML
 
 FREQUENCY = 997  # a prime: not in step with timers
 
 # Of whole all-reduces: (name, functions). What a function calls that no layer knows is its own.
 OUR_LAYERS = (
     ("vector kernels", r"netsum::kernels::|__mem(move|cpy|set)"),
+    ("seals", r"netsum::seal::|[Hh]ighway[Hh]ash|aesni|aes_gcm|gcm_|EVP_|CRYPTO_"),
     ("checksums", r"crc32|Crc(32)?\b|wire::(switchml|atp)::(seal|parse_common)|wire::roce::(icrc|write_checksums)"),
     ("protocol", r"netsum::(switchml|atp|netreduce|roce|stream|wire|shared)\b"),
     ("threads and sockets, our side", r""),
@@ -90,6 +91,11 @@ def on_loopback():
                         Task(workers, (25 * MB,), iterations=30))
     for who, short, name in ((SHM, "shm", "shared memory"), (ALLOCATED, "shm-allocate", "shared memory, tensors from allocate")):
         yield Whole(short, f"{name}, N = 4, 100 MB", who, Task(4, (100 * MB,), iterations=20))
+
+
+def sealed():
+    for who in SEALS:
+        yield Whole(f"seals-{who.security}", f"{who.name}, on one machine, N = 2, 16 MB", who, Task(2, (16 * MB,), iterations=60))
 
 
 def on_links(rate):
@@ -203,7 +209,7 @@ def measure(rate, quick, say, only=()):
                 yield each
     made = {each.id: micro_profile(each, quick) for each in chosen(MICRO)}
     with places.Loopback() as place:
-        made |= {each.id: whole_profile(each, place, quick) for each in chosen(on_loopback())}
+        made |= {each.id: whole_profile(each, place, quick) for each in chosen([*on_loopback(), *sealed()])}
     if only and not any(name.startswith("links") for name in only):
         return made
     links = rate()

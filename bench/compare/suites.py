@@ -4,7 +4,7 @@ A goal is what a row is to reach; `then` what is known to be possible beyond it.
 """
 import dataclasses
 
-from contenders import BARE_SOCKETS, BARE_SUMS, SLICE, Gloo, LinkOf, Netsum, OpenMpi, Task
+from contenders import BARE_SOCKETS, BARE_SUMS, SLICE, Gloo, LinkOf, Netsum, OpenMpi, Sealed, Task
 from pairs import Entrant
 
 MB = 250_000  # elements of float32
@@ -20,6 +20,8 @@ NETREDUCE_LINK = LinkOf("NetReduce's packets on their link", NETREDUCE)
 SHARDS = Netsum("SwitchML, shards on the workers' hosts", shards=True)
 SHM = Netsum("SwitchML, shared memory", flags=("--transport", "shm"))
 ALLOCATED = Netsum("SwitchML, shared memory, tensors from allocate", flags=("--transport", "shm", "--allocate"))
+SEALS = [Sealed(f"SwitchML with TLS, packets: {security}", security=security) for security in ("none", "tag", "encrypt")]
+SEALS_AVX2 = [Sealed(f"{each.name}, AVX2 only", security=each.security, vectors="AVX2") for each in SEALS[:2]]
 GLOO = Gloo()
 MPI = OpenMpi()
 MPI_RING = OpenMpi("Open MPI, ring", 4)
@@ -241,6 +243,17 @@ def collective(name, peers):
     return Group(f"collective-{name}", tuple(Entrant(who.name, who, task) for who in (ours, *others)), tuple(rows), hosts=5, rate="200mbit")
 
 
+def seals(at, place, contenders, elements, goal=None, hosts=0):
+    """What tags and encryption of packets cost, beside checksums."""
+    task = Task(2, elements, iterations=5)
+    none, *others = contenders
+    rows = [Row(f"seals-{at}-{each.security}-{length // MB}",
+                f"TAT with {'tags' if each.security == 'tag' else 'encryption'} over that with checksums, {place}, N = 2, {length // MB} MB",
+                (each.name, length), (none.name, length), goal if each.security == "tag" else None, at_least=False)
+            for length in elements for each in others]
+    return Group(f"seals-{at}", tuple(Entrant(who.name, who, task) for who in contenders), tuple(rows), hosts=hosts, rate="200mbit" if hosts else "")
+
+
 SUITES = {
     "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8), shards(4), shards(8)]),
     "loss": ("the same with losses", lambda: [loss(4), loss(8)]),
@@ -256,5 +269,8 @@ SUITES = {
     "sweep": ("plots over size and rate", lambda: [sizes(rate) for rate in ("200mbit", "100mbit", "50mbit")]),
     "loopback": ("UDP on one machine beside Gloo", lambda: [loopback(2), loopback(4)]),
     "shm": ("shared memory on one machine beside Open MPI", lambda: [shared_memory(2), shared_memory(4)]),
+    "seals": ("tags and encryption of packets, beside checksums",
+              lambda: [seals("loopback", "one machine", SEALS, (4 * MB, 16 * MB), 1.10), seals("avx2", "one machine, AVX2 only", SEALS_AVX2, (16 * MB,)),
+                       seals("links", "links of 200 Mbit/s", SEALS, (4 * MB,), 1.02, hosts=2)]),
     "latency": ("4 bytes to 64 KB on one machine", lambda: [latency(2), latency(4), latency_sizes(2), latency_sizes(4)]),
 }
