@@ -18,7 +18,7 @@ import cli_support  # noqa: E402
 from cli_support import Switch  # noqa: E402
 
 LIBRARY = None
-LIMIT = 120  # seconds
+LIMIT = 300  # seconds
 SCALAPACK = "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests"
 GROMACS = "/usr/share/gromacs/top"
 
