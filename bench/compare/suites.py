@@ -271,6 +271,6 @@ SUITES = {
     "shm": ("shared memory on one machine beside Open MPI", lambda: [shared_memory(2), shared_memory(4)]),
     "seals": ("tags and encryption of packets, beside checksums",
               lambda: [seals("loopback", "one machine", SEALS, (4 * MB, 16 * MB), 1.10), seals("avx2", "one machine, AVX2 only", SEALS_AVX2, (16 * MB,)),
-                       seals("links", "links of 200 Mbit/s", SEALS, (4 * MB,), 1.02, hosts=2)]),
+                       seals("links", "links of 200 Mbit/s", SEALS, (4 * MB,), 1.02, hosts=3)]),
     "latency": ("4 bytes to 64 KB on one machine", lambda: [latency(2), latency(4), latency_sizes(2), latency_sizes(4)]),
 }
