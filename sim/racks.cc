@@ -26,8 +26,8 @@ void draw_racks(Scenario& scenario, std::uint32_t most) {
     Random place(derive(scenario.seed, Label::of_placement + index));
     const bool in_turn = place.chance(0.3);  // neighbours in the ring are never in one rack
     for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
-      const std::uint32_t block = rank * racks / job.workers;
-      std::uint32_t at = in_turn ? rank % racks : block;
+      const std::uint32_t neighbours = rank * racks / job.workers;
+      std::uint32_t at = in_turn ? rank % racks : neighbours;
       if (mixed && place.chance(0.3)) {
         const auto any = static_cast<std::uint32_t>(place.below(scenario.parent_of_switch.size() + 1));
         at = any == scenario.parent_of_switch.size() ? UINT32_MAX : any;
