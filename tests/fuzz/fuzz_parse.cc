@@ -50,6 +50,7 @@ void parse(const Packet& packet) {
     case wire::switchml::Type::exponent_contribution:
     case wire::switchml::Type::result:
     case wire::switchml::Type::exponent_result:
+    case wire::switchml::Type::acknowledgement:
       return parse_chunk(packet, common);
     case wire::switchml::Type::waiting:
     case wire::switchml::Type::missing: {

@@ -19,7 +19,7 @@ const Endpoint stranger = fuzz::endpoint_of(77);
 
 std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   wire::switchml::Common common{};
-  common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 10));
+  common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 11));
   common.sender = input.ConsumeIntegralInRange<std::uint16_t>(0, 2);
   common.job_epoch = input.ConsumeIntegralInRange<int>(0, 15) == 0 ? 1 : fuzz::job_epoch;
   common.rank_epoch = to_switch ? fuzz::rank_epochs[common.sender % 2] : wire::fold_epochs(fuzz::rank_epochs);
@@ -34,9 +34,15 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   header.masks = input.ConsumeBool();
   header.exponents = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
   header.elements = input.PickValueInArray<std::uint16_t>({0, 1, 63, 64, 65, 256});
-  header.ahead_operation = input.PickValueInArray<std::uint16_t>({wire::switchml::no_ahead, 0, 1, 2});
+  header.ahead_operation = input.PickValueInArray<std::uint8_t>({wire::switchml::no_ahead, 0, 1, 2});
   header.ahead_chunk = input.ConsumeIntegralInRange<std::uint32_t>(0, 9);
   if (header.elements == 0) header.masks = false;
+  if (input.ConsumeBool()) {
+    header.masks = false;
+    header.dtype = input.PickValueInArray({DType::int32, DType::int64, DType::uint8, DType::float16, DType::float64});
+    header.op = static_cast<ReduceOp>(input.ConsumeIntegralInRange<int>(0, 7));
+    header.acknowledge_only = input.ConsumeBool();
+  }
 
   std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
   switch (common.type) {

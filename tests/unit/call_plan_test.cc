@@ -14,8 +14,8 @@ namespace {
 
 using stream::Collective;
 
-constexpr RankTraits everything{.protocol = "SwitchML", .every_reduction = true, .every_collective = true};
-constexpr RankTraits sums_only{.protocol = "ATP"};
+const RankTraits everything{.protocol = "SwitchML", .every_reduction = true, .every_collective = true};
+const RankTraits sums_only{.protocol = "ATP"};
 
 class Plan : public ::testing::Test {
  protected:
