@@ -584,6 +584,7 @@ def case_debug_detail(rank, size):
     from torch.nn.parallel import DistributedDataParallel
 
     import netsum.torch
+    dist.set_debug_level_from_env()  # which torch looked at before this process was forked
     init()
     tensor = netsum.torch.empty(100).fill_(rank + 1)
     dist.all_reduce(tensor)
