@@ -1,6 +1,6 @@
 // What a plain program takes for an all-reduce in place: integer tensors of several ranks, all in one process, read once,
 // added in a core's cache and written once, by a thread per processor. No exponents, no processes that wait for each other,
-// no headers. Prints what all_reduce_mpi prints.
+// no headers. Prints what collectives_mpi prints.
 //
 //   bare_sum WORKERS ITERATIONS WARMUP ELEMENTS
 #include <sched.h>

@@ -1,6 +1,6 @@
 // The least that an all-reduce through an aggregator takes with blocking sockets on this machine: a process for each rank
 // and one that adds, a datagram up and one down, and nothing else: no identity, no checksum, no recovery of what is lost.
-// Prints what all_reduce_mpi prints, of calls back to back: the mean of the ranks' times.
+// Prints what collectives_mpi prints, of calls back to back: the mean of the ranks' times.
 //
 //   bare_udp WORKERS ITERATIONS WARMUP ELEMENTS
 #include <arpa/inet.h>
