@@ -1,6 +1,7 @@
 """Several process groups, groups of some of the ranks, groups that are destroyed and built again."""
 
 import os
+import tempfile
 import unittest
 
 import torch_support
@@ -106,6 +107,18 @@ def case_built_again_in_one_store(rank, size):
         dist.destroy_process_group()
 
 
+def case_store_in_a_file(rank, size):
+    import torch
+    import torch.distributed as dist
+    for _ in range(2):
+        init(init_method=f"file://{os.environ['FILE']}", rank=rank, world_size=size)
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor)
+        assert (tensor == size).all()
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def case_left_open(rank, size):
     """A program that ends without destroying its group ends all the same, also while callbacks in Python are yet to run."""
     import torch
@@ -149,6 +162,10 @@ class Groups(unittest.TestCase):
 
     def test_built_again_in_one_store(self):
         run("built_again_in_one_store", 3)
+
+    def test_store_in_a_file(self):
+        with tempfile.TemporaryDirectory() as directory:
+            run("store_in_a_file", 2, environment={"FILE": os.path.join(directory, "store")})
 
     def test_left_open(self):
         with Switch("--heartbeat-timeout-ms", "600000") as switch:  # which does not notice who dies

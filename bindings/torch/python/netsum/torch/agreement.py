@@ -158,7 +158,8 @@ def _forget_barriers(group_store):
     store = group_store.underlying_store
     number = 1
     try:
-        while store.delete_key(f"{STORE_BASED_BARRIER_PREFIX}:{number}"):
+        while store.add(key := f"{STORE_BASED_BARRIER_PREFIX}:{number}", 0) > 0:  # delete_key() of a file's store is always True
+            store.delete_key(key)
             number += 1
     except RuntimeError:  # a store that cannot delete
         return
