@@ -183,12 +183,13 @@ TEST_F(WorkerTest, AReduceScatterTakesItsOwnPartAlone) {
   operation.out = out.data();
   ASSERT_TRUE(worker.submit(operation, now, sink));
   const wire::switchml::Common acknowledgement{wire::switchml::Type::acknowledgement, 0, job_epoch, folded};
-  for (std::uint32_t number = 0; number < 6; ++number) {  // two chunks of each part
+  for (std::uint32_t number = 0; number < 6; ++number) {  // two chunks of each part, which take turns
+    const std::uint32_t part = number % 3, of_part = number / 3;
     const auto sent = take();
     EXPECT_EQ(number, sent.header.chunk);
-    EXPECT_EQ(number % 2 == 0 ? 256 : 44, sent.header.elements);
-    EXPECT_EQ(number / 2 * 300 + number % 2 * 256, load_le<std::uint32_t>(sent.payload.data()));
-    const bool own = number / 2 == 1;
+    EXPECT_EQ(of_part == 0 ? 256 : 44, sent.header.elements);
+    EXPECT_EQ(part * 300 + of_part * 256, load_le<std::uint32_t>(sent.payload.data()));
+    const bool own = part == 1;
     EXPECT_EQ(!own, sent.header.acknowledge_only);
     wire::switchml::ChunkHeader empty = sent.header;
     empty.acknowledge_only = false;
@@ -203,8 +204,8 @@ TEST_F(WorkerTest, AReduceScatterTakesItsOwnPartAlone) {
     EXPECT_EQ(before + 1, worker.counters().results);
   }
   EXPECT_EQ(std::vector<std::uint64_t>{0}, worker.take_completed());
-  std::vector<std::int32_t> expected(300, 9);
-  std::fill(expected.begin() + 256, expected.end(), 10);
+  std::vector<std::int32_t> expected(300, 8);
+  std::fill(expected.begin() + 256, expected.end(), 11);
   EXPECT_EQ(expected, out);
 }
 

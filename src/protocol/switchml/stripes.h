@@ -3,8 +3,8 @@
 // A stripe is the least number of packets that hold whole exponent blocks (256 elements, whatever the packet's length), so
 // no block is in two stripes or two lanes. Without exponents a stripe is one packet. Stripe u of operation o belongs to lane
 // (u + o / 16) mod lanes: small operations use all lanes in turn, and consecutive ones use the same lane, whose thread is
-// awake. An operation's parts (reduce-scatter, all-gather) are cut up each for itself, one after the other: no chunk is of
-// two.
+// awake. An operation's parts (reduce-scatter, all-gather) are cut up each for itself, so that no chunk is of two, and take
+// turns, so that no rank's link carries most of what is in flight.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ class Stripes {
         chunks_log_(static_cast<std::uint32_t>(std::countr_zero(stripe_elements_ / packet_elements))),
         lanes_(lanes),
         first_((lane + lanes - static_cast<std::uint32_t>(operation / operations_in_turn % lanes)) % lanes) {
-    per_part_ = std::max<std::uint64_t>(1, (elements_ + stripe_elements_ - 1) / stripe_elements_);
-    const std::uint64_t stripes = per_part_ * parts;
+    const std::uint64_t in_part = std::max<std::uint64_t>(1, (elements_ + stripe_elements_ - 1) / stripe_elements_);
+    const std::uint64_t stripes = in_part * parts;
     count_ = first_ < stripes ? (stripes - 1 - first_) / lanes + 1 : 0;
     chunks_ = count_ << chunks_log_;
     // The last stripe of all may have fewer chunks. That of another part has as many as every stripe, if need be empty ones.
@@ -61,11 +61,11 @@ class Stripes {
 
   // For the lane's stripe `stripe`:
   [[nodiscard]] std::uint32_t part_of_stripe(std::uint64_t stripe) const {
-    return parts_ == 1 ? 0 : static_cast<std::uint32_t>((first_ + stripe * lanes_) / per_part_);
+    return parts_ == 1 ? 0 : static_cast<std::uint32_t>((first_ + stripe * lanes_) % parts_);
   }
   [[nodiscard]] std::uint64_t stripe_offset(std::uint64_t stripe) const {
     const std::uint64_t number = first_ + stripe * lanes_;
-    return (parts_ == 1 ? number : number % per_part_) * stripe_elements_;
+    return (parts_ == 1 ? number : number / parts_) * stripe_elements_;
   }
   [[nodiscard]] std::uint32_t stripe_length(std::uint64_t stripe) const {
     return static_cast<std::uint32_t>(
@@ -96,7 +96,6 @@ class Stripes {
 
   std::uint64_t elements_ = 0;  // of a part
   std::uint32_t parts_ = 1;
-  std::uint64_t per_part_ = 1;  // stripes
   std::uint32_t packet_elements_ = wire::switchml::block_elements, stripe_elements_ = wire::switchml::block_elements;
   std::uint32_t chunks_log_ = 0;  // log2 of the chunks in a stripe, a power of two as 256 is
   std::uint32_t lanes_ = 1, first_ = 0;
