@@ -23,7 +23,7 @@ ReduceOp BenchOptions::op_value() const {
                               ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor}) {
     if (op == netsum::to_string(each)) return each;
   }
-  throw UsageError("--op is sum, avg, min, max, prod, band, bor or bxor, not '" + op + "'");
+  throw UsageError("--op must be sum, avg, min, max, prod, band, bor or bxor, not '" + op + "'");
 }
 
 const char* to_string(CollectiveName collective) {

@@ -205,7 +205,7 @@ DType ProtocolFlags::dtype_value() const {
                            DType::int16, DType::int8, DType::uint8, DType::boolean}) {
     if (dtype == to_string(each)) return each;
   }
-  throw UsageError("--dtype is float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool, not '" +
+  throw UsageError("--dtype must be float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool, not '" +
                    dtype + "'");
 }
 

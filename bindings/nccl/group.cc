@@ -228,7 +228,7 @@ Call* Group::reduce_scatter(std::span<const Piece> in, std::byte* out, Window wi
 }
 
 bool Group::test(Call& call) {
-  if (!call.used) throw Error(ErrorCode::bad_argument, "test: the request has ended");
+  if (!call.used) throw Error(ErrorCode::bad_argument, "test: this request has completed before");
   if (!std::all_of(call.works.begin(), call.works.end(), [](const Work& each) { return each.done(); })) return false;
   try {
     for (Work& each : call.works) each.wait();

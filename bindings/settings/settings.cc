@@ -96,7 +96,8 @@ void read_tls(const Reader& reader, Settings& settings) {
   if (settings.options.tls_ca.empty())
     throw Reader::bad("NETSUM_TLS_CERT requires NETSUM_TLS_CA, by which the ranks know the shards");
   if (!settings.options.aggregators.empty()) {
-    throw Reader::bad("NETSUM_TLS_CERT is for shards: with NETSUM_SWITCH or NETSUM_PS the switch has its own");
+    throw Reader::bad(
+        "NETSUM_TLS_CERT is for shards: unset it where NETSUM_SWITCH or NETSUM_PS is set, as that daemon has its own");
   }
 }
 
