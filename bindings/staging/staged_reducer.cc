@@ -28,8 +28,12 @@ void keep_for_ever(const std::shared_ptr<std::byte>& memory) {
 
 }  // namespace
 
+std::unique_ptr<Network::Pending> pending(Work work) {
+  return std::make_unique<Sum>(std::move(work));
+}
+
 std::unique_ptr<Network::Pending> CommunicatorNetwork::all_reduce(TensorView inout, ReduceOp op) {
-  return std::make_unique<Sum>(communicator_.all_reduce_async(inout, op));
+  return pending(communicator_.all_reduce_async(inout, op));
 }
 
 void Staged::wait_on(Device::Stream stream) const {
@@ -153,6 +157,12 @@ bool StagedReducer::free_chunk() {
 
 void StagedReducer::fail(const Error& error) {
   if (!failure_) failure_ = error;
+}
+
+void StagedReducer::give_up(const Error& error) {
+  fail(error);
+  device_has_failed_ = true;
+  keep_for_ever(memory_);
 }
 
 // After a failure: the oldest chunk goes, once nothing touches its memory; and tensors go when none of their chunks is left.

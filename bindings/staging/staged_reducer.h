@@ -33,6 +33,9 @@ class Network {
   [[nodiscard]] virtual std::unique_ptr<Pending> all_reduce(TensorView inout, ReduceOp op) = 0;
 };
 
+// An all-reduce that a communicator has begun.
+[[nodiscard]] std::unique_ptr<Network::Pending> pending(Work work);
+
 class CommunicatorNetwork final : public Network {
  public:
   explicit CommunicatorNetwork(Communicator& communicator) : communicator_(communicator) {}
@@ -96,6 +99,10 @@ class StagedReducer {
   // under way can touch memory any more.
   bool progress();
   void fail(const Error& error);  // as a failure of the network would
+  // The same, when the device hangs: it does not wait for it, and never frees the pinned memory.
+  void give_up(const Error& error);
+  // Whether the network has all chunks of all calls.
+  [[nodiscard]] bool has_issued_all() const { return issued_ == begun_ && waiting_.empty(); }
   [[nodiscard]] bool is_idle() const { return returned_ == begun_ && waiting_.empty(); }
 
  private:

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bindings/settings/settings.h"
-#include "process_group.h"
+#include "staged_group.h"
 
 namespace py = pybind11;
 
@@ -141,6 +141,7 @@ py::dict statistics(const TorchGroup& group) {
   result["placement"] = placement;
   result["switch_operations"] = operations;
   result["switch_tensor_bytes"] = bytes;
+  result["staged_tensor_bytes"] = group.is_ours() ? group.staged_bytes() : 0;
   result["gloo_operations"] = gloo_operations;
   result["collectives"] = collectives;
   result["seconds_in_all_reduce"] = group.seconds_in_all_reduce();
@@ -215,15 +216,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init([](c10::intrusive_ptr<GroupBase> gloo, Connection* connection, std::shared_ptr<Aggregator> shard,
                        c10::intrusive_ptr<c10d::Store> store, const std::string& path, const std::string& reason,
                        const std::string& job, const std::string& mode, const std::string& switches, int shards,
-                       const std::string& log_prefix) {
-             auto group = c10::make_intrusive<TorchGroup>(
-                 std::move(gloo), connection == nullptr ? nullptr : connection->take(), std::move(shard), std::move(store),
-                 Decision{path, reason, job, mode, switches, shards}, log_to_stderr(log_prefix));
+                       std::chrono::milliseconds timeout, const std::string& log_prefix) {
+             c10::intrusive_ptr<TorchGroup> group = c10::make_intrusive<StagedGroup<GroupBase>>(
+                 timeout, std::move(gloo), connection == nullptr ? nullptr : connection->take(), std::move(shard),
+                 std::move(store), Decision{path, reason, job, mode, switches, shards}, log_to_stderr(log_prefix));
              remember(group);
              return group;
            }),
            py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),
-           py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"), py::arg("shards"), py::arg("log_prefix"))
+           py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"), py::arg("shards"), py::arg("timeout"),
+           py::arg("log_prefix"))
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
 }

@@ -83,6 +83,7 @@ template <class Base>
 void Group<Base>::end() {
   if (!is_ours()) {
     // A child of fork() has no threads to join: leave the parent's objects to the exit.
+    end_staging();
     static_cast<void>(queue_.release());
     static_cast<void>(gloo_.release());
     static_cast<void>(threads_.release());
@@ -105,6 +106,7 @@ void Group<Base>::shutdown() {
   if (!is_ours() || closed_.exchange(true)) return;
   warn(/*last=*/true);
   const bool failed = queue_ && queue_->failed();
+  end_staging();
   queue_.reset();
   if (decision_.shards > 0 && !failed) {
     say_goodbye(store_, this->getRank(), this->getSize(), decision_.shards, shard_ != nullptr);
@@ -155,7 +157,7 @@ template <class Base>
 void Group<Base>::move_to_allocated(const at::Tensor& tensor) {
   check_usable();
   const c10d::ReduceOp sum(c10d::ReduceOp::SUM);
-  if (queue_ && why_not(Call::all_reduce, {tensor}, &sum).empty()) queue_->move_to_allocated(tensor);
+  if (tensor.device().is_cpu() && would_take(Call::all_reduce, {tensor}, &sum)) queue_->move_to_allocated(tensor);
 }
 
 // A work of Gloo, with what is left to do once it has ended. The group outlives it: its destructor waits for Gloo's threads

@@ -43,8 +43,9 @@ struct Decision {
   int shards = 0;  // how many ranks run a part of the switch
 };
 
+// Of tensors in host memory; staged_group.h has the others.
 template <class Base>
-class Group final : public Base {
+class Group : public Base {
  public:
   // `communicator` and `shard` are null if the decision is Gloo. `shard` is this rank's part of the switch, if it runs one;
   // in `store` the ranks record that they have left, which a shard waits for. `log`: takes a line; empty: silent.
@@ -64,6 +65,7 @@ class Group final : public Base {
   void move_to_allocated(const at::Tensor& tensor);
   [[nodiscard]] CallCounts::Counts counts() const { return counts_.all(); }
   [[nodiscard]] double seconds_in_all_reduce() const { return stopwatch_.seconds(); }
+  [[nodiscard]] virtual std::uint64_t staged_bytes() const { return 0; }  // of tensors in a device's memory
   [[nodiscard]] bool is_ours() const { return owner_ == getpid(); }
 
   const std::string getBackendName() const override { return "netsum"; }
@@ -103,12 +105,19 @@ class Group final : public Base {
   void setSequenceNumberForGroup() override;
   uint64_t getSequenceNumberForGroup() override;
 
- private:
-  void end();
+ protected:
+  void end();  // what a destructor does
+  // Before the queue and Gloo go; in a child of fork() only lets go.
+  virtual void end_staging() {}
   void check_usable() const;
-  std::string why_not(Call call, const Tensors& tensors, const c10d::ReduceOp* op) const;  // there is a queue
-  // Whether the switch takes a call. Counts it; throws if the group cannot be used.
+  // Whether the switch would take a call; by_switch() also counts it, and throws if the group cannot be used.
+  bool would_take(Call call, const Tensors& tensors, const c10d::ReduceOp* op = nullptr) const {
+    return queue_ && why_not(call, tensors, op).empty();
+  }
   bool by_switch(Call call, const Tensors& tensors, const c10d::ReduceOp* op = nullptr);
+
+ private:
+  std::string why_not(Call call, const Tensors& tensors, const c10d::ReduceOp* op) const;  // there is a queue
   Base& gloo(Call call, const Tensors& tensors);  // counts a call that the switch never takes
   void warn(bool last);
   WorkPtr reduce_all(Call call, Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
@@ -124,9 +133,13 @@ class Group final : public Base {
   c10::intrusive_ptr<Base> gloo_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<Aggregator> shard_;  // outlives the queue, whose communicator is the shard's member
+
+ protected:
   Stopwatch stopwatch_;
   std::unique_ptr<CallbackThreads> threads_ = std::make_unique<CallbackThreads>();  // outlive the queue, and Gloo's
   std::unique_ptr<SwitchQueue> queue_;
+
+ private:
   CallCounts counts_;
   const std::function<void(const std::string&)> log_;
   std::atomic<bool> closed_{false};

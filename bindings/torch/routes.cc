@@ -128,7 +128,6 @@ std::string why_not_by_switch(Call call, const std::vector<at::Tensor>& tensors,
   if (tensors.empty()) return "no tensors";
   for (const at::Tensor& tensor : tensors) {
     if (tensor.layout() != at::kStrided) return "not a dense tensor";
-    if (!tensor.device().is_cpu()) return "device " + tensor.device().str();
   }
   if (does == InNetwork::moves) return {};
   const NamedOp* const named = find(*op);

@@ -42,8 +42,12 @@ CallOptions call_of(std::optional<std::chrono::milliseconds> timeout) {
 SwitchQueue::SwitchQueue(Communicator communicator, Stopwatch& stopwatch, CallbackThreads& threads)
     : communicator_(std::move(communicator)), stopwatch_(stopwatch), threads_(threads) {}
 
-SwitchQueue::~SwitchQueue() {
+void SwitchQueue::abort() {
   communicator_.abort("the process group was destroyed");
+}
+
+SwitchQueue::~SwitchQueue() {
+  abort();
   std::unique_lock lock(mutex_);
   all_ended_.wait(lock, [this] { return pending_.empty() && !completing_; });
 }
@@ -119,6 +123,13 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
     if (!std::exchange(completing_, true)) threads_.post([this] { complete_next(); });
   }
   return work;
+}
+
+Work SwitchQueue::all_reduce_memory(TensorView inout, ReduceOp op) {
+  const std::lock_guard issuing(issue_);
+  bytes_ += inout.elements * netsum::bytes_of(inout.dtype);
+  ++operations_;
+  return communicator_.all_reduce_async(inout, op);
 }
 
 void SwitchQueue::move_to_allocated(const at::Tensor& tensor) {

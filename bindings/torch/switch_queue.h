@@ -45,12 +45,17 @@ class SwitchQueue {
   // `out`, contiguous, is as long as all ranks' `in`.
   c10::intrusive_ptr<GroupWork> all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout, c10d::OpType type);
 
+  // Of host memory, which is lent until the work has ended. Its calls keep their order among those above.
+  [[nodiscard]] Work all_reduce_memory(TensorView inout, ReduceOp op);
+
   // Moves the tensor's storage, with its contents and all views on it, to memory from Communicator::allocate(); once. All
   // ranks make this call, like all_reduce().
   void move_to_allocated(const at::Tensor& tensor);
 
   // The last work that was issued; it ends after all others. Null if there was none.
   [[nodiscard]] c10::intrusive_ptr<GroupWork> last() const;
+
+  void abort();  // fails pending and later operations
 
   [[nodiscard]] bool failed() const { return failed_.load(); }  // an operation ended in an error
   [[nodiscard]] Statistics statistics() const { return communicator_.statistics(); }

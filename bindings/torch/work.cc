@@ -17,11 +17,24 @@ std::string describe(const std::vector<at::Tensor>& tensors) {
   return text;
 }
 
+namespace {
+
+std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::Device> devices;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.device().is_cpu()) devices.push_back(tensor.device());
+  }
+  return devices;
+}
+
+}  // namespace
+
 GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs)
     : Work(rank, type),
       what_(std::move(what)),
       outputs_(std::move(outputs)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices_of(outputs_))) {
   // The future's first callback. Only complete() and fail() run callbacks.
   future_->addCallback([this](c10::ivalue::Future&) {
     finish(error_);
@@ -66,6 +79,8 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
                              " ms for " + what_ + ", which is still under way");
   }
   if (exception_) std::rethrow_exception(exception_);
+  lock.unlock();
+  if (!future_->devices().empty()) future_->wait();  // returns at once: the current streams wait for the outputs
   return true;
 }
 

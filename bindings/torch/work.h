@@ -20,8 +20,10 @@ namespace netsum::torch_backend {
 // " of 3 Float, 5 Int": for errors.
 [[nodiscard]] std::string describe(const std::vector<at::Tensor>& tensors);
 
-// Ended once, from a native thread without Python's interpreter lock. The tensors are kept by value until then. wait() does
-// not wait for the future's callbacks: they may wait for operations that end later.
+// Ended once, from a native thread without Python's interpreter lock. If outputs are in a device's memory, "ended" means
+// that what writes them has been given to the streams that are current in complete(); wait() then makes the caller's current
+// streams wait for it, and no thread. The tensors are kept by value until then. wait() does not wait for the future's
+// callbacks: they may wait for operations that end later.
 class GroupWork final : public c10d::Work {
  public:
   // `what` names the operation in the error of a wait() that timed out.

@@ -36,7 +36,7 @@ OF_BINDINGS = {
     "bindings/settings": {"base", "transport"},
     "bindings/staging": set(),
     "bindings/nccl": {"base", "transport", "runtime", "bindings/settings"},
-    "bindings/torch": {"bindings/settings"},
+    "bindings/torch": {"bindings/settings", "bindings/staging"},
     "bindings/mpi": {"stream", "transport", "bindings/settings"},
 }
 

@@ -88,6 +88,6 @@ def statistics(group=None):
 atexit.register(_C.leave_all)
 
 if int(_version.split(".")[0]) >= 2:
-    torch.distributed.Backend.register_backend("netsum", _create, devices=["cpu"])
+    torch.distributed.Backend.register_backend("netsum", _create, devices=["cpu", "cuda", "xpu", "privateuseone"])
 else:
     torch.distributed.Backend.register_backend("netsum", _create)

@@ -200,7 +200,7 @@ def build(store, rank, size, timeout, make_gloo):
                             reason=reason, job=plan["job"] if path == "switch" else "", mode=plan["mode"],
                             switches=",".join(addresses) if path == "switch" else "",
                             shards=len(plan["leaders"]) if path == "switch" and not (settings.above or settings.switches) else 0,
-                            log_prefix=prefix)
+                            timeout=timeout, log_prefix=prefix)
     forks.keep_from_children(before, store)
 
     if path == "switch":

@@ -1,0 +1,228 @@
+"""Tensors in a device's memory, at a device that works late and whose memory the host cannot touch (fake_device.cc)."""
+
+import time
+import unittest
+
+import torch_support
+from torch_support import TORCH, Switch, init, run
+
+DEVICE = "privateuseone"
+
+
+def at_device(tensor):
+    return tensor.to(DEVICE)
+
+
+def case_collectives(rank, size):
+    """Each collective gives at the device what it gives at the host."""
+    import fake_device  # noqa: F401
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+    generator = torch.Generator().manual_seed(rank)
+    values = torch.randn(100_003, generator=generator)
+
+    def both(function, *tensors):
+        """function(*tensors) at the host and at the device: it returns the tensors that hold results."""
+        expected = function(*[t.clone() for t in tensors])
+        results = function(*[at_device(t) for t in tensors])
+        for want, got in zip(expected, results, strict=True):
+            assert got.device.type == DEVICE and torch.equal(want, got.cpu()), (want, got.cpu())
+
+    def all_reduce(op):
+        def call(tensor):
+            dist.all_reduce(tensor, op=op)
+            return [tensor]
+        return call
+
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+        both(all_reduce(op), values)
+    both(all_reduce(dist.ReduceOp.SUM), torch.arange(700_000, dtype=torch.int64) * (rank + 1))  # 5.3 chunks
+    both(all_reduce(dist.ReduceOp.SUM), torch.empty(0))
+    both(all_reduce(dist.ReduceOp.BAND), torch.randint(255, (1000,), generator=generator, dtype=torch.uint8))
+
+    def all_reduce_of_a_view(tensor):
+        dist.all_reduce(tensor.view(-1, 11)[:, 3:7])
+        return [tensor]
+    both(all_reduce_of_a_view, values[:99_000])
+
+    def broadcast(tensor):
+        dist.broadcast(tensor, 1)
+        return [tensor]
+    both(broadcast, values)
+
+    def reduce(tensor):
+        dist.reduce(tensor, 1)
+        return [tensor] if rank == 1 else []
+    both(reduce, values)
+
+    def all_gather(tensor):
+        parts = [torch.empty_like(tensor) for _ in range(size)]
+        dist.all_gather(parts, tensor)
+        return parts
+    both(all_gather, values)
+
+    def reduce_scatter(tensor):
+        out = torch.empty_like(tensor)
+        dist.reduce_scatter(out, [tensor * (r + 1) for r in range(size)])
+        return [out]
+    both(reduce_scatter, values)
+
+    def tensors_whole(tensor):
+        flat = torch.empty(size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        name = "all_gather_into_tensor" if hasattr(dist, "all_gather_into_tensor") else "_all_gather_base"
+        getattr(dist, name)(flat, tensor)
+        part = torch.empty_like(tensor)
+        name = "reduce_scatter_tensor" if hasattr(dist, "reduce_scatter_tensor") else "_reduce_scatter_base"
+        getattr(dist, name)(part, flat)
+        return [flat, part]
+    both(tensors_whole, values)
+
+    def gather_and_scatter(tensor):
+        parts = [torch.empty_like(tensor) for _ in range(size)] if rank == 0 else None
+        dist.gather(tensor, parts, 0)
+        out = torch.empty_like(tensor)
+        dist.scatter(out, parts, 0)
+        return [out] + (parts or [])
+    both(gather_and_scatter, values)
+
+    def all_to_all(tensor):
+        out = torch.empty_like(tensor)
+        dist.all_to_all_single(out, tensor)
+        return [out]
+    both(all_to_all, values[:1000 * size])
+
+    def send_and_recv(tensor):
+        out = torch.empty_like(tensor)
+        if rank == 0:
+            dist.send(tensor, 1)
+        elif rank == 1:
+            dist.recv(out, 0)
+        return [out] if rank == 1 else []
+    both(send_and_recv, values)
+
+    dist.barrier()
+    counted = netsum.torch.statistics()
+    assert counted["staged_tensor_bytes"] > 0 and counted["collectives"]["all_reduce"]["switch"]["calls"] >= 14, counted
+
+
+def case_order(rank, size):
+    """Nothing waits for the device, and calls keep their order, whatever memory their tensors are in."""
+    import fake_device
+    import torch
+    import torch.distributed as dist
+    init()
+    at_host = [torch.full((300_000,), float(rank + i)) for i in range(4)]
+    at_dev = [at_device(torch.zeros(300_000)) for _ in range(4)]
+    fake_device.hold(True)  # from here the device does nothing
+    works = []
+    for i in range(4):
+        fake_device.fill_later(at_dev[i], float(rank + 10 * i))  # the all-reduce must come behind it
+        works.append(dist.all_reduce(at_dev[i], async_op=True))
+        works.append(dist.all_reduce(at_host[i], async_op=True) if i % 2 == 0 else
+                     dist.broadcast(at_host[i], 0, async_op=True))
+    barrier = dist.barrier(async_op=True) if TORCH >= (2, 0) else None
+    assert not any(work.is_completed() for work in works), "an operation overtook one whose device has done nothing"
+    dist_time = time.monotonic()
+    fake_device.hold(False)
+    for i in range(4):
+        works[2 * i].wait()  # makes the current stream wait, so the copy below comes behind the sum
+        assert torch.equal(at_dev[i].cpu(), torch.full((300_000,), float(sum(r + 10 * i for r in range(size)))))
+        works[2 * i + 1].wait()
+        expected = float(sum(r + i for r in range(size)) if i % 2 == 0 else i)
+        assert torch.equal(at_host[i], torch.full((300_000,), expected)), i
+    if barrier is not None:
+        barrier.wait()
+    assert time.monotonic() - dist_time < 20
+    dist.destroy_process_group()
+
+
+def case_temporaries(rank, size):
+    """A tensor that nobody holds any more lives until its copies are over."""
+    import fake_device
+    import torch
+    import torch.distributed as dist
+    init()
+    futures = []
+    for i in range(20):
+        tensor = at_device(torch.zeros(50_000))
+        fake_device.fill_later(tensor, float(rank + i))
+        future = dist.all_reduce(tensor, async_op=True).get_future()
+        futures.append(future.then(lambda done: done.value()[0] * 2))
+        del tensor
+    for i, future in enumerate(futures):
+        assert torch.equal(future.wait().cpu(), torch.full((50_000,), 2.0 * sum(r + i for r in range(size)))), i
+
+
+def case_ddp(rank, size):
+    """DistributedDataParallel trains at the device as it does at the host, bit for bit."""
+    import fake_device  # noqa: F401
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import netsum.torch
+    init()
+
+    def train(device):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.ReLU(), torch.nn.Linear(60, 3)).to(device)
+        parallel = DistributedDataParallel(model, bucket_cap_mb=0.005)
+        optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+        inputs = torch.randn(30, 8, 40, generator=torch.Generator().manual_seed(rank))
+        for batch in inputs:
+            optimizer.zero_grad(set_to_none=True)
+            (parallel(batch.to(device)) ** 2).mean().backward()
+            optimizer.step()
+        return [parameter.detach().cpu() for parameter in model.parameters()]
+
+    expected = train("cpu")
+    for want, got in zip(expected, train(DEVICE), strict=True):
+        assert torch.equal(want, got)
+    counted = netsum.torch.statistics()
+    assert counted["staged_tensor_bytes"] > 0, counted
+
+
+def case_a_device_that_hangs(rank, size):
+    """A device that comes to nothing ends the operation with an error, in the group's time and some seconds."""
+    import fake_device
+    import torch
+    import torch.distributed as dist
+    init(seconds=2)
+    tensor = at_device(torch.ones(1000))
+    if rank == 0:
+        fake_device.hold(True)
+    work = dist.all_reduce(tensor, async_op=True)
+    try:
+        work.wait()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("the all-reduce ended")
+
+
+class Devices(unittest.TestCase):
+    def test_collectives(self):
+        run("collectives", 3)
+
+    def test_over_gloo_alone(self):
+        run("order", 2, environment={"NETSUM_MODE": "off"})
+
+    def test_order(self):
+        run("order", 2)
+
+    def test_temporaries(self):
+        run("temporaries", 2)
+
+    def test_ddp(self):
+        run("ddp", 2)
+
+    def test_a_device_that_hangs(self):
+        ranks = run("a_device_that_hangs", 2)
+        self.assertIn("the device of the tensors has carried out nothing for 2000 ms", ranks[0].result)
+        self.assertIn("rank 0", ranks[1].result)
+
+
+if __name__ == "__main__":
+    torch_support.main()
