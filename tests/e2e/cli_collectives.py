@@ -1,8 +1,13 @@
 #!/usr/bin/python3
 """Every collective, operation and type through the command line: docs/collectives.md's tables, and the same bits everywhere."""
+import contextlib
+import json
+import os
+import subprocess
 import unittest
 
 import cli_support as cli
+import netns_support as netns
 
 USUAL = {"workers": 4, "elements": 10_003, "iterations": 1, "warmup": 1, "seed": 21, "protocol": "switchml"}
 # Each type, and each way through the switch.
@@ -18,6 +23,39 @@ def bench(collective, **settings):
     report = cli.bench(*flags_of(**settings), collective=collective)
     assert report["collective"] == collective
     return report
+
+
+class Hosts:
+    """A switch and hosts with an interface each, for the length of a `with`."""
+
+    def __init__(self, count):
+        self.switch, *self.hosts = (f"collectives{os.getpid()}-{number}" for number in range(count + 1))
+
+    def __enter__(self):
+        for name in (self.switch, *self.hosts):
+            netns.ip("netns", "add", name)
+            netns.ip("-n", name, "link", "set", "lo", "up")
+        netns.ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        netns.ip("-n", self.switch, "addr", "add", "10.91.0.1/24", "dev", "bridge")
+        netns.ip("-n", self.switch, "link", "set", "bridge", "up")
+        for number, host in enumerate(self.hosts):
+            netns.ip("-n", self.switch, "link", "add", f"port{number}", "type", "veth", "peer", "name", "eth0", "netns", host)
+            netns.ip("-n", self.switch, "link", "set", f"port{number}", "master", "bridge", "up")
+            netns.ip("-n", host, "addr", "add", f"10.91.0.{number + 2}/24", "dev", "eth0")
+            netns.ip("-n", host, "link", "set", "eth0", "up")
+        return self
+
+    def start(self, where, *arguments):
+        return cli.Process("netns", "exec", where, cli.NETSUM, *arguments, program="ip")
+
+    @staticmethod
+    def received(host):
+        shown = subprocess.run(["ip", "-n", host, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
+        return json.loads(shown.stdout)[0]["stats64"]["rx"]["bytes"]
+
+    def __exit__(self, *_):
+        for name in (self.switch, *self.hosts):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
 class Collectives(unittest.TestCase):
@@ -60,6 +98,27 @@ class Collectives(unittest.TestCase):
             with self.subTest(collective=collective):
                 self.assertLess(received, part * size + (elements / packet + 2) * header + repeats * (4 * packet + header))
                 self.assertGreater(received, part * size)
+
+    def test_the_interfaces_count_what_a_rank_receives(self):
+        if netns.refusal():
+            self.skipTest(f"network namespaces are not permitted here: {netns.refusal()}")
+        elements, packet, ranks = 1_000_000, 320, 4
+        with Hosts(ranks) as hosts, contextlib.ExitStack() as running:
+            switch = running.enter_context(hosts.start(hosts.switch, "switch", "--listen", "10.91.0.1:7170"))
+            switch.wait_line(switch.out, "listening ")
+            words = ("bench", "reduce-scatter", "--json", "--switch", "10.91.0.1:7170", "--world-size", ranks, "--elements", elements,
+                     "--packet-elements", packet, "--iterations", 4, "--warmup", 0)
+            all_ranks = [running.enter_context(hosts.start(host, *words, "--rank", rank)) for rank, host in enumerate(hosts.hosts)]
+            for process in all_ranks:
+                self.assertEqual(0, process.wait(60), process.err)
+            report = json.loads("\n".join(all_ranks[0].out))
+            self.assertEqual(0, report["wrong"])
+            size, chunks = 4 * elements, elements / packet + ranks
+            repeats = report["packets"]["retransmitted"] + 400  # others' too, probes, and what joining takes
+            for host in hosts.hosts:
+                received = hosts.received(host) / 4
+                self.assertGreater(received, size / ranks)
+                self.assertLess(received, size / ranks + chunks * 100 + repeats * (4 * packet + 100) / 4)
 
     def test_what_there_is_not_is_refused_in_one_line(self):
         refused = {
