@@ -163,10 +163,6 @@ void draw_wires(Scenario& scenario) {
 
 // Operations, types and collectives that this protocol alone has. Not where a rank may need another's result again.
 void draw_reductions(Scenario& scenario) {
-  constexpr DType types[] = {DType::float64, DType::int64, DType::int16,   DType::int8,    DType::uint8,
-                             DType::boolean, DType::int32, DType::float32, DType::float16, DType::bfloat16};
-  constexpr ReduceOp ops[] = {ReduceOp::sum,     ReduceOp::avg,     ReduceOp::min,    ReduceOp::max,
-                              ReduceOp::product, ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor};
   using stream::Collective;
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
     JobPlan& job = scenario.jobs[index];
@@ -175,8 +171,8 @@ void draw_reductions(Scenario& scenario) {
       Random random(derive(derive(scenario.seed, Label::of_reductions + index), call.number));
       if (call.collective != Collective::all_reduce) continue;
       if (random.chance(0.4)) {
-        call.dtype = random.pick(types);
-        const ReduceOp op = random.pick(ops);
+        call.dtype = random.pick(dtypes);
+        const ReduceOp op = random.pick(reduce_ops);
         call.op = applies_to(op, call.dtype) ? op : ReduceOp::sum;
       }
       const std::uint64_t kind = random.below(8);

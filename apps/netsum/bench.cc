@@ -19,8 +19,7 @@ const BenchProtocol& BenchOptions::protocol_value() const {
 }
 
 ReduceOp BenchOptions::op_value() const {
-  for (const ReduceOp each : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product,
-                              ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor}) {
+  for (const ReduceOp each : reduce_ops) {
     if (op == netsum::to_string(each)) return each;
   }
   throw UsageError("--op must be sum, avg, min, max, prod, band, bor or bxor, not '" + op + "'");

@@ -201,8 +201,7 @@ ProtocolFlags::Levels ProtocolFlags::levels() const {
 }
 
 DType ProtocolFlags::dtype_value() const {
-  for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16, DType::float64, DType::int64,
-                           DType::int16, DType::int8, DType::uint8, DType::boolean}) {
+  for (const DType each : dtypes) {
     if (dtype == to_string(each)) return each;
   }
   throw UsageError("--dtype must be float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool, not '" +

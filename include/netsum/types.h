@@ -10,11 +10,16 @@ namespace netsum {
 // Element type of a tensor, in native byte order. A boolean is a byte, 0 or 1.
 enum class DType : std::uint8_t { float32, int32, float16, bfloat16, float64, int64, int16, int8, uint8, boolean };
 
+inline constexpr DType dtypes[] = {DType::float32, DType::int32, DType::float16, DType::bfloat16, DType::float64,
+                                   DType::int64,   DType::int16, DType::int8,    DType::uint8,    DType::boolean};
+
 // How a reduction combines the ranks' values. docs/numerics.md gives bounds, and docs/collectives.md which protocol has
 // what. sum: integers wrap modulo 2^width. avg: the sum divided by the world size; integers round toward zero. min, max: NaN
 // if any rank has NaN; -0 is less than +0. product: floats are multiplied in rank order; integers wrap. bit_and, bit_or,
 // bit_xor: integers and booleans. Booleans: sum and max are bit_or, product and min are bit_and; they have no avg.
 enum class ReduceOp : std::uint8_t { sum, avg, min, max, product, bit_and, bit_or, bit_xor };
+inline constexpr ReduceOp reduce_ops[] = {ReduceOp::sum,     ReduceOp::avg,     ReduceOp::min,    ReduceOp::max,
+                                          ReduceOp::product, ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor};
 
 // The format of an all-reduce's floats on the wire (SwitchML). native: the tensor's own width. A 16-bit format halves the
 // bytes of float32 tensors and rounds each of their values; float32 costs 16-bit tensors twice the bytes and rounds their

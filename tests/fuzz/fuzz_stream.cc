@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <span>
 
 #include "fuzz/harness.h"
 #include "kernels/kernels.h"
 #include "protocol/switchml/chunk_codec.h"
 #include "protocol/switchml/stripes.h"
+#include "sim/exact.h"
 #include "stream/tensor.h"
 #include "support/float_oracle.h"
 #include "support/narrow_oracle.h"
@@ -45,10 +47,6 @@ void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t
   fuzz::check(chunks == total, "all lanes' chunks are the tensor's");
 }
 
-std::size_t size_of(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::int32 ? 4 : 2;
-}
-
 // One value from the input: any bits, mostly of a size near another's.
 std::uint32_t bits_of(FuzzedDataProvider& input) {
   switch (input.ConsumeIntegralInRange<int>(0, 7)) {
@@ -77,8 +75,8 @@ struct Job {
 // All of a tensor through the codec, as workers and a switch would take it.
 void all_reduce(Job& job) {
   const std::uint64_t words = stream::wire_elements(job.operation);
-  const DType travels = stream::wire_dtype(job.operation);
-  const bool narrow = travels != DType::int32;
+  const auto [travels, op] = stream::on_wire(job.operation);
+  const bool in_order = is_float(travels);
   const auto packet_elements = static_cast<std::uint32_t>(job.packet_elements * 4 / bytes_of(travels));
   const bool scanned = stream::uses_exponents(job.operation);
   const switchml::Stripes stripes(words, 0, packet_elements, 0, 1, scanned);
@@ -108,21 +106,23 @@ void all_reduce(Job& job) {
     const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::switchml::mask_bytes(count) : 0;
     std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);
     std::vector<std::vector<std::byte>> gathered;
+    bool first = true;
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
       if (!stream::contributes(job.operation, static_cast<std::uint32_t>(rank))) continue;
       std::vector<std::byte> payload(sum.size()), own(mask);
       codecs[rank].encode(job.of(rank), offset, count, exponents.data(), payload.data(), own);
-      if (narrow) {
+      if (in_order) {
         gathered.push_back(std::move(payload));
         continue;
       }
-      kernels::add_int32(sum.data(), payload.data(), count);
+      first ? sum.swap(payload) : kernels::combine(op, travels, sum.data(), payload.data(), count);
+      first = false;
       kernels::or_bytes(masks.data(), own.data(), mask);
     }
-    if (narrow) {
+    if (in_order) {
       std::vector<const std::byte*> sources;
       for (const auto& payload : gathered) sources.push_back(payload.data());
-      kernels::sum_gathered(travels, sum.data(), sources, count, job.operation.op == ReduceOp::avg ? job.ranks : 1);
+      kernels::combine_in_order(op, travels, sum.data(), sources, count, op == ReduceOp::avg ? job.ranks : 1);
     }
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
       codecs[rank].decode(job.of(rank), offset, count, exponents.data(), sum.data(), masks);
@@ -150,6 +150,14 @@ void check_floats(const std::vector<std::vector<std::byte>>& inputs, const std::
   }
 }
 
+// What has no bound: to the bit.
+void check_exactly(const Job& job, const std::vector<std::vector<std::byte>>& inputs) {
+  std::vector<std::span<const std::byte>> by_rank(inputs.begin(), inputs.end());
+  std::vector<std::byte> expected(inputs[0].size());
+  sim::reduce_exactly(job.operation.op, job.operation.dtype, by_rank, expected);
+  fuzz::check(job.tensors[0] == expected, "an exact reduction");
+}
+
 // To the bit; float32 tensors hold the 16-bit sums, widened.
 void check_narrow(const Job& job, const std::vector<std::vector<std::byte>>& inputs, std::uint32_t divisor) {
   const DType wire = stream::wire_dtype(job.operation);
@@ -171,17 +179,6 @@ void check_narrow(const Job& job, const std::vector<std::vector<std::byte>>& inp
   }
 }
 
-void check_ints(const std::vector<std::vector<std::byte>>& inputs, const std::vector<std::byte>& result,
-                std::uint32_t divisor) {
-  const auto results = values_of<std::int32_t>(result);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    std::uint32_t sum = 0;
-    for (const auto& input : inputs) sum += values_of<std::uint32_t>(input)[i];
-    fuzz::check(results[i] == static_cast<std::int64_t>(static_cast<std::int32_t>(sum)) / std::int64_t{divisor},
-                "an exact sum");
-  }
-}
-
 void check_job(FuzzedDataProvider& input) {
   Job job;
   job.ranks = input.ConsumeIntegralInRange<std::uint32_t>(1, 3);
@@ -193,18 +190,25 @@ void check_job(FuzzedDataProvider& input) {
                                     WireFormat::bfloat16};
   job.operation.op = how % 2 != 0 ? ReduceOp::avg : ReduceOp::sum;
   job.operation.wire = formats[how / 2];
+  if (input.ConsumeBool()) {
+    job.operation.dtype = input.PickValueInArray(dtypes);
+    const ReduceOp op = input.PickValueInArray(reduce_ops);
+    if (applies_to(op, job.operation.dtype)) job.operation.op = op;
+    if (!applies_to(job.operation.op, job.operation.dtype)) job.operation.op = ReduceOp::sum;
+  }
   const bool broadcast = input.ConsumeIntegralInRange<int>(0, 7) == 0;
   job.operation.elements = input.ConsumeIntegralInRange<std::uint64_t>(0, 600);
   job.operation.root = input.ConsumeIntegralInRange<std::uint32_t>(0, job.ranks - 1);
   if (broadcast) job.operation.collective = stream::Collective::broadcast;
-  const std::size_t bytes = job.operation.elements * (broadcast ? 1 : size_of(job.operation.dtype));
+  const std::size_t bytes = job.operation.elements * (broadcast ? 1 : bytes_of(job.operation.dtype));
   job.tensors.assign(job.ranks, std::vector<std::byte>(bytes));
   while (input.remaining_bytes() > 0 && bytes > 0) {
     auto& tensor = job.tensors[input.ConsumeIntegralInRange<std::size_t>(0, job.ranks - 1)];
-    const std::uint32_t value = bits_of(input);
-    const std::size_t size = broadcast ? 1 : size_of(job.operation.dtype);
+    const std::size_t size = broadcast ? 1 : bytes_of(job.operation.dtype);
+    std::uint64_t value = bits_of(input);
+    if (size == 8) value = value << 32 | bits_of(input);
     const std::size_t at = input.ConsumeIntegral<std::uint16_t>() % job.operation.elements * size;
-    std::memcpy(tensor.data() + at, reinterpret_cast<const std::byte*>(&value) + 4 - size, size);
+    std::memcpy(tensor.data() + at, reinterpret_cast<const std::byte*>(&value) + (size < 4 ? 4 - size : 0), size);
   }
   const auto inputs = job.tensors;
   all_reduce(job);
@@ -212,8 +216,8 @@ void check_job(FuzzedDataProvider& input) {
   for (const auto& tensor : job.tensors) fuzz::check(tensor == job.tensors[0], "the same bits on all ranks");
   if (broadcast) {
     fuzz::check(job.tensors[0] == inputs[job.operation.root], "the root's bytes");
-  } else if (job.operation.dtype == DType::int32) {
-    check_ints(inputs, job.tensors[0], divisor);
+  } else if (sim::is_exact(job.operation.op, job.operation.dtype)) {
+    check_exactly(job, inputs);
   } else if (stream::wire_dtype(job.operation) != DType::int32) {
     stream::wire_dtype(job.operation) == DType::float32 ? check_floats(inputs, job.tensors[0], divisor)
                                                         : check_narrow(job, inputs, divisor);

@@ -17,11 +17,6 @@ namespace {
 using netsum::testing::Random;
 using Bytes = std::vector<std::byte>;
 
-constexpr DType types[] = {DType::float64, DType::float32, DType::float16, DType::bfloat16, DType::int64,
-                           DType::int32,   DType::int16,   DType::int8,    DType::uint8,    DType::boolean};
-constexpr ReduceOp ops[] = {ReduceOp::sum,     ReduceOp::avg,     ReduceOp::min,    ReduceOp::max,
-                            ReduceOp::product, ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor};
-
 // Bits of any kind: among floats also NaN of any sign and payload, infinities, zeros of both signs and subnormals.
 Bytes tensor(Random& random, DType dtype, std::size_t count) {
   const std::size_t width = bytes_of(dtype);
@@ -73,8 +68,8 @@ Bytes through_packets(ReduceOp op, DType dtype, const std::vector<Bytes>& tensor
 
 TEST_P(Combine, EveryOperationOnEveryTypeIsTheScalarOne) {
   Random random(21);
-  for (const DType dtype : types) {
-    for (const ReduceOp op : ops) {
+  for (const DType dtype : dtypes) {
+    for (const ReduceOp op : reduce_ops) {
       if (!applies_to(op, dtype) || !sim::is_exact(op, dtype)) continue;
       for (const std::size_t count : {1U, 7U, 64U, 256U, 300U, 1003U}) {
         std::vector<Bytes> tensors(1 + random.below(5));
