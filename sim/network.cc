@@ -22,12 +22,17 @@ Network::Network(const Scenario& scenario, std::size_t hosts, Tally& tally)
     : plan_(scenario.links),
       kinds_(scenario.settings.limits.kinds),
       most_faults_(scenario.settings.limits.faults),
+      seed_(derive(scenario.seed, network_label)),
       hosts_(hosts),
-      links_(hosts * hosts),
       up_(hosts),
       down_(hosts),
-      tally_(tally) {
-  for (std::size_t i = 0; i < links_.size(); ++i) links_[i].seed = derive(derive(scenario.seed, network_label), i);
+      tally_(tally) {}
+
+Network::Link& Network::link(HostId from, HostId to) {
+  const std::uint64_t key = from * hosts_ + to;
+  const auto [at, first] = links_.try_emplace(key);
+  if (first) at->second.seed = derive(seed_, key);
+  return at->second;
 }
 
 std::uint64_t Network::draw(const Link& link, Fault fault, std::uint64_t purpose) const {
@@ -78,7 +83,7 @@ std::span<Network::Arrival> Network::send(Time now, HostId from, HostId to, cons
   arrivals_.clear();
   fate_ = "";
   ++tally_.packets;
-  Link& link = links_[from * hosts_ + to];
+  Link& link = this->link(from, to);
   ++link.packets;
   Datagram datagram{source, destination, {}, false};
   Duration delay{};
@@ -137,12 +142,12 @@ std::span<Network::Arrival> Network::send(Time now, HostId from, HostId to, cons
 }
 
 void Network::cut(HostId from, HostId to, Time until) {
-  Link& link = links_[from * hosts_ + to];
+  Link& link = this->link(from, to);
   link.cut_until = std::max(link.cut_until, until);
 }
 
 Network::ControlFate Network::control(Time now, HostId from, HostId to) {
-  Link& link = links_[from * hosts_ + to];
+  Link& link = this->link(from, to);
   const std::uint64_t call = ++link.control_calls;
   const auto roll = [&](std::uint64_t purpose) { return unit(mix(link.seed ^ mix(~(call * 4 + purpose)))); };
   ControlFate fate;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/endpoint.h"
@@ -55,6 +56,7 @@ class Network {
     Time free{};  // when the queue has drained
   };
 
+  [[nodiscard]] Link& link(HostId from, HostId to);
   [[nodiscard]] bool chance(const Link& link, Fault fault, double probability);
   [[nodiscard]] std::uint64_t draw(const Link& link, Fault fault, std::uint64_t purpose) const;
   void injected(Fault fault, bool live);
@@ -65,8 +67,9 @@ class Network {
   const FaultSet kinds_;
   const std::uint64_t most_faults_;
   std::uint64_t faults_ = 0;
-  std::size_t hosts_;
-  std::vector<Link> links_;  // [from * hosts + to]
+  const std::uint64_t seed_;
+  const std::size_t hosts_;
+  std::unordered_map<std::uint64_t, Link> links_;  // by from * hosts + to, once used
   std::vector<Port> up_, down_;
   std::vector<Arrival> arrivals_;
   Tally& tally_;
