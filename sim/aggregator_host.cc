@@ -53,7 +53,7 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
       settle(now);
     }
     check();
-  } else if (++turns_ % turns_per_check == 0) {
+  } else if (scenario_.checked && ++turns_ % turns_per_check == 0) {
     checked_->check(lanes_.counts());
   }
 }
@@ -219,6 +219,7 @@ void AggregatorHost::install(Time now) {
 }
 
 void AggregatorHost::check() const {
+  if (!scenario_.checked) return;
   std::uint32_t charged = 0;
   std::size_t running = 0;
   for (const session::JobStatus& job : aggregator_.registry().jobs()) {

@@ -32,6 +32,8 @@ class CheckedLane {
   [[nodiscard]] std::optional<protocol::LaneFailure> failure() const { return lane_->failure(); }
   [[nodiscard]] std::optional<protocol::ChunkStall> oldest_stall() const { return lane_->oldest_stall(); }
   [[nodiscard]] bool drained() const { return lane_->drained(); }
+  [[nodiscard]] std::vector<CounterValue> counters() const { return lane_->counters(); }
+  [[nodiscard]] protocol::LaneTotals totals() const { return lane_->totals(); }
 
   void check() const {
     if (lane_->received() != received_) throw Violation("a worker's counters do not add up to what it received");

@@ -11,6 +11,9 @@
 
 #include "base/bytes.h"
 #include "sim/aggregator_host.h"
+#include "sim/clock.h"
+#include "sim/drawn_calls.h"
+#include "sim/event_queue.h"
 #include "sim/network.h"
 #include "sim/switch_host.h"
 #include "sim/trace.h"
@@ -26,30 +29,6 @@ using std::chrono::seconds;
 constexpr std::size_t socket_buffer = 512;              // datagrams held for a host that does not run
 constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended: by then all resources must be free
 constexpr Duration notice_bound = seconds(5);           // for noticing a dead worker
-
-// A clock that runs fast or slow from an arbitrary start.
-class Clock {
- public:
-  Clock(double rate, Duration offset) : parts_(static_cast<std::int64_t>(rate * 1e6)), offset_(offset) {}
-
-  [[nodiscard]] Time local(Time global) const {
-    const auto elapsed = global.time_since_epoch();
-    return Time(offset_ + elapsed + elapsed / 1'000'000 * parts_);
-  }
-  // The first global time at which the local clock shows `time` or later.
-  [[nodiscard]] Time global(Time time) const {
-    if (time == never) return never;
-    Time guess = Time(Duration((time.time_since_epoch() - offset_).count() / (1'000'000 + parts_) * 1'000'000));
-    const Duration short_of = time - local(guess);
-    guess += short_of - short_of / 1'000'000 * parts_;
-    while (local(guess) < time) guess += std::chrono::microseconds(1);
-    return guess;
-  }
-
- private:
-  std::int64_t parts_;  // per million
-  Duration offset_;
-};
 
 class Cluster final : public Surroundings, public Witness {
  public:
@@ -95,7 +74,7 @@ class Cluster final : public Surroundings, public Witness {
   void run() {
     while (!queue_.empty() && !all_ended()) step();
     const Time end = now_ + leftover;
-    while (!queue_.empty() && queue_.front().at <= end) step();
+    while (!queue_.empty() && queue_.first().at <= end) step();
     if (!all_ended()) throw Violation("a rank waits for ever");
     for (HostId id = 0; id < scenario_.aggregators; ++id) {
       if (nodes_[id].host) aggregator(id).check_idle();
@@ -162,12 +141,6 @@ class Cluster final : public Surroundings, public Witness {
     HostId host;
   };
   using What = std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, BypassEnds, RestartDue, ResumeDue>;
-  // Small, as the heap moves it often: what is due lies in whats_.
-  struct Event {
-    Time at;
-    std::uint64_t order;
-    std::size_t what;
-  };
   struct Node {
     std::unique_ptr<Host> host;  // null: down
     Clock clock{0, Duration::zero()};
@@ -191,7 +164,9 @@ class Cluster final : public Surroundings, public Witness {
     return std::make_unique<SwitchHost>(*this, id, scenario_, protocol_, nodes_[id].life);
   }
   [[nodiscard]] std::unique_ptr<Host> make_worker(HostId id, Time start) {
-    return std::make_unique<WorkerHost>(*this, id, scenario_, protocol_, *this, tally_, nodes_[id].place,
+    const WorkerHost::Place& place = nodes_[id].place;
+    auto calls = std::make_unique<DrawnCalls>(scenario_, place.job, place.rank, *this, tally_);
+    return std::make_unique<WorkerHost>(*this, id, scenario_, protocol_, *this, tally_, place, std::move(calls),
                                         nodes_[id].clock.local(start));
   }
   [[nodiscard]] AggregatorHost& aggregator(HostId id) { return static_cast<AggregatorHost&>(*nodes_[id].host); }
@@ -222,12 +197,8 @@ class Cluster final : public Surroundings, public Witness {
     const std::size_t place = unused_.back();
     unused_.pop_back();
     whats_[place] = std::move(what);
-    queue_.push_back({at, next_order_++, place});
-    std::push_heap(queue_.begin(), queue_.end(), later);
+    queue_.add(at, place);
   }
-  static constexpr auto later = [](const Event& a, const Event& b) {
-    return a.at > b.at || (a.at == b.at && a.order > b.order);
-  };
 
   void schedule(HostId id) {
     Node& node = nodes_[id];
@@ -255,9 +226,7 @@ class Cluster final : public Surroundings, public Witness {
   }
 
   void step() {
-    std::pop_heap(queue_.begin(), queue_.end(), later);
-    const Event event = queue_.back();
-    queue_.pop_back();
+    const auto event = queue_.take();
     What& what = whats_[event.what];
     now_ = event.at;
     trace_.fold(static_cast<std::uint64_t>(now_.time_since_epoch().count()) ^ std::uint64_t{what.index()} << 60);
@@ -589,12 +558,11 @@ class Cluster final : public Surroundings, public Witness {
   HostId first_worker_ = 0;
   HostId stranger_ = 0;
   std::uint32_t restarting_ = 0;
-  std::uint64_t intrusions_ = 0;  // calls
-  std::vector<Death> died_;       // workers of running jobs
-  std::vector<Event> queue_;      // a heap
-  std::deque<What> whats_;        // places stay where they are
+  std::uint64_t intrusions_ = 0;   // calls
+  std::vector<Death> died_;        // workers of running jobs
+  EventQueue<std::size_t> queue_;  // places in whats_
+  std::deque<What> whats_;         // places stay where they are
   std::vector<std::size_t> unused_;
-  std::uint64_t next_order_ = 0;
   Time now_{};
 };
 

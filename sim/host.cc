@@ -1,27 +1,29 @@
 #include "sim/host.h"
 
-#include <utility>
-
 namespace netsum::sim {
 
 std::span<std::byte> Host::HostSink::datagram(const Endpoint& to, std::size_t bytes) {
-  items_.push_back({std::vector<std::byte>(bytes), {}, {}, to});
-  return items_.back().owned;
+  const std::size_t begin = owned_.size();
+  owned_.resize(begin + bytes);
+  items_.push_back({begin, bytes, {}, {}, to});
+  return std::span(owned_).subspan(begin);
 }
 
 void Host::HostSink::multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) {
-  items_.push_back({{}, packet, to, {}});
+  items_.push_back({0, 0, packet, to, {}});
 }
 
 void Host::HostSink::flush() {
   for (const Item& item : items_) {
     if (item.to.empty()) {
-      surroundings_.send(host_, self_, item.one, item.owned);
+      if (item.referenced.empty())
+        surroundings_.send(host_, self_, item.one, std::span(owned_).subspan(item.begin, item.bytes));
       continue;
     }
     for (const Endpoint& to : item.to) surroundings_.send(host_, self_, to, item.referenced);
   }
   items_.clear();
+  owned_.clear();
 }
 
 Endpoint endpoint_of(HostId host, std::uint16_t port) {

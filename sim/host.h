@@ -108,15 +108,16 @@ class Host {
 
    private:
     struct Item {
-      std::vector<std::byte> owned;
+      std::size_t begin = 0, bytes = 0;  // of owned_
       std::span<const std::byte> referenced;
-      std::span<const Endpoint> to;
+      std::span<const Endpoint> to;  // empty: an owned one, to `one`
       Endpoint one;
     };
     Surroundings& surroundings_;
     HostId host_;
     Endpoint self_;
     std::vector<Item> items_;
+    std::vector<std::byte> owned_;  // one after the other
   };
 
  protected:

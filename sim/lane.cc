@@ -60,13 +60,12 @@ HostLanes::HostLanes(Surroundings& surroundings, HostId host, std::uint32_t lane
 }
 
 void HostLanes::turn(std::span<const Datagram> datagrams, Time now) {
-  std::vector<RxView> views;
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    views.clear();
+    views_.clear();
     for (const Datagram& datagram : datagrams) {
-      if (datagram.to.port == aggregator_port + lane) views.push_back(view_of(datagram));
+      if (datagram.to.port == aggregator_port + lane) views_.push_back(view_of(datagram));
     }
-    if (!views.empty()) lanes_[lane]->on_packets(views, now);
+    if (!views_.empty()) lanes_[lane]->on_packets(views_, now);
   }
 }
 

@@ -55,6 +55,7 @@ class HostLanes {
  private:
   HostId host_;
   std::vector<std::unique_ptr<HostLane>> lanes_;
+  std::vector<RxView> views_;  // of one lane, in a turn
 };
 
 // Another lane, whose formats are wrapped: what they are handed can be counted, or changed.

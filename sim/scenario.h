@@ -96,6 +96,7 @@ struct JobPlan {
   };
   std::optional<Mismatch> mismatch;
   Numbers numbers = Numbers::block_fixed_point;
+  std::vector<std::uint32_t> aggregators;              // where it joins; empty: at all
   std::vector<std::uint32_t> switch_of_rank;           // for protocols with switches; empty: none
   bool chip = false;                                   // SwitchML: a block with an element that is not finite is lost
   std::uint32_t indexing = 0;                          // ATP: atp::Indexing
@@ -123,6 +124,7 @@ struct Scenario {
   double skew = 0;      // clocks run fast or slow by up to this fraction
   Duration connect_deadline = std::chrono::seconds(5);
   PacketSecurity security = PacketSecurity::none;  // of all jobs' packets
+  bool checked = true;  // hosts check all that must hold as they go; it takes about as long as what they do
 
   [[nodiscard]] const JobPlan& plan_of(const std::string& job) const;
   [[nodiscard]] std::string summary() const;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "sim/oracle.h"
 #include "wire/switchml.h"
 
 namespace netsum::sim {
@@ -12,27 +11,31 @@ namespace {
 
 constexpr std::uint64_t worker_label = 0x3057;
 
-std::vector<std::string> addresses(const Scenario& scenario) {
+std::vector<std::string> addresses(const std::vector<HostId>& aggregators) {
   std::vector<std::string> list;
-  for (std::uint32_t site = 0; site < scenario.aggregators; ++site) list.push_back("switch" + std::to_string(site));
+  for (const HostId aggregator : aggregators) list.push_back("switch" + std::to_string(aggregator));
   return list;
 }
 
 }  // namespace
 
 WorkerHost::WorkerHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
-                       Witness& witness, Tally& tally, const Place& place, Time start)
+                       Witness& witness, Tally& tally, const Place& place, std::unique_ptr<Program> program, Time start)
     : Host(surroundings, id),
       scenario_(scenario),
       protocol_(protocol),
       witness_(witness),
       tally_(tally),
       place_(place),
+      program_(std::move(program)),
       random_(derive(derive(derive(scenario.seed, worker_label), id), place.life)),
       next_launch_(start),
       attempt_(place.attempts_used),
       next_call_((std::uint64_t{place.life} << 32) + 1) {
   if (attempt_ >= plan().attempts) next_launch_ = never;
+  aggregators_ = plan().aggregators;
+  if (!aggregators_.empty()) return;
+  for (HostId aggregator = 0; aggregator < scenario.aggregators; ++aggregator) aggregators_.push_back(aggregator);
 }
 
 // ---- joining
@@ -48,7 +51,7 @@ void WorkerHost::launch(Time now) {
   session::Rank::Config config;
   config.job = plan().name;
   config.rank = place_.rank;
-  config.aggregators = addresses(scenario_);
+  config.aggregators = addresses(aggregators_);
   config.predecessor = protocol_.predecessor(place_.rank, plan().workers);
   config.recovers = plan().recovers;
   config.pause = [this] {
@@ -75,17 +78,17 @@ void WorkerHost::carry_out(Time now) {
 
 template <class What>
 void WorkerHost::call(std::size_t site, std::uint64_t number, What what) {
-  surroundings_.call(id(), static_cast<HostId>(site), {number, id(), std::move(what)});
+  surroundings_.call(id(), aggregators_[site], {number, id(), std::move(what)});
 }
 
 void WorkerHost::carry_out(const session::Rank::Prepare& prepare, Time now) {
   ++attempt_;
   join_deadline_ = prepare.again ? now + scenario_.connect_deadline : prepare.deadline;
   sites_.clear();
-  sites_.resize(scenario_.aggregators);
+  sites_.resize(aggregators_.size());
   if (!plan().measured) return prepared(now);
   probing_ = true;
-  for (std::uint32_t i = 0; i < scenario_.aggregators; ++i) {
+  for (std::uint32_t i = 0; i < aggregators_.size(); ++i) {
     Site& site = sites_[i];
     const std::uint32_t lane = i * scenario_.lanes;
     site.probe = protocol_.path_probe(aggregator_endpoint(lane), measured_elements());
@@ -113,7 +116,7 @@ void WorkerHost::probe(std::span<const Datagram> datagrams, Time now) {
 }
 
 void WorkerHost::prepared(Time now) {
-  rank_->on_prepared(addresses(scenario_), join_deadline_, now);
+  rank_->on_prepared(addresses(aggregators_), join_deadline_, now);
 }
 
 void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
@@ -167,19 +170,21 @@ void WorkerHost::carry_out(const session::Rank::Leave& leave, Time) {
 
 void WorkerHost::on_reply(const ControlReply& reply, Time now) {
   if (!rank_) return;
-  Site& site = sites_[reply.from];
+  const auto from =
+      static_cast<std::size_t>(std::find(aggregators_.begin(), aggregators_.end(), reply.from) - aggregators_.begin());
+  Site& site = sites_[from];
   if (const auto* outcome = std::get_if<session::JoinOutcome>(&reply.what)) {
     if (site.join != reply.number) return;
     site.join = 0;
     if (outcome->refusal == session::Refusal::none) {
-      rank_->on_admitted(reply.from, *outcome->admission, now);
+      rank_->on_admitted(from, *outcome->admission, now);
     } else {
-      rank_->on_refused(reply.from, Error(ErrorCode::refused, outcome->reason), now);
+      rank_->on_refused(from, Error(ErrorCode::refused, outcome->reason), now);
     }
   } else {
     if (site.beat != reply.number) return;
     site.beat = 0;
-    rank_->on_reply(reply.from, std::get<session::HeartbeatReply>(reply.what), now);
+    rank_->on_reply(from, std::get<session::HeartbeatReply>(reply.what), now);
   }
   carry_out(now);
 }
@@ -189,7 +194,7 @@ void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
   job_epochs_.clear();
   for (const session::Admission& admission : admissions) job_epochs_.push_back(admission.job_epoch);
   witness_.began(place_.job, place_.rank, job_epochs_, process());
-  const std::uint32_t lanes = scenario_.lanes * scenario_.aggregators;
+  const auto lanes = static_cast<std::uint32_t>(scenario_.lanes * aggregators_.size());
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     const std::uint32_t site = lane / scenario_.lanes;
     WorkerLanePlan p;
@@ -247,32 +252,18 @@ void WorkerHost::resume(const stream::Resumption& resumption) {
 // ---- operations
 
 void WorkerHost::schedule_issue(Time now) {
-  if (next_operation_ == plan().calls.size() || under_way_.size() >= plan().window) {
-    next_issue_ = never;
-    return;
-  }
-  Duration gap = random_.between(Duration::zero(), plan().gap);
-  if (random_.chance(plan().straggle) && scenario_.settings.limits.kinds.contains(Fault::straggle)) {
-    witness_.straggled();
-    gap += plan().straggle_for;
-  }
-  next_issue_ = now + gap;
+  next_issue_ = program_->next(next_operation_, under_way_.size(), now, random_);
 }
 
 void WorkerHost::issue(Time now) {
+  Program::Call call = program_->make(next_operation_++, process());
   UnderWay next;
-  next.call = plan().calls[next_operation_];
-  if (const auto& mismatch = plan().mismatch;
-      mismatch && mismatch->rank == place_.rank && mismatch->call.number == next_operation_) {
-    next.call = mismatch->call;
-    tally_.count(Fault::mismatch);
-  }
-  ++next_operation_;
-  next.tensor = tensor_of(plan(), next.call, place_.rank, process());
+  next.call = call.operation;
+  next.tensor = std::move(call.tensor);
   next.call.data = next.tensor.data();
   next.sent = log_ ? log_->issue(next.call) : next.call;
   next.issued = now;
-  next.deadline = now + plan().operation_deadline;
+  next.deadline = after(now, plan().operation_deadline);
   next.lanes_remaining = static_cast<std::uint32_t>(lanes_.size());
   under_way_.push_back(std::move(next));
   schedule_issue(now);
@@ -292,6 +283,7 @@ void WorkerHost::collect(Lane& lane, Time now) {
     if (log_) log_->finish(number);
     if (done->replay) continue;
     witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epochs_);
+    program_->completed(done->call, done->tensor, now);
     ++delivered_;
   }
   // A lane may complete operations out of order; they are removed from the front.
@@ -318,7 +310,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
   report_failures(now);
   rank_->on_timer(now);
   carry_out(now);
-  if (!running() || delivered_ != plan().calls.size() || !parted(now)) return;
+  if (!running() || !program_->ended(delivered_) || !parted(now)) return;
   surroundings_.say(id(), name() + " has every result");
   if (attempt_ > 1) ++tally_.events["recovered_after_an_error"];
   rank_->leave();
@@ -327,13 +319,12 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
 }
 
 void WorkerHost::serve(std::span<const Datagram> datagrams, Time now) {
-  std::vector<RxView> views;
   for (Lane& lane : lanes_) {
-    views.clear();
+    views_.clear();
     for (const Datagram& datagram : datagrams) {
-      if (datagram.to == lane.self) views.push_back(view_of(datagram));
+      if (datagram.to == lane.self) views_.push_back(view_of(datagram));
     }
-    if (!views.empty()) lane.lane->on_packets(views, now, *lane.sink);
+    if (!views_.empty()) lane.lane->on_packets(views_, now, *lane.sink);
     if (now >= lane.lane->next_timeout()) lane.lane->on_timer(now, *lane.sink);
     collect(lane, now);
   }
@@ -350,7 +341,7 @@ void WorkerHost::serve(std::span<const Datagram> datagrams, Time now) {
   }
   for (Lane& lane : lanes_) {
     lane.sink->flush();
-    lane.lane->check();
+    if (scenario_.checked) lane.lane->check();
   }
 }
 
@@ -432,6 +423,29 @@ void WorkerHost::carry_out(const session::Rank::End& end, Time now) {
 
 void WorkerHost::count_events(Tally& tally) const {
   for (const Lane& lane : lanes_) lane.lane->count_events(tally, scenario_.security != PacketSecurity::none);
+}
+
+std::vector<CounterValue> WorkerHost::counters() const {
+  std::vector<CounterValue> sums;
+  for (const Lane& lane : lanes_) {
+    std::vector<CounterValue> counters = lane.lane->counters();
+    if (sums.empty()) {
+      sums = std::move(counters);
+      continue;
+    }
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i].value += counters[i].value;
+  }
+  return sums;
+}
+
+protocol::LaneTotals WorkerHost::totals() const {
+  protocol::LaneTotals sum;
+  for (const Lane& lane : lanes_) {
+    const protocol::LaneTotals totals = lane.lane->totals();
+    sum.retransmissions += totals.retransmissions;
+    sum.window += totals.window;
+  }
+  return sum;
 }
 
 void WorkerHost::close_lanes() {

@@ -1,4 +1,4 @@
-// A host that runs one rank of one job: its session machine, its lanes, and the job's calls. When the rank has ended with an
+// A host that runs one rank of one job: its session machine, its lanes, and its program. When the rank has ended with an
 // error, a launcher starts its process again.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "sim/aggregator_host.h"
 #include "sim/checked_lane.h"
 #include "sim/host.h"
+#include "sim/program.h"
 #include "sim/protocol.h"
 #include "sim/random.h"
 #include "sim/scenario.h"
@@ -46,7 +47,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   };
 
   WorkerHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol, Witness& witness,
-             Tally& tally, const Place& place, Time start);
+             Tally& tally, const Place& place, std::unique_ptr<Program> program, Time start);
 
   void turn(std::span<const Datagram> datagrams, Time now) override;
   void on_reply(const ControlReply& reply, Time now) override;
@@ -60,6 +61,9 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   [[nodiscard]] bool inside_operation() const { return running() && !under_way_.empty(); }
   [[nodiscard]] std::uint32_t attempts_used() const { return attempt_; }
   void count_events(Tally& tally) const;  // of the current attempt
+  // Of the current attempt's lanes together.
+  [[nodiscard]] std::vector<CounterValue> counters() const;
+  [[nodiscard]] protocol::LaneTotals totals() const;
 
  private:
   struct Site {
@@ -88,7 +92,8 @@ class WorkerHost final : public Host, private session::Rank::Operations {
     return endpoint_of(id(), static_cast<std::uint16_t>(place_.first_port + lane));
   }
   [[nodiscard]] Endpoint aggregator_endpoint(std::uint32_t lane) const {
-    return endpoint_of(lane / scenario_.lanes, static_cast<std::uint16_t>(aggregator_port + lane % scenario_.lanes));
+    return endpoint_of(aggregators_[lane / scenario_.lanes],
+                       static_cast<std::uint16_t>(aggregator_port + lane % scenario_.lanes));
   }
   // The number of the rank's process: a host may run several.
   [[nodiscard]] std::uint32_t process() const { return place_.life * 64 + restarts_; }
@@ -131,6 +136,8 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   Witness& witness_;
   Tally& tally_;
   Place place_;
+  std::vector<HostId> aggregators_;  // of the job, by site
+  const std::unique_ptr<Program> program_;
   Random random_;
   Time next_launch_{};                 // of the rank's process
   std::uint32_t attempt_ = 0;          // to join
@@ -147,6 +154,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   std::uint64_t next_operation_ = 0, delivered_ = 0;  // numbers; operations of former processes count
   Time next_issue_ = never, parting_ = never;
   std::deque<UnderWay> under_way_;
+  std::vector<RxView> views_;  // of one lane, in a turn
 };
 
 }  // namespace netsum::sim

@@ -1,0 +1,28 @@
+#include "sim/drawn_calls.h"
+
+#include "sim/oracle.h"
+
+namespace netsum::sim {
+
+Time DrawnCalls::next(std::uint64_t number, std::size_t pending, Time now, Random& random) {
+  if (number == plan_.calls.size() || pending >= plan_.window) return never;
+  Duration gap = random.between(Duration::zero(), plan_.gap);
+  if (random.chance(plan_.straggle) && kinds_.contains(Fault::straggle)) {
+    witness_.straggled();
+    gap += plan_.straggle_for;
+  }
+  return now + gap;
+}
+
+Program::Call DrawnCalls::make(std::uint64_t number, std::uint32_t process) {
+  Call next;
+  next.operation = plan_.calls[number];
+  if (const auto& mismatch = plan_.mismatch; mismatch && mismatch->rank == rank_ && mismatch->call.number == number) {
+    next.operation = mismatch->call;
+    tally_.count(Fault::mismatch);
+  }
+  next.tensor = tensor_of(plan_, next.operation, rank_, process);
+  return next;
+}
+
+}  // namespace netsum::sim
