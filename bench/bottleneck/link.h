@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/quantity.h"
 #include "base/time.h"
 
 namespace netsum::bottleneck {
@@ -19,8 +20,6 @@ struct LinkSettings {
   std::uint64_t queue_bytes = 0;            // a packet that does not fit is dropped
   std::optional<std::uint64_t> mark_bytes;  // with more than this before it, an ECN-capable packet is marked; empty: none is
 };
-
-inline constexpr std::uint64_t most_bits_per_second = 1'000'000'000'000;  // beyond, nanoseconds are too coarse
 
 enum class Fate : std::uint8_t { queued, marked, dropped };
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "bench/bottleneck/quantity.h"
+#include "base/quantity.h"
 #include "bench/bottleneck/relay.h"
 
 namespace {

@@ -1,4 +1,5 @@
 // The bottleneck link of the congestion measurements: when packets leave, which are dropped, and which are marked, and how.
+#include "base/quantity.h"
 #include "bench/bottleneck/link.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/bottleneck/quantity.h"
 #include "wire/ecn.h"
 
 namespace netsum::bottleneck {

@@ -1,4 +1,4 @@
-#include "bench/bottleneck/quantity.h"
+#include "base/quantity.h"
 
 #include <charconv>
 #include <cmath>
@@ -6,9 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "bench/bottleneck/link.h"
-
-namespace netsum::bottleneck {
+namespace netsum {
 namespace {
 
 struct Unit {
@@ -49,4 +47,4 @@ std::uint64_t parse_bytes(std::string_view text) {
   return parse(text, sizes, 0, 0x1p40, "a size like 256kB (B, kB, MB, KiB or MiB; at most 1048576MiB)");
 }
 
-}  // namespace netsum::bottleneck
+}  // namespace netsum

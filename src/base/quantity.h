@@ -6,11 +6,13 @@
 
 #include "base/time.h"
 
-namespace netsum::bottleneck {
+namespace netsum {
+
+inline constexpr std::uint64_t most_bits_per_second = 1'000'000'000'000;  // beyond, nanoseconds are too coarse
 
 // All throw std::invalid_argument, whose text names the value and what would be one.
 [[nodiscard]] std::uint64_t parse_rate(std::string_view text);  // bits a second, at least 1
 [[nodiscard]] Duration parse_duration(std::string_view text);
 [[nodiscard]] std::uint64_t parse_bytes(std::string_view text);
 
-}  // namespace netsum::bottleneck
+}  // namespace netsum
