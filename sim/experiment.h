@@ -1,0 +1,81 @@
+// An experiment: a network, jobs that train over it, and what is measured. Data, from a scenario file
+// (apps/netsum/scenario_file.h) or a test. Runs packet by packet (sim/packet_level.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/scenario.h"
+#include "sim/topology.h"
+#include "sim/training.h"
+
+namespace netsum::sim {
+
+struct ExperimentJob {
+  // The protocol's side; its aggregators count those of the experiment. Without calls: the training makes them.
+  JobPlan plan;
+  std::vector<NodeId> nodes;  // of each rank
+  Duration start{};           // the ranks' processes
+  TrainingPlan training;
+};
+
+// Packets at a steady rate, from one node to another, that answer to nobody.
+struct BackgroundFlow {
+  std::string name;
+  NodeId from = 0, to = 0;
+  std::uint64_t bits_per_second = 0;  // of frames
+  std::uint32_t frame_bytes = 1514;
+  Duration start{}, stop = Duration::max();
+  Duration on{}, off{};  // in turns, from the start; off 0: always on
+};
+
+struct Experiment {
+  std::string name;
+  std::uint64_t seed = 1;
+  Topology topology;
+  std::string protocol = "switchml";
+  std::uint32_t lanes = 1;
+  std::vector<NodeId> aggregators;  // where each runs
+  // Switches below the aggregators: where each runs, and its parent among them (UINT32_MAX: an aggregator).
+  std::vector<NodeId> switches;
+  std::vector<std::uint32_t> parent_of_switch;
+  std::uint32_t pool_slots = 0;  // per lane of these switches (ATP)
+  std::vector<ExperimentJob> jobs;
+  std::vector<BackgroundFlow> background;
+  Duration control_delay = std::chrono::microseconds(100);  // of each message of the control plane, one way
+  Duration end = Duration::max();                           // if the jobs do not end before
+  // Counters by name, as docs/simulator.md lists them, in bins of this length.
+  std::vector<std::string> series;
+  Duration bin = std::chrono::milliseconds(1);
+};
+
+struct JobReport {
+  std::string name;
+  std::uint32_t ranks = 0;
+  double first = 0, last = 0;  // seconds: the first iteration's begin, the last result or pass
+  std::uint64_t bytes = 0;     // of results, at each rank
+  std::vector<double> iteration_seconds, operation_seconds;
+  std::uint64_t retransmissions = 0;
+};
+
+struct PortReport {
+  std::string link;  // "h0.up"
+  std::uint64_t packets = 0, bytes = 0, dropped = 0, lost = 0, marked = 0, longest_queue = 0;
+  double utilisation = 0;  // of the rate, over the whole time; 0 if unlimited
+};
+
+struct Report {
+  std::string failure;                                        // empty: everything went as it should
+  double seconds = 0;                                         // virtual
+  std::uint64_t packets = 0, hops = 0, events = 0, lost = 0;  // packets: datagrams sent; lost: anywhere
+  std::vector<JobReport> jobs;
+  std::vector<PortReport> ports;                      // those that sent something
+  std::map<std::string, std::vector<double>> series;  // a value for each bin; counters: the growth, gauges: at its end
+  std::map<std::string, std::uint64_t> counters;      // of aggregators and switches
+};
+
+[[nodiscard]] JobReport report_of(const ExperimentJob& job, const TrainingJob& training, Time origin);
+
+}  // namespace netsum::sim

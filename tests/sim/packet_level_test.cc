@@ -1,0 +1,256 @@
+// Experiments packet by packet: sums over trees, sharing, compute models, series; and that a run is its seed.
+
+#include "sim/packet_level.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <stdexcept>
+
+#include "sim/workload.h"
+
+namespace netsum::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t gigabit = 1'000'000'000;
+
+Experiment on(Topology topology, const std::string& protocol = "switchml") {
+  Experiment experiment;
+  experiment.topology = std::move(topology);
+  experiment.protocol = protocol;
+  experiment.aggregators = {0};
+  return experiment;
+}
+
+Uniform links(PortPlan port) {
+  Uniform all;
+  all.link = all.trunk = port;
+  return all;
+}
+
+ExperimentJob& add_job(Experiment& experiment, std::vector<NodeId> nodes, std::vector<Bucket> buckets) {
+  ExperimentJob job;
+  job.plan.name = "job" + std::to_string(experiment.jobs.size());
+  job.plan.workers = static_cast<std::uint32_t>(nodes.size());
+  job.plan.packet_elements = 256;
+  job.plan.slots = 64;
+  job.plan.operation_deadline = std::chrono::seconds(60);
+  job.plan.message_packets = 8;
+  job.nodes = std::move(nodes);
+  job.training.buckets = std::move(buckets);
+  experiment.jobs.push_back(std::move(job));
+  return experiment.jobs.back();
+}
+
+std::vector<NodeId> hosts_of(const Topology& topology) {
+  std::vector<NodeId> hosts;
+  for (NodeId node = 0; node < topology.size(); ++node) {
+    if (!topology[node].is_switch) hosts.push_back(node);
+  }
+  return hosts;
+}
+
+// All switches but the root sum for those below.
+void sum_below(Experiment& experiment) {
+  const Topology& topology = experiment.topology;
+  std::vector<std::uint32_t> index(topology.size(), UINT32_MAX);
+  for (NodeId node = 1; node < topology.size(); ++node) {
+    if (!topology[node].is_switch) continue;
+    index[node] = static_cast<std::uint32_t>(experiment.switches.size());
+    experiment.switches.push_back(node);
+    experiment.parent_of_switch.push_back(index[topology[node].above]);
+  }
+  for (ExperimentJob& job : experiment.jobs) {
+    for (const NodeId node : job.nodes) job.plan.switch_of_rank.push_back(index[topology[node].above]);
+  }
+}
+
+class EachProtocol : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(PacketLevel, EachProtocol, testing::Values("switchml", "atp", "netreduce"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// A million bytes at a gigabit a second take 8 ms, and headers a little more.
+TEST_P(EachProtocol, AStarTakesAsLongAsAWorkersLinkNeeds) {
+  Experiment experiment =
+      on(star(5, links({.bits_per_second = gigabit, .delay = microseconds(5), .buffer_bytes = 1'000'000})), GetParam());
+  add_job(experiment, {1, 2, 3, 4}, {{250'000, {}, {}}});
+  if (experiment.protocol == "atp") {
+    experiment.aggregators = {5};
+    experiment.switches = {0};
+    experiment.parent_of_switch = {UINT32_MAX};
+    experiment.jobs[0].plan.switch_of_rank.assign(4, 0);
+    experiment.pool_slots = 256;
+  }
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  ASSERT_EQ(1U, report.jobs[0].operation_seconds.size());
+  EXPECT_GT(report.jobs[0].operation_seconds[0], 8.0e-3);
+  EXPECT_LT(report.jobs[0].operation_seconds[0], 9.5e-3);
+  EXPECT_EQ(1'000'000U, report.jobs[0].bytes);
+}
+
+TEST_P(EachProtocol, LossesCostTimeAndNoSum) {
+  Experiment experiment =
+      on(star(5, links({.bits_per_second = gigabit, .buffer_bytes = 1'000'000, .loss = 0.01})), GetParam());
+  add_job(experiment, {1, 2, 3, 4}, {{100'000, {}, {}}}).training.iterations = 2;
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  EXPECT_GT(report.lost, 20U);
+  EXPECT_GT(report.jobs[0].retransmissions, 0U);
+  EXPECT_EQ(800'000U, report.jobs[0].bytes);
+}
+
+TEST(PacketLevel, ATreeOfThreeLevelsSendsOneSumUpEachLink) {
+  Experiment experiment =
+      on(tree({2, 2, 4}, links({.bits_per_second = 10 * gigabit, .delay = microseconds(1), .buffer_bytes = 1'000'000})));
+  add_job(experiment, hosts_of(experiment.topology), {{100'000, {}, {}}});
+  sum_below(experiment);
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  std::uint64_t of_host = 0, of_trunk = 0;
+  for (const PortReport& port : report.ports) {
+    if (port.link == "h0.up") of_host = port.packets;
+    if (port.link == "s0.up") of_trunk = port.packets;
+  }
+  EXPECT_GE(of_host, 391U);
+  EXPECT_NEAR(static_cast<double>(of_host), static_cast<double>(of_trunk), 5);
+}
+
+TEST(PacketLevel, AnExperimentIsItsSeed) {
+  Experiment experiment = on(star(4, links({.bits_per_second = gigabit, .buffer_bytes = 1'000'000, .loss = 0.02})));
+  add_job(experiment, {1, 2, 3, 4}, {{50'000, microseconds(50), microseconds(100)}}).training.iterations = 3;
+  experiment.jobs[0].training.jitter = 0.1;
+  const Report first = run_packets(experiment), again = run_packets(experiment);
+  experiment.seed = 2;
+  const Report other = run_packets(experiment);
+  EXPECT_EQ(first.events, again.events);
+  EXPECT_EQ(first.jobs[0].iteration_seconds, again.jobs[0].iteration_seconds);
+  EXPECT_NE(first.jobs[0].iteration_seconds, other.jobs[0].iteration_seconds);
+}
+
+TEST(PacketLevel, CommunicationHidesBehindBackwardPasses) {
+  const auto iteration = [](std::vector<Bucket> buckets) {
+    Experiment experiment = on(star(2, links({.bits_per_second = gigabit, .buffer_bytes = 1'000'000})));
+    ExperimentJob& job = add_job(experiment, {1, 2}, std::move(buckets));
+    job.training.iterations = 4;
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure);
+    return report.jobs[0].iteration_seconds[2] * 1e3;
+  };
+  // Each bucket's 400 kB take 3.4 ms; passes take 12.
+  const std::vector<Bucket> two{{100'000, milliseconds(2), milliseconds(4)}, {100'000, milliseconds(2), milliseconds(4)}};
+  EXPECT_NEAR(12 + 3.5, iteration(two), 0.5);
+  const std::vector<Bucket> last{{200'000, milliseconds(2), milliseconds(1)}, {1'000, milliseconds(5), milliseconds(4)}};
+  EXPECT_NEAR(12 + 2.9, iteration(last), 0.5);
+}
+
+TEST(PacketLevel, JobsStartPauseAndStopWhenTheyAreTold) {
+  Experiment experiment = on(star(2, links({.bits_per_second = gigabit, .buffer_bytes = 1'000'000})));
+  ExperimentJob& job = add_job(experiment, {1, 2}, {{10'000, milliseconds(1), milliseconds(1)}});
+  job.start = milliseconds(5);
+  job.training.iterations = 0;
+  job.training.stop = milliseconds(60);
+  job.training.pauses = {{milliseconds(20), milliseconds(40)}};
+  experiment.series = {"job.job0.bytes"};
+  experiment.bin = milliseconds(10);
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  EXPECT_NEAR(5e-3, report.jobs[0].first, 1e-3);
+  EXPECT_NEAR(60e-3, report.jobs[0].last, 5e-3);
+  const auto& bins = report.series.at("job.job0.bytes");
+  ASSERT_GE(bins.size(), 6U);
+  EXPECT_GT(bins[1], 0);
+  EXPECT_LE(bins[2], 40'000) << "only the iteration that was under way";
+  EXPECT_EQ(0, bins[3]);
+  EXPECT_GT(bins[4], 0);
+  for (const double seconds : report.jobs[0].iteration_seconds) EXPECT_LT(seconds, 4e-3) << "a pause is no iteration";
+}
+
+TEST(PacketLevel, BackgroundTrafficTakesItsShareOfALink) {
+  Experiment experiment = on(star(3, links({.bits_per_second = gigabit, .buffer_bytes = 1'000'000})));
+  add_job(experiment, {1, 2}, {{250'000, {}, {}}});
+  const double alone = run_packets(experiment).jobs[0].operation_seconds[0];
+  experiment.background.push_back({.name = "noise", .from = 3, .to = 1, .bits_per_second = gigabit / 2});
+  experiment.series = {"background.noise.bytes", "link.h0.down.queue"};
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  EXPECT_NEAR(2, report.jobs[0].operation_seconds[0] / alone, 0.2);
+  const auto& noise = report.series.at("background.noise.bytes");
+  EXPECT_NEAR(62'500, noise[noise.size() / 2], 3'000);
+}
+
+TEST(PacketLevel, HostsAndSwitchesTakeTheirTimeForEachPacket) {
+  Uniform all = links({.bits_per_second = 100 * gigabit});
+  const auto time = [&] {
+    Experiment experiment = on(star(2, all));
+    add_job(experiment, {1, 2}, {{256'000, {}, {}}}).plan.slots = 256;
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure);
+    return report.jobs[0].operation_seconds[0] * 1e3;
+  };
+  const double fast = time();
+  all.host.send_cost = microseconds(1);
+  all.host.receive_cost = microseconds(2);
+  // 1000 packets of numbers, and one for each of the 256 slots that agrees on the first exponents.
+  EXPECT_NEAR(1.256 * 3, time(), 0.1);
+  all.host.send_cost = all.host.receive_cost = {};
+  all.a_switch.receive_cost = microseconds(3);
+  EXPECT_NEAR(1.256 * 6, time(), 0.3);  // the packets of both
+  all.a_switch.threads = 4;             // one lane keeps one of them busy
+  EXPECT_NEAR(1.256 * 6, time(), 0.3);
+  EXPECT_LT(fast, 1);
+}
+
+TEST(PacketLevel, ACounterThatThereIsNotIsAnError) {
+  for (const char* name : {"link.h9.up.bytes", "link.h0.up.colour", "job.job7.bytes", "nothing", "switch.sw.packets"}) {
+    Experiment experiment = on(star(2, {}));
+    add_job(experiment, {1, 2}, {{1000, {}, {}}});
+    experiment.series = {name};
+    EXPECT_THROW((void)run_packets(experiment), std::invalid_argument) << name;
+  }
+}
+
+TEST(PacketLevel, AnAggregatorThatRefusesEndsTheRunWithItsWords) {
+  Experiment experiment = on(star(2, {}), "netreduce");
+  add_job(experiment, {1, 2}, {{1000, {}, {}}}).plan.packet_elements = 300;  // no path MTU
+  EXPECT_NE(std::string::npos, run_packets(experiment).failure.find("packets of 300 elements"))
+      << run_packets(experiment).failure;
+}
+
+Workload three_layers() {
+  return {.name = "three",
+          .layers = {{"in", 1000, 1}, {"middle", 400'000, 2}, {"out", 2'000'000, 1}},
+          .iteration = milliseconds(12)};
+}
+
+TEST(Workload, BucketsKeepAllParametersAndAllTime) {
+  for (const Bucketing bucketing : {Bucketing::layers, Bucketing::buckets, Bucketing::pieces, Bucketing::whole}) {
+    std::uint64_t elements = 0;
+    Duration time{};
+    for (const Bucket& bucket : buckets_of(three_layers(), bucketing, 1'000'000)) {
+      elements += bucket.elements;
+      time += bucket.forward + bucket.backward;
+    }
+    EXPECT_EQ(2'401'000U, elements);
+    EXPECT_NEAR(12e6, static_cast<double>(time.count()), 10);
+  }
+}
+
+TEST(Workload, FrameworksDivideItDifferently) {
+  const auto sizes = [](Bucketing bucketing, std::uint64_t bytes) {
+    std::vector<std::uint64_t> all;
+    for (const Bucket& bucket : buckets_of(three_layers(), bucketing, bytes)) all.push_back(bucket.elements);
+    return all;
+  };
+  using Sizes = std::vector<std::uint64_t>;
+  EXPECT_EQ((Sizes{2'000'000, 400'000, 1'000}), sizes(Bucketing::layers, 0));
+  EXPECT_EQ((Sizes{2'000'000, 401'000}), sizes(Bucketing::buckets, 25 << 20));
+  EXPECT_EQ((Sizes{666'666, 666'667, 666'667, 400'000, 1'000}), sizes(Bucketing::pieces, 3'000'000));
+  EXPECT_EQ((Sizes{2'401'000}), sizes(Bucketing::whole, 0));
+}
+
+}  // namespace
+}  // namespace netsum::sim
