@@ -1,5 +1,5 @@
 // A job as a data-parallel training: iterations of forward and backward passes, and an all-reduce for each bucket of
-// gradients as soon as its backward pass is over. Both levels of the simulator go by it.
+// gradients as soon as its backward pass is over.
 #pragma once
 
 #include <cstdint>

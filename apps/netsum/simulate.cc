@@ -14,6 +14,7 @@
 #include "sim/cluster.h"
 #include "sim/protocol.h"
 #include "sim/shrink.h"
+#include "simulate_scenario.h"
 
 namespace netsum::app {
 namespace {
@@ -79,6 +80,8 @@ class SimulateCommand final : public Command {
     s.add("trace", trace_, "PREFIX", "Of one seed: what happened as PREFIX.txt, its packets as PREFIX.pcap");
     s.add_flag("first-failure", first_failure_, "End with the first seed that fails");
     s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails");
+    s.add("scenario", scenario_, "FILE",
+          "In place of seeds: one experiment over a network, from a TOML file (docs/simulator.md)");
     s.add_flag("json", json_, "Print one JSON object in place of a table");
     footer(
         "The protocol, stream and session code is that of the binaries; network, clocks and hosts are simulated, and\n"
@@ -87,10 +90,12 @@ class SimulateCommand final : public Command {
         "printed. Exit code 1 if any failed.\n"
         "Examples:\n"
         "  netsum simulate --workers 2..16 --faults chaos --seeds 1..10000\n"
-        "  netsum simulate --faults chaos --seeds 17 --trace seed17     then: less seed17.txt, wireshark seed17.pcap");
+        "  netsum simulate --faults chaos --seeds 17 --trace seed17     then: less seed17.txt, wireshark seed17.pcap\n"
+        "  netsum simulate --scenario examples/scenarios/star.toml --json");
   }
 
   int run() override {
+    if (!scenario_.empty()) return simulate_scenario(scenario_, json_);
     check();
     const auto began = std::chrono::steady_clock::now();
     run_seeds();
@@ -294,7 +299,7 @@ class SimulateCommand final : public Command {
   }
 
   std::string protocol_ = "switchml", workers_ = "2..8", jobs_ = "1..3", seeds_ = "1..100", faults_ = "chaos", limit_,
-              trace_;
+              trace_, scenario_;
   std::uint32_t threads_ = 0;
   std::uint64_t least_ = 0;
   bool first_failure_ = false, no_shrink_ = false, json_ = false;

@@ -1,0 +1,311 @@
+#include "scenario_file.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "sim/workload.h"
+#include "table_reader.h"
+#include "workload_file.h"
+
+namespace netsum::app {
+namespace {
+
+constexpr std::uint64_t most_hosts = 100'000;
+constexpr Duration for_ever = Duration::max();
+
+// ---- the network
+
+void read_port(TableReader& reader, sim::PortPlan& port) {
+  port.bits_per_second = reader.rate("rate", port.bits_per_second);
+  port.delay = reader.duration("delay", port.delay);
+  port.buffer_bytes = reader.bytes("buffer", port.buffer_bytes);
+  port.mark_bytes = reader.bytes("mark", port.mark_bytes);
+  port.loss = reader.real("loss", port.loss, 0, 1);
+  reader.end();
+}
+
+void read_node(TableReader& reader, sim::NodePlan& node) {
+  node.shared_buffer_bytes = reader.bytes("buffer", node.shared_buffer_bytes);
+  node.send_cost = reader.duration("send", node.send_cost);
+  node.receive_cost = reader.duration("receive", node.receive_cost);
+  if (reader.has("packets_per_second")) {
+    if (reader.has("receive")) throw reader.error("receive", "says the same as packets_per_second");
+    const std::uint64_t rate = reader.number("packets_per_second", 1, 1, 1'000'000'000);
+    node.receive_cost = Duration(static_cast<std::int64_t>(1'000'000'000 / rate));
+  }
+  node.threads = static_cast<std::uint32_t>(reader.number("threads", node.threads, 1, 1024));
+  node.receive_packets = static_cast<std::uint32_t>(reader.number("receive_packets", node.receive_packets, 1, 1 << 30));
+  reader.end();
+}
+
+sim::NodeId node_named(const sim::Topology& topology, const TableReader& reader, const std::string& key,
+                       const std::string& name) {
+  const auto node = topology.find(name);
+  if (!node) throw reader.error(key, "names a node that there is not: '" + name + "'");
+  return *node;
+}
+
+sim::Topology read_network(TableReader& reader) {
+  sim::Uniform all;
+  if (auto link = reader.table("link")) read_port(*link, all.link);
+  all.trunk = all.link;
+  if (auto trunk = reader.table("trunk")) read_port(*trunk, all.trunk);
+  if (auto host = reader.table("host")) read_node(*host, all.host);
+  if (auto a_switch = reader.table("switch")) read_node(*a_switch, all.a_switch);
+  const std::vector<std::string> kinds{"star", "tree", "shared"};
+  sim::Topology topology;
+  const auto count = [&](const char* key) { return static_cast<std::uint32_t>(reader.number(key, 2, 1, most_hosts)); };
+  switch (reader.choice("kind", kinds, 0)) {
+    case 0:
+      topology = sim::star(count("hosts"), all);
+      break;
+    case 1: {
+      std::vector<std::uint32_t> fan_out;
+      std::uint64_t hosts = 1;
+      for (const std::uint64_t each : reader.numbers("fan_out", 1, most_hosts)) {
+        fan_out.push_back(static_cast<std::uint32_t>(each));
+        hosts = std::min(hosts * each, most_hosts + 1);
+      }
+      if (fan_out.empty()) throw reader.error("fan_out", "is missing: [4, 16] is 4 racks of 16 hosts");
+      if (hosts > most_hosts) throw reader.error("fan_out", "makes more than " + std::to_string(most_hosts) + " hosts");
+      topology = sim::tree(fan_out, all);
+      break;
+    }
+    default:
+      topology = sim::shared_bottleneck(count("left"), count("right"), all);
+  }
+  for (TableReader& change : reader.tables("change")) {
+    for (const std::string& name : change.texts("nodes")) {
+      sim::NodePlan& node = topology[node_named(topology, change, "nodes", name)];
+      if (auto link = change.table("link")) {
+        read_port(*link, node.up);
+        if (auto again = change.table("link")) read_port(*again, node.down);
+      }
+      if (auto up = change.table("up")) read_port(*up, node.up);
+      if (auto down = change.table("down")) read_port(*down, node.down);
+      if (auto costs = change.table("node")) read_node(*costs, node);
+    }
+    if (!change.has("nodes")) throw change.error("nodes", "is missing");
+    change.end();
+  }
+  reader.end();
+  return topology;
+}
+
+// ---- who sums
+
+void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
+  const sim::Topology& topology = experiment.topology;
+  for (const std::string& name : reader.texts("aggregators")) {
+    experiment.aggregators.push_back(node_named(topology, reader, "aggregators", name));
+  }
+  const std::vector<std::string> names = reader.texts("switches");
+  if (names == std::vector<std::string>{"all"}) {
+    const bool root_too = reader.flag("root", false);
+    for (sim::NodeId node = 0; node < topology.size(); ++node) {
+      if (topology[node].is_switch && (root_too || topology[node].above != sim::no_node))
+        experiment.switches.push_back(node);
+    }
+  } else {
+    for (const std::string& name : names) experiment.switches.push_back(node_named(topology, reader, "switches", name));
+  }
+  const auto index_of = [&](sim::NodeId node) {
+    const auto found = std::find(experiment.switches.begin(), experiment.switches.end(), node);
+    return found == experiment.switches.end() ? UINT32_MAX : static_cast<std::uint32_t>(found - experiment.switches.begin());
+  };
+  const auto sums = [&](sim::NodeId node) { return index_of(node) != UINT32_MAX; };
+  for (const sim::NodeId node : experiment.switches) {
+    const sim::NodeId parent = topology.at_or_above(topology[node].above, sums);
+    experiment.parent_of_switch.push_back(parent == sim::no_node ? UINT32_MAX : index_of(parent));
+  }
+  if (auto parents = reader.table("parents")) {
+    for (const std::string& key : parents->keys()) {
+      const std::uint32_t of = index_of(node_named(topology, *parents, key, key));
+      const std::uint32_t parent = index_of(node_named(topology, *parents, key, parents->text(key)));
+      if (of == UINT32_MAX || parent == UINT32_MAX) throw parents->error(key, "must be switches that sum");
+      experiment.parent_of_switch[of] = parent;
+    }
+  }
+  experiment.pool_slots = static_cast<std::uint32_t>(reader.number("pool_slots", 0, 0, 1 << 24));
+  reader.end();
+}
+
+// ---- jobs
+
+// "h0..h3", "h7", or "all": all hosts.
+std::vector<sim::NodeId> read_hosts(TableReader& reader, const sim::Topology& topology) {
+  std::vector<sim::NodeId> nodes;
+  std::vector<std::string> names = reader.texts("hosts");
+  if (names.empty()) names.emplace_back("all");
+  for (const std::string& name : names) {
+    const std::size_t dots = name.find("..");
+    if (name == "all") {
+      for (sim::NodeId node = 0; node < topology.size(); ++node) {
+        if (!topology[node].is_switch) nodes.push_back(node);
+      }
+    } else if (dots == std::string::npos) {
+      nodes.push_back(node_named(topology, reader, "hosts", name));
+    } else {
+      const sim::NodeId first = node_named(topology, reader, "hosts", name.substr(0, dots));
+      const sim::NodeId last = node_named(topology, reader, "hosts", name.substr(dots + 2));
+      if (first > last) throw reader.error("hosts", "ends before it begins: '" + name + "'");
+      for (sim::NodeId node = first; node <= last; ++node) {
+        if (!topology[node].is_switch) nodes.push_back(node);
+      }
+    }
+  }
+  return nodes;
+}
+
+std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& path) {
+  const bool computes = reader.flag("computes", true);
+  std::vector<sim::Bucket> buckets;
+  if (reader.has("model")) {
+    std::string file = reader.text("workloads");
+    if (!file.starts_with("/")) file = path.substr(0, path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1) + file;
+    sim::Workload workload = read_workload(file, reader.text("model"), reader.text("gpu", ""));
+    workload.iteration = reader.duration("iteration", workload.iteration);
+    const std::vector<std::string> names{"layers", "buckets", "pieces", "whole"};
+    const auto bucketing = static_cast<sim::Bucketing>(reader.choice("bucketing", names, 1));
+    const std::uint64_t bytes = reader.bytes("bucket", bucketing == sim::Bucketing::pieces ? 4'000'000 : 25 << 20);
+    if (bytes < 4) throw reader.error("bucket", "is at least one element");
+    buckets = sim::buckets_of(workload, bucketing, bytes);
+  } else if (reader.has("bucket")) {
+    for (TableReader& each : reader.tables("bucket")) {
+      sim::Bucket bucket;
+      bucket.elements = each.number("elements", 0, 1, std::uint64_t{1} << 33);
+      bucket.forward = each.duration("forward", Duration::zero());
+      bucket.backward = each.duration("backward", Duration::zero());
+      if (bucket.elements == 0) throw each.error("elements", "is missing");
+      each.end();
+      buckets.push_back(bucket);
+    }
+  } else {
+    if (!reader.has("elements")) throw reader.error("elements", "is missing, or a model, or [[job.bucket]]");
+    buckets.push_back({reader.number("elements", 1, 1, std::uint64_t{1} << 33), Duration::zero(), Duration::zero()});
+  }
+  if (!computes) {
+    for (sim::Bucket& bucket : buckets) bucket.forward = bucket.backward = Duration::zero();
+  }
+  return buckets;
+}
+
+void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPlan& plan) {
+  const bool ring = protocol == "netreduce";
+  plan.packet_elements = static_cast<std::uint32_t>(reader.number("packet_elements", 256, 64, 16'384));
+  plan.slots = static_cast<std::uint32_t>(reader.number("slots", ring ? 8 : 64, 1, 1 << 16));
+  if (protocol == "atp") {
+    plan.indexing = static_cast<std::uint32_t>(reader.choice("indexing", {"rehash", "hash", "linear"}, 0));
+    plan.congestion_control = reader.flag("congestion_control", true);
+    plan.rescaled = reader.flag("rescaled", false);
+    plan.numbers = sim::Numbers::scaled;
+  }
+  if (!ring) return;
+  plan.message_packets = static_cast<std::uint32_t>(reader.number("message_packets", 8, 1, 1024));
+  plan.unordered = reader.flag("unordered", false);
+  plan.numbers = sim::Numbers::in_order;
+}
+
+sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experiment, const std::string& path,
+                            std::size_t index) {
+  sim::ExperimentJob job;
+  sim::JobPlan& plan = job.plan;
+  plan.name = reader.text("name", "job" + std::to_string(index));
+  job.nodes = read_hosts(reader, experiment.topology);
+  plan.workers = static_cast<std::uint32_t>(job.nodes.size());
+  plan.attempts = 1;
+  plan.operation_deadline = reader.duration("deadline", std::chrono::seconds(120));
+  read_protocol(reader, experiment.protocol, plan);
+  for (const std::string& name : reader.texts("aggregators")) {
+    const sim::NodeId node = node_named(experiment.topology, reader, "aggregators", name);
+    const auto found = std::find(experiment.aggregators.begin(), experiment.aggregators.end(), node);
+    if (found == experiment.aggregators.end()) throw reader.error("aggregators", "names no aggregator: '" + name + "'");
+    plan.aggregators.push_back(static_cast<std::uint32_t>(found - experiment.aggregators.begin()));
+  }
+  const auto index_of = [&](sim::NodeId node) {
+    return static_cast<std::uint32_t>(std::find(experiment.switches.begin(), experiment.switches.end(), node) -
+                                      experiment.switches.begin());
+  };
+  for (const sim::NodeId host : job.nodes) {
+    if (experiment.switches.empty()) break;
+    const sim::NodeId at =
+        experiment.topology.at_or_above(host, [&](sim::NodeId node) { return index_of(node) < experiment.switches.size(); });
+    plan.switch_of_rank.push_back(at == sim::no_node ? UINT32_MAX : index_of(at));
+  }
+  job.start = reader.duration("start", Duration::zero());
+  sim::TrainingPlan& training = job.training;
+  training.buckets = read_compute(reader, path);
+  training.stop = reader.duration("stop", for_ever);
+  training.iterations = reader.number("iterations", training.stop == for_ever ? 1 : 0, 0, 1'000'000'000);
+  if (training.iterations == 0 && training.stop == for_ever) throw reader.error("iterations", "is 0, and there is no stop");
+  for (const auto& [from, to] : reader.spans("pauses")) training.pauses.push_back({from, to});
+  training.jitter = reader.real("jitter", 0, 0, 10);
+  constexpr WireFormat wires[] = {WireFormat::native, WireFormat::float16, WireFormat::bfloat16};
+  training.wire = wires[reader.choice("wire", {"float32", "float16", "bfloat16"}, 0)];
+  reader.end();
+  return job;
+}
+
+sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology, std::size_t index) {
+  sim::BackgroundFlow flow;
+  flow.name = reader.text("name", "flow" + std::to_string(index));
+  flow.from = node_named(topology, reader, "from", reader.text("from"));
+  flow.to = node_named(topology, reader, "to", reader.text("to"));
+  if (flow.from == flow.to) throw reader.error("to", "is where it comes from");
+  flow.bits_per_second = reader.rate("rate", 0);
+  if (flow.bits_per_second == 0) throw reader.error("rate", "is missing");
+  flow.frame_bytes = static_cast<std::uint32_t>(reader.number("frame", 1514, 64, 65'535));
+  flow.start = reader.duration("start", Duration::zero());
+  flow.stop = reader.duration("stop", for_ever);
+  flow.on = reader.duration("on", Duration::zero());
+  flow.off = reader.duration("off", Duration::zero());
+  if (flow.off > Duration::zero() && flow.on == Duration::zero()) throw reader.error("on", "is missing beside off");
+  reader.end();
+  return flow;
+}
+
+}  // namespace
+
+sim::Experiment parse_scenario(const std::string& text, const std::string& path) {
+  const toml::table root = parse_toml(text, path);
+  TableReader top(root, path, "");
+  sim::Experiment experiment;
+  experiment.name = top.text("name", path);
+  experiment.seed = top.number("seed", 1, 0, std::numeric_limits<std::int64_t>::max());
+  const std::vector<std::string> protocols{"switchml", "atp", "netreduce"};
+  experiment.protocol = protocols[top.choice("protocol", protocols, 0)];
+  experiment.lanes = static_cast<std::uint32_t>(top.number("lanes", 1, 1, 64));
+  experiment.end = top.duration("end", for_ever);
+  experiment.control_delay = top.duration("control_delay", experiment.control_delay);
+  auto network = top.table("network");
+  if (!network) throw top.error("network", "is missing");
+  experiment.topology = read_network(*network);
+  if (auto aggregation = top.table("aggregation")) read_aggregation(*aggregation, experiment);
+  if (experiment.aggregators.empty()) experiment.aggregators.push_back(0);
+  std::vector<TableReader> jobs = top.tables("job");
+  if (jobs.empty()) throw top.error("job", "is missing");
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    experiment.jobs.push_back(read_job(jobs[i], experiment, path, i));
+    if (!names.insert(experiment.jobs.back().plan.name).second) throw jobs[i].error("name", "is that of another job");
+  }
+  std::vector<TableReader> flows = top.tables("background");
+  for (std::size_t i = 0; i < flows.size(); ++i)
+    experiment.background.push_back(read_flow(flows[i], experiment.topology, i));
+  if (auto output = top.table("output")) {
+    experiment.series = output->texts("series");
+    experiment.bin = output->duration("bin", experiment.bin);
+    if (experiment.bin == Duration::zero()) throw output->error("bin", "is longer than nothing");
+    output->end();
+  }
+  top.end();
+  return experiment;
+}
+
+sim::Experiment read_scenario(const std::string& path) {
+  return parse_scenario(read_text(path), path);
+}
+
+}  // namespace netsum::app

@@ -1,0 +1,15 @@
+// Scenario files: an experiment for the simulator, in TOML. docs/simulator.md has all keys.
+#pragma once
+
+#include <string>
+
+#include "sim/experiment.h"
+
+namespace netsum::app {
+
+// Throws UsageError, which names the file, the line and the key.
+[[nodiscard]] sim::Experiment read_scenario(const std::string& path);
+// `path`: for messages, and where a relative path to workloads begins.
+[[nodiscard]] sim::Experiment parse_scenario(const std::string& text, const std::string& path);
+
+}  // namespace netsum::app

@@ -1,0 +1,129 @@
+#include "simulate_scenario.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "command.h"
+#include "scenario_file.h"
+#include "sim/packet_level.h"
+
+namespace netsum::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json summary_of(std::vector<double> seconds) {
+  if (seconds.empty()) return nullptr;
+  std::sort(seconds.begin(), seconds.end());
+  double sum = 0;
+  for (const double each : seconds) sum += each;
+  return {{"min", seconds.front()},
+          {"median", seconds[seconds.size() / 2]},
+          {"mean", sum / static_cast<double>(seconds.size())},
+          {"max", seconds.back()},
+          {"count", seconds.size()}};
+}
+
+ordered_json json_of(const sim::Experiment& experiment, const sim::Report& report, double real) {
+  ordered_json out;
+  out["scenario"] = experiment.name;
+  out["protocol"] = experiment.protocol;
+  out["seed"] = experiment.seed;
+  out["virtual_seconds"] = report.seconds;
+  out["real_seconds"] = real;
+  out["packets"] = report.packets;
+  out["hops"] = report.hops;
+  out["events"] = report.events;
+  out["packets_per_second"] = real > 0 ? static_cast<double>(report.packets) / real : 0;
+  out["lost"] = report.lost;
+  out["jobs"] = ordered_json::array();
+  for (const sim::JobReport& job : report.jobs) {
+    const double busy = job.last - job.first;
+    out["jobs"].push_back({{"name", job.name},
+                           {"ranks", job.ranks},
+                           {"first", job.first},
+                           {"last", job.last},
+                           {"bytes", job.bytes},
+                           {"algorithm_gbps", busy > 0 ? static_cast<double>(job.bytes) * 8e-9 / busy : 0},
+                           {"retransmissions", job.retransmissions},
+                           {"tat_seconds", summary_of(job.operation_seconds)},
+                           {"iteration_seconds", summary_of(job.iteration_seconds)},
+                           {"iterations", job.iteration_seconds}});
+  }
+  out["links"] = ordered_json::array();
+  for (const sim::PortReport& port : report.ports) {
+    out["links"].push_back({{"link", port.link},
+                            {"packets", port.packets},
+                            {"bytes", port.bytes},
+                            {"dropped", port.dropped},
+                            {"lost", port.lost},
+                            {"marked", port.marked},
+                            {"longest_queue", port.longest_queue},
+                            {"utilisation", port.utilisation}});
+  }
+  out["counters"] = report.counters;
+  if (!report.series.empty()) {
+    out["bin_seconds"] = std::chrono::duration<double>(experiment.bin).count();
+    out["series"] = report.series;
+  }
+  if (!report.failure.empty()) out["failure"] = report.failure;
+  return out;
+}
+
+void print_table(const sim::Experiment& experiment, const sim::Report& report, double real) {
+  std::printf("%s: %s, %.6f virtual seconds in %.2f s", experiment.name.c_str(), experiment.protocol.c_str(),
+              report.seconds, real);
+  if (report.packets != 0) {
+    std::printf("; %llu packets (%.0f a second), %llu of them lost", static_cast<unsigned long long>(report.packets),
+                static_cast<double>(report.packets) / real, static_cast<unsigned long long>(report.lost));
+  }
+  std::printf("\n\n  %-16s %7s %12s %12s %12s %12s\n", "job", "ranks", "operations", "TAT ms", "iteration ms", "Gbit/s");
+  const auto median = [](std::vector<double> seconds) {
+    if (seconds.empty()) return 0.0;
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[seconds.size() / 2] * 1e3;
+  };
+  for (const sim::JobReport& job : report.jobs) {
+    const double busy = job.last - job.first;
+    std::printf("  %-16s %7u %12zu %12.3f %12.3f %12.3f\n", job.name.c_str(), job.ranks, job.operation_seconds.size(),
+                median(job.operation_seconds), median(job.iteration_seconds),
+                busy > 0 ? static_cast<double>(job.bytes) * 8e-9 / busy : 0.0);
+  }
+  std::vector<sim::PortReport> busiest = report.ports;
+  std::sort(busiest.begin(), busiest.end(), [](const auto& a, const auto& b) { return a.utilisation > b.utilisation; });
+  busiest.resize(std::min<std::size_t>(busiest.size(), 5));
+  if (busiest.empty()) return;
+  std::printf("\n  %-16s %12s %12s %12s %12s %12s\n", "busiest links", "use %", "MB", "dropped", "lost", "marked");
+  for (const sim::PortReport& port : busiest) {
+    std::printf("  %-16s %12.1f %12.2f %12llu %12llu %12llu\n", port.link.c_str(), 100 * port.utilisation,
+                static_cast<double>(port.bytes) * 1e-6, static_cast<unsigned long long>(port.dropped),
+                static_cast<unsigned long long>(port.lost), static_cast<unsigned long long>(port.marked));
+  }
+}
+
+}  // namespace
+
+int simulate_scenario(const std::string& path, bool json) {
+  const sim::Experiment experiment = read_scenario(path);
+  const auto began = std::chrono::steady_clock::now();
+  sim::Report report;
+  try {
+    report = sim::run_packets(experiment);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(path + ": " + error.what());
+  }
+  const double real = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  if (json) {
+    std::puts(json_of(experiment, report, real).dump(2).c_str());
+  } else {
+    print_table(experiment, report, real);
+  }
+  if (report.failure.empty()) return exit_done;
+  std::fprintf(stderr, "netsum: %s: %s\n", path.c_str(), report.failure.c_str());
+  return exit_failed;
+}
+
+}  // namespace netsum::app

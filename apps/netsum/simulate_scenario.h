@@ -1,0 +1,11 @@
+// `netsum simulate --scenario FILE`: one experiment, and its report.
+#pragma once
+
+#include <string>
+
+namespace netsum::app {
+
+// The exit code; prints on stdout. May throw UsageError.
+[[nodiscard]] int simulate_scenario(const std::string& path, bool json);
+
+}  // namespace netsum::app

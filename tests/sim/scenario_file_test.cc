@@ -1,0 +1,95 @@
+// Scenario files: the examples, and errors that say where they are.
+
+#include "apps/netsum/scenario_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "apps/netsum/config.h"
+
+namespace netsum::app {
+namespace {
+
+const std::string examples = std::string(NETSUM_SOURCE_DIR) + "/examples/";
+
+TEST(ScenarioFile, EveryExampleIsOne) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(examples + "scenarios")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++files;
+    EXPECT_NO_THROW((void)read_scenario(entry.path().string())) << entry.path();
+  }
+  EXPECT_GE(files, 3);
+}
+
+std::string complaint(const std::string& text) {
+  try {
+    (void)parse_scenario(text, "test.toml");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+constexpr const char* small = "[network]\nhosts = 2\n[[job]]\nelements = 1000\n";
+
+TEST(ScenarioFile, TheLeastThatIsOne) {
+  const sim::Experiment experiment = parse_scenario(small, "test.toml");
+  EXPECT_EQ(3U, experiment.topology.size());
+  EXPECT_EQ(2U, experiment.jobs[0].plan.workers);
+  EXPECT_EQ(std::vector<sim::NodeId>{0}, experiment.aggregators);
+}
+
+TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
+  EXPECT_EQ("test.toml, line 1: `network` is missing", complaint(""));
+  EXPECT_EQ("test.toml, line 5: `job[0].colour` is not a key that means something here",
+            complaint(std::string(small) + "colour = 1\n"));
+  EXPECT_EQ("test.toml, line 2: `network.hosts` is an integer from 1 to 100000", complaint("[network]\nhosts = \"two\"\n"));
+  EXPECT_EQ(
+      "test.toml, line 3: `network.link.rate` is wrong: '10 parsecs' is not a rate like 100mbit (bit, kbit, mbit or gbit; "
+      "at "
+      "most 1000gbit)",
+      complaint("[network]\nhosts = 2\nlink = { rate = \"10 parsecs\" }\n"));
+  EXPECT_EQ("test.toml, line 3: `network.link.loss` is a number from 0 to 1",
+            complaint("[network]\nhosts = 2\nlink = { loss = 3 }\n"));
+  EXPECT_EQ("test.toml, line 5: `job[0].hosts` names a node that there is not: 'h2'",
+            complaint(std::string(small) + "hosts = [\"h0..h2\"]\n"));
+  EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, atp, netreduce",
+            complaint("protocol = \"tcp\"\n" + std::string(small)));
+  EXPECT_EQ("test.toml, line 5: `job[0].pauses` has a span that ends before it begins",
+            complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));
+  EXPECT_EQ("test.toml, line 7: `job[1].name` is that of another job",
+            complaint("[network]\nhosts = 2\n[[job]]\nelements = 10\nname = \"a\"\n[[job]]\nname = \"a\"\nelements = 10\n"));
+  EXPECT_NE(std::string::npos, complaint("[network\n").find("test.toml: ")) << complaint("[network\n");
+  EXPECT_NE(std::string::npos, complaint("[network\n").find("in line 1")) << complaint("[network\n");
+}
+
+TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {
+  const sim::Experiment experiment = parse_scenario(
+      "[network]\nkind = \"tree\"\nfan_out = [2, 2, 2]\n[aggregation]\nswitches = \"all\"\n[[job]]\nelements = 1\n", "t");
+  ASSERT_EQ(6U, experiment.switches.size());
+  const auto name = [&](std::uint32_t a_switch) {
+    return a_switch == UINT32_MAX ? "root" : experiment.topology[experiment.switches[a_switch]].name;
+  };
+  EXPECT_EQ("s1.1", name(experiment.jobs[0].plan.switch_of_rank[7]));
+  EXPECT_EQ("s1", name(experiment.parent_of_switch[experiment.jobs[0].plan.switch_of_rank[7]]));
+  EXPECT_EQ("root", name(experiment.parent_of_switch[0]));
+}
+
+TEST(ScenarioFile, AChangeIsOfTheNamedNodesOnly) {
+  const sim::Experiment experiment = parse_scenario(
+      "[network]\nhosts = 3\nlink = { rate = \"1gbit\" }\n[[network.change]]\nnodes = [\"h1\"]\nlink = { rate = \"10gbit\" "
+      "}\n"
+      "up = { loss = 0.5 }\n[[job]]\nelements = 1\n",
+      "t");
+  const auto& topology = experiment.topology;
+  EXPECT_EQ(1'000'000'000U, topology[*topology.find("h0")].up.bits_per_second);
+  EXPECT_EQ(10'000'000'000U, topology[*topology.find("h1")].down.bits_per_second);
+  EXPECT_EQ(0.5, topology[*topology.find("h1")].up.loss);
+  EXPECT_EQ(0, topology[*topology.find("h1")].down.loss);
+}
+
+}  // namespace
+}  // namespace netsum::app
