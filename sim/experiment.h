@@ -1,5 +1,5 @@
 // An experiment: a network, jobs that train over it, and what is measured. Data, from a scenario file
-// (apps/netsum/scenario_file.h) or a test. Runs packet by packet (sim/packet_level.h).
+// (apps/netsum/scenario_file.h) or a test. Runs packet by packet (sim/packet_level.h) or as flows (sim/flow_level.h).
 #pragma once
 
 #include <cstdint>

@@ -82,6 +82,7 @@ class SimulateCommand final : public Command {
     s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails");
     s.add("scenario", scenario_, "FILE",
           "In place of seeds: one experiment over a network, from a TOML file (docs/simulator.md)");
+    s.add("level", level_, "LEVEL", "Of a scenario: packet, or flow for networks beyond the reach of packets");
     s.add_flag("json", json_, "Print one JSON object in place of a table");
     footer(
         "The protocol, stream and session code is that of the binaries; network, clocks and hosts are simulated, and\n"
@@ -95,7 +96,7 @@ class SimulateCommand final : public Command {
   }
 
   int run() override {
-    if (!scenario_.empty()) return simulate_scenario(scenario_, json_);
+    if (!scenario_.empty()) return simulate_scenario(scenario_, level_, json_);
     check();
     const auto began = std::chrono::steady_clock::now();
     run_seeds();
@@ -299,7 +300,7 @@ class SimulateCommand final : public Command {
   }
 
   std::string protocol_ = "switchml", workers_ = "2..8", jobs_ = "1..3", seeds_ = "1..100", faults_ = "chaos", limit_,
-              trace_, scenario_;
+              trace_, scenario_, level_ = "packet";
   std::uint32_t threads_ = 0;
   std::uint64_t least_ = 0;
   bool first_failure_ = false, no_shrink_ = false, json_ = false;

@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "scenario_file.h"
+#include "sim/flow_level.h"
 #include "sim/packet_level.h"
 
 namespace netsum::app {
@@ -27,10 +28,11 @@ ordered_json summary_of(std::vector<double> seconds) {
           {"count", seconds.size()}};
 }
 
-ordered_json json_of(const sim::Experiment& experiment, const sim::Report& report, double real) {
+ordered_json json_of(const sim::Experiment& experiment, const sim::Report& report, const std::string& level, double real) {
   ordered_json out;
   out["scenario"] = experiment.name;
   out["protocol"] = experiment.protocol;
+  out["level"] = level;
   out["seed"] = experiment.seed;
   out["virtual_seconds"] = report.seconds;
   out["real_seconds"] = real;
@@ -73,9 +75,9 @@ ordered_json json_of(const sim::Experiment& experiment, const sim::Report& repor
   return out;
 }
 
-void print_table(const sim::Experiment& experiment, const sim::Report& report, double real) {
-  std::printf("%s: %s, %.6f virtual seconds in %.2f s", experiment.name.c_str(), experiment.protocol.c_str(),
-              report.seconds, real);
+void print_table(const sim::Experiment& experiment, const sim::Report& report, const std::string& level, double real) {
+  std::printf("%s: %s, %s level, %.6f virtual seconds in %.2f s", experiment.name.c_str(), experiment.protocol.c_str(),
+              level.c_str(), report.seconds, real);
   if (report.packets != 0) {
     std::printf("; %llu packets (%.0f a second), %llu of them lost", static_cast<unsigned long long>(report.packets),
                 static_cast<double>(report.packets) / real, static_cast<unsigned long long>(report.lost));
@@ -106,20 +108,21 @@ void print_table(const sim::Experiment& experiment, const sim::Report& report, d
 
 }  // namespace
 
-int simulate_scenario(const std::string& path, bool json) {
+int simulate_scenario(const std::string& path, const std::string& level, bool json) {
+  if (level != "packet" && level != "flow") throw UsageError("--level is packet or flow, not '" + level + "'");
   const sim::Experiment experiment = read_scenario(path);
   const auto began = std::chrono::steady_clock::now();
   sim::Report report;
   try {
-    report = sim::run_packets(experiment);
+    report = level == "flow" ? sim::run_flows(experiment) : sim::run_packets(experiment);
   } catch (const std::invalid_argument& error) {
     throw UsageError(path + ": " + error.what());
   }
   const double real = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   if (json) {
-    std::puts(json_of(experiment, report, real).dump(2).c_str());
+    std::puts(json_of(experiment, report, level, real).dump(2).c_str());
   } else {
-    print_table(experiment, report, real);
+    print_table(experiment, report, level, real);
   }
   if (report.failure.empty()) return exit_done;
   std::fprintf(stderr, "netsum: %s: %s\n", path.c_str(), report.failure.c_str());

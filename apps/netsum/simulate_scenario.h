@@ -5,7 +5,7 @@
 
 namespace netsum::app {
 
-// The exit code; prints on stdout. May throw UsageError.
-[[nodiscard]] int simulate_scenario(const std::string& path, bool json);
+// `level`: "packet" or "flow". The exit code; prints on stdout. May throw UsageError.
+[[nodiscard]] int simulate_scenario(const std::string& path, const std::string& level, bool json);
 
 }  // namespace netsum::app

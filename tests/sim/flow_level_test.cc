@@ -1,0 +1,99 @@
+// Experiments as flows: within 5 % of the same experiments packet by packet, and far beyond their reach.
+
+#include "sim/flow_level.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "apps/netsum/scenario_file.h"
+#include "sim/packet_level.h"
+
+namespace netsum::sim {
+namespace {
+
+double median(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds.empty() ? 0 : seconds[seconds.size() / 2];
+}
+
+void expect_agreement(const std::string& scenario) {
+  const Experiment experiment = app::parse_scenario(scenario, "test.toml");
+  const Report packets = run_packets(experiment), flows = run_flows(experiment);
+  ASSERT_EQ("", packets.failure);
+  for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
+    const JobReport &packet = packets.jobs[job], &flow = flows.jobs[job];
+    ASSERT_FALSE(packet.iteration_seconds.empty());
+    const double by_packets = median(packet.iteration_seconds), tat = median(packet.operation_seconds);
+    EXPECT_NEAR(by_packets, median(flow.iteration_seconds), 0.05 * by_packets) << packet.name << ", iteration";
+    EXPECT_NEAR(tat, median(flow.operation_seconds), 0.05 * tat) << packet.name << ", TAT";
+  }
+}
+
+const std::string star =
+    "[network]\nhosts = 5\nlink = { rate = \"1gbit\", delay = \"5us\", buffer = \"1MB\" }\n"
+    "[[job]]\nhosts = [\"h0..h3\"]\nelements = 500_000\niterations = 3\n";
+
+TEST(FlowLevel, AgreesWithPacketsOnAStar) {
+  expect_agreement(star);
+  expect_agreement("protocol = \"netreduce\"\n" + star);
+  expect_agreement("protocol = \"atp\"\n" + star +
+                   "[aggregation]\naggregators = [\"h4\"]\nswitches = [\"sw\"]\npool_slots = 256\n");
+}
+
+TEST(FlowLevel, AgreesWhereTheWindowIsTheLimit) {
+  expect_agreement(
+      "[network]\nhosts = 4\nlink = { rate = \"10gbit\", delay = \"50us\" }\n"
+      "[[job]]\nslots = 16\nelements = 200_000\niterations = 3\n");
+}
+
+TEST(FlowLevel, AgreesWhereHostsAndSwitchesAreTheLimit) {
+  const std::string network = "[network]\nhosts = 4\nlink = { rate = \"100gbit\" }\n";
+  const std::string job = "[[job]]\nelements = 500_000\niterations = 3\n";
+  expect_agreement(network + "host = { send = \"1us\", receive = \"1us\" }\n" + job);
+  expect_agreement(network + "switch = { packets_per_second = 2_000_000 }\n" + job);
+}
+
+TEST(FlowLevel, AgreesOnTrees) {
+  const std::string tree =
+      "[network]\nkind = \"tree\"\nfan_out = [2, 2, 4]\nlink = { rate = \"10gbit\", delay = \"2us\" }\n"
+      "trunk = { rate = \"5gbit\", delay = \"10us\" }\n[aggregation]\nswitches = \"all\"\n";
+  expect_agreement(tree + "[[job]]\nslots = 256\nelements = 500_000\niterations = 3\n");
+}
+
+TEST(FlowLevel, AgreesWithPassesThatHideCommunication) {
+  expect_agreement(
+      "[network]\nhosts = 4\nlink = { rate = \"1gbit\", delay = \"5us\" }\n[[job]]\niterations = 4\n"
+      "[[job.bucket]]\nelements = 200_000\nforward = \"1ms\"\nbackward = \"2ms\"\n"
+      "[[job.bucket]]\nelements = 100_000\nforward = \"3ms\"\nbackward = \"9ms\"\n"
+      "[[job.bucket]]\nelements = 50_000\nforward = \"1ms\"\nbackward = \"1ms\"\n");
+}
+
+TEST(FlowLevel, AgreesOnJobsThatShareATrunkAndOnBackgroundTraffic) {
+  expect_agreement(
+      "[network]\nkind = \"shared\"\nleft = 4\nright = 1\nlink = { rate = \"1gbit\", delay = \"5us\" }\n"
+      "[aggregation]\naggregators = [\"h4\"]\n"
+      "[[job]]\nname = \"a\"\nhosts = [\"h0..h1\"]\nelements = 300_000\niterations = 3\n"
+      "[[job]]\nname = \"b\"\nhosts = [\"h2..h3\"]\nelements = 300_000\niterations = 3\n");
+  expect_agreement(star + "[[background]]\nfrom = \"h4\"\nto = \"h0\"\nrate = \"500mbit\"\n");
+}
+
+TEST(FlowLevel, TakesFiftyThousandRanks) {
+  const Report report =
+      run_flows(app::read_scenario(std::string(NETSUM_SOURCE_DIR) + "/examples/scenarios/datacenter.toml"));
+  ASSERT_EQ(1U, report.jobs.size());
+  EXPECT_EQ(51'200U, report.jobs[0].ranks);
+  // 100 MB at 100 Gbit/s, behind 60 ms of passes.
+  EXPECT_NEAR(68.7e-3, median(report.jobs[0].iteration_seconds), 0.5e-3);
+}
+
+TEST(FlowLevel, RefusesWhatItCannotKnow) {
+  const Experiment lossy =
+      app::parse_scenario("[network]\nhosts = 2\nlink = { loss = 0.1 }\n[[job]]\nelements = 1000\n", "test.toml");
+  EXPECT_THROW((void)run_flows(lossy), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace netsum::sim
