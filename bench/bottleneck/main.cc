@@ -75,16 +75,16 @@ int run(int argc, char** argv) {
       ->required();
   app.add_option("--right", settings.right, "The other one")->type_name("NAMESPACE")->required();
   add_quantity(app, "--rate", "RATE", "Of each direction: 100mbit, 1.5gbit", [&](auto& text) {
-    link.bits_per_second = parse_rate(text);
+    link.bits_per_second = netsum::parse_rate(text);
   })->required();
   add_quantity(app, "--delay", "TIME", "From a packet's last bit to its delivery, one way: 100us, 5ms (default 0s)",
-               [&](auto& text) { link.delay = parse_duration(text); });
+               [&](auto& text) { link.delay = netsum::parse_duration(text); });
   add_quantity(app, "--queue", "SIZE", "Capacity of each direction's queue (default 256kB)",
-               [&](auto& text) { link.queue_bytes = parse_bytes(text); });
+               [&](auto& text) { link.queue_bytes = netsum::parse_bytes(text); });
   add_quantity(app, "--mark", "SIZE", "Mark ECN-capable packets that find more than this in the queue (default: none)",
-               [&](auto& text) { link.mark_bytes = parse_bytes(text); });
+               [&](auto& text) { link.mark_bytes = netsum::parse_bytes(text); });
   add_quantity(app, "--interval", "TIME", "Between lines of statistics (default 1s)", [&](auto& text) {
-    settings.interval = parse_duration(text);
+    settings.interval = netsum::parse_duration(text);
     if (settings.interval == netsum::Duration::zero()) throw std::invalid_argument("0 is no interval");
   });
   app.add_option("--device", settings.device, "Name of the two devices (default bottle0)")->type_name("NAME");
