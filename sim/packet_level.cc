@@ -175,7 +175,7 @@ class PacketLevel final : public Surroundings, public Witness {
 
   void add_sampler() {
     if (experiment_.series.empty()) return;
-    sampler_.emplace(experiment_.bin);
+    sampler_.emplace();
     for (const std::string& name : experiment_.series) add_series(name);
     queue_.add(origin + experiment_.bin, {Kind::sample, 0});
   }

@@ -27,7 +27,6 @@ class Sampler {
     bool gauge = false;  // its value at a bin's end counts, not its growth
   };
 
-  explicit Sampler(Duration bin) : bin_(bin) {}
   void add(const std::string& name, Value value) { series_.push_back({name, std::move(value), 0, {}}); }
   void sample();  // at the end of each bin
   [[nodiscard]] std::map<std::string, std::vector<double>> take();
@@ -39,7 +38,6 @@ class Sampler {
     double last = 0;
     std::vector<double> bins;
   };
-  const Duration bin_;
   std::vector<Series> series_;
 };
 
