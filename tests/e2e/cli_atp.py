@@ -47,6 +47,7 @@ class Bench(unittest.TestCase):
         self.assertTrue(report["bit_identical"])
         return report
 
+    @cli.compares
     def test_sums_are_right_with_and_without_loss(self):
         hashes = set()
         for loss in (0, 0.001, 0.01):
@@ -68,6 +69,7 @@ class Bench(unittest.TestCase):
                                       "--congestion-control", control)["result_hash"])
         self.assertEqual(len(hashes), 1, "the same bits, wherever they were added")
 
+    @cli.compares
     def test_dtypes_operations_and_lengths(self):
         for dtype in ("float32", "int32", "float16", "bfloat16"):
             for op in ("sum", "avg"):
@@ -114,6 +116,7 @@ class Scaling(unittest.TestCase):
         self.assertGreater(dynamic, 0)
         self.assertLess(dynamic, 2 * self.WINDOW / self.CHUNKS)
 
+    @cli.compares
     def test_sums_are_right_and_do_not_depend_on_time(self):
         for dtype, op in (("float32", "sum"), ("float32", "avg"), ("bfloat16", "sum")):
             hashes = set()

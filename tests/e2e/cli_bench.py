@@ -45,6 +45,7 @@ class Bench(unittest.TestCase):
                 self.assertLessEqual(window * packet, max(most, packets * packet, 2 * least))
                 self.assertGreater(window * packet, max(most / 2, least))
 
+    @cli.compares
     def test_each_worker_sends_and_receives_the_tensor_once(self):
         report = cli.bench("--workers", 3, "--elements", 2_500_000, "--iterations", 3)
         packets = report["packets"]
@@ -68,6 +69,7 @@ class Bench(unittest.TestCase):
                     self.assertLess(report["packets"][counter], 2 * expected)
                 self.assertGreater(report["packets"]["retransmitted"], 0)
 
+    @cli.compares
     def test_dtypes_operations_and_lengths(self):
         for dtype in ("float32", "int32", "float16", "bfloat16"):
             for op in ("sum", "avg"):
@@ -106,6 +108,7 @@ class Bench(unittest.TestCase):
                     hashes.add(report["result_hash"])
             self.assertEqual(len(hashes), 1)
 
+    @cli.compares
     def test_16_bits_are_half_the_bytes(self):
         base = ["--workers", 2, "--elements", 1_000_000, "--iterations", 3, "--packet-elements", 1024]
 
@@ -142,7 +145,7 @@ class Bench(unittest.TestCase):
         }
         dtypes = ("float32", "int32", "float16", "bfloat16")
         # A sanitizer looks at each circumstance once; that bits do not depend on them is seen in the release build.
-        stride = len(dtypes) if os.environ.get("NETSUM_TEST_SANITIZED") else 1
+        stride = len(dtypes) if cli.is_sanitized() else 1
         for first, dtype in enumerate(dtypes):
             expected = cli.bench(*base, "--dtype", dtype)["result_hash"]
             for name, flags in list(variants.items())[first % stride::stride]:

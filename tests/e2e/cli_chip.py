@@ -24,9 +24,11 @@ class Sums(unittest.TestCase):
         self.assert_same()
         self.assert_same("--op", "avg")
 
+    @cli.compares
     def test_int32(self):
         self.assert_same("--dtype", "int32")
 
+    @cli.compares
     def test_halves_are_block_fixed_point(self):
         software = report("--dtype", "float16", "--wire", "float32")
         self.assertEqual(report("--dtype", "float16", "--profile", "chip")["result_hash"], software["result_hash"])

@@ -65,6 +65,7 @@ class Collectives(unittest.TestCase):
             self.assertEqual(0, report["wrong"])
             self.assertEqual(expected["result_hash"], report["result_hash"])
 
+    @cli.compares
     def test_every_operation_has_the_same_bits_over_sockets_and_trees_and_in_shared_memory(self):
         for number, (dtype, op) in enumerate(CELLS):
             of = {"dtype": dtype, "op": op}
@@ -86,6 +87,7 @@ class Collectives(unittest.TestCase):
             for collective in ("reduce-scatter", "all-gather", "reduce"):
                 self.assertEqual(0, bench(collective, protocol=protocol)["wrong"], (protocol, collective))
 
+    @cli.compares
     def test_a_rank_receives_what_it_takes(self):
         elements, packet = 1_000_000, 1024
         size = 4 * elements
@@ -99,6 +101,7 @@ class Collectives(unittest.TestCase):
                 self.assertLess(received, part * size + (elements / packet + 2) * header + repeats * (4 * packet + header))
                 self.assertGreater(received, part * size)
 
+    @cli.compares
     def test_the_interfaces_count_what_a_rank_receives(self):
         if netns.refusal():
             self.skipTest(f"network namespaces are not permitted here: {netns.refusal()}")

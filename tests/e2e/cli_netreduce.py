@@ -29,6 +29,7 @@ class Bench(unittest.TestCase):
         # A repeat without a loss is a rank's that a busy machine did not schedule for longer than a time-out: one packet each.
         self.assertLess(report["packets"]["retransmitted"], report["packets"]["sent"] / 3)
 
+    @cli.compares
     def test_same_bits_whatever_the_circumstances(self):
         base = ["--protocol", "netreduce", "--workers", 4, "--elements", 300_001, "--iterations", 2, "--seed", 11]
         expected = cli.bench(*base)["result_hash"]
@@ -50,6 +51,7 @@ class Bench(unittest.TestCase):
                 self.assertEqual(report["wrong"], 0)
                 self.assertEqual(report["result_hash"], expected)
 
+    @cli.compares
     def test_dtypes_operations_and_lengths(self):
         for dtype in ("float32", "int32", "float16", "bfloat16"):
             for op in ("sum", "avg"):
@@ -159,6 +161,7 @@ class Racks(unittest.TestCase):
                 self.assertEqual(report["wrong"], 0)
                 self.assertEqual(report["result_hash"], expected["result_hash"])
 
+    @cli.compares
     def test_dtypes_and_operations(self):
         for dtype in ("float32", "int32", "float16", "bfloat16"):
             for op in ("sum", "avg"):

@@ -47,6 +47,7 @@ class Parallel(unittest.TestCase):
                 self.assertEqual(stages["after"] > 0, pattern != "fr")
                 self.assertAlmostEqual(report["ate_per_second"], 200_001 / times["median"], delta=1)
 
+    @cli.compares
     def test_a_machines_link_carries_what_the_model_says(self):
         machines, gpus, elements = 3, 2, 1_500_000
         ranks = machines * gpus
@@ -70,6 +71,7 @@ class Parallel(unittest.TestCase):
                 self.right(report)
                 self.assertEqual(report["protocol"], protocol)
 
+    @cli.compares
     def test_shapes_and_lengths(self):
         for pattern in PATTERNS:
             for machines, gpus in ((1, 1), (1, 3), (3, 1), (2, 3)):
@@ -80,6 +82,7 @@ class Parallel(unittest.TestCase):
                 with self.subTest(pattern=pattern, elements=elements):
                     self.right(parallel("--pattern", pattern, "--elements", elements, "--iterations", 2, "--warmup", 0))
 
+    @cli.compares
     def test_a_run_repeats_bit_for_bit(self):
         for pattern in PATTERNS:
             with self.subTest(pattern=pattern):

@@ -24,6 +24,17 @@ def main():
     unittest.main(module="__main__", verbosity=2)
 
 
+def is_sanitized():
+    return bool(os.environ.get("NETSUM_TEST_SANITIZED"))
+
+
+def compares(test):
+    """A test that compares reports of many runs. It says nothing more of a sanitized binary, which is slow: sanitizers see the code
+    of these runs in the tests of the library and of the simulator, and the binary's in the other tests.
+    """
+    return unittest.skipIf(is_sanitized(), "compares reports of many runs: not with sanitizers")(test)
+
+
 def environment(extra=None):
     """Nothing that a developer has set reaches the binary. Networks of tests have nobody else in them."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_")}
@@ -108,7 +119,7 @@ class Switch(Process):
         self.address = self.wait_line(self.out, "listening ").split()[1]
 
     def status(self):
-        return json.loads(checked(run("status", "--switch", self.address, "--json")).stdout)
+        return json.loads(checked(run("status", "--switch", self.address, "--connect-deadline", 20, "--json")).stdout)
 
 
 class ParameterServer(Process):

@@ -35,7 +35,7 @@ class Racks(unittest.TestCase):
             "three threads": ["--racks", 2, "--threads", 3, "--switch-threads", 3],
         }
         formats = [["--dtype", "float32"], ["--dtype", "float16"], ["--dtype", "bfloat16", "--op", "avg"], ["--dtype", "int32"]]
-        for number, dtype in enumerate(formats):
+        for number, dtype in enumerate(formats[:1] if cli.is_sanitized() else formats):
             expected = cli.bench(*base, *dtype)
             for name, flags in racks.items() if number == 0 else list(racks.items())[:2]:
                 with self.subTest(name=name, dtype=dtype):
