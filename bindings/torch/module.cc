@@ -213,11 +213,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   module.def("leave_all", &leave_all);
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
+      .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_statistics", &statistics);
+  // What torch 2.x holds without a Python object, and later returns as a Backend, has its own class again by its dynamic
+  // type.
+  using Staged = StagedGroup<GroupBase>;
+  py::class_<Staged, TorchGroup, c10::intrusive_ptr<Staged>>(module, "StagedProcessGroup")
       .def(py::init([](c10::intrusive_ptr<GroupBase> gloo, Connection* connection, std::shared_ptr<Aggregator> shard,
                        c10::intrusive_ptr<c10d::Store> store, const std::string& path, const std::string& reason,
                        const std::string& job, const std::string& mode, const std::string& switches, int shards,
                        std::chrono::milliseconds timeout, const std::string& log_prefix) {
-             c10::intrusive_ptr<TorchGroup> group = c10::make_intrusive<StagedGroup<GroupBase>>(
+             auto group = c10::make_intrusive<Staged>(
                  timeout, std::move(gloo), connection == nullptr ? nullptr : connection->take(), std::move(shard),
                  std::move(store), Decision{path, reason, job, mode, switches, shards}, log_to_stderr(log_prefix));
              remember(group);
@@ -225,9 +231,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            }),
            py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),
            py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"), py::arg("shards"), py::arg("timeout"),
-           py::arg("log_prefix"))
-      .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
-      .def("_netsum_statistics", &statistics);
+           py::arg("log_prefix"));
 }
 
 }  // namespace netsum::torch_backend

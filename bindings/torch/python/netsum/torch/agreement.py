@@ -196,7 +196,7 @@ def build(store, rank, size, timeout, make_gloo):
 
     gloo = make_gloo(PrefixStore("gloo", store), rank, size, timeout)
     path, reason = verdict["path"], verdict.get("reason", "")
-    group = _C.ProcessGroup(gloo=gloo, connection=connection, shard=shard, store=PrefixStore("end", store), path=path,
+    group = _C.StagedProcessGroup(gloo=gloo, connection=connection, shard=shard, store=PrefixStore("end", store), path=path,
                             reason=reason, job=plan["job"] if path == "switch" else "", mode=plan["mode"],
                             switches=",".join(addresses) if path == "switch" else "",
                             shards=len(plan["leaders"]) if path == "switch" and not (settings.above or settings.switches) else 0,
