@@ -110,8 +110,8 @@ def case_built_again_in_one_store(rank, size):
 def case_store_in_a_file(rank, size):
     import torch
     import torch.distributed as dist
-    for _ in range(2):
-        init(init_method=f"file://{os.environ['FILE']}", rank=rank, world_size=size)
+    for number in range(2):  # each with a file of its own: torch may remove one after a rank has begun to use it again
+        init(init_method=f"file://{os.environ['FILE']}{number}", rank=rank, world_size=size)
         tensor = torch.ones(10)
         dist.all_reduce(tensor)
         assert (tensor == size).all()
