@@ -1,7 +1,6 @@
 #include "protocol/netreduce/accelerator.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,8 +15,6 @@ namespace {
 using wire::roce::Packet;
 
 constexpr std::uint32_t from_above = UINT32_MAX;
-// In PSNs: more than a connection's host may repeat (two windows, see check() of a ring).
-constexpr std::uint32_t far_away = (wire::roce::psn_mask + 1) / 4;
 
 std::size_t lines_of(const Ring& ring) {
   return ring.lines().size() + (ring.config().uplink ? 1 : 0);
@@ -230,174 +227,6 @@ Accelerator::Judgement Accelerator::refuse(Misfit misfit, const Connection& conn
   return Judgement::drop;
 }
 
-// Classifies a request on an unknown or learned connection: foreign hosts register nothing, so first packets show which
-// connection belongs to which ring.
-Accelerator::Judgement Accelerator::judge(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now) {
-  const std::uint32_t psn = arrival.packet.bth.psn;
-  const std::span<const std::byte> payload = arrival.packet.payload;
-  const bool marked =
-      arrival.shape.first && (entry != nullptr ? mark_of(payload) != nullptr : has_mark_of_concern(connection, payload));
-  if (!arrival.shape.reliable) {
-    return entry == nullptr && !marked ? Judgement::pass : refuse(Misfit::service, connection);
-  }
-  if (!arrival.shape.first) {
-    if (entry == nullptr) return Judgement::pass;
-    if (entry->others.holds(psn, arrival.shape.last)) {
-      ++counters_.passed_other;
-      if (entry->ring != nullptr) recall(*entry->ring);  // what passes keeps its place among the sums
-      return Judgement::pass;
-    }
-    if (entry->ring != nullptr) return Judgement::gradient;
-    entry->heard = now;
-    entry->newest_psn = psn;
-    ++counters_.dropped_known;
-    return Judgement::drop;
-  }
-  if (!marked) return judge_unmarked(connection, entry, arrival);
-  if (entry != nullptr) entry->others.end_at(psn);
-  if (entry != nullptr && entry->ring != nullptr) {
-    // The ring checks whether the packet fits, except for the beginning of another stream on a reused queue pair number.
-    const auto header = wire::netreduce::read_header(entry->ring->config().layout, arrival.packet.payload);
-    if (!header || psn == entry->first_psn || header->message != 0) return Judgement::gradient;
-    recall(*entry->ring);
-    if (!entry->ring->begins_another(header->message)) return Judgement::gradient;
-  }
-  return begin(connection, entry, arrival, now);
-}
-
-Accelerator::Judgement Accelerator::judge_unmarked(const Connection& connection, Entry* entry, const Arrival& arrival) {
-  if (entry == nullptr) {
-    if (is_host(connection.source) && is_host(connection.destination)) ++counters_.unmarked;
-    return Judgement::pass;
-  }
-  // In a damaged packet the mark may be damaged too.
-  if (!wire::roce::icrc_valid(arrival.ip())) {
-    ++counters_.dropped_damaged;
-    return Judgement::drop;
-  }
-  const std::uint32_t psn = arrival.packet.bth.psn;
-  ++counters_.passed_other;
-  if (entry->ring != nullptr) recall(*entry->ring);  // as in judge()
-  if (entry->ring == nullptr && entry->newest_psn &&
-      static_cast<std::uint32_t>(std::abs(wire::roce::psn_distance(*entry->newest_psn, psn))) > far_away) {
-    erase(table_.find(connection));  // its queue pair number was reused
-    return Judgement::pass;
-  }
-  const std::size_t bytes = arrival.packet.payload.size();
-  const std::uint32_t length = arrival.packet.reth.length;
-  const bool counted = arrival.shape.reth && bytes != 0 && length / bytes < far_away;
-  entry->others.begin(psn, counted ? static_cast<std::uint32_t>((length + bytes - 1) / bytes) : 0, arrival.shape.last);
-  return Judgement::pass;
-}
-
-// The first packet of a message with a mark, on a connection that has no ring, or whose queue pair number may have been
-// reused.
-Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now) {
-  if (!wire::roce::icrc_valid(arrival.ip())) {
-    ++counters_.dropped_damaged;
-    return Judgement::drop;
-  }
-  std::optional<wire::netreduce::InaHeader> header;
-  Ring* ring = nullptr;
-  Misfit misfit = Misfit::layout;
-  for (const auto& [incarnation, each] : rings_) {
-    if (!each->learned() || !wire::netreduce::has_mark(each->config().layout, arrival.packet.payload)) continue;
-    misfit = std::max(misfit, Misfit::header);
-    const auto read = wire::netreduce::read_header(each->config().layout, arrival.packet.payload);
-    if (!read) continue;
-    misfit = Misfit::ring;
-    header = read;
-    if (read->ring != each->config().ring) continue;
-    ring = each.get();
-    break;
-  }
-  const std::uint32_t psn = arrival.packet.bth.psn;
-  // A former ring's packet: long in flight, or from a host that does not know yet that the ring has ended.
-  if (entry != nullptr && entry->ring == nullptr &&
-      (!header || header->message != 0 || entry->first_psn == psn || learning_.hosts.empty())) {
-    entry->heard = now;
-    entry->newest_psn = psn;
-    ++counters_.dropped_known;
-    return Judgement::drop;
-  }
-  if (!header) header.emplace();
-  if (!is_host(connection.source) || !is_host(connection.destination)) return refuse(Misfit::host, connection, *header);
-  if (ring == nullptr) return refuse(misfit, connection, *header);
-  if (header->rank >= ring->config().members) return refuse(Misfit::rank, connection, *header);
-  const std::uint32_t rank = header->rank;
-  if (header->message != 0) return refuse(Misfit::beginning, connection, *header);
-
-  // This connection may have been another rank's before. (A bound connection is always in the table: callers of erase()
-  // check.)
-  const auto live = [&](const Entry* of) { return of != nullptr && of->ring != nullptr && now - of->heard < restart_after; };
-  const auto present = ring->bound(rank) ? table_.find(ring->lines()[rank].connection) : table_.end();
-  if (live(entry) || (present != table_.end() && live(&present->second))) {
-    ++counters_.dropped_restart;
-    return Judgement::drop;
-  }
-  recall(*ring);
-  if (entry != nullptr && entry->ring != nullptr) recall(*entry->ring);
-  const bool alone = ring->bound(rank) && ring->answered();  // the other ranks must start again too
-  if (!alone && !closes(*ring, rank, connection)) return refuse(Misfit::open, connection, *header);
-  if (entry != nullptr && entry->ring != nullptr && entry->ring != ring) begin_again(*entry->ring, entry->line);
-  const bool again = ring->bound(rank) || (entry != nullptr && entry->ring == ring);
-  if (entry != nullptr && entry->ring == ring && entry->line != rank) begin_again(*ring, entry->line);
-  if (ring->bound(rank)) begin_again(*ring, rank);
-
-  Entry fresh;
-  fresh.ring = ring;
-  fresh.line = rank;
-  fresh.heard = now;
-  fresh.first_psn = psn;
-  fresh.sealed = ring->config().layout.seals;
-  fresh.recorded = !learning_.record;
-  ring->bind(rank, connection, learning_.record);
-  entry = &(table_[connection] = std::move(fresh));
-  last_ = nullptr;
-  ConnectionChange change;
-  change.kind = again ? ConnectionChange::Kind::restarted : ConnectionChange::Kind::learned;
-  change.known = {connection, psn};
-  change.incarnation = ring->config().incarnation;
-  change.rank = rank;
-  if (changed_) changed_(change);
-  trim();
-  return Judgement::gradient;
-}
-
-// Whether the ring's connections form a closed ring of all ranks, if this is the last of them.
-bool Accelerator::closes(const Ring& ring, std::uint32_t rank, const Connection& connection) const {
-  std::vector<HostAddress> from, to;
-  for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
-    if (line != rank && !ring.bound(line)) return true;
-    const Connection& each = line == rank ? connection : ring.lines()[line].connection;
-    from.push_back(each.source);
-    to.push_back(each.destination);
-  }
-  std::sort(from.begin(), from.end());
-  std::sort(to.begin(), to.end());
-  return from == to;
-}
-
-// Restarts the ring without the connection of `rank`. If no sum was sent, the other hosts repeat message 0 and stay bound;
-// otherwise they cannot take part in another stream of the ring.
-void Accelerator::begin_again(Ring& ring, std::uint32_t rank) {
-  const bool stay = !ring.answered();
-  std::vector<std::pair<std::uint32_t, Table::iterator>> bound;
-  for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
-    if (ring.bound(line)) bound.emplace_back(line, table_.find(ring.lines()[line].connection));
-  }
-  const RingCounters counters = ring.counters();
-  ring = Ring(ring.config(), ring.memory());
-  ring.set_counters(counters);
-  for (const auto& [line, item] : bound) {
-    if (stay && line != rank) {
-      ring.bind(line, item->first, !item->second.recorded);
-    } else {
-      item->second.ring = nullptr;
-    }
-  }
-}
-
 Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<const std::byte> frame, std::size_t ip_at,
                                             const Endpoint& egress, Time now, Sink& sink, std::span<const Endpoint> flood) {
   Arrival arrival{frame, ip_at, 0, packet, wire::roce::shape_of(packet.bth.opcode), egress, flood};
@@ -456,52 +285,6 @@ Accelerator::Verdict Accelerator::on_missing(Arrival& arrival, Sink& sink) {
   }
   ++counters_.passed;
   return Verdict::pass;
-}
-
-// ---- messages of learned connections that are no gradients
-
-void Accelerator::OtherMessages::end_at(std::uint32_t psn) {
-  if (messages_.empty()) return;
-  // PSNs wrap: distant messages ended long ago.
-  std::erase_if(messages_, [&](const Message& message) {
-    const std::int32_t distance = wire::roce::psn_distance(message.first, psn);
-    return distance == 0 || static_cast<std::uint32_t>(std::abs(distance)) > far_away;
-  });
-  for (Message& message : messages_) {
-    const std::int32_t distance = wire::roce::psn_distance(message.first, psn);
-    if (distance <= 0 || static_cast<std::uint32_t>(distance) >= message.packets) continue;
-    message.packets = static_cast<std::uint32_t>(distance);
-    message.open = false;
-  }
-}
-
-void Accelerator::OtherMessages::begin(std::uint32_t psn, std::uint32_t packets, bool last) {
-  end_at(psn);
-  const Message message{psn, std::max(packets, 1U), packets == 0 && !last};
-  if (messages_.size() < most) {
-    if (messages_.empty()) messages_.reserve(most);
-    messages_.push_back(message);
-    return;
-  }
-  next_ = (next_ + 1) % most;
-  messages_[next_] = message;
-}
-
-bool Accelerator::OtherMessages::holds(std::uint32_t psn, bool last) {
-  for (Message& message : messages_) {
-    const auto distance = static_cast<std::uint32_t>(wire::roce::psn_distance(message.first, psn));
-    if (distance < message.packets) return true;
-    if (!message.open || distance != message.packets) continue;
-    ++message.packets;
-    message.open = !last;
-    return true;
-  }
-  return false;
-}
-
-void Accelerator::OtherMessages::append_state(std::vector<std::byte>& out) const {
-  append_bytes(out, messages_.size(), next_);
-  for (const Message& message : messages_) append_bytes(out, message.first, message.packets, message.open);
 }
 
 Connection Accelerator::connection_of(std::uint64_t incarnation, std::uint32_t rank) const {
