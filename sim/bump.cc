@@ -115,7 +115,18 @@ RingConfig learned_ring(const Scenario& scenario, std::uint32_t job, std::uint64
   ring.message_packets = plan.message_packets;
   ring.mtu = plan.packet_elements * 4;
   ring.order = plan.unordered ? netreduce::Order::arrival : netreduce::Order::ring;
+  if (plan.switch_of_rank.empty()) return ring;
+  ring.racks.resize(scenario.parent_of_switch.size());
+  for (const std::uint32_t rack : plan.switch_of_rank) ++ring.racks[rack];
   return ring;
+}
+
+// Whether each rack's bump is next to the root, and the job's ranks follow each other from rack to rack.
+bool is_learnable(const Scenario& scenario, const JobPlan& job) {
+  const auto& racks = job.switch_of_rank;
+  return std::all_of(scenario.parent_of_switch.begin(), scenario.parent_of_switch.end(),
+                     [](std::uint32_t parent) { return parent == root; }) &&
+         std::find(racks.begin(), racks.end(), root) == racks.end() && std::is_sorted(racks.begin(), racks.end());
 }
 
 // The product's service, but for jobs whose rings are learned: in the binaries they have no job.
@@ -142,7 +153,14 @@ class BumpService final : public service::Service {
   [[nodiscard]] bool takes(const session::SwitchMessage& message) const override { return named_.takes(message); }
   [[nodiscard]] service::Part install(const session::SwitchMessage& message, service::ServedJob* former,
                                       const Prove& prove) override {
-    return named_.install(message, former, prove);
+    const auto& installation = std::get<session::TreeInstallation>(message);
+    if (!scenario_.plan_of(installation.start.job).learned) return named_.install(message, former, prove);
+    service::Part part = service::part_of(installation, {});
+    if (former == nullptr) {
+      session::refuse_again(installation);
+      part.job = std::make_unique<LearnedJob>(serving_, installation.start.admission.job_epoch);
+    }
+    return part;
   }
   [[nodiscard]] bool serves_learned(std::uint64_t epoch) const { return serving_.contains(epoch); }
 
@@ -173,10 +191,13 @@ class CheckedBump final : public CheckedService {
     for (std::uint32_t job = 0; job < scenario.jobs.size(); ++job) {
       if (!scenario.jobs[job].learned) continue;
       const RingConfig ring = learned_ring(scenario, job, losses_.next());
+      if (netreduce::spans_racks(ring)) {
+        add_in_racks(scenario, bump, ring, job, lanes, world);
+        continue;
+      }
+      if (!ring.racks.empty() && (bump == root || ring.racks[bump] == 0)) continue;
       world.incarnations[scenario.jobs[job].name] = ring.incarnation;
-      learned_.push_back(ring.incarnation);
-      memory_.push_back(lanes.front()->allocate(netreduce::Accelerator::memory_bytes(ring)));
-      if (!wire_.accelerator().add_ring(ring, memory_.back()->bytes())) throw Violation("a ring that cannot be");
+      add_learned(ring, lanes);
     }
   }
   ~CheckedBump() override { file_.lose(losses_); }
@@ -214,7 +235,9 @@ class CheckedBump final : public CheckedService {
     for (const std::uint64_t epoch : agreed_) {
       if (const RingCounters* const counters = of_job(epoch)) add(total, *counters);
     }
-    for (const std::uint64_t incarnation : learned_) add(total, *wire_.accelerator().ring_counters(incarnation));
+    for (const std::uint64_t incarnation : learned_) {
+      if (const RingCounters* const counters = wire_.accelerator().ring_counters(incarnation)) add(total, *counters);
+    }
     sim::count_events(tally, "ring_", wire::counter_values(total),
                       {"dropped_header", "dropped_early", "dropped_misplaced", "dropped_shape", "packets_asked_of_senders",
                        "sums_asked_for", "repeat_requests"});
@@ -222,6 +245,43 @@ class CheckedBump final : public CheckedService {
   }
 
  private:
+  void add_learned(const RingConfig& ring, const service::Lanes& lanes) {
+    learned_.push_back(ring.incarnation);
+    memory_.push_back(lanes.front()->allocate(netreduce::Accelerator::memory_bytes(ring)));
+    if (!wire_.accelerator().add_ring(ring, memory_.back()->bytes())) throw Violation("a ring that cannot be");
+  }
+
+  // As an operator describes it to the root and to its racks' bumps.
+  void add_in_racks(const Scenario& scenario, std::uint32_t bump, const RingConfig& ring, std::uint32_t job,
+                    const service::Lanes& lanes, World& world) {
+    std::vector<HostId> hosts;
+    for_each_rank(scenario, [&](std::uint32_t of, std::uint32_t, HostId host) {
+      if (of == job) hosts.push_back(host);
+    });
+    const JobPlan& plan = scenario.jobs[job];
+    for (std::uint32_t rank = 0; rank < plan.workers; ++rank) {
+      const std::uint32_t next = (rank + 1) % plan.workers;
+      if (bump_of(plan, rank) != bump_of(plan, next))
+        wire_.expect_crossing(endpoint_of(hosts[rank], 0).address, endpoint_of(hosts[next], 0).address);
+    }
+    if (bump == root) {
+      std::vector<Endpoint> bumps;
+      for (std::uint32_t rack = 0; rack < ring.racks.size(); ++rack) bumps.push_back(bump_at(scenario, rack));
+      memory_.push_back(
+          lanes.front()->allocate(netreduce::Accelerator::memory_bytes(netreduce::root_ring(ring, bumps, 0).ring)));
+      world.incarnations[plan.name] = ring.incarnation;
+      learned_.push_back(ring.incarnation);
+      wire_.learned_racks().add(ring, netreduce::LearnedRacks::Root{bumps, memory_.back()->bytes(),
+                                                                    [this] { return losses_.next(); }});
+      return;
+    }
+    const Endpoint above = bump_at(scenario, root);
+    if (const auto part = netreduce::rack_ring(ring, bump, above)) {
+      add_learned(*part, lanes);
+      wire_.learned_racks().add(ring, netreduce::LearnedRacks::Rack{bump, above, losses_.next()});
+    }
+  }
+
   [[nodiscard]] const RingCounters* of_job(std::uint64_t epoch) const {
     return wire_.accelerator().ring_counters(session::incarnation_of(epoch, 0));
   }
@@ -266,8 +326,7 @@ class Bump final : public Protocol {
     scenario.links.in_order = random.chance(0.6);
     if (!scenario.links.in_order) return;
     scenario.links.late = 0;
-    if (!scenario.parent_of_switch.empty()) return;  // across racks none is learned
-    for (JobPlan& job : scenario.jobs) job.learned = random.chance(0.7);
+    for (JobPlan& job : scenario.jobs) job.learned = random.chance(0.7) && is_learnable(scenario, job);
   }
 
   [[nodiscard]] std::optional<std::uint32_t> predecessor(std::uint32_t rank, std::uint32_t world_size) const override {
@@ -307,7 +366,7 @@ class Bump final : public Protocol {
   // From a port of its own, a stranger knows what it has overheard, and has its own addresses. A host's cable is the host's.
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, false};
-    if (std::to_integer<int>(overheard[0]) >> 4 == 6) return forgery;  // between bumps: it comes from elsewhere
+    if (is_datagram(overheard)) return forgery;  // between bumps: it comes from elsewhere
     const auto heard = ring_packet(overheard);
     if (!heard || is_forged(heard->packet)) {
       set_source(forgery.bytes, stranger_mac);

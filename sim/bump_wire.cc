@@ -54,11 +54,6 @@ std::uint64_t headers_of(std::span<const std::byte> frame, const RingPacket& pac
   return std::uint64_t{crc32c(headers)} << 32 | (crosses ? 0 : packet.ip.size());
 }
 
-// What bumps send each other begins with an IPv6 header, frames with a VirtioNetHeader.
-bool is_datagram(std::span<const std::byte> bytes) {
-  return !bytes.empty() && std::to_integer<int>(bytes[0]) >> 4 == 6;
-}
-
 // As the next device sees it.
 Frame completed(std::span<const std::byte> bytes) {
   Frame frame(bytes.begin(), bytes.end());
@@ -67,6 +62,11 @@ Frame completed(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+// It begins with an IPv6 header or an agreement's format, frames with a VirtioNetHeader.
+bool is_datagram(std::span<const std::byte> bytes) {
+  return netreduce::LearnedRacks::takes(bytes) || (!bytes.empty() && std::to_integer<int>(bytes[0]) >> 4 == 6);
+}
 
 void StateFile::apply(std::size_t changes) {
   for (std::size_t i = 0; i < changes; ++i) {
@@ -159,7 +159,7 @@ void BumpWire::carry(const RxView& view, Time now, Sink& sink) {
   const Frame before(view.bytes.begin(), view.bytes.end());
   const Frame seen = completed(view.bytes);
   if (const auto packet = ring_packet(seen); packet && packet->shape.request)
-    headers_.insert(headers_of(seen, *packet, crossing_.contains(packet->connection())));
+    headers_.insert(headers_of(seen, *packet, crosses(packet->connection())));
   const netreduce::BridgeCounters& bridge = bump_.bridge().counters();
   const std::uint64_t routed = bridge.forwarded + bridge.flooded;
 
@@ -198,6 +198,7 @@ void BumpWire::judge_passed(const RxView& view, std::span<const std::byte> passe
 }
 
 void BumpWire::judge_made(std::span<const std::byte> frame) const {
+  if (netreduce::LearnedRacks::takes(frame)) return;
   if (is_datagram(frame)) {
     if (!wire::roce::icrc_valid(frame)) throw Violation("a sum leaves for another bump with a wrong ICRC");
     return;
@@ -205,7 +206,7 @@ void BumpWire::judge_made(std::span<const std::byte> frame) const {
   const auto packet = ring_packet(frame);
   if (!packet || !packet->shape.request) throw Violation("a bump makes a frame that is no ring's");
   if (!wire::roce::icrc_valid(packet->ip)) throw Violation("a sum leaves with a wrong ICRC");
-  const bool crosses = crossing_.contains(packet->connection());
+  const bool crosses = this->crosses(packet->connection());
   const std::size_t without_values =
       packet->shape.first ? wire::netreduce::netsum_layout.header_bytes : wire::netreduce::seal_bytes;
   if (wire::netreduce::read_seal(packet->packet.payload) == 0 &&
@@ -251,6 +252,8 @@ void BumpWire::count_events(Tally& tally) const {
       {"bump_connections_learned", learned_},
       {"bump_connections_restarted", restarted_},
       {"bump_connections_known_again", known_again_},
+      {"bump_ring_lives", bump_.learned_racks().counters().lives},
+      {"bump_ring_lives_over", bump_.learned_racks().counters().over},
       {"accelerator_passed", sums.passed},
       {"accelerator_dropped_known", sums.dropped_known},
       {"accelerator_dropped_damaged", sums.dropped_damaged},

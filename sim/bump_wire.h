@@ -16,6 +16,9 @@
 
 namespace netsum::sim {
 
+// What bumps send each other is no frame.
+[[nodiscard]] bool is_datagram(std::span<const std::byte> bytes);
+
 // A disk with a bump's state file (daemon/connection_file.h), which outlives the bump's processes.
 class StateFile {
  public:
@@ -41,11 +44,16 @@ class BumpWire final : public service::Format {
   BumpWire(const netreduce::BridgeConfig& bridge, netreduce::LearningConfig learning, StateFile& file, Duration commits_take,
            const ForeignFrames& foreign);
 
+  // Of rings whose connections are learned: from and to these hosts, which are in different racks.
+  void expect_crossing(const netreduce::HostAddress& from, const netreduce::HostAddress& to) {
+    crossing_hosts_.emplace(from, to);
+  }
   // Of a ring that ranks have named. What is told is on the disk before they send.
   void record(const netreduce::RingConfig& ring);
   void bypass(bool on) { bypassed_ = on; }
 
   [[nodiscard]] netreduce::Tunnel& tunnel() { return bump_.tunnel(); }
+  [[nodiscard]] netreduce::LearnedRacks& learned_racks() { return bump_.learned_racks(); }
   [[nodiscard]] netreduce::Accelerator& accelerator() { return bump_.accelerator(); }
   [[nodiscard]] const netreduce::Accelerator& accelerator() const { return bump_.accelerator(); }
   void check(std::uint64_t received) const;  // throws Violation
@@ -61,6 +69,9 @@ class BumpWire final : public service::Format {
     Time committed{};
   };
 
+  [[nodiscard]] bool crosses(const netreduce::Connection& connection) const {
+    return crossing_.contains(connection) || crossing_hosts_.contains({connection.source, connection.destination});
+  }
   void commit(Time now, Sink& sink);
   void carry(const RxView& view, Time now, Sink& sink);
   void take(const RxView& datagram, Time now, Sink& sink);
@@ -77,6 +88,7 @@ class BumpWire final : public service::Format {
   std::vector<Written> writing_;
   std::set<netreduce::Connection> recorded_;   // connections of which the disk knows
   std::set<netreduce::Connection> crossing_;   // of rings in several racks: those that leave this one or come to it
+  std::set<std::pair<netreduce::HostAddress, netreduce::HostAddress>> crossing_hosts_;
   std::unordered_set<std::uint64_t> headers_;  // of contributions
   std::uint64_t given_ = 0, datagrams_ = 0, past_ = 0, foreign_passed_ = 0, known_again_ = 0, learned_ = 0, restarted_ = 0;
 };

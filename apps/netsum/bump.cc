@@ -2,6 +2,7 @@
 #include "daemon/bump_daemon.h"
 
 #include "admittance.h"
+#include "base/numbers.h"
 #include "daemon.h"
 
 namespace netsum::app {
@@ -18,6 +19,9 @@ class BumpCommand final : public Command {
     s.add("listen", options_.listen, "HOST:PORT", "Control address (TCP), for netsum status and RDMA ranks; empty: none");
     s.add_flag("racks", options_.racks,
                "Rings across racks, with a bump in each: they send each other datagrams (UDP) at --listen");
+    s.add("rack", rack_, "N", "With --racks: the rack whose bump this is, for rings with racks=; they count from 0");
+    s.add("root", options_.root, "HOST:PORT", "With --rack: --listen of the root, where racks' sums come together");
+    s.add_list("rack-bumps", options_.rack_bumps, "HOST:PORT", "At the root: --listen of each rack's bump, once for each");
     s.add("switch-parent", parents_, "SWITCH=PARENT[,...]",
           "With --racks: of bumps below this one, but not next to it, the next one on the way");
     s.add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
@@ -43,6 +47,7 @@ class BumpCommand final : public Command {
         "  mtu=1024                path MTU of the connections: the most payload of a packet\n"
         "  dtype=float32           or int32, float16, bfloat16, where headers do not say\n"
         "  layout=netsum           of the headers: netsum, nrtv, or fields as docs/operations.md has them\n"
+        "  racks=N:N:...           with --racks: hosts of the ring in each rack, in the ring's order\n"
         "  order=ring              when sums leave: after all before them, or on arrival\n"
         "Runs until SIGTERM or SIGINT. The first line on stdout is `listening HOST:PORT`, with the real port, or `ready`\n"
         "without --listen. Ranks with RDMA hardware of their own (bench --verbs) join at --listen, and name their rings.\n"
@@ -61,6 +66,10 @@ class BumpCommand final : public Command {
           throw UsageError(origin + " needs --racks");
       }
     }
+    if (!rack_.empty()) {
+      options_.rack = parse_number<std::uint32_t>(rack_);
+      if (!options_.rack) throw UsageError(settings().origin("rack") + ": '" + rack_ + "' is no number");
+    }
     options_.daemon_token = read_token(daemon_token_file_, "--daemon-token-file");
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
@@ -74,7 +83,7 @@ class BumpCommand final : public Command {
 
  private:
   daemon::BumpOptions options_;
-  std::string parents_, daemon_token_file_;
+  std::string parents_, daemon_token_file_, rack_;
   Admittance admittance_{settings()};
 };
 

@@ -182,6 +182,16 @@ Counters counters_of(const netreduce::TunnelCounters& tunnel) {
           {"dropped_datagram_source", tunnel.dropped_source}};
 }
 
+Counters counters_of(const netreduce::LearnedRacksCounters& racks) {
+  return {{"agreements_ready", racks.ready},
+          {"agreements_begin", racks.begin},
+          {"agreements_over", racks.over},
+          {"ring_lives", racks.lives},
+          {"dropped_agreement_malformed", racks.malformed},
+          {"dropped_agreement_unknown", racks.strangers},
+          {"dropped_agreement_differing", racks.differing}};
+}
+
 Counters counters_of(std::size_t number, const transport::PortCounters& port) {
   const std::string name = "port" + std::to_string(number) + "_";
   return {{name + "frames_received", port.frames_received},
@@ -282,7 +292,7 @@ struct BumpDaemon::Impl {
 
   void parse_rings() {
     hosts = parse_hosts(options.hosts);
-    if (!options.rings.empty() && hosts.empty()) {
+    if (!options.rings.empty() && hosts.empty() && options.rack_bumps.empty()) {
       throw Error(
           ErrorCode::bad_argument,
           "--ring without --hosts: name the addresses of the ring's hosts (--hosts 10.0.0.1,10.0.0.2), as anybody could "
@@ -299,16 +309,74 @@ struct BumpDaemon::Impl {
                     "rings '" + other->second + "' and '" + text + "' cannot be told apart: give them IDs of their own");
       }
       ring.incarnation = transport::random_number();
+      if (!ring.racks.empty()) check_racks(text, ring);
+      if (const std::string why = why_not_here(ring); !why.empty()) {
+        log("ring " + std::to_string(ring.ring) + " is not summed here: " + why);
+        continue;
+      }
       rings.push_back(std::move(ring));
     }
   }
 
+  void check_racks(const std::string& text, const RingConfig& ring) const {
+    const auto refuse = [&](const std::string& why) {
+      throw Error(ErrorCode::bad_argument, "ring '" + text + "': " + why);
+    };
+    if (!options.rack && options.rack_bumps.empty()) {
+      refuse("racks= needs --rack and --root at a rack's bump, and --rack-bumps at the root");
+    }
+    const std::string racks = std::to_string(ring.racks.size()) + " racks";
+    if (options.rack && *options.rack >= ring.racks.size()) {
+      refuse("it has " + racks + ", and --rack " + std::to_string(*options.rack) + " is none of them: they count from 0");
+    }
+    if (!options.rack_bumps.empty() && options.rack_bumps.size() != ring.racks.size()) {
+      refuse("it has " + racks + ", and --rack-bumps names the bumps of " + std::to_string(options.rack_bumps.size()));
+    }
+  }
+
+  // Empty: it is.
+  [[nodiscard]] std::string why_not_here(const RingConfig& ring) const {
+    if (options.rack && !ring.racks.empty() && ring.racks[*options.rack] == 0) return "it has no rank in this rack";
+    if (!options.rack_bumps.empty() && !netreduce::spans_racks(ring)) return "it is in one rack, whose bump needs no root";
+    return "";
+  }
+
+  // Adds a ring of foreign hosts, or its part here; returns the bytes that it takes.
+  std::size_t add_ring(const RingConfig& ring) {
+    const auto reserve = [&](const RingConfig& here, const std::function<void(std::span<std::byte>)>& use) {
+      const std::size_t needed = netreduce::Accelerator::memory_bytes(here);
+      memory.add(ring.incarnation, needed, use);
+      return needed;
+    };
+    if (!options.rack_bumps.empty()) {
+      std::vector<Endpoint> bumps;
+      for (const std::string& each : options.rack_bumps) bumps.push_back(transport::resolve(each));
+      return reserve(netreduce::root_ring(ring, bumps, 0).ring, [&](std::span<std::byte> bytes) {
+        bump->learned_racks().add(ring, netreduce::LearnedRacks::Root{bumps, bytes, transport::random_number});
+      });
+    }
+    RingConfig here = ring;
+    if (netreduce::spans_racks(ring)) {
+      const netreduce::LearnedRacks::Rack rack{*options.rack, transport::resolve(options.root), transport::random_number()};
+      here = *netreduce::rack_ring(ring, rack.rack, rack.root);
+      bump->learned_racks().add(ring, rack);
+    }
+    return reserve(here, [&](std::span<std::byte> bytes) {
+      if (!bump->accelerator().add_ring(here, bytes)) throw Error(ErrorCode::internal, "a random number was issued twice");
+    });
+  }
+
+  // Whether all of the ring's ranks are there.
+  [[nodiscard]] bool is_complete(const RingConfig& ring) const {
+    const netreduce::Accelerator& accelerator = bump->accelerator();
+    if (!netreduce::spans_racks(ring)) return accelerator.bound(ring.incarnation) == RankSet::first(ring.members);
+    if (!options.rack_bumps.empty()) return bump->learned_racks().awaited(ring.incarnation).empty();
+    return accelerator.gathered(ring.incarnation).begun;
+  }
+
   void add_rings() {
     for (const RingConfig& ring : rings) {
-      const std::size_t needed = netreduce::Accelerator::memory_bytes(ring);
-      memory.add(ring.incarnation, needed, [&](std::span<std::byte> bytes) {
-        if (!bump->accelerator().add_ring(ring, bytes)) throw Error(ErrorCode::internal, "a random number was issued twice");
-      });
+      const std::size_t needed = add_ring(ring);
       log("ring " + std::to_string(ring.ring) + ": " + std::to_string(ring.members) + " ranks, " +
           std::to_string(needed >> 10) + " KiB of packet buffers");
     }
@@ -401,7 +469,8 @@ struct BumpDaemon::Impl {
 
   void look_after() {
     struct Look {
-      RankSet bound;
+      bool complete = false;
+      std::vector<std::uint32_t> racks_awaited;  // at the root
       netreduce::RingCounters counters;
       std::optional<netreduce::RingStall> stall;
       std::vector<Connection> connections;
@@ -410,6 +479,8 @@ struct BumpDaemon::Impl {
     std::vector<std::string> of_ports;
     netreduce::AcceleratorCounters counters;
     netreduce::BumpCounters frames;
+    netreduce::LearnedRacksCounters racks;
+    netreduce::LearnedRacks::Message differing;
     std::array<netreduce::MisfitExample, netreduce::misfits> examples;
     const Time now = runtime::now();
     on_packet_thread([&] {
@@ -421,11 +492,17 @@ struct BumpDaemon::Impl {
       }
       counters = accelerator.counters();
       frames = bump->counters();
+      racks = bump->learned_racks().counters();
+      differing = bump->learned_racks().differing();
       for (std::size_t i = 0; i < examples.size(); ++i) examples[i] = accelerator.example(static_cast<Misfit>(i));
       for (std::size_t i = 0; i < rings.size(); ++i) {
         const std::uint64_t incarnation = rings[i].incarnation;
-        looks[i] = {
-            accelerator.bound(incarnation), *accelerator.ring_counters(incarnation), accelerator.stall(incarnation), {}};
+        const netreduce::RingCounters* const of_ring = accelerator.ring_counters(incarnation);
+        looks[i] = {is_complete(rings[i]),
+                    bump->learned_racks().awaited(incarnation),
+                    of_ring == nullptr ? netreduce::RingCounters{} : *of_ring,
+                    accelerator.stall(incarnation),
+                    {}};
         for (std::uint32_t rank = 0; looks[i].stall && rank < rings[i].members; ++rank) {
           looks[i].connections.push_back(accelerator.connection_of(incarnation, rank));
         }
@@ -437,6 +514,9 @@ struct BumpDaemon::Impl {
     }
     complain("restart", counters.dropped_restart,
              "a message 0 begins no ring as long as the rank's other connection is heard (dropped_roce_restart)");
+    complain("differing", racks.differing,
+             "ring " + std::to_string(differing.ring) + ": the bump of rack " + std::to_string(differing.rack) +
+                 " was given another --ring than this one, or the root was (dropped_agreement_differing)");
     complain("trains", frames.dropped_trains,
              "merged RoCE packets of gradient connections are dropped: ethtool -K IFNAME lro off rx-udp-gro-forwarding off "
              "rx-gro-list off (dropped_roce_trains)");
@@ -449,14 +529,23 @@ struct BumpDaemon::Impl {
           "RoCE messages between --hosts pass, as they have no ring's mark: see layout= of --ring if they are gradients");
     }
     for (std::size_t i = 0; i < rings.size(); ++i) {
-      look_after(rings[i], watched[i], looks[i].bound, looks[i].counters, looks[i].stall, looks[i].connections);
+      look_after(rings[i], watched[i], looks[i].complete, looks[i].counters, looks[i].stall, looks[i].connections);
+      say_awaited(rings[i], looks[i].racks_awaited);
     }
   }
 
-  void look_after(const RingConfig& ring, Watched& last, const RankSet& bound, const netreduce::RingCounters& counters,
+  void say_awaited(const RingConfig& ring, const std::vector<std::uint32_t>& racks) {
+    std::string which;
+    for (const std::uint32_t rack : racks) which += (which.empty() ? "" : ", ") + std::to_string(rack);
+    const std::string key = "awaited by " + std::to_string(ring.ring);
+    if (!racks.empty() && racks.size() < ring.racks.size()) {
+      complain(key, said[key].count + 1, "ring " + std::to_string(ring.ring) + " waits for the ranks of racks " + which);
+    }
+  }
+
+  void look_after(const RingConfig& ring, Watched& last, bool complete, const netreduce::RingCounters& counters,
                   const std::optional<netreduce::RingStall>& stall, const std::vector<Connection>& connections) {
     const std::string name = "ring " + std::to_string(ring.ring);
-    const bool complete = bound == RankSet::first(ring.members);
     if (complete && !last.complete) log(name + ": all " + std::to_string(ring.members) + " ranks are there");
     last.complete = complete;
     const auto dropped = [&](const char* counter, std::uint64_t count, const std::string& why) {
@@ -490,7 +579,9 @@ struct BumpDaemon::Impl {
                  (connection == Connection{} ? "not heard of" : to_string(connection.source)) + ")";
     }
     log(name + " stalls: packet " + std::to_string(place->second) + " of message " + std::to_string(place->first) +
-        (missing.empty() ? " waits for those before it" : " lacks that of ranks " + missing));
+        (!missing.empty()                 ? " lacks that of ranks " + missing
+         : netreduce::spans_racks(ring) ? " waits for other racks"
+                                        : " waits for those before it"));
   }
 
   // ----
@@ -515,6 +606,15 @@ struct BumpDaemon::Impl {
     }
     if (options.racks && options.listen.empty()) {
       throw Error(ErrorCode::bad_argument, "--racks without --listen: the bumps of other racks send there");
+    }
+    if (options.rack.has_value() != !options.root.empty()) {
+      throw Error(ErrorCode::bad_argument, "--rack needs --root, the address of the bump above, and --root needs --rack");
+    }
+    if (options.rack && !options.rack_bumps.empty()) {
+      throw Error(ErrorCode::bad_argument, "the root of foreign hosts' rings is no rack's bump: --rack, or --rack-bumps");
+    }
+    if ((options.rack || !options.rack_bumps.empty()) && !options.racks) {
+      throw Error(ErrorCode::bad_argument, "--rack and --rack-bumps need --racks");
     }
     if (!options.one_arm && options.ports.size() < 2 && !(options.racks && options.ports.empty())) {
       throw Error(ErrorCode::bad_argument,
@@ -617,7 +717,10 @@ struct BumpDaemon::Impl {
     on_packet_thread([&] {
       report.counters = named(ports->counters());
       report.counters.add(counters_of(*bump));
-      if (options.racks) report.counters.add(counters_of(bump->tunnel().counters()));
+      if (options.racks) {
+        report.counters.add(counters_of(bump->tunnel().counters()));
+        report.counters.add(counters_of(bump->learned_racks().counters()));
+      }
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
         report.counters.add(counters_of(number, ports->port_counters(number)));
       }
@@ -640,7 +743,7 @@ struct BumpDaemon::Impl {
     report.job.packet_elements = ring.mtu / static_cast<std::uint32_t>(bytes_of(ring.dtype));
     report.job.slots = 2 * ring.window;
     report.job.joined = accelerator.bound(ring.incarnation);
-    report.job.running = report.job.joined == RankSet::first(ring.members);
+    report.job.running = is_complete(ring);
     describe(report, ring.incarnation);
     return report;
   }

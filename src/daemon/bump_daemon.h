@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,11 @@ struct BumpOptions {
   bool racks = false;
   std::map<std::string, std::string> switch_parents;  // as in AggregatorOptions, like the next two
   std::string daemon_token, tls_ca;
+  // With `racks`, for rings with racks=, whose connections are learned. Of a rack's bump: its rack, and "host:port" of the
+  // root. Of the root: "host:port" of each rack's bump.
+  std::optional<std::uint32_t> rack;
+  std::string root;
+  std::vector<std::string> rack_bumps;
   // One port, on a switch that redirects the RoCE packets of the rings' hosts to it, and delivers what returns there.
   bool one_arm = false;
   std::uint32_t threads = 1;  // 1 to 64; more than one: all but the first serve rings, and all ports are Ethernet interfaces

@@ -129,7 +129,10 @@ void RingThreads::recall(Ring& ring) {
 }
 
 void RingThreads::forget(const Ring& ring) {
-  places_.erase(&ring);
+  const auto place = places_.find(&ring);
+  if (place == places_.end()) return;
+  std::erase(recalled_, &place->second);
+  places_.erase(place);
   last_ring_ = nullptr;
 }
 

@@ -14,7 +14,6 @@ namespace {
 
 using wire::roce::Packet;
 
-constexpr std::uint32_t from_above = UINT32_MAX;
 
 std::size_t lines_of(const Ring& ring) {
   return ring.lines().size() + (ring.config().uplink ? 1 : 0);
@@ -76,7 +75,7 @@ bool Accelerator::add_ring(RingState&& ring) {
       connections.emplace_back(ring->lines()[line].connection, line);
     }
   }
-  if (config.uplink) connections.emplace_back(config.uplink->down(), from_above);
+  if (config.uplink && !ring->learned()) connections.emplace_back(config.uplink->down(), from_above);
   std::sort(connections.begin(), connections.end());
   for (std::size_t i = 0; i < connections.size(); ++i) {
     const auto found = table_.find(connections[i].first);
@@ -110,9 +109,11 @@ Accelerator::RingState Accelerator::remove_ring(std::uint64_t incarnation) {
   };
   for (const Line& line : found->second->lines()) leave(line.connection);
   if (const auto& uplink = found->second->config().uplink) leave(uplink->down());
+  if (const auto& life = found->second->life()) leave(Uplink{life->up, {}}.down());
   std::erase_if(answers_, [&](const auto& item) { return item.second.first == found->second.get(); });
   for (const Connection& connection : found->second->config().passing) passing_.erase(connection);
   lines_ -= lines_of(*found->second);
+  recall(*found->second);
   if (servers_ != nullptr) servers_->forget(*found->second);
   RingState ring = std::move(found->second);
   rings_.erase(found);
@@ -158,7 +159,10 @@ void Accelerator::recorded(const Connection& connection, Sink& sink) {
   const auto found = table_.find(connection);
   if (found == table_.end() || found->second.recorded) return;
   found->second.recorded = true;
-  if (found->second.ring != nullptr && found->second.ring->learned()) found->second.ring->release(found->second.line, sink);
+  Ring* const ring = found->second.ring;
+  if (ring == nullptr || !ring->learned()) return;
+  ring->release(found->second.line, sink);
+  announce(*ring, sink);
 }
 
 void Accelerator::forget(Time silent_since) {
@@ -240,7 +244,11 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
   arrival.ip_bytes = wire::roce::packet_bytes(frame.subspan(ip_at));
   const Connection connection{arrival.packet.ip.source, arrival.packet.ip.destination, arrival.packet.bth.destination_qp};
   Entry* entry = find(connection);
-  if (entry == nullptr || entry->ring == nullptr || entry->ring->learned()) {
+  if (entry != nullptr && entry->line == from_above && entry->ring == nullptr) {  // a total of a life that has ended
+    ++counters_.dropped_known;
+    return Verdict::taken;
+  }
+  if (entry == nullptr || entry->ring == nullptr || (entry->ring->learned() && entry->line != from_above)) {
     const bool known = entry != nullptr;
     switch (judge(connection, entry, arrival, now)) {
       case Judgement::pass:
@@ -260,7 +268,14 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
     ++counters_.dropped_nowhere;
     return Verdict::taken;
   }
-  serve(*entry->ring, entry->line == from_above ? RingPacket::total : RingPacket::gradient, entry->line, arrival, sink);
+  Ring& ring = *entry->ring;
+  const RingPacket kind = entry->line == from_above ? RingPacket::total : RingPacket::gradient;
+  const bool in_racks = ring.in_racks() && kind == RingPacket::gradient;
+  // The beginning of a stream, which hosts repeat as long as nothing comes back.
+  const bool beginning = in_racks && entry->first_psn == packet.bth.psn && ring.contributes(entry->line);
+  if (in_racks && (beginning || !ring.life())) recall(ring);
+  serve(ring, kind, entry->line, arrival, sink);
+  if (beginning) announce(ring, sink);
   return Verdict::taken;
 }
 
@@ -289,7 +304,8 @@ Accelerator::Verdict Accelerator::on_missing(Arrival& arrival, Sink& sink) {
 
 Connection Accelerator::connection_of(std::uint64_t incarnation, std::uint32_t rank) const {
   const auto found = rings_.find(incarnation);
-  return found == rings_.end() || !found->second->bound(rank) ? Connection{} : found->second->lines()[rank].connection;
+  const auto line = found == rings_.end() ? std::nullopt : found->second->line_of(rank);
+  return !line || !found->second->bound(*line) ? Connection{} : found->second->lines()[*line].connection;
 }
 
 std::optional<RingMismatch> Accelerator::mismatch(std::uint64_t incarnation) const {
@@ -306,8 +322,8 @@ RankSet Accelerator::bound(std::uint64_t incarnation) const {
   RankSet ranks;
   const auto found = rings_.find(incarnation);
   if (found == rings_.end()) return ranks;
-  for (std::uint32_t rank = 0; rank < found->second->config().members; ++rank) {
-    if (found->second->bound(rank)) ranks.insert(rank);
+  for (std::uint32_t line = 0; line < found->second->lines().size(); ++line) {
+    if (found->second->bound(line)) ranks = ranks.united(found->second->lines()[line].ranks);
   }
   return ranks;
 }

@@ -144,6 +144,22 @@ class Accelerator {
   void serve_by(RingServers* servers) { servers_ = servers; }
   void on_change(std::function<void(const ConnectionChange&)> hook) { changed_ = std::move(hook); }
   void recorded(const Connection& connection, Sink& sink);
+  // ---- a rack's part of a learned ring (learned_racks.h)
+
+  struct Gathered {
+    bool complete = false;       // all of the rack's ranks are bound, and recorded
+    bool begun = false;
+    std::uint64_t attempt = 0;   // grows whenever connections change
+    KnownConnection leaving;     // if complete: of the rack's last rank
+  };
+  [[nodiscard]] Gathered gathered(std::uint64_t incarnation) const;
+  // Called when a rack is complete, and again whenever a host repeats the beginning of its stream there.
+  void on_gathered(std::function<void(std::uint64_t incarnation, Sink& sink)> hook) { gathered_ = std::move(hook); }
+  // False, and nothing changes: the arriving connection does not fit the rack's own.
+  [[nodiscard]] bool begin_life(std::uint64_t incarnation, const RingLife& life, Time now);
+  // The ring gathers its ranks anew: with the same connections, if nothing has left on any.
+  void end_life(std::uint64_t incarnation);
+
   // Forgets connections without a ring that had no gradient since `silent_since`.
   void forget(Time silent_since);
   // The most connections without a ring that are remembered. Beyond that the oldest are forgotten, sealed ones first: their
@@ -203,6 +219,7 @@ class Accelerator {
     wire::netreduce::Layout layout;
     bool learned = false;  // used by a ring whose connections are learned
   };
+  static constexpr std::uint32_t from_above = UINT32_MAX;  // in place of a line
   using Table = std::unordered_map<Connection, Entry, ConnectionHash>;
   enum class Judgement : std::uint8_t { pass, drop, gradient };
 
@@ -213,13 +230,15 @@ class Accelerator {
   [[nodiscard]] Judgement judge(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now);
   [[nodiscard]] Judgement judge_unmarked(const Connection& connection, Entry* entry, const Arrival& arrival);
   [[nodiscard]] Judgement begin(const Connection& connection, Entry*& entry, const Arrival& arrival, Time now);
+  [[nodiscard]] Judgement await(const Connection& connection, const Entry* entry, std::uint32_t psn, Time now);
   [[nodiscard]] const MarkedLayout* mark_of(std::span<const std::byte> payload) const;
   [[nodiscard]] bool has_mark_of_concern(const Connection& connection, std::span<const std::byte> payload) const;
   void add_layout(const wire::netreduce::Layout& layout, bool learned);
   [[nodiscard]] bool is_host(const HostAddress& address) const;
-  [[nodiscard]] bool closes(const Ring& ring, std::uint32_t rank, const Connection& connection) const;
+  [[nodiscard]] static bool closes(const Ring& ring, std::uint32_t line, const Connection& connection);
   [[nodiscard]] Judgement refuse(Misfit misfit, const Connection& connection, const wire::netreduce::InaHeader& header = {});
-  void begin_again(Ring& ring, std::uint32_t rank);
+  void begin_again(Ring& ring, std::optional<std::uint32_t> without);
+  void announce(const Ring& ring, Sink& sink) const;
   void erase(Table::iterator entry);
   void trim();
 
@@ -236,6 +255,7 @@ class Accelerator {
   AcceleratorCounters counters_;
   std::array<MisfitExample, misfits> examples_;
   std::function<void(const ConnectionChange&)> changed_;
+  std::function<void(std::uint64_t, Sink&)> gathered_;
   RingServers* servers_ = nullptr;
 };
 

@@ -14,7 +14,21 @@ constexpr std::size_t longest_frame = wire::roce::max_mtu + 256;
 
 }  // namespace
 
-Bump::Bump(const BridgeConfig& bridge) : one_arm_(bridge.one_arm), bridge_(bridge), completed_(longest_frame) {}
+Bump::Bump(const BridgeConfig& bridge) : one_arm_(bridge.one_arm), bridge_(bridge), completed_(longest_frame) {
+  accelerator().on_gathered(
+      [this](std::uint64_t incarnation, Sink& sink) { learned_racks_.announce(incarnation, sink); });
+}
+
+void Bump::on_datagrams(std::span<const RxView> datagrams, Time now, Sink& sink) {
+  for (auto next = datagrams.begin(); next != datagrams.end();) {
+    const bool agreement = LearnedRacks::takes(next->bytes);
+    const auto end = std::find_if(next, datagrams.end(),
+                                  [&](const RxView& each) { return LearnedRacks::takes(each.bytes) != agreement; });
+    if (!agreement) tunnel_.on_packets({next, end}, now, sink);
+    for (; agreement && next != end; ++next) learned_racks_.on_datagram(*next, now, sink);
+    next = end;
+  }
+}
 
 void Bump::on_packets(std::span<const RxView> frames, Time now, Sink& sink) {
   for (const RxView& view : frames) {

@@ -17,6 +17,7 @@
 #include "base/time.h"
 #include "protocol/netreduce/accelerator.h"
 #include "protocol/netreduce/bridge.h"
+#include "protocol/netreduce/learned_racks.h"
 #include "protocol/netreduce/tunnel.h"
 #include "wire/parse_error.h"
 
@@ -37,6 +38,8 @@ struct BumpCounters {
 class Bump {
  public:
   explicit Bump(const BridgeConfig& bridge);
+  Bump(const Bump&) = delete;
+  Bump& operator=(const Bump&) = delete;
 
   // Rings, known connections and their changes.
   [[nodiscard]] Accelerator& accelerator() { return tunnel_.accelerator(); }
@@ -44,6 +47,9 @@ class Bump {
   // Rings with connections to other bumps; those alone are routed.
   [[nodiscard]] Tunnel& tunnel() { return tunnel_; }
   [[nodiscard]] const Tunnel& tunnel() const { return tunnel_; }
+  // Rings of foreign hosts in several racks.
+  [[nodiscard]] LearnedRacks& learned_racks() { return learned_racks_; }
+  [[nodiscard]] const LearnedRacks& learned_racks() const { return learned_racks_; }
   [[nodiscard]] const Bridge& bridge() const { return bridge_; }
   [[nodiscard]] const BumpCounters& counters() const { return counters_; }
 
@@ -55,7 +61,7 @@ class Bump {
   // another rack may never send anything here: towards it a header is flooded.)
   void on_packets(std::span<const RxView> frames, Time now, Sink& sink);
   // From other bumps.
-  void on_datagrams(std::span<const RxView> datagrams, Time now, Sink& sink) { tunnel_.on_packets(datagrams, now, sink); }
+  void on_datagrams(std::span<const RxView> datagrams, Time now, Sink& sink);
 
  private:
   [[nodiscard]] bool is_gradient(std::span<const std::byte> ip_packet, std::size_t payload_at = 0) const;
@@ -65,6 +71,7 @@ class Bump {
   bool one_arm_;
   Bridge bridge_;
   Tunnel tunnel_;
+  LearnedRacks learned_racks_{tunnel_};
   std::vector<std::byte> completed_;  // a frame whose checksum was computed
   BumpCounters counters_;
 };

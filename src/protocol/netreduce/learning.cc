@@ -110,79 +110,172 @@ Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& 
   if (!header) header.emplace();
   if (!is_host(connection.source) || !is_host(connection.destination)) return refuse(Misfit::host, connection, *header);
   if (ring == nullptr) return refuse(misfit, connection, *header);
-  if (header->rank >= ring->config().members) return refuse(Misfit::rank, connection, *header);
-  const std::uint32_t rank = header->rank;
+  const std::optional<std::uint32_t> line_of = ring->line_of(header->rank);
+  if (!line_of) return refuse(Misfit::rank, connection, *header);
+  const std::uint32_t line = *line_of;
   if (header->message != 0) return refuse(Misfit::beginning, connection, *header);
+
+  if (!ring->contributes(line)) return await(connection, entry, psn, now);
 
   // This connection may have been another rank's before. (A bound connection is always in the table: callers of erase()
   // check.)
   const auto live = [&](const Entry* of) { return of != nullptr && of->ring != nullptr && now - of->heard < restart_after; };
-  const auto present = ring->bound(rank) ? table_.find(ring->lines()[rank].connection) : table_.end();
+  const auto present = ring->bound(line) ? table_.find(ring->lines()[line].connection) : table_.end();
   if (live(entry) || (present != table_.end() && live(&present->second))) {
     ++counters_.dropped_restart;
     return Judgement::drop;
   }
   recall(*ring);
   if (entry != nullptr && entry->ring != nullptr) recall(*entry->ring);
-  const bool alone = ring->bound(rank) && ring->answered();  // the other ranks must start again too
-  if (!alone && !closes(*ring, rank, connection)) return refuse(Misfit::open, connection, *header);
+  const bool alone = ring->bound(line) && ring->answered();  // the other ranks must start again too
+  if (!alone && !closes(*ring, line, connection)) return refuse(Misfit::open, connection, *header);
   if (entry != nullptr && entry->ring != nullptr && entry->ring != ring) begin_again(*entry->ring, entry->line);
-  const bool again = ring->bound(rank) || (entry != nullptr && entry->ring == ring);
-  if (entry != nullptr && entry->ring == ring && entry->line != rank) begin_again(*ring, entry->line);
-  if (ring->bound(rank)) begin_again(*ring, rank);
+  const bool again = ring->bound(line) || (entry != nullptr && entry->ring == ring);
+  if (entry != nullptr && entry->ring == ring && entry->line != line) begin_again(*ring, entry->line);
+  if (ring->bound(line)) begin_again(*ring, line);
 
   Entry fresh;
   fresh.ring = ring;
-  fresh.line = rank;
+  fresh.line = line;
   fresh.heard = now;
   fresh.first_psn = psn;
   fresh.sealed = ring->config().layout.seals;
   fresh.recorded = !learning_.record;
-  ring->bind(rank, connection, learning_.record);
+  ring->bind(line, connection, learning_.record);
   entry = &(table_[connection] = std::move(fresh));
   last_ = nullptr;
   ConnectionChange change;
   change.kind = again ? ConnectionChange::Kind::restarted : ConnectionChange::Kind::learned;
   change.known = {connection, psn};
   change.incarnation = ring->config().incarnation;
-  change.rank = rank;
+  change.rank = header->rank;
   if (changed_) changed_(change);
   trim();
   return Judgement::gradient;
 }
 
-// Whether the ring's connections form a closed ring of all ranks, if this is the last of them.
-bool Accelerator::closes(const Ring& ring, std::uint32_t rank, const Connection& connection) const {
+// A header from another rack, of which the root has not told yet. Until it does, nothing of its connection passes.
+Accelerator::Judgement Accelerator::await(const Connection& connection, const Entry* entry, std::uint32_t psn, Time now) {
+  ++counters_.dropped_known;
+  if (entry != nullptr && entry->ring != nullptr) return Judgement::drop;
+  Entry awaited;
+  awaited.heard = now;
+  awaited.first_psn = awaited.newest_psn = psn;
+  awaited.recorded = true;
+  table_[connection] = std::move(awaited);
+  last_ = nullptr;
+  trim();
+  return Judgement::drop;
+}
+
+// Whether the ring's connections form a closed ring of all ranks, if this is the last of them; in several racks, whether
+// they lead from each rank of this one to the next.
+bool Accelerator::closes(const Ring& ring, std::uint32_t line, const Connection& connection) {
   std::vector<HostAddress> from, to;
-  for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
-    if (line != rank && !ring.bound(line)) return true;
-    const Connection& each = line == rank ? connection : ring.lines()[line].connection;
+  for (std::uint32_t other = 0; other < ring.lines().size(); ++other) {
+    if (ring.in_racks() && !ring.contributes(other)) continue;
+    if (other != line && !ring.bound(other)) return true;
+    const Connection& each = other == line ? connection : ring.lines()[other].connection;
     from.push_back(each.source);
     to.push_back(each.destination);
   }
+  if (ring.in_racks()) return std::equal(from.begin() + 1, from.end(), to.begin());
   std::sort(from.begin(), from.end());
   std::sort(to.begin(), to.end());
   return from == to;
 }
 
-// Restarts the ring without the connection of `rank`. If no sum was sent, the other hosts repeat message 0 and stay bound;
-// otherwise they cannot take part in another stream of the ring.
-void Accelerator::begin_again(Ring& ring, std::uint32_t rank) {
+// Restarts the ring without the connection of a line. If no sum was sent, the other hosts repeat message 0 and stay bound;
+// otherwise they cannot take part in another stream of the ring. Across racks another life brings what arrives.
+void Accelerator::begin_again(Ring& ring, std::optional<std::uint32_t> without) {
   const bool stay = !ring.answered();
   std::vector<std::pair<std::uint32_t, Table::iterator>> bound;
   for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
     if (ring.bound(line)) bound.emplace_back(line, table_.find(ring.lines()[line].connection));
   }
+  if (const auto& life = ring.life()) {
+    const auto down = table_.find(Uplink{life->up, {}}.down());
+    if (down != table_.end()) down->second.ring = nullptr;
+  }
   const RingCounters counters = ring.counters();
+  const std::uint64_t attempt = ring.attempt();
   ring = Ring(ring.config(), ring.memory());
   ring.set_counters(counters);
+  ring.set_attempt(attempt + 1);
   for (const auto& [line, item] : bound) {
-    if (stay && line != rank) {
+    if (stay && line != without && ring.contributes(line)) {
       ring.bind(line, item->first, !item->second.recorded);
     } else {
       item->second.ring = nullptr;
     }
   }
+}
+
+// ---- rings in several racks
+
+void Accelerator::announce(const Ring& ring, Sink& sink) const {
+  if (ring.in_racks() && ring.gathered() && gathered_) gathered_(ring.config().incarnation, sink);
+}
+
+Accelerator::Gathered Accelerator::gathered(std::uint64_t incarnation) const {
+  Gathered gathered;
+  const auto found = rings_.find(incarnation);
+  if (found == rings_.end()) return gathered;
+  const Ring& ring = *found->second;
+  gathered.complete = ring.in_racks() && ring.gathered();
+  gathered.begun = ring.life().has_value();
+  gathered.attempt = ring.attempt();
+  for (std::uint32_t line = 0; gathered.complete && line < ring.lines().size(); ++line) {
+    if (ring.lines()[line].way != Way::leaving) continue;
+    gathered.leaving = {ring.lines()[line].connection, table_.at(ring.lines()[line].connection).first_psn};
+  }
+  return gathered;
+}
+
+bool Accelerator::begin_life(std::uint64_t incarnation, const RingLife& life, Time now) {
+  const auto found = rings_.find(incarnation);
+  if (found == rings_.end() || !found->second->in_racks() || found->second->life() || !found->second->gathered())
+    return false;
+  Ring& ring = *found->second;
+  recall(ring);
+  const Connection &arriving = life.arriving.connection, down = Uplink{life.up, {}}.down();
+  if (arriving.destination != ring.lines().front().connection.source || !is_host(arriving.source)) {
+    static_cast<void>(refuse(Misfit::open, arriving, {.ring = ring.config().ring}));
+    return false;
+  }
+  for (const Connection& connection : {arriving, down}) {
+    const auto other = table_.find(connection);
+    if (other != table_.end() && other->second.ring != nullptr) return false;
+  }
+  Entry fresh;
+  fresh.ring = &ring;
+  fresh.line = static_cast<std::uint32_t>(ring.lines().size() - 1);  // the only one that does not contribute
+  fresh.heard = now;
+  fresh.first_psn = life.arriving.first_psn;
+  fresh.sealed = ring.config().layout.seals;
+  fresh.recorded = !learning_.record;
+  table_[arriving] = std::move(fresh);
+  Entry above;
+  above.ring = &ring;
+  above.line = from_above;
+  above.recorded = true;
+  table_[down] = std::move(above);
+  last_ = nullptr;
+  ring.begin(life, learning_.record);
+  ConnectionChange change;
+  change.known = life.arriving;
+  change.incarnation = incarnation;
+  change.rank = ring.lines().back().ranks.front();
+  if (changed_) changed_(change);
+  trim();
+  return true;
+}
+
+void Accelerator::end_life(std::uint64_t incarnation) {
+  const auto found = rings_.find(incarnation);
+  if (found == rings_.end() || !found->second->in_racks()) return;
+  recall(*found->second);
+  begin_again(*found->second, std::nullopt);
 }
 
 // ---- messages of learned connections that are no gradients

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -87,6 +88,9 @@ std::string check(const RingConfig& config) {
     return "message IDs of " + std::to_string(message_bytes) + " bytes are too short to tell four windows of " +
            std::to_string(config.window) + " messages apart";
   }
+  if (!config.racks.empty() && std::accumulate(config.racks.begin(), config.racks.end(), 0ULL) != config.members) {
+    return "racks that have other than " + std::to_string(config.members) + " ranks in all";
+  }
   if (!config.connections.empty() && config.connections.size() != config.members) {
     return std::to_string(config.connections.size()) + " connections for " + std::to_string(config.members) + " members";
   }
@@ -166,6 +170,23 @@ void Ring::release(std::uint32_t line, Sink& sink) {
   }
 }
 
+void Ring::begin(const RingLife& life, bool held) {
+  life_ = life;
+  for (std::uint32_t line = contributors_; line < lines_.size(); ++line) bind(line, life.arriving.connection, held);
+}
+
+bool Ring::gathered() const {
+  return std::none_of(peers_.begin(), peers_.end(),
+                      [](const Peer& peer) { return peer.contributes && (!peer.bound || peer.held); });
+}
+
+std::optional<std::uint32_t> Ring::line_of(std::uint32_t rank) const {
+  for (std::uint32_t line = 0; line < lines_.size(); ++line) {
+    if (lines_[line].way != Way::child && lines_[line].ranks.front() == rank) return line;
+  }
+  return std::nullopt;
+}
+
 bool Ring::begins_another(std::uint64_t message_on_wire) const {
   if (message_on_wire != 0) return false;
   const std::uint64_t now = next().message;
@@ -189,7 +210,8 @@ std::byte* Ring::payload_of(std::size_t aggregator, std::uint32_t line) {
 }
 
 std::uint64_t Ring::seal_of(const Place& place) const {
-  return wire::netreduce::seal_of({config_.incarnation, config_.ring, place.message, place.packet, config_.members});
+  const std::uint64_t incarnation = life_ ? life_->incarnation : config_.incarnation;
+  return wire::netreduce::seal_of({incarnation, config_.ring, place.message, place.packet, config_.members});
 }
 
 // Empties the message's aggregators.
@@ -359,6 +381,10 @@ void Ring::add_up(const Place& place, std::uint32_t last_line, const Arrival& la
 void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.packets;
   counters_.bytes += arrival.ip_bytes;
+  if (in_racks() && !life_) {
+    ++counters_.dropped_before;
+    return;
+  }
   // Damaged packets must not enter: they would leave with a correct checksum.
   if (!wire::roce::icrc_valid(arrival.ip())) {
     ++counters_.dropped_icrc;
@@ -615,7 +641,7 @@ void Ring::send_up(const Place& place, Sink& sink) {
   const std::size_t aggregator = index(place);
   const Buffer& buffer = buffers_[aggregator * lines_.size()];
   Packet packet = parsed(frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
-  address(packet, config_.uplink->up);
+  address(packet, life_ ? life_->up : config_.uplink->up);
   packet.bth.psn = (virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
   // What is in front of the values is line 0's, but for the seal.
   const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
@@ -713,7 +739,7 @@ std::optional<RingStall> Ring::stall() const {
 
 void Ring::append_state(std::vector<std::byte>& out) const {
   append_bytes(out, config_.incarnation, totals_.expected.message, totals_.expected.packet,
-               static_cast<std::uint8_t>(totals_.asked | answered_ << 1));
+               static_cast<std::uint8_t>(totals_.asked | answered_ << 1 | life_.has_value() << 2));
   for (const Peer& peer : peers_) {
     append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
                  static_cast<std::uint8_t>(peer.asked | peer.held << 1 | peer.bound << 2), peer.heard,

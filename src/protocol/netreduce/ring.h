@@ -68,7 +68,22 @@ class Ring {
   // others.
   [[nodiscard]] const std::vector<Line>& lines() const { return lines_; }
   // Whether connections are learned (foreign hosts).
-  [[nodiscard]] bool learned() const { return config_.connections.empty() && config_.lines.empty(); }
+  [[nodiscard]] bool learned() const {
+    return config_.connections.empty() && (config_.lines.empty() || config_.learned_lines);
+  }
+  // Whether it is a rack's part of a learned ring. Its ranks' packets are dropped until begin(): a host that has died since
+  // must not contribute, and those that live repeat theirs.
+  [[nodiscard]] bool in_racks() const { return config_.learned_lines; }
+  [[nodiscard]] const std::optional<RingLife>& life() const { return life_; }
+  // Grows whenever the rack's connections change.
+  [[nodiscard]] std::uint64_t attempt() const { return attempt_; }
+  void set_attempt(std::uint64_t attempt) { attempt_ = attempt; }
+  void begin(const RingLife& life, bool held);
+  // Whether all of the rack's ranks are bound, and recorded.
+  [[nodiscard]] bool gathered() const;
+  [[nodiscard]] bool contributes(std::uint32_t line) const { return peers_[line].contributes; }
+  // The line of a rank's own connection. None: it is not at this switch.
+  [[nodiscard]] std::optional<std::uint32_t> line_of(std::uint32_t rank) const;
   // Where the line's newest packet with a known next hop went; default-constructed: there was none.
   [[nodiscard]] const Endpoint& egress(std::uint32_t line) const { return peers_[line].egress; }
   [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
@@ -225,6 +240,8 @@ class Ring {
   // The common ends of packets: of a message's first packet, and of the others. Their lengths rarely change.
   std::array<wire::roce::CommonEnd, 2> ends_;
   std::optional<RingMismatch> mismatch_;
+  std::optional<RingLife> life_;
+  std::uint64_t attempt_ = 0;
   bool answered_ = false;
   RingCounters counters_;
 };

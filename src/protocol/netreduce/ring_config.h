@@ -52,6 +52,13 @@ struct Uplink {
   [[nodiscard]] Connection down() const { return {up.destination, up.source, down_qp}; }
 };
 
+// One stream of a ring of foreign hosts in several racks, at a rack's bump (learned_racks.h).
+struct RingLife {
+  Connection up;                  // from this bump to the root; of no other life
+  std::uint64_t incarnation = 0;  // the root's, in seals
+  KnownConnection arriving;       // from the rack before
+};
+
 struct RingConfig {
   std::uint64_t incarnation = 0;        // random, never reused
   std::uint32_t ring = 0;               // RingID
@@ -70,6 +77,8 @@ struct RingConfig {
   std::vector<Line> lines{};              // used instead at a switch of a tree
   std::optional<Uplink> uplink{};         // at all switches but the root
   std::vector<Connection> passing{};      // of ranks elsewhere: their headers pass this switch
+  std::vector<std::uint32_t> racks{};     // of foreign hosts: ranks in each, in the ring's order; empty: one rack
+  bool learned_lines = false;             // foreign hosts: the connections of `lines` and of `uplink` are not known yet
 };
 // Empty if the configuration is valid, else the reason.
 [[nodiscard]] std::string check(const RingConfig& config);
@@ -96,6 +105,7 @@ struct RingCounters {
   std::uint64_t repeats_waiting = 0;    // of a sum that lacks other ranks
   std::uint64_t repeats_total = 0;      // from above, of a sum already present
   std::uint64_t dropped_icrc = 0;       // damaged
+  std::uint64_t dropped_before = 0;     // other racks' ranks are not there yet
   std::uint64_t dropped_header = 0;     // begins a message, but the header does not fit this rank and ring
   std::uint64_t dropped_unplaced = 0;   // the first packet of its message was not seen, or its buffers have been reused
   std::uint64_t dropped_old = 0;        // a message whose buffers have been reused
@@ -130,6 +140,7 @@ struct RingCounters {
         {"repeats_held", &C::repeats_held, outcome},
         {"repeats_waiting", &C::repeats_waiting, outcome},
         {"dropped_icrc", &C::dropped_icrc, outcome},
+        {"dropped_before_all_racks", &C::dropped_before, outcome},
         {"dropped_header", &C::dropped_header, outcome},
         {"dropped_unplaced", &C::dropped_unplaced, outcome},
         {"dropped_old", &C::dropped_old, outcome},

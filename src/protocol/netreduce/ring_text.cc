@@ -21,6 +21,16 @@ std::uint32_t number(const std::string& text, std::string_view key, std::string_
   return *parsed;
 }
 
+std::vector<std::uint32_t> racks(const std::string& text, std::string_view key, std::string_view value) {
+  std::vector<std::uint32_t> ranks;
+  while (true) {
+    const std::size_t colon = std::min(value.find(':'), value.size());
+    ranks.push_back(number(text, key, value.substr(0, colon)));
+    if (colon == value.size()) return ranks;
+    value.remove_prefix(colon + 1);
+  }
+}
+
 DType dtype(const std::string& text, std::string_view value) {
   for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
     if (value == to_string(each)) return each;
@@ -69,9 +79,11 @@ RingConfig parse_ring(const std::string& text) {
     } else if (key == "order") {
       if (value != "ring" && value != "arrival") refuse(text, "order is ring or arrival, not '" + std::string(value) + "'");
       ring.order = value == "ring" ? Order::ring : Order::arrival;
+    } else if (key == "racks") {
+      ring.racks = racks(text, key, value);
     } else {
-      refuse(text,
-             "no such key: '" + std::string(key) + "'; there are id, ranks, packets, window, mtu, dtype, layout and order");
+      refuse(text, "no such key: '" + std::string(key) +
+                       "'; there are id, ranks, racks, packets, window, mtu, dtype, layout and order");
     }
   }
   if (!seen.contains("ranks")) refuse(text, "it says nothing of how many ranks there are (ranks=N)");

@@ -20,10 +20,14 @@ bool Tunnel::add_ring(Accelerator::RingState&& state, const TunnelRing& ring) {
 }
 
 Accelerator::RingState Tunnel::remove_ring(std::uint64_t incarnation) {
-  Accelerator::RingState ring = accelerator_.remove_ring(incarnation);
+  reroute(incarnation, {});
+  return accelerator_.remove_ring(incarnation);
+}
+
+void Tunnel::reroute(std::uint64_t incarnation, const std::vector<TunnelRoute>& routes) {
   std::erase_if(routes_, [&](const auto& item) { return item.second.incarnation == incarnation; });
+  for (const TunnelRoute& route : routes) routes_[route.connection] = {route.from, route.to, incarnation};
   last_ = nullptr;
-  return ring;
 }
 
 void Tunnel::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {

@@ -62,6 +62,9 @@ class Tunnel {
   }
   Accelerator::RingState remove_ring(std::uint64_t incarnation);  // null: unknown
 
+  // The ring's connections are these from now on.
+  void reroute(std::uint64_t incarnation, const std::vector<TunnelRoute>& routes);
+
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
   void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }  // kept from it (seal/hops.h)
 
