@@ -28,6 +28,9 @@ NETSUM = IMAGE = None
 RACKS = ((0, 1), (2, 3))
 GUESTS = 4
 HERE = "198.18.0.1"  # the address of the bumps, for each other and for ranks: QEMU leads there
+FIRST_PORT = 7170  # the bumps' ports count from there: each must know others' before it begins
+MESSAGES, MESSAGE_PACKETS, MESSAGE_BYTES = 12, 8, 8192  # of a ring whose connections are learned
+NEW_RING_AFTER = 1.2  # seconds: a bump takes a host's new connection when the former one has been silent for one
 HEADERS = 128  # bytes that the headers of a packet stay below: Ethernet, IPv4, UDP, BTH, RETH, the message's own, immediate, ICRC
 
 
@@ -52,9 +55,16 @@ class Racks(unittest.TestCase):
     @classmethod
     def begin_bump(cls, number):
         """A rack's, or the root."""
-        words = ["--racks", "--listen", HERE + ":0", "--anyone-may-join", "--state", os.path.join(cls.folder, f"state{number}")]
-        if number < len(RACKS):
-            words += ["--hosts", ",".join(cls.rig.guests[guest].address for guest in RACKS[number])]
+        addresses = [f"{HERE}:{FIRST_PORT + bump}" for bump in range(len(RACKS) + 1)]
+        words = ["--racks", "--listen", addresses[number], "--anyone-may-join",
+                 "--state", os.path.join(cls.folder, f"state{number}"), "--ring",
+                 f"id=0,ranks={GUESTS},racks=2:2,packets={MESSAGE_PACKETS},window=4,dtype=int32,layout=nrtv"]
+        if number == len(RACKS):
+            for address in addresses[:-1]:
+                words += ["--rack-bumps", address]
+        else:
+            words += ["--rack", str(number), "--root", addresses[-1],
+                      "--hosts", ",".join(guest.address for guest in cls.rig.guests)]
             for port in [cls.rig.relays[guest].port for guest in RACKS[number]] + [(cls.trunk.port, cls.trunk.card)[number]]:
                 words += ["--port", port]
         cls.bumps[number] = rigs.Bump(NETSUM, cls.folder, f"bump{number}", *words)
@@ -133,6 +143,55 @@ class Racks(unittest.TestCase):
                 self.assertTrue(any(address in output for _, output in results), results)
         self.start_bench("after", 1, "--elements", 30000)
         self.expect_sums()
+
+    # ---- programs of their own, whose connections are learned from packets
+
+    def start_ring(self, *options, messages=MESSAGES):
+        until(lambda: self.rig.silent() > NEW_RING_AFTER, LIMIT, "the former ring is silent")
+        hosts = " ".join(guest.address for guest in self.rig.guests)
+        words = " ".join(map(str, options))
+        for guest in self.rig.guests:
+            guest.start(f"verbs -s {MESSAGE_BYTES} -n {messages} -w 4 -T 17 {words} ring {guest.number} {hosts}")
+
+    def expect_ring(self):
+        for guest, (code, output) in zip(self.rig.guests, self.rig.finish()):
+            self.assertEqual((code, output), (0, f"ring: {MESSAGES} sums"), f"guest {guest.number}")
+
+    def test_a_ring_is_learned_in_both_racks(self):
+        self.start_ring()
+        self.expect_ring()
+        for way in self.trunk.ways():
+            frames = self.gradients(way)
+            self.assertGreaterEqual(len(frames), MESSAGES * MESSAGE_PACKETS)
+            self.assertLess(max(map(len, frames)), HEADERS)
+
+    def test_a_ring_that_is_learned_whatever_is_lost(self):
+        losses = {"a first packet in a rack": (self.rig.relays[0].inwards, Loss(FIRST, 3)),
+                  "a middle packet that leaves it": (self.rig.relays[1].inwards, Loss(MIDDLE, 40)),
+                  "a last packet's headers": (self.trunk.inwards, Loss(LAST, 3)),
+                  "a result": (self.rig.relays[2].outwards, Loss(MIDDLE, 30))}
+        for what, (way, loss) in losses.items():
+            with self.subTest(lost=what):
+                self.rig.forget()
+                way.loss = loss
+                self.start_ring()
+                self.expect_ring()
+                self.assertIsNotNone(loss.lost, "nothing was lost")
+
+    def test_a_ring_that_is_learned_ends_with_a_bump_and_begins_anew(self):
+        for number in (0, len(RACKS)):
+            with self.subTest("the root" if number == len(RACKS) else "a rack's bump"):
+                before = self.counters("ring 0", self.bumps[1]).get("sums", 0)
+                self.start_ring("-r", 4, "-l", 90, messages=2000)
+                until(lambda before=before: self.counters("ring 0", self.bumps[1]).get("sums", 0) > before + 200, LIMIT,
+                      "the ring is on its way")
+                self.bumps[number].end(signal.SIGKILL)
+                self.begin_bump(number)
+                codes = [code for code, _ in self.rig.finish()]
+                self.assertIn(2, codes)
+                self.assertTrue(set(codes) <= {2, 3}, codes)  # 3: the successor of one that has failed waits in vain
+                self.start_ring()
+                self.expect_ring()
 
 
 def main():
