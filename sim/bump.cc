@@ -271,8 +271,8 @@ class CheckedBump final : public CheckedService {
           lanes.front()->allocate(netreduce::Accelerator::memory_bytes(netreduce::root_ring(ring, bumps, 0).ring)));
       world.incarnations[plan.name] = ring.incarnation;
       learned_.push_back(ring.incarnation);
-      wire_.learned_racks().add(ring, netreduce::LearnedRacks::Root{bumps, memory_.back()->bytes(),
-                                                                    [this] { return losses_.next(); }});
+      wire_.learned_racks().add(
+          ring, netreduce::LearnedRacks::Root{bumps, memory_.back()->bytes(), [this] { return losses_.next(); }});
       return;
     }
     const Endpoint above = bump_at(scenario, root);

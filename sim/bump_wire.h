@@ -86,8 +86,8 @@ class BumpWire final : public service::Format {
   bool bypassed_ = false;
   Time now_{};
   std::vector<Written> writing_;
-  std::set<netreduce::Connection> recorded_;   // connections of which the disk knows
-  std::set<netreduce::Connection> crossing_;   // of rings in several racks: those that leave this one or come to it
+  std::set<netreduce::Connection> recorded_;  // connections of which the disk knows
+  std::set<netreduce::Connection> crossing_;  // of rings in several racks: those that leave this one or come to it
   std::set<std::pair<netreduce::HostAddress, netreduce::HostAddress>> crossing_hosts_;
   std::unordered_set<std::uint64_t> headers_;  // of contributions
   std::uint64_t given_ = 0, datagrams_ = 0, past_ = 0, foreign_passed_ = 0, known_again_ = 0, learned_ = 0, restarted_ = 0;

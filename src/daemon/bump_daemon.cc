@@ -319,9 +319,7 @@ struct BumpDaemon::Impl {
   }
 
   void check_racks(const std::string& text, const RingConfig& ring) const {
-    const auto refuse = [&](const std::string& why) {
-      throw Error(ErrorCode::bad_argument, "ring '" + text + "': " + why);
-    };
+    const auto refuse = [&](const std::string& why) { throw Error(ErrorCode::bad_argument, "ring '" + text + "': " + why); };
     if (!options.rack && options.rack_bumps.empty()) {
       refuse("racks= needs --rack and --root at a rack's bump, and --rack-bumps at the root");
     }
@@ -579,7 +577,7 @@ struct BumpDaemon::Impl {
                  (connection == Connection{} ? "not heard of" : to_string(connection.source)) + ")";
     }
     log(name + " stalls: packet " + std::to_string(place->second) + " of message " + std::to_string(place->first) +
-        (!missing.empty()                 ? " lacks that of ranks " + missing
+        (!missing.empty()               ? " lacks that of ranks " + missing
          : netreduce::spans_racks(ring) ? " waits for other racks"
                                         : " waits for those before it"));
   }

@@ -81,7 +81,8 @@ class TwoRacks : public ::testing::Test {
   void start(const std::vector<RingConfig>& rings) {
     rings_ = rings;
     hosts_.clear();
-    for (std::size_t i = 0; i < rings.size(); ++i) be_born(static_cast<std::uint32_t>(i), 17 + static_cast<std::uint32_t>(i));
+    for (std::size_t i = 0; i < rings.size(); ++i)
+      be_born(static_cast<std::uint32_t>(i), 17 + static_cast<std::uint32_t>(i));
     for (std::uint32_t bump = 0; bump <= root_number; ++bump) start_bump(bump);
   }
   void start(std::vector<std::uint32_t> racks) { start(std::vector{ring_of(std::move(racks))}); }

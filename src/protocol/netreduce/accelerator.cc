@@ -14,7 +14,6 @@ namespace {
 
 using wire::roce::Packet;
 
-
 std::size_t lines_of(const Ring& ring) {
   return ring.lines().size() + (ring.config().uplink ? 1 : 0);
 }

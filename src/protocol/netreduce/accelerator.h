@@ -147,10 +147,10 @@ class Accelerator {
   // ---- a rack's part of a learned ring (learned_racks.h)
 
   struct Gathered {
-    bool complete = false;       // all of the rack's ranks are bound, and recorded
+    bool complete = false;  // all of the rack's ranks are bound, and recorded
     bool begun = false;
-    std::uint64_t attempt = 0;   // grows whenever connections change
-    KnownConnection leaving;     // if complete: of the rack's last rank
+    std::uint64_t attempt = 0;  // grows whenever connections change
+    KnownConnection leaving;    // if complete: of the rack's last rank
   };
   [[nodiscard]] Gathered gathered(std::uint64_t incarnation) const;
   // Called when a rack is complete, and again whenever a host repeats the beginning of its stream there.

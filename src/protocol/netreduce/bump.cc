@@ -15,8 +15,7 @@ constexpr std::size_t longest_frame = wire::roce::max_mtu + 256;
 }  // namespace
 
 Bump::Bump(const BridgeConfig& bridge) : one_arm_(bridge.one_arm), bridge_(bridge), completed_(longest_frame) {
-  accelerator().on_gathered(
-      [this](std::uint64_t incarnation, Sink& sink) { learned_racks_.announce(incarnation, sink); });
+  accelerator().on_gathered([this](std::uint64_t incarnation, Sink& sink) { learned_racks_.announce(incarnation, sink); });
 }
 
 void Bump::on_datagrams(std::span<const RxView> datagrams, Time now, Sink& sink) {

@@ -224,8 +224,8 @@ bool LearnedRacks::is_root_of(std::uint64_t incarnation) const {
 // ---- a rack's bump
 
 void LearnedRacks::announce(std::uint64_t incarnation, Sink& sink) const {
-  const auto leaf = std::find_if(leaves_.begin(), leaves_.end(),
-                                 [&](const Leaf& each) { return each.ring.incarnation == incarnation; });
+  const auto leaf =
+      std::find_if(leaves_.begin(), leaves_.end(), [&](const Leaf& each) { return each.ring.incarnation == incarnation; });
   if (leaf == leaves_.end()) return;
   const Accelerator::Gathered gathered = tunnel_.accelerator().gathered(incarnation);
   if (!gathered.complete) return;

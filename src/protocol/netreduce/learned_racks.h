@@ -1,9 +1,9 @@
 // Rings of foreign hosts in several racks (NetReduce §3.3), with a bump in the wire of each rack and a root above them: how
 // they agree on the ring, whose connections each rack's bump learns from packets (learning.cc).
 //
-// A rack's bump tells the root when all of its ranks are there; the root tells all of them to begin once all racks' are. What
-// they begin is a *life* of the ring, whose virtual connections have addresses of their own: nothing of one life is taken for
-// another's. There are no timers: hosts repeat what is not answered, and with it the bumps what they say.
+// A rack's bump tells the root when all of its ranks are there; the root tells all of them to begin once all racks' are.
+// What they begin is a *life* of the ring, whose virtual connections have addresses of their own: nothing of one life is
+// taken for another's. There are no timers: hosts repeat what is not answered, and with it the bumps what they say.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ class LearnedRacks {
   // accelerator says that it is gathered.
   void add(const RingConfig& ring, const Rack& rack);
   struct Root {
-    std::vector<Endpoint> bumps;               // by rack
-    std::span<std::byte> memory;               // of its root_ring(), as Accelerator::make_ring()'s
+    std::vector<Endpoint> bumps;  // by rack
+    std::span<std::byte> memory;  // of its root_ring(), as Accelerator::make_ring()'s
     std::function<std::uint64_t()> random{};
   };
   void add(const RingConfig& ring, Root root);
