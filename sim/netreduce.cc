@@ -115,10 +115,10 @@ class NetreduceSums final : public CheckedJobs<RingCounters> {
 
   void count_events(Tally& tally) const override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
-      // Hosts that go back, and the order of the ring's stream, are behind bumps.
+      // Hosts that go back, the order of the ring's stream, and connections that are learned are behind bumps.
       sim::count_events(tally, "ring_", wire::counter_values(total(lane)),
-                        {"dropped_header", "dropped_early", "dropped_misplaced", "dropped_shape", "early_results",
-                         "naks_answered", "naks_passed", "repeats_held", "repeats_ignored"});
+                        {"dropped_before_all_racks", "dropped_header", "dropped_early", "dropped_misplaced", "dropped_shape",
+                         "early_results", "naks_answered", "naks_passed", "repeats_held", "repeats_ignored"});
       sim::count_events(tally, "tunnel_", wire::counter_values(service_.at(lane).counters()));
       tally.events["tunnel_bypassed"] += bypasses_[lane]->tunnel.counters().passed;
     }
