@@ -350,11 +350,10 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&by_host>());
 }
 
-#if TORCH_VERSION_MAJOR < 2
+// torch 1.13 to 2.6 have it for every other device.
 TORCH_LIBRARY_IMPL(_, AutogradPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
-#endif
 
 // Of float32, by the device, on the current stream.
 void fill_later(const at::Tensor& tensor, float value) {

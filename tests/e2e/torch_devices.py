@@ -1,6 +1,7 @@
 """Tensors in a device's memory, at a device that works late and whose memory the host cannot touch (fake_device.cc)."""
 
 import time
+import types
 import unittest
 
 import torch_support
@@ -9,17 +10,27 @@ from torch_support import TORCH, Switch, init, run
 DEVICE = "privateuseone"
 
 
+def import_device():
+    """The module of the device. torch 2.x imports torch.privateuseone when it meets the device first."""
+    import fake_device
+    import torch
+    runtime = types.ModuleType("torch.privateuseone")
+    runtime._lazy_init = lambda: None
+    torch._register_device_module(DEVICE, runtime)
+    return fake_device
+
+
 def at_device(tensor):
     return tensor.to(DEVICE)
 
 
 def case_collectives(rank, size):
     """Each collective gives at the device what it gives at the host."""
-    import fake_device  # noqa: F401
     import torch
     import torch.distributed as dist
 
     import netsum.torch
+    import_device()
     init()
     generator = torch.Generator().manual_seed(rank)
     values = torch.randn(100_003, generator=generator)
@@ -110,9 +121,9 @@ def case_collectives(rank, size):
 
 def case_order(rank, size):
     """Nothing waits for the device, and calls keep their order, whatever memory their tensors are in."""
-    import fake_device
     import torch
     import torch.distributed as dist
+    fake_device = import_device()
     init()
     at_host = [torch.full((300_000,), float(rank + i)) for i in range(4)]
     at_dev = [at_device(torch.zeros(300_000)) for _ in range(4)]
@@ -141,9 +152,9 @@ def case_order(rank, size):
 
 def case_temporaries(rank, size):
     """A tensor that nobody holds any more lives until its copies are over."""
-    import fake_device
     import torch
     import torch.distributed as dist
+    fake_device = import_device()
     init()
     futures = []
     for i in range(20):
@@ -158,12 +169,12 @@ def case_temporaries(rank, size):
 
 def case_ddp(rank, size):
     """DistributedDataParallel trains at the device as it does at the host, bit for bit."""
-    import fake_device  # noqa: F401
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     import netsum.torch
+    import_device()
     init()
 
     def train(device):
@@ -187,9 +198,9 @@ def case_ddp(rank, size):
 
 def case_a_device_that_hangs(rank, size):
     """A device that comes to nothing ends the operation with an error, in the group's time and some seconds."""
-    import fake_device
     import torch
     import torch.distributed as dist
+    fake_device = import_device()
     init(seconds=2)
     tensor = at_device(torch.ones(1000))
     if rank == 0:
