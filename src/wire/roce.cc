@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/crc32.h"
+#include "wire/internet_checksum.h"
 
 namespace netsum::wire::roce {
 namespace {
@@ -50,22 +51,6 @@ std::size_t ip_bytes(bool v6) {
 
 std::size_t ip_bytes(std::span<const std::byte> ip_packet) {
   return ip_bytes(ip_version(ip_packet) == 6);
-}
-
-// A one's complement sum (RFC 1071), in this host's byte order. Adds 32 bits at a time, which gives the same sum.
-std::uint64_t sum_words(std::span<const std::byte> bytes, std::uint64_t sum = 0) {
-  const std::byte* p = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 4; left -= 4, p += 4) sum += load_le<std::uint32_t>(p);
-  std::byte rest[4] = {};
-  std::copy_n(p, left, rest);
-  return sum + load_le<std::uint32_t>(rest);
-}
-
-// The checksum of a sum, to be stored in this host's byte order.
-std::uint16_t checksum_of(std::uint64_t sum) {
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<std::uint16_t>(~sum);
 }
 
 // `udp`: from the UDP header to the end of the packet.

@@ -1,70 +1,66 @@
 #include "wire/switchml_chip.h"
 
-#include "base/bytes.h"
+#include <cstddef>
+#include <cstring>
 
 namespace netsum::wire::chip {
 namespace {
 
-// Offsets of docs/protocol-switchml-chip.md.
-constexpr std::size_t at_type = 1, at_member = 2, at_version = 3, at_slot = 4, at_rank = 6, at_round = 16, at_exponents = 20;
-constexpr std::size_t at_operation = 24, at_chunk = 32, at_signature = 36, at_ahead_chunk = 40, at_ahead_operation = 44,
-                      at_kind = 46;
-static_assert(at_exponents + 4 == at_operation);
-static_assert(at_kind + 2 == header_bytes);
+static_assert(sizeof(ChipHeader) == header_bytes);
+static_assert(offsetof(ChipHeader, format) == at_format && offsetof(ChipHeader, job_epoch) == at_job_epoch);
+static_assert(offsetof(ChipHeader, operation) == 24 && offsetof(ChipHeader, kind) == 46);  // nothing is between the fields
 
-std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t at) {
-  return std::to_integer<std::uint8_t>(bytes[at]);
+constexpr bool is(ChipFault fault, ParseError error) {
+  return static_cast<std::size_t>(fault) == static_cast<std::size_t>(error);
 }
+static_assert(is(chip_no_fault, ParseError::none) && is(chip_truncated, ParseError::truncated) &&
+              is(chip_other_format, ParseError::version) && is(chip_no_type, ParseError::type) &&
+              is(chip_no_length, ParseError::length) && is(chip_no_value, ParseError::field));
+static_assert(static_cast<std::size_t>(chip_faults) == parse_error_kinds);
 
 }  // namespace
 
 ParseError parse(std::span<const std::byte> bytes, Packet& out) {
-  if (bytes.size() < header_bytes) return ParseError::truncated;
-  if (byte_at(bytes, at_format) != format) return ParseError::version;
-  const std::uint8_t type = byte_at(bytes, at_type);
-  if (type != static_cast<std::uint8_t>(Type::contribution) && type != static_cast<std::uint8_t>(Type::result)) {
-    return ParseError::type;
+  ChipHeader raw;
+  if (bytes.size() < sizeof raw) return ParseError::truncated;
+  std::memcpy(&raw, bytes.data(), sizeof raw);
+  const std::size_t length = bytes.size() <= packet_bytes(chip_many_elements) ? bytes.size() : 0;
+  if (const ChipFault fault = chip_fault(&raw, static_cast<std::uint32_t>(length)); fault != chip_no_fault) {
+    return static_cast<ParseError>(fault);
   }
-  if (bytes.size() != packet_bytes(64) && bytes.size() != packet_bytes(256)) return ParseError::length;
-
-  const std::byte* const p = bytes.data();
   Header& header = out.header;
-  header.type = static_cast<Type>(type);
-  header.member = byte_at(bytes, at_member);
-  header.version = byte_at(bytes, at_version);
-  header.slot = load_be<std::uint16_t>(p + at_slot);
-  header.rank = load_be<std::uint16_t>(p + at_rank);
-  header.job_epoch = load_le<std::uint64_t>(p + at_job_epoch);
-  header.round = load_be<std::uint32_t>(p + at_round);
-  for (std::size_t i = 0; i < header.exponents.size(); ++i) {
-    header.exponents[i] = load_be<std::uint16_t>(p + at_exponents + 2 * i);
-    if (header.exponents[i] > unknown) return ParseError::field;
-  }
-  if (header.member >= max_members || header.version > 1 || header.round > max_round) return ParseError::field;
-  header.echoed = {load_be<std::uint64_t>(p + at_operation),       load_be<std::uint32_t>(p + at_chunk),
-                   load_be<std::uint32_t>(p + at_signature),       load_be<std::uint32_t>(p + at_ahead_chunk),
-                   load_be<std::uint16_t>(p + at_ahead_operation), load_be<std::uint16_t>(p + at_kind)};
+  header.type = static_cast<Type>(raw.type);
+  header.member = raw.member;
+  header.version = raw.version;
+  header.slot = chip_host16(raw.slot);
+  header.rank = chip_host16(raw.rank);
+  header.job_epoch = raw.job_epoch;
+  header.round = chip_host32(raw.round);
+  header.exponents = {chip_host16(raw.exponents[0]), chip_host16(raw.exponents[1])};
+  header.echoed = {chip_host64(raw.operation),   chip_host32(raw.chunk),           chip_host32(raw.signature),
+                   chip_host32(raw.ahead_chunk), chip_host16(raw.ahead_operation), chip_host16(raw.kind)};
   out.payload = bytes.subspan(header_bytes);
   return ParseError::none;
 }
 
 void write_header(std::span<std::byte> packet, const Header& header) {
-  std::byte* const p = packet.data();
-  p[at_format] = std::byte{format};
-  p[at_type] = static_cast<std::byte>(header.type);
-  p[at_member] = std::byte{header.member};
-  p[at_version] = std::byte{header.version};
-  store_be(p + at_slot, header.slot);
-  store_be(p + at_rank, header.rank);
-  store_le(p + at_job_epoch, header.job_epoch);
-  store_be(p + at_round, header.round);
-  for (std::size_t i = 0; i < header.exponents.size(); ++i) store_be(p + at_exponents + 2 * i, header.exponents[i]);
-  store_be(p + at_operation, header.echoed.operation);
-  store_be(p + at_chunk, header.echoed.chunk);
-  store_be(p + at_signature, header.echoed.signature);
-  store_be(p + at_ahead_chunk, header.echoed.ahead_chunk);
-  store_be(p + at_ahead_operation, header.echoed.ahead_operation);
-  store_be(p + at_kind, header.echoed.kind);
+  const Echoed& echoed = header.echoed;
+  const ChipHeader raw{.format = format,
+                       .type = static_cast<std::uint8_t>(header.type),
+                       .member = header.member,
+                       .version = header.version,
+                       .slot = chip_host16(header.slot),
+                       .rank = chip_host16(header.rank),
+                       .job_epoch = header.job_epoch,
+                       .round = chip_host32(header.round),
+                       .exponents = {chip_host16(header.exponents[0]), chip_host16(header.exponents[1])},
+                       .operation = chip_host64(echoed.operation),
+                       .chunk = chip_host32(echoed.chunk),
+                       .signature = chip_host32(echoed.signature),
+                       .ahead_chunk = chip_host32(echoed.ahead_chunk),
+                       .ahead_operation = chip_host16(echoed.ahead_operation),
+                       .kind = chip_host16(echoed.kind)};
+  std::memcpy(packet.data(), &raw, sizeof raw);
 }
 
 }  // namespace netsum::wire::chip

@@ -11,30 +11,30 @@
 
 #include "wire/parse_error.h"
 #include "wire/switchml.h"
+#include "wire/switchml_chip_layout.h"
 
 namespace netsum::wire::chip {
 
 // The first byte: no version of SwitchML's other format, nor ATP's or an IP header's.
-inline constexpr std::uint8_t format = 0xc1;
+inline constexpr std::uint8_t format = chip_format;
 // Where the filter against floods looks (runtime/flood_gate.cc), as in SwitchML's other format.
 inline constexpr std::size_t at_format = 0, at_job_epoch = 8;
 static_assert(at_format == switchml::at_version && at_job_epoch == switchml::at_job_epoch);
 
-inline constexpr std::uint32_t max_members = 31;  // a bitmap's bits, of which the last means "accepted" (chip_slots.h)
-// §5: 64 elements in one pipeline, 256 in four.
+inline constexpr std::uint32_t max_members = chip_max_members;
 [[nodiscard]] constexpr bool possible_packet(std::uint32_t elements) {
-  return elements == 64 || elements == 256;
+  return elements == chip_few_elements || elements == chip_many_elements;
 }
 // A slot version's rounds are 0 ... max_round: registers hold twice a round, and twice the one after it.
-inline constexpr std::uint32_t max_round = (1U << 31) - 2;
+inline constexpr std::uint32_t max_round = chip_max_round;
 
 // Exponents: 0 ... 254 as in SwitchML's other format, so that the largest wins if a rank has one of these.
-inline constexpr std::uint16_t not_finite = 255;  // the block has an element that is not finite
-inline constexpr std::uint16_t unknown = 256;     // the sender does not know its next block
+inline constexpr std::uint16_t not_finite = chip_not_finite;     // the block has an element that is not finite
+inline constexpr std::uint16_t unknown = chip_unknown_exponent;  // the sender does not know its next block
 
 enum class Type : std::uint8_t {
-  contribution = 1,  // upstream: of a worker, or the sum of all ranks below a switch
-  result = 2,        // downstream
+  contribution = chip_contribution,  // upstream: of a worker, or the sum of all ranks below a switch
+  result = chip_result,              // downstream
 };
 
 // What a round is for.
@@ -65,7 +65,7 @@ struct Header {
   bool operator==(const Header&) const = default;
 };
 
-inline constexpr std::size_t header_bytes = 48;
+inline constexpr std::size_t header_bytes = chip_header_bytes;
 [[nodiscard]] constexpr std::size_t packet_bytes(std::uint32_t elements) {
   return header_bytes + std::size_t{elements} * 4;
 }

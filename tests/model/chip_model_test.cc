@@ -14,7 +14,6 @@
 namespace netsum::model {
 namespace {
 
-using switchml::ChipGate;
 using switchml::ChipRule;
 
 constexpr std::uint64_t most_states = 3'000'000;
@@ -193,7 +192,7 @@ TEST(ChipModelWithout, AnotherHarvestByARepeat) {
 // That harvest then needs the comparison with x: it may come when the next round is open.
 struct AlwaysLeft : ChipRule {
   static bool leave(ChipGate& gate, std::uint32_t a) {
-    gate = {a + 2, ChipGate::accepted};
+    gate = {a + 2, chip_accepted};
     return true;
   }
 };

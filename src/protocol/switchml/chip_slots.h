@@ -9,17 +9,16 @@
 // the sum upstream; the round stays open until the parent's result closes it, in one pass.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "kernels/kernels.h"
+#include "protocol/switchml/chip_rule.h"
 
 namespace netsum::switchml {
 
@@ -30,41 +29,18 @@ struct ChipRound {
   std::uint32_t round = 0;
 };
 
-// A unit of two words. With a = 2 * round, x is a once the round before was closed, and a + 1 while packets come for this
-// one.
-struct ChipGate {
-  static constexpr std::uint32_t accepted = 1U << 31;  // always set in the bitmap, and so in what a gate says of a packet
-
-  std::uint32_t x = 0, bitmap = accepted;
-};
-
-// What each unit does with a packet. The model removes one after the other (by hiding it in a class derived from this one).
+// What each unit does with a packet. The model removes one part after the other (by hiding it in a class derived from this
+// one).
 struct ChipRule {
-  // The bitmap as it was, or 0: the packet is of another round. Tofino 1's units have two comparisons, and one result for
-  // each of two words.
-  static std::uint32_t enter(ChipGate& gate, std::uint32_t a, std::uint32_t bit) {
-    if (gate.x != a && gate.x != a + 1) return 0;
-    gate.x = a + 1;
-    return std::exchange(gate.bitmap, gate.bitmap | bit);
-  }
-  static bool seen(std::uint32_t before, std::uint32_t bit) { return (before & bit) != 0; }
-  // A repeat that finds all bits set harvests too: the packet that should have was lost on its way to its second pass.
+  static std::uint32_t enter(ChipGate& gate, std::uint32_t a, std::uint32_t bit) { return chip_enter(&gate, a, bit); }
+  static bool seen(std::uint32_t before, std::uint32_t bit) { return chip_seen(before, bit); }
   static bool is_complete(std::uint32_t before, std::uint32_t bit, std::uint32_t everyone) {
-    return (before | bit) == everyone;
+    return chip_is_complete(before, bit, everyone);
   }
-  // Below the root, whether a packet that finds the round complete takes the sum upstream: the last one, and then the first
-  // member's repeats alone. As long as the parent's result is not there, all members repeat.
-  static bool goes_up(std::uint32_t before, std::uint32_t bit) { return !ChipRule::seen(before, bit) || bit == 1; }
-  // Whether the round was closed, and no later one of this version since.
-  static bool is_done(std::uint32_t done, std::uint32_t a) { return done == a + 2; }
-  // At the harvest, or when the parent's result comes; false: the round is not open. A second harvest, for a repeat, must
-  // not close the next round, and neither must a late copy of a result.
-  static bool leave(ChipGate& gate, std::uint32_t a) {
-    if (gate.x != a + 1) return false;
-    gate = {a + 2, ChipGate::accepted};
-    return true;
-  }
-  static void finish(std::uint32_t& done, std::uint32_t a) { done = a + 2; }
+  static bool goes_up(std::uint32_t before, std::uint32_t bit) { return chip_goes_up(before, bit); }
+  static bool is_done(std::uint32_t done, std::uint32_t a) { return chip_is_done(done, a); }
+  static bool leave(ChipGate& gate, std::uint32_t a) { return chip_leave(&gate, a); }
+  static void finish(std::uint32_t& done, std::uint32_t a) { chip_finish(&done, a); }
 };
 
 // A packet's second pass, which comes then or later, with what the registers of exponents and sums hold by then. An answer:
@@ -80,7 +56,7 @@ class BasicChipSlots {
  private:
   // Of one version of one slot: a unit each.
   struct Units {
-    ChipGate gate;
+    ChipGate gate{0, chip_accepted};
     std::uint32_t done = 0;
     Exponents exponents{};
   };
@@ -91,7 +67,7 @@ class BasicChipSlots {
   BasicChipSlots() = default;
   // `root`: of a tree, or the only switch.
   BasicChipSlots(std::uint32_t slots, std::uint32_t members, bool root = true)
-      : units_(std::size_t{slots} * 2), everyone_(ChipGate::accepted | ((1U << members) - 1)), root_(root) {}
+      : units_(std::size_t{slots} * 2), everyone_(chip_everyone(members)), root_(root) {}
 
   [[nodiscard]] static std::size_t index(const ChipRound& of) { return std::size_t{of.slot} * 2 + of.version; }
 
@@ -107,7 +83,7 @@ class BasicChipSlots {
     const std::uint32_t a = 2 * of.round, bit = 1U << member;
     const std::uint32_t before = Rule::enter(units.gate, a, bit);
     if (before == 0) return {.again = Rule::is_done(units.done, a) ? ChipPass::answer : ChipPass::none};
-    Entry entry{.accepted = true, .adds = !Rule::seen(before, bit), .first = before == ChipGate::accepted};
+    Entry entry{.accepted = true, .adds = !Rule::seen(before, bit), .first = before == chip_accepted};
     if (Rule::is_complete(before, bit, everyone_)) {
       if (root_) entry.again = ChipPass::answer;
       if (!root_ && Rule::goes_up(before, bit)) entry.again = ChipPass::upstream;
@@ -119,7 +95,7 @@ class BasicChipSlots {
            std::byte* sums) {
     Units& units = at(of);
     if (entry.first) return store(of, exponents, payload, sums);
-    for (std::size_t i = 0; i < exponents.size(); ++i) units.exponents[i] = std::max(units.exponents[i], exponents[i]);
+    for (std::size_t i = 0; i < exponents.size(); ++i) units.exponents[i] = chip_larger(units.exponents[i], exponents[i]);
     kernels::add_int32_network(sums, payload.data(), payload.size() / 4);
   }
 
@@ -142,14 +118,10 @@ class BasicChipSlots {
   }
   [[nodiscard]] const Exponents& exponents(const ChipRound& of) const { return units_[index(of)].exponents; }
 
-  // Only for counting: a chip cannot tell these from packets of rounds long past.
-  [[nodiscard]] bool is_early(const ChipRound& of) const { return units_[index(of)].gate.x < 2 * of.round; }
+  [[nodiscard]] bool is_early(const ChipRound& of) const { return chip_is_early(&units_[index(of)].gate, 2 * of.round); }
   [[nodiscard]] std::size_t size() const { return units_.size(); }  // versions of slots, by index()
-  [[nodiscard]] bool is_open(std::size_t number) const { return units_[number].gate.x % 2 == 1; }
-  // The members that an open round lacks, as bits; 0: it lacks none, or is closed.
-  [[nodiscard]] std::uint32_t missing(std::size_t number) const {
-    return is_open(number) ? everyone_ & ~units_[number].gate.bitmap : 0;
-  }
+  [[nodiscard]] bool is_open(std::size_t number) const { return chip_is_open(&units_[number].gate); }
+  [[nodiscard]] std::uint32_t missing(std::size_t number) const { return chip_missing(&units_[number].gate, everyone_); }
   [[nodiscard]] bool was_used(std::size_t number) const { return units_[number].gate.x != 0; }
 
   void append_state(std::vector<std::byte>& out) const {

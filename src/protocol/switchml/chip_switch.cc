@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/cache_line.h"
 #include "base/check.h"
 #include "protocol/switchml/chip_slots.h"
+#include "protocol/switchml/chip_stalled.h"
 
 namespace netsum::switchml {
 namespace {
@@ -240,29 +240,12 @@ std::uint32_t ChipSwitch::slots_in_use(std::uint64_t epoch) const {
 }
 
 std::vector<StalledChunk> ChipSwitch::stalled(std::uint64_t epoch, std::size_t most) const {
-  std::vector<StalledChunk> chunks;
   const auto found = jobs_.find(epoch);
-  if (found == jobs_.end()) return chunks;
+  if (found == jobs_.end()) return {};
   const Job& job = *found->second;
-  for (std::size_t number = 0; number < job.slots.size(); ++number) {
-    const std::uint32_t missing = job.slots.missing(number);
-    if (missing == 0) continue;
-    StalledChunk& chunk = chunks.emplace_back(
-        StalledChunk{job.notes[number].operation, job.notes[number].chunk, static_cast<std::uint32_t>(number / 2), {}});
-    for (std::uint32_t member = 0; member < job.members.size(); ++member) {
-      if ((missing >> member & 1) == 0) continue;
-      if (job.config.tree) {
-        chunk.missing = chunk.missing.united(job.config.tree->below[member]);
-      } else {
-        chunk.missing.insert(member);
-      }
-    }
-  }
-  std::sort(chunks.begin(), chunks.end(), [](const StalledChunk& a, const StalledChunk& b) {
-    return std::tie(a.operation, a.chunk) < std::tie(b.operation, b.chunk);
+  return chip_stalled(job.config, most, [&](std::size_t number) {
+    return ChipWaiting{job.slots.missing(number), job.notes[number].operation, job.notes[number].chunk};
   });
-  if (chunks.size() > most) chunks.resize(most);
-  return chunks;
 }
 
 }  // namespace netsum::switchml
