@@ -106,23 +106,29 @@ struct ThreadOptions {
   bool busy_poll = true;  // polls for a moment before sleeping (busy_poll.h)
 };
 
+// The index-th of the CPUs that this process may use, counted again from the first if there are not so many; -1: unknown.
+[[nodiscard]] inline int allowed_cpu(int index) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return -1;
+  int remaining = index % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &allowed) && remaining-- == 0) return cpu;
+  }
+  return -1;
+}
+
 // Called first on each of the library's threads. A thread inherits its creator's floating-point environment, and a process
-// that flushes subnormals to zero would compute other bits than its peers (docs/numerics.md).
+// that flushes subnormals to zero would compute other bits than its peers (docs/numerics.md). `cpu_index`: -1: any CPU.
 inline void enter_thread(const std::string& name, int cpu_index) {
   std::fesetenv(FE_DFL_ENV);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   if (cpu_index < 0) return;
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  int remaining = cpu_index % CPU_COUNT(&allowed);
-  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || remaining-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-    return;
-  }
+  const int cpu = allowed_cpu(cpu_index);
+  if (cpu < 0) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(cpu), &one);
+  pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
 // For computations on a caller's thread: sets the default environment, and restores the caller's at the end.
