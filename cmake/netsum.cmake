@@ -97,6 +97,16 @@ function(netsum_library)
   endif()
 endfunction()
 
+# netsum_bpf_object(OBJECT SOURCE DEPENDS...): a program for the kernel. Its headers are netsum's in C, libbpf's, and the kernel's.
+function(netsum_bpf_object OBJECT SOURCE)
+  set(shared base/c_integers.h protocol/switchml/chip_rule.h wire/switchml_chip_layout.h)
+  list(TRANSFORM shared PREPEND ${PROJECT_SOURCE_DIR}/src/)
+  add_custom_command(OUTPUT ${OBJECT}
+                     COMMAND ${NETSUM_BPF_CLANG} -target bpf -mcpu=v3 -std=gnu11 -O2 -g -ffreestanding -Wall -Wextra -Werror
+                             -I${PROJECT_SOURCE_DIR}/src -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE} -c ${SOURCE} -o ${OBJECT}
+                     DEPENDS ${SOURCE} ${shared} ${ARGN} VERBATIM)
+endfunction()
+
 # Debian's gRPC is not instrumented: without this, its own accesses are reported against locks that are not seen. Everything of
 # netsum, also on gRPC's threads, is still checked.
 set(NETSUM_TSAN_OPTIONS "TSAN_OPTIONS=ignore_noninstrumented_modules=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")

@@ -4,6 +4,7 @@
 
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
+#include "service/chip_plane.h"
 #include "service/counters.h"
 #include "service/stalled_chunks.h"
 #include "session/installations.h"
@@ -66,16 +67,16 @@ class SwitchMlJobs<Machine>::Job final : public ServedJob {
 
   void report(std::size_t lane, session::JobReport& report) const override {
     const Machine& machine = service_.at(lane);
-    const switchml::JobCounters* const counters = machine.job_counters(epoch_);
-    report.counters.add(named(counters == nullptr ? switchml::JobCounters{} : *counters));
-    report.counters.add("slots_in_use", counters == nullptr ? 0 : machine.slots_in_use(epoch_));
-    if (counters != nullptr) add_stalled(report, machine.stalled(epoch_, stalled_shown));
+    const auto counters = machine.job_counters(epoch_);
+    report.counters.add(named(counters ? *counters : switchml::JobCounters{}));
+    report.counters.add("slots_in_use", counters ? machine.slots_in_use(epoch_) : 0);
+    if (counters) add_stalled(report, machine.stalled(epoch_, stalled_shown));
   }
 
  private:
   void add(std::size_t lane, const switchml::SwitchJobConfig& config) {
     Lane& on = *service_.lanes_[lane];
-    typename Machine::JobState state = Machine::make_job(config, memory_[lane]->bytes());
+    typename Machine::JobState state = service_.machines_[lane]->make_job(config, memory_[lane]->bytes());
     if (!state) throw Error(ErrorCode::internal, "a switch cannot serve a job that was admitted");
     bool added = false;
     on.run([&] {
@@ -163,5 +164,6 @@ Part SwitchMlJobs<Machine>::install(const session::SwitchMessage& message, Serve
 
 template class SwitchMlJobs<switchml::Switch>;
 template class SwitchMlJobs<switchml::ChipSwitch>;
+template class SwitchMlJobs<ChipPlane>;
 
 }  // namespace netsum::service

@@ -23,7 +23,7 @@ struct SwitchMlSurroundings {
   std::function<void(std::uint64_t job_epoch)> stopping;
 };
 
-// `Machine`: switchml::Switch or switchml::ChipSwitch.
+// `Machine`: switchml::Switch, switchml::ChipSwitch or ChipPlane.
 template <class Machine>
 class SwitchMlJobs : public Service {
  public:
@@ -39,7 +39,7 @@ class SwitchMlJobs : public Service {
   [[nodiscard]] const Machine& at(std::size_t lane) const { return *machines_[lane]; }  // within its run()
 
  protected:
-  // `machines`: by lane; the lanes own them.
+  // `machines`: by lane; the lanes own them, or the class derived from this one does.
   SwitchMlJobs(session::ProtocolRules rules, const Lanes& lanes, std::vector<Machine*> machines,
                SwitchMlSurroundings surroundings);
 

@@ -1,0 +1,12 @@
+#include "dataplane/xdp/xdp.h"
+#include "netsum/error.h"
+
+namespace netsum::dataplane::xdp {
+
+service::ChipPlanes open(const Config&) {
+  throw Error(
+      ErrorCode::refused,
+      "this netsum was built without XDP: it needs clang and libbpf (Debian: clang, libbpf-dev) when it is configured");
+}
+
+}  // namespace netsum::dataplane::xdp

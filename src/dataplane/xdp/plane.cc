@@ -1,0 +1,313 @@
+#include "dataplane/xdp/plane.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/bpf.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "dataplane/xdp/frames.h"
+#include "netsum/error.h"
+#include "protocol/switchml/chip_stalled.h"
+#include "transport/addresses.h"
+#include "transport/socket.h"
+#include "wire/switchml_chip.h"
+
+namespace netsum::dataplane::xdp {
+namespace {
+
+// A neighbour's Ethernet address is known as a rule: its control channel and its probes came from there.
+constexpr std::chrono::seconds patience{1};
+
+constexpr std::pair<XdpCounter, std::uint64_t switchml::JobCounters::*> counted[] = {
+    {xdp_packets, &switchml::JobCounters::packets},
+    {xdp_bytes, &switchml::JobCounters::bytes},
+    {xdp_contributions, &switchml::JobCounters::contributions},
+    {xdp_chunks, &switchml::JobCounters::chunks},
+    {xdp_results_sent, &switchml::JobCounters::results_sent},
+    {xdp_repeats_answered, &switchml::JobCounters::repeats_answered},
+    {xdp_repeats_silent, &switchml::JobCounters::repeats_silent},
+    {xdp_repeats_passed_up, &switchml::JobCounters::repeats_passed_up},
+    {xdp_sums_sent, &switchml::JobCounters::sums_sent},
+    {xdp_sums_repeated, &switchml::JobCounters::sums_repeated},
+    {xdp_results_taken, &switchml::JobCounters::results_taken},
+    {xdp_dropped_stale, &switchml::JobCounters::dropped_stale},
+    {xdp_dropped_old, &switchml::JobCounters::dropped_old},
+    {xdp_dropped_early, &switchml::JobCounters::dropped_early},
+    {xdp_dropped_rank, &switchml::JobCounters::dropped_rank},
+    {xdp_dropped_source, &switchml::JobCounters::dropped_source},
+    {xdp_dropped_slot, &switchml::JobCounters::dropped_slot},
+    {xdp_dropped_shape, &switchml::JobCounters::dropped_shape},
+};
+static_assert(std::size(counted) == xdp_counters);
+
+int made_map(bpf_map_type type, const char* name, std::size_t value_bytes, std::size_t entries, std::uint32_t flags) {
+  bpf_map_create_opts options{};
+  options.sz = sizeof options;
+  options.map_flags = flags;
+  const int map = bpf_map_create(type, name, sizeof(std::uint32_t), static_cast<std::uint32_t>(value_bytes),
+                                 static_cast<std::uint32_t>(entries), &options);
+  if (map == -ENOMEM) throw std::bad_alloc();
+  if (map < 0) throw refused("making a map of the XDP program", -map);
+  return map;
+}
+
+// In a map of the program until this object's end. If the map is one of maps, no program holds what was in it afterwards:
+// the kernel waits for them.
+class Entry {
+ public:
+  template <class Key, class Value>
+  Entry(int map, const Key& key, const Value& value)
+      : map_(map), key_(reinterpret_cast<const std::byte*>(&key), reinterpret_cast<const std::byte*>(&key + 1)) {
+    const int result = bpf_map_update_elem(map, &key, &value, BPF_NOEXIST);
+    if (result == -ENOMEM || result == -E2BIG) throw std::bad_alloc();
+    if (result < 0) throw refused("telling the XDP program of a job", -result);
+  }
+  ~Entry() { bpf_map_delete_elem(map_, key_.data()); }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+ private:
+  const int map_;
+  const std::vector<std::byte> key_;
+};
+
+// A job's slots, which the program writes and this process reads.
+class Slots {
+ public:
+  Slots(std::uint32_t elements, std::uint32_t slots)
+      : each_(elements == chip_many_elements ? sizeof(XdpManySlot) : sizeof(XdpFewSlot)),
+        count_(std::size_t{slots} * 2),
+        map_(made_map(BPF_MAP_TYPE_ARRAY, "netsum_slots", each_, count_, BPF_F_INNER_MAP | BPF_F_MMAPABLE)),
+        memory_(mmap(nullptr, each_ * count_, PROT_READ | PROT_WRITE, MAP_SHARED, map_.number(), 0)) {
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    for (std::size_t number = 0; number < count_; ++number) {
+      std::memcpy(at(number) + offsetof(XdpSlotHead, gate.bitmap), &chip_accepted, sizeof chip_accepted);
+    }
+  }
+  ~Slots() { munmap(memory_, each_ * count_); }
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+
+  [[nodiscard]] int map() const { return map_.number(); }
+  [[nodiscard]] std::size_t size() const { return count_; }
+  // As it is, while the program goes on.
+  [[nodiscard]] XdpSlotHead head(std::size_t number) const {
+    XdpSlotHead head;
+    std::memcpy(&head, at(number), sizeof head);
+    return head;
+  }
+
+ private:
+  [[nodiscard]] std::byte* at(std::size_t number) const { return static_cast<std::byte*>(memory_) + number * each_; }
+
+  const std::size_t each_, count_;
+  const transport::Descriptor map_;
+  void* const memory_;
+};
+
+}  // namespace
+
+class Plane::KernelJob final : public service::ChipPlane::Job {
+ public:
+  KernelJob(std::shared_ptr<const Program> program, const XdpLaneOfJob& key, switchml::SwitchJobConfig config,
+            const XdpJob& job, const std::map<std::uint32_t, XdpWay>& results)
+      : program_(std::move(program)),
+        key_(key),
+        config_(std::move(config)),
+        job_(job),
+        slots_(config_.packet_elements, config_.slots),
+        audience_(made_map(BPF_MAP_TYPE_DEVMAP, "netsum_audience", sizeof(bpf_devmap_val), results.size(), 0)),
+        of_slots_(program_->map(config_.packet_elements == chip_many_elements ? "slots_of_256" : "slots_of_64"), key,
+                  slots_.map()),
+        of_audience_(program_->map("audiences"), key, audience_.number()) {
+    std::uint32_t number = 0;
+    for (const auto& [interface, way] : results) {
+      ways_.push_back(std::make_unique<Entry>(program_->map("ways"), XdpPortOfJob{key.job_epoch, key.port, interface}, way));
+      bpf_devmap_val value{};
+      value.ifindex = interface;
+      value.bpf_prog.fd = program_->function("leave");
+      if (const int result = bpf_map_update_elem(audience_.number(), &number, &value, BPF_ANY); result < 0) {
+        throw refused("having results leave on " + transport::interface_name(interface), -result);
+      }
+      ++number;
+    }
+  }
+
+  [[nodiscard]] const switchml::SwitchJobConfig& config() const { return config_; }
+  [[nodiscard]] const Slots& slots() const { return slots_; }
+  [[nodiscard]] std::uint32_t missing(std::size_t number) const {
+    const XdpSlotHead head = slots_.head(number);
+    return chip_missing(&head.gate, job_.everyone);
+  }
+
+  // The program serves it in between.
+  [[nodiscard]] bool begin() const { return bpf_map_update_elem(program_->map("jobs"), &key_, &job_, BPF_NOEXIST) == 0; }
+  void end() const { bpf_map_delete_elem(program_->map("jobs"), &key_); }
+
+ private:
+  const std::shared_ptr<const Program> program_;
+  const XdpLaneOfJob key_;
+  const switchml::SwitchJobConfig config_;
+  const XdpJob job_;  // as it began
+  const Slots slots_;
+  const transport::Descriptor audience_;
+  const Entry of_slots_, of_audience_;  // end before what they hold
+  std::vector<std::unique_ptr<const Entry>> ways_;
+};
+
+Plane::Plane(std::shared_ptr<const Program> program, std::size_t lane, Route route)
+    : program_(std::move(program)), number_(lane), lane_(program_->lanes()[lane]), route_(std::move(route)) {}
+Plane::~Plane() = default;
+
+XdpLaneOfJob Plane::key_of(std::uint64_t epoch) const {
+  return {epoch, chip_host16(lane_.local.port), 0};
+}
+
+XdpWay Plane::way_of(const Endpoint& neighbour, std::uint32_t elements) const {
+  const std::string name = "the XDP data plane cannot serve " + transport::to_string(neighbour) + ": ";
+  try {
+    const transport::NextHop hop = route_(neighbour);
+    if (!program_->interfaces().contains(hop.interface)) {
+      throw Error(ErrorCode::refused, "it is behind " + transport::interface_name(hop.interface) +
+                                          ", which is not among the interfaces (--interface)");
+    }
+    Endpoint from = lane_.local;
+    if (transport::is_unspecified(from)) std::copy(hop.source.begin(), hop.source.end(), from.address.begin() + 12);
+    return way_to(neighbour, from, hop, elements);
+  } catch (const Error& error) {
+    throw Error(error.code(), name + error.what());
+  }
+}
+
+// By interface: the kernel copies a result to each interface once, so several members behind one hear it in a group.
+std::map<std::uint32_t, XdpWay> Plane::ways_of_results(const switchml::SwitchJobConfig& config, const XdpJob& job) const {
+  std::map<std::uint32_t, XdpWay> ways;
+  for (std::uint32_t member = 0; member < job.members; ++member) {
+    const XdpWay& own = job.member[member];
+    const auto behind_the_same = std::count_if(job.member, job.member + job.members,
+                                               [&](const XdpWay& each) { return each.interface == own.interface; });
+    if (behind_the_same == 1) {
+      ways[own.interface] = own;
+      continue;
+    }
+    if (!config.group || !config.members[member].listens) {
+      throw Error(ErrorCode::refused,
+                  std::to_string(behind_the_same) + " members of the job are behind " +
+                      transport::interface_name(own.interface) +
+                      ", where the XDP data plane sends each result once: give the switch a group that they join "
+                      "(--multicast; not in trees), or an interface for each");
+    }
+    transport::NextHop hop;
+    hop.interface = own.interface;
+    std::copy(std::begin(own.frame.ethernet.source), std::end(own.frame.ethernet.source), hop.own.begin());
+    Endpoint from = lane_.local;
+    std::memcpy(from.address.data() + 12, own.frame.ip.source, 4);
+    ways[own.interface] = way_to_group(*config.group, from, hop, config.packet_elements);
+  }
+  return ways;
+}
+
+service::ChipPlane::JobState Plane::make_job(const switchml::SwitchJobConfig& config) {
+  if (config.members.empty() || config.members.size() > chip_max_members ||
+      !wire::chip::possible_packet(config.packet_elements)) {
+    throw Error(ErrorCode::internal, "a chip cannot serve a job that was admitted");
+  }
+  XdpJob job{};
+  job.cpu = static_cast<std::uint32_t>(lane_.cpu);
+  job.members = static_cast<std::uint32_t>(config.members.size());
+  job.everyone = chip_everyone(job.members);
+  job.root = !config.tree || !config.tree->parent;
+  job.elements = config.packet_elements;
+  job.slots = config.slots;
+  for (std::uint32_t member = 0; member < job.members; ++member) {
+    job.member[member] = way_of(config.members[member].endpoint, config.packet_elements);
+  }
+  if (job.root == 0) {
+    job.number = static_cast<std::uint32_t>(config.tree->number);
+    job.parent = way_of(*config.tree->parent, config.packet_elements);
+  }
+  return std::make_unique<KernelJob>(program_, key_of(config.epoch), config, job, ways_of_results(config, job));
+}
+
+bool Plane::add_job(JobState&& job) {
+  const auto& added = static_cast<const KernelJob&>(*job);
+  const std::uint64_t epoch = added.config().epoch;
+  if (jobs_.contains(epoch) || !added.begin()) return false;
+  jobs_.emplace(epoch, std::move(job));
+  return true;
+}
+
+service::ChipPlane::JobState Plane::remove_job(std::uint64_t epoch) {
+  auto removed = jobs_.extract(epoch);
+  if (removed.empty()) return nullptr;
+  static_cast<const KernelJob&>(*removed.mapped()).end();
+  return std::move(removed.mapped());
+}
+
+const Plane::KernelJob* Plane::find(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : static_cast<const KernelJob*>(found->second.get());
+}
+
+std::optional<switchml::JobCounters> Plane::job_counters(std::uint64_t epoch) const {
+  const XdpLaneOfJob key = key_of(epoch);
+  XdpJob job;
+  if (find(epoch) == nullptr || bpf_map_lookup_elem(program_->map("jobs"), &key, &job) != 0) return std::nullopt;
+  switchml::JobCounters counters;
+  for (const auto& [counter, field] : counted) counters.*field = job.counter[counter];
+  return counters;
+}
+
+switchml::SwitchCounters Plane::counters() const {
+  std::vector<XdpStrangers> of_processors(static_cast<std::size_t>(libbpf_num_possible_cpus()));
+  const auto number = static_cast<std::uint32_t>(number_);
+  switchml::SwitchCounters counters;
+  if (bpf_map_lookup_elem(program_->map("strangers"), &number, of_processors.data()) != 0) return counters;
+  for (const XdpStrangers& each : of_processors) {
+    for (std::size_t fault = 0; fault < wire::parse_error_kinds; ++fault) counters.malformed[fault] += each.malformed[fault];
+    counters.unknown_job += each.unknown_job;
+    counters.unexpected_type += each.unexpected_type;
+  }
+  return counters;
+}
+
+std::uint32_t Plane::slots_in_use(std::uint64_t epoch) const {
+  const KernelJob* const job = find(epoch);
+  std::uint32_t open = 0;
+  for (std::size_t number = 0; job != nullptr && number < job->slots().size(); ++number) {
+    const XdpSlotHead head = job->slots().head(number);
+    open += chip_is_open(&head.gate);
+  }
+  return open;
+}
+
+std::vector<switchml::StalledChunk> Plane::stalled(std::uint64_t epoch, std::size_t most) const {
+  const KernelJob* const job = find(epoch);
+  if (job == nullptr) return {};
+  return switchml::chip_stalled(job->config(), most, [&](std::size_t number) {
+    const XdpSlotHead head = job->slots().head(number);
+    return switchml::ChipWaiting{job->missing(number), chip_host64(head.operation), chip_host32(head.chunk)};
+  });
+}
+
+service::ChipPlanes open(const Config& config) {
+  const auto program = std::make_shared<Program>(config.lanes);
+  for (const std::string& interface : config.interfaces) program->attach(interface);
+  service::ChipPlanes planes;
+  for (std::size_t lane = 0; lane < config.lanes.size(); ++lane) {
+    planes.push_back(
+        std::make_unique<Plane>(program, lane, [](const Endpoint& to) { return transport::next_hop(to, patience); }));
+  }
+  return planes;
+}
+
+}  // namespace netsum::dataplane::xdp

@@ -1,0 +1,52 @@
+// The program in the kernel (chip.bpf.c), its maps, and the interfaces that it is on. All of it ends with this object, or
+// with the process.
+#pragma once
+
+#include <bpf/libbpf.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataplane/xdp/xdp.h"
+#include "netsum/error.h"
+
+namespace netsum::dataplane::xdp {
+
+// `what` failed with that errno.
+[[nodiscard]] Error refused(const std::string& what, int error);
+
+class Program {
+ public:
+  // Loads it. Throws Error: refused.
+  explicit Program(const std::vector<Lane>& lanes);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Throws Error: bad_argument, refused.
+  void attach(const std::string& interface);
+  // By index.
+  [[nodiscard]] const std::map<std::uint32_t, std::string>& interfaces() const { return interfaces_; }
+
+  [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
+  // Descriptors, which stay this object's.
+  [[nodiscard]] int map(const char* name) const;
+  [[nodiscard]] int function(const char* name) const;
+
+ private:
+  struct Close {
+    void operator()(bpf_object* object) const { bpf_object__close(object); }
+    void operator()(bpf_link* link) const { bpf_link__destroy(link); }
+  };
+
+  void fill_lanes();
+
+  const std::vector<Lane> lanes_;
+  std::unique_ptr<bpf_object, Close> object_;
+  std::vector<std::unique_ptr<bpf_link, Close>> links_;
+  std::map<std::uint32_t, std::string> interfaces_;
+};
+
+}  // namespace netsum::dataplane::xdp

@@ -1,0 +1,22 @@
+#include "service/chip_plane_service.h"
+
+#include <utility>
+
+#include "session/chip_profile.h"
+
+namespace netsum::service {
+namespace {
+
+std::vector<ChipPlane*> lanes_of(const ChipPlanes& planes) {
+  std::vector<ChipPlane*> lanes;
+  for (const auto& plane : planes) lanes.push_back(plane.get());
+  return lanes;
+}
+
+}  // namespace
+
+ChipPlaneService::ChipPlaneService(const Lanes& lanes, ChipPlanes planes, SwitchMlSurroundings surroundings)
+    : SwitchMlJobs(session::switchml_chip_rules(), lanes, lanes_of(planes), std::move(surroundings)),
+      planes_(std::move(planes)) {}
+
+}  // namespace netsum::service

@@ -1,0 +1,82 @@
+// The program of the XDP data plane in this machine's kernel, run on single packets.
+#pragma once
+
+#include <bpf/bpf.h>
+#include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <net/if.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataplane/xdp/frames.h"
+#include "dataplane/xdp/plane.h"
+#include "netsum/error.h"
+#include "runtime/thread.h"
+#include "support/virtual_network.h"
+
+namespace netsum::testing {
+
+// A network namespace of this process's own, with interfaces xdp0, xdp1, ... False: that is not permitted here.
+[[nodiscard]] inline bool enter_namespace(int interfaces) {
+  if (unshare(CLONE_NEWNET) != 0) return false;
+  for (int i = 0; i < interfaces; i += 2) {
+    const std::string command = "ip link add xdp" + std::to_string(i) + " type veth peer name xdp" + std::to_string(i + 1);
+    if (std::system(command.c_str()) != 0) return false;
+  }
+  return true;
+}
+
+// This thread stays on the lane's processor: elsewhere the program hands packets over.
+[[nodiscard]] inline dataplane::xdp::Lane lane_here(std::uint16_t port) {
+  const int cpu = runtime::allowed_cpu(0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(cpu), &one);
+  EXPECT_EQ(0, sched_setaffinity(0, sizeof one, &one));
+  return {endpoint_of(200, port), cpu};
+}
+
+struct Verdict {
+  std::uint32_t action = 0;  // XDP_DROP, ...
+  std::vector<std::byte> frame;
+};
+
+[[nodiscard]] inline Verdict run(int program, std::vector<std::byte> frame, int repeat = 1,
+                                 std::uint32_t* nanoseconds = nullptr) {
+  Verdict verdict;
+  verdict.frame.resize(frame.size());
+  bpf_test_run_opts options{};
+  options.sz = sizeof options;
+  options.data_in = frame.data();
+  options.data_size_in = static_cast<std::uint32_t>(frame.size());
+  options.data_out = verdict.frame.data();
+  options.data_size_out = static_cast<std::uint32_t>(verdict.frame.size());
+  options.repeat = repeat;
+  EXPECT_EQ(0, bpf_prog_test_run_opts(program, &options));
+  verdict.action = options.retval;
+  if (nanoseconds != nullptr) *nanoseconds = options.duration;
+  return verdict;
+}
+
+// As a neighbour sends it: the headers are those of an answer, the other way round.
+[[nodiscard]] inline std::vector<std::byte> frame_of(const std::vector<std::byte>& datagram, const Endpoint& from,
+                                                     const Endpoint& to) {
+  auto way = dataplane::xdp::way_to(to, from, {}, chip_few_elements);
+  const auto length = static_cast<std::uint16_t>(datagram.size() + 8);
+  way.frame.udp.length = chip_host16(length);
+  way.frame.ip.length = chip_host16(static_cast<std::uint16_t>(length + 20));
+  std::vector<std::byte> frame(std::max<std::size_t>(sizeof way.frame + datagram.size(), 60));  // Ethernet's least, padded
+  std::memcpy(frame.data(), &way.frame, sizeof way.frame);
+  std::copy(datagram.begin(), datagram.end(), frame.begin() + sizeof way.frame);
+  return frame;
+}
+
+}  // namespace netsum::testing
