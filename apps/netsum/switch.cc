@@ -8,6 +8,12 @@
 namespace netsum::app {
 namespace {
 
+DataPlane parse_data_plane(const std::string& name) {
+  if (name == "sockets") return DataPlane::sockets;
+  if (name == "xdp") return DataPlane::xdp;
+  throw UsageError("--data-plane must be sockets or xdp, not '" + name + "'");
+}
+
 class SwitchCommand final : public Command {
  public:
   SwitchCommand(CLI::App& app, Sections& sections) : Command(app, "switch", sections) {
@@ -28,7 +34,12 @@ class SwitchCommand final : public Command {
                    "SwitchML: send results to an IP multicast group of the job, among those with the first BITS in common");
     settings().add(
         "profile", profile_, "NAME",
-        "SwitchML: what the data plane does: software, or chip: what fits a programmable switch, with 31 neighbours below");
+        "SwitchML: what the data plane does: software, or chip: what fits a programmable switch, with 31 neighbours below; "
+        "not given: what the data plane has");
+    settings().add("data-plane", data_plane_, "NAME",
+                   "SwitchML: where it is summed: sockets: in this process; xdp: in the kernel, with the chip profile");
+    settings().add("interface", interfaces_, "NAME[,...]",
+                   "With --data-plane xdp: the network interfaces towards ranks and other switches");
     settings().add_flag(
         "allow-fcs-only", options_.allow_fcs_only,
         "With --profile chip: Ethernet's frame check suffices on this network; packets have no other checksum");
@@ -59,7 +70,9 @@ class SwitchCommand final : public Command {
     keys_.apply(options_);
     check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
-    options_.chip = is_chip(profile_);
+    options_.data_plane = parse_data_plane(data_plane_);
+    options_.interfaces = split_list(interfaces_);
+    options_.chip = profile_.empty() ? options_.data_plane != DataPlane::sockets : is_chip(profile_);
     options_.log = log_line;
     return run_daemon([&] { return Aggregator(options_); }, [&](Aggregator& daemon) { admittance_.reload(daemon); },
                       [&](const std::string& address) {
@@ -72,7 +85,7 @@ class SwitchCommand final : public Command {
   AggregatorOptions options_;
   TenantAdmittance admittance_{settings()};
   KeySettings keys_{settings()};
-  std::string parents_, profile_ = "software";
+  std::string parents_, profile_, data_plane_ = "sockets", interfaces_;
 };
 
 }  // namespace

@@ -18,6 +18,12 @@
 
 namespace netsum {
 
+// Where an aggregator sums SwitchML's packets: docs/data-planes.md.
+enum class DataPlane {
+  sockets,  // in its own threads
+  xdp,      // in the kernel, where a network interface's driver has received them; the chip profile alone
+};
+
 struct AggregatorOptions {
   std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
   std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
@@ -35,6 +41,9 @@ struct AggregatorOptions {
   // SwitchML: the data plane is as a chip's would be (docs/protocol-switchml-chip.md), in place of the software switch. Its
   // packets have no checksum but Ethernet's, so it must be allowed.
   bool chip = false, allow_fcs_only = false;
+  DataPlane data_plane = DataPlane::sockets;
+  // Of DataPlane::xdp: where packets of ranks and of other switches come.
+  std::vector<std::string> interfaces;
   bool busy_poll = true;          // threads poll for a moment before they sleep
   std::string metrics;            // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
   std::string token;              // shared secret that every worker must show; empty: none

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "daemon/broker.h"
+#include "daemon/data_planes.h"
 #include "daemon/node.h"
 #include "service/atp_switch_service.h"
+#include "service/chip_plane_service.h"
 #include "service/netreduce_service.h"
 #include "service/probe_service.h"
 #include "service/switchml_chip_service.h"
@@ -59,6 +61,7 @@ daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions&
 }
 
 void check_profile(const AggregatorOptions& options) {
+  daemon::check_data_plane(options);
   if (!options.chip) {
     if (!options.allow_fcs_only) return;
     throw Error(ErrorCode::bad_argument, "only the chip profile does without a checksum: nothing else is allowed to");
@@ -68,7 +71,7 @@ void check_profile(const AggregatorOptions& options) {
                 "packets of the chip profile have no checksum but Ethernet's frame check: say that it suffices on this "
                 "network (--allow-fcs-only), or use the software profile");
   }
-  if (!options.multicast.empty()) {
+  if (!options.multicast.empty() && options.data_plane == DataPlane::sockets) {
     throw Error(ErrorCode::bad_argument, "multicast (" + options.multicast +
                                              ") requires the software profile: a chip sends each result to every rank");
   }
@@ -105,7 +108,7 @@ struct Aggregator::Impl {
                  node.lose(job_epoch, rank, "its connection to the aggregator has ended");
                }),
         node(completed(std::move(of_node), options)) {
-    serve();
+    serve(options);
   }
   ~Impl() { broker.silence(); }
   Impl(const Impl&) = delete;
@@ -129,15 +132,18 @@ struct Aggregator::Impl {
     return surroundings;
   }
 
-  void serve() {
+  void serve(const AggregatorOptions& options) {
     const service::Lanes lanes = node.lanes();
     std::vector<std::unique_ptr<service::Service>> services;
-    if (chip) {
+    if (options.data_plane != DataPlane::sockets) {
+      services.push_back(std::make_unique<service::ChipPlaneService>(
+          lanes, daemon::open_data_plane(options, node.endpoints()), for_switchml()));
+    } else if (chip) {
       services.push_back(std::make_unique<service::SwitchMlChipService>(lanes));
-      services.push_back(std::make_unique<service::ProbeService>(lanes, cookies));
     } else {
       services.push_back(std::make_unique<service::SwitchMlService>(lanes, for_switchml()));
     }
+    if (chip) services.push_back(std::make_unique<service::ProbeService>(lanes, cookies));
     services.push_back(std::make_unique<service::NetReduceService>(lanes));
     services.push_back(std::make_unique<service::AtpSwitchService>(lanes, pool));
     control::ServerHooks hooks;

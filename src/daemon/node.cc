@@ -59,6 +59,10 @@ Node::Node(NodeOptions options) : impl_(std::make_unique<Impl>()) {
   }
 }
 
+std::vector<Endpoint> Node::endpoints() const {
+  return impl_->endpoints();
+}
+
 service::Lanes Node::lanes() const {
   service::Lanes lanes;
   for (const auto& lane : impl_->lanes) lanes.push_back(lane.get());
