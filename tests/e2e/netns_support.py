@@ -1,7 +1,9 @@
 """Network namespaces, for tests that need hosts of their own: sockets inside them, and whether they are permitted here."""
 import ctypes
+import fcntl
 import os
 import socket
+import struct
 import subprocess
 import sys
 
@@ -32,6 +34,14 @@ def ip(*words):
     made = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True)
     if made.returncode != 0:
         raise OSError(f"ip {' '.join(map(str, words))}: {made.stderr.strip()}")
+
+
+def poll_for_frames(namespace, device):
+    """Of a veth that is up, by generic receive offload: otherwise the other end's XDP program can send it nothing."""
+    ethtool, set_offload = 0x8946, 0x2c  # SIOCETHTOOL, ETHTOOL_SGRO
+    on = ctypes.create_string_buffer(struct.pack("II", set_offload, 1))
+    with open_socket(namespace, socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, ethtool, struct.pack("16sP16x", device.encode(), ctypes.addressof(on)))
 
 
 def refusal(also=lambda: None):

@@ -1,0 +1,316 @@
+#!/usr/bin/python3
+"""The switch inside the kernel (--data-plane xdp): each rank is a host of its own (a network namespace) behind a port of its switch's,
+and another network has an aggregator in software, where a job may go too.
+
+usage: netns_xdp.py NETSUM [unittest arguments]
+
+Exit code 77: network namespaces or BPF programs are not permitted here.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import unittest
+
+import cli_support as cli
+import netns_support as netns
+
+RANKS = 3
+PREFIX = f"xdp{os.getpid()}"
+SWITCH, OTHER = PREFIX + "-switch", PREFIX + "-other"
+HOSTS = [f"{PREFIX}-rank{rank}" for rank in range(RANKS)]
+PORTS = [f"port{rank}" for rank in range(RANKS)]
+SHARED = "shared"  # of the switch, too: on a network with the software aggregator, and all ranks
+XDP, SOFTWARE = "10.90.0.1:7170", "10.91.0.1:7170"
+CHIP = ("--profile", "chip", "--allow-fcs-only")
+FLAGS = ("--warmup", 0, "--json", "--connect-deadline", 30)
+TWICE = ("--iterations", 2)
+MANY = ("--elements", 1_000_003)
+DATA = 0xc1  # the first byte of the profile's packets
+
+
+def build():
+    for name in (SWITCH, OTHER, *HOSTS):
+        netns.ip("netns", "add", name)
+        netns.ip("-n", name, "link", "set", "lo", "up")
+    netns.ip("-n", SWITCH, "addr", "add", "10.90.0.1/32", "dev", "lo")
+    netns.ip("-n", OTHER, "link", "add", "bridge0", "type", "bridge")
+    netns.ip("-n", OTHER, "addr", "add", "10.91.0.1/24", "dev", "bridge0")
+    netns.ip("-n", OTHER, "link", "set", "bridge0", "up")
+    for rank, (host, port) in enumerate(zip(HOSTS, PORTS)):
+        netns.ip("-n", SWITCH, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
+        netns.ip("-n", SWITCH, "link", "set", port, "up")
+        netns.ip("-n", host, "link", "set", "eth0", "up")
+        netns.poll_for_frames(host, "eth0")
+        netns.ip("-n", host, "addr", "add", f"10.90.0.{2 + rank}/24", "dev", "eth0")
+        netns.ip("-n", SWITCH, "route", "add", f"10.90.0.{2 + rank}/32", "dev", port, "src", "10.90.0.1")
+    for number, (host, name) in enumerate(((SWITCH, SHARED), *((host, "eth1") for host in HOSTS))):
+        netns.ip("-n", OTHER, "link", "add", f"bridged{number}", "type", "veth", "peer", "name", name, "netns", host)
+        netns.ip("-n", OTHER, "link", "set", f"bridged{number}", "master", "bridge0", "up")
+        netns.ip("-n", host, "link", "set", name, "up")
+        netns.ip("-n", host, "addr", "add", f"10.91.0.{100 + number}/24", "dev", name)
+    netns.poll_for_frames(OTHER, "bridged0")
+    # The ranks' sockets of a tree have one address, that towards their switch: the aggregator answers by way of it.
+    netns.ip("-n", OTHER, "route", "add", "10.90.0.0/24", "via", "10.91.0.100")
+    subprocess.run(inside(SWITCH, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"), check=True)
+
+
+def destroy():
+    for name in (SWITCH, OTHER, *HOSTS):
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def inside(host, *words):
+    return ["ip", "netns", "exec", host, *map(str, words)]
+
+
+class Inside(cli.Process):
+    """A running netsum on a host."""
+
+    def __init__(self, host, *arguments):
+        super().__init__(*inside(host, cli.NETSUM, *arguments)[1:], program="ip")
+
+
+class Switch(Inside):
+    def __init__(self, host, address, *arguments):
+        self.host, self.address = host, address
+        super().__init__(host, "switch", "--listen", address, "--allow-fcs-only", *arguments)
+        self.wait_line(self.out, "listening ")
+
+    def status(self):
+        command = inside(self.host, cli.NETSUM, "status", "--switch", self.address, "--json")
+        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)
+
+
+def in_kernel(*arguments, interfaces=(*PORTS, SHARED)):
+    return Switch(SWITCH, XDP, "--data-plane", "xdp", "--interface", ",".join(interfaces), *arguments)
+
+
+def in_software():
+    return Switch(OTHER, SOFTWARE, "--profile", "chip")
+
+
+def programs():
+    """The switch's interfaces that have an XDP program."""
+    links = json.loads(subprocess.run(["ip", "-n", SWITCH, "-j", "link"], capture_output=True, text=True, check=True).stdout)
+    return {link["ifname"] for link in links if "xdp" in link}
+
+
+def maps():
+    """The numbers of all maps in the kernel."""
+    found, attributes = set(), ctypes.create_string_buffer(16)
+    syscall, get_next_number = {"x86_64": 321, "aarch64": 280}[os.uname().machine], 12  # bpf(BPF_MAP_GET_NEXT_ID), from a number to the next one
+    while ctypes.CDLL(None).syscall(syscall, get_next_number, attributes, len(attributes)) == 0:
+        number = struct.unpack_from("I", attributes, 4)[0]
+        found.add(number)
+        struct.pack_into("II", attributes, 0, number, 0)
+    return found
+
+
+@contextlib.contextmanager
+def losses(million):
+    """So many of a million datagrams do not leave the ranks' hosts."""
+    table = f"""table netdev loss {{ chain out {{ type filter hook egress device "eth0" priority 0; policy accept;
+        ip protocol udp numgen random mod 1000000 < {million} drop
+        }}
+        }}"""
+    for host in HOSTS:
+        subprocess.run(inside(host, "nft", "-f", "-"), input=table, text=True, check=True)
+    try:
+        yield
+    finally:
+        for host in HOSTS:
+            subprocess.run(inside(host, "nft", "delete", "table", "netdev", "loss"), check=True)
+
+
+class Job:
+    """Its ranks, each at its host."""
+
+    def __init__(self, *flags, ranks=RANKS, switch=XDP, hosts=HOSTS):
+        self.ranks = [Inside(hosts[rank], "bench", "all-reduce", "--switch", switch, "--rank", rank, "--world-size", ranks, *FLAGS, *flags)
+                      for rank in range(ranks)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            rank.__exit__()
+
+    def codes(self, seconds=60):
+        return [rank.wait(seconds) for rank in self.ranks]
+
+    def hash(self):
+        """Of all ranks' results, which are right."""
+        for number, code in enumerate(self.codes()):
+            if code != 0:
+                raise AssertionError(f"rank {number} ended with {code}: {self.ranks[number].err}")
+        reports = [json.loads("\n".join(rank.out)) for rank in self.ranks]
+        if any(report["wrong"] for report in reports) or len({report["result_hash"] for report in reports}) != 1:
+            raise AssertionError(reports)
+        return reports[0]["result_hash"]
+
+
+def hash_of(*flags, **more):
+    with Job(*flags, *TWICE, **more) as job:
+        return job.hash()
+
+
+class Sums(unittest.TestCase):
+    def expected(self, *flags):
+        return cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", *TWICE, "--warmup", 0, *flags)["result_hash"]
+
+    def test_those_of_the_software_chip(self):
+        expected = self.expected(*MANY)
+        with in_kernel() as switch:
+            self.assertEqual(set(PORTS) | {SHARED}, programs())
+            self.assertEqual(expected, hash_of(*MANY))
+            with losses(10_000):
+                self.assertEqual(expected, hash_of(*MANY, "--loss", 0.01))
+            self.assertEqual([], switch.status()["jobs"])
+
+    def test_other_types_lanes_and_lengths(self):
+        with in_kernel("--threads", 2):
+            for flags in (("--dtype", "int32"), ("--packet-elements", 64, "--elements", 20_011), ("--op", "avg")):
+                self.assertEqual(self.expected("--threads", 2, *flags), hash_of("--threads", 2, *flags))
+
+    def test_sharded_over_kernel_and_software(self):
+        flags = ("--elements", 200_003)
+        expected = self.expected(*flags)
+        with in_kernel(), in_software():
+            self.assertEqual(expected, hash_of(*flags, switch=f"{XDP},{SOFTWARE}"))
+            self.assertEqual(expected, hash_of(*flags, "--loss", 0.01, switch=f"{SOFTWARE},{XDP}"))
+
+    def test_a_leaf_below_software(self):
+        flags = ("--elements", 200_003)
+        expected = self.expected(*flags)
+        with in_kernel(), in_software():
+            self.assertEqual(expected, hash_of(*flags, "--spine", SOFTWARE))
+            with losses(10_000):
+                self.assertEqual(expected, hash_of(*flags, "--spine", SOFTWARE, "--loss", 0.01))
+
+    def test_a_group_behind_one_interface(self):
+        expected = self.expected("--elements", 200_003)
+        address = "10.91.0.100:7170"
+        with Switch(SWITCH, address, "--data-plane", "xdp", "--interface", SHARED, "--multicast", "239.1.1.1:5000"):
+            self.assertEqual(expected, hash_of("--elements", 200_003, switch=address))
+
+    def test_reports_what_it_counts(self):
+        with in_kernel() as switch, Job("--elements", 1000, "--iterations", 100_000) as job:
+            def counted():
+                jobs = switch.status()["jobs"]
+                return jobs and jobs[0]["counters"].get("chunks", 0) > 100 and jobs[0]
+            counters = cli.until(counted, 20, "chunks counted")["counters"]
+            self.assertGreaterEqual(counters["contributions"], 3 * counters["chunks"] - 3)
+            job.ranks[1].signal(signal.SIGSTOP)
+            for rank in cli.children_of(job.ranks[1].pid):
+                os.kill(rank, signal.SIGSTOP)
+            stalled = cli.until(lambda: any(job["stalled"] for job in switch.status()["jobs"]) and switch.status()["jobs"][0]["stalled"],
+                                20, "a chunk that waits")
+            self.assertEqual([1], stalled[0]["missing"])
+
+
+class Hostile(unittest.TestCase):
+    def test_strangers_change_nothing(self):
+        flags = ("--elements", 20_011, "--iterations", 100)
+        expected = cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", "--warmup", 0, *flags)["result_hash"]
+        rng = random.Random(1)
+        with in_kernel() as switch, Job(*flags) as job:
+            jobs = cli.until(lambda: switch.status()["jobs"], 20, "a job")
+            epoch = int(jobs[0]["job_epoch"], 0) if isinstance(jobs[0]["job_epoch"], str) else jobs[0]["job_epoch"]
+            with netns.open_socket(HOSTS[0], socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                stranger.connect(("10.90.0.1", 7170))
+                stranger.setblocking(False)
+                while any(rank.process.poll() is None for rank in job.ranks):
+                    for _ in range(50):
+                        packet = bytearray(rng.randbytes(rng.choice((48 + 256, 48 + 1024, rng.randrange(1, 1400)))))
+                        packet[0:8] = (DATA, rng.randrange(1, 3), rng.randrange(RANKS + 1), rng.randrange(2), 0, rng.randrange(8), 0, 0)
+                        if len(packet) >= 24 and rng.random() < 0.8:
+                            packet[8:16] = epoch.to_bytes(8, "little")
+                            packet[20:24] = bytes(4)
+                        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
+                            stranger.send(packet)
+                    with self.assertRaises((BlockingIOError, ConnectionRefusedError)):
+                        stranger.recv(2048)
+                counters = switch.status()["counters"]
+            self.assertEqual(expected, job.hash())
+            self.assertGreater(counters["dropped_unknown_job"], 0)
+
+
+class Lifetime(unittest.TestCase):
+    def setUp(self):
+        self.before = maps()
+
+    def assert_clean(self):
+        cli.until(lambda: not programs() and maps() <= self.before, 5, "no program on an interface, and no map")
+
+    def test_ends_clean(self):
+        with in_kernel() as switch:
+            self.assertTrue(maps() - self.before)
+            for child in cli.children_of(switch.pid) or [switch.pid]:
+                os.kill(child, signal.SIGTERM)
+            self.assertEqual(0, switch.wait(20))
+        self.assert_clean()
+
+    def test_killed_and_started_again(self):
+        with in_kernel() as switch, Job("--elements", 1000, "--iterations", 100_000, "--deadline", 5) as job:
+            cli.until(lambda: any(each["counters"].get("chunks") for each in switch.status()["jobs"]), 20, "a job that runs")
+            switch.signal(signal.SIGKILL)
+            switch.wait(10)
+            self.assert_clean()
+            with in_kernel():
+                self.assertNotIn(0, job.codes())
+                self.assertEqual([1] * RANKS, [len(rank.error_lines()) for rank in job.ranks])
+                hash_of("--elements", 1000)
+
+
+class Refusals(unittest.TestCase):
+    def assert_refused(self, text, *arguments, code=1, address=XDP, prefix=()):
+        command = inside(SWITCH, *prefix, cli.NETSUM, "switch", "--listen", address, "--allow-fcs-only", *arguments)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment(), check=False)
+        errors = [line for line in result.stderr.splitlines() if line.startswith("netsum:")]
+        self.assertEqual((code, 1), (result.returncode, len(errors)), result.stderr)
+        self.assertIn(text, errors[0])
+
+    def test_one_line_says_why(self):
+        xdp = ("--data-plane", "xdp")
+        self.assert_refused("no interface 'eth9'", *xdp, "--interface", "port0,eth9", code=2)
+        self.assert_refused("named twice", *xdp, "--interface", "port0,port0", code=2)
+        self.assert_refused("--interface", *xdp, code=2)
+        self.assert_refused("chip profile alone", *xdp, "--profile", "software", "--interface", "port0", code=2)
+        self.assert_refused("sockets or xdp", "--data-plane", "dpdk", code=2)
+        self.assert_refused("CAP_BPF", *xdp, "--interface", "port0", prefix=("setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "--clear-groups"))
+        with in_kernel():
+            self.assert_refused("has an XDP program already", *xdp, "--interface", "port0", address="10.90.0.1:7180")
+
+    def test_a_job_that_it_cannot_serve(self):
+        with Switch(SWITCH, "10.91.0.100:7170", "--data-plane", "xdp", "--interface", SHARED), \
+             Job("--elements", 100, switch="10.91.0.100:7170") as job:
+            self.assertNotIn(0, job.codes())
+            self.assertIn("3 members of the job are behind shared", " ".join(job.ranks[0].error_lines()))
+
+
+def skip_without_bpf(netsum):
+    """Where the kernel takes the program, only the interface is wrong."""
+    command = inside(SWITCH, netsum, "switch", "--listen", XDP, "--allow-fcs-only", "--data-plane", "xdp", "--interface", "none")
+    error = subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment(), check=False).stderr
+    if "no interface 'none'" not in error:
+        print(f"skipped: needs CAP_BPF: {error}", file=sys.stderr)
+        sys.exit(netns.SKIPPED)
+
+
+if __name__ == "__main__":
+    netns.skip_if_not_permitted()
+    try:
+        build()
+        if len(sys.argv) > 1:
+            skip_without_bpf(sys.argv[1])
+        cli.main()
+    finally:
+        destroy()
