@@ -97,14 +97,17 @@ function(netsum_library)
   endif()
 endfunction()
 
-# netsum_bpf_object(OBJECT SOURCE DEPENDS...): a program for the kernel. Its headers are netsum's in C, libbpf's, and the kernel's.
-function(netsum_bpf_object OBJECT SOURCE)
+# netsum_bpf_object(OBJECT SOURCE FOLDERS DEPENDS): a program for the kernel. Its headers are those of FOLDERS, netsum's in C,
+# libbpf's, and the kernel's.
+function(netsum_bpf_object)
+  cmake_parse_arguments(ARG "" "OBJECT;SOURCE" "FOLDERS;DEPENDS" ${ARGN})
+  list(TRANSFORM ARG_FOLDERS PREPEND -I)
   set(shared base/c_integers.h protocol/switchml/chip_rule.h wire/switchml_chip_layout.h)
   list(TRANSFORM shared PREPEND ${PROJECT_SOURCE_DIR}/src/)
-  add_custom_command(OUTPUT ${OBJECT}
-                     COMMAND ${NETSUM_BPF_CLANG} -target bpf -mcpu=v3 -std=gnu11 -O2 -g -ffreestanding -Wall -Wextra -Werror
-                             -I${PROJECT_SOURCE_DIR}/src -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE} -c ${SOURCE} -o ${OBJECT}
-                     DEPENDS ${SOURCE} ${shared} ${ARGN} VERBATIM)
+  add_custom_command(OUTPUT ${ARG_OBJECT}
+                     COMMAND ${NETSUM_BPF_CLANG} -target bpf -mcpu=v3 -std=gnu11 -O2 -g -ffreestanding -Wall -Wextra -Werror ${ARG_FOLDERS}
+                             -I${PROJECT_SOURCE_DIR}/src -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE} -c ${ARG_SOURCE} -o ${ARG_OBJECT}
+                     DEPENDS ${ARG_SOURCE} ${shared} ${ARG_DEPENDS} VERBATIM)
 endfunction()
 
 # Debian's gRPC is not instrumented: without this, its own accesses are reported against locks that are not seen. Everything of

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <set>
 
-#include "dataplane/xdp/embedded.h"
 #include "dataplane/xdp/maps.h"
 #include "transport/next_hop.h"
 
@@ -36,16 +35,15 @@ Error refused(const std::string& what, int error) {
   return {ErrorCode::refused, what + " failed: " + std::strerror(error)};
 }
 
-Program::Program(const std::vector<Lane>& lanes) : lanes_(lanes) {
+Program::Program(const std::vector<Lane>& lanes, std::span<const std::byte> object) : lanes_(lanes) {
   if (lanes.size() > xdp_max_lanes) {
     throw Error(ErrorCode::bad_argument, "the XDP data plane has at most " + std::to_string(xdp_max_lanes) + " lanes");
   }
   libbpf_set_print(&silent);
-  const std::span<const std::byte> embedded = embedded_program();
   bpf_object_open_opts options{};
   options.sz = sizeof options;
   options.object_name = "netsum";
-  object_.reset(bpf_object__open_mem(embedded.data(), embedded.size(), &options));
+  object_.reset(bpf_object__open_mem(object.data(), object.size(), &options));
   if (!object_) throw refused("opening the XDP program", errno);
   const int processors = libbpf_num_possible_cpus();
   must(processors, "counting processors");

@@ -4,12 +4,15 @@
 
 #include <bpf/libbpf.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "dataplane/xdp/embedded.h"
 #include "dataplane/xdp/xdp.h"
 #include "netsum/error.h"
 
@@ -20,8 +23,8 @@ namespace netsum::dataplane::xdp {
 
 class Program {
  public:
-  // Loads it. Throws Error: refused.
-  explicit Program(const std::vector<Lane>& lanes);
+  // Loads it, or another ELF file with its functions and maps (bench/xdp). Throws Error: refused.
+  explicit Program(const std::vector<Lane>& lanes, std::span<const std::byte> object = embedded_program());
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
