@@ -102,8 +102,17 @@ def programs():
     return {link["ifname"] for link in links if "xdp" in link}
 
 
+def maps_of(process):
+    """The numbers of the maps that it holds."""
+    found, folder = set(), f"/proc/{process}/fdinfo"
+    for descriptor in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, descriptor), encoding="ascii") as file:
+            found.update(int(line.split()[1]) for line in file if line.startswith("map_id:"))
+    return found
+
+
 def maps():
-    """The numbers of all maps in the kernel."""
+    """The numbers of all maps in the kernel, other programs' included."""
     found, attributes = set(), ctypes.create_string_buffer(16)
     syscall, get_next_number = {"x86_64": 321, "aarch64": 280}[os.uname().machine], 12  # bpf(BPF_MAP_GET_NEXT_ID), from a number to the next one
     while ctypes.CDLL(None).syscall(syscall, get_next_number, attributes, len(attributes)) == 0:
@@ -242,28 +251,54 @@ class Hostile(unittest.TestCase):
             self.assertEqual(expected, job.hash())
             self.assertGreater(counters["dropped_unknown_job"], 0)
 
+    def test_what_a_rank_sent_comes_again(self):
+        """Once or several times, soon or late, and in another order: frames as they left its host."""
+        flags = ("--elements", 20_011, "--iterations", 100)
+        expected = cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", "--warmup", 0, *flags)["result_hash"]
+        rng, kept, again = random.Random(2), [], 0
+        any_protocol = 3  # ETH_P_ALL: of the others a socket sees arriving frames alone
+        with in_kernel(), netns.open_socket(HOSTS[0], socket.AF_PACKET, socket.SOCK_RAW, socket.htons(any_protocol)) as wire:
+            wire.bind(("eth0", any_protocol))
+            wire.settimeout(0.01)
+            with Job(*flags) as job:
+                while any(rank.process.poll() is None for rank in job.ranks):
+                    with contextlib.suppress(TimeoutError):
+                        frame, (_, _, kind, *_) = wire.recvfrom(2048)
+                        if kind != socket.PACKET_OUTGOING or frame[42:43] != bytes([DATA]):
+                            continue
+                        kept.append(frame)
+                        if len(kept) > 200:
+                            del kept[rng.randrange(len(kept))]
+                        if rng.random() < 0.2:
+                            wire.send(rng.choice(kept[-3:] if rng.random() < 0.5 else kept))
+                            again += 1
+                self.assertEqual(expected, job.hash())
+        self.assertGreater(again, 100)
+
 
 class Lifetime(unittest.TestCase):
-    def setUp(self):
-        self.before = maps()
+    def maps_of(self, switch):
+        held = maps_of(switch.pid)
+        self.assertTrue(held and held <= maps(), held)
+        return held
 
-    def assert_clean(self):
-        cli.until(lambda: not programs() and maps() <= self.before, 5, "no program on an interface, and no map")
+    def assert_clean(self, held):
+        cli.until(lambda: not programs() and not maps() & held, 20, "no program on an interface, and no map")
 
     def test_ends_clean(self):
         with in_kernel() as switch:
-            self.assertTrue(maps() - self.before)
-            for child in cli.children_of(switch.pid) or [switch.pid]:
-                os.kill(child, signal.SIGTERM)
+            held = self.maps_of(switch)
+            switch.signal(signal.SIGTERM)
             self.assertEqual(0, switch.wait(20))
-        self.assert_clean()
+        self.assert_clean(held)
 
     def test_killed_and_started_again(self):
         with in_kernel() as switch, Job("--elements", 1000, "--iterations", 100_000, "--deadline", 5) as job:
+            held = self.maps_of(switch)
             cli.until(lambda: any(each["counters"].get("chunks") for each in switch.status()["jobs"]), 20, "a job that runs")
             switch.signal(signal.SIGKILL)
             switch.wait(10)
-            self.assert_clean()
+            self.assert_clean(held)
             with in_kernel():
                 self.assertNotIn(0, job.codes())
                 self.assertEqual([1] * RANKS, [len(rank.error_lines()) for rank in job.ranks])
