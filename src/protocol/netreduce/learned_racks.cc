@@ -270,7 +270,9 @@ void LearnedRacks::append_state(std::vector<std::byte>& out) const {
     append_bytes(out, top.life);
     for (const Said& said : top.racks) {
       append_bytes(out, static_cast<std::uint8_t>(said.ready.has_value() | said.spent << 1));
-      if (said.ready) append_bytes(out, said.ready->process, said.ready->attempt);
+      if (!said.ready) continue;
+      append_bytes(out, said.ready->process, said.ready->attempt, said.ready->source, said.ready->destination,
+                   said.ready->destination_qp, said.ready->first_psn);
     }
   }
 }
