@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 namespace netsum::sim {
@@ -78,6 +80,20 @@ void Network::arrive(Link& link, Time at, Datagram datagram, bool live) {
   arrivals_.push_back({at, std::move(datagram)});
 }
 
+// A second link does not make good what the first has done: past a bump that did not know it, a gradient would come to its
+// receiver as it left its sender.
+void Network::damage(std::vector<std::byte>& bytes, std::uint64_t bit) {
+  const auto hash = [&] {
+    return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  };
+  const auto flip = [&](std::uint64_t which) { bytes[which / 8] ^= static_cast<std::byte>(1U << (which % 8)); };
+  whole_.try_emplace(hash(), true);
+  flip(bit);
+  if (const auto former = whole_.find(hash()); former != whole_.end() && former->second)
+    flip((bit + 1) % (bytes.size() * 8));
+  whole_.try_emplace(hash(), false);
+}
+
 std::span<Network::Arrival> Network::send(Time now, HostId from, HostId to, const Endpoint& source,
                                           const Endpoint& destination, std::span<const std::byte> bytes, bool live) {
   arrivals_.clear();
@@ -129,8 +145,7 @@ std::span<Network::Arrival> Network::send(Time now, HostId from, HostId to, cons
     }
     if (copy == 0 && chance(link, Fault::corrupt, plan_.corrupt) && !one.bytes.empty()) {
       injected(Fault::corrupt, live);
-      const std::uint64_t bit = draw(link, Fault::corrupt, 1) % (one.bytes.size() * 8);
-      one.bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+      damage(one.bytes, draw(link, Fault::corrupt, 1) % (one.bytes.size() * 8));
     }
     if (copy == 0 && chance(link, Fault::truncate, plan_.truncate) && !one.bytes.empty()) {
       injected(Fault::truncate, live);

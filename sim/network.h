@@ -61,6 +61,7 @@ class Network {
   [[nodiscard]] std::uint64_t draw(const Link& link, Fault fault, std::uint64_t purpose) const;
   void injected(Fault fault, bool live);
   [[nodiscard]] bool pass(Port& port, Time now, std::size_t bytes, bool live, bool& marked, Duration& delay);
+  void damage(std::vector<std::byte>& bytes, std::uint64_t bit);
   void arrive(Link& link, Time at, Datagram datagram, bool live);
 
   const LinkFaults plan_;
@@ -71,6 +72,7 @@ class Network {
   const std::size_t hosts_;
   std::unordered_map<std::uint64_t, Link> links_;  // by from * hosts + to, once used
   std::vector<Port> up_, down_;
+  std::unordered_map<std::uint64_t, bool> whole_;  // of what was damaged, by its hash before and after
   std::vector<Arrival> arrivals_;
   Tally& tally_;
   const char* fate_ = "";

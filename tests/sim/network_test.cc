@@ -88,6 +88,19 @@ TEST(Network, OneBitIsDamagedAtATime) {
   }
 }
 
+TEST(Network, ASecondLinkDoesNotRepairWhatTheFirstHasDamaged) {
+  LinkFaults links;
+  links.corrupt = 1;
+  Tally tally;
+  Network network(Sent(links).scenario, 3, tally);
+  const std::vector<std::byte> whole(1, std::byte{0x55});  // each link damages one of eight bits
+  for (int i = 0; i < 200; ++i) {
+    const std::vector<std::byte> once = network.send({}, 0, 1, {}, {}, whole, true).front().datagram.bytes;
+    EXPECT_NE(whole, once);
+    EXPECT_NE(whole, network.send({}, 1, 2, {}, {}, once, true).front().datagram.bytes);
+  }
+}
+
 TEST(Network, BurstsLoseSeveralInARow) {
   LinkFaults links;
   links.burst = 0.01;
