@@ -22,6 +22,7 @@ struct RingJobConfig {
   std::uint32_t first_psn = 0xfffff0;  // of rank 0; the other ranks' are elsewhere
   netreduce::Order order = netreduce::Order::ring;
   bool selective = false;
+  bool naks_pass = false;  // as those of foreign hosts do
   netreduce::Tree tree{};  // of switches; empty: one accelerator
   std::uint64_t seed = 1;
   Faults faults{};
@@ -120,7 +121,10 @@ class VirtualRing final : public VirtualJob {
     auto made = std::make_unique<Switch>(network, address_of_switch(a_switch, lane));
     const netreduce::Places places{[&](std::uint32_t rank) { return address_of_host(rank, lane); },
                                    [&](std::uint32_t other) { return address_of_switch(other, lane); }};
-    const auto ring = netreduce::tunnel_ring(config, members, tree, a_switch, places);
+    auto ring = netreduce::tunnel_ring(config, members, tree, a_switch, places);
+    for (netreduce::Line& line : ring.ring.lines) {
+      if (config_.naks_pass) line.answers.reset();
+    }
     if (const std::string error = netreduce::check(ring.ring); !error.empty()) throw std::runtime_error(error);
     made->memory.resize(netreduce::Accelerator::memory_bytes(ring.ring) / sizeof(Line));
     if (!made->tunnel.add_ring(ring, std::as_writable_bytes(std::span(made->memory)))) {
