@@ -10,12 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "base/virtio_net.h"
 #include "netsum/error.h"
-#include "protocol/netreduce/bump.h"
 #include "protocol/netreduce/ring_text.h"
 #include "support/netreduce_packets.h"
-#include "wire/ethernet.h"
+#include "support/rack_bump.h"
 
 namespace netsum::testing {
 namespace {
@@ -25,104 +23,22 @@ using netreduce::LearnedRacks;
 using netreduce::RingConfig;
 using wire::netreduce::RingAgreement;
 
-constexpr std::size_t ip_at = virtio_net_header_bytes + wire::ethernet::header_bytes;
-constexpr std::uint32_t root_number = 2;  // after the racks' bumps
-constexpr std::uint8_t nobody = 0xfe;
-
-// Ports of a rack's bump: of each host, and of the cable to the other rack.
-Endpoint port_of(std::uint32_t rack, std::uint8_t host) {
-  return {.address = {'p'}, .port = static_cast<std::uint16_t>(rack << 8 | host)};
-}
-Endpoint trunk_of(std::uint32_t rack) {
-  return port_of(rack, 0xff);
-}
-Endpoint socket_of(std::uint32_t bump) {
-  return endpoint_of(static_cast<std::uint8_t>(100 + bump), 7170);
-}
-
-Bytes framed(std::span<const std::byte> packet, std::uint8_t from, std::uint8_t to) {
-  Bytes frame(ip_at + packet.size());
-  std::byte* const ethernet = frame.data() + virtio_net_header_bytes;
-  ethernet[0] = ethernet[6] = std::byte{2};
-  ethernet[5] = std::byte{to};
-  ethernet[11] = std::byte{from};
-  ethernet[12] = std::byte{8};
-  std::copy(packet.begin(), packet.end(), frame.begin() + ip_at);
-  return frame;
-}
-
-RingConfig ring_of(std::vector<std::uint32_t> racks, std::uint32_t id = 3) {
-  RingConfig ring;
-  ring.incarnation = 0x1122334455667788 + id;
-  ring.ring = id;
-  for (const std::uint32_t ranks : racks) ring.members += ranks;
-  ring.racks = std::move(racks);
-  ring.window = 2;
-  ring.message_packets = 2;
-  ring.mtu = 256;
-  return ring;
-}
-
 class TwoRacks : public ::testing::Test {
  protected:
-  struct Node {
-    std::unique_ptr<netreduce::Bump> bump;
-    std::deque<std::vector<std::max_align_t>> memory;
-    RecordingSink sink;
-    std::span<std::byte> reserve(const RingConfig& ring) {
-      memory.emplace_back(netreduce::Accelerator::memory_bytes(ring) / sizeof(std::max_align_t) + 8);
-      void* at = memory.back().data();
-      std::size_t room = memory.back().size() * sizeof(std::max_align_t);
-      return {static_cast<std::byte*>(std::align(64, netreduce::Accelerator::memory_bytes(ring), at, room)),
-              netreduce::Accelerator::memory_bytes(ring)};
-    }
-  };
-
   void start(const std::vector<RingConfig>& rings) {
     rings_ = rings;
     hosts_.clear();
     for (std::size_t i = 0; i < rings.size(); ++i)
       be_born(static_cast<std::uint32_t>(i), 17 + static_cast<std::uint32_t>(i));
-    for (std::uint32_t bump = 0; bump <= root_number; ++bump) start_bump(bump);
+    for (std::uint32_t bump = 0; bump <= RackBump::root; ++bump) start_bump(bump);
   }
-  void start(std::vector<std::uint32_t> racks) { start(std::vector{ring_of(std::move(racks))}); }
+  void start(std::vector<std::uint32_t> racks) { start(std::vector{RackBump::ring_of(std::move(racks))}); }
 
   // Another process; `known`: what the file of the former one knew.
   void start_bump(std::uint32_t number, const std::vector<netreduce::KnownConnection>& known = {}) {
-    Node& node = nodes_[number];
-    node.bump.reset();
-    node.memory.clear();
-    netreduce::BridgeConfig bridge;
-    for (std::uint8_t host = 1; number != root_number && host <= 4; ++host) bridge.ports.push_back(port_of(number, host));
-    if (number != root_number) bridge.ports.push_back(trunk_of(number));
-    node.bump = std::make_unique<netreduce::Bump>(bridge);
-    netreduce::LearningConfig learning;
-    for (std::uint8_t host = 1; host <= 4; ++host) learning.hosts.push_back(endpoint_of(host, 0).address);
-    node.bump->accelerator().learn(learning);
-    for (const auto& each : known) node.bump->accelerator().know(each, now_);
-    ++processes_;
-    const std::vector<Endpoint> bumps{socket_of(0), socket_of(1)};
-    for (const RingConfig& ring : rings_) {
-      if (number == root_number) {
-        const std::span<std::byte> memory = node.reserve(netreduce::root_ring(ring, bumps, 0).ring);
-        node.bump->learned_racks().add(ring, LearnedRacks::Root{bumps, memory, [this] { return ++lives_; }});
-        continue;
-      }
-      RingConfig own = ring;
-      own.incarnation += number + 1;
-      const auto part = netreduce::rack_ring(own, number, socket_of(root_number));
-      if (!part) continue;
-      ASSERT_EQ("", netreduce::check(*part));
-      ASSERT_TRUE(node.bump->accelerator().add_ring(*part, node.reserve(*part)));
-      node.bump->learned_racks().add(own, LearnedRacks::Rack{number, socket_of(root_number), processes_});
-    }
-    if (number == root_number) return;
-    for (std::uint8_t host = 1; host <= 4; ++host) {  // the bridge has heard of everybody
-      const bool here = (host > hosts_in_first_rack()) == (number == 1);
-      hello(number, host, here ? port_of(number, host) : trunk_of(number));
-    }
+    bumps_[number].reset();
+    bumps_[number].emplace(number, RackBump::Start{rings_, ++processes_, [this] { return ++lives_; }, known}, now_);
   }
-  [[nodiscard]] std::uint32_t hosts_in_first_rack() const { return rings_.front().racks.front(); }
   [[nodiscard]] std::uint32_t rack_of(std::uint32_t ring, std::uint32_t rank) const {
     return rank < rings_[ring].racks.front() ? 0 : 1;
   }
@@ -135,20 +51,11 @@ class TwoRacks : public ::testing::Test {
     hosts_[ring] = std::make_unique<RingHosts>(config, 1, queue_pair);
   }
 
-  void hello(std::uint32_t rack, std::uint8_t host, const Endpoint& port) {
-    Bytes frame = framed({}, host, nobody);
-    frame[virtio_net_header_bytes + 12] = std::byte{0x88};
-    const RxView view{frame, port};
-    nodes_[rack].bump->on_packets({&view, 1}, now_, nodes_[rack].sink);
-    nodes_[rack].sink.flush();
-    nodes_[rack].sink.clear();
-  }
-
   void give(std::uint32_t rank, std::uint64_t message, std::uint32_t packet, std::uint32_t ring = 0) {
     const Bytes ip = hosts_[ring]->gradient(rank, message, packet).frame();
     const auto host = static_cast<std::uint8_t>(rank + 1);
     const auto to = static_cast<std::uint8_t>((rank + 1) % rings_[ring].members + 1);
-    frames_.push_back({rack_of(ring, rank), port_of(rack_of(ring, rank), host), framed(ip, host, to)});
+    frames_.push_back({rack_of(ring, rank), RackBump::port_of(rack_of(ring, rank), host), RackBump::framed(ip, host, to)});
     run();
   }
   void give_message(std::uint64_t message, std::uint32_t ring = 0, std::optional<std::uint32_t> but = {}) {
@@ -165,16 +72,14 @@ class TwoRacks : public ::testing::Test {
       if (!frames_.empty()) {
         const Frame frame = frames_.front();
         frames_.pop_front();
-        const RxView view{frame.bytes, frame.port};
-        nodes_[frame.rack].bump->on_packets({&view, 1}, now_, nodes_[frame.rack].sink);
+        bumps_[frame.rack]->give_frame(frame.port, frame.bytes, now_);
         collect(frame.rack);
         continue;
       }
       const Datagram datagram = datagrams_.front();
       datagrams_.pop_front();
-      const std::uint32_t to = datagram.to.address[15] - 100U;
-      const RxView view{datagram.bytes, datagram.from};
-      nodes_[to].bump->on_datagrams({&view, 1}, now_, nodes_[to].sink);
+      const std::uint32_t to = RackBump::number_of(datagram.to);
+      bumps_[to]->give_datagram(datagram.from, datagram.bytes, now_);
       collect(to);
     }
   }
@@ -196,12 +101,12 @@ class TwoRacks : public ::testing::Test {
     arrived_.clear();
   }
 
-  [[nodiscard]] LearnedRacks& racks(std::uint32_t bump) { return nodes_[bump].bump->learned_racks(); }
+  [[nodiscard]] LearnedRacks& racks(std::uint32_t bump) { return (*bumps_[bump])->learned_racks(); }
   [[nodiscard]] netreduce::Accelerator::Gathered gathered(std::uint32_t rack, std::uint32_t ring = 0) const {
-    return nodes_[rack].bump->accelerator().gathered(rings_[ring].incarnation + rack + 1);
+    return (*bumps_[rack])->accelerator().gathered(RackBump::incarnation_at(rings_[ring], rack));
   }
 
-  [[nodiscard]] std::uint64_t racks_lives() { return racks(root_number).counters().lives; }
+  [[nodiscard]] std::uint64_t racks_lives() { return racks(RackBump::root).counters().lives; }
   [[nodiscard]] std::optional<std::uint32_t> psn_of(const netreduce::Connection& connection) const {
     for (std::uint32_t rank = 0; rank < rings_[0].members; ++rank) {
       if (hosts_[0]->connections[rank] == connection) return hosts_[0]->first_psns[rank];
@@ -215,7 +120,7 @@ class TwoRacks : public ::testing::Test {
   std::uint64_t lives_ = 1000, processes_ = 0;
   std::vector<RingConfig> rings_;
   std::vector<std::unique_ptr<RingHosts>> hosts_;
-  Node nodes_[root_number + 1];
+  std::optional<RackBump> bumps_[RackBump::root + 1];
   std::deque<Datagram> datagrams_;
   std::vector<Bytes> arrived_;  // packets at hosts, from the IP header on
   std::vector<RingAgreement> said_;
@@ -241,20 +146,17 @@ class TwoRacks : public ::testing::Test {
   };
 
   void collect(std::uint32_t number) {
-    Node& node = nodes_[number];
-    node.bump->accelerator().check();
-    for (Datagram& each : node.sink.take()) {
-      if (each.to.address[0] != 'p') {
-        each.from = socket_of(number);
+    for (Datagram& each : bumps_[number]->take()) {
+      if (!RackBump::is_port(each.to)) {
         if (const auto agreement = wire::netreduce::read_ring_agreement(each.bytes)) {
           said_.push_back(*agreement);
           if (lost_ == agreement->kind) continue;
         }
         datagrams_.push_back(std::move(each));
-      } else if (each.to == trunk_of(number)) {
-        frames_.push_back({1 - number, trunk_of(1 - number), std::move(each.bytes)});
+      } else if (each.to == RackBump::trunk_of(number)) {
+        frames_.push_back({1 - number, RackBump::trunk_of(1 - number), std::move(each.bytes)});
       } else {
-        arrived_.emplace_back(each.bytes.begin() + ip_at, each.bytes.end());
+        arrived_.emplace_back(each.bytes.begin() + RackBump::ip_at, each.bytes.end());
       }
     }
   }
@@ -305,7 +207,7 @@ TEST_F(TwoRacks, WaitForAHostThatNeverComes) {
   expect_nothing();
   EXPECT_TRUE(gathered(0).complete);
   EXPECT_FALSE(gathered(0).begun);
-  EXPECT_EQ((std::vector<std::uint32_t>{1}), racks(root_number).awaited(rings_[0].incarnation));
+  EXPECT_EQ((std::vector<std::uint32_t>{1}), racks(RackBump::root).awaited(rings_[0].incarnation));
 }
 
 // A host that has died since is no part of a sum: each must have spoken after all were there.
@@ -378,7 +280,7 @@ TEST_F(TwoRacks, KnowFormerConnectionsAfterARestart) {
   give_message(0);
   expect_results(0);
   std::vector<netreduce::KnownConnection> known;
-  for (const auto& connection : nodes_[1].bump->accelerator().known()) known.push_back({connection, {}});
+  for (const auto& connection : (*bumps_[1])->accelerator().known()) known.push_back({connection, {}});
   for (auto& each : known) each.first_psn = psn_of(each.connection);
   start_bump(1, known);
   give_message(1);
@@ -400,7 +302,7 @@ TEST_F(TwoRacks, KnowFormerConnectionsAfterARestart) {
 TEST_F(TwoRacks, AreToldToBeginAnewByARootThatWasStartedAgain) {
   start({2, 2});
   give_message(0);
-  start_bump(root_number);
+  start_bump(RackBump::root);
   give_message(0);  // repeated; the root knows nothing of the life, and says so
   EXPECT_GT(racks(0).counters().over, 0U);
   give_message(0);
@@ -409,7 +311,7 @@ TEST_F(TwoRacks, AreToldToBeginAnewByARootThatWasStartedAgain) {
 }
 
 TEST_F(TwoRacks, HaveSeveralRingsAtOnce) {
-  start(std::vector{ring_of({2, 2}, 3), ring_of({2, 2}, 4)});
+  start(std::vector{RackBump::ring_of({2, 2}, 3), RackBump::ring_of({2, 2}, 4)});
   give_message(0, 0);
   give_message(0, 1, 2);  // the second lacks a rank
   give_message(0, 0);
@@ -422,13 +324,13 @@ TEST_F(TwoRacks, HaveSeveralRingsAtOnce) {
 }
 
 TEST_F(TwoRacks, DoNotNeedTheRootForARingInOneOfThem) {
-  const RingConfig ring = ring_of({4, 0});
+  const RingConfig ring = RackBump::ring_of({4, 0});
   EXPECT_FALSE(netreduce::spans_racks(ring));
-  const auto part = netreduce::rack_ring(ring, 0, socket_of(root_number));
+  const auto part = netreduce::rack_ring(ring, 0, RackBump::socket_of(RackBump::root));
   ASSERT_TRUE(part);
   EXPECT_FALSE(part->uplink);
   EXPECT_TRUE(part->lines.empty());
-  EXPECT_FALSE(netreduce::rack_ring(ring, 1, socket_of(root_number)));
+  EXPECT_FALSE(netreduce::rack_ring(ring, 1, RackBump::socket_of(RackBump::root)));
 }
 
 TEST_F(TwoRacks, HearNoStrangersAndNothingThatIsDamaged) {
@@ -439,15 +341,12 @@ TEST_F(TwoRacks, HearNoStrangersAndNothingThatIsDamaged) {
   ready.rack = 1;
   Bytes bytes(RingAgreement::bytes);
   wire::netreduce::write(std::span(bytes).first<RingAgreement::bytes>(), ready);
-  const auto tell = [&](const Endpoint& from) {
-    const RxView view{bytes, from};
-    nodes_[root_number].bump->on_datagrams({&view, 1}, now_, nodes_[root_number].sink);
-  };
-  tell(socket_of(0));
-  EXPECT_EQ(1U, racks(root_number).counters().strangers);
+  const auto tell = [&](const Endpoint& from) { bumps_[RackBump::root]->give_datagram(from, bytes, now_); };
+  tell(RackBump::socket_of(0));
+  EXPECT_EQ(1U, racks(RackBump::root).counters().strangers);
   bytes[40] ^= std::byte{1};
-  tell(socket_of(1));
-  EXPECT_EQ(1U, racks(root_number).counters().malformed);
+  tell(RackBump::socket_of(1));
+  EXPECT_EQ(1U, racks(RackBump::root).counters().malformed);
   EXPECT_EQ(0U, racks_lives());
 }
 
@@ -461,7 +360,7 @@ TEST_F(TwoRacks, AreNotMadeToGoBackByWhatComesLate) {
   EXPECT_EQ(2U, racks_lives());
   Bytes bytes(RingAgreement::bytes);
   wire::netreduce::write(std::span(bytes).first<RingAgreement::bytes>(), former);
-  datagrams_.push_back({socket_of(former.rack), socket_of(root_number), bytes});
+  datagrams_.push_back({RackBump::socket_of(former.rack), RackBump::socket_of(RackBump::root), bytes});
   run();
   EXPECT_EQ(2U, racks_lives());
   give_message(0);
@@ -471,10 +370,10 @@ TEST_F(TwoRacks, AreNotMadeToGoBackByWhatComesLate) {
 TEST_F(TwoRacks, AgreeOnNothingThatTheyWereGivenDifferently) {
   start({2, 2});
   rings_[0].window = 4;
-  start_bump(root_number);
+  start_bump(RackBump::root);
   give_message(0);
-  EXPECT_GT(racks(root_number).counters().differing, 0U);
-  EXPECT_EQ(3U, racks(root_number).differing().ring);
+  EXPECT_GT(racks(RackBump::root).counters().differing, 0U);
+  EXPECT_EQ(3U, racks(RackBump::root).differing().ring);
   expect_nothing();
 }
 
