@@ -15,7 +15,7 @@ BEGIN = "<!-- generated from performance.json by scripts/bench --document; what 
 END = "<!-- end of what is generated -->"
 SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "scaling": "Two to sixteen workers", "sweep": "Sizes and rates",
           "loopback": "One machine, UDP", "shm": "One machine, shared memory", "latency": "Small messages", "seals": "Tags and encryption",
-          "micro": "Kernels and the switch's core", "growth": "Cost at the switch", "profile": "Where the time goes"}
+          "micro": "Kernels and the switch's core", "growth": "Cost at the switch", "xdp": "The switch inside the kernel", "profile": "Where the time goes"}
 
 
 def table(header, rows):
@@ -148,6 +148,19 @@ def profiles(part):
     return lines + [""]
 
 
+def inside_kernel(part):
+    rows = sorted((row for row in part["rows"].values() if row["suite"] == "xdp"), key=lambda row: row["elements"])
+    if not rows:
+        return []
+    lines = ["Nanoseconds of the program for a contribution of one of four members, medians; a quarter of them leaves as a result, of which "
+             "neither copying nor sending is in them, nor is receiving:", ""]
+    return lines + table(["elements", *rows[0]["nanoseconds"]],
+                         [[row["elements"], *(f"{each:.0f}" for each in row["nanoseconds"].values())] for row in rows]) + [""]
+
+
+MORE_TABLES = {"growth": growth, "profile": profiles, "xdp": inside_kernel}
+
+
 def listed(rows, text):
     """A list of the suites, each with a line for each kind of row."""
     lines = []
@@ -196,7 +209,7 @@ def tables(found):
     for suite, title in SUITES.items():
         of_suite = []
         for letter, part in parts.items():
-            own = (growth(part) if suite == "growth" else profiles(part) if suite == "profile" else []) + runs(part, suite)
+            own = MORE_TABLES.get(suite, lambda _: [])(part) + runs(part, suite)
             if own:
                 of_suite += [*([f"### {title}: processor {letter}", ""] if len(parts) > 1 else []), *own]
         if of_suite:

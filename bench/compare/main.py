@@ -29,9 +29,10 @@ from output import table
 
 OTHER_SUITES = {"timeline": "packets of one worker every 10 ms, with and without losses", "micro": "kernels and the switch's core",
                 "growth": "what a contribution costs at the switch, by workers and jobs",
+                "xdp": "the switch inside the kernel, with the rule of its slots and without",
                 "profile": "where processor time goes, sampled by perf"}
 NAMES = [*suites.SUITES, *OTHER_SUITES]
-ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "seals", "timeline", "profile"}
+ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "seals", "timeline", "profile", "xdp"}
 
 
 def say(text):
@@ -150,6 +151,12 @@ class Session:
             rows = {name: dict(facts, **row) for name, row in micro.rows(count, self.args.quick).items()}
             self.keep(rows, {})
             self.show(rows)
+        elif suite == "xdp":
+            rows = {name: {**facts, "on": "one processor, in its kernel", **row} for name, row in micro.xdp(count, self.args.quick).items()}
+            self.keep(rows, {})
+            self.show(rows)
+            for row in rows.values():
+                print(f"{row['elements']} elements: {', '.join(f'{side} {time:.0f} ns' for side, time in row['nanoseconds'].items())}", flush=True)
         elif suite == "growth":
             rows, points = micro.growth(count, self.args.quick)
             rows = {name: dict(facts, **row) for name, row in rows.items()}

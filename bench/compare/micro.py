@@ -2,6 +2,7 @@
 import itertools
 import json
 import os
+import statistics
 import subprocess
 
 import ratios
@@ -58,6 +59,21 @@ def rows(count, quick):
         for name, what, _, over, under, goal, then in own:
             times = [[each["cpu_time"] for each in found[side]] for side in (over, under)]
             made[name + short] = {"what": what + only, "ratio": ratios.summary(*times), "goal": goal, "at_least": True, "then": then}
+    return made
+
+
+def xdp(count, quick):
+    """The switch inside the kernel with the rule of its slots, and without: rows."""
+    if not os.path.exists(os.path.join(BIN, "xdp_bench")):
+        raise SystemExit("bench: this netsum was built without XDP: it needs clang and libbpf")
+    found = repetitions("xdp_bench", ["with(out)?_rule/.*"], count, 0.02 if quick else 0.1)
+    made = {}
+    for elements in (64, 256):
+        without, rule = [[1e9 / each["items_per_second"] for each in found[f"{side}_rule/{elements}/manual_time"]] for side in ("without", "with")]
+        made[f"xdp-{elements}"] = {
+            "what": f"XDP, contributions of {elements} elements: packets/s with the rule of a slot over those of the same program without it",
+            "ratio": ratios.summary(without, rule), "goal": 0.9, "at_least": True, "then": "",
+            "elements": elements, "nanoseconds": {"with the rule": statistics.median(rule), "without": statistics.median(without)}}
     return made
 
 

@@ -69,7 +69,7 @@ class Switch {
       MeasuredFrame frame{};
       const XdpWay to_switch = dataplane::xdp::way_to(lane().local, endpoint, hop_to(endpoint), elements);
       std::memcpy(frame.headers, &to_switch.frame, sizeof frame.headers);
-      wire::chip::write_header(std::as_writable_bytes(std::span(&frame.header, 1)),
+      wire::chip::write_header(std::as_writable_bytes(std::span(&frame, 1)).subspan<xdp_frame_bytes>(),
                                {.member = member, .job_epoch = job_epoch, .echoed = {}});
       const std::uint32_t number = member;
       if (bpf_map_update_elem(program_->map("frames"), &number, &frame, BPF_ANY) != 0)

@@ -1,5 +1,5 @@
-// In place of the rule of a slot, for xdp_bench: what a packet must do is known from its member, as packets come in order, and
-// none is lost or repeated. No register is read or written but those of exponents and sums.
+// In place of the rule of a slot, for xdp_bench: what a packet must do is known from its member, as packets come in order,
+// and none is lost or repeated. No register is read or written but those of exponents and sums.
 #pragma once
 
 #include "base/c_integers.h"
