@@ -114,7 +114,7 @@ class Guest:
              "-device", f"virtio-net-pci,netdev=net,mac={self.mac.hex(':')},romfile=,{whole}",
              "-netdev", "user,id=host", "-device", "virtio-net-pci,netdev=host,romfile="],
             stdin=subprocess.DEVNULL)
-        self.console, self.pending, self.busy = None, b"", False
+        self.console, self.pending, self.busy = socket.socket(socket.AF_UNIX), b"", False
         self.path = console
 
     def line(self, seconds):
@@ -134,12 +134,11 @@ class Guest:
 
     def wait_ready(self, seconds):
         deadline = time.monotonic() + seconds
-        until(lambda: os.path.exists(self.path) or self.process.poll() is not None, seconds, "QEMU starts")
+        # The socket's file is there before QEMU listens.
+        until(lambda: self.process.poll() is not None or self.console.connect_ex(self.path) == 0, seconds, "QEMU starts")
         if self.process.poll() is not None:
             with open(self.log, errors="replace") as file:
                 raise AssertionError(f"guest {self.number}: QEMU has ended with {self.process.returncode}: {file.read()[-2000:]}")
-        self.console = socket.socket(socket.AF_UNIX)
-        self.console.connect(self.path)
         # Asked until it answers, because input before it listens may be lost; the answer to the last question ends it.
         for number in range(1_000_000):
             # A guest that takes long to boot reads nothing, until there is no room for another question.
