@@ -82,7 +82,7 @@ class Refusals(unittest.TestCase):
                                     "--rank", 0, "--world-size", 2, "--elements", 100, code=3)
 
     def test_more_ranks_than_bits_need_racks(self):
-        many = ("--workers", 32, "--elements", 64, "--iterations", 1, "--profile", "chip", "--transport", "udp")
+        many = ("--workers", 32, "--elements", 64, "--iterations", 1, "--profile", "chip", "--transport", "udp", "--connect-deadline", 60)
         refused = cli.run("bench", "all-reduce", *many)
         self.assertEqual(refused.returncode, 3, refused.stderr)
         self.assertIn("32 ranks and switches are next to the aggregator, a chip with a bit for each of 31", refused.stderr)
