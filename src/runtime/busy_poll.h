@@ -23,7 +23,7 @@ class BusyPoll {
     }
     // The thread that got the CPU kept it, so it is computing. A sleeping thread is scheduled sooner than a yielding one.
     if (looks_ > 0 && now - looked_ > longest_yield) return give_up(most_skipped);
-    if (looks_ == most_looks) return give_up(std::clamp(2 * penalty_, 1U, most_skipped));
+    if (looks_ == most_looks) return give_up(raised());
     ++looks_;
     looked_ = now;
     return true;
@@ -31,15 +31,22 @@ class BusyPoll {
 
   // A poll found something.
   void found() {
-    if (looks_ > 0) penalty_ = 0;
-    looks_ = 0;
+    if (looks_ > most_worthwhile) {
+      give_up(raised());
+    } else if (looks_ > 0) {
+      penalty_ = looks_ = 0;
+    }
   }
 
  private:
   static constexpr std::uint32_t most_looks = 32;     // costs about as much as a wake-up on an idle CPU
+  // A poll that finds something after more looks than these cost more than the wake-up that it saved. Without this limit, threads
+  // that yield to each other make each look last longer, until all looks find something and no CPU is ever idle.
+  static constexpr std::uint32_t most_worthwhile = 3;
   static constexpr std::uint32_t most_skipped = 256;  // sleeps without polling first, after polls in vain
   static constexpr auto longest_yield = std::chrono::milliseconds(1);
 
+  [[nodiscard]] std::uint32_t raised() const { return std::clamp(2 * penalty_, 1U, most_skipped); }
   bool give_up(std::uint32_t penalty) {
     penalty_ = skip_ = penalty;
     looks_ = 0;

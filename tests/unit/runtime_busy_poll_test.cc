@@ -53,6 +53,20 @@ TEST(BusyPoll, GoesOnWhereItPays) {
   }
 }
 
+// Threads that yield to each other make looks last until packets come: each look finds one at last, at a CPU's whole cost.
+TEST(BusyPoll, GivesUpWhereALookFindsSomethingTooLate) {
+  BusyPoll poll(true);
+  Time now{};
+  std::uint32_t looks = 0;
+  constexpr std::uint32_t packets = 10'000;
+  for (std::uint32_t i = 0; i < packets; ++i) {
+    for (int look = 0; look < 12 && poll.look_again(now += microseconds(4)); ++look) ++looks;
+    poll.found();
+  }
+  EXPECT_LT(looks, packets / 4);
+  EXPECT_GT(looks, 0U) << "it has to notice when that changes";
+}
+
 // A yield after which somebody else computed for a whole time slice: that costs the next packet its latency.
 TEST(BusyPoll, SleepsBesideWhoeverComputes) {
   BusyPoll poll(true);
