@@ -13,9 +13,10 @@ import results
 
 BEGIN = "<!-- generated from performance.json by scripts/bench --document; what is between these marks is overwritten -->"
 END = "<!-- end of what is generated -->"
-SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "scaling": "Two to sixteen workers", "sweep": "Sizes and rates",
-          "loopback": "One machine, UDP", "shm": "One machine, shared memory", "latency": "Small messages", "seals": "Tags and encryption",
-          "micro": "Kernels and the switch's core", "growth": "Cost at the switch", "xdp": "The switch inside the kernel", "profile": "Where the time goes"}
+SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "collectives": "Every collective",
+          "scaling": "Two to sixteen workers", "sweep": "Sizes and rates", "loopback": "One machine, UDP", "shm": "One machine, shared memory",
+          "latency": "Small messages", "seals": "Tags and encryption", "micro": "Kernels and the switch's core", "growth": "Cost at the switch",
+          "xdp": "The switch inside the kernel", "profile": "Where the time goes"}
 
 
 def table(header, rows):
