@@ -49,6 +49,8 @@ Error error_of(const grpc::Status& status, const std::string& address) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       return {ErrorCode::unreachable, at + " is not reachable: " + words + ": is netsum running there, and the port open?"};
+    case grpc::StatusCode::ABORTED:  // it is busy: to callers that ask again, as if it had not answered
+      return {ErrorCode::unreachable, at + ": " + words};
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {ErrorCode::deadline, at + ": " + words};
     case grpc::StatusCode::INTERNAL:

@@ -115,6 +115,10 @@ grpc::Status refused(const session::JoinOutcome& outcome) {
 grpc::Status overloaded(const std::string& what) {
   return {StatusCode::RESOURCE_EXHAUSTED, what};
 }
+// Unlike what is refused, this may succeed a moment later, also at the daemon that is started in place of this one.
+grpc::Status busy() {
+  return {StatusCode::ABORTED, "this daemon is busy, or shutting down: try again later"};
+}
 
 ServerUnaryReactor* finish(CallbackServerContext* context, const grpc::Status& status) {
   ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -393,7 +397,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     if (taken) {
       wake();
     } else {
-      reactor->Finish(overloaded("this daemon is busy, or shutting down: try again later"));
+      reactor->Finish(busy());
     }
     return reactor;
   }
