@@ -68,22 +68,20 @@ class Guest:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(self.own)
         self.frames = []
-        threading.Thread(target=self.receive, daemon=True).start()
+        self.thread = threading.Thread(target=self.receive, daemon=True)
+        self.thread.start()
 
     def receive(self):
-        while True:
-            try:
-                frame = self.socket.recv(65536)
-            except OSError:
-                return
-            if frame:
-                self.frames.append(frame)
+        while frame := self.socket.recv(65536):
+            self.frames.append(frame)
 
     def send(self, frame):
         self.socket.sendto(frame, self.switch)
 
     def close(self):
+        """The thread first: else it might still read the descriptor's next socket, which is another guest's."""
         self.socket.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
         self.socket.close()
 
 
