@@ -39,9 +39,9 @@ class BusyPoll {
   }
 
  private:
-  static constexpr std::uint32_t most_looks = 32;     // costs about as much as a wake-up on an idle CPU
-  // A poll that finds something after more looks than these cost more than the wake-up that it saved. Without this limit, threads
-  // that yield to each other make each look last longer, until all looks find something and no CPU is ever idle.
+  static constexpr std::uint32_t most_looks = 32;  // costs about as much as a wake-up on an idle CPU
+  // A poll that finds something after more looks than these cost more than the wake-up that it saved. Without this limit,
+  // threads that yield to each other make each look last longer, until all looks find something and no CPU is ever idle.
   static constexpr std::uint32_t most_worthwhile = 3;
   static constexpr std::uint32_t most_skipped = 256;  // sleeps without polling first, after polls in vain
   static constexpr auto longest_yield = std::chrono::milliseconds(1);
