@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 
 #include "command.h"
 #include "scenario_file.h"
@@ -42,8 +43,15 @@ ordered_json json_of(const sim::Experiment& experiment, const sim::Report& repor
   out["packets_per_second"] = real > 0 ? static_cast<double>(report.packets) / real : 0;
   out["lost"] = report.lost;
   out["jobs"] = ordered_json::array();
-  for (const sim::JobReport& job : report.jobs) {
+  for (std::size_t i = 0; i < report.jobs.size(); ++i) {
+    const sim::JobReport& job = report.jobs[i];
     const double busy = job.last - job.first;
+    ordered_json buckets = ordered_json::array();
+    for (const sim::Bucket& bucket : experiment.jobs[i].training.buckets) {
+      buckets.push_back({{"elements", bucket.elements},
+                         {"forward", std::chrono::duration<double>(bucket.forward).count()},
+                         {"backward", std::chrono::duration<double>(bucket.backward).count()}});
+    }
     out["jobs"].push_back({{"name", job.name},
                            {"ranks", job.ranks},
                            {"first", job.first},
@@ -53,7 +61,8 @@ ordered_json json_of(const sim::Experiment& experiment, const sim::Report& repor
                            {"retransmissions", job.retransmissions},
                            {"tat_seconds", summary_of(job.operation_seconds)},
                            {"iteration_seconds", summary_of(job.iteration_seconds)},
-                           {"iterations", job.iteration_seconds}});
+                           {"iterations", job.iteration_seconds},
+                           {"buckets", std::move(buckets)}});
   }
   out["links"] = ordered_json::array();
   for (const sim::PortReport& port : report.ports) {

@@ -6,8 +6,10 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "apps/netsum/config.h"
+#include "apps/netsum/workload_file.h"
 
 namespace netsum::app {
 namespace {
@@ -22,6 +24,35 @@ TEST(ScenarioFile, EveryExampleIsOne) {
     EXPECT_NO_THROW((void)read_scenario(entry.path().string())) << entry.path();
   }
   EXPECT_GE(files, 3);
+}
+
+// Sizes in MiB as the papers have them: SwitchML's Table 1, NetReduce's Table 7, ATP's §5.1. Theirs of AlexNet (236) and of
+// ResNet-50 in SwitchML (87) are not of torchvision's layers.
+TEST(Workloads, AreAsLargeAsThePapersSay) {
+  const std::pair<const char*, double> papers[] = {
+      {"vgg16", 528}, {"vgg19", 548},  {"resnet50", 98}, {"bert", 1274},   {"ncf", 121},   {"deeplight", 2319},
+      {"lstm", 1627}, {"ugatit", 511}, {"ssd", 98},      {"alexnet", 233}, {"vgg11", 507}, {"resnet152", 230}};
+  for (const auto& [model, size] : papers) {
+    const sim::Workload workload = read_workload(examples + "workloads/models.toml", model, "");
+    EXPECT_NEAR(size, static_cast<double>(workload.parameters()) * 4 / (1 << 20), 0.01 * size) << model;
+    EXPECT_GT(workload.iteration, Duration::zero()) << model;
+  }
+  EXPECT_EQ(std::chrono::microseconds(269'500),
+            read_workload(examples + "workloads/models.toml", "resnet50", "p100").iteration);
+}
+
+TEST(Workloads, ErrorsNameTheFileAndWhatItHas) {
+  const auto complaint_of = [](const std::string& model, const std::string& gpu) -> std::string {
+    try {
+      (void)read_workload(examples + "workloads/models.toml", model, gpu);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(std::string::npos, complaint_of("vgg17", "").find("models.toml, line"));
+  EXPECT_NE(std::string::npos, complaint_of("vgg17", "").find("`model.vgg17` is no model of this file"));
+  EXPECT_NE(std::string::npos, complaint_of("vgg16", "abacus").find("has no GPU 'abacus', only v100, rtx2080ti"));
 }
 
 std::string complaint(const std::string& text) {
