@@ -81,7 +81,10 @@ class Builder {
       }
     }
     if (paths_.round_trip > 0) {
-      paths_.most = std::min(paths_.most, lanes * job_.plan.slots * elements_ / paths_.round_trip);
+      // NetReduce's window is of whole messages: the next begins when one has all its results.
+      const double packets = experiment_.protocol == "netreduce" ? job_.plan.message_packets : 1;
+      const double turn = paths_.round_trip + (packets - 1) * slowest_packet();
+      paths_.most = std::min(paths_.most, lanes * job_.plan.slots * packets * elements_ / turn);
     }
     // SwitchML agrees on the first exponents before it sends values (§4.6): with short packets, so without their bytes.
     if (experiment_.protocol == "switchml" && job_.training.wire == WireFormat::native) {
@@ -107,6 +110,14 @@ class Builder {
   [[nodiscard]] std::size_t below(std::uint32_t a_switch) const { return experiment_.aggregators.size() + a_switch; }
   [[nodiscard]] double cost(NodeId node) const {  // of a packet in and one out
     return seconds(topology_[node].send_cost) + seconds(topology_[node].receive_cost);
+  }
+  // Seconds that the fullest port of the job takes for one of its packets.
+  [[nodiscard]] double slowest_packet() const {
+    double most = 0;
+    for (std::size_t i = 0; i < paths_.load.size(); ++i) {
+      most = std::max(most, paths_.load[i] * elements_ / resources_.capacity(i));
+    }
+    return most;
   }
   [[nodiscard]] double share() const { return 1.0 / static_cast<double>(aggregators_.size()); }
 

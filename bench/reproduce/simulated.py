@@ -1,0 +1,62 @@
+#!/usr/bin/python3
+"""Tables and figures of the papers by the simulator and by formulas (docs/reproduction.md): prints tables, and writes plots and JSON into
+build/reproduce. The JSON is the same, to the digit, on every run.
+
+NAME is a table or figure (switchml-table1), a paper (switchml, atp, netreduce), beyond, or all; several are possible.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import time
+
+import atp_figures
+import netreduce_figures
+import switchml_figures
+from figure import draw
+from output import plot, say, table
+
+PAPERS = {"switchml": switchml_figures.FIGURES, "atp": atp_figures.FIGURES, "netreduce": netreduce_figures.FIGURES}
+
+
+def chosen(names):
+    known = {figure.name: [figure] for figures in PAPERS.values() for figure in figures}
+    known |= PAPERS | {"all": [figure for figures in PAPERS.values() for figure in figures]}
+    for name in names:
+        if name not in known:
+            raise SystemExit(f"reproduce: no table, figure or paper '{name}': it is one of {', '.join(known)}")
+    return list(dict.fromkeys(figure for name in names for figure in known[name]))
+
+
+def make(figure, options):
+    began = time.monotonic()
+    result = figure.make(options.short)
+    seconds = time.monotonic() - began
+    print(f"{figure.name}: {figure.title} ({figure.how}; {seconds:.0f} s)\n")
+    table(result.rows, result.header)
+    print(f"\n  paper: {figure.paper}\n  ours:  {result.ours}" + (f"\n  because: {figure.reason}" if figure.reason else "") + "\n")
+    path = os.path.join(options.output, figure.name)
+    with open(path + ".json", "w", encoding="utf-8") as file:
+        json.dump({"name": figure.name, "how": figure.how, "short": options.short, **dataclasses.asdict(result)}, file, indent=1)
+        file.write("\n")
+    if result.panels and not options.no_plots:
+        plot(draw, result, (4.5 * len(result.panels), 3.4), path + ".svg")
+    return seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--simulated", action="store_true", help="with a paper or all: nothing that is measured (the default without root)")
+    parser.add_argument("--short", action="store_true", help="less data: whether all of it works, in seconds")
+    parser.add_argument("--no-plots", action="store_true")
+    parser.add_argument("--output", default="build/reproduce", metavar="FOLDER")
+    options = parser.parse_args()
+    os.makedirs(options.output, exist_ok=True)
+    figures = chosen(options.names)
+    total = sum(make(figure, options) for figure in figures)
+    say(f"{len(figures)} in {total:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
