@@ -2,7 +2,7 @@
 import statistics
 
 import baselines
-from figure import Figure, Result, bars, lines
+from figure import Elsewhere, Figure, Result, bars, lines
 from scenario import buckets_of, compute_seconds, gbit, iteration, job_of, link, run, run_all, scaled, star, time_of
 
 GPU, BATCH, RATE, WORKERS = "rtx2080ti", 32, 100, 8
@@ -130,25 +130,31 @@ def figure_12(_):
                   f"{ring / max(own):.2f} times as fast as rings; both jobs alike")
 
 
-def with_server(hosts, rate):
+def with_server(hosts, rate, delay=SCALED["delay"]):
     """A star whose last host is a parameter server."""
-    return {"kind": "star", "hosts": hosts + 1, "link": SCALED, "change": [{"nodes": [f"h{hosts}"], "link": {"rate": gbit(rate * FACTOR)}}]}
+    return {"kind": "star", "hosts": hosts + 1, "link": {**SCALED, "delay": delay},
+            "change": [{"nodes": [f"h{hosts}"], "link": {"rate": gbit(rate * FACTOR)}}]}
+
+
+# Of Figure 13: with 16 packets in flight, and not with 8, a job fills its links ("peak throughput aggregators"). In the paper the
+# results of fixed parts come from the server, too: SwitchML's links are twice as long.
+WINDOW_13, DELAY_13 = 16, 150
 
 
 def figure_13(short):
     buckets = buckets_of("vgg16", GPU, **BYTEPS)
     iterations = 2 if short else 4
     third = 1e3 * compute_seconds(buckets) / 3
-    window = 16  # few more than fill the links: the paper's peak throughput aggregators, a third
     def job(index, **more):
-        return {"name": f"job{index}", "hosts": [f"h{3 * index}..h{3 * index + 2}"], "slots": window, "bucket": scaled(buckets, FACTOR),
+        return {"name": f"job{index}", "hosts": [f"h{3 * index}..h{3 * index + 2}"], "slots": WINDOW_13, "bucket": scaled(buckets, FACTOR),
                 "iterations": iterations, "start": f"{round(index * third)}ms", **more}
+    near, far = f"{DELAY_13}us", f"{2 * DELAY_13}us"
     ratios = (1.0, 0.5, 0.25)  # our SwitchML's pools are powers of two
-    parts = [round(window * ratio) for ratio in ratios]
-    dynamic = run_all([atp(with_server(9, SERVER), [job(index) for index in range(3)], 3 * part, ["h9"]) for part in parts])
+    parts = [round(WINDOW_13 * ratio) for ratio in ratios]
+    dynamic = run_all([atp(with_server(9, SERVER, near), [job(index) for index in range(3)], 3 * part, ["h9"]) for part in parts])
     # Of fixed parts a job sees its own: a third of the slots, and of the server's link. SwitchML's waits for them, ATP's goes to the server.
-    waits = run_all([{"network": with_server(3, SERVER / 3), "job": [job(0, slots=part)]} for part in parts])
-    falls_back = run_all([atp(with_server(3, SERVER / 3), [job(0)], part, ["h3"]) for part in parts])
+    waits = run_all([{"network": with_server(3, SERVER / 3, far), "job": [job(0, slots=part)]} for part in parts])
+    falls_back = run_all([atp(with_server(3, SERVER / 3, near), [job(0)], part, ["h3"]) for part in parts])
     images = {"dynamic": [3 * BATCH / sum(time_of(report, index) for index in range(3)) for report in dynamic],
               "static, waits": [BATCH / time_of(report) for report in waits], "static, ATP": [BATCH / time_of(report) for report in falls_back]}
     gain = [mine / other - 1 for mine, other in zip(images["dynamic"], images["static, waits"])]
@@ -225,11 +231,30 @@ FIGURES = [
     Figure("atp-figure12", "Figure 12", "Two VGG16 jobs over a shared trunk", "simulated, flows; baselines computed", figure_12,
            "1.25 times as fast as Horovod, 1.20 as BytePS", "20 Gbit/s links; the rings are ideal"),
     Figure("atp-figure13", "Figure 13a", "Slots shared, and in fixed parts", "simulated, packets", figure_13,
-           "dynamic up to 38 % faster, with 33 % of the slots", "with 50 and 25 % (a SwitchML pool is a power of two); a server of 60 Gbit/s (§D.1); " + HUNDREDTH),
+           "dynamic up to 38 % faster, with 33 % of the slots", "with 50 and 25 % (a SwitchML pool is a power of two); parts of just the slots that fill a link; a server of 60 Gbit/s (§D.1); " + HUNDREDTH),
     Figure("atp-figure14", "Figure 14", "Slots by hash and by sequence number", "simulated, packets", figure_14,
            "hash as good as static, linear far worse (a plot)", HUNDREDTH),
     Figure("atp-figure15", "Figure 15", "Half of the slots, with and without congestion control", "simulated, packets", figure_15,
            "without it 65 % slower; 7.5 Gbit/s with it", "10 Gbit/s, and all-reduces alone: bandwidth is what contends, hosts cost nothing"),
     Figure("atp-figure20", "Figure 20", "Two jobs at a switch and a server", "simulated, packets", figure_20,
            "0.90 and 0.90; 145.6 and 159.3 images/s with 5 and 2 workers; 0.95 (VGG16) and 0.90 (ResNet50)", "a server of 60 Gbit/s (§D.1), which both jobs do not fill; " + HUNDREDTH),
+    Elsewhere("Figure 9", "Traffic to the server from three racks", "measured", "3.00 (2.99 to 3.00) times the traffic with aggregation in racks alone",
+              "scripts/reproduce atp-racks", "as above"),
+    Elsewhere("Figure 10", "Losses at one worker", "measured", "TAT over that without: {repair-4-atp-one-0.01} at 0.01 %, {repair-4-atp-one-0.1} at 0.1 %, "
+              "{repair-4-atp-one-1} at 1 %", "scripts/bench --suite repair", "as above", "links of 200 Mbit/s"),
+    Elsewhere("Figure 13a", "Slots shared, and in fixed parts", "measured", "dynamic over static: 1.19 (1.17 to 1.23) with 66 %, 1.83 (1.82 to 1.91) with 33 %",
+              "scripts/reproduce atp-sharing", "as above", "the link to the server has room ([benchmarks.md](benchmarks.md#atps-figures-scriptsreproduce))"),
+    Elsewhere("Figure 13b", "Sums at the server while jobs warm up", "measured", "with rehashing 94 to 98 % are added at the switch, without it 63 to 82 %",
+              "scripts/reproduce atp-sharing", "none after 500 ms", "means of whole runs, 2 to 8 jobs"),
+    Elsewhere("Figure 13c", "Sums at the switch while a job pauses", "measured", "the two others hold 10.6 slots together in place of 6.3, and 45 % more sums a second",
+              "scripts/reproduce atp-sharing", "they rise (a plot)"),
+    Elsewhere("Figure 14", "Slots by hash and by sequence number", "measured", "with 8 jobs, of parts: 94 % by hash and another on collision, 93 % by hash, 94 % by sequence number",
+              "scripts/reproduce atp-sharing", "as above", "the link has room for packets without a slot"),
+    Elsewhere("Figure 15", "Half of the slots, with and without congestion control", "measured", "40.9 Mbit/s with, 5.7 without: 86 % slower",
+              "scripts/reproduce atp-congestion", "as above", "a link of 50 Mbit/s with 2 ms of round trip"),
+    Elsewhere("Figure 16", "Beside other traffic", "measured", "a job's share beside a TCP flow is 0.54, without congestion control 0.51 and 41 % repeats",
+              "scripts/reproduce atp-congestion", "near equal shares (a plot)", "TCP is cubic with ECN, not DCTCP; an all-reduce, not VGG16"),
+    Elsewhere("Table 1", "Packets that a proactive mechanism would take from switches", "measured", "0, 0, 66 and 1,262 with 8, 16, 32 and 64 workers",
+              "scripts/reproduce atp-proactive", "37,002 to 14,602,998 an epoch of ResNet50", "20 steps of the demo's network"),
+    Elsewhere("Figure 19", "Throughput with hardware acceleration", "not here", paper="TSO 3 times, several queues 1.47, two passes 1.3", reason="not measured yet"),
 ]

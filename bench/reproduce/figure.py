@@ -12,6 +12,19 @@ class Figure:
     make: Callable  # of short: a Result; a short one has the same shape, less data
     paper: str = ""  # its numbers
     reason: str = ""  # for differences
+    picture: bool = False  # --document puts it into docs/images, too
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """One that another command makes, or nobody: a row of docs/reproduction.md alone."""
+    item: str
+    title: str
+    how: str  # "measured", or "not here"
+    ours: str = ""  # "{loss-4-inflation-1}" is that row's ratio in docs/performance.json
+    command: str = ""
+    paper: str = ""
+    reason: str = ""
 
 
 @dataclasses.dataclass
@@ -32,6 +45,11 @@ def bars(groups, series, marks=(), **labels):
     return {"kind": "bars", "groups": list(groups), "series": series, "marks": list(marks), **labels}
 
 
+def points(groups, series, **labels):
+    """A panel of points, {label: a value for each group}, a row for each group, and a line at 1."""
+    return {"kind": "points", "groups": list(groups), "series": series, "marks": [], **labels}
+
+
 STYLES = ("o-", "s--", "^-.", "v:", "d-", "x--", "+-.")
 
 
@@ -42,6 +60,11 @@ def draw(result, figure):
                 axes.plot([x for x, _ in points], [y for _, y in points], style, ms=3, lw=1.2, label=label)
             for label, x, y in panel["marks"]:
                 axes.plot([x], [y], "k*", ms=9, label=label)
+        elif panel["kind"] == "points":
+            for style, (label, values) in zip(STYLES, panel["series"].items()):
+                axes.plot(values, range(len(values)), style[0], ms=5, label=label)
+            axes.axvline(1, color="k", lw=1)
+            axes.invert_yaxis()
         else:
             width = 0.8 / len(panel["series"])
             for at, (label, values) in enumerate(panel["series"].items()):
@@ -49,9 +72,13 @@ def draw(result, figure):
             for label, values in panel["marks"]:
                 known = [(group, value) for group, value in enumerate(values) if value is not None]
                 axes.plot([group for group, _ in known], [value for _, value in known], "k*", ms=7, label=label)
-            axes.set_xticks(range(len(panel["groups"])), panel["groups"], rotation=40, ha="right")
         axes.set(xlabel=panel.get("x", ""), ylabel=panel.get("y", ""), title=panel.get("title", ""), xscale=panel.get("xscale", "linear"),
                  yscale=panel.get("yscale", "linear"))
-        if panel.get("yscale", "linear") == "linear":
+        # A scale puts its own ticks.
+        if panel["kind"] == "bars":
+            axes.set_xticks(range(len(panel["groups"])), panel["groups"], rotation=40, ha="right")
+        if panel["kind"] == "points":
+            axes.set_yticks(range(len(panel["groups"])), panel["groups"])
+        elif panel.get("yscale", "linear") == "linear":
             axes.set(ylim=0)
         axes.legend(fontsize=7)

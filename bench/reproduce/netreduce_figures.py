@@ -1,6 +1,8 @@
 """NetReduce's evaluation (Liu et al., ASPLOS 2023): Appendix A's model with the paper's inputs, next to the simulator."""
+import statistics
+
 import parallel
-from figure import Figure, Result, bars
+from figure import Elsewhere, Figure, Result, bars
 from scenario import compute_seconds, iteration, job_of, link, model_bytes, run, run_all, star, time_of
 
 MODELS = ("alexnet", "vgg16", "resnet50")
@@ -14,10 +16,10 @@ TABLE_8 = {64: (938.4, 1372.2, 585.2, 1051.1), 128: (1555.5, 2225.3, 1037.2, 191
 TABLE_9 = {"alexnet": (307.5, 328.8, 519.2), "vgg16": (115.2, 122.2, 173.6), "resnet50": (276.0, 282.8, 317.6)}
 
 
-def predicted(pattern, size, gpus, per_machine, hop=HOP):
+def predicted(pattern, size, gpus, per_machine, hop=HOP, inter=parallel.INTER):
     """Seconds by (1) to (3)."""
     answer, = parallel.predict([{"pattern": pattern, "bytes": size, "gpus": gpus, "gpus_per_machine": per_machine, "hop_seconds": hop,
-                                 "intra": NVLINK, "inter": parallel.INTER}])
+                                 "intra": NVLINK, "inter": inter}])
     return sum(answer["stages"].values())
 
 
@@ -63,10 +65,44 @@ def figure_11(_):
                         [("paper", [1.45, None, None]), ("paper, SwitchML", [1.18, None, None])], y="speedup over ring", title="6 machines, 100 Gbit/s")])
 
 
-def per_gpu(model, batch, size, pattern, gpus, per_machine):
-    """Images a second of a GPU, without overlap. Passes take as long per image as in Table 7."""
-    buckets = run({"network": star(2, RATE), "job": [job_of(model, "v100", bucketing="whole")]}, "flow")["jobs"][0]["buckets"]
-    return batch / (compute_seconds(buckets) * batch / BATCH + predicted(pattern, size(buckets[0]["elements"]), gpus, per_machine))
+def passes(model):
+    """Seconds of an image as in Table 7, and the model's elements."""
+    if model not in passes.known:
+        bucket, = run({"network": star(2, RATE), "job": [job_of(model, "v100", bucketing="whole")]}, "flow")["jobs"][0]["buckets"]
+        passes.known[model] = (bucket["forward"] + bucket["backward"]) / BATCH, bucket["elements"]
+    return passes.known[model]
+
+
+passes.known = {}
+
+
+def per_gpu(model, batch, size, pattern, gpus, per_machine, inter=parallel.INTER):
+    """Images a second of a GPU, without overlap."""
+    image, elements = passes(model)
+    return batch / (image * batch + predicted(pattern, size(elements), gpus, per_machine, inter=inter))
+
+
+def reached(model, pattern):
+    """Bytes a second across machines that the communication of Table 7 (4 machines, 16 bits) means."""
+    _, ring, _, netreduce = (each / 1e3 for each in TABLE_7[model])
+    size = half(passes(model)[1])
+    return size / netreduce if pattern == "pn" else 2 * 3 / 4 * size / ring
+
+
+def communicates(batches, at):
+    """Seconds of communication by Table 8, whose iterations are that and a time for each image."""
+    (small, of_small), (large, of_large) = ((batch, batch / rates[at]) for batch, rates in batches.items())
+    return of_small - small * (of_large - of_small) / (large - small)
+
+
+def eight_at_one():
+    """By how much communication of 8 GPUs at one NIC takes longer than Appendix A's does beside that of one, in Table 8: NetReduce, ring."""
+    size, found = full(passes("alexnet")[1]), []
+    for at, pattern in ((0, "pn"), (2, "fr")):
+        of_four = communicates(TABLE_8, at + 1)
+        across = (1 if pattern == "pn" else 2 * 3 / 4) * size / of_four
+        found.append(communicates(TABLE_8, at) / predicted(pattern, size, 32, 8, inter=across))
+    return found
 
 
 def full(elements):
@@ -80,22 +116,50 @@ def table_8(_):
         losses[batch] = 1 - mine[0] / mine[1], 1 - mine[2] / mine[3]
         rows.append([batch, *(f"{value:.0f}" for value in mine[:2]), f"{100 * losses[batch][0]:.1f}%", f"{100 * (1 - paper[0] / paper[1]):.1f}%",
                      *(f"{value:.0f}" for value in mine[2:]), f"{100 * losses[batch][1]:.1f}%", f"{100 * (1 - paper[2] / paper[3]):.1f}%"])
+    ours = "; ".join(f"batch {batch}: NetReduce {100 * mine:.1f} %, ring {100 * ring:.1f} % lost" for batch, (mine, ring) in losses.items())
+    costs = eight_at_one()
     return Result(["batch", "NetReduce, 32 GPUs", "4 GPUs", "lost", "paper", "ring, 32 GPUs", "4 GPUs", "lost", "paper"], rows,
-                  "; ".join(f"batch {batch}: NetReduce {100 * mine:+.1f} %, ring {100 * ring:+.1f} % lost" for batch, (mine, ring) in losses.items()))
+                  f"{ours}; the paper's communication with 32 GPUs takes {costs[0]:.2f} (NetReduce) and {costs[1]:.2f} times (ring) as long as its own with 4 "
+                  "and Appendix A say")
 
 
 def table_9(_):
-    rows, gains = [], {}
+    cost = statistics.mean(eight_at_one())
+    rows, gains = [], {"link rate": {}, "the paper's rate": {}}
     for model, paper in TABLE_9.items():
-        mine = [per_gpu(model, BATCH, half, pattern, 32, 8) for pattern in ("fr", "ta", "pn")]
-        gains[model] = mine[2] / mine[0] - 1, mine[2] / mine[1] - 1
-        rows.append([model, *(cell for value, other in zip(mine, paper) for cell in (f"{value:.0f}", f"{other:.1f}")),
-                     *(cell for value, other in zip(gains[model], paper[:2]) for cell in (f"{100 * value:.0f}%", f"{100 * (paper[2] / other - 1):.0f}%"))])
-    return Result(["images/s of a GPU", "flat ring", "paper", "Tencent", "paper", "parallel NetReduce", "paper", "over flat ring", "paper",
-                   "over Tencent", "paper"], rows,
-                  "; ".join(f"{model} {100 * ring:+.0f} % on flat ring, {100 * tencent:+.0f} % on Tencent" for model, (ring, tencent) in gains.items()),
-                  [bars(MODELS, {"over flat ring": [100 * each[0] for each in gains.values()], "over Tencent": [100 * each[1] for each in gains.values()]},
-                        [("paper, flat ring", [68.8, 50.7, 15.1])], y="%")])
+        for rate, found in gains.items():
+            mine = [per_gpu(model, BATCH, half, pattern, 32, 8, parallel.INTER if rate == "link rate" else reached(model, pattern) / cost)
+                    for pattern in ("fr", "ta", "pn")]
+            found[model] = mine[2] / mine[0] - 1, mine[2] / mine[1] - 1
+            rows.append([model, rate, *(cell for value, other in zip(mine, paper) for cell in (f"{value:.0f}", f"{other:.1f}")),
+                         *(cell for value, other in zip(found[model], paper[:2]) for cell in (f"{100 * value:.0f}%", f"{100 * (paper[2] / other - 1):.0f}%"))])
+    ours = "; ".join(f"at {rate} " + ", ".join(f"{100 * ring:+.0f} and {100 * tencent:+.0f} % ({model})" for model, (ring, tencent) in found.items())
+                     for rate, found in gains.items())
+    return Result(["images/s of a GPU", "machines' links", "flat ring", "paper", "Tencent", "paper", "parallel NetReduce", "paper", "over flat ring", "paper",
+                   "over Tencent", "paper"], rows, ours + ", on flat ring and on Tencent",
+                  [bars(MODELS, {rate: [100 * each[0] for each in found.values()] for rate, found in gains.items()}, [("paper", [68.8, 50.7, 15.1])],
+                        y="% over flat ring")])
+
+
+BATCHES = (32, 64, 128)
+
+
+def figures_13_and_14(_):
+    rows, panels = [], []
+    machines = {"one GPU each": (4, 1, {"ring": "fr", "NetReduce": "pn"}), "eight GPUs each": (32, 8, {"flat ring": "fr", "Tencent": "ta", "parallel NetReduce": "pn"})}
+    gains, cost = {}, statistics.mean(eight_at_one())
+    for where, (gpus, per_machine, patterns) in machines.items():
+        settings = [(model, batch, bits) for model in MODELS for batch in BATCHES for bits in (16, 32)]
+        images = {name: [per_gpu(model, batch, half if bits == 16 else full, pattern, gpus, per_machine,
+                                reached(model, pattern) / (cost if per_machine == 8 else 1)) for model, batch, bits in settings]
+                  for name, pattern in patterns.items()}
+        first, *_, last = images.values()
+        gains[where] = [mine / other for mine, other in zip(last, first)]
+        rows += [[where, model, batch, bits, "; ".join(f"{name} {values[at]:.0f}" for name, values in images.items()), f"{gains[where][at]:.2f}"]
+                 for at, (model, batch, bits) in enumerate(settings)]
+        panels.append(bars([f"{model}, {batch}, {bits} bits" for model, batch, bits in settings], images, y="images/s of a GPU", title=f"4 machines, {where}"))
+    return Result(["machines", "model", "batch", "bits", "images/s of a GPU", "NetReduce over ring"], rows,
+                  "; ".join(f"{where}: {min(each):.2f} to {max(each):.2f} times a ring" for where, each in gains.items()), panels)
 
 
 def table_6(short):
@@ -139,11 +203,18 @@ FIGURES = [
            "the model's cut is 1 - n / 2 (n - 1), a third with 4 machines; the paper's communication takes 1.7 to 3.3 times as long as 16 bits at link rate do"),
     Figure("netreduce-table8", "Table 8", "32 GPUs and 4, AlexNet", "computed", table_8,
            "batch 64: 31.6 and 44.3 % lost; 128: 30.1 and 45.8 %",
-           "Appendix A has no cost for moving data between network and GPUs (§5.4 names it)"),
+           "Appendix A has no cost for moving data between eight GPUs and one NIC; §5.4 names it as the reason"),
     Figure("netreduce-table9", "Table 9", "32 GPUs", "computed", table_9,
-           "+68.8 %, +50.7 %, +15.1 % on flat ring; +57.9 %, +42.1 %, +12.3 % on Tencent", "as Table 8; no overlap"),
+           "+68.8 %, +50.7 %, +15.1 % on flat ring; +57.9 %, +42.1 %, +12.3 % on Tencent",
+           "no overlap; the paper's rate: what Table 7's times mean, 20 to 30 of 100 Gbit/s, less Table 8's cost of eight GPUs at one NIC"),
     Figure("netreduce-table10", "Table 10", "Cost", "computed", table_10, "2.40 % more capital, 0.68 % more power",
            "the table counts four more ports, §5.5 says six"),
-    Figure("netreduce-figure11", "Figure 11A", "Training speed on 6 machines", "simulated, flows; the ring computed", figure_11,
-           "AlexNet 1.45 : 1.18 : 1", "passes are a V100's with 16 bits (Table 7), the paper's an RTX 2080's; SwitchML has 64 elements a packet, not 32"),
+    Figure("netreduce-figure11", "Figure 11", "Training speed on 6 machines (A)", "simulated, flows; the ring computed", figure_11,
+           "AlexNet 1.45 : 1.18 : 1", "passes are a V100's with 16 bits (Table 7), the paper's an RTX 2080's, whose times it does not give, nor those of B's models; SwitchML has 64 elements a packet, not 32"),
+    Elsewhere("Figure 7", "Communication of FR, TA and PN", "computed, and measured", "of 112 settings with 100 MB PN is the fastest in 93, of 1 MB in 107",
+              "scripts/reproduce netreduce-fig7", "PN is the fastest beyond 15.75 GB/s inside", "M is not in the paper ([parallel.md](parallel.md#figure-7-scriptsreproduce-netreduce-fig7))"),
+    Elsewhere("Figure 2", "VGG16 in ATP beside DCTCP", "not here", reason="cited from ATP's Figure 16, which has a row"),
+    Elsewhere("Figure 12", "Difference of losses", "not here", paper="below 0.2 %", reason="not trained yet"),
+    Figure("netreduce-figure13", "Figures 13, 14", "Throughput over batch sizes and precisions", "computed", figures_13_and_14,
+           "a plot; Tables 7 to 9 have its numbers", "rates as in Table 9; passes take as long for each image with 16 bits and with 32"),
 ]

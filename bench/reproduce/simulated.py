@@ -8,20 +8,20 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 import time
 
-import atp_figures
-import netreduce_figures
-import switchml_figures
+import document
 from figure import draw
+from network import ROOT
 from output import plot, say, table
-
-PAPERS = {"switchml": switchml_figures.FIGURES, "atp": atp_figures.FIGURES, "netreduce": netreduce_figures.FIGURES}
+from papers import PAPERS, runnable
 
 
 def chosen(names):
-    known = {figure.name: [figure] for figures in PAPERS.values() for figure in figures}
-    known |= PAPERS | {"all": [figure for figures in PAPERS.values() for figure in figures]}
+    of_papers = {paper: runnable(paper) for paper in PAPERS}
+    everything = [figure for figures in of_papers.values() for figure in figures]
+    known = {figure.name: [figure] for figure in everything} | of_papers | {"all": everything}
     for name in names:
         if name not in known:
             raise SystemExit(f"reproduce: no table, figure or paper '{name}': it is one of {', '.join(known)}")
@@ -29,6 +29,7 @@ def chosen(names):
 
 
 def make(figure, options):
+    """What docs/reproduction.json has of it."""
     began = time.monotonic()
     result = figure.make(options.short)
     seconds = time.monotonic() - began
@@ -41,7 +42,9 @@ def make(figure, options):
         file.write("\n")
     if result.panels and not options.no_plots:
         plot(draw, result, (4.5 * len(result.panels), 3.4), path + ".svg")
-    return seconds
+        if figure.picture and options.document:
+            shutil.copy(path + ".svg", os.path.join(ROOT, "docs/images"))
+    return {"ours": result.ours, "header": result.header, "rows": result.rows, "seconds": round(seconds, 1)}
 
 
 def main():
@@ -50,12 +53,16 @@ def main():
     parser.add_argument("--simulated", action="store_true", help="with a paper or all: nothing that is measured (the default without root)")
     parser.add_argument("--short", action="store_true", help="less data: whether all of it works, in seconds")
     parser.add_argument("--no-plots", action="store_true")
+    parser.add_argument("--document", action="store_true", help="put the rows into docs/reproduction.md, too")
     parser.add_argument("--output", default="build/reproduce", metavar="FOLDER")
     options = parser.parse_args()
+    if options.short and options.document:
+        parser.error("--document needs full runs: without --short")
     os.makedirs(options.output, exist_ok=True)
-    figures = chosen(options.names)
-    total = sum(make(figure, options) for figure in figures)
-    say(f"{len(figures)} in {total:.0f} s")
+    made = {figure.name: make(figure, options) for figure in chosen(options.names)}
+    if options.document:
+        document.update(made, os.path.join(ROOT, "docs"))
+    say(f"{len(made)} in {sum(each['seconds'] for each in made.values()):.0f} s")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 import statistics
 
 import baselines
-from figure import Figure, Result, bars, lines
+from figure import Elsewhere, Figure, Result, bars, lines
 from scenario import compute_seconds, iteration, job_of, model_bytes, run, run_all, star, time_of
 
 # Table 1, 8 workers: batch ms, communication as % of it, and the part of that which overlaps, at 10 and 100 Gbit/s; alpha.
@@ -249,4 +249,16 @@ FIGURES = [
            "TAT falls until slots times packets are bandwidth times delay (Appendix C)", "the delay is the scenario's: 1 µs a link, 50 ns a packet"),
     Figure("switchml-figure11", "Figure 11", "float32 and float16", "simulated, packets", figure_11,
            "float16 doubles the rate", "headers stay: 256 elements have half the bytes and the same headers"),
+    Elsewhere("Figure 3", "Elements aggregated a second", "measured", "16 workers for 2: {scaling-16}; Gloo's time over ours with 4 workers: {shaped-4}",
+              "scripts/bench --suite scaling,shaped", "as above", "links of 200 and 50 Mbit/s ([performance.md](performance.md))"),
+    Elsewhere("Figure 6", "Inflation of TAT by losses", "measured", "{loss-4-inflation-0.01} at 0.01 %, {loss-4-inflation-0.1} at 0.1 %, "
+              "{loss-4-inflation-1} at 1 %; Gloo, cubic, at 1 %: {loss-4-inflation-gloo-cubic}", "scripts/bench --suite loss", "as above",
+              "links of 200 Mbit/s: with a time-out of the same length a loss costs fewer packets"),
+    Elsewhere("Figure 7", "Packets sent over time, with losses", "measured", "[timelines](images/performance-loss-timeline.svg) without a gap",
+              "scripts/bench --suite timeline", "as above", "links of 200 Mbit/s"),
+    Elsewhere("Figure 11", "float32 and 16 bits", "measured", "of Gloo's time with float32: {shaped-4} with float32, {shaped-4-bfloat16} with bfloat16",
+              "scripts/bench --suite shaped", "as above", "links of 200 Mbit/s, 4 workers"),
+    Elsewhere("Figure 2", "Accuracy of ResNet-110 on CIFAR10", "not here", reason="no training of this kind yet"),
+    Elsewhere("Figures 10, 12, 13", "Convergence: compression, quantization, BERT", "not here", reason="no training of this kind yet"),
+    Elsewhere("Table 4", "Test metrics with compression", "not here", reason="no training of this kind yet"),
 ]
