@@ -40,9 +40,9 @@ class Shaped:
     """`hosts` hosts around a switch, for the length of a `with`."""
     shaped = True
 
-    def __init__(self, hosts, rate):
+    def __init__(self, hosts, rate, tcp=("--tcp", "cubic,bbr")):
         self.count, self.rate = hosts, rate
-        self.bed = Star(hosts, rate, None, ["--tcp", "cubic,bbr"])
+        self.bed = Star(hosts, rate, None, tcp)
         self.state = 0, "cubic", None
         self.name = f"shaped links of {rate}, MTU 1500"
 
