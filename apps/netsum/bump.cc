@@ -12,7 +12,7 @@ class BumpCommand final : public Command {
  public:
   BumpCommand(CLI::App& app, Sections& sections) : Command(app, "bump", sections) {
     Settings& s = settings();
-    s.add_list("port", options_.ports, "PORT", "A port, once for each: eth:IFNAME or qemu:LOCAL,REMOTE");
+    s.add_list("port", options_.ports, "PORT", "A port, once for each: eth:IFNAME, xdp:IFNAME or qemu:LOCAL,REMOTE");
     s.add_list("ring", options_.rings, "RING", "A ring whose gradients are summed, once for each ring (see below)");
     s.add_list("hosts", options_.hosts, "ADDRESS[,...]", "Hosts whose connections are learned: the only ones in rings");
     s.add("state", options_.state, "FILE", "File of the known connections, for a restart; empty: none");

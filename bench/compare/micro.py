@@ -65,7 +65,7 @@ def rows(count, quick):
 def xdp(count, quick):
     """The switch inside the kernel with the rule of its slots, and without: rows."""
     if not os.path.exists(os.path.join(BIN, "xdp_bench")):
-        raise SystemExit("bench: this netsum was built without XDP: it needs clang and libbpf")
+        raise SystemExit("bench: this netsum was built without XDP: it needs clang, libbpf and libxdp")
     found = repetitions("xdp_bench", ["with(out)?_rule/.*"], count, 0.02 if quick else 0.1)
     made = {}
     for elements in (64, 256):

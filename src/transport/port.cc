@@ -3,6 +3,7 @@
 #include "netsum/error.h"
 #include "transport/packet_port.h"
 #include "transport/qemu_port.h"
+#include "transport/xdp_port.h"
 
 namespace netsum::transport {
 
@@ -26,6 +27,7 @@ std::unique_ptr<Port> open_port(const std::string& text, const PortOptions& opti
   const std::string kind = colon == std::string::npos ? "eth" : text.substr(0, colon);
   const std::string rest = colon == std::string::npos ? text : text.substr(colon + 1);
   if (kind == "eth" && !rest.empty()) return std::make_unique<PacketPort>(rest, options);
+  if (kind == "xdp" && !rest.empty()) return open_xdp_port(rest, options);
   const std::size_t comma = rest.find(',');
   if (kind == "qemu" && options.own_source) {
     throw Error(ErrorCode::bad_argument,
@@ -35,8 +37,8 @@ std::unique_ptr<Port> open_port(const std::string& text, const PortOptions& opti
     return std::make_unique<QemuPort>(rest.substr(0, comma), rest.substr(comma + 1), options);
   }
   throw Error(ErrorCode::bad_argument, "'" + text +
-                                           "' is no port: those are IFNAME (or eth:IFNAME), qemu:LOCAL_PATH,REMOTE_PATH and "
-                                           "qemu:LOCAL_HOST:PORT,REMOTE_HOST:PORT");
+                                           "' is no port: those are IFNAME (or eth:IFNAME), xdp:IFNAME, "
+                                           "qemu:LOCAL_PATH,REMOTE_PATH and qemu:LOCAL_HOST:PORT,REMOTE_HOST:PORT");
 }
 
 }  // namespace netsum::transport

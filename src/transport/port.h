@@ -90,6 +90,7 @@ class Port : public PortSender {
 
 // A port from text, in this thread's network namespace:
 //   eth:IFNAME, or IFNAME alone   an Ethernet interface (packet_port.h)
+//   xdp:IFNAME                    an Ethernet interface whose frames the kernel does not see (xdp_port.h)
 //   qemu:LOCAL,REMOTE             QEMU's -netdev dgram (qemu_port.h). LOCAL is this side and REMOTE the guest's: both
 //                                 paths of Unix sockets, with a '/' in them (qemu:./wire0,./vm0), or both HOST:PORT
 // Throws Error: bad_argument (the text, or no such interface), refused (not permitted, interface down, address in use).

@@ -161,8 +161,7 @@ Sink& PortSet::other_sink() {
     senders.push_back(ports_[number]->another_sender());
     if (senders.back() == nullptr) {
       throw Error(ErrorCode::bad_argument, "port " + std::to_string(number) +
-                                               " can be served by one thread only: several need Ethernet interfaces at all "
-                                               "ports");
+                                               " can be served by one thread only: several need ports eth:IFNAME alone");
     }
   }
   Other& other = others_.emplace_back();
@@ -235,7 +234,8 @@ std::vector<std::unique_ptr<Port>> open_ports(std::span<const std::string> texts
   std::set<std::string> names;
   std::vector<std::unique_ptr<Port>> ports;
   for (const std::string& text : texts) {
-    if (!names.insert(text.substr(text.starts_with("eth:") ? 4 : 0)).second) {
+    const bool is_interface = text.starts_with("eth:") || text.starts_with("xdp:");
+    if (!names.insert(text.substr(is_interface ? 4 : 0)).second) {
       throw Error(ErrorCode::bad_argument, "port '" + text + "' is named twice");
     }
     ports.push_back(open_port(text, options));

@@ -6,7 +6,8 @@ namespace netsum::dataplane::xdp {
 service::ChipPlanes open(const Config&) {
   throw Error(
       ErrorCode::refused,
-      "this netsum was built without XDP: it needs clang and libbpf (Debian: clang, libbpf-dev) when it is configured");
+      "this netsum was built without XDP: it needs clang, libbpf and libxdp (Debian: clang, libbpf-dev, libxdp-dev) when it "
+      "is configured");
 }
 
 }  // namespace netsum::dataplane::xdp

@@ -1,0 +1,87 @@
+#include "transport/xdp_steering.h"
+
+#include <bpf/bpf.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+
+#include "transport/addresses.h"
+#include "transport/xdp_doors.h"
+
+// NETSUM_STEER_OBJECT: steer.bpf.c, compiled, as a string (CMakeLists.txt). An ELF file inside this library.
+asm(R"(
+  .pushsection .rodata
+  .balign 8
+netsum_steer_begin:
+  .incbin ")" NETSUM_STEER_OBJECT R"("
+netsum_steer_end:
+  .popsection
+)");
+
+extern "C" {
+extern const std::byte begin_of_steer_object[] asm("netsum_steer_begin");
+extern const std::byte end_of_steer_object[] asm("netsum_steer_end");
+}
+
+namespace netsum::transport {
+namespace {
+
+// libbpf's diagnostics are for developers, and of many lines: errors have a line of our own.
+int silent(libbpf_print_level, const char*, va_list) {
+  return 0;
+}
+
+void must(int result, const std::string& what) {
+  if (result < 0) throw xdp_refused(what, -result);
+}
+
+}  // namespace
+
+XdpSteering::XdpSteering(const XdpInterface& interface, Takes takes)
+    : interface_(interface), program_(takes == Takes::every_frame ? "every_frame" : "some_ports") {
+  libbpf_set_print(&silent);
+  bpf_object_open_opts options{};
+  options.sz = sizeof options;
+  options.object_name = "netsum";
+  object_.reset(bpf_object__open_mem(begin_of_steer_object,
+                                     static_cast<std::size_t>(end_of_steer_object - begin_of_steer_object), &options));
+  if (!object_) throw xdp_refused("opening the program that steers frames", errno);
+  must(bpf_map__set_max_entries(bpf_object__find_map_by_name(object_.get(), "sockets"), interface_.queues),
+       "sizing the maps of the program that steers frames");
+  must(bpf_object__load(object_.get()), "loading an XDP program for interface '" + interface_.name + "'");
+}
+
+int XdpSteering::map(const char* name) const {
+  return bpf_object__find_map_fd_by_name(object_.get(), name);
+}
+
+void XdpSteering::add_socket(std::uint32_t queue, const XdpSocket& socket) {
+  const int descriptor = socket.descriptor();
+  must(bpf_map_update_elem(map("sockets"), &queue, &descriptor, BPF_ANY), "telling an XDP program of an AF_XDP socket");
+}
+
+void XdpSteering::add_port(const Endpoint& local, std::uint32_t queue) {
+  const std::uint32_t port = htons(local.port);
+  XdpDoor door{.address = 0, .queue = queue};
+  if (!is_unspecified(local)) std::memcpy(&door.address, local.address.data() + 12, sizeof door.address);
+  must(bpf_map_update_elem(map("doors"), &port, &door, BPF_ANY), "telling an XDP program of a UDP port");
+}
+
+void XdpSteering::attach() {
+  link_.reset(bpf_program__attach_xdp(bpf_object__find_program_by_name(object_.get(), program_),
+                                      static_cast<int>(interface_.index)));
+  if (link_) return;
+  if (errno == EBUSY || errno == EEXIST) {
+    throw Error(ErrorCode::refused, "interface '" + interface_.name + "' has an XDP program already");
+  }
+  if (errno == ERANGE) {
+    throw Error(ErrorCode::refused, "the MTU of interface '" + interface_.name +
+                                        "' is too long for an XDP program: ip link set " + interface_.name + " mtu 3000");
+  }
+  throw xdp_refused("putting an XDP program on interface '" + interface_.name + "'", errno);
+}
+
+}  // namespace netsum::transport
