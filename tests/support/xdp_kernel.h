@@ -28,7 +28,8 @@ namespace netsum::testing {
 [[nodiscard]] inline bool enter_namespace(int interfaces) {
   if (unshare(CLONE_NEWNET) != 0) return false;
   for (int i = 0; i < interfaces; i += 2) {
-    const std::string command = "ip link add xdp" + std::to_string(i) + " type veth peer name xdp" + std::to_string(i + 1);
+    std::string command = "ip link add xdp" + std::to_string(i);
+    command.append(" type veth peer name xdp").append(std::to_string(i + 1));
     if (std::system(command.c_str()) != 0) return false;
   }
   return true;
