@@ -69,9 +69,11 @@ void Installations::on_greeted(const std::string& name, const std::vector<Endpoi
       if (moved || restarted) member.due = now;
       if (!moved) continue;
       job.moved = !job.needed || all_known(job);
-      if (member.parent != Placement::at_server) job.members[member.parent].due = now;
-      for (Member& other : job.members) {
-        if (other.parent == i) other.due = now;
+      for (std::size_t j = 0; j < job.members.size(); ++j) {
+        Member& other = job.members[j];
+        if (j != member.parent && other.parent != i) continue;
+        other.due = now;
+        ++other.news;
       }
     }
   }
@@ -94,7 +96,9 @@ void Installations::on_installed(std::uint64_t job_epoch, const std::string& nam
   if (Member* const member = find(job_epoch, name)) {
     member->told = true;
     member->heard = now;
-    member->due = now + installation_interval;
+    // A neighbour may have been heard of while the message was under way: its endpoint is not in there.
+    member->known = member->sent;
+    member->due = member->known == member->news ? now + installation_interval : now;
   }
 }
 
@@ -182,6 +186,7 @@ std::vector<Installations::Due> Installations::take_due(Time now) {
     } else if (const auto install = installs.find(name); install != installs.end()) {
       Member& told = jobs_.at(install->second.second.job_epoch).members[install->second.second.index];
       if (!told.first_told) told.first_told = a_switch.instance;
+      told.sent = told.news;
       due.push_back(std::move(install->second.second));
     } else {
       continue;
@@ -193,7 +198,7 @@ std::vector<Installations::Due> Installations::take_due(Time now) {
 
 bool Installations::ready(const Job& job, Time now) {
   if (!job.needed && now >= job.ready_at) return true;
-  return std::all_of(job.members.begin(), job.members.end(), [](const Member& member) { return member.told; });
+  return std::all_of(job.members.begin(), job.members.end(), [](const Member& member) { return member.told && member.known == member.news; });
 }
 
 bool Installations::ready(std::uint64_t job_epoch, Time now) const {

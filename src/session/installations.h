@@ -92,6 +92,8 @@ class Installations {
     std::uint32_t parent = Placement::at_server;
     Time due{}, heard{};
     bool told = false;                          // it has accepted an install
+    std::uint32_t news = 0;                     // times that what it is to be told has changed
+    std::uint32_t sent = 0, known = 0;          // of them: in the last message to it, and in the last that it accepted
     std::optional<std::uint64_t> first_told{};  // the instance that was sent the first one
     bool silent = false;                        // and take_silent() has reported it
   };

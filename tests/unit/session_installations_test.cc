@@ -161,6 +161,24 @@ TEST(Installations, WhoIsNextToASwitchThatMovesIsToldAtOnce) {
   EXPECT_TRUE(telling.take_moved().empty()) << "it is where it was";
 }
 
+// The endpoint of a switch below is not in what its parent has just been told.
+TEST(Installations, AParentThatWasToldTooEarlyIsToldAgainAtOnce) {
+  Telling telling;
+  telling.begin(1, placement({"leaf", "top"}, {1, at_server}));
+  static_cast<void>(telling.due(start));
+  telling.reach("top", start, 200);
+  EXPECT_EQ(Words{"1 top"}, telling.due(start));
+  telling.reach("leaf");
+  EXPECT_EQ(Words{}, telling.due(start)) << "one message at a time";
+  telling.install(1, "top");
+  EXPECT_EQ((Words{"1 leaf", "1 top again"}), telling.due(start));
+  telling.install(1, "leaf");
+  EXPECT_TRUE(telling.take_ready(start + 1ms).empty()) << "it does not know all its children";
+  telling.install(1, "top", start + 1ms);
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_ready(start + 1ms));
+  EXPECT_EQ(start + installation_interval, telling.next_timeout(start + 1ms));
+}
+
 TEST(Installations, AJobIsReadyWhenAllItsSwitchesHaveAnswered) {
   Telling telling;
   telling.begin(1, placement({"a", "b"}));
