@@ -17,6 +17,9 @@ namespace netsum::stream {
   return timeout + timeout * (static_cast<std::int64_t>(place % phases) * step % phases) / (2 * phases);
 }
 
+// Of so many answers in a tree of switches, one is likely to be of a chunk of which nothing was lost on any link.
+inline constexpr std::uint32_t answers_in_tree = 8;
+
 // The time-out of a lane, from round trips whose answered transmission is certain (RFC 6298's smoothing).
 class RetransmissionTimer {
  public:
@@ -30,8 +33,12 @@ class RetransmissionTimer {
   // unknown (Karn). But an answer sooner than any round trip is for an earlier transmission, so the retransmission was
   // spurious. Without these answers, a time-out that is too short would stay so. The min(): a few packets that the network
   // held for long must not raise it to their delay.
-  void answered(Duration after_first, Duration after_last) {
+  // `together`: all ranks had begun the operation as well. Where not, the answer may have waited for a late rank, and a rank
+  // is late if it has waited for a time-out: time-outs would grow by themselves.
+  void answered(Duration after_first, Duration after_last, bool together = true) {
     if (after_first == after_last) {
+      const bool believed = together || smoothed_ == Duration::zero();
+      if (!believed && after_first > most_alone * std::max(least_, least_round_trip_)) return;
       soonest_ = std::min(soonest_, after_first);
       if (++answers_ < group_ && smoothed_ != Duration::zero()) return;
       answers_ = 0;
@@ -64,6 +71,8 @@ class RetransmissionTimer {
   }
 
  private:
+  static constexpr std::int64_t most_alone = 4;  // times the least round trip
+
   Duration timeout_, least_, most_;
   std::uint32_t group_, answers_ = 0;
   Duration soonest_ = Duration::max();  // of the group

@@ -79,5 +79,20 @@ TEST(RetransmissionTimer, OfAGroupTheSoonestCounts) {
   EXPECT_EQ(t.smoothed_round_trip(), 4ms);
 }
 
+// A rank that begins an operation late may have waited for a time-out: time-outs may not grow with that.
+TEST(RetransmissionTimer, WhatWaitedForALateRankIsNoRoundTrip) {
+  auto t = timer();
+  t.answered(15ms, 15ms, false);  // there is nothing to compare it with
+  EXPECT_EQ(t.smoothed_round_trip(), 15ms);
+  for (int i = 0; i < 100; ++i) t.answered(20us, 20us);
+  const Duration before = t.timeout();
+  for (int i = 0; i < 100; ++i) t.answered(100ms, 100ms, false);
+  EXPECT_EQ(t.timeout(), before);
+  t.answered(3ms, 3ms, false);  // a host that is scheduled late
+  EXPECT_GT(t.timeout(), before);
+  t.answered(100ms, 100ms, true);
+  EXPECT_GT(t.timeout(), 100ms);
+}
+
 }  // namespace
 }  // namespace netsum::stream

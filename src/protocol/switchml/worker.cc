@@ -29,6 +29,7 @@ struct ActiveOperation {
   Stripes stripes;
   std::uint64_t base = 0;       // position of its first chunk in the lane's stream
   std::uint64_t remaining = 0;  // chunks without a result
+  bool together = false;        // there has been a result: all ranks have begun it
   // This rank's largest exponents, by the lane's blocks, and the stripes with elements that are not finite. A stripe is
   // scanned when its first chunk is named, because results of one chunk overwrite part of a block shared with another.
   std::vector<std::uint8_t> exponents;
@@ -36,9 +37,6 @@ struct ActiveOperation {
 };
 
 inline constexpr std::uint8_t not_scanned = 0xff;
-
-// Of so many answers in a tree, one is likely to be of a chunk of which nothing was lost on any link.
-inline constexpr std::uint32_t answers_in_tree = 8;
 
 // A chunk of the lane's stream.
 struct Place {
@@ -62,6 +60,7 @@ struct Slot {
 
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
+  bool together = false;  // it was sent when all ranks had begun the operation
   bool held = false;  // the switch has our contribution and waits for others
   Time told{};        // when the switch named those others (Impl::missing); before: it has not
 };
@@ -75,7 +74,7 @@ struct Worker::Impl {
         chip_codec(c.packet_elements),
         slots(c.slots),
         missing(c.slots),
-        timer(c.initial_timeout, c.min_timeout, c.max_timeout, c.in_tree ? answers_in_tree : 1),
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout, c.in_tree ? stream::answers_in_tree : 1),
         operations(c.operations) {
     for (std::uint32_t i = 0; i < c.slots; ++i) slots[i].position = i;
     if (c.security != PacketSecurity::none) seals.reset(new WorkerSeals(c));
@@ -202,6 +201,7 @@ struct Worker::Impl {
     slot.header.version = slot.version;
     if (config.chip && slot.number > config.last_round) return use_up(slot);
     slot.sent = now;
+    slot.together = place.active->together;
     slot.transmissions = 0;
     slot.told = {};
     set_held(slot, false);
@@ -447,7 +447,8 @@ struct Worker::Impl {
     ActiveOperation& active = *place.active;
     NETSUM_CHECK(slot.header.operation >= front && slot.header.operation < back && active.remaining > 0);
     ++counters.results;
-    timer.answered(now - slot.sent, now - slot.repeated);
+    timer.answered(now - slot.sent, now - slot.repeated, slot.together);
+    active.together = true;
     slot.version ^= 1;
     if (slot.version == 0) ++slot.number;
 
@@ -582,6 +583,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
                            w.config.lane, w.config.lanes, scanned, active.operation.parts);
   active.base = w.end_position;
   active.remaining = active.stripes.chunks();
+  active.together = false;
   active.exponents.assign(scanned ? active.stripes.blocks() : 0, not_scanned);
   active.nonfinite.assign(scanned ? active.stripes.count() : 0, false);
   w.back = operation.number + 1;
