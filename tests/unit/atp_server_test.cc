@@ -375,13 +375,10 @@ TEST_F(AtpServerTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
   EXPECT_EQ(host(1), result.to);
   EXPECT_EQ(Type::parameter, result.common.type);
   EXPECT_EQ((Values{9}), result.values);
-  single(1, 0, {3});
-  EXPECT_TRUE(silent());
+  single(1, 0, {3});  // that answer was lost, as others have shown it
+  EXPECT_EQ(host(1), one().to);
   single(2, 0, {3});
   EXPECT_EQ(host(2), one().to);
-  now_ += 1ms;
-  single(1, 0, {3});
-  EXPECT_EQ(host(1), one().to);
   EXPECT_EQ(3U, counters().repeats_answered);
 }
 

@@ -724,18 +724,58 @@ TEST_F(AtpSecondLevelTest, AddsUpRacksAndRanks) {
   EXPECT_EQ(3U, sum.directions.bitmap[1]);
 }
 
-TEST_F(AtpSecondLevelTest, AResendIsPassedOnAndFreesTheSlot) {  // Fig. 17, 3
-  receive_rack({3});
+TEST_F(AtpSecondLevelTest, PartOfARackIsPassedOnBehindTheSumAndFreesTheSlot) {  // Fig. 17, 3
+  receive(gradient_bytes_of(of(2, 0), own(), {4}), port(12));
   receive_rack({1}, 1, true);
-  const AnyPacket passed = one();
-  EXPECT_EQ((Values{1}), passed.values);
-  EXPECT_EQ((Directions{2, {2, 2, 1, 0}, {1, 1, 1, 0}}), passed.directions);
-  EXPECT_EQ(100U, passed.common.rank_epoch);
+  const auto sent = take_packets(sink_);
+  ASSERT_EQ(2U, sent.size());
+  EXPECT_EQ((Values{4}), sent[0].values);
+  EXPECT_EQ((Directions{2, {0, 2, 1, 0}, {0, 2, 1, 0}}), sent[0].directions);
+  EXPECT_TRUE(sent[0].common.resend);
+  EXPECT_EQ((Values{1}), sent[1].values);
+  EXPECT_EQ((Directions{2, {2, 2, 1, 0}, {1, 1, 1, 0}}), sent[1].directions);
+  EXPECT_EQ(100U, sent[1].common.rank_epoch);
   EXPECT_EQ(0U, at().slots_in_use());
   EXPECT_EQ(1U, counters().deallocated);
   receive_rack({1}, 1, true);
   EXPECT_EQ((Values{1}), one().values);
   EXPECT_EQ(2U, counters().resends_passed);
+  // Of what comes yet no sum can come about here.
+  receive_rack({3});
+  EXPECT_TRUE(one().common.resend);
+  EXPECT_EQ(1U, counters().rest_passed);
+  EXPECT_EQ(0U, at().slots_in_use());
+}
+
+// Each rack repairs its own losses. A rack that sends its sum again must not keep the others' from being added to it.
+TEST_F(AtpSecondLevelTest, AWholeRackThatResendsWaitsForTheOthers) {
+  receive_rack({3});
+  receive_rack({3}, 3, true);
+  EXPECT_TRUE(silent());
+  Common rank = of(2, 0);
+  rank.resend = true;
+  receive(gradient_bytes_of(rank, own(), {4}), port(12));
+  const AnyPacket sum = one();
+  EXPECT_EQ((Values{7}), sum.values);
+  EXPECT_EQ(3U, sum.directions.bitmap[1]);
+  EXPECT_TRUE(sum.common.resend);
+  EXPECT_EQ(1U, at().slots_in_use()) << "until its result comes";
+  EXPECT_EQ(1U, counters().completed);
+  EXPECT_EQ(2U, counters().resends_merged);
+  receive_rack({3}, 3, true);  // the sum was lost
+  EXPECT_EQ((Values{7}), one().values);
+}
+
+TEST_F(AtpSecondLevelTest, ItsSecondResendSendsUpWhatIsThere) {
+  receive_rack({3});
+  receive_rack({3}, 3, true);
+  receive_rack({3}, 3, true);
+  const AnyPacket partial = one();
+  EXPECT_EQ((Values{3}), partial.values);
+  EXPECT_EQ((Directions{2, {2, 2, 1, 0}, {3, 1, 1, 0}}), partial.directions);
+  EXPECT_EQ(0U, at().slots_in_use());
+  receive(gradient_bytes_of(of(2, 0), own(), {4}), port(12));
+  EXPECT_EQ((Values{4}), one().values) << "it goes after the rest";
 }
 
 TEST_F(AtpSecondLevelTest, ASwitchThatRepeatsItselfIsNotTold) {

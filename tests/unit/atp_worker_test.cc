@@ -565,6 +565,32 @@ TEST_F(AtpWorkerTest, ALostResendIsOvertakenToo) {
   EXPECT_EQ(2U, counters().fast_resends);
 }
 
+// What later results have found says nothing of the switches, and is no reason for more patience.
+TEST_F(AtpWorkerTest, RepeatsWithoutATimeOutNeitherDoubleItNorBypassSwitches) {
+  WorkerConfig c = config();
+  c.window = 8192;
+  c.congestion_control = true;
+  c.packet_elements = 512;
+  start(c);
+  submit(0, 9000 * 512);
+  auto sent = take();
+  now_ += 2ms;
+  for (std::size_t i = 1; i < sent.size(); ++i) receive(result(sent[i]));
+  sent = take();
+  for (std::uint64_t repeats = 1; repeats <= 5; ++repeats) {
+    worker_.on_timer(now_ += 3ms, sink_);
+    EXPECT_EQ((Sequences{0}), sequences(take()));
+    ASSERT_EQ(repeats, counters().fast_resends);
+    for (int turn = 0; turn < 2; ++turn) {  // of what was sent before the repeat, and after it
+      for (const AnyPacket& packet : std::exchange(sent, {})) receive(result(packet));
+      sent = take();
+      ASSERT_LE(3U, sent.size());
+    }
+  }
+  EXPECT_EQ(0U, counters().bypasses);
+  EXPECT_EQ(first_hop, sent.back().to);
+}
+
 TEST_F(AtpWorkerTest, TheWindowCountsWhatIsInFlight) {
   WorkerConfig c = config();
   c.window = 64;

@@ -462,13 +462,15 @@ void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, Time now,
     return to_everybody(job, job.result_of(entry), sink);
   }
   const std::uint32_t rank = ranks.front();
-  if (!may_tell(entry, rank, now)) return void(++counters.repeats_silent);
   const std::span<const Endpoint> to(&job.config.members[rank].endpoint, 1);
+  // One packet for one, however soon: the last answer may be lost, and its rank finds that out by other results.
+  if (entry.state == Entry::State::complete) {
+    ++counters.repeats_answered;
+    entry.sent_in_batch = batch_;
+    return sink.multicast(job.result_of(entry), to);
+  }
+  if (!may_tell(entry, rank, now)) return void(++counters.repeats_silent);
   switch (entry.state) {
-    case Entry::State::complete:
-      ++counters.repeats_answered;
-      entry.sent_in_batch = batch_;
-      return sink.multicast(job.result_of(entry), to);
     case Entry::State::floats:
       ++counters.repeats_waiting;
       if (!entry.float_seen.contains(rank)) return ask(job, entry, ranks, true, now, sink);

@@ -38,6 +38,14 @@ bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
                                               });
 }
 
+// Whether a packet from below holds the values of all ranks there: all bits of each level that it has passed.
+bool is_whole(const wire::atp::Directions& directions) {
+  for (std::uint8_t level = 0; level < directions.level; ++level) {
+    if (std::popcount(directions.bitmap[level]) != directions.fan_in[level]) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct Switch::SlotState {
@@ -47,7 +55,8 @@ struct Switch::SlotState {
   std::uint32_t signature = 0;
   std::uint32_t bitmap = 0;
   std::uint32_t counter = 0;
-  std::uint32_t resent = 0;  // children whose first resend of the complete sum was merged
+  std::uint32_t resent = 0;  // children whose first resend, of the sum as it is now, was merged
+  wire::atp::Directions directions{};  // of the packet that was added last
   std::uint32_t index = 0;   // as the first packet gave it
   bool again = false;        // taken once more for the same chunk
   bool ecn = false, overflow = false, wide = false;
@@ -257,37 +266,44 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     gradient.common.resend = true;
     return pass_on(*job, packet, gradient, sink);
   }
+  std::uint64_t& collided = job->collided[common.sequence % job->collided.size()];
   if (common.resend) {  // Fig. 17
-    // Step 3 at the second level and above: bits stand for switches, and part of a rack cannot be told from all of it.
-    if (!ours || config.level > 0) {
-      if (ours) {
-        deallocate(slot);
-        ++counters.deallocated;
-      }
+    if (!ours) {
       ++counters.resends_passed;
       return pass_on(*job, packet, gradient, sink);
     }
-    if (slot.complete && (slot.resent & bit) == 0) {
+    slot.ecn |= gradient.common.ecn;
+    const bool first = (slot.resent & bit) == 0;
+    if (slot.complete && first) {
       // The sum, or the parameter packet, was lost: every rank resends, and one repeat of the sum serves all of them. The
       // paper's switch forgets the sum with the first resend, and passes all others on, one by one.
-      const bool first = slot.resent == 0;
+      const bool by_nobody = slot.resent == 0;
       slot.resent |= bit;
-      slot.ecn |= gradient.common.ecn;
       ++counters.resends_merged;
-      if (first) send_up(*job, slot, gradient, true, sink);
+      if (by_nobody) send_up(*job, slot, gradient.common, true, sink);
       return;
     }
-    if ((slot.bitmap & bit) == 0 && !add(*job, slot, gradient, bit, now)) return void(++counters.dropped_shape);
-    slot.ecn |= gradient.common.ecn;
-    ++counters.resends_merged;
-    send_up(*job, slot, gradient, true, sink);
+    // Above the first level bits stand for switches, and only a sum of all ranks below one may set its bit.
+    const bool whole = is_whole(directions);
+    if (whole && (slot.bitmap & bit) == 0 && !add(*job, slot, gradient, bit, now)) return void(++counters.dropped_shape);
+    if (whole) ++counters.resends_merged;
+    if (whole && first && config.level > 0) {
+      // The paper's switch sends up what it has. But other switches' sums may be on their way: each of them repaired a loss
+      // of its own, or waits for a rank.
+      slot.resent |= bit;
+      if (slot.counter == config.children.size()) complete(*job, slot, gradient.common, true, sink);
+      return;
+    }
+    send_up(*job, slot, gradient.common, true, sink);
     deallocate(slot);
     ++counters.deallocated;
-    return;
+    if (config.level > 0) collided = common.sequence;  // what comes yet finds no sum to be added to
+    if (whole) return;
+    ++counters.resends_passed;
+    return pass_on(*job, packet, gradient, sink);
   }
   // Fig. 7, 2: no switch upstream adds it, and the parameter server is told of the collision. Where one packet of a chunk
   // collided, a slot for the others would never be complete. So they go on too, whatever has become of the slot.
-  std::uint64_t& collided = job->collided[common.sequence % job->collided.size()];
   if (!ours && (slot.used || collided == common.sequence)) {
     gradient.common.resend = true;
     gradient.common.collision = slot.used;
@@ -307,9 +323,14 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
   ++counters.added;
   if (!child.is_switch && !slot.again) tell_losses(*job, child, slot.sequence, sink);
   if (slot.counter != config.children.size()) return;  // Fig. 7, 6
-  ++counters.completed;
+  complete(*job, slot, gradient.common, false, sink);
+}
+
+void Switch::complete(Job& job, SlotState& slot, const Common& last, bool resend, Sink& sink) {
+  ++job.counters.completed;
   slot.complete = true;
-  send_up(*job, slot, gradient, false, sink);
+  slot.resent = 0;
+  send_up(job, slot, last, resend, sink);
 }
 
 void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t bit, Time now, Sink& sink) {
@@ -344,6 +365,7 @@ bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient
   slot.exponent = sum.exponent;
   slot.ecn |= common.ecn;
   slot.checked |= !common.unchecked;
+  slot.directions = gradient.directions;
   slot.bitmap |= bit;
   ++slot.counter;
   slot.updated = now;
@@ -352,9 +374,9 @@ bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient
 }
 
 // Fig. 7, 8; Fig. 17, 7.
-void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool resend, Sink& sink) {
+void Switch::send_up(Job& job, SlotState& slot, const Common& last, bool resend, Sink& sink) {
   if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
-  Common common = last.common;
+  Common common = last;
   common.resend = resend;
   common.ecn = slot.ecn;
   common.overflow = slot.overflow;
@@ -363,7 +385,7 @@ void Switch::send_up(Job& job, SlotState& slot, const GradientPacket& last, bool
   common.rank_epoch = job.config.folded_epochs;
   common.elements = slot.elements;
   common.exponent = slot.exponent;
-  wire::atp::Directions directions = last.directions;
+  wire::atp::Directions directions = slot.directions;
   directions.bitmap[job.config.level] = slot.bitmap;
   directions.level = job.config.next_level;
   const std::span<std::byte> packet(memory_of(slot) + payload_at - wire::atp::gradient_header_bytes,

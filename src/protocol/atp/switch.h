@@ -164,7 +164,9 @@ class Switch {
                 Sink& sink);
   [[nodiscard]] bool add(const Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t bit,
                          Time now);
-  void send_up(Job& job, SlotState& slot, const wire::atp::GradientPacket& last, bool resend, Sink& sink);
+  // `last`: the header of the packet that is the reason.
+  void complete(Job& job, SlotState& slot, const wire::atp::Common& last, bool resend, Sink& sink);
+  void send_up(Job& job, SlotState& slot, const wire::atp::Common& last, bool resend, Sink& sink);
   static void pass_on(const Job& job, const RxView& packet, const wire::atp::GradientPacket& gradient, Sink& sink);
   static void answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, Time now, Sink& sink);
   void tell_losses(Job& job, const SwitchChild& child, std::uint64_t sequence, Sink& sink);

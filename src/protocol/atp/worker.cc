@@ -24,8 +24,7 @@ using wire::atp::Type;
 
 namespace {
 
-constexpr std::uint32_t silent_transmissions =
-    4;  // consecutive unanswered ones of one chunk before the switches are bypassed
+constexpr std::uint32_t silences = 4;  // time-outs of one chunk in a row, without any answer, before the switches are bypassed
 
 // An operation and this lane's share of it.
 struct ActiveOperation {
@@ -57,15 +56,22 @@ struct Chunk {
   bool overtaken = false;      // by results of later transmissions: lost, unless the result comes within a round trip
   bool direct = false;         // directly to the server, bypassing all slots
   bool floats = false;         // the original values were asked for (§3.8); implies direct
+  bool together = false;       // sent when the operation had a result: all ranks had begun it
   bool past_switches = false;  // its last transmission, because they were bypassed
   std::uint32_t index = 0;
   std::uint64_t first = 0, order = 0;  // of its first and last transmission, among all of the lane's
   std::uint32_t transmissions = 0;
-  std::uint32_t unanswered = 0;               // of `transmissions`: the last ones without any answer
+  std::uint32_t timeouts = 0;                 // after which it was sent again: each doubles the next
+  std::uint32_t unanswered = 0;               // of them, and of asks for a direct packet: the last ones without another answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   Ranks missing;
   Time told{};  // when they were named
 };
+
+// Whether results hold the sums of several switches.
+bool in_tree(const wire::atp::Directions& path) {
+  return std::any_of(path.fan_in.begin() + path.level + 1, path.fan_in.end(), [](std::uint8_t children) { return children > 1; });
+}
 
 // Sequence numbers between the oldest without a result and the newest sent. With a slot partition, they never exceed the
 // partition, as in SwitchML: no chunk collides.
@@ -83,7 +89,7 @@ struct Worker::Impl {
         shares(c.lane, c.lanes),
         indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
         window(c.congestion_control, most_ahead(c), wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
-        timer(c.initial_timeout, c.min_timeout, c.max_timeout),
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout, in_tree(c.path) ? stream::answers_in_tree : 1),
         chunks(c.window),
         asked(c.window, none_asked),
         overtaken(c.window, 1),
@@ -226,12 +232,12 @@ struct Worker::Impl {
     if (chunk.transmissions == 0) {
       chunk.first = chunk.order;
       chunk.sent = now;
+      chunk.together = active.remaining < active.end - active.first;
     }
     chunk.repeated = now;
     chunk.overtaken = false;
     chunk.past_switches = bypassing;
     ++chunk.transmissions;
-    ++chunk.unanswered;
     arm(chunk, now + patience(chunk));
   }
 
@@ -241,8 +247,11 @@ struct Worker::Impl {
     transmit(chunk, resend, now, sink);
   }
 
+  // Repeats that later results, a switch or the server asked for are no reason to wait longer: what they found is lost.
+  [[nodiscard]] Duration timeout_of(const Chunk& chunk) const { return timer.timeout(chunk.timeouts + 1); }
+
   [[nodiscard]] Duration patience(const Chunk& chunk) const {
-    const Duration timeout = timer.timeout(chunk.transmissions);
+    const Duration timeout = timeout_of(chunk);
     return chunk.transmissions == 1 ? timeout : stream::spread(timeout, chunk.sequence);
   }
 
@@ -251,7 +260,7 @@ struct Worker::Impl {
   // result is a loss.
   [[nodiscard]] Time due(const Chunk& chunk) const {
     if (!silence.ahead(chunk.first) || chunk.deadline == never) return chunk.deadline;
-    return std::max(chunk.deadline, answered + timer.timeout(chunk.transmissions));
+    return std::max(chunk.deadline, answered + timeout_of(chunk));
   }
 
   void arm(Chunk& chunk, Time deadline) {
@@ -369,7 +378,7 @@ struct Worker::Impl {
     ++counters.parameters;
     const bool ecn = common.ecn || congested;
     if (ecn) ++counters.marked;
-    timer.answered(now - chunk->sent, now - chunk->repeated);
+    timer.answered(now - chunk->sent, now - chunk->repeated, chunk->together);
     // Which transmission of several was answered is unknown; it may have been the first.
     const std::optional<std::uint64_t> answered_order =
         chunk->transmissions == 1 ? std::optional(chunk->order) : std::nullopt;
@@ -435,7 +444,7 @@ struct Worker::Impl {
     // switch further up may be dead without the first one reporting it.
     if (!chunk->direct || (common.floats && !chunk->floats)) {
       chunk->unanswered = 0;
-    } else if (chunk->unanswered >= silent_transmissions) {
+    } else if (++chunk->unanswered >= silences) {
       leave_switches_out(now);
     }
     chunk->direct = true;
@@ -457,7 +466,7 @@ struct Worker::Impl {
     set_held(*chunk, true);
     // A straggler must not cause repeats of every chunk: only the oldest keeps asking, with backoff; the first result wakes
     // the others (on_packets).
-    arm(*chunk, now + (chunk->sequence == base ? timer.timeout(chunk->transmissions + 1) : config.held_timeout));
+    arm(*chunk, now + (chunk->sequence == base ? timer.timeout(chunk->timeouts + 2) : config.held_timeout));
   }
 
   void finish(std::uint64_t number) {
@@ -467,8 +476,12 @@ struct Worker::Impl {
   }
 
   void on_deadline(Chunk& chunk, Time now, Sink& sink) {
-    if (chunk.unanswered >= silent_transmissions) leave_switches_out(now);
-    if (chunk.overtaken) ++counters.fast_resends;
+    if (chunk.overtaken) {
+      ++counters.fast_resends;
+    } else {
+      ++chunk.timeouts;
+      if (++chunk.unanswered >= silences) leave_switches_out(now);
+    }
     // The first time-out may be due to a straggler, for which a smaller window does not help.
     if (!chunk.held && (chunk.overtaken || chunk.transmissions > 1)) window.on_loss(chunk.sequence, next);
     // The first repeat is a plain one: it repairs a lost packet and detects a straggler, and switches may still add it.
@@ -549,7 +562,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
       Chunk& chunk = w.chunk_at(sequence);
       if (!chunk.in_flight || !chunk.held) continue;
       w.set_held(chunk, false);
-      w.arm(chunk, now + w.timer.timeout(chunk.transmissions));
+      w.arm(chunk, now + w.timeout_of(chunk));
     }
   }
   w.send_more(now, sink);
