@@ -21,7 +21,7 @@ struct ExperimentJob {
   TrainingPlan training;
 };
 
-// Packets at a steady rate, from one node to another, that answer to nobody.
+// Packets at a steady rate, from one node to another, that answer to nobody; or a TCP connection, where the medium has TCP.
 struct BackgroundFlow {
   std::string name;
   NodeId from = 0, to = 0;
@@ -29,6 +29,7 @@ struct BackgroundFlow {
   std::uint32_t frame_bytes = 1514;
   Duration start{}, stop = Duration::max();
   Duration on{}, off{};  // in turns, from the start; off 0: always on
+  std::string tcp{};     // its congestion control; empty: packets at a steady rate
 };
 
 struct Experiment {

@@ -89,6 +89,9 @@ class FlowLevel {
         throw std::invalid_argument("there are losses at " + experiment.topology[node].name +
                                     ": only --level packet has them");
     }
+    for (const BackgroundFlow& flow : experiment.background) {
+      if (!flow.tcp.empty()) throw std::invalid_argument("only ns-3 has TCP (docs/simulator.md)");
+    }
     for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
       jobs_.emplace_back(experiment, job, resources_);
       // Joining takes a call and its answer.

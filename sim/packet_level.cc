@@ -8,8 +8,7 @@
 #include <variant>
 
 #include "sim/aggregator_host.h"
-#include "sim/event_queue.h"
-#include "sim/fabric.h"
+#include "sim/fabric_medium.h"
 #include "sim/sampler.h"
 #include "sim/switch_host.h"
 #include "sim/worker_host.h"
@@ -17,8 +16,7 @@
 namespace netsum::sim {
 namespace {
 
-constexpr Time origin{std::chrono::seconds(1)};  // zero stands for "never yet" in places
-constexpr HostId nobody = UINT32_MAX;            // a background packet's receiver
+constexpr HostId nobody = UINT32_MAX;  // a background packet's receiver
 
 // The cluster as hosts know it.
 Scenario cluster_of(const Experiment& experiment) {
@@ -39,15 +37,16 @@ Scenario cluster_of(const Experiment& experiment) {
   return cluster;
 }
 
-class PacketLevel final : public Surroundings, public Witness {
+class PacketLevel final : public Surroundings, public Witness, private Medium::User {
  public:
-  PacketLevel(const Experiment& experiment, Report& report)
+  PacketLevel(const Experiment& experiment, Medium& medium, Report& report)
       : experiment_(experiment),
         topology_(experiment.topology),
         report_(report),
         cluster_(cluster_of(experiment)),
         protocol_(make_protocol(experiment.protocol)),
-        fabric_(experiment.topology, derive(experiment.seed, 1)) {
+        medium_(medium),
+        origin_(medium.now()) {
     if (!protocol_) throw std::invalid_argument("there is no protocol '" + experiment.protocol + "'");
     const auto switches = static_cast<HostId>(experiment.aggregators.size());
     first_worker_ = switches + static_cast<HostId>(experiment.switches.size());
@@ -66,25 +65,32 @@ class PacketLevel final : public Surroundings, public Witness {
     }
     add_workers();
     for (std::uint32_t flow = 0; flow < experiment.background.size(); ++flow) {
+      const BackgroundFlow& plan = experiment.background[flow];
       background_.push_back({});
-      queue_.add(origin + experiment.background[flow].start, {Kind::background, flow});
+      if (plan.tcp.empty()) {
+        add(origin_ + plan.start, Kind::background, flow);
+      } else {
+        background_[flow].tcp = medium_.add_tcp({plan.from, plan.to, plan.tcp, plan.start, plan.stop});
+      }
     }
     add_sampler();
   }
 
   void run() {
-    const Time end = after(origin, experiment_.end);
+    const Time end = after(origin_, experiment_.end);
     for (HostId id = 0; id < processes_.size(); ++id) schedule(id);
-    while (!queue_.empty() && running_ != 0 && queue_.first().at <= end) step();
-    if (running_ != 0 && queue_.empty()) throw Violation("a rank waits for ever");
-    if (running_ != 0) now_ = end;
+    const bool over = running_ == 0 || medium_.run(*this, end);
+    if (over && running_ != 0) throw Violation("a rank waits for ever");
+    ended_ = over ? medium_.now() : end;
   }
 
   void finish() {
-    const double seconds = std::chrono::duration<double>(now_ - origin).count();
+    const double seconds = std::chrono::duration<double>(ended_.value_or(medium_.now()) - origin_).count();
     report_.seconds = seconds;
+    report_.hops = medium_.hops();
+    report_.events = medium_.events();
     for (std::size_t job = 0; job < trainings_.size(); ++job) {
-      report_.jobs.push_back(report_of(experiment_.jobs[job], trainings_[job], origin));
+      report_.jobs.push_back(report_of(experiment_.jobs[job], trainings_[job], origin_));
       for (HostId id = first_host_[job]; id < first_host_[job] + experiment_.jobs[job].plan.workers; ++id) {
         report_.jobs.back().retransmissions += processes_[id].retransmissions;
       }
@@ -92,7 +98,7 @@ class PacketLevel final : public Surroundings, public Witness {
     for (NodeId node = 0; node < topology_.size(); ++node) {
       if (topology_[node].above == no_node) continue;
       for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) {
-        const PortCounts& c = fabric_.counts(node, way);
+        const PortCounts& c = medium_.counts(node, way);
         if (c.packets + c.dropped == 0) continue;
         const auto rate =
             static_cast<double>((way == Fabric::Way::up ? topology_[node].up : topology_[node].down).bits_per_second);
@@ -111,11 +117,7 @@ class PacketLevel final : public Surroundings, public Witness {
   }
 
  private:
-  enum class Kind : std::uint32_t { hop, handled, turn, control, background, sample };
-  struct What {
-    Kind kind;
-    std::uint32_t index;
-  };
+  enum class Kind : std::uint32_t { handled, turn, control, background, sample };
   struct Process {
     NodeId node = 0;
     std::unique_ptr<Host> host;
@@ -128,7 +130,6 @@ class PacketLevel final : public Surroundings, public Witness {
   struct Packet {
     Datagram datagram;
     HostId to = nobody;
-    NodeId at = 0, destination = 0;
     std::uint32_t frame_bytes = 0;
     std::uint32_t flow = 0;  // background
   };
@@ -142,6 +143,7 @@ class PacketLevel final : public Surroundings, public Witness {
   };
   struct Flow {
     std::uint64_t delivered = 0;  // bytes
+    std::optional<std::size_t> tcp;
   };
 
   // ---- setting up
@@ -158,7 +160,7 @@ class PacketLevel final : public Surroundings, public Witness {
     for (std::uint32_t job = 0; job < experiment_.jobs.size(); ++job) {
       const ExperimentJob& plan = experiment_.jobs[job];
       first_host_.push_back(id);
-      trainings_.emplace_back(plan.training, plan.plan.workers, origin);
+      trainings_.emplace_back(plan.training, plan.plan.workers, origin_);
       sums_.emplace_back(plan.plan.workers, plan.training.wire);
       for (std::uint32_t rank = 0; rank < plan.plan.workers; ++rank, ++id) {
         processes_[id].job = job;
@@ -167,7 +169,7 @@ class PacketLevel final : public Surroundings, public Witness {
                                                  Random(derive(derive(experiment_.seed, 2 + job), rank)));
         processes_[id].host = std::make_unique<WorkerHost>(*this, id, cluster_, *protocol_, *this, tally_,
                                                            WorkerHost::Place{job, rank, 0, 0, first_worker_port},
-                                                           std::move(program), origin + plan.start);
+                                                           std::move(program), origin_ + plan.start);
         ++running_;
       }
     }
@@ -177,16 +179,16 @@ class PacketLevel final : public Surroundings, public Witness {
     if (experiment_.series.empty()) return;
     sampler_.emplace();
     for (const std::string& name : experiment_.series) add_series(name);
-    queue_.add(origin + experiment_.bin, {Kind::sample, 0});
+    add(origin_ + experiment_.bin, Kind::sample, 0);
   }
 
   void add_series(const std::string& name) {
     const CounterName parts(name);
-    if (parts.of == "link") return sampler_->add(name, port_value(topology_, fabric_, parts, now_));
+    if (parts.of == "link") return sampler_->add(name, port_value(topology_, medium_, parts));
     if (parts.of == "background") {
       for (std::size_t flow = 0; flow < background_.size(); ++flow) {
         if (experiment_.background[flow].name != parts.whose || parts.what != "bytes") continue;
-        return sampler_->add(name, {[this, flow] { return static_cast<double>(background_[flow].delivered); }, false});
+        return sampler_->add(name, {[this, flow] { return static_cast<double>(delivered(background_[flow])); }, false});
       }
     }
     if (parts.of == "job") {
@@ -212,6 +214,10 @@ class PacketLevel final : public Surroundings, public Witness {
       }
     }
     throw std::invalid_argument("there is no counter '" + name + "'");
+  }
+
+  [[nodiscard]] std::uint64_t delivered(const Flow& flow) const {
+    return flow.tcp ? medium_.tcp_bytes(*flow.tcp) : flow.delivered;
   }
 
   Sampler::Value job_value(std::uint32_t job, const std::string& what) {
@@ -249,6 +255,7 @@ class PacketLevel final : public Surroundings, public Witness {
             false};
   }
 
+  [[nodiscard]] Time now() const { return medium_.now(); }
   [[nodiscard]] WorkerHost& worker(HostId id) { return static_cast<WorkerHost&>(*processes_[id].host); }
   void count_events(HostId id, Tally& tally) {
     if (id < experiment_.aggregators.size()) {
@@ -260,14 +267,11 @@ class PacketLevel final : public Surroundings, public Witness {
 
   // ---- what is due
 
-  void step() {
-    const auto event = queue_.take();
-    now_ = event.at;
-    ++report_.events;
-    const std::uint32_t index = event.what.index;
-    switch (event.what.kind) {
-      case Kind::hop:
-        return arrive(index);
+  void add(Time at, Kind kind, std::uint32_t index) { medium_.add(at, {static_cast<std::uint32_t>(kind), index}); }
+
+  void due(Due what) override {
+    const std::uint32_t index = what.index;
+    switch (static_cast<Kind>(what.kind)) {
       case Kind::handled:
         return deliver(index);
       case Kind::turn:
@@ -278,34 +282,35 @@ class PacketLevel final : public Surroundings, public Witness {
         return send_background(index);
       case Kind::sample:
         sampler_->sample();
-        queue_.add(now_ + experiment_.bin, {Kind::sample, 0});
+        add(now() + experiment_.bin, Kind::sample, 0);
         return;
     }
   }
 
   void schedule(HostId id) {
     Process& process = processes_[id];
-    const Time wake = std::max(process.host->next_wake(), now_);
+    const Time wake = std::max(process.host->next_wake(), now());
     if (wake == never || wake >= process.turn_at) return;
     process.turn_at = wake;
-    queue_.add(wake, {Kind::turn, id});
+    add(wake, Kind::turn, id);
   }
 
   void turn(HostId id) {
     Process& process = processes_[id];
-    if (process.turn_at != now_) return;
+    if (process.turn_at != now()) return;
     process.turn_at = never;
     run_turn(id, {});
   }
 
   void run_turn(HostId id, std::span<const Datagram> datagrams) {
     Process& process = processes_[id];
-    process.host->turn(datagrams, now_);
+    process.host->turn(datagrams, now());
     if (id >= first_worker_ && !process.ended) {
       const WorkerHost& rank = worker(id);
       if (rank.running()) process.retransmissions = std::max(process.retransmissions, rank.totals().retransmissions);
       process.ended = rank.ended();
       running_ -= process.ended ? 1 : 0;
+      if (running_ == 0) medium_.stop();
     }
     schedule(id);
   }
@@ -314,11 +319,11 @@ class PacketLevel final : public Surroundings, public Witness {
     auto message = std::exchange(control_[index], {});
     unused_control_.push_back(index);
     if (auto* const call = std::get_if<CallDue>(&message)) {
-      processes_[call->to].host->on_call(call->call, now_);
+      processes_[call->to].host->on_call(call->call, now());
       schedule(call->to);
     } else {
       const auto& reply = std::get<ReplyDue>(message);
-      processes_[reply.to].host->on_reply(reply.reply, now_);
+      processes_[reply.to].host->on_reply(reply.reply, now());
       schedule(reply.to);
     }
   }
@@ -351,43 +356,31 @@ class PacketLevel final : public Surroundings, public Witness {
     packet.datagram.from = source;
     packet.datagram.to = destination;
     packet.datagram.bytes.assign(bytes.begin(), bytes.end());
-    packet.datagram.marked = false;
     packet.to = to;
-    packet.at = sender.node;
-    packet.destination = processes_[to].node;
     packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + datagram_header_bytes);
     const Duration cost = topology_[sender.node].send_cost;
-    const Time leaves = cost == Duration::zero() ? now_ : work(sender, source.port, cost, now_);
-    if (packet.at == packet.destination) return queue_.add(leaves, {Kind::hop, index});
-    forward(index, leaves);
+    const Time leaves = cost == Duration::zero() ? now() : work(sender, source.port, cost, now());
+    if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes)) gone(index);
   }
 
-  void forward(std::uint32_t index, Time at) {
-    Packet& packet = packets_[index];
-    ++report_.hops;
-    const auto hop = fabric_.forward(at, packet.at, packet.destination, packet.frame_bytes);
-    if (!hop) return unused_packets_.push_back(index);
-    packet.at = hop->node;
-    packet.datagram.marked |= hop->marked;
-    queue_.add(hop->at, {Kind::hop, index});
-  }
+  void gone(std::uint32_t index) override { unused_packets_.push_back(index); }
 
-  void arrive(std::uint32_t index) {
+  void arrived(std::uint32_t index, bool marked) override {
     Packet& packet = packets_[index];
-    if (packet.at != packet.destination) return forward(index, now_);
     if (packet.to == nobody) {
       background_[packet.flow].delivered += packet.frame_bytes;
       return unused_packets_.push_back(index);
     }
-    const NodePlan& node = topology_[packet.at];
-    if (node.receive_cost == Duration::zero()) return deliver(index);
+    packet.datagram.marked = marked;
     Process& process = processes_[packet.to];
-    const Duration waiting = process.threads[packet.datagram.to.port % process.threads.size()] - now_;
+    const NodePlan& node = topology_[process.node];
+    if (node.receive_cost == Duration::zero()) return deliver(index);
+    const Duration waiting = process.threads[packet.datagram.to.port % process.threads.size()] - now();
     if (waiting / node.receive_cost >= node.receive_packets) {
       ++overrun_;
       return unused_packets_.push_back(index);
     }
-    queue_.add(work(process, packet.datagram.to.port, node.receive_cost, now_), {Kind::handled, index});
+    add(work(process, packet.datagram.to.port, node.receive_cost, now()), Kind::handled, index);
   }
 
   void deliver(std::uint32_t index) {
@@ -401,24 +394,21 @@ class PacketLevel final : public Surroundings, public Witness {
 
   void send_background(std::uint32_t flow) {
     const BackgroundFlow& plan = experiment_.background[flow];
-    const Duration since = now_ - origin - plan.start;
-    if (now_ - origin >= plan.stop) return;
+    const Duration since = now() - origin_ - plan.start;
+    if (now() - origin_ >= plan.stop) return;
     if (plan.off > Duration::zero()) {
       const Duration within = since % (plan.on + plan.off);
-      if (within >= plan.on) return queue_.add(now_ + (plan.on + plan.off - within), {Kind::background, flow});
+      if (within >= plan.on) return add(now() + (plan.on + plan.off - within), Kind::background, flow);
     }
     const std::uint32_t index = new_packet();
     Packet& packet = packets_[index];
-    packet.datagram.marked = false;
     packet.to = nobody;
-    packet.at = plan.from;
-    packet.destination = plan.to;
     packet.frame_bytes = plan.frame_bytes;
     packet.flow = flow;
-    forward(index, now_);
+    if (!medium_.carry(now(), index, plan.from, plan.to, plan.frame_bytes)) gone(index);
     const auto gap =
         Duration(static_cast<std::int64_t>(std::uint64_t{plan.frame_bytes} * 8'000'000'000 / plan.bits_per_second));
-    queue_.add(now_ + std::max(gap, Duration(1)), {Kind::background, flow});
+    add(now() + std::max(gap, Duration(1)), Kind::background, flow);
   }
 
   // ---- Surroundings, beside packets
@@ -431,7 +421,7 @@ class PacketLevel final : public Surroundings, public Witness {
     const std::uint32_t index = unused_control_.back();
     unused_control_.pop_back();
     control_[index] = std::move(message);
-    queue_.add(now_ + experiment_.control_delay, {Kind::control, index});
+    add(now() + experiment_.control_delay, Kind::control, index);
   }
   void call(HostId, HostId to, ControlCall call) override { add_control(CallDue{to, std::move(call)}); }
   void reply(HostId, HostId to, ControlReply reply) override { add_control(ReplyDue{to, std::move(reply)}); }
@@ -453,7 +443,9 @@ class PacketLevel final : public Surroundings, public Witness {
   Report& report_;
   const Scenario cluster_;
   const std::unique_ptr<Protocol> protocol_;
-  Fabric fabric_;
+  Medium& medium_;
+  const Time origin_;  // when the experiment begins
+  std::optional<Time> ended_;
   Tally tally_;
   HostId first_worker_ = 0;
   std::vector<Process> processes_;  // aggregators, switches, ranks by job
@@ -463,21 +455,24 @@ class PacketLevel final : public Surroundings, public Witness {
   std::uint64_t running_ = 0;  // ranks
   std::optional<Sampler> sampler_;
   std::vector<Flow> background_;
-  EventQueue<What> queue_;
   std::deque<Packet> packets_;
   std::vector<std::uint32_t> unused_packets_;
   Datagram delivered_;
   std::deque<std::variant<CallDue, ReplyDue>> control_;
   std::vector<std::uint32_t> unused_control_;
   std::uint64_t overrun_ = 0;  // packets for which a receiver had no room
-  Time now_ = origin;
 };
 
 }  // namespace
 
 Report run_packets(const Experiment& experiment) {
+  FabricMedium medium(experiment.topology, derive(experiment.seed, 1), packet_level_origin);
+  return run_packets(experiment, medium);
+}
+
+Report run_packets(const Experiment& experiment, Medium& medium) {
   Report report;
-  PacketLevel level(experiment, report);
+  PacketLevel level(experiment, medium, report);
   try {
     level.run();
   } catch (const Violation& violation) {

@@ -2,11 +2,16 @@
 #pragma once
 
 #include "sim/experiment.h"
+#include "sim/medium.h"
 
 namespace netsum::sim {
 
 // Until all jobs have ended, or until the experiment's end. Throws std::invalid_argument for what no network could be, and
 // for a series of a counter that there is not.
 [[nodiscard]] Report run_packets(const Experiment& experiment);
+
+// Over a medium that has the experiment's network, and this time.
+[[nodiscard]] Report run_packets(const Experiment& experiment, Medium& medium);
+inline constexpr Time packet_level_origin{std::chrono::seconds(1)};  // zero stands for "never yet" in places
 
 }  // namespace netsum::sim

@@ -32,7 +32,7 @@ std::string port_name(const Topology& topology, NodeId node, Fabric::Way way) {
   return topology[node].name + (way == Fabric::Way::up ? ".up" : ".down");
 }
 
-Sampler::Value port_value(const Topology& topology, const Fabric& fabric, const CounterName& name, const Time& now) {
+Sampler::Value port_value(const Topology& topology, const Medium& medium, const CounterName& name) {
   const auto none = [&] { return std::invalid_argument("there is no counter 'link." + name.whose + "." + name.what + "'"); };
   const std::size_t dot = name.whose.rfind('.');
   if (dot == std::string::npos) throw none();
@@ -41,7 +41,7 @@ Sampler::Value port_value(const Topology& topology, const Fabric& fabric, const 
   if (!node || topology[*node].above == no_node || (direction != "up" && direction != "down")) throw none();
   const Fabric::Way way = direction == "up" ? Fabric::Way::up : Fabric::Way::down;
   if (name.what == "queue") {
-    return {[&fabric, &now, node = *node, way] { return static_cast<double>(fabric.queued_bytes(node, way, now)); }, true};
+    return {[&medium, node = *node, way] { return static_cast<double>(medium.queued_bytes(node, way)); }, true};
   }
   static constexpr std::pair<const char*, std::uint64_t PortCounts::*> counters[] = {{"packets", &PortCounts::packets},
                                                                                      {"bytes", &PortCounts::bytes},
@@ -51,7 +51,7 @@ Sampler::Value port_value(const Topology& topology, const Fabric& fabric, const 
   for (const auto& [what, counter] : counters) {
     if (name.what != what) continue;
     return {
-        [&fabric, node = *node, way, counter = counter] { return static_cast<double>(fabric.counts(node, way).*counter); },
+        [&medium, node = *node, way, counter = counter] { return static_cast<double>(medium.counts(node, way).*counter); },
         false};
   }
   throw none();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "sim/fabric.h"
+#include "sim/medium.h"
 #include "sim/topology.h"
 
 namespace netsum::sim {
@@ -42,9 +42,7 @@ class Sampler {
 };
 
 [[nodiscard]] std::string port_name(const Topology& topology, NodeId node, Fabric::Way way);
-// "link.NODE.up.WHAT": packets, bytes, dropped, lost, marked, or queue. `now` is read when the value is. Throws
-// std::invalid_argument if there is none.
-[[nodiscard]] Sampler::Value port_value(const Topology& topology, const Fabric& fabric, const CounterName& name,
-                                        const Time& now);
+// "link.NODE.up.WHAT": packets, bytes, dropped, lost, marked, or queue. Throws std::invalid_argument if there is none.
+[[nodiscard]] Sampler::Value port_value(const Topology& topology, const Medium& medium, const CounterName& name);
 
 }  // namespace netsum::sim

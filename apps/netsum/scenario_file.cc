@@ -254,11 +254,16 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
   flow.from = node_named(topology, reader, "from", reader.text("from"));
   flow.to = node_named(topology, reader, "to", reader.text("to"));
   if (flow.from == flow.to) throw reader.error("to", "is where it comes from");
+  flow.start = reader.duration("start", Duration::zero());
+  flow.stop = reader.duration("stop", for_ever);
+  flow.tcp = reader.text("tcp", "");
+  if (!flow.tcp.empty()) {
+    reader.end();
+    return flow;
+  }
   flow.bits_per_second = reader.rate("rate", 0);
   if (flow.bits_per_second == 0) throw reader.error("rate", "is missing");
   flow.frame_bytes = static_cast<std::uint32_t>(reader.number("frame", 1514, 64, 65'535));
-  flow.start = reader.duration("start", Duration::zero());
-  flow.stop = reader.duration("stop", for_ever);
   flow.on = reader.duration("on", Duration::zero());
   flow.off = reader.duration("off", Duration::zero());
   if (flow.off > Duration::zero() && flow.on == Duration::zero()) throw reader.error("on", "is missing beside off");

@@ -119,11 +119,18 @@ void print_table(const sim::Experiment& experiment, const sim::Report& report, c
 
 int simulate_scenario(const std::string& path, const std::string& level, bool json) {
   if (level != "packet" && level != "flow") throw UsageError("--level is packet or flow, not '" + level + "'");
+  return simulate_scenario(path, level, json, [&](const sim::Experiment& experiment) {
+    return level == "flow" ? sim::run_flows(experiment) : sim::run_packets(experiment);
+  });
+}
+
+int simulate_scenario(const std::string& path, const std::string& level, bool json,
+                      const std::function<sim::Report(const sim::Experiment&)>& run) {
   const sim::Experiment experiment = read_scenario(path);
   const auto began = std::chrono::steady_clock::now();
   sim::Report report;
   try {
-    report = level == "flow" ? sim::run_flows(experiment) : sim::run_packets(experiment);
+    report = run(experiment);
   } catch (const std::invalid_argument& error) {
     throw UsageError(path + ": " + error.what());
   }

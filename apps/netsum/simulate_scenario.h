@@ -1,11 +1,17 @@
 // `netsum simulate --scenario FILE`: one experiment, and its report.
 #pragma once
 
+#include <functional>
 #include <string>
+
+#include "sim/experiment.h"
 
 namespace netsum::app {
 
-// `level`: "packet" or "flow". The exit code; prints on stdout. May throw UsageError.
+// `run` makes the report, which is printed on stdout as that of a level of this name. The exit code. May throw UsageError.
+[[nodiscard]] int simulate_scenario(const std::string& path, const std::string& level, bool json,
+                                    const std::function<sim::Report(const sim::Experiment&)>& run);
+// `level`: "packet" or "flow".
 [[nodiscard]] int simulate_scenario(const std::string& path, const std::string& level, bool json);
 
 }  // namespace netsum::app

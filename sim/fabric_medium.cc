@@ -1,0 +1,45 @@
+#include "sim/fabric_medium.h"
+
+namespace netsum::sim {
+
+bool FabricMedium::carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes) {
+  if (frame >= frames_.size()) frames_.resize(frame + 1);
+  frames_[frame] = {from, to, bytes, false};
+  if (from != to) return forward(at, frame);
+  queue_.add(at, {hop, frame});
+  return true;
+}
+
+bool FabricMedium::forward(Time at, std::uint32_t frame) {
+  Frame& moved = frames_[frame];
+  ++hops_;
+  const auto next = fabric_.forward(at, moved.at, moved.to, moved.bytes);
+  if (!next) return false;
+  moved.at = next->node;
+  moved.marked |= next->marked;
+  queue_.add(next->at, {hop, frame});
+  return true;
+}
+
+bool FabricMedium::run(User& user, Time end) {
+  stopped_ = false;
+  while (!stopped_ && !queue_.empty()) {
+    if (queue_.first().at > end) return false;
+    const auto event = queue_.take();
+    now_ = event.at;
+    ++events_;
+    if (event.what.kind != hop) {
+      user.due(event.what);
+      continue;
+    }
+    const std::uint32_t frame = event.what.index;
+    if (frames_[frame].at == frames_[frame].to) {
+      user.arrived(frame, frames_[frame].marked);
+    } else if (!forward(now_, frame)) {
+      user.gone(frame);
+    }
+  }
+  return true;
+}
+
+}  // namespace netsum::sim

@@ -1,0 +1,63 @@
+// What is between the processes of an experiment: a network that carries frames, and the clock that all follow. Ours is
+// sim/fabric_medium.h; sim/ns3 has another.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "base/time.h"
+#include "sim/fabric.h"
+#include "sim/topology.h"
+
+namespace netsum::sim {
+
+// Something that its owner knows by a kind and an index.
+struct Due {
+  std::uint32_t kind = 0, index = 0;
+};
+
+// A connection of TCP's that sends as much as it can.
+struct TcpPlan {
+  NodeId from = 0, to = 0;
+  std::string congestion_control;
+  Duration start{}, stop = Duration::max();
+};
+
+class Medium {
+ public:
+  // Who sends frames, which it knows by numbers: a number is free again once the frame has arrived or is gone.
+  class User {
+   public:
+    virtual void due(Due what) = 0;
+    virtual void arrived(std::uint32_t frame, bool marked) = 0;
+    virtual void gone(std::uint32_t frame) = 0;
+
+   protected:
+    ~User() = default;
+  };
+
+  virtual ~Medium() = default;
+
+  [[nodiscard]] virtual Time now() const = 0;
+  // Calls of due() come in the order of their times, at one time in the order of these calls.
+  virtual void add(Time at, Due what) = 0;
+  // A frame of so many bytes, Ethernet's header included, leaves a node at a time that is not before now. False: it is gone.
+  [[nodiscard]] virtual bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes) = 0;
+  // Before run(). The number by which tcp_bytes() knows it. Throws std::invalid_argument where there is no TCP.
+  [[nodiscard]] virtual std::size_t add_tcp(const TcpPlan&) {
+    throw std::invalid_argument("only ns-3 has TCP (docs/simulator.md)");
+  }
+  [[nodiscard]] virtual std::uint64_t tcp_bytes(std::size_t) const { return 0; }  // received
+  // Until nothing is due any more, stop() was called, or `end` has passed: false where something is due behind it. A call
+  // that throws ends it, too.
+  [[nodiscard]] virtual bool run(User& user, Time end) = 0;
+  virtual void stop() = 0;
+
+  [[nodiscard]] virtual const PortCounts& counts(NodeId node, Fabric::Way way) const = 0;
+  [[nodiscard]] virtual std::uint64_t queued_bytes(NodeId node, Fabric::Way way) const = 0;
+  [[nodiscard]] virtual std::uint64_t hops() const = 0;    // of frames, over a link each
+  [[nodiscard]] virtual std::uint64_t events() const = 0;  // that it handled
+};
+
+}  // namespace netsum::sim
