@@ -8,7 +8,7 @@ class Figure:
     name: str  # "switchml-table1"
     item: str  # of the paper: "Table 1"
     title: str
-    how: str  # "simulated, packets", "simulated, flows" or "computed"
+    how: str  # "simulated, packets", "simulated, flows", "simulated, ns-3" (left out where that is not installed) or "computed"
     make: Callable  # of short: a Result; a short one has the same shape, less data
     paper: str = ""  # its numbers
     reason: str = ""  # for differences

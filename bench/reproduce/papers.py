@@ -1,4 +1,5 @@
 """The papers, and what each evaluation has: every numbered table and figure is to have a row in docs/reproduction.md."""
+import os
 import re
 
 import atp_figures
@@ -6,6 +7,7 @@ import beyond
 import netreduce_figures
 import switchml_figures
 from figure import Figure
+from scenario import NS3
 
 # name: title, tables and figures of its evaluation, appendices included, and ours.
 PAPERS = {
@@ -24,7 +26,7 @@ def items(text):
 def runnable(paper):
     """What scripts/reproduce --simulated makes of it."""
     _, _, figures = PAPERS[paper]
-    return [figure for figure in figures if isinstance(figure, Figure)]
+    return [figure for figure in figures if isinstance(figure, Figure) and (figure.how != "simulated, ns-3" or os.access(NS3, os.X_OK))]
 
 
 def without_row():

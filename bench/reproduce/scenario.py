@@ -8,6 +8,7 @@ import tempfile
 from network import ROOT
 
 NETSUM = os.path.join(ROOT, "build/release/bin/netsum")
+NS3 = os.path.join(ROOT, "build/release/bin/netsum_ns3")
 MODELS = os.path.join(ROOT, "examples/workloads/models.toml")
 PATIENCE = 600  # seconds for one run
 
@@ -28,7 +29,7 @@ def run(scenario, level="packet"):
         path = os.path.join(folder, "scenario.toml")
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(f"{key} = {toml(value)}\n" for key, value in scenario.items())
-        command = [NETSUM, "simulate", "--scenario", path, "--level", level, "--json"]
+        command = [NS3, "--json", path] if level == "ns-3" else [NETSUM, "simulate", "--scenario", path, "--level", level, "--json"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     if answer.returncode != 0:
         raise SystemExit(f"a scenario failed: {answer.stderr.strip()}")

@@ -274,9 +274,10 @@ void Wires::carry(std::int64_t at, std::uint32_t frame, std::uint32_t from, std:
 std::size_t Wires::add_tcp(const Tcp& tcp) {
   const TypeId control = tcp.congestion_control == "dctcp"   ? TcpDctcp::GetTypeId()
                          : tcp.congestion_control == "cubic" ? TcpCubic::GetTypeId()
+                         : tcp.congestion_control == "reno"  ? TcpLinuxReno::GetTypeId()
                                                              : TypeId();
   if (control == TypeId())
-    throw std::invalid_argument("TCP's congestion control is cubic or dctcp, not '" + tcp.congestion_control + "'");
+    throw std::invalid_argument("TCP's congestion control is cubic, dctcp or reno, not '" + tcp.congestion_control + "'");
   Config::SetDefault("ns3::TcpSocketBase::UseEcn", StringValue("On"));
   Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));  // Linux's
   Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(1448));

@@ -25,7 +25,7 @@ struct Counts {  // as sim::PortCounts
 // A connection that sends as much as it can.
 struct Tcp {
   std::uint32_t from = 0, to = 0;
-  std::string congestion_control;  // cubic or dctcp
+  std::string congestion_control;  // cubic, dctcp or reno
   std::int64_t start_ns = 0, stop_ns = INT64_MAX;
 };
 

@@ -90,7 +90,7 @@ class Tcp(unittest.TestCase):
             report(NETSUM, self.scenario("cubic"))
         with self.assertRaisesRegex(AssertionError, "only ns-3 has TCP"):
             report(NETSUM, self.scenario("cubic"), "--level", "flow")
-        with self.assertRaisesRegex(AssertionError, "cubic or dctcp, not 'vegas'"):
+        with self.assertRaisesRegex(AssertionError, "cubic, dctcp or reno, not 'vegas'"):
             report(NS3, self.scenario("vegas"))
 
 
