@@ -26,7 +26,9 @@ class BumpCommand final : public Command {
           "With --racks: of bumps below this one, but not next to it, the next one on the way");
     s.add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
     s.add("metrics", options_.metrics, "[HOST:]PORT",
-          "Serve Prometheus metrics at http://HOST:PORT/metrics; no HOST: that of --listen");
+          "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
+    s.add("flight-records", options_.flight_records, "FOLDER",
+          "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of bumps below are TLS");

@@ -32,7 +32,9 @@ class PsCommand final : public Command {
     s.add("scaling", options_.scaling, "HOW",
           "fixed: floats travel times 10^8; dynamic: times less where their packet's largest value would not fit");
     s.add("metrics", options_.metrics, "[HOST:]PORT",
-          "Serve Prometheus metrics at http://HOST:PORT/metrics; no HOST: that of --listen");
+          "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
+    s.add("flight-records", options_.flight_records, "FOLDER",
+          "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the switches' control channels are TLS");

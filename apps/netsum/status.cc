@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "control/client.h"
+#include "screen.h"
 #include "telemetry/report.h"
 
 namespace netsum::app {
@@ -16,26 +17,50 @@ class StatusCommand final : public Command {
     settings().add("token-file", token_file_, "FILE", "Secret that the aggregator wants, in the first line");
     settings().add("tls-ca", tls_ca_, "FILE", "PEM file: the control channel is TLS");
     settings().add("connect-deadline", deadline_seconds_, "SECONDS", "For the answer").between(0.001, 1e6);
-    settings().add_flag("json", json_, "Print JSON in place of tables");
+    settings().add_flag("json", json_, "Print JSON in place of tables; with --watch each report on a line of its own");
+    settings()
+        .add("watch", watch_seconds_, "SECONDS", "Again and again, with so many seconds in between; 0: once")
+        .between(0.0, 3600.0);
     footer(
         "Shows the aggregator's counters, its jobs, and for each operation that stalls the ranks that it waits for.\n"
-        "Example:\n"
-        "  netsum status --switch 10.0.0.1:7170");
+        "Examples:\n"
+        "  netsum status --switch 10.0.0.1:7170\n"
+        "  netsum status --switch 10.0.0.1:7170 --watch 10 --json >>status.jsonl");
   }
 
   int run() override {
     if (address_.empty()) throw UsageError("status needs --switch HOST:PORT (or NETSUM_SWITCH)");
     control::Client client({address_, read_token(token_file_), tls_ca_});
-    const auto report = client.report(std::chrono::milliseconds(static_cast<std::int64_t>(deadline_seconds_ * 1e3)));
-    const std::string text = json_ ? telemetry::to_json(report) : telemetry::to_table(report);
-    std::fputs(text.c_str(), stdout);
-    if (!text.ends_with('\n')) std::fputc('\n', stdout);
+    const auto text = [&] {
+      const auto report = client.report(std::chrono::milliseconds(static_cast<std::int64_t>(deadline_seconds_ * 1e3)));
+      std::string words = json_ ? telemetry::to_json(report, watch_seconds_ > 0) : telemetry::to_table(report);
+      if (!words.ends_with('\n')) words += '\n';
+      return words;
+    };
+    if (watch_seconds_ == 0) {
+      std::fputs(text().c_str(), stdout);
+      return exit_done;
+    }
+    std::string shown = text();  // a daemon that never answers is an error, and not one that is away for a moment
+    Screen screen;
+    do {
+      screen.show(json_ || screen.terminal() ? shown : shown + "\n");
+      if (!screen.wait(watch_seconds_)) break;
+      try {
+        shown = text();
+      } catch (const Error& error) {
+        if (!json_)
+          shown = std::string(error.what()) + "\n";
+        else
+          shown.clear();
+      }
+    } while (true);
     return exit_done;
   }
 
  private:
   std::string address_, token_file_, tls_ca_;
-  double deadline_seconds_ = 5;
+  double deadline_seconds_ = 5, watch_seconds_ = 0;
   bool json_ = false;
 };
 

@@ -42,7 +42,8 @@ struct ParameterServerOptions {
   std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
-  std::string metrics;  // Prometheus endpoint: "host:port", or a port of listen's host; empty: none
+  std::string metrics;         // metrics and a web page: "host:port", or a port of listen's host; empty: none
+  std::string flight_records;  // a folder, to which the record of each job that fails is written; empty: none
   std::function<void(const std::string&)> log;
 };
 

@@ -31,6 +31,8 @@
 #include "session/aggregator.h"
 #include "session/switchml_job.h"
 #include "session/words.h"
+#include "telemetry/flight_file.h"
+#include "telemetry/flight_recorder.h"
 #include "transport/random.h"
 
 namespace netsum::control {
@@ -42,6 +44,7 @@ using grpc::StatusCode;
 
 constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at watched jobs
 constexpr Duration longest_join = std::chrono::minutes(30);
+constexpr std::size_t events_shown = 8;  // of each job, in reports
 constexpr std::size_t most_leases = 1024;
 constexpr std::size_t most_commands = 1024;  // waiting for the control plane's thread
 
@@ -484,7 +487,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     std::deque<Command> commands;
     std::vector<std::pair<JoinCall*, grpc::Status>> answers;
     std::vector<std::uint64_t> watched;  // to look at
-    [[nodiscard]] bool empty() const { return step.empty() && leases.empty() && commands.empty() && watched.empty(); }
+    bool look = false;                   // for the flight recorder
+    [[nodiscard]] bool empty() const {
+      return step.empty() && leases.empty() && commands.empty() && watched.empty() && !look;
+    }
   };
 
   void run() {
@@ -517,6 +523,12 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       if (lease.until <= at || stopping) due.leases.push_back(epoch);
     }
     due.commands.swap(commands);
+    for (const session::JobEvent& event : due.step.events) recorder.record(event);
+    due.step.events.clear();
+    if (at >= next_flight_look && !stopping) {
+      due.look = recorder.any_running();
+      next_flight_look = at + telemetry::FlightRecorder::look_interval;
+    }
     if (at < next_look || stopping) return;
     next_look = at + tick;
     due.watched = aggregator.watched();
@@ -541,10 +553,13 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     Time next = aggregator.next_timeout();
     for (const auto& [epoch, lease] : leases) next = std::min(next, lease.until);
     if (!aggregator.watched().empty()) next = std::min(next, next_look);
+    if (recorder.any_running()) next = std::min(next, next_flight_look);
     return std::min(next, now() + std::chrono::hours(1));  // a condition variable cannot wait for ever
   }
 
   void carry_out(Due& due) {
+    // A failed job's last state is read before its lanes forget it.
+    if (due.look || !due.step.failures.empty()) look_at_flights();
     for (const session::StopJob& stop : due.step.changes.stops) {
       report_errors([&] { hooks.stop_job(stop); });
       if (teller) teller->remove(stop.job_epoch);
@@ -553,6 +568,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     }
     for (const session::StartJob& start : due.step.changes.starts) begin(start);
     for (const session::JobFailure& failure : due.step.failures) log("job '" + failure.job + "' failed: " + failure.reason);
+    keep_records();
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
     latest.reset();
     for (Command& command : due.commands) {
@@ -595,6 +611,32 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     aggregator.on_view(epoch, std::move(view), now());
   }
 
+  // ---- the flight recorder
+
+  void look_at_flights() {
+    report_errors([&] {
+      const telemetry::Report seen = report(0);
+      version = seen.version;
+      const Lock lock(*this);
+      for (const telemetry::JobReport& job : seen.jobs) recorder.look(job, now());
+    });
+  }
+
+  void keep_records() {
+    std::vector<telemetry::FlightRecord> failures;
+    {
+      const Lock lock(*this);
+      failures = recorder.take_failures();
+    }
+    if (!folder) return;
+    const telemetry::FlightFileOrigin origin{version, options.switches.own, address, std::chrono::system_clock::now(),
+                                             now()};
+    for (const telemetry::FlightRecord& record : failures) {
+      report_errors(
+          [&] { log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more"); });
+    }
+  }
+
   template <class Action>
   void report_errors(const Action& action) const {
     if (const std::string error = error_of(action); !error.empty()) log("warning: " + error);
@@ -632,7 +674,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   // ---- reports
 
-  [[nodiscard]] telemetry::Report report() {
+  [[nodiscard]] telemetry::Report report(std::size_t events = events_shown) {
     check_may_wait("the data plane's counters");
     telemetry::Report out;
     {
@@ -641,11 +683,26 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       out.slots_free = aggregator.registry().slots_free();
       out.memory_bytes = aggregator.registry().memory().limit();
       out.memory_used = aggregator.registry().memory().used();
-      for (auto& job : aggregator.registry().jobs()) out.jobs.push_back({std::move(job), {}, {}});
+      const Time at = now();
+      for (auto& job : aggregator.registry().jobs()) {
+        telemetry::JobReport entry{.job = std::move(job)};
+        if (events != 0) {
+          for (telemetry::FlightEvent& event : recorder.latest(entry.job, events)) {
+            const double age = std::chrono::duration<double>(at - event.at).count();
+            entry.events.push_back({age, std::move(event.kind), event.rank, std::move(event.what)});
+          }
+        }
+        entry.stalled_seconds = std::chrono::duration<double>(recorder.stalled_for(entry.job, at)).count();
+        out.jobs.push_back(std::move(entry));
+      }
+      out.counters.add("jobs_failed", recorder.failures());
     }
+    for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
+    out.daemon = options.switches.own;
+    out.address = address;
     out.lanes = options.registry.lanes;
     out.uptime_seconds = std::chrono::duration<double>(now() - started).count();
-    hooks.fill_report(out);
+    if (hooks.fill_report) hooks.fill_report(out);
     return out;
   }
   // On the control plane's own thread: one report for all calls that have asked meanwhile.
@@ -687,7 +744,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   };
   std::map<std::uint64_t, Lease> leases;  // of jobs installed here
   std::deque<Command> commands;
-  Time next_look{};
+  Time next_look{}, next_flight_look{};
+  telemetry::FlightRecorder recorder;
   bool stopping = false;
 
   std::mutex tenants_mutex;
@@ -696,7 +754,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   std::string challenge = new_challenge();
 
   mutable std::mutex log_mutex;
-  std::optional<telemetry::Report> latest;  // of the control plane's own thread
+  // Of the control plane's own thread.
+  std::optional<telemetry::Report> latest;
+  std::string version;  // as reports say
+  std::optional<telemetry::FlightFolder> folder;
 
   std::uint64_t instance = transport::random_number();
   Time started = now();
@@ -730,6 +791,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   }
   impl_ = std::make_unique<Impl>(std::move(options), std::move(hooks));
   Impl* const impl = impl_.get();
+  if (!impl->options.flight_records.empty()) impl->folder.emplace(impl->options.flight_records);
   if (!impl->options.token.empty()) impl->tenants = std::make_shared<const Tenants>(Tenants::one(impl->options.token));
   if (!impl->options.daemon_token.empty()) impl->daemons = Tenants::one(impl->options.daemon_token);
   if (!impl->options.tenants.empty()) impl->set_tenants(impl->options.tenants);
@@ -783,6 +845,18 @@ void Server::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string
 }
 telemetry::Report Server::report() {
   return impl_->report();
+}
+telemetry::PageAdmittance Server::page_admittance() {
+  if (impl_->options.tenants.empty()) return {};
+  telemetry::PageAdmittance admittance;
+  admittance.viewer = [impl = impl_.get()](std::string_view proof) -> telemetry::PageAdmittance::Viewer {
+    const auto tenants = impl->tenants_now();
+    const Tenant* const tenant = tenants->prove(proof, impl->challenge, "Page", "");
+    if (tenant == nullptr) return {"", false};
+    return {tenant->name, tenant->sees_all};
+  };
+  admittance.challenge = [impl = impl_.get()] { return impl->challenge; };
+  return admittance;
 }
 void Server::set_tenants(std::vector<Tenant> tenants) {
   impl_->set_tenants(std::move(tenants));

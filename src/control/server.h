@@ -16,6 +16,7 @@
 #include "netsum/tenant.h"
 #include "session/job_view.h"
 #include "session/registry.h"
+#include "telemetry/metrics_server.h"
 
 namespace netsum::control {
 
@@ -26,6 +27,7 @@ struct ServerOptions {
   std::vector<Tenant> tenants{};  // empty: any caller that knows `token`; any at all if that is empty
   ConnectionLimits connections{};
   std::uint32_t joins_of_one_peer = 1024;  // ranks that wait for the rest of their jobs
+  std::string flight_records{};            // a folder for records of jobs that fail; empty: none
   SwitchTellerOptions switches{};          // the caller fills in tokens, tls_ca and lanes
   session::RegistryConfig registry{};      // `random` may be empty: then the system's source
 };
@@ -76,6 +78,8 @@ class Server {
 
   [[nodiscard]] std::string address() const;
   [[nodiscard]] telemetry::Report report();
+  // The page's viewers: tenants, if there are any. Any thread.
+  [[nodiscard]] telemetry::PageAdmittance page_admittance();
   // Applies from now on. Jobs of removed tenants run on. Throws Error: bad_argument; the former tenants then stay.
   void set_tenants(std::vector<Tenant> tenants);
   void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how);  // as Registry's; any thread

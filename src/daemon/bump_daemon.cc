@@ -24,6 +24,7 @@
 #include "runtime/ring_threads.h"
 #include "runtime/thread.h"
 #include "service/netreduce_service.h"
+#include "service/stalled_chunks.h"
 #include "session/netreduce_job.h"
 #include "telemetry/metrics_server.h"
 #include "transport/addresses.h"
@@ -687,6 +688,7 @@ struct BumpDaemon::Impl {
       control.token = options.token;
       control.tls_cert = options.tls_cert;
       control.tls_key = options.tls_key;
+      control.flight_records = options.flight_records;
       control.daemon_token = options.daemon_token;
       control.registry.protocols = jobs->rules();
       control.registry.switch_parents = options.switch_parents;
@@ -750,10 +752,7 @@ struct BumpDaemon::Impl {
     const netreduce::Accelerator& accelerator = bump->accelerator();
     const netreduce::RingCounters* const counters = accelerator.ring_counters(incarnation);
     report.counters = named(counters == nullptr ? netreduce::RingCounters{} : *counters);
-    if (const auto stall = accelerator.stall(incarnation)) {
-      report.stalled.push_back({stall->message, stall->packet, static_cast<std::uint32_t>(stall->message % report.job.slots),
-                                members(stall->missing)});
-    }
+    if (const auto stall = accelerator.stall(incarnation)) service::add_stalled(report, *stall);
   }
 };
 

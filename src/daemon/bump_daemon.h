@@ -18,10 +18,10 @@ struct BumpOptions {
   // Addresses, or lists separated by commas, of the hosts whose connections are learned, and which alone may join. Needed
   // with rings.
   std::vector<std::string> hosts;
-  std::string state;    // file of known connections (connection_file.h); empty: they are forgotten at the end
-  std::string listen;   // "host:port" of the control channel: for `netsum status`, and where ranks with RDMA hardware join;
-                        // empty: none
-  std::string metrics;  // as in AggregatorOptions, like the rest
+  std::string state;   // file of known connections (connection_file.h); empty: they are forgotten at the end
+  std::string listen;  // "host:port" of the control channel: for `netsum status`, and where ranks with RDMA hardware join;
+                       // empty: none
+  std::string metrics, flight_records;  // as in AggregatorOptions, like the rest
   std::uint32_t slots = 16384;
   std::uint32_t heartbeat_timeout_ms = 3000;
   std::string token, tls_cert, tls_key;

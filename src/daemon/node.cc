@@ -92,7 +92,8 @@ void Node::serve(std::vector<std::unique_ptr<service::Service>> services, contro
   impl->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!impl->options.metrics.empty()) {
     const std::string at = telemetry::metrics_address(impl->options.metrics, impl->options.server.listen);
-    impl->metrics = std::make_unique<telemetry::MetricsServer>(at, [impl] { return impl->server->report(); });
+    impl->metrics = std::make_unique<telemetry::MetricsServer>(
+        at, [impl] { return impl->server->report(); }, impl->server->page_admittance());
   }
 }
 

@@ -45,6 +45,7 @@ template <class DaemonOptions>
   server.tenants = daemon.tenants;
   server.tls_cert = daemon.tls_cert;
   server.tls_key = daemon.tls_key;
+  server.flight_records = daemon.flight_records;
   server.registry.memory_bytes = daemon.memory_bytes;
   server.registry.switch_parents = daemon.switch_parents;
   server.registry.lanes = daemon.threads;

@@ -112,7 +112,7 @@ void ServedJobs::fill(telemetry::Report& report, std::size_t lanes,
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [epoch, job] : jobs_) {
-      if (job->installed) report.jobs.push_back({*job->installed, {}, {}});
+      if (job->installed) report.jobs.push_back({.job = *job->installed});
     }
     for (const telemetry::JobReport& job : report.jobs) {
       const auto found = jobs_.find(job.job.job_epoch);

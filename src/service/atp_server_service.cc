@@ -5,6 +5,7 @@
 #include "netsum/error.h"
 #include "protocol/atp/sealed_hops.h"
 #include "service/counters.h"
+#include "service/stalled_chunks.h"
 #include "session/installations.h"
 
 namespace netsum::service {
@@ -69,6 +70,7 @@ class AtpServerService::Job final : public ServedJob {
     const atp::ServerJobCounters* const counters = machine.job_counters(epoch_);
     report.counters.add(named(counters == nullptr ? atp::ServerJobCounters{} : *counters));
     report.counters.add("chunks_incomplete", counters == nullptr ? 0 : machine.incomplete(epoch_));
+    add_stalled(report, machine.stalled(epoch_, stalled_shown));
   }
 
  private:

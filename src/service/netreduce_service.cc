@@ -4,6 +4,7 @@
 
 #include "netsum/error.h"
 #include "protocol/netreduce/sealed_hops.h"
+#include "service/stalled_chunks.h"
 #include "session/installations.h"
 
 namespace netsum::service {
@@ -77,8 +78,11 @@ class NetReduceService::Job final : public ServedJob {
   }
 
   void report(std::size_t lane, session::JobReport& report) const override {
-    const auto* const ring = service_.at(lane).accelerator().ring_counters(session::incarnation_of(epoch_, lane));
+    const netreduce::Accelerator& accelerator = service_.at(lane).accelerator();
+    const std::uint64_t incarnation = session::incarnation_of(epoch_, lane);
+    const auto* const ring = accelerator.ring_counters(incarnation);
     report.counters.add(named(ring == nullptr ? netreduce::RingCounters{} : *ring));
+    if (const auto stall = accelerator.stall(incarnation)) add_stalled(report, *stall);
   }
 
  private:

@@ -52,7 +52,7 @@ void Aggregator::on_timer(Time now) {
 }
 
 Aggregator::Step Aggregator::step(Time now, const std::function<bool(std::uint64_t)>& ready) {
-  Step step{take_changes(registry_), registry_.take_failures(), std::exchange(late_, {})};
+  Step step{take_changes(registry_), registry_.take_failures(), std::exchange(late_, {}), registry_.take_events()};
   for (const std::uint64_t ticket : registry_.decided()) {
     const auto call = calls_.find(ticket);
     if (call == calls_.end()) continue;

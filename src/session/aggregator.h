@@ -31,6 +31,7 @@ class Aggregator {
     Changes changes;  // stops first, then starts; both before the answers
     std::vector<JobFailure> failures;
     std::vector<Answer> answers;
+    std::vector<JobEvent> events;  // nothing to carry out: for the flight recorder
     [[nodiscard]] bool empty() const {
       return changes.stops.empty() && changes.starts.empty() && failures.empty() && answers.empty();
     }

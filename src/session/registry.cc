@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint32_t least_slots = 2;  // a measured window is halved down to this before a job is refused
 constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time to detect a death
+constexpr std::size_t most_events = 8192;                       // between two calls of take_events()
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 
 // A packet's share of a receive buffer. The kernel charges the memory that holds it: a network card's driver gives each
@@ -57,6 +58,7 @@ struct Job {
   std::string failure;
   std::optional<std::uint32_t> lost;
   bool mismatch = false;
+  Placement placement;
   bool told = true;                          // its ranks have been told of their admission
   std::map<std::uint32_t, Rank> successors;  // a job that recovers: new processes for ranks not known to be dead
 };
@@ -88,11 +90,23 @@ struct Registry::Impl {
   std::vector<StartJob> starts;
   std::vector<StopJob> stops;
   std::vector<JobFailure> failures;
+  std::vector<JobEvent> events;
   std::set<std::uint32_t> rank_epochs;         // of running and failed jobs
   std::map<std::string, std::uint32_t> pools;  // of switches that are parents of others
   std::uint64_t next_ticket = 1;
   std::uint32_t slots_free = 0;
   bool closing = false;
+
+  void note(JobEvent::Kind kind, const Job& job, Time now, std::optional<std::uint32_t> rank = {}, std::string what = {},
+            FailureCause cause = FailureCause::none) {
+    if (events.size() >= most_events) return;
+    events.push_back({kind, job.name, job.tenant, job.epoch, job.world_size, now, rank, std::move(what), cause});
+  }
+  // One of a job's ranks, while the others wait.
+  void note_refusal(const JoinRequest& request, const JoinOutcome& outcome, Time now) {
+    const auto job = jobs.find(key_of(request));
+    if (job != jobs.end()) note(JobEvent::Kind::rank_refused, job->second, now, request.rank, outcome.reason);
+  }
 
   // 64 random bits do not repeat, in this process or another.
   [[nodiscard]] std::uint64_t new_job_epoch() const {
@@ -423,15 +437,16 @@ struct Registry::Impl {
       placement.part = config.first_part;
       while (taken.contains(placement.part)) ++placement.part;
       if (placement.part >= config.first_part + own) {
-        return refuse_all(
-            key, Refusal::no_slots,
-            "job '" + name + "': all " + std::to_string(own) + " parts of the switches' slots are other jobs'");
+        return refuse_all(key, Refusal::no_slots,
+                          "job '" + name + "': all " + std::to_string(own) + " parts of the switches' slots are other jobs'",
+                          now);
       }
       if (placement.pool_slots != 0 && placement.pool_slots < config.parts) {
         return refuse_all(key, Refusal::no_slots,
                           "job '" + name + "': " + std::to_string(placement.pool_slots) + " slots of a switch make no " +
                               std::to_string(config.parts) +
-                              " parts: start it with more --pool-slots, or the server with fewer --parts");
+                              " parts: start it with more --pool-slots, or the server with fewer --parts",
+                          now);
       }
       job.part = placement.part;
     }
@@ -439,13 +454,13 @@ struct Registry::Impl {
     for (const auto& [rank, member] : job.ranks) progress.push_back(member.request.progress);
     stream::Resumption resumption;
     if (const std::string error = stream::agree(progress, resumption); !error.empty()) {
-      return refuse_all(key, Refusal::results_forgotten, "job '" + name + "': " + error);
+      return refuse_all(key, Refusal::results_forgotten, "job '" + name + "': " + error, now);
     }
     if (const std::string error = rules.check_placement(placement); !error.empty()) {
-      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error);
+      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error, now);
     }
     if (const std::string error = clash(job); !error.empty()) {
-      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error);
+      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error, now);
     }
     std::string why_not_local;
     std::vector<std::uint64_t> local_tickets;
@@ -459,7 +474,7 @@ struct Registry::Impl {
     if (needy && !why_not_local.empty()) {
       return refuse_all(
           key, Refusal::bad_parameters,
-          "job '" + name + "': rank " + std::to_string(*needy) + " requires shared memory, but " + why_not_local);
+          "job '" + name + "': rank " + std::to_string(*needy) + " requires shared memory, but " + why_not_local, now);
     }
     const std::uint64_t unit = std::uint64_t{rules.units(agreed)} * config.lanes;
     std::uint64_t bytes = 0;
@@ -475,12 +490,13 @@ struct Registry::Impl {
       refuse_all(key, Refusal::no_slots,
                  "job '" + name + "' needs " + std::to_string(slots * unit) + " slots of 256 elements (" +
                      std::to_string(slots) + " per lane), " + std::to_string(slots_free) + " of " +
-                     std::to_string(config.slots) + " are free: start the switch with a larger --slots, or ask for fewer");
+                     std::to_string(config.slots) + " are free: start the switch with a larger --slots, or ask for fewer",
+                 now);
       return;
     }
     if (!no_memory.empty()) {
       return refuse_all(key, Refusal::no_memory,
-                        "job '" + name + "' with " + std::to_string(slots) + " slots per lane: " + no_memory);
+                        "job '" + name + "' with " + std::to_string(slots) + " slots per lane: " + no_memory, now);
     }
     job.phase = Phase::running;
     job.epoch = new_job_epoch();
@@ -505,6 +521,10 @@ struct Registry::Impl {
           "aggregator's host";
     }
     job.told = !start.switches_needed;
+    job.placement = placement;
+    note(JobEvent::Kind::started, job, now, {},
+         rules.name + ", " + std::to_string(job.packet_elements) + " elements per packet, " + std::to_string(slots) +
+             " slots per lane");
     start.admission = {job.epoch,
                        0,
                        {},
@@ -549,8 +569,9 @@ struct Registry::Impl {
     starts.push_back(std::move(start));
   }
 
-  void refuse_all(const std::string& key, Refusal refusal, const std::string& reason) {
+  void refuse_all(const std::string& key, Refusal refusal, const std::string& reason, Time now) {
     const auto job = jobs.extract(key);
+    note(JobEvent::Kind::refused, job.mapped(), now, {}, reason, FailureCause::refused);
     for (const auto& [rank, member] : job.mapped().ranks) {
       outcomes[member.ticket] = {refusal, reason, {}};
       wait_no_more(member.ticket, job.mapped().tenant);
@@ -570,9 +591,10 @@ struct Registry::Impl {
   }
 
   // Takes a running job off the lanes; its name is free at once.
-  void end(const std::string& key, std::string failure, std::optional<std::uint32_t> lost, Time now) {
+  void end(const std::string& key, std::string failure, FailureCause cause, std::optional<std::uint32_t> lost, Time now) {
     auto node = jobs.extract(key);
     Job& job = node.mapped();
+    note(failure.empty() ? JobEvent::Kind::ended : JobEvent::Kind::failed, job, now, lost, failure, cause);
     release(job);
     NETSUM_CHECK(job.phase == Phase::running && slots_free <= config.slots);
     stops.push_back({job.epoch});
@@ -603,9 +625,9 @@ struct Registry::Impl {
       outcomes[successor.ticket] = {Refusal::superseded, reason, {}};
     }
     if (job.phase == Phase::running) {
-      end(key, reason, std::min(request.rank, job.world_size - 1), now);
+      end(key, reason, FailureCause::started_again, std::min(request.rank, job.world_size - 1), now);
     } else {
-      refuse_all(key, Refusal::superseded, reason);
+      refuse_all(key, Refusal::superseded, reason, now);
     }
     return true;
   }
@@ -617,7 +639,10 @@ struct Registry::Impl {
   }
 
   void register_rank(JoinRequest request, std::uint64_t ticket, Time now) {
-    const auto refuse = [&](JoinOutcome outcome) { outcomes[ticket] = std::move(outcome); };
+    const auto refuse = [&](JoinOutcome outcome) {
+      note_refusal(request, outcome, now);
+      outcomes[ticket] = std::move(outcome);
+    };
     const std::string key = key_of(request);
     if (!supersede(key, request, now)) {
       return refuse({Refusal::superseded,
@@ -630,7 +655,8 @@ struct Registry::Impl {
         request.world_size == found->second.world_size &&
         found->second.ranks.at(request.rank).epoch == request.former_epoch) {
       // The rank's other aggregators know of a death, or have died: no need to wait until this one detects it.
-      end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew", std::nullopt, now);
+      end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew",
+          FailureCause::started_again, std::nullopt, now);
       found = jobs.find(key);
     }
     if (std::string error = over_quota(request, found == jobs.end()); !error.empty()) {
@@ -675,6 +701,7 @@ struct Registry::Impl {
       job.since = now;
     }
     job.joined.insert(request.rank);
+    note(JobEvent::Kind::joined, job, now, request.rank);
     wait(ticket, key, request);
     const std::uint32_t rank = request.rank;
     job.ranks[rank] = {std::move(request), ticket, 0, now};
@@ -715,6 +742,7 @@ std::uint64_t Registry::join(const JoinRequest& request, Time now) {
   Impl& r = *impl_;
   const std::uint64_t ticket = r.next_ticket++;
   const auto refuse = [&](JoinOutcome outcome) {
+    r.note_refusal(request, outcome, now);
     r.outcomes[ticket] = std::move(outcome);
     return ticket;
   };
@@ -740,7 +768,8 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
         const auto rank =
             static_cast<std::uint32_t>(std::find(epochs.begin(), epochs.end(), admission.rank_epoch) - epochs.begin());
         r.end(r.keys.at(admission.job_epoch),
-              "rank " + std::to_string(rank) + " of job '" + job->name + "' gave up while joining", rank, now);
+              "rank " + std::to_string(rank) + " of job '" + job->name + "' gave up while joining", FailureCause::gave_up,
+              rank, now);
       }
     }
     return {};
@@ -756,11 +785,15 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
     job.successors.erase(successor);
     return missing;
   }
+  r.note(JobEvent::Kind::gave_up, job, now, rank, "while it waited for " + name_ranks(missing));
   job.ranks.erase(rank);
   RankSet still;
   for (const auto& [other, member] : job.ranks) still.insert(other);
   job.joined = still;
-  if (job.ranks.empty()) r.jobs.erase(key);
+  if (job.ranks.empty()) {
+    r.note(JobEvent::Kind::refused, job, now, {}, "all ranks that had joined gave up", FailureCause::gave_up);
+    r.jobs.erase(key);
+  }
   return missing;
 }
 
@@ -774,6 +807,7 @@ void Registry::start_failed(std::uint64_t job_epoch, const std::string& reason, 
   }
   r.release(job);
   r.failures.push_back({job.name, reason});
+  r.note(JobEvent::Kind::failed, job, now, {}, reason, FailureCause::not_started);
   r.succeed(job, now);
   r.forget(job);
 }
@@ -796,8 +830,11 @@ void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t 
   if (job == nullptr) return;
   const auto found = job->ranks.find(rank);
   if (found == job->ranks.end() || found->second.epoch != rank_epoch) return;
+  if (!job->left.contains(rank)) impl_->note(JobEvent::Kind::left, *job, now, rank);
   job->left.insert(rank);
-  if (job->left.size() == job->world_size) impl_->end(impl_->keys.at(job_epoch), {}, std::nullopt, now);
+  if (job->left.size() == job->world_size) {
+    impl_->end(impl_->keys.at(job_epoch), {}, FailureCause::none, std::nullopt, now);
+  }
 }
 
 HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
@@ -822,14 +859,15 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
 void Registry::fail(std::uint64_t job_epoch, const std::string& reason, Time now) {
   const Job* const job = impl_->running(job_epoch);
   if (job == nullptr) return;
-  impl_->end(impl_->keys.at(job_epoch), "job '" + job->name + "': " + reason, std::nullopt, now);
+  const FailureCause cause = job->mismatch ? FailureCause::mismatch : FailureCause::other;
+  impl_->end(impl_->keys.at(job_epoch), "job '" + job->name + "': " + reason, cause, std::nullopt, now);
 }
 
 void Registry::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how, Time now) {
   const Job* const job = impl_->running(job_epoch);
   if (job == nullptr || !job->ranks.contains(rank) || job->left.contains(rank)) return;
-  impl_->end(impl_->keys.at(job_epoch), "rank " + std::to_string(rank) + " of job '" + job->name + "' died: " + how, rank,
-             now);
+  impl_->end(impl_->keys.at(job_epoch), "rank " + std::to_string(rank) + " of job '" + job->name + "' died: " + how,
+             FailureCause::died, rank, now);
 }
 
 void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now) {
@@ -861,14 +899,15 @@ void Registry::on_timer(Time now) {
     r.end(key,
           "rank " + std::to_string(rank) + " of job '" + r.jobs.at(key).name + "' has not been heard from for " +
               in_seconds(r.config.heartbeat_timeout) + ": it died, or its host is unreachable",
-          rank, now);
+          FailureCause::silent, rank, now);
   }
   for (const std::string& key : late) {
     const Job& job = r.jobs.at(key);
     const RankSet missing = RankSet::first(job.world_size).minus(job.joined);
     r.refuse_all(key, Refusal::bad_parameters,
                  "job '" + job.name + "' did not become complete within " + in_seconds(r.config.join_timeout) + ": " +
-                     name_ranks(missing) + (missing.size() == 1 ? " is" : " are") + " missing");
+                     name_ranks(missing) + (missing.size() == 1 ? " is" : " are") + " missing",
+                 now);
   }
 }
 
@@ -897,9 +936,9 @@ void Registry::shut_down(Time now) {
   for (const auto& [key, job] : r.jobs) all.emplace_back(key, job.phase);
   for (const auto& [key, phase] : all) {
     if (phase == Phase::running)
-      r.end(key, "the aggregator is shutting down", std::nullopt, now);
+      r.end(key, "the aggregator is shutting down", FailureCause::shutting_down, std::nullopt, now);
     else
-      r.refuse_all(key, Refusal::shutting_down, "the aggregator is shutting down");
+      r.refuse_all(key, Refusal::shutting_down, "the aggregator is shutting down", now);
   }
 }
 
@@ -911,6 +950,10 @@ std::vector<StopJob> Registry::take_stops() {
 }
 std::vector<JobFailure> Registry::take_failures() {
   return std::exchange(impl_->failures, {});
+}
+
+std::vector<JobEvent> Registry::take_events() {
+  return std::exchange(impl_->events, {});
 }
 
 bool Registry::belongs(std::uint64_t job_epoch, const std::string& tenant) const {
@@ -952,8 +995,15 @@ std::uint32_t Registry::slots_free() const {
 std::vector<JobStatus> Registry::jobs() const {
   std::vector<JobStatus> list;
   const auto add = [&](const Job& job) {
+    std::vector<Endpoint> endpoints;
+    for (const auto& [rank, member] : job.ranks) {
+      const std::vector<Endpoint>& own = member.request.endpoints;
+      endpoints.push_back(own.empty() ? Endpoint() : own.front());
+    }
     list.push_back({job.name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
-                    job.phase == Phase::running, job.failure, job.charged, job.tenant, impl_->memory.of(job.epoch)});
+                    job.phase == Phase::running, job.failure, job.charged, job.tenant, impl_->memory.of(job.epoch),
+                    job.ranks.empty() ? "" : job.ranks.begin()->second.request.protocol, std::move(endpoints),
+                    job.placement});
   };
   for (const auto& [key, job] : impl_->jobs) add(job);
   for (const auto& [epoch, job] : impl_->failed) add(job);

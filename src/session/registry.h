@@ -16,6 +16,7 @@
 #include "netsum/types.h"
 #include "protocol/netreduce/member.h"
 #include "seal/packet_key.h"
+#include "session/job_event.h"
 #include "session/memory_account.h"
 #include "session/protocol_rules.h"
 #include "stream/operation_log.h"
@@ -185,7 +186,10 @@ struct JobStatus {
   std::string failure;
   std::uint32_t charged = 0;  // of the aggregator's slots
   std::string tenant;
-  std::uint64_t memory_bytes = 0;  // charged
+  std::uint64_t memory_bytes = 0;     // charged
+  std::string protocol{};             // ProtocolRules::name
+  std::vector<Endpoint> endpoints{};  // of lane 0, by rank of `joined`, in order: where the ranks are
+  Placement placement{};              // of a job that runs or has run
 };
 
 class Registry {
@@ -228,6 +232,8 @@ class Registry {
   [[nodiscard]] std::vector<StartJob> take_starts();
   [[nodiscard]] std::vector<StopJob> take_stops();
   [[nodiscard]] std::vector<JobFailure> take_failures();
+  // For the flight recorder. Past some thousands that nobody takes, later ones are lost.
+  [[nodiscard]] std::vector<JobEvent> take_events();
 
   // Whether a running or failed job is the tenant's. No tenant may see or touch another's jobs.
   [[nodiscard]] bool belongs(std::uint64_t job_epoch, const std::string& tenant) const;

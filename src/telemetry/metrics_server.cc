@@ -4,13 +4,20 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/numbers.h"
 #include "netsum/error.h"
+#include "telemetry/page_html.h"
 
 namespace netsum::telemetry {
 namespace {
@@ -59,11 +66,37 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
   return families;
 }
 
-std::string page(const Report& report) {
+// What is no counter of a job's protocol.
+std::vector<MetricFamily> states_of(const std::vector<JobReport>& jobs) {
+  MetricFamily ranks{"netsum_job_ranks", "Ranks of the job.", MetricType::Gauge, {}};
+  MetricFamily joined{"netsum_job_ranks_joined", "Ranks that have joined.", MetricType::Gauge, {}};
+  MetricFamily stalled{
+      "netsum_job_stalled_seconds", "For how long the oldest operation has waited for a rank.", MetricType::Gauge, {}};
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const JobReport& job : jobs) {
+    if (!job.job.failure.empty() || !seen.emplace(job.job.tenant, job.job.job).second) continue;
+    std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};
+    if (!job.job.tenant.empty()) labels.push_back({"tenant", job.job.tenant});
+    ranks.metric.push_back(sample(MetricType::Gauge, labels, job.job.world_size));
+    joined.metric.push_back(sample(MetricType::Gauge, labels, job.job.joined.size()));
+    stalled.metric.push_back(sample(MetricType::Gauge, std::move(labels), job.stalled_seconds));
+  }
+  if (ranks.metric.empty()) return {};
+  return {std::move(ranks), std::move(joined), std::move(stalled)};
+}
+
+std::string metrics_page(const Report& report) {
   std::vector<MetricFamily> families;
+  families.push_back({"netsum_info",
+                      "Of the daemon.",
+                      MetricType::Gauge,
+                      {sample(MetricType::Gauge, {{"version", report.version}, {"daemon", report.daemon}}, 1)}});
   const auto add = [&](MetricType type, const std::string& name, const char* help, double value) {
     families.push_back({"netsum_" + name, help, type, {sample(type, {}, value)}});
   };
+  const std::chrono::duration<double> unix_now = std::chrono::system_clock::now().time_since_epoch();
+  add(MetricType::Gauge, "start_time_seconds", "When it was started, since 1970.",
+      std::round(unix_now.count() - report.uptime_seconds));
   add(MetricType::Gauge, "slots", "Slots of 256 elements.", report.slots);
   add(MetricType::Gauge, "slots_free", "Slots that no job owns.", report.slots_free);
   add(MetricType::Gauge, "memory_bytes", "Memory that jobs may have.", static_cast<double>(report.memory_bytes));
@@ -73,8 +106,76 @@ std::string page(const Report& report) {
   for (const auto& [name, value] : report.counters) {
     add(MetricType::Counter, name + "_total", "Of the whole aggregator.", static_cast<double>(value));
   }
+  for (MetricFamily& family : states_of(report.jobs)) families.push_back(std::move(family));
   for (MetricFamily& family : families_of(report.jobs)) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);
+}
+
+// One report for all pages of a moment, on the server's thread.
+class Recent {
+ public:
+  explicit Recent(std::function<Report()> collect) : collect_(std::move(collect)) {}
+  [[nodiscard]] const Report& report() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!report_ || now >= until_) {
+      report_.reset();
+      report_ = collect_();
+      until_ = std::chrono::steady_clock::now() + PageServerLimits().page;
+    }
+    return *report_;
+  }
+
+ private:
+  std::function<Report()> collect_;
+  std::optional<Report> report_;
+  std::chrono::steady_clock::time_point until_;
+};
+
+std::string proof_in(std::string_view query) {
+  constexpr std::string_view name = "proof=";
+  for (std::size_t at = 0; at < query.size();) {
+    const std::size_t end = std::min(query.find('&', at), query.size());
+    const std::string_view part = query.substr(at, end - at);
+    if (part.starts_with(name)) return std::string(part.substr(name.size()));
+    at = end + 1;
+  }
+  return "";
+}
+
+// A viewer as the pages' cache knows it. No tenant's name begins so.
+constexpr char everything[] = " all";
+std::string viewer_key(const PageAdmittance::Viewer& viewer) {
+  return viewer.sees_all ? everything + viewer.tenant : viewer.tenant;
+}
+
+std::string status_for(const Report& report, const std::string& viewer, const std::string& challenge) {
+  const bool sees_all = viewer.starts_with(everything);
+  Report visible = report;
+  if (!sees_all) {
+    std::erase_if(visible.jobs, [&](const JobReport& job) { return viewer.empty() || job.job.tenant != viewer; });
+  }
+  auto json = nlohmann::ordered_json::parse(to_json(visible, true));
+  json["tenants"] = !challenge.empty();
+  json["viewer"] = sees_all ? viewer.substr(std::string_view(everything).size()) : viewer;
+  json["hidden_jobs"] = report.jobs.size() - visible.jobs.size();
+  if (!challenge.empty()) json["challenge"] = challenge;
+  return json.dump();
+}
+
+std::vector<Page> pages_of(std::function<Report()> collect, PageAdmittance admittance) {
+  const auto recent = std::make_shared<Recent>(std::move(collect));
+  Page metrics{"/metrics", "text/plain; version=0.0.4; charset=utf-8",
+               [recent](const std::string&) { return metrics_page(recent->report()); }};
+  Page status{"/status.json", "application/json", {}, {}};
+  const auto challenge = admittance.challenge;
+  status.make = [recent, challenge](const std::string& viewer) {
+    return status_for(recent->report(), viewer, challenge ? challenge() : "");
+  };
+  status.viewer = [viewer = admittance.viewer](std::string_view query) {
+    return viewer_key(viewer ? viewer(proof_in(query)) : PageAdmittance::Viewer());
+  };
+  return {std::move(metrics), std::move(status),
+          Page{"/", "text/html; charset=utf-8", [](const std::string&) { return std::string(page_html); }}};
 }
 
 }  // namespace
@@ -84,7 +185,7 @@ std::string metrics_address(const std::string& metrics, const std::string& liste
   return listen.empty() ? "127.0.0.1:" + metrics : listen.substr(0, listen.rfind(':') + 1) + metrics;
 }
 
-MetricsServer::MetricsServer(const std::string& listen, std::function<Report()> collect)
-    : server_(listen, "/metrics", [collect = std::move(collect)] { return page(collect()); }) {}
+MetricsServer::MetricsServer(const std::string& listen, std::function<Report()> collect, PageAdmittance admittance)
+    : server_(listen, pages_of(std::move(collect), std::move(admittance))) {}
 
 }  // namespace netsum::telemetry

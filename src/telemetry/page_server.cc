@@ -41,36 +41,45 @@ struct Connection {
   bool answered = false;
 };
 
-Answer answer_of(const char* status, const std::string& page, bool head = false) {
-  return std::make_shared<const std::string>(
-      std::string("HTTP/1.1 ") + status + "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: " +
-      std::to_string(page.size()) + "\r\nConnection: close\r\n\r\n" + (head ? "" : page));
+// A page may ask this server and nobody else, and nobody may frame it.
+constexpr char for_browsers[] =
+    "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer"
+    "\r\nContent-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+Answer answer_of(const char* status, const std::string& page, const std::string& type = "text/plain; charset=utf-8",
+                 bool head = false) {
+  return std::make_shared<const std::string>(std::string("HTTP/1.1 ") + status + "\r\nContent-Type: " + type +
+                                             "\r\nContent-Length: " + std::to_string(page.size()) + for_browsers +
+                                             "\r\nConnection: close\r\n\r\n" + (head ? "" : page));
 }
 
 }  // namespace
 
 struct PageServer::Impl {
-  const std::string path;
-  const std::function<std::string()> page;
+  const std::vector<Page> pages;
   const PageServerLimits limits;
   const bool ipv6;
   const Descriptor listener{::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const Descriptor wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::list<Connection> connections;  // oldest first
-  Answer cached;
-  Clock::time_point cached_at, accept_again;
+  struct Cached {
+    Answer answer;
+    Clock::time_point at;
+  };
+  std::map<std::pair<const Page*, std::string>, Cached> cache;  // by viewer
+  Clock::time_point accept_again;
   std::thread thread;
 
-  Impl(const Endpoint& endpoint, std::string a_path, std::function<std::string()> a_page,
-       const PageServerLimits& some_limits)
-      : path(std::move(a_path)), page(std::move(a_page)), limits(some_limits), ipv6(!transport::is_ipv4(endpoint)) {
+  Impl(const Endpoint& endpoint, std::vector<Page> some_pages, const PageServerLimits& some_limits)
+      : pages(std::move(some_pages)), limits(some_limits), ipv6(!transport::is_ipv4(endpoint)) {
     transport::set_option(listener.number(), SOL_SOCKET, SO_REUSEADDR, 1);  // connections of a former process may linger
     sockaddr_storage address{};
     const socklen_t length = transport::to_sockaddr(endpoint, ipv6, address);
     if (bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
         listen(listener.number(), SOMAXCONN) != 0) {
-      throw Error(ErrorCode::refused,
-                  "cannot serve " + path + " on " + transport::to_string(endpoint) + ": " + transport::errno_text());
+      throw Error(ErrorCode::refused, "cannot serve " + pages.front().path + " on " + transport::to_string(endpoint) + ": " +
+                                          transport::errno_text());
     }
   }
 
@@ -136,19 +145,26 @@ struct PageServer::Impl {
     const std::size_t first = line.find(' '), second = line.rfind(' ');
     if (first == second || !line.substr(second + 1).starts_with("HTTP/1.")) return answer_of("400 Bad Request", "");
     const std::string_view method = line.substr(0, first), target = line.substr(first + 1, second - first - 1);
-    if (target.substr(0, target.find('?')) != path) return answer_of("404 Not Found", "See " + path + "\n");
-    if (method == "HEAD") return answer_of("200 OK", "", true);
+    const std::size_t mark = target.find('?');
+    const auto page =
+        std::find_if(pages.begin(), pages.end(), [&](const Page& each) { return each.path == target.substr(0, mark); });
+    if (page == pages.end()) return answer_of("404 Not Found", "See " + pages.front().path + "\n");
+    if (method == "HEAD") return answer_of("200 OK", "", page->type, true);
     if (method != "GET") return answer_of("405 Method Not Allowed", "");
-    if (cached == nullptr || now >= cached_at + limits.page) {
-      try {
-        cached = answer_of("200 OK", page());
-      } catch (const std::exception& e) {
-        cached = nullptr;
-        return answer_of("500 Internal Server Error", std::string(e.what()) + "\n");
-      }
-      cached_at = Clock::now();
+    try {
+      return cached(*page, mark == std::string_view::npos ? "" : target.substr(mark + 1), now);
+    } catch (const std::exception& e) {
+      return answer_of("500 Internal Server Error", std::string(e.what()) + "\n");
     }
-    return cached;
+  }
+
+  Answer cached(const Page& page, std::string_view query, Clock::time_point now) {
+    std::pair<const Page*, std::string> key{&page, page.viewer ? page.viewer(query) : ""};
+    std::erase_if(cache, [&](const auto& entry) { return now >= entry.second.at + limits.page; });
+    if (const auto found = cache.find(key); found != cache.end()) return found->second.answer;
+    Answer answer = answer_of("200 OK", page.make(key.second), page.type);
+    cache[std::move(key)] = {answer, Clock::now()};
+    return answer;
   }
 
   void accept_some(Clock::time_point now) {
@@ -179,9 +195,8 @@ struct PageServer::Impl {
   }
 };
 
-PageServer::PageServer(const std::string& listen, std::string path, std::function<std::string()> page,
-                       PageServerLimits limits)
-    : impl_(std::make_unique<Impl>(transport::resolve(listen), std::move(path), std::move(page), limits)) {
+PageServer::PageServer(const std::string& listen, std::vector<Page> pages, PageServerLimits limits)
+    : impl_(std::make_unique<Impl>(transport::resolve(listen), std::move(pages), limits)) {
   impl_->thread = std::thread([impl = impl_.get()] { impl->serve(); });
 }
 

@@ -1,4 +1,4 @@
-// Serves one page over HTTP, on one thread. No client delays another.
+// Serves a few pages over HTTP, on one thread. No client delays another.
 #pragma once
 
 #include <chrono>
@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/endpoint.h"
 
@@ -19,11 +21,19 @@ struct PageServerLimits {
       100};  // an answer is reused for so long: strangers cannot make the page be computed more often
 };
 
+struct Page {
+  std::string path, type;  // "/metrics"; of its content
+  // Called on the server's thread; may throw (500).
+  std::function<std::string(const std::string& viewer)> make;
+  // For whom it is made, from what follows the "?": each has a page of its own. None: all have the same.
+  std::function<std::string(std::string_view query)> viewer{};
+};
+
 class PageServer {
  public:
-  // Answers GET PATH with the result of `page`, called on the server's thread; it may throw (500). `listen`: "HOST:PORT",
-  // HOST an address or a name of this host; port 0: any free one. Throws Error: bad_argument, refused (address in use).
-  PageServer(const std::string& listen, std::string path, std::function<std::string()> page, PageServerLimits limits = {});
+  // Answers GET PATH. `listen`: "HOST:PORT", HOST an address or a name of this host; port 0: any free one. Throws Error:
+  // bad_argument, refused (address in use).
+  PageServer(const std::string& listen, std::vector<Page> pages, PageServerLimits limits = {});
   ~PageServer();
   PageServer(const PageServer&) = delete;
   PageServer& operator=(const PageServer&) = delete;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "netsum/error.h"
 #include "session/check.h"
 #include "session/words.h"
+#include "transport/addresses.h"
 
 namespace netsum::telemetry {
 namespace {
@@ -68,12 +70,6 @@ RankSet set_of(const ordered_json& json) {
   return set;
 }
 
-std::string list(const std::vector<std::uint32_t>& ranks) {
-  std::string text;
-  for (const std::uint32_t rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text.empty() ? "-" : text;
-}
-
 // Non-zero counters, on as many lines as needed.
 std::string counters_text(const std::string& indent, const Counters& counters) {
   constexpr std::size_t width = 118;
@@ -99,34 +95,123 @@ std::string format(const char* pattern, Args... args) {
   return text;
 }
 
+ordered_json json_of(const JobReport& entry) {
+  const session::JobStatus& job = entry.job;
+  ordered_json stalled = ordered_json::array(), hosts = ordered_json::array(), switches = ordered_json::array(),
+               events = ordered_json::array();
+  for (const auto& stall : entry.stalled) {
+    stalled.push_back(
+        {{"operation", stall.operation}, {"chunk", stall.chunk}, {"slot", stall.slot}, {"missing", stall.missing}});
+  }
+  for (const auto& host : entry.hosts) hosts.push_back({{"address", host.address}, {"ranks", host.ranks}});
+  for (const auto& each : entry.switches) {
+    switches.push_back({{"address", each.address}, {"parent", each.parent}, {"ranks", each.ranks}});
+  }
+  for (const auto& event : entry.events) {
+    ordered_json json = {{"age_seconds", event.age_seconds}, {"kind", event.kind}};
+    if (event.rank) json["rank"] = *event.rank;
+    json["what"] = session::one_line(event.what);
+    events.push_back(std::move(json));
+  }
+  return {{"job", job.job},
+          {"job_epoch", job.job_epoch},
+          {"state", state_of(job)},
+          {"failure", session::one_line(job.failure)},
+          {"protocol", job.protocol},
+          {"world_size", job.world_size},
+          {"packet_elements", job.packet_elements},
+          {"slots", job.slots},
+          {"tenant", job.tenant},
+          {"memory_bytes", job.memory_bytes},
+          {"joined", members(job.joined, job.world_size)},
+          {"left", members(job.left, job.world_size)},
+          {"hosts", std::move(hosts)},
+          {"switches", std::move(switches)},
+          {"counters", counters_json(entry.counters)},
+          {"stalled_unit", entry.stalled_unit},
+          {"stalled_seconds", entry.stalled_seconds},
+          {"stalled", std::move(stalled)},
+          {"events", std::move(events)}};
+}
+
+// What daemons before 0.2 do not say.
+void read_place(const ordered_json& job, JobReport& entry) {
+  if (job.contains("protocol")) entry.job.protocol = text_of(job.at("protocol"));
+  if (job.contains("stalled_unit")) entry.stalled_unit = text_of(job.at("stalled_unit"));
+  if (job.contains("stalled_seconds")) entry.stalled_seconds = job.at("stalled_seconds");
+  if (job.contains("hosts")) {
+    for (const auto& host : job.at("hosts")) {
+      entry.hosts.push_back({text_of(host.at("address")), ranks_of(host.at("ranks"))});
+    }
+  }
+  if (job.contains("switches")) {
+    for (const auto& each : job.at("switches")) {
+      entry.switches.push_back({text_of(each.at("address")), text_of(each.at("parent")), ranks_of(each.at("ranks"))});
+    }
+  }
+  if (!job.contains("events")) return;
+  for (const auto& event : job.at("events")) {
+    JobReport::Event read;
+    read.age_seconds = event.at("age_seconds");
+    read.kind = text_of(event.at("kind"));
+    if (event.contains("rank")) read.rank = number_of<std::uint32_t>(event.at("rank"));
+    read.what = text_of(event.at("what"));
+    entry.events.push_back(std::move(read));
+  }
+}
+
 }  // namespace
 
-std::string to_json(const Report& report) {
-  ordered_json jobs = ordered_json::array();
-  for (const JobReport& entry : report.jobs) {
-    const session::JobStatus& job = entry.job;
-    ordered_json stalled = ordered_json::array();
-    for (const auto& stall : entry.stalled) {
-      stalled.push_back(
-          {{"operation", stall.operation}, {"chunk", stall.chunk}, {"slot", stall.slot}, {"missing", stall.missing}});
-    }
-    jobs.push_back({{"job", job.job},
-                    {"job_epoch", job.job_epoch},
-                    {"state", job.running           ? "running"
-                              : job.failure.empty() ? "joining"
-                                                    : "failed"},
-                    {"failure", session::one_line(job.failure)},
-                    {"world_size", job.world_size},
-                    {"packet_elements", job.packet_elements},
-                    {"slots", job.slots},
-                    {"tenant", job.tenant},
-                    {"memory_bytes", job.memory_bytes},
-                    {"joined", members(job.joined, job.world_size)},
-                    {"left", members(job.left, job.world_size)},
-                    {"counters", counters_json(entry.counters)},
-                    {"stalled", std::move(stalled)}});
+const char* state_of(const session::JobStatus& job) {
+  return job.running ? "running" : job.failure.empty() ? "joining" : "failed";
+}
+
+std::string in_words(const JobReport& job, const JobReport::Stalled& stalled) {
+  std::string text = job.stalled_unit + " " + std::to_string(stalled.operation);
+  if (job.stalled_unit == "operation") {
+    text += ", chunk " + std::to_string(stalled.chunk) + " (slot " + std::to_string(stalled.slot) + ")";
+  } else if (job.stalled_unit == "message") {
+    text += ", packet " + std::to_string(stalled.chunk);
   }
+  RankSet missing;
+  for (const std::uint32_t rank : stalled.missing) {
+    if (rank < max_world_size) missing.insert(rank);
+  }
+  return text + " waits for " + (missing.empty() ? "the switch above" : session::name_ranks(missing));
+}
+
+void locate(JobReport& job) {
+  const session::JobStatus& status = job.job;
+  std::map<std::string, std::size_t> known;
+  std::size_t place = 0;
+  status.joined.for_each([&](std::uint32_t rank) {
+    if (place >= status.endpoints.size()) return;
+    Endpoint host = status.endpoints[place++];
+    host.port = 0;
+    std::string address = transport::to_string(host);
+    address.resize(address.rfind(':'));
+    const auto [found, is_new] = known.emplace(address, job.hosts.size());
+    if (is_new) job.hosts.push_back({address, {}});
+    job.hosts[found->second].ranks.push_back(rank);
+  });
+  const session::Placement& placement = status.placement;
+  for (std::size_t i = 0; i < placement.switches.size(); ++i) {
+    const std::uint32_t parent = placement.parent_of_switch[i];
+    job.switches.push_back(
+        {placement.switches[i], parent < placement.switches.size() ? placement.switches[parent] : "", {}});
+  }
+  for (std::uint32_t rank = 0; rank < placement.switch_of_rank.size(); ++rank) {
+    const std::uint32_t at = placement.switch_of_rank[rank];
+    if (at < job.switches.size()) job.switches[at].ranks.push_back(rank);
+  }
+}
+
+std::string to_json(const Report& report, bool compact) {
+  ordered_json jobs = ordered_json::array();
+  for (const JobReport& entry : report.jobs) jobs.push_back(json_of(entry));
   const ordered_json json = {{"version", report.version},
+                             {"daemon", report.daemon},
+                             {"address", report.address},
                              {"uptime_seconds", report.uptime_seconds},
                              {"lanes", report.lanes},
                              {"slots", report.slots},
@@ -135,7 +220,7 @@ std::string to_json(const Report& report) {
                              {"memory_used", report.memory_used},
                              {"counters", counters_json(report.counters)},
                              {"jobs", std::move(jobs)}};
-  return json.dump(2);
+  return compact ? json.dump() : json.dump(2);
 }
 
 Report from_json(const std::string& text) {
@@ -147,6 +232,8 @@ Report from_json(const std::string& text) {
     const auto json = ordered_json::parse(text);
     Report report;
     report.version = text_of(json.at("version"));
+    if (json.contains("daemon")) report.daemon = text_of(json.at("daemon"));
+    if (json.contains("address")) report.address = text_of(json.at("address"));
     report.uptime_seconds = json.at("uptime_seconds");
     report.lanes = number_of<std::uint32_t>(json.at("lanes"));
     report.slots = number_of<std::uint32_t>(json.at("slots"));
@@ -174,6 +261,7 @@ Report from_json(const std::string& text) {
                                  number_of<std::uint32_t>(stall.at("chunk")), number_of<std::uint32_t>(stall.at("slot")),
                                  ranks_of(stall.at("missing"))});
       }
+      read_place(job, entry);
       report.jobs.push_back(std::move(entry));
     }
     return report;
@@ -196,19 +284,15 @@ std::string to_table(const Report& report) {
   for (const JobReport& entry : report.jobs) {
     const session::JobStatus& job = entry.job;
     const std::string ranks = std::to_string(job.joined.size()) + "/" + std::to_string(job.world_size);
-    const char* state = job.running ? "running" : job.failure.empty() ? "joining" : "failed";
     const std::uint64_t repeats = entry.counters.value("repeats_answered") + entry.counters.value("repeats_waiting") +
                                   entry.counters.value("repeats_silent");
-    text += format("%-20s %-8s %9s %7u %14llu %12llu %12.1f %10llu %9llu\n", job.job.c_str(), state, ranks.c_str(),
+    text += format("%-20s %-8s %9s %7u %14llu %12llu %12.1f %10llu %9llu\n", job.job.c_str(), state_of(job), ranks.c_str(),
                    job.slots, static_cast<unsigned long long>(entry.counters.value("packets")),
                    static_cast<unsigned long long>(entry.counters.value("chunks")),
                    static_cast<double>(entry.counters.value("bytes")) / 1e6, static_cast<unsigned long long>(repeats),
                    static_cast<unsigned long long>(entry.counters.value("slots_in_use")));
     if (!job.failure.empty()) text += "  failed: " + job.failure + "\n";
-    for (const auto& stall : entry.stalled) {
-      text += format("  operation %llu, chunk %u (slot %u) waits for ranks %s\n",
-                     static_cast<unsigned long long>(stall.operation), stall.chunk, stall.slot, list(stall.missing).c_str());
-    }
+    for (const auto& stall : entry.stalled) text += "  " + in_words(entry, stall) + "\n";
     text += counters_text("  ", entry.counters);
   }
   return text + "\n" + counters_text("", report.counters);

@@ -15,6 +15,7 @@ using session::JobReport;
 
 struct Report {
   std::string version;
+  std::string daemon, address;  // what it is ("aggregator", "parameter server", "bump"), and where it listens; may be empty
   double uptime_seconds = 0;
   std::uint32_t lanes = 0, slots = 0, slots_free = 0;
   std::uint64_t memory_bytes = 0, memory_used = 0;  // for jobs: limit, and used
@@ -22,8 +23,15 @@ struct Report {
   std::vector<JobReport> jobs;
 };
 
-[[nodiscard]] std::string to_json(const Report& report);
+// docs/operations.md describes it. On one line if `compact`.
+[[nodiscard]] std::string to_json(const Report& report, bool compact = false);
 [[nodiscard]] Report from_json(const std::string& text);  // throws Error: internal, if the text is no report
 [[nodiscard]] std::string to_table(const Report& report);
+
+[[nodiscard]] const char* state_of(const session::JobStatus& job);  // "joining", "running", "failed"
+// "operation 14, chunk 0 (slot 2) waits for rank 1", in the words of the job's data plane.
+[[nodiscard]] std::string in_words(const JobReport& job, const JobReport::Stalled& stalled);
+// Fills in hosts and switches from the job's status.
+void locate(JobReport& job);
 
 }  // namespace netsum::telemetry

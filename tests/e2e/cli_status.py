@@ -1,8 +1,11 @@
 #!/usr/bin/python3
 """`netsum switch` seen from outside: ready line, status, metrics, tokens, clean end."""
+import json
 import os
+import pty
 import re
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -64,10 +67,59 @@ class Status(unittest.TestCase):
                 cli.until(stalled, 10, "a stalled operation that waits for rank 2 alone")
                 table = cli.checked(cli.run("status", "--switch", switch.address)).stdout
                 self.assertRegex(table, r"(?m)^vision +running +3/3")
-                self.assertRegex(table, r"operation \d+, chunk \d+ .*waits for ranks 2")
+                self.assertRegex(table, r"operation \d+, chunk \d+ .*waits for rank 2")
                 ranks[2].signal(signal.SIGCONT)
                 seen = len(ranks[0].out)
                 cli.until(lambda: len(ranks[0].out) > seen + 2, 20, "the job goes on")
+
+    def test_watch(self):
+        with cli.Switch() as switch, cli.Process("status", "--switch", switch.address, "--watch", 0.1, "--json") as watch:
+            cli.until(lambda: len(watch.out) >= 3, 20, "three reports")
+            first, later = json.loads(watch.out[0]), json.loads(watch.out[2])
+            self.assertLess(first["uptime_seconds"], later["uptime_seconds"])
+            self.assertEqual((first["daemon"], first["address"]), ("aggregator", switch.address))
+            watch.signal(signal.SIGINT)
+            self.assertEqual(watch.wait(10), 0)
+
+    def test_top_shows_many_daemons_with_rates_and_waits(self):
+        with cli.Switch("--heartbeat-timeout-ms", 60_000) as one, cli.ParameterServer() as two:
+            ranks = [cli.rank_process(one.address, rank, 2, "--job", "vision", "--elements", 200_000, "--iterations", 1_000_000)
+                     for rank in range(2)]
+            with ranks[0], ranks[1], cli.Process("top", "--switch", f"{one.address},{two.address},127.0.0.1:1", "--interval", 0.3) as top:
+                ranks[0].wait_line(ranks[0].out, "iteration 3")
+
+                def said(pattern):
+                    return lambda: next((line for line in top.out if re.search(pattern, line)), None)
+                for pattern in (f"^aggregator {re.escape(one.address)}, up .*: in .* [kMG]bit/s, out .* [kMG]bit/s, .* sent again",
+                                f"^parameter server {re.escape(two.address)}, up ", "^127.0.0.1:1: .*127.0.0.1:1",
+                                r"^  vision +running +switchml +2/2 +[\d.]+ [kMG]bit/s +[\d.]+ k? +[\d.]+ % +\d+$"):
+                    cli.until(said(pattern), 20, f"'{pattern}' in {top.out}")
+                ranks[1].signal(signal.SIGSTOP)
+                cli.until(said(r"vision .* rank 1 at 127.0.0.1 for \d+ s \(operation \d+\)$"), 20, f"the wait in {top.out}")
+                top.signal(signal.SIGTERM)
+                self.assertEqual(top.wait(10), 0)
+        result = cli.run("top", "--switch", "127.0.0.1:1", "--frames", 1)
+        self.assertEqual(result.returncode, 3)
+        self.assertEqual(len(result.stderr.splitlines()), 1)
+
+    def test_top_in_a_terminal_ends_with_q_and_leaves_it_as_it_was(self):
+        with cli.Switch() as switch:
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.execve(cli.NETSUM, [cli.NETSUM, "top", "--switch", switch.address, "--interval", "0.2"], cli.environment())
+            shown = b""
+
+            def read_until(words):
+                nonlocal shown
+                while words not in shown:
+                    ready, _, _ = select.select([terminal], [], [], 20)
+                    self.assertTrue(ready, shown)
+                    shown += os.read(terminal, 4096)
+            read_until(switch.address.encode())
+            os.write(terminal, b"q")
+            read_until(b"\x1b[?1049l")  # the former screen
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+            os.close(terminal)
 
     def test_a_job_whose_memory_cannot_be_had_is_refused(self):
         with cli.Switch("--slots", 1_000_000, "--memory-mib", 100_000) as switch:
@@ -151,7 +203,7 @@ class Status(unittest.TestCase):
             for job, name in own.items():
                 counters = next(each for each in status["jobs"] if each["job"] == job)["counters"]
                 exported = {found[1] for found in re.finditer(rf'(?m)^netsum_job_(\w+?)(?:_total)?\{{job="{job}"\}}', text)}
-                self.assertEqual(exported, set(counters))
+                self.assertEqual(exported - {"ranks", "ranks_joined", "stalled_seconds"}, set(counters))
                 self.assertIn(name, exported)
             self.assertRegex(text, r'(?m)^netsum_job_dropped_rank_total\{job="s"\} 0$')
 

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -121,6 +123,35 @@ TEST(Report, WhatIsNoReportIsAnError) {
     EXPECT_EQ(error.code(), ErrorCode::internal);
     EXPECT_NE(std::string(error.what()).find("invalid report from"), std::string::npos) << error.what();
   }
+}
+
+TEST(Report, SaysWhereRanksAre) {
+  const auto at = [](std::uint8_t host, std::uint16_t port) {
+    return Endpoint{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, host}, port, 0};
+  };
+  JobReport job;
+  job.job.joined = set_of({0, 1, 3});
+  job.job.endpoints = {at(1, 1000), at(2, 1000), at(1, 1001)};
+  job.job.placement.switches = {"leaf:1", "spine:2"};
+  job.job.placement.parent_of_switch = {1, session::Placement::at_server};
+  job.job.placement.switch_of_rank = {0, session::Placement::at_server, 1, 0};
+  locate(job);
+  job.events = {{1.5, "joined", 3, ""}, {0.5, "stalled", {}, "operation 1"}};
+  job.stalled_unit = "message";
+  Report report;
+  report.jobs = {job};
+  const JobReport read = from_json(to_json(report, true)).jobs[0];
+  ASSERT_EQ(read.hosts.size(), 2U);
+  EXPECT_EQ(read.hosts[0].address, "10.0.0.1");
+  EXPECT_EQ(read.hosts[0].ranks, (std::vector<std::uint32_t>{0, 3}));
+  ASSERT_EQ(read.switches.size(), 2U);
+  EXPECT_EQ(read.switches[0].parent, "spine:2");
+  EXPECT_EQ(read.switches[0].ranks, (std::vector<std::uint32_t>{0, 3}));
+  EXPECT_EQ(read.switches[1].parent, "");
+  ASSERT_EQ(read.events.size(), 2U);
+  EXPECT_EQ(read.events[0].rank, 3U);
+  EXPECT_EQ(read.events[1].what, "operation 1");
+  EXPECT_EQ(in_words(read, {7, 1, 0, {2, 3}}), "message 7, packet 1 waits for ranks 2, 3");
 }
 
 TEST(Report, TableSaysWhoIsMissing) {
@@ -291,13 +322,63 @@ TEST(MetricsServer, OtherRequestsAreToldWhatIsWrong) {
   const MetricsServer server("127.0.0.1:0", []() -> Report { throw Error(ErrorCode::internal, "no report"); });
   const std::uint16_t port = port_of(server);
   const std::pair<const char*, const char*> cases[] = {
-      {"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "},         {"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
+      {"GET /other HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "},    {"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
       {"HEAD /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 "}, {"\r\n\r\n", "HTTP/1.1 400 "},
       {"GET /metrics\r\n\r\n", "HTTP/1.1 400 "},           {"GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 500 "},
       {"GET /metrics?a=b HTTP/1.1\r\n\r\n", "no report"},
   };
   for (const auto& [request, answer] : cases) EXPECT_NE(answer_to(port, request).find(answer), std::string::npos) << request;
   EXPECT_NE(answer_to(port, std::string(8192, 'a')).find("HTTP/1.1 431 "), std::string::npos);
+}
+
+// One tenant sees nothing of another's jobs, and a stranger sees none.
+TEST(MetricsServer, ThePageShowsEachTenantItsOwnJobs) {
+  Report report = example();
+  report.jobs[0].job.job = "mine";
+  report.jobs[0].job.tenant = "a";
+  report.jobs[1].job.job = "theirs";
+  report.jobs[1].job.tenant = "b";
+  report.jobs.pop_back();
+  PageAdmittance admittance;
+  admittance.viewer = [](std::string_view proof) -> PageAdmittance::Viewer {
+    return {proof == "operator" ? "c" : proof == "a" ? "a" : "", proof == "operator"};
+  };
+  admittance.challenge = [] { return std::string("4711"); };
+  const MetricsServer server(
+      "127.0.0.1:0", [&] { return report; }, admittance);
+  const auto status = [&](const std::string& query) {
+    return answer_to(port_of(server), "GET /status.json" + query + " HTTP/1.1\r\n\r\n");
+  };
+  const std::tuple<const char*, bool, bool, const char*> cases[] = {
+      {"", false, false, "\"hidden_jobs\":2"},
+      {"?proof=a", true, false, "\"viewer\":\"a\",\"hidden_jobs\":1"},
+      {"?proof=", false, false, "\"viewer\":\"\""},
+      {"?x=1&proof=operator", true, true, "\"viewer\":\"c\",\"hidden_jobs\":0"},
+      {"?proof=all", false, false, "\"hidden_jobs\":2"},
+      {"?proof=b", false, false, "\"challenge\":\"4711\""},
+  };
+  for (const auto& [query, mine, theirs, words] : cases) {
+    const std::string answer = status(query);
+    EXPECT_EQ(answer.find("\"mine\"") != std::string::npos, mine) << query;
+    EXPECT_EQ(answer.find("\"theirs\"") != std::string::npos, theirs) << query;
+    EXPECT_NE(answer.find(words), std::string::npos) << answer;
+  }
+}
+
+TEST(MetricsServer, ThePageMayAskNobodyElse) {
+  const MetricsServer server("127.0.0.1:0", [] { return example(); });
+  const std::string answer = answer_to(port_of(server), "GET /?interval=100 HTTP/1.1\r\n\r\n");
+  EXPECT_NE(answer.find("Content-Type: text/html; charset=utf-8\r\n"), std::string::npos);
+  EXPECT_NE(answer.find("default-src 'none'; "), std::string::npos);
+  EXPECT_NE(answer.find("</html>"), std::string::npos);
+  for (const char* const other : {"http:", "https:", "//cdn", "innerHTML", "insertAdjacentHTML", "document.write"}) {
+    std::string page = answer;
+    for (const std::string known : {"http://www.w3.org/2000/svg"}) page.replace(page.find(known), known.size(), "");
+    EXPECT_EQ(page.find(other), std::string::npos) << other;
+  }
+  const std::string status = answer_to(port_of(server), "GET /status.json HTTP/1.1\r\n\r\n");
+  EXPECT_NE(status.find("\"tenants\":false"), std::string::npos);
+  EXPECT_EQ(status.find("challenge"), std::string::npos);
 }
 
 }  // namespace

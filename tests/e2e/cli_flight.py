@@ -1,0 +1,118 @@
+#!/usr/bin/python3
+"""The flight recorder: what a daemon writes when a job fails, and `netsum explain` of it."""
+import glob
+import json
+import os
+import signal
+import tempfile
+import unittest
+
+import cli_support as cli
+
+
+class Flight(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def record(self, what):
+        """The only record, once it is there, and its explanation."""
+        def written():
+            files = glob.glob(os.path.join(self.folder, "*.flight.json"))
+            return files if files and all(os.path.getsize(file) for file in files) else None
+        files = cli.until(written, 20, what)
+        self.assertEqual(len(files), 1)
+        text = cli.checked(cli.run("explain", files[0])).stdout
+        with open(files[0]) as file:
+            return json.load(file), text
+
+    def ranks(self, switch, count, *flags):
+        return [cli.rank_process(switch.address, rank, count, "--job", "vision", "--elements", 200_000, "--iterations", 1_000_000, *flags)
+                for rank in range(count)]
+
+    def test_a_silent_rank(self):
+        with cli.Switch("--heartbeat-timeout-ms", 2500, "--flight-records", self.folder) as switch:
+            ranks = self.ranks(switch, 3)
+            with ranks[0], ranks[1], ranks[2]:
+                ranks[2].wait_line(ranks[2].out, "iteration 3")
+                ranks[2].signal(signal.SIGSTOP)
+                record, text = self.record("the record of a job whose rank 2 fell silent")
+                self.assertEqual((record["cause"], record["rank"], record["world_size"]), ("silent", 2, 3))
+                kinds = [event["kind"] for event in record["events"]]
+                self.assertEqual(kinds[:4], ["joined"] * 3 + ["started"])
+                self.assertIn("stalled", kinds)
+                self.assertEqual(kinds[-1], "failed")
+                self.assertEqual([stall["missing"] for stall in record["stalled"]][0], [2])
+                self.assertGreater(record["counters"]["contributions"], 0)
+                for words in ("rank 2 of job 'vision' has not been heard from for 2.5 s", "waited for rank 2 (127.0.0.1)",
+                              "ranks 0-2, until", "What to do", "OOM killer"):
+                    self.assertIn(words, text)
+                self.assertTrue(any("netsum explain" in line for line in switch.err), switch.err)
+                job = switch.status()["jobs"][0]
+                self.assertEqual((job["state"], job["events"][-1]["kind"], job["protocol"]), ("failed", "failed", "switchml"))
+                self.assertEqual(job["hosts"], [{"address": "127.0.0.1", "ranks": [0, 1, 2]}])
+
+    def test_a_rank_that_leaves_early(self):
+        with cli.Switch("--flight-records", self.folder) as switch:
+            short = cli.rank_process(switch.address, 2, 3, "--job", "vision", "--elements", 200_000, "--warmup", 0, "--iterations", 2)
+            long = [cli.rank_process(switch.address, rank, 3, "--job", "vision", "--elements", 200_000, "--warmup", 0, "--iterations", 9)
+                    for rank in range(2)]
+            with short, long[0], long[1]:
+                self.assertEqual(short.wait(30), 0, short.err)
+                record, text = self.record("the record of a job whose rank 2 left")
+                self.assertEqual((record["job"], record["cause"], record["rank"]), ("vision", "left", 2))
+                self.assertIn("rank 2 of job 'vision' left while others waited for it", text)
+                self.assertIn("All ranks must make the same calls", text)
+
+    def test_no_record_of_what_ends_well(self):
+        with cli.Switch("--flight-records", self.folder) as switch:
+            ranks = [cli.rank_process(switch.address, rank, 2, "--elements", 1000, "--iterations", 3) for rank in range(2)]
+            for rank in ranks:
+                with rank:
+                    self.assertEqual(rank.wait(30), 0, rank.err)
+            cli.until(lambda: not switch.status()["jobs"], 10, "the job has ended")
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_atp_and_netreduce_name_the_rank_that_they_wait_for(self):
+        for protocol, unit in (("atp", "sequence"), ("netreduce", "message")):
+            with self.subTest(protocol), cli.Switch("--heartbeat-timeout-ms", 60_000) as switch, \
+                    cli.ParameterServer("--heartbeat-timeout-ms", 60_000) as server:
+                joined = server if protocol == "atp" else switch
+                flags = ["--protocol", protocol] + (["--ps", server.address] if protocol == "atp" else [])
+                ranks = self.ranks(switch, 2, *flags)
+                with ranks[0], ranks[1]:
+                    ranks[1].wait_line(ranks[1].out, "iteration 3")
+
+                    def stalled():
+                        jobs = json.loads(cli.checked(cli.run("status", "--switch", joined.address, "--json")).stdout)["jobs"]
+                        return next((jobs[0] for stall in jobs[0]["stalled"] if 1 in stall["missing"]), None)
+
+                    def stopped_and_stalled():  # it may stop where it owes the ring only acknowledgements: then again
+                        ranks[1].signal(signal.SIGSTOP)
+                        try:
+                            return cli.until(stalled, 1, "")
+                        except AssertionError:
+                            ranks[1].signal(signal.SIGCONT)
+                            return None
+                    job = cli.until(stopped_and_stalled, 30, "something that waits for rank 1")
+                    self.assertEqual(job["stalled_unit"], unit)
+
+    def test_what_is_no_record(self):
+        path = os.path.join(self.folder, "x")
+        with open(path, "w") as file:
+            file.write("{}")
+        result = cli.run("explain", path)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("no flight record", result.stderr)
+        self.assertEqual(cli.run("explain", path + "y").returncode, 2)
+        self.assertEqual(cli.run("explain").returncode, 2)
+
+    def test_a_folder_that_cannot_be_written(self):
+        result = cli.run("switch", "--listen", "127.0.0.1:0", "--flight-records", "/proc/flights")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--flight-records", result.stderr)
+
+
+if __name__ == "__main__":
+    cli.main()
