@@ -51,6 +51,7 @@ class Command {
 [[nodiscard]] std::unique_ptr<Command> make_bump_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_top_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_doctor_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_explain_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::vector<std::unique_ptr<Command>> make_bench_commands(CLI::App& bench,
                                                                         Sections& sections);  // by collective
