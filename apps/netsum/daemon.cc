@@ -2,8 +2,20 @@
 
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <optional>
+
+#include "base/numbers.h"
+#include "transport/socket.h"
 
 namespace netsum::app {
 
@@ -18,9 +30,33 @@ sigset_t block_stop_signals() {
 }
 
 void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload) {
-  int signal = 0;
-  while (sigwait(&signals, &signal), signal == SIGHUP) reload();
-  spdlog::info("{}: stopping", sigabbrev_np(signal));
+  // systemd's watchdog wants to hear from the process within this time: say so twice in it.
+  const char* const watchdog = std::getenv("WATCHDOG_USEC");
+  const auto within = watchdog == nullptr ? std::nullopt : parse_number<std::uint64_t>(watchdog);
+  const std::uint64_t pause = std::max<std::uint64_t>(within.value_or(0) / 2, 1000);  // microseconds
+  while (true) {
+    const timespec time{static_cast<time_t>(pause / 1'000'000), static_cast<long>(pause % 1'000'000) * 1000};
+    const int signal = within ? sigtimedwait(&signals, nullptr, &time) : sigwaitinfo(&signals, nullptr);
+    if (signal == SIGHUP) reload();
+    if (signal < 0 && errno == EAGAIN) tell_service_manager("WATCHDOG=1");
+    if (signal < 0 || signal == SIGHUP) continue;
+    spdlog::info("{}: stopping", sigabbrev_np(signal));
+    return tell_service_manager("STOPPING=1");
+  }
+}
+
+void tell_service_manager(const std::string& state) {
+  const char* const path = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path == nullptr || path[0] == '\0' || std::strlen(path) >= sizeof address.sun_path) return;
+  std::memcpy(address.sun_path, path, std::strlen(path));
+  if (path[0] == '@') address.sun_path[0] = '\0';  // an abstract name
+  const transport::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
+  // Nobody to tell is no reason to end.
+  static_cast<void>(::sendto(socket.number(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+                             reinterpret_cast<const sockaddr*>(&address), length));
 }
 
 void raise_descriptor_limit() {

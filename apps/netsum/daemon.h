@@ -15,11 +15,14 @@ namespace netsum::app {
 
 // Blocks SIGTERM, SIGINT and SIGHUP for this thread and threads that it starts, so that only wait_for_stop() takes them.
 [[nodiscard]] sigset_t block_stop_signals();
-// `reload` is called for each SIGHUP.
+// `reload` is called for each SIGHUP. Meanwhile the service manager hears that this process lives, if it wants to.
 void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload);
 
 // Raises the limit to the system's maximum, so that the control plane's own connection limits are the effective ones.
 void raise_descriptor_limit();
+
+// Tells systemd, where it started this process as a service of Type=notify: "READY=1", "STOPPING=1", ...
+void tell_service_manager(const std::string& state);
 
 void log_line(const std::string& line);
 
@@ -48,6 +51,7 @@ int run_daemon(Start start, Reload reload, Ready ready, Ended ended) {
   std::printf(address.empty() ? "ready\n" : "listening %s\n", address.c_str());
   std::fflush(stdout);
   ready(address);
+  tell_service_manager("READY=1");
   wait_for_stop(stop, [&] { reload(daemon); });
   ended(daemon);
   return exit_done;
