@@ -87,7 +87,8 @@ std::size_t payload_of(const Endpoint& lane, std::uint32_t mtu) {
 }
 
 std::string name_of(const Endpoint& local) {
-  return local.port == 0 ? transport::to_string(local) : transport::to_string(Endpoint{local.address, 0, local.scope});
+  const std::string text = transport::to_string(local);
+  return text.substr(0, text.rfind(':'));
 }
 
 std::string ports(const std::vector<Endpoint>& lanes) {
@@ -163,10 +164,11 @@ void check_speed(const Endpoint& lane, std::uint32_t mtu, const std::string& add
                 std::chrono::duration<double, std::micro>(round_trip).count());
   std::string what = text;
   if (packets > 0) {
-    std::snprintf(text, sizeof text,
-                  "; a train of packets passes one of its %zu threads at %.2f Gbit/s: 100 MB would take about %.0f ms from "
-                  "each rank, if the ranks do not share that",
-                  lanes, bits / 1e9, 0.8 / (bits / 1e9) * 1e3);
+    std::snprintf(
+        text, sizeof text,
+        "; a train of packets passes one of its %zu threads at %.2f Gbit/s: about %.0f ms for an all-reduce of 100 MB, "
+        "and longer where ranks share the way",
+        lanes, bits / 1e9, 0.8 / (bits / 1e9) * 1e3);
     what += text;
   }
   const bool slow = round_trip > std::chrono::milliseconds(2);

@@ -19,11 +19,12 @@ std::string scaled(double value, const char* unit) {
     ++at;
   }
   char text[32];
-  std::snprintf(text, sizeof text, "%.*f %s%s",
+  const char* const gap = *prefixes[at] == '\0' && *unit == '\0' ? "" : " ";
+  std::snprintf(text, sizeof text, "%.*f%s%s%s",
                 value >= 100 || at == 0 ? 0
                 : value >= 10           ? 1
                                         : 2,
-                value, prefixes[at], unit);
+                value, gap, prefixes[at], unit);
   return text;
 }
 
@@ -109,7 +110,7 @@ std::string TopText::of_daemon(const Answer& answer) {
   if (before != last_.end() && report.uptime_seconds < before->second.uptime_seconds) text += ", started again";
   if (rates) {
     text += ": in " + scaled(rates->bits_in, "bit/s") + ", out " + scaled(rates->bits_out, "bit/s") + ", " +
-            scaled(rates->packets_in, "") + "packets/s, " + percent(rates->sent_again) + " sent again, " +
+            scaled(rates->packets_in, "packets/s") + ", " + percent(rates->sent_again) + " sent again, " +
             percent(rates->dropped) + " dropped";
   }
   text += "\n  " + std::to_string(report.slots - std::min(report.slots, report.slots_free)) + " of " +

@@ -86,7 +86,8 @@ double seconds(Duration duration) {
 }
 
 std::string utc(double unix_seconds, const char* pattern) {
-  const auto whole = static_cast<std::time_t>(unix_seconds);
+  constexpr double far = 1e11;  // some thousand years
+  const auto whole = static_cast<std::time_t>(std::clamp(unix_seconds, -far, far));
   std::tm parts{};
   if (gmtime_r(&whole, &parts) == nullptr) return "?";
   char text[64];
@@ -150,9 +151,9 @@ std::string events_text(const ordered_json& file) {
     }
     ordered_json all = first;
     all.erase("rank");
-    all["what"] = session::name_ranks(ranks) + ", until " +
-                  session::in_seconds(std::chrono::duration_cast<Duration>(
-                      std::chrono::duration<double>(std::clamp(events[end - 1].at("seconds").get<double>(), -1e9, 1e9))));
+    char until[32];
+    std::snprintf(until, sizeof until, ", until %+.3f s", events[end - 1].at("seconds").get<double>());
+    all["what"] = session::name_ranks(ranks) + until;
     text += event_line(file, all);
     i = end - 1;
   }
@@ -161,18 +162,33 @@ std::string events_text(const ordered_json& file) {
 
 std::string stalls_text(const ordered_json& file) {
   if (file.at("stalled").empty()) return "  no operation waited for a rank at the last look\n";
-  std::string text;
+  std::string text, last;
   for (const auto& stall : file.at("stalled")) {
-    text += "  " + line_of(file.at("stalled_unit")) + " " + std::to_string(stall.at("operation").get<std::uint64_t>());
-    text += " waited for " + ranks_in_words(stall.at("missing"));
     const auto& missing = stall.at("missing");
-    if (missing.size() == 1) {
-      const std::string named = with_host(file, missing[0].get<std::uint64_t>());
-      if (const auto at = named.find(" ("); at != std::string::npos) text += named.substr(at);
-    }
-    text += "\n";
+    std::string line = "  " + line_of(file.at("stalled_unit")) + " " +
+                       std::to_string(stall.at("operation").get<std::uint64_t>()) + " waited for ";
+    line += missing.size() == 1 ? with_host(file, missing[0].get<std::uint64_t>()) : ranks_in_words(missing);
+    if (line != last) text += line + "\n";  // another chunk of it
+    last = line;
   }
   return text;
+}
+
+// Words in lines of a terminal's width, each behind two spaces.
+std::string wrapped(const std::string& text) {
+  constexpr std::size_t width = 110;
+  std::string lines, line;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (!line.empty() && line.size() + 1 + word.size() > width) {
+      lines += "  " + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+    at = end + 1;
+  }
+  return lines + "  " + line + "\n";
 }
 
 // What the counters add to the reason.
@@ -208,20 +224,19 @@ std::string explained(const ordered_json& file) {
   text += ", at " + line_of(file.at("daemon")) + " " + line_of(file.at("address")) + " (netsum " +
           line_of(file.at("version")) + ")\n";
   text += "from " + utc(written - lasted, "%F %T") + " until " + utc(written, "%F %T") + " UTC\n\n";
-  text += "What happened\n  " + line_of(file.at("failure")) + "\n";
+  text += "What happened\n" + wrapped(line_of(file.at("failure")));
   text += "\nWhom it waited for\n" + stalls_text(file);
   text += "\nEvents\n";
   if (const auto omitted = file.at("events_omitted").get<std::uint64_t>(); omitted != 0) {
     text += "  (" + std::to_string(omitted) + " earlier ones are not kept)\n";
   }
   text += events_text(file);
-  text += "\nWhat to do\n";
-  text += hints(file);
+  text += "\nWhat to do\n" + hints(file);
   const CauseWords& words = words_of(line_of(file.at("cause")));
   if (file.contains("rank") && words.cause != FailureCause::started_again) {
     text += "  It is about " + with_host(file, file.at("rank").get<std::uint64_t>()) + ".\n";
   }
-  return text + "  " + words.advice + "\n";
+  return text + wrapped(words.advice);
 }
 
 }  // namespace

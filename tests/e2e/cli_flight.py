@@ -46,7 +46,7 @@ class Flight(unittest.TestCase):
                 self.assertEqual([stall["missing"] for stall in record["stalled"]][0], [2])
                 self.assertGreater(record["counters"]["contributions"], 0)
                 for words in ("rank 2 of job 'vision' has not been heard from for 2.5 s", "waited for rank 2 (127.0.0.1)",
-                              "ranks 0-2, until", "What to do", "OOM killer"):
+                              "ranks 0-2, until +", "What to do", "OOM killer"):
                     self.assertIn(words, text)
                 self.assertTrue(any("netsum explain" in line for line in switch.err), switch.err)
                 job = switch.status()["jobs"][0]
