@@ -711,6 +711,7 @@ struct BumpDaemon::Impl {
 
   void fill(telemetry::Report& report) const {
     report.version = NETSUM_VERSION;
+    report.daemon = "bump";
     report.lanes = 1;
     report.uptime_seconds = std::chrono::duration<double>(runtime::now() - started).count();
     jobs->fill(report, 0, {});

@@ -136,11 +136,13 @@ TEST_F(FlightTest, ADropAndALossyNetworkAreToldOnce) {
 }
 
 TEST_F(FlightTest, MemoryIsBounded) {
+  const auto refuse = [&](const char* job) { event(Kind::refused, {}, "no", FailureCause::refused, job, 0); };
   for (const char* const job : {"a", "b", "c", "d"}) event(Kind::joined, 0, {}, FailureCause::none, job, 0);
-  for (const char* const job : {"a", "b", "c", "d"}) {
-    event(Kind::refused, {}, "no", FailureCause::refused, job, 0);
-  }
+  refuse("d");
+  EXPECT_TRUE(recorder.take_failures().empty()) << "three jobs are all that it keeps";
+  for (const char* const job : {"a", "b", "c"}) refuse(job);
   EXPECT_EQ(recorder.take_failures().size(), 2U) << "two failures that nobody takes";
+  EXPECT_EQ(recorder.failures(), 3U);
 }
 
 // The registry's own words, from a rank's silence to a file that explains it.
