@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "command.h"
+#include "data_path.h"
 #include "netsum/error.h"
 #include "progress.h"
 
@@ -162,6 +163,9 @@ class BenchCommand final : public Command {
          "packet-security", options_.packet_security, "HOW",
          "The least protection of packets to other hosts: none, tag or encrypt; aggregators with TLS give tag by themselves")
         .group(across);
+    s.add("data-path", options_.data_path, "NAME",
+          "How packets to aggregators on other hosts pass: sockets, or xdp: past the kernel, by AF_XDP")
+        .group(across);
     s.add_flag("require-keys", options_.require_keys, "Join no job whose packets have no keys").group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
     footer(
@@ -217,6 +221,7 @@ class BenchCommand final : public Command {
     if (options_.spin && (options_.transport != "shm" || !options_.busy_poll)) {
       throw UsageError("--spin is of --transport shm, and not with --busy-poll false");
     }
+    static_cast<void>(data_path_named(options_.data_path));
     check_flags(protocol, options_);
     for (const auto* name : {"verbs-port", "verbs-gid-index", "verbs-ack-timeout", "verbs-retries", "verbs-traffic-class",
                              "verbs-service-level"}) {
@@ -245,8 +250,8 @@ class BenchCommand final : public Command {
     }
     choose_threads();
     if (options_.local()) {
-      for (const auto* name :
-           {"rank", "world-size", "recovery", "token-file", "tls-ca", "packet-security", "require-keys", "verbs"}) {
+      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca", "packet-security", "require-keys",
+                               "data-path", "verbs"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");

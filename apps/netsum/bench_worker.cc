@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "config.h"
 #include "control/client.h"
+#include "data_path.h"
 #include "exercise.h"
 #include "netsum/communicator.h"
 #include "packet_security.h"
@@ -78,6 +79,7 @@ Options communicator_options(const BenchOptions& options) {
   result.tls_ca = options.tls_ca;
   result.packet_security = packet_security_named(options.packet_security).value_or(PacketSecurity::none);
   result.require_keys = options.require_keys;
+  result.data_path = data_path_named(options.data_path);
   result.loss = options.loss;
   result.loss_seed = options.loss_seed;
   if (options.rank == 0) result.log = [](const std::string& line) { spdlog::info("{}", line); };

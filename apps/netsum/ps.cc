@@ -3,6 +3,7 @@
 
 #include "admittance.h"
 #include "daemon.h"
+#include "data_path.h"
 #include "netsum/parameter_server.h"
 #include "packet_security.h"
 
@@ -57,6 +58,7 @@ class PsCommand final : public Command {
   int run() override {
     admittance_.apply(options_);
     keys_.apply(options_);
+    path_.apply(options_);
     check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
@@ -71,6 +73,7 @@ class PsCommand final : public Command {
   ParameterServerOptions options_;
   TenantAdmittance admittance_{settings()};
   KeySettings keys_{settings()};
+  DataPathSettings path_{settings()};
   std::string parents_;
 };
 

@@ -1,6 +1,7 @@
 // `netsum switch`: the aggregator daemon.
 #include "admittance.h"
 #include "daemon.h"
+#include "data_path.h"
 #include "netsum/aggregator.h"
 #include "packet_security.h"
 #include "protocols.h"
@@ -38,8 +39,6 @@ class SwitchCommand final : public Command {
         "not given: what the data plane has");
     settings().add("data-plane", data_plane_, "NAME",
                    "SwitchML: where it is summed: sockets: in this process; xdp: in the kernel, with the chip profile");
-    settings().add("interface", interfaces_, "NAME[,...]",
-                   "With --data-plane xdp: the network interfaces towards ranks and other switches");
     settings().add_flag(
         "allow-fcs-only", options_.allow_fcs_only,
         "With --profile chip: Ethernet's frame check suffices on this network; packets have no other checksum");
@@ -73,7 +72,7 @@ class SwitchCommand final : public Command {
     check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.data_plane = parse_data_plane(data_plane_);
-    options_.interfaces = split_list(interfaces_);
+    path_.apply(options_);
     options_.chip = profile_.empty() ? options_.data_plane != DataPlane::sockets : is_chip(profile_);
     options_.log = log_line;
     return run_daemon([&] { return Aggregator(options_); }, [&](Aggregator& daemon) { admittance_.reload(daemon); },
@@ -87,7 +86,8 @@ class SwitchCommand final : public Command {
   AggregatorOptions options_;
   TenantAdmittance admittance_{settings()};
   KeySettings keys_{settings()};
-  std::string parents_, profile_, data_plane_ = "sockets", interfaces_;
+  DataPathSettings path_{settings()};
+  std::string parents_, profile_, data_plane_ = "sockets";
 };
 
 }  // namespace

@@ -30,6 +30,8 @@ constexpr std::array wire_formats = {named(WireFormat::native), named(WireFormat
                                      named(WireFormat::bfloat16)};
 constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecurity::tag), named(PacketSecurity::encrypt)};
 
+constexpr std::array data_paths = {named(DataPath::sockets), named(DataPath::xdp)};
+
 constexpr std::array protocols = {Choice{"switchml", 0}, Choice{"atp", 1}, Choice{"netreduce", 2}};
 
 // Of the protocol that a communicator would run.
@@ -166,6 +168,7 @@ Settings read(const Lookup& lookup, Settings settings) {
   reader.seconds("NETSUM_OPERATION_SECONDS", options.operation_deadline, 0.1, 86400);
   read_tls(reader, settings);
   options.packet_security = reader.one_of("NETSUM_PACKET_SECURITY", securities, PacketSecurity::none);
+  options.data_path = reader.one_of("NETSUM_DATA_PATH", data_paths, DataPath::sockets);
   options.require_keys = reader.one_of("NETSUM_REQUIRE_KEYS", yes_or_no, false);
   options.token = read_token(reader);
   return settings;

@@ -42,7 +42,10 @@ struct AggregatorOptions {
   // packets have no checksum but Ethernet's, so it must be allowed.
   bool chip = false, allow_fcs_only = false;
   DataPlane data_plane = DataPlane::sockets;
-  // Of DataPlane::xdp: where packets of ranks and of other switches come.
+  // Of the threads' sockets: for all that the data plane does not take.
+  DataPath data_path = DataPath::sockets;
+  // Of DataPlane::xdp and DataPath::xdp: where packets of ranks and of other switches come. DataPath::xdp takes that with
+  // listen's address, if none is given.
   std::vector<std::string> interfaces;
   bool busy_poll = true;          // threads poll for a moment before they sleep
   std::string metrics;            // metrics and a web page: "host:port", or a port of listen's host; empty: none

@@ -31,6 +31,10 @@ enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16 };
 // or change a packet, but all can read it. encrypt: nobody else can read its values either.
 enum class PacketSecurity : std::uint8_t { none, tag, encrypt };
 
+// How packets pass between a process and the network. sockets: through the kernel. xdp: past it, by AF_XDP, as far as they
+// go over IPv4 by an Ethernet interface (docs/data-planes.md); its program and its queues are this process's alone.
+enum class DataPath : std::uint8_t { sockets, xdp };
+
 // `elements` elements of `dtype` at `data`, contiguous, lent to netsum until the operation ends. `data` may be unaligned
 // only to less than its element; it may be null if `elements` is 0.
 struct TensorView {
@@ -124,6 +128,16 @@ struct VerbsSettings {
       return "tag";
     case PacketSecurity::encrypt:
       return "encrypt";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr const char* to_string(DataPath path) {
+  switch (path) {
+    case DataPath::sockets:
+      return "sockets";
+    case DataPath::xdp:
+      return "xdp";
   }
   return "?";
 }

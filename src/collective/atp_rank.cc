@@ -85,7 +85,7 @@ class AtpRank final : public RankProtocol {
     const bool sealed = admission.security != PacketSecurity::none;  // then a checksum within says nothing more
     config.checksums =
         !sealed && (settings_.local_checksums || !stays_here(reach, site) || has_switches_between(admission.placement));
-    return {std::move(lane.socket),
+    return {lane.take_transport(),
             atp::make_worker_lane(config, session::lane_keys(admission, number.of_site, config.server, config.first_hop))};
   }
 

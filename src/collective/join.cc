@@ -107,6 +107,7 @@ std::unique_ptr<Attempt> attempt_with(Options options, const MakeRank& make, Tim
 
 void reach_all(Attempt& attempt) {
   attempt.reach = attempt.protocol->reach(attempt.deadline);
+  claim_queues(attempt.options, attempt.reach);
   warn_of_buffers(attempt.options, attempt.reach);
   check_security(attempt.options, attempt.reach);
   if (attempt.options.slots == 0) attempt.protocol->measure_windows(attempt.reach, attempt.deadline);

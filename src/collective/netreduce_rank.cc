@@ -165,7 +165,7 @@ class UdpRingRank final : public RingRank {
     Lane& lane = site.lanes[number.of_site];
     netreduce::RoceHostConfig config = config_of(admission, site, number);
     config.accelerator = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[number.of_site];
-    return {std::move(lane.socket), netreduce::make_worker_lane(config, session::ring_keys(admission, number.of_site))};
+    return {lane.take_transport(), netreduce::make_worker_lane(config, session::ring_keys(admission, number.of_site))};
   }
 
  private:
@@ -216,7 +216,7 @@ class VerbsRingRank final : public RingRank {
       Site& site = reach.sites.emplace_back();
       site.address = address;
       site.client = std::move(reached.client);
-      site.lanes.push_back({{}, nullptr, transport::open_verbs_ring(verbs)});
+      site.lanes.push_back({.aggregator = {}, .socket = nullptr, .ring = transport::open_verbs_ring(verbs)});
     }
     return reach;
   }

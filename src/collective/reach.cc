@@ -10,6 +10,7 @@
 #include "runtime/thread.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
+#include "transport/next_hop.h"
 #include "transport/path.h"
 #include "wire/switchml.h"
 
@@ -121,7 +122,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
     udp.bind.port = 0;
     udp.ipv6 = !transport::is_ipv4(udp.bind);
     udp.ecn = true;
-    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
+    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp), udp});
   }
   if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
   site.security = reached.hello.security;
@@ -141,7 +142,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
                                                 : std::array<std::uint8_t, 16>{};
     udp.ipv6 = !transport::is_ipv4(lane);
     udp.peer = lane;
-    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp)});
+    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp), udp});
   }
   if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
   // Both ends must say so: behind address translation, one end alone may take the other for local.
@@ -150,6 +151,38 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   site.security = reached.hello.security;
   site.chip = std::move(reached.hello.chip);
   return site;
+}
+
+std::unique_ptr<transport::Transport> Lane::take_transport() {
+  if (!queues) return std::move(socket);
+  return transport::over_xdp(std::move(queues), std::move(socket), socket_options);
+}
+
+void claim_queues(const Options& options, Reach& reach) {
+  if (options.data_path != DataPath::xdp) return;
+  const auto say = [&](const std::string& line) {
+    if (options.log) options.log(line);
+  };
+  transport::XdpQueuesOptions wanted;
+  wanted.lanes = static_cast<std::uint32_t>(lanes_of(reach));
+  for (Site& site : reach.sites) {
+    for (std::size_t i = 0; i < site.lanes.size(); ++i) {
+      Lane& lane = site.lanes[i];
+      const Endpoint& next = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[i];
+      if (lane.ring || transport::is_of_this_host(next)) continue;
+      if (!transport::is_ipv4(next)) {
+        throw Error(ErrorCode::bad_argument,
+                    "the data path xdp is of IPv4: " + site.address + " has the address " + transport::to_string(next));
+      }
+      wanted.interfaces = {transport::interface_towards(next)};
+      lane.queues = transport::claim_xdp_queues(wanted);
+      const std::string to = "packets to " + transport::to_string(next);
+      say(lane.queues ? to + ": AF_XDP on " + lane.queues->description(lane.local().port)
+                      : "warning: " + to + " go through the kernel: all queues of " + wanted.interfaces.front() +
+                            " are taken. More: ethtool -L " + wanted.interfaces.front() + " combined " +
+                            std::to_string(wanted.lanes));
+    }
+  }
 }
 
 void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline) {

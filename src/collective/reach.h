@@ -17,16 +17,20 @@
 #include "transport/multicast.h"
 #include "transport/udp.h"
 #include "transport/verbs_ring.h"
+#include "transport/xdp_path.h"
 
 namespace netsum::collective {
 
 struct Lane {
   Endpoint aggregator;
   std::unique_ptr<transport::Udp> socket;
+  transport::UdpOptions socket_options{};
+  std::unique_ptr<transport::XdpQueues> queues{};   // carry the socket's datagrams from take_transport() on
   std::unique_ptr<transport::VerbsRing> ring{};     // in place of the socket
   std::unique_ptr<transport::GroupSocket> group{};  // results arrive here too
   std::uint64_t cookie = 0, switch_cookie = 0;      // from the probe answers of the aggregator's lane and the switch's
   [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
+  [[nodiscard]] std::unique_ptr<transport::Transport> take_transport();
 };
 
 // One aggregator.
@@ -77,6 +81,10 @@ struct Reached {
 [[nodiscard]] Site reach_site(const Options& options, const std::string& address, Time deadline);
 // A lane's packets come from its switch and from its server, so its socket is connected to neither.
 [[nodiscard]] Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline);
+
+// With DataPath::xdp: gives each lane queues of the interface towards its next hop, if there are. Throws Error:
+// bad_argument, refused.
+void claim_queues(const Options& options, Reach& reach);
 
 // How long a lane's window is.
 struct WindowRule {

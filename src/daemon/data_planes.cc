@@ -12,8 +12,13 @@ namespace netsum::daemon {
 void check_data_plane(const AggregatorOptions& options) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   if (options.data_plane == DataPlane::sockets) {
-    if (!options.interfaces.empty()) throw bad("interfaces are for the XDP data plane: sockets use all of them");
+    if (!options.interfaces.empty() && options.data_path == DataPath::sockets) {
+      throw bad("interfaces are for the data plane or data path xdp: sockets use all of them");
+    }
     return;
+  }
+  if (options.data_path != DataPath::sockets) {
+    throw bad("an interface has one XDP program: either the data plane is xdp, or the data path");
   }
   if (!options.chip) throw bad("the XDP data plane has the chip profile alone, not the software profile");
   if (options.interfaces.empty()) {

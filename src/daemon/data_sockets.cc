@@ -7,6 +7,7 @@
 #include "transport/interfaces.h"
 #include "transport/lossy.h"
 #include "transport/udp.h"
+#include "transport/xdp_path.h"
 
 namespace netsum::daemon {
 
@@ -18,10 +19,47 @@ bool is_of_this_host(const std::string& address) {
   }
 }
 
+namespace {
+
+std::vector<std::string> interfaces_of(const DataSocketsConfig& config, const Endpoint& listen) {
+  if (!config.interfaces.empty()) return config.interfaces;
+  if (transport::is_unspecified(listen)) {
+    throw Error(ErrorCode::bad_argument,
+                "the data path xdp needs to know its interfaces (--interface), or one address to listen "
+                "at in place of " +
+                    config.listen);
+  }
+  const auto interface = transport::interface_of(listen);
+  if (!interface) throw Error(ErrorCode::bad_argument, "no interface has the address of " + config.listen);
+  return {interface->name};
+}
+
+std::unique_ptr<transport::Transport> over_xdp(const DataSocketsConfig& config, std::unique_ptr<transport::Udp> socket,
+                                               const transport::UdpOptions& options) {
+  transport::XdpQueuesOptions wanted;
+  wanted.interfaces = interfaces_of(config, options.bind);
+  wanted.lanes = config.threads;
+  auto queues = transport::claim_xdp_queues(wanted);
+  const std::uint16_t port = socket->local().port;
+  if (config.log) {
+    config.log(queues ? "UDP port " + std::to_string(port) + ": AF_XDP on " + queues->description(port)
+                      : "warning: UDP port " + std::to_string(port) +
+                            " goes through the kernel: all queues of its interfaces " + "are taken. More: ethtool -L " +
+                            wanted.interfaces.front() + " combined " + std::to_string(config.threads));
+  }
+  if (!queues) return socket;
+  return transport::over_xdp(std::move(queues), std::move(socket), options);
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config) {
   constexpr std::uint64_t loss_stream = 1'000'000;  // distinct from every rank's
   std::vector<std::unique_ptr<transport::Transport>> sockets;
   const Endpoint listen = transport::resolve(config.listen);
+  if (config.data_path == DataPath::xdp && !transport::is_unspecified(listen) && !transport::is_ipv4(listen)) {
+    throw Error(ErrorCode::bad_argument, "the data path xdp is of IPv4: listen at an IPv4 address, not " + config.listen);
+  }
   for (std::uint32_t i = 0; i < config.threads; ++i) {
     transport::UdpOptions udp;
     udp.bind = listen;
@@ -31,7 +69,12 @@ std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataS
     udp.multicast_from_here = config.multicast;
     auto socket = std::make_unique<transport::Udp>(udp);
     if (i == 0 && !socket->buffer_warning().empty() && config.log) config.log("warning: " + socket->buffer_warning());
-    std::unique_ptr<transport::Transport> transport = std::move(socket);
+    std::unique_ptr<transport::Transport> transport;
+    if (config.data_path == DataPath::xdp) {
+      transport = over_xdp(config, std::move(socket), udp);
+    } else {
+      transport = std::move(socket);
+    }
     if (config.loss > 0) {
       transport = std::make_unique<transport::Lossy>(std::move(transport), config.loss, config.loss_seed, loss_stream + i);
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "netsum/types.h"
 #include "transport/transport.h"
 
 namespace netsum::daemon {
@@ -17,7 +18,9 @@ struct DataSocketsConfig {
   double loss = 0;
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;
-  bool multicast = false;  // the sockets send to multicast groups
+  DataPath data_path = DataPath::sockets;
+  std::vector<std::string> interfaces{};  // of DataPath::xdp; empty: that of `listen`
+  bool multicast = false;                 // the sockets send to multicast groups
 };
 
 // A lane's queue is long, and incoming packets are marked, from half of its receive buffer on: the kernel counts data
@@ -29,6 +32,7 @@ struct DataSocketsConfig {
 // For ServerHooks: HOST:PORT, as the peer of a connection is named.
 [[nodiscard]] bool is_of_this_host(const std::string& address);
 
+// Throws Error: bad_argument, refused.
 [[nodiscard]] std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config);
 
 }  // namespace netsum::daemon

@@ -84,7 +84,7 @@ std::optional<Interface> interface_of(const Endpoint& address) {
     ifreq request{};
     std::strncpy(request.ifr_name, each->ifa_name, sizeof request.ifr_name - 1);
     if (::ioctl(any.number(), SIOCGIFMTU, &request) != 0 || request.ifr_mtu <= 0) return std::nullopt;
-    return Interface{static_cast<std::uint32_t>(request.ifr_mtu), (each->ifa_flags & IFF_LOOPBACK) != 0};
+    return Interface{each->ifa_name, static_cast<std::uint32_t>(request.ifr_mtu), (each->ifa_flags & IFF_LOOPBACK) != 0};
   }
   return std::nullopt;
 }

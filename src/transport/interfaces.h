@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/endpoint.h"
 
@@ -13,6 +14,7 @@ namespace netsum::transport {
 [[nodiscard]] bool is_of_this_host(const Endpoint& address);
 
 struct Interface {
+  std::string name;
   std::uint32_t mtu = 0;
   bool loopback = false;  // not reachable from other hosts
 };

@@ -148,6 +148,25 @@ EthernetAddress found_neighbour(std::uint32_t interface, const Ipv4& address, Du
   }
 }
 
+struct Route {
+  std::uint32_t interface = 0;
+  Ipv4 source{}, next{};
+};
+
+Route route_to(const Endpoint& to) {
+  if (!is_ipv4(to)) throw Error(ErrorCode::unreachable, "it is not an IPv4 address");
+  const Ipv4 address = ipv4_of(to);
+  rtmsg kind{};
+  kind.rtm_family = AF_INET;
+  kind.rtm_dst_len = 32;
+  Message request(RTM_GETROUTE, 0, kind);
+  const auto route = ask<rtmsg>(request.add(RTA_DST, address.data(), address.size()), RTM_NEWROUTE);
+  const auto interface = route ? route->find<std::uint32_t>(RTA_OIF) : std::nullopt;
+  if (!interface) throw Error(ErrorCode::unreachable, "there is no route to it");
+  if (route->kind.rtm_type != RTN_UNICAST) throw Error(ErrorCode::bad_argument, "it is this host's");
+  return {*interface, route->find<Ipv4>(RTA_PREFSRC).value_or(Ipv4{}), route->find<Ipv4>(RTA_GATEWAY).value_or(address)};
+}
+
 }  // namespace
 
 std::string interface_name(std::uint32_t index) {
@@ -174,22 +193,17 @@ EthernetInterface ethernet_interface(const std::string& name) {
   return interface;
 }
 
+std::string interface_towards(const Endpoint& to) {
+  return interface_name(route_to(to).interface);
+}
+
 NextHop next_hop(const Endpoint& to, Duration patience) {
-  if (!is_ipv4(to)) throw Error(ErrorCode::unreachable, "it is not an IPv4 address");
-  const Ipv4 address = ipv4_of(to);
-  rtmsg kind{};
-  kind.rtm_family = AF_INET;
-  kind.rtm_dst_len = 32;
-  Message request(RTM_GETROUTE, 0, kind);
-  const auto route = ask<rtmsg>(request.add(RTA_DST, address.data(), address.size()), RTM_NEWROUTE);
-  const auto interface = route ? route->find<std::uint32_t>(RTA_OIF) : std::nullopt;
-  if (!interface) throw Error(ErrorCode::unreachable, "there is no route to it");
-  if (route->kind.rtm_type != RTN_UNICAST) throw Error(ErrorCode::bad_argument, "it is this host's");
+  const Route route = route_to(to);
   NextHop hop;
-  hop.interface = *interface;
+  hop.interface = route.interface;
   hop.own = ethernet_interface(interface_name(hop.interface)).address;
-  hop.source = route->find<Ipv4>(RTA_PREFSRC).value_or(Ipv4{});
-  hop.neighbour = found_neighbour(hop.interface, route->find<Ipv4>(RTA_GATEWAY).value_or(address), patience);
+  hop.source = route.source;
+  hop.neighbour = found_neighbour(hop.interface, route.next, patience);
   return hop;
 }
 

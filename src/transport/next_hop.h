@@ -24,6 +24,9 @@ struct NextHop {
 // of an interface that is not Ethernet).
 [[nodiscard]] NextHop next_hop(const Endpoint& to, Duration patience);
 
+// The interface by which it would. Throws as next_hop() does, but for neighbours.
+[[nodiscard]] std::string interface_towards(const Endpoint& to);
+
 struct EthernetInterface {
   std::uint32_t index = 0;
   EthernetAddress address{};

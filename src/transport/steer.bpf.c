@@ -25,12 +25,19 @@ struct {
   __type(value, struct XdpDoor);
 } doors SEC(".maps");
 
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, xdp_most_queues);
+  __type(key, __u32);
+  __type(value, __u32);  // 0: nobody
+} owners SEC(".maps");
+
 SEC("xdp")
 int every_frame(struct xdp_md* context) {
   return (int)bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
 }
 
-// IPv4 without options and fragments: the kernel's sockets take the rest.
+// IPv4 to this host, without options and fragments: the kernel's sockets take the rest.
 SEC("xdp")
 int some_ports(struct xdp_md* context) {
   const void* const end = (const void*)(long)context->data_end;
@@ -38,14 +45,16 @@ int some_ports(struct xdp_md* context) {
   const struct iphdr* const ip = (const void*)(ethernet + 1);
   const struct udphdr* const udp = (const void*)(ip + 1);
   if ((const void*)(udp + 1) > end || ethernet->h_proto != __builtin_bswap16(ETH_P_IP)) return XDP_PASS;
+  if ((ethernet->h_dest[0] & 1) != 0) return XDP_PASS;  // to a group
   if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP) return XDP_PASS;
   if ((ip->frag_off & __builtin_bswap16(0x3fff)) != 0) return XDP_PASS;
   const __u32 port = udp->dest;
   const struct XdpDoor* const door = bpf_map_lookup_elem(&doors, &port);
   if (!door || (door->address != 0 && door->address != ip->daddr)) return XDP_PASS;
-  // The socket of another queue is another lane's.
-  if (door->queue != context->rx_queue_index) return XDP_PASS;
-  return (int)bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
+  const __u32 queue = context->rx_queue_index;
+  const __u32* const owner = bpf_map_lookup_elem(&owners, &queue);
+  if (!owner || *owner != door->owner) return XDP_PASS;
+  return (int)bpf_redirect_map(&sockets, queue, XDP_PASS);
 }
 
 char license_of_program[] SEC("license") = "Apache-2.0";

@@ -49,6 +49,10 @@ XdpSteering::XdpSteering(const XdpInterface& interface, Takes takes)
   object_.reset(bpf_object__open_mem(begin_of_steer_object,
                                      static_cast<std::size_t>(end_of_steer_object - begin_of_steer_object), &options));
   if (!object_) throw xdp_refused("opening the program that steers frames", errno);
+  if (interface_.queues > xdp_most_queues) {
+    throw Error(ErrorCode::refused, "interface '" + interface_.name + "' has more than " + std::to_string(xdp_most_queues) +
+                                        " queues: ethtool -L " + interface_.name + " combined 16");
+  }
   must(bpf_map__set_max_entries(bpf_object__find_map_by_name(object_.get(), "sockets"), interface_.queues),
        "sizing the maps of the program that steers frames");
   must(bpf_object__load(object_.get()), "loading an XDP program for interface '" + interface_.name + "'");
@@ -58,16 +62,22 @@ int XdpSteering::map(const char* name) const {
   return bpf_object__find_map_fd_by_name(object_.get(), name);
 }
 
-void XdpSteering::add_socket(std::uint32_t queue, const XdpSocket& socket) {
+void XdpSteering::add_socket(std::uint32_t queue, const XdpSocket& socket, std::uint32_t owner) {
   const int descriptor = socket.descriptor();
   must(bpf_map_update_elem(map("sockets"), &queue, &descriptor, BPF_ANY), "telling an XDP program of an AF_XDP socket");
+  must(bpf_map_update_elem(map("owners"), &queue, &owner, BPF_ANY), "telling an XDP program of a queue");
 }
 
-void XdpSteering::add_port(const Endpoint& local, std::uint32_t queue) {
+void XdpSteering::add_port(const Endpoint& local, std::uint32_t owner) {
   const std::uint32_t port = htons(local.port);
-  XdpDoor door{.address = 0, .queue = queue};
+  XdpDoor door{.address = 0, .owner = owner};
   if (!is_unspecified(local)) std::memcpy(&door.address, local.address.data() + 12, sizeof door.address);
   must(bpf_map_update_elem(map("doors"), &port, &door, BPF_ANY), "telling an XDP program of a UDP port");
+}
+
+void XdpSteering::remove_port(std::uint16_t port) noexcept {
+  const std::uint32_t key = htons(port);
+  bpf_map_delete_elem(map("doors"), &key);
 }
 
 void XdpSteering::attach() {

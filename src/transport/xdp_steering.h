@@ -22,10 +22,11 @@ class XdpSteering {
   XdpSteering(const XdpSteering&) = delete;
   XdpSteering& operator=(const XdpSteering&) = delete;
 
-  // Each throws Error: refused.
-  void add_socket(std::uint32_t queue, const XdpSocket& socket);
-  // UDP to this IPv4 address, or to any if it is unspecified, that arrives at this queue goes to its socket.
-  void add_port(const Endpoint& local, std::uint32_t queue);
+  // Each throws Error: refused. `owner`: whose queue this is, if the program takes some ports; not 0.
+  void add_socket(std::uint32_t queue, const XdpSocket& socket, std::uint32_t owner = 0);
+  // UDP to this IPv4 address, or to any if it is unspecified, goes to the owner's sockets.
+  void add_port(const Endpoint& local, std::uint32_t owner);
+  void remove_port(std::uint16_t port) noexcept;
   // Puts the program on the interface: sockets and ports may be added before and after.
   void attach();
 

@@ -20,7 +20,7 @@ ALLOWED = {
     "protocol": {"base", "wire", "kernels", "seal", "stream"},
     "session": {"base", "wire", "seal", "stream", "protocol"},
     "service": {"base", "wire", "seal", "protocol", "session"},
-    "transport": {"base"},
+    "transport": {"base", "wire"},
     "dataplane": {"base", "wire", "protocol", "service", "transport"},  # switches outside of this process
     "telemetry": {"base", "session", "transport"},
     "control": {"base", "seal", "session", "transport", "telemetry"},

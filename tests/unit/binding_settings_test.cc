@@ -59,6 +59,7 @@ TEST(Settings, AreReadWhole) {
                                      {"NETSUM_OPERATION_SECONDS", "90"},
                                      {"NETSUM_PACKET_SECURITY", "encrypt"},
                                      {"NETSUM_REQUIRE_KEYS", "1"},
+                                     {"NETSUM_DATA_PATH", "xdp"},
                                      {"NETSUM_ADDRESS", "10.0.0.2"}});
   EXPECT_EQ(settings.mode, Mode::force);
   EXPECT_EQ(settings.log, LogLevel::debug);
@@ -74,6 +75,7 @@ TEST(Settings, AreReadWhole) {
   EXPECT_EQ(options.operation_deadline.count(), 90'000);
   EXPECT_EQ(options.packet_security, PacketSecurity::encrypt);
   EXPECT_TRUE(options.require_keys);
+  EXPECT_EQ(options.data_path, DataPath::xdp);
   const auto& protocol = std::get<SwitchMl>(options.protocol);
   EXPECT_EQ(protocol.wire, WireFormat::bfloat16);
   EXPECT_EQ(protocol.shared_memory, SharedMemory::off);
@@ -138,6 +140,7 @@ TEST(Settings, ThatCannotBeUsedAreNamed) {
       {with(ring, "NETSUM_VERBS_RETRIES", "8"), "NETSUM_VERBS_RETRIES=8: must be between 0 and 7"},
       {{{"NETSUM_VERBS_PORT", "2"}}, "NETSUM_VERBS_PORT requires NETSUM_VERBS"},
       {{{"NETSUM_PACKET_SECURITY", "both"}}, "must be one of none, tag, encrypt"},
+      {{{"NETSUM_DATA_PATH", "dpdk"}}, "NETSUM_DATA_PATH='dpdk': must be one of sockets, xdp"},
       {{{"NETSUM_REQUIRE_KEYS", "maybe"}}, "NETSUM_REQUIRE_KEYS='maybe': must be one of 0, 1"},
       {{{"NETSUM_RECOVERY", "5"}}, "NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS"},
       {{{"NETSUM_RECOVERY", "5"}, {"NETSUM_SWITCH", "a:1"}, {"NETSUM_SHARED_MEMORY", "required"}}, "exclude each other"},

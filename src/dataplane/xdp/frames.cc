@@ -1,9 +1,8 @@
 #include "dataplane/xdp/frames.h"
 
-#include <cstring>
+#include <span>
 
-#include "wire/ethernet.h"
-#include "wire/internet_checksum.h"
+#include "wire/udp_frame.h"
 
 namespace netsum::dataplane::xdp {
 namespace {
@@ -11,28 +10,13 @@ namespace {
 static_assert(sizeof(XdpWay::XdpFrame) == xdp_frame_bytes);
 static_assert(sizeof(XdpSlotHead) == 64);
 
-constexpr std::uint16_t ip_bytes = 20, udp_bytes = 8, unfragmented = 0x4000;
-
 XdpWay way(const Endpoint& to, const Endpoint& from, const transport::NextHop& hop,
            const transport::EthernetAddress& destination, std::uint8_t time_to_live, std::uint32_t elements) {
   XdpWay way{};
   way.interface = hop.interface;
-  auto& [ethernet, ip, udp] = way.frame;
-  std::memcpy(ethernet.destination, destination.data(), destination.size());
-  std::memcpy(ethernet.source, hop.own.data(), hop.own.size());
-  ethernet.type = chip_host16(wire::ethernet::ipv4);
-  const auto datagram = static_cast<std::uint16_t>(udp_bytes + chip_packet_bytes(elements));
-  ip.version = 0x45;
-  ip.length = chip_host16(static_cast<std::uint16_t>(ip_bytes + datagram));
-  ip.fragment = chip_host16(unfragmented);
-  ip.time_to_live = time_to_live;
-  ip.protocol = 17;
-  std::memcpy(ip.source, from.address.data() + 12, sizeof ip.source);
-  std::memcpy(ip.destination, to.address.data() + 12, sizeof ip.destination);
-  ip.checksum = wire::checksum_of(wire::sum_words(std::as_bytes(std::span(&ip, 1))));
-  udp.source = chip_host16(from.port);
-  udp.destination = chip_host16(to.port);
-  udp.length = chip_host16(datagram);
+  static_assert(xdp_frame_bytes == wire::udp_head_bytes);
+  const wire::UdpHead head({.next = destination, .own = hop.own, .from = from, .to = to, .time_to_live = time_to_live});
+  head.write(std::as_writable_bytes(std::span(&way.frame, 1)).first<wire::udp_head_bytes>(), chip_packet_bytes(elements));
   return way;
 }
 

@@ -1,0 +1,327 @@
+#!/usr/bin/python3
+"""Past the kernel's network (--data-path xdp, --port xdp:IFNAME): each rank and the aggregator are hosts of their own (network
+namespaces) on one network, and a bump stands between two of them.
+
+usage: netns_af_xdp.py NETSUM [unittest arguments]
+
+Exit code 77: network namespaces or BPF programs are not permitted here.
+"""
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import unittest
+
+import cli_support as cli
+import netns_support as netns
+
+RANKS = 3
+PREFIX = f"afxdp{os.getpid()}"
+NETWORK, SWITCH, SERVER, WIRE, FAR = (f"{PREFIX}-{name}" for name in ("network", "switch", "server", "wire", "far"))
+HOSTS = [f"{PREFIX}-rank{rank}" for rank in range(RANKS)]
+ADDRESSES = {SWITCH: "10.92.0.1", SERVER: "10.92.0.2", FAR: "10.92.0.100"} | {host: f"10.92.0.{10 + rank}" for rank, host in enumerate(HOSTS)}
+AT = ADDRESSES[SWITCH] + ":7170"
+QUEUES = 2
+FLAGS = ("--warmup", 0, "--json", "--connect-deadline", 30)
+MANY = ("--elements", 1_000_003, "--iterations", 2)
+FEW = ("--elements", 100_003, "--iterations", 2)
+XDP = ("--data-path", "xdp")
+
+
+def build():
+    for name in (NETWORK, WIRE, *ADDRESSES):
+        netns.ip("netns", "add", name)
+        netns.ip("-n", name, "link", "set", "lo", "up")
+    netns.ip("-n", NETWORK, "link", "add", "bridge0", "type", "bridge")
+    netns.ip("-n", NETWORK, "link", "set", "bridge0", "up")
+    for number, (host, address) in enumerate(ADDRESSES.items()):
+        if host != FAR:
+            queues = ("numrxqueues", QUEUES, "numtxqueues", QUEUES)
+            netns.ip("-n", NETWORK, "link", "add", f"port{number}", *queues, "type", "veth", "peer", "name", "eth0", *queues, "netns", host)
+            netns.ip("-n", NETWORK, "link", "set", f"port{number}", "master", "bridge0", "up")
+        else:  # behind a wire, for the bump
+            netns.ip("-n", WIRE, "link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns", NETWORK)
+            netns.ip("-n", WIRE, "link", "add", "wire1", "type", "veth", "peer", "name", "eth0", "netns", host)
+            netns.ip("-n", NETWORK, "link", "set", "wire0", "master", "bridge0", "up")
+            for wire in ("wire0", "wire1"):
+                netns.ip("-n", WIRE, "link", "set", wire, "addrgenmode", "none", "up")
+        netns.ip("-n", host, "link", "set", "eth0", "up")
+        netns.ip("-n", host, "addr", "add", address + "/24", "dev", "eth0")
+
+
+def destroy():
+    for name in (NETWORK, WIRE, *ADDRESSES):
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def inside(host, *words):
+    return ["ip", "netns", "exec", host, *map(str, words)]
+
+
+class Inside(cli.Process):
+    """A running netsum on a host."""
+
+    def __init__(self, host, *arguments):
+        super().__init__(*inside(host, cli.NETSUM, *arguments)[1:], program="ip")
+
+
+def daemon(host, command, address, *arguments):
+    process = Inside(host, command, "--listen", address, *arguments)
+    process.wait_line(process.out, "listening ")
+    return process
+
+
+def switch(*arguments):
+    return daemon(SWITCH, "switch", AT, *arguments)
+
+
+def programs(host, ports=("eth0",)):
+    """The host's interfaces that have an XDP program."""
+    links = json.loads(subprocess.run(["ip", "-n", host, "-j", "link"], capture_output=True, text=True, check=True).stdout)
+    return {link["ifname"] for link in links if "xdp" in link} & set(ports)
+
+
+def kernels_datagrams(host):
+    """UDP datagrams that the host's kernel has delivered."""
+    lines = subprocess.run(inside(host, "cat", "/proc/net/snmp"), capture_output=True, text=True, check=True).stdout.splitlines()
+    names, values = (line.split() for line in lines if line.startswith("Udp:"))
+    return int(values[names.index("InDatagrams")])
+
+
+class Job:
+    """Its ranks, each at its host. `path`: flags of each."""
+
+    def __init__(self, *flags, at=("--switch", AT), path=(XDP,) * RANKS):
+        self.ranks = [Inside(HOSTS[rank], "bench", "all-reduce", *at, "--rank", rank, "--world-size", RANKS, *FLAGS, *path[rank], *flags)
+                      for rank in range(RANKS)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            rank.__exit__()
+
+    def codes(self, seconds=60):
+        return [rank.wait(seconds) for rank in self.ranks]
+
+    def hash(self):
+        """Of all ranks' results, which are right."""
+        for number, code in enumerate(self.codes()):
+            if code != 0:
+                raise AssertionError(f"rank {number} ended with {code}: {self.ranks[number].err}")
+        reports = [json.loads("\n".join(rank.out)) for rank in self.ranks]
+        if any(report["wrong"] for report in reports) or len({report["result_hash"] for report in reports}) != 1:
+            raise AssertionError(reports)
+        return reports[0]["result_hash"]
+
+
+def hash_of(*flags, **more):
+    with Job(*flags, **more) as job:
+        return job.hash()
+
+
+def expected(*flags):
+    return cli.bench("--workers", RANKS, "--transport", "udp", "--warmup", 0, *flags)["result_hash"]
+
+
+class Sums(unittest.TestCase):
+    def test_those_of_sockets(self):
+        wanted = expected(*MANY)
+        with switch():
+            self.assertEqual(wanted, hash_of(*MANY, path=((),) * RANKS))
+        with switch(*XDP):
+            self.assertEqual({"eth0"}, programs(SWITCH))
+            before = [kernels_datagrams(host) for host in (SWITCH, *HOSTS)]
+            self.assertEqual(wanted, hash_of(*MANY))
+            # Probes come to the kernel's sockets, and two thousand chunks do not.
+            delivered = [kernels_datagrams(host) - number for host, number in zip((SWITCH, *HOSTS), before)]
+            self.assertLess(max(delivered), 1000, delivered)
+        for host in (SWITCH, *HOSTS):
+            self.assertEqual(set(), programs(host))
+
+    def test_with_losses(self):
+        wanted = expected(*MANY)
+        with switch(*XDP, "--loss", 0.01):
+            self.assertEqual(wanted, hash_of(*MANY, "--loss", 0.01))
+
+    def test_beside_sockets(self):
+        wanted = expected(*FEW)
+        with switch(*XDP):
+            self.assertEqual(wanted, hash_of(*FEW, path=((), XDP, ())))
+        with switch():
+            self.assertEqual(wanted, hash_of(*FEW))
+
+    def test_more_lanes(self):
+        """As many as queues, and more, which go through the kernel; frames come to any queue."""
+        wanted = expected(*FEW)
+        for threads in (2, 3):
+            with switch(*XDP, "--threads", threads) as aggregator, Job(*FEW, "--threads", threads) as job:
+                self.assertEqual(wanted, job.hash())
+            self.assertEqual(threads - QUEUES, sum("go through the kernel" in line for line in job.ranks[0].err))
+            self.assertEqual(threads - QUEUES, sum("goes through the kernel" in line for line in aggregator.err))
+
+    def test_the_chip_profile(self):
+        chip = ("--profile", "chip")
+        wanted = expected(*FEW, *chip)
+        with switch(*XDP, *chip, "--allow-fcs-only"):
+            self.assertEqual(wanted, hash_of(*FEW, *chip))
+
+    def test_netreduce(self):
+        netreduce = ("--protocol", "netreduce")
+        wanted = expected(*FEW, *netreduce)
+        with switch(*XDP):
+            self.assertEqual(wanted, hash_of(*FEW, *netreduce))
+
+    def test_atp(self):
+        atp = ("--protocol", "atp")
+        wanted = expected(*FEW, *atp)
+        server = ADDRESSES[SERVER] + ":7270"
+        with switch(*XDP), daemon(SERVER, "ps", server, *XDP):
+            self.assertEqual(wanted, hash_of(*FEW, *atp, at=("--switch", AT, "--ps", server)))
+
+    def test_results_by_multicast(self):
+        wanted = expected(*FEW)
+        with switch(*XDP, "--multicast", "239.1.1.1:5000"):
+            self.assertEqual(wanted, hash_of(*FEW))
+
+
+class Ends(unittest.TestCase):
+    def test_killed(self):
+        with switch(*XDP) as aggregator, Job("--elements", 1000, "--iterations", 1_000_000, "--deadline", 3) as job:
+            cli.until(lambda: all(programs(host) for host in (SWITCH, *HOSTS)), 20, "programs everywhere")
+            rank = job.ranks[1]
+            for child in cli.children_of(rank.pid) or [rank.pid]:
+                os.kill(child, signal.SIGKILL)
+            cli.until(lambda: not programs(HOSTS[1]), 10, "an interface without a program")
+            for child in cli.children_of(aggregator.pid) or [aggregator.pid]:
+                os.kill(child, signal.SIGKILL)
+            cli.until(lambda: not programs(SWITCH), 10, "an interface without a program")
+            self.assertNotIn(0, job.codes())
+        for host in HOSTS:
+            self.assertEqual(set(), programs(host))
+        wanted = expected(*FEW)
+        with switch(*XDP):  # at once
+            self.assertEqual(wanted, hash_of(*FEW))
+
+
+class Strangers(unittest.TestCase):
+    def test_change_nothing(self):
+        """Datagrams to the lane's port and frames of all kinds, while a job runs."""
+        flags = ("--elements", 20_011, "--iterations", 100)
+        wanted = expected(*flags)
+        rng = random.Random(1)
+        with switch(*XDP), Job(*flags) as job, netns.open_socket(SERVER, socket.AF_PACKET, socket.SOCK_RAW) as wire:
+            wire.bind(("eth0", 0))
+            to = bytes.fromhex(json.loads(subprocess.run(["ip", "-n", SWITCH, "-j", "link", "show", "eth0"], capture_output=True,
+                                                         check=True).stdout)[0]["address"].replace(":", ""))
+            own = wire.getsockname()[4]
+            while any(rank.process.poll() is None for rank in job.ranks):
+                for _ in range(50):
+                    data = rng.randbytes(rng.randrange(1, 1400))
+                    ip = bytearray(struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + len(data), 0, 0, 64, 17, 0, socket.inet_aton("10.92.0.2"),
+                                               socket.inet_aton("10.92.0.1")))
+                    udp = bytearray(struct.pack("!HHHH", 4000, 7170, 8 + len(data), 0))
+                    if rng.random() < 0.3:
+                        part = rng.choice((ip, udp))
+                        part[rng.randrange(len(part))] = rng.randrange(256)
+                    total = sum(struct.unpack("!10H", ip))
+                    total = (total & 0xffff) + (total >> 16)
+                    struct.pack_into("!H", ip, 10, ~((total & 0xffff) + (total >> 16)) & 0xffff)
+                    frame = to + own + b"\x08\x00" + ip + udp + data
+                    with contextlib.suppress(OSError):
+                        wire.send(frame[:rng.randrange(15, len(frame))] if rng.random() < 0.1 else frame)
+            self.assertEqual(wanted, job.hash())
+
+
+class Refusals(unittest.TestCase):
+    def assert_refused(self, text, *arguments, code=1, host=SWITCH, prefix=()):
+        result = subprocess.run(inside(host, *prefix, cli.NETSUM, *arguments), capture_output=True, text=True, timeout=30,
+                                env=cli.environment(), check=False)
+        errors = [line for line in result.stderr.splitlines() if line.startswith("netsum:")]
+        self.assertEqual((code, 1), (result.returncode, len(errors)), result.stderr)
+        self.assertIn(text, errors[0])
+
+    def test_one_line_says_why(self):
+        start = ("switch", "--listen", AT, *XDP)
+        nobody = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "--clear-groups")
+        self.assert_refused("sockets or xdp", "switch", "--listen", AT, "--data-path", "dpdk", code=2)
+        self.assert_refused("no interface 'eth9'", *start, "--interface", "eth9", code=2)
+        self.assert_refused("is not Ethernet", *start, "--interface", "lo", code=2)
+        self.assert_refused("--interface", "switch", "--listen", "0.0.0.0:7170", *XDP, code=2)
+        self.assert_refused("listen at an IPv4 address", "switch", "--listen", "[::1]:7170", *XDP, code=2)
+        self.assert_refused("either the data plane is xdp, or the data path", *start, "--data-plane", "xdp", "--interface", "eth0",
+                            "--allow-fcs-only", code=2)
+        self.assert_refused("requires CAP_", *start, prefix=nobody)
+        netns.ip("-n", SWITCH, "link", "set", "eth0", "mtu", 9000)
+        self.assert_refused("9000, is too long", *start, code=2)
+        netns.ip("-n", SWITCH, "link", "set", "eth0", "mtu", 1500)
+        with switch(*XDP):
+            self.assert_refused("has an XDP program already", "switch", "--listen", ADDRESSES[SWITCH] + ":7180", *XDP)
+            rank = ("bench", "all-reduce", "--switch", AT, "--rank", 0, "--world-size", 2, *XDP, "--elements", 100)
+            self.assert_refused("requires CAP_", *rank, host=HOSTS[0], prefix=nobody, code=3)
+        self.assert_refused("needs --switch", "bench", "all-reduce", *XDP, code=2)
+
+
+def without_offloads(host):
+    """Its checksums and trains are its own: a port by AF_XDP finishes neither."""
+    ethtool, checksums, trains, segments = 0x8946, 0x17, 0x1f, 0x24  # SIOCETHTOOL; ETHTOOL_STXCSUM, STSO, SGSO
+    with netns.open_socket(host, socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for what in (trains, segments, checksums):
+            off = ctypes.create_string_buffer(struct.pack("II", what, 0))
+            fcntl.ioctl(any_socket, ethtool, struct.pack("16sP16x", b"eth0", ctypes.addressof(off)))
+
+
+class Bump(unittest.TestCase):
+    def test_is_a_cable(self):
+        for host in (HOSTS[0], FAR):
+            without_offloads(host)
+        data = random.Random(3).randbytes(3_000_000)
+        with Inside(WIRE, "bump", "--port", "xdp:wire0", "--port", "xdp:wire1") as bump, \
+             netns.open_socket(FAR, socket.AF_INET, socket.SOCK_STREAM) as listener, \
+             netns.open_socket(HOSTS[0], socket.AF_INET, socket.SOCK_STREAM) as client:
+            bump.wait_line(bump.out, "ready")
+            self.assertEqual({"wire0", "wire1"}, programs(WIRE, ("wire0", "wire1")))
+            listener.bind((ADDRESSES[FAR], 0))
+            listener.listen()
+            client.settimeout(20)
+            client.connect(listener.getsockname())
+            server, _ = listener.accept()
+            with server:
+                server.settimeout(20)
+                received = bytearray()
+                for at in range(0, len(data), 50_000):
+                    client.sendall(data[at:at + 50_000])
+                    while len(received) < at + 50_000:
+                        received += server.recv(1 << 20)
+            self.assertEqual(data, bytes(received))
+            for child in cli.children_of(bump.pid) or [bump.pid]:
+                os.kill(child, signal.SIGKILL)
+            cli.until(lambda: not programs(WIRE, ("wire0", "wire1")), 10, "interfaces without programs")
+
+
+def skip_without_bpf(netsum):
+    """Where the kernel takes a program and a socket, only the second port is wrong."""
+    command = inside(WIRE, netsum, "bump", "--port", "xdp:wire0", "--port", "xdp:none")
+    error = subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment(), check=False).stderr
+    if "no interface 'none'" not in error:
+        print(f"skipped: needs CAP_BPF: {error}", file=sys.stderr)
+        sys.exit(netns.SKIPPED)
+
+
+if __name__ == "__main__":
+    netns.skip_if_not_permitted()
+    try:
+        build()
+        if len(sys.argv) > 1:
+            skip_without_bpf(sys.argv[1])
+        cli.main()
+    finally:
+        destroy()
