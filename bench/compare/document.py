@@ -8,6 +8,7 @@ import os
 import re
 import sys
 
+import af_xdp
 import processors
 import results
 
@@ -16,7 +17,7 @@ END = "<!-- end of what is generated -->"
 SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "collectives": "Every collective",
           "scaling": "Two to sixteen workers", "sweep": "Sizes and rates", "loopback": "One machine, UDP", "shm": "One machine, shared memory",
           "latency": "Small messages", "seals": "Tags and encryption", "micro": "Kernels and the switch's core", "growth": "Cost at the switch",
-          "xdp": "The switch inside the kernel", "profile": "Where the time goes"}
+          "xdp": "The switch inside the kernel", "af-xdp": "Past the kernel's network", "profile": "Where the time goes"}
 
 
 def table(header, rows):
@@ -159,7 +160,17 @@ def inside_kernel(part):
                          [[row["elements"], *(f"{each:.0f}" for each in row["nanoseconds"].values())] for row in rows]) + [""]
 
 
-MORE_TABLES = {"growth": growth, "profile": profiles, "xdp": inside_kernel}
+def past_kernel(part):
+    rows = [row for row in part["rows"].values() if row["suite"] == "af-xdp"]
+    if not rows:
+        return []
+    lines = ["Nanoseconds on a processor of the thread that moves the frames, for each, medians:", ""]
+    sides = ["sockets", "AF_XDP", "a bare loop"]
+    return lines + table(["", *sides], [[about, *(f"{times[side]:.0f}" if side in times else "–" for side in sides)]
+                                        for about, times in af_xdp.nanoseconds(rows).items()]) + [""]
+
+
+MORE_TABLES = {"growth": growth, "profile": profiles, "xdp": inside_kernel, "af-xdp": past_kernel}
 
 
 def listed(rows, text):

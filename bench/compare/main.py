@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 
+import af_xdp
 import document
 import draw
 import machine
@@ -30,9 +31,10 @@ from output import table
 OTHER_SUITES = {"timeline": "packets of one worker every 10 ms, with and without losses", "micro": "kernels and the switch's core",
                 "growth": "what a contribution costs at the switch, by workers and jobs",
                 "xdp": "the switch inside the kernel, with the rule of its slots and without",
+                "af-xdp": "frames past the kernel's network, by AF_XDP: the bump and the switch, beside sockets and a bare loop",
                 "profile": "where processor time goes, sampled by perf"}
 NAMES = [*suites.SUITES, *OTHER_SUITES]
-ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "seals", "timeline", "profile", "xdp"}
+ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "seals", "timeline", "profile", "xdp", "af-xdp"}
 
 
 def say(text):
@@ -157,6 +159,12 @@ class Session:
             self.show(rows)
             for row in rows.values():
                 print(f"{row['elements']} elements: {', '.join(f'{side} {time:.0f} ns' for side, time in row['nanoseconds'].items())}", flush=True)
+        elif suite == "af-xdp":
+            rows = {name: {**facts, "on": "veth pairs", **row} for name, row in af_xdp.rows(count, self.args.quick).items()}
+            self.keep(rows, {})
+            self.show(rows)
+            for about, times in af_xdp.nanoseconds(rows.values()).items():
+                print(f"{about}: {', '.join(f'{side} {time:.0f} ns' for side, time in times.items())}", flush=True)
         elif suite == "growth":
             rows, points = micro.growth(count, self.args.quick)
             rows = {name: dict(facts, **row) for name, row in rows.items()}
