@@ -251,11 +251,6 @@ class Network:
         return counters["packets_received"]
 
 
-def nanoseconds(rows):
-    """Of what was measured, by what it was: of each side its median."""
-    return {row["what"].partition(":")[0]: row["nanoseconds"] for row in rows}
-
-
 def turns(entrants, size, count):
     """Of each its nanoseconds by round. The order alternates."""
     sides = {name: [] for name in entrants}

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 
-import af_xdp
 import processors
 import results
 
@@ -160,6 +159,11 @@ def inside_kernel(part):
                          [[row["elements"], *(f"{each:.0f}" for each in row["nanoseconds"].values())] for row in rows]) + [""]
 
 
+def nanoseconds(rows):
+    """Of what was measured, by what it was: of each side its median."""
+    return {row["what"].partition(":")[0]: row["nanoseconds"] for row in rows}
+
+
 def past_kernel(part):
     rows = [row for row in part["rows"].values() if row["suite"] == "af-xdp"]
     if not rows:
@@ -167,7 +171,7 @@ def past_kernel(part):
     lines = ["Nanoseconds on a processor of the thread that moves the frames, for each, medians:", ""]
     sides = ["sockets", "AF_XDP", "a bare loop"]
     return lines + table(["", *sides], [[about, *(f"{times[side]:.0f}" if side in times else "–" for side in sides)]
-                                        for about, times in af_xdp.nanoseconds(rows).items()]) + [""]
+                                        for about, times in nanoseconds(rows).items()]) + [""]
 
 
 MORE_TABLES = {"growth": growth, "profile": profiles, "xdp": inside_kernel, "af-xdp": past_kernel}

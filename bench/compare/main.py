@@ -163,7 +163,7 @@ class Session:
             rows = {name: {**facts, "on": "veth pairs", **row} for name, row in af_xdp.rows(count, self.args.quick).items()}
             self.keep(rows, {})
             self.show(rows)
-            for about, times in af_xdp.nanoseconds(rows.values()).items():
+            for about, times in document.nanoseconds(rows.values()).items():
                 print(f"{about}: {', '.join(f'{side} {time:.0f} ns' for side, time in times.items())}", flush=True)
         elif suite == "growth":
             rows, points = micro.growth(count, self.args.quick)

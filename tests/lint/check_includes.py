@@ -157,7 +157,7 @@ SAMPLES = [
     ("sim/runtime.cc", '#include <thread>\n#include "runtime/thread.h"\n', 2),
     ("src/base/upward.h", '#include "wire/switchml.h"\n', 1),
     ("src/wire/sideways.h", '#include "kernels/kernels.h"\n', 1),
-    ("src/transport/upward.cc", '#include "protocol/switchml/switch.h"\n#include "wire/switchml.h"\n', 2),
+    ("src/transport/upward.cc", '#include "protocol/switchml/switch.h"\n#include "session/registry.h"\n', 2),
     ("src/stream/angle.h", "#include <runtime/thread.h>\n", 1),
     ("src/protocol/threads.cc", "#include <atomic>\n#  include <mutex>\n#include <thread>\n", 3),
     ("src/session/system.cc", "#include <iostream>\n#include <sys/socket.h>\n#include <unistd.h>\n#include <time.h>\n", 4),
