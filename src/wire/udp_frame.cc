@@ -9,11 +9,17 @@
 namespace netsum::wire {
 namespace {
 
+// Where what is in a frame.
+namespace in_frame {
+
 constexpr std::size_t ip = ethernet::header_bytes, at_service = ip + 1, at_length = ip + 2, at_fragment = ip + 6,
                       at_time = ip + 8, at_protocol = ip + 9, at_checksum = ip + 10, at_from = ip + 12, at_to = ip + 16;
 constexpr std::size_t udp = ip + 20, at_udp_length = udp + 4;
 constexpr std::uint8_t four_without_options = 0x45, of_udp = 17;
 constexpr std::uint16_t unfragmented = 0x4000, any_fragment = 0x3fff;
+
+}  // namespace in_frame
+
 constexpr std::size_t ipv4_in_endpoint = 12;  // of its bytes
 
 Endpoint endpoint_at(const std::byte* address, const std::byte* port) {
@@ -31,42 +37,45 @@ UdpHead::UdpHead(const UdpWay& way) {
   std::memcpy(head, way.next.data(), way.next.size());
   std::memcpy(head + way.next.size(), way.own.data(), way.own.size());
   store_be(head + 12, ethernet::ipv4);
-  head[ip] = std::byte{four_without_options};
-  head[at_service] = static_cast<std::byte>(way.ecn);
-  store_be(head + at_fragment, unfragmented);
-  head[at_time] = std::byte{way.time_to_live};
-  head[at_protocol] = std::byte{of_udp};
-  std::memcpy(head + at_from, way.from.address.data() + ipv4_in_endpoint, 4);
-  std::memcpy(head + at_to, way.to.address.data() + ipv4_in_endpoint, 4);
-  store_be(head + udp, way.from.port);
-  store_be(head + udp + 2, way.to.port);
-  sum_ = sum_words(std::span(head_).subspan(ip, 20));
+  head[in_frame::ip] = std::byte{in_frame::four_without_options};
+  head[in_frame::at_service] = static_cast<std::byte>(way.ecn);
+  store_be(head + in_frame::at_fragment, in_frame::unfragmented);
+  head[in_frame::at_time] = std::byte{way.time_to_live};
+  head[in_frame::at_protocol] = std::byte{in_frame::of_udp};
+  std::memcpy(head + in_frame::at_from, way.from.address.data() + ipv4_in_endpoint, 4);
+  std::memcpy(head + in_frame::at_to, way.to.address.data() + ipv4_in_endpoint, 4);
+  store_be(head + in_frame::udp, way.from.port);
+  store_be(head + in_frame::udp + 2, way.to.port);
+  sum_ = sum_words(std::span(head_).subspan(in_frame::ip, 20));
 }
 
 void UdpHead::write(std::span<std::byte, udp_head_bytes> to, std::size_t datagram_bytes) const {
   std::copy(head_.begin(), head_.end(), to.begin());
-  store_be(to.data() + at_length, static_cast<std::uint16_t>(ip_udp_bytes + datagram_bytes));
-  store_be(to.data() + at_udp_length, static_cast<std::uint16_t>(8 + datagram_bytes));
+  store_be(to.data() + in_frame::at_length, static_cast<std::uint16_t>(ip_udp_bytes + datagram_bytes));
+  store_be(to.data() + in_frame::at_udp_length, static_cast<std::uint16_t>(8 + datagram_bytes));
   // As everything else of the sum, in this host's byte order.
-  store_le(to.data() + at_checksum, checksum_of(sum_ + load_le<std::uint16_t>(to.data() + at_length)));
+  store_le(to.data() + in_frame::at_checksum, checksum_of(sum_ + load_le<std::uint16_t>(to.data() + in_frame::at_length)));
 }
 
 std::optional<UdpFrame> read_udp_frame(std::span<const std::byte> frame) {
   if (frame.size() < udp_head_bytes) return std::nullopt;
   const std::byte* const head = frame.data();
-  if (load_be<std::uint16_t>(head + 12) != ethernet::ipv4 || head[ip] != std::byte{four_without_options} ||
-      head[at_protocol] != std::byte{of_udp} || (load_be<std::uint16_t>(head + at_fragment) & any_fragment) != 0) {
+  if (load_be<std::uint16_t>(head + 12) != ethernet::ipv4 ||
+      head[in_frame::ip] != std::byte{in_frame::four_without_options} ||
+      head[in_frame::at_protocol] != std::byte{in_frame::of_udp} ||
+      (load_be<std::uint16_t>(head + in_frame::at_fragment) & in_frame::any_fragment) != 0) {
     return std::nullopt;
   }
-  const std::size_t packet = load_be<std::uint16_t>(head + at_length),
-                    datagram = load_be<std::uint16_t>(head + at_udp_length);
+  const std::size_t packet = load_be<std::uint16_t>(head + in_frame::at_length),
+                    datagram = load_be<std::uint16_t>(head + in_frame::at_udp_length);
   // Behind a short packet there is padding.
-  if (packet > frame.size() - ip || datagram < 8 || packet < 20 + datagram) return std::nullopt;
-  if (checksum_of(sum_words(frame.subspan(ip, 20))) != 0) return std::nullopt;
+  if (packet > frame.size() - in_frame::ip || datagram < 8 || packet < 20 + datagram) return std::nullopt;
+  if (checksum_of(sum_words(frame.subspan(in_frame::ip, 20))) != 0) return std::nullopt;
   UdpFrame found;
-  found.from = endpoint_at(head + at_from, head + udp);
-  found.to = endpoint_at(head + at_to, head + udp + 2);
-  found.congested = (std::to_integer<std::uint8_t>(head[at_service]) & 3) == static_cast<std::uint8_t>(Ecn::congestion);
+  found.from = endpoint_at(head + in_frame::at_from, head + in_frame::udp);
+  found.to = endpoint_at(head + in_frame::at_to, head + in_frame::udp + 2);
+  found.congested =
+      (std::to_integer<std::uint8_t>(head[in_frame::at_service]) & 3) == static_cast<std::uint8_t>(Ecn::congestion);
   found.datagram = frame.subspan(udp_head_bytes, datagram - 8);
   return found;
 }
