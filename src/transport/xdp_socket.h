@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,10 @@ namespace netsum::transport {
 
 // `what` failed with that errno.
 [[nodiscard]] Error xdp_refused(const std::string& what, int error);
+
+// Tries again for a while as long as that says EBUSY or EEXIST: what a process had that has just ended goes a little later.
+// Returns what the last try did: 0 or errno.
+[[nodiscard]] int despite_predecessor(const std::function<int()>& attempt);
 
 // An interface, as far as AF_XDP goes.
 struct XdpInterface {

@@ -81,17 +81,20 @@ void XdpSteering::remove_port(std::uint16_t port) noexcept {
 }
 
 void XdpSteering::attach() {
-  link_.reset(bpf_program__attach_xdp(bpf_object__find_program_by_name(object_.get(), program_),
-                                      static_cast<int>(interface_.index)));
-  if (link_) return;
-  if (errno == EBUSY || errno == EEXIST) {
+  const int error = despite_predecessor([this] {
+    link_.reset(bpf_program__attach_xdp(bpf_object__find_program_by_name(object_.get(), program_),
+                                        static_cast<int>(interface_.index)));
+    return link_ ? 0 : errno;
+  });
+  if (error == 0) return;
+  if (error == EBUSY || error == EEXIST) {
     throw Error(ErrorCode::refused, "interface '" + interface_.name + "' has an XDP program already");
   }
-  if (errno == ERANGE) {
+  if (error == ERANGE) {
     throw Error(ErrorCode::refused, "the MTU of interface '" + interface_.name +
                                         "' is too long for an XDP program: ip link set " + interface_.name + " mtu 3000");
   }
-  throw xdp_refused("putting an XDP program on interface '" + interface_.name + "'", errno);
+  throw xdp_refused("putting an XDP program on interface '" + interface_.name + "'", error);
 }
 
 }  // namespace netsum::transport
