@@ -31,8 +31,8 @@ class Rank final : public collective::RankProtocol {
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const collective::Reach&,
                                              collective::Site& site, const collective::LaneNumber& number) const override {
     collective::Lane& lane = site.lanes[number.of_site];
-    return {std::move(lane.socket), std::make_unique<Worker>(worker_config(admission, options().rank, number.of_rank,
-                                                                           number.lanes, lane.aggregator))};
+    return {lane.take_transport(), std::make_unique<Worker>(worker_config(admission, options().rank, number.of_rank,
+                                                                          number.lanes, lane.aggregator))};
   }
 
   [[nodiscard]] collective::RankTraits traits(const collective::Reach&, const session::Admission& admission,
