@@ -51,7 +51,7 @@ def block_at(text, begin):
 
 def branches(text):
     """What one packet may meet: each branch of the pass's kind by itself, in a program of bmv2's."""
-    found = re.search(r"if \(meta\.pass\.kind == PASS_CONSUME\) (?=\{)", text)
+    found = re.search(r"if \(meta\.pass_kind == PASS_CONSUME\) (?=\{)", text)
     if not found:
         return [text]
     first, end = block_at(text, found.end())
@@ -129,7 +129,7 @@ def self_test():
         #define SUMS(N, STAGE) @stage(STAGE) @unit(64) register<bit<64>>(8) sums_##N;
         SUMS(00, 4) SUMS(01, 4) SUMS(02, 4) SUMS(03, 4)
         @forwarding register<bit<64>>(8) learned;
-        apply { if (meta.pass.kind == PASS_CONSUME) { gate.read(u, i); gate.write(i, u + 1); } else { gate.read(u, i); } }"""
+        apply { if (meta.pass_kind == PASS_CONSUME) { gate.read(u, i); gate.write(i, u + 1); } else { gate.read(u, i); } }"""
     tofino = """@stage(3) @unit(32) Register<bit<32>, bit<32>>(8, 0) done;
         RegisterAction<bit<32>, bit<32>, bit<32>>(done) compare = { void apply(inout bit<32> unit) { } };
         action at_done() { meta.done = compare.execute(meta.index); }

@@ -4,7 +4,7 @@
 // The registers of Tofino 1 write two words at once and give one back: there a quarter is read in two passes, its upper half first.
 // Those of Tofino 2 give back four, so there both halves are read at once.
 //
-// This is type-checked, and has never been placed by a compiler: what @stage and @unit say is the plan that p4/budget.py adds up,
+// No compiler has seen it yet, let alone placed it: what @stage and @unit say is the plan that p4/budget.py adds up,
 // not a compiler's result. docs/data-planes.md has what is known.
 
 #include <core.p4>
@@ -96,7 +96,7 @@ parser IngressParse(packet_in packet, out headers_t headers, out metadata_t meta
   }
   state parse_ethernet {
     packet.extract(headers.ethernet);
-    transition select(headers.ethernet.type) {
+    transition select(headers.ethernet.ether_type) {
       ETHERTYPE_IPV4 : parse_ipv4;
       default : accept;
     }
@@ -253,6 +253,24 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
     size = 4;
   }
 
+  // Of the packet that opened the round, for reports.
+  @stage(3) @unit(64) Register<pair_t, bit<32>>(REGISTER_ENTRIES) opened;
+  RegisterAction<pair_t, bit<32>, bit<32>>(opened) note = {
+    void apply(inout pair_t unit, out bit<32> result) {
+      unit.low = headers.chip.operation[31:0];
+      unit.high = headers.chip.chunk;
+      result = 0;
+    }
+  };
+  action note_opened() { note.execute(meta.index); }
+  @stage(3) table openings {
+    key = { headers.pass.kind : exact; headers.pass.quarter : exact; meta.before : exact; }
+    actions = { note_opened; @defaultonly NoAction; }
+    const entries = { (PASS_CONSUME, 0, ACCEPTED) : note_opened(); }
+    const default_action = NoAction();
+    size = 1;
+  }
+
 #if __TARGET_TOFINO__ == 2
 #define READS(N) \
   RegisterAction2<pair_t, bit<32>, bit<32>, bit<32>>(sums_##N) read_##N = { \
@@ -319,6 +337,7 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
     dones.apply();
     verdict.apply();
     largest.apply();
+    openings.apply();
 
     bool was_consumed = headers.pass.kind == PASS_CONSUME;
     if (was_consumed) {
@@ -370,7 +389,7 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
 #endif
       go_on();
     } else {
-      headers.chip.type = CHIP_RESULT;
+      headers.chip.packet_type = CHIP_RESULT;
       headers.pass.is_result = 1;
       headers.pass.job = meta.member.job;
       if (meta.before == 0) {
@@ -444,10 +463,10 @@ control Ingress(inout headers_t headers, inout metadata_t meta, in ingress_intri
       meta.color = answers_to_strangers.execute(0);
       // The answer is the header alone: what follows a packet's first 64 elements cannot be cut off here, so packets of 256
       // have none.
-      if (headers.chip.type == CHIP_CONTRIBUTION && headers.udp.length == LENGTH_OF_64 && meta.color == 0) {
+      if (headers.chip.packet_type == CHIP_CONTRIBUTION && headers.udp.length == LENGTH_OF_64 && meta.color == 0) {
         headers.low.setInvalid();
         headers.high.setInvalid();
-        headers.chip.type = CHIP_UNKNOWN_JOB;
+        headers.chip.packet_type = CHIP_UNKNOWN_JOB;
         headers.udp.length = LENGTH_OF_NONE;
         headers.ipv4.length = LENGTH_OF_NONE + 20;
         headers.pass.is_result = 2;

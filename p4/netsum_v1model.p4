@@ -19,15 +19,11 @@ const bit<9> PORT_AGAIN = 510;  // no port: its queue leads back to the parser
 const bit<16> FLOOD = 1;        // the group of all ports, which the control plane makes
 #define LEARNED 65536
 
-// What a pass tells the next one.
-struct pass_t {
-  @field_list(1) bit<8> kind;
+struct metadata_t {
+  // What a pass tells the next one.
+  @field_list(1) bit<8> pass_kind;
   @field_list(1) bit<8> quarter;
   @field_list(1) bit<32> offset;  // quarter * stride
-}
-
-struct metadata_t {
-  pass_t pass;
   member_t member;
   bit<16> replica;
   bit<1> is_lane;
@@ -48,7 +44,7 @@ struct headers_t {
 parser Parse(packet_in packet, out headers_t headers, inout metadata_t meta, inout standard_metadata_t standard) {
   state start {
     packet.extract(headers.ethernet);
-    transition select(headers.ethernet.type) {
+    transition select(headers.ethernet.ether_type) {
       ETHERTYPE_IPV4 : parse_ipv4;
       default : accept;
     }
@@ -77,7 +73,7 @@ parser Parse(packet_in packet, out headers_t headers, inout metadata_t meta, ino
   }
   state parse_chip {
     packet.extract(headers.chip);
-    transition select(meta.pass.kind) {
+    transition select(meta.pass_kind) {
       PASS_CONSUME : parse_quarter;
       default : accept;
     }
@@ -95,7 +91,7 @@ control Verify(inout headers_t headers, inout metadata_t meta) {
 
 // All other traffic, and what is too strange for the sums: by learned addresses, else to all ports.
 control Forward(inout headers_t headers, inout standard_metadata_t standard) {
-  @forwarding register<bit<64>>(LEARNED) learned;  // by a hash of an address: it, and 16 bits with the port where it was seen
+  @name(".netsum_learned") @forwarding register<bit<64>>(LEARNED) learned;  // by a hash of an address: it, and 16 bits with the port where it was seen
   apply {
     bit<32> at;
     bit<64> entry;
@@ -120,16 +116,18 @@ control Forward(inout headers_t headers, inout standard_metadata_t standard) {
 // One pass through the registers: 64 elements of one version of one slot.
 control Sum(inout headers_t headers, inout metadata_t meta, inout standard_metadata_t standard) {
   // x, and the bitmap; the control plane sets its bit 31.
-  @stage(2) @unit(64) register<bit<64>>(REGISTER_ENTRIES) gate;
-  @stage(3) @unit(32) register<bit<32>>(REGISTER_ENTRIES) done;
-  @stage(3) @unit(32) register<bit<16>>(REGISTER_ENTRIES) exponents;
+  @name(".netsum_gate") @stage(2) @unit(64) register<bit<64>>(REGISTER_ENTRIES) gate;
+  @name(".netsum_done") @stage(3) @unit(32) register<bit<32>>(REGISTER_ENTRIES) done;
+  @stage(3) @unit(16) register<bit<16>>(REGISTER_ENTRIES) exponents;
+  // Of the packet that opened the round, for reports: the lower half of the operation's number, and the chunk.
+  @name(".netsum_opened") @stage(3) @unit(64) register<bit<64>>(REGISTER_ENTRIES) opened;
 #define SUMS(N, STAGE) @stage(STAGE) @unit(64) register<bit<64>>(REGISTER_ENTRIES) sums_##N;
   SUMS(00, 4) SUMS(01, 4) SUMS(02, 4) SUMS(03, 4) SUMS(04, 5) SUMS(05, 5) SUMS(06, 5) SUMS(07, 5)
   SUMS(08, 6) SUMS(09, 6) SUMS(10, 6) SUMS(11, 6) SUMS(12, 7) SUMS(13, 7) SUMS(14, 7) SUMS(15, 7)
   SUMS(16, 8) SUMS(17, 8) SUMS(18, 8) SUMS(19, 8) SUMS(20, 9) SUMS(21, 9) SUMS(22, 9) SUMS(23, 9)
   SUMS(24, 10) SUMS(25, 10) SUMS(26, 10) SUMS(27, 10) SUMS(28, 11) SUMS(29, 11) SUMS(30, 11) SUMS(31, 11)
 
-  counter(MAX_JOBS * OUTCOMES_OF_A_JOB, CounterType.packets) outcomes;
+  @name(".netsum_outcomes") counter(MAX_JOBS * OUTCOMES_OF_A_JOB, CounterType.packets) outcomes;
 
   // What came of the packet, and that it ends here.
   action end(bit<32> outcome) {
@@ -137,21 +135,21 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout standard_metad
     mark_to_drop(standard);
   }
   action go_on(bit<8> kind, bit<8> quarter, bit<32> offset) {
-    meta.pass.kind = kind;
-    meta.pass.quarter = quarter;
-    meta.pass.offset = offset;
+    meta.pass_kind = kind;
+    meta.quarter = quarter;
+    meta.offset = offset;
     meta.again = 1;
     standard.egress_spec = PORT_AGAIN;
   }
 
   apply {
     bit<32> a = headers.chip.round << 1;
-    bit<32> index = meta.member.base + meta.pass.offset + (bit<32>)(headers.chip.slot ++ headers.chip.version);
+    bit<32> index = meta.member.base + meta.offset + (bit<32>)(headers.chip.slot ++ headers.chip.version);
     bit<64> unit_of_gate;
     bit<32> unit_of_done;
     bit<16> exponent;
     bit<64> sum;
-    if (meta.pass.kind == PASS_CONSUME) {
+    if (meta.pass_kind == PASS_CONSUME) {
       // The gate: chip_enter().
       bit<32> before = 0;
       gate.read(unit_of_gate, index);
@@ -169,9 +167,10 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout standard_metad
       // A round's first packet is stored, others are added.
       bit<64> kept = before == ACCEPTED ? 64w0 : 0xffffffffffffffff;
       if (adds) {
-        if (meta.pass.quarter == 0) {
+        if (meta.quarter == 0) {
           exponents.read(exponent, index);
           if (before == ACCEPTED || exponent < headers.chip.exponent) exponents.write(index, headers.chip.exponent);
+          if (before == ACCEPTED) opened.write(index, headers.chip.operation[31:0] ++ headers.chip.chunk);
         }
 #define ADD(N) \
   sums_##N.read(sum, index); \
@@ -184,11 +183,11 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout standard_metad
 
       if (is_refused) {
         if (is_early) { end(OUTCOME_EARLY); } else { end(OUTCOME_OLD); }
-      } else if (meta.pass.quarter != meta.member.last_quarter) {
-        go_on(PASS_CONSUME, meta.pass.quarter + 1, meta.pass.offset + meta.member.stride);
+      } else if (meta.quarter != meta.member.last_quarter) {
+        go_on(PASS_CONSUME, meta.quarter + 1, meta.offset + meta.member.stride);
       } else if (is_complete) {
         if (adds) outcomes.count((bit<32>)(meta.member.job ++ 4w0) + OUTCOME_COMPLETED);
-        go_on(PASS_ANSWER, meta.pass.quarter, meta.pass.offset);
+        go_on(PASS_ANSWER, meta.quarter, meta.offset);
       } else if (adds) {
         end(OUTCOME_CONTRIBUTION);
       } else {
@@ -211,11 +210,11 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout standard_metad
   headers.high.w##N = sum[31:0];
       EACH_WORD(READ)
 
-      if (meta.pass.quarter != 0) {
-        go_on(PASS_ANSWER, meta.pass.quarter - 1, meta.pass.offset - meta.member.stride);
+      if (meta.quarter != 0) {
+        go_on(PASS_ANSWER, meta.quarter - 1, meta.offset - meta.member.stride);
       } else {
         exponents.read(headers.chip.exponent, index);
-        headers.chip.type = CHIP_RESULT;
+        headers.chip.packet_type = CHIP_RESULT;
         if (closes) {
           standard.mcast_grp = meta.member.group;
           outcomes.count((bit<32>)(meta.member.job ++ 4w0) + OUTCOME_SENT_TO_ALL);
@@ -229,14 +228,14 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout standard_metad
   }
 }
 
-control Ingress(inout headers_t headers, inout metadata_t meta, inout standard_metadata_t standard) {
+control Receive(inout headers_t headers, inout metadata_t meta, inout standard_metadata_t standard) {
   Forward() forward;
   FindMember() find_member;
   FindLane() find_lane;
   Sum() sum;
-  counter(MAX_JOBS * OUTCOMES_OF_A_JOB, CounterType.packets_and_bytes) arrived;
-  counter(4, CounterType.packets) strangers;  // by lane's verdict: 0 unknown job, 1 malformed
-  meter(1, MeterType.packets) answers_to_strangers;
+  @name(".netsum_arrived") counter(MAX_JOBS * OUTCOMES_OF_A_JOB, CounterType.packets_and_bytes) arrived;
+  @name(".netsum_strangers") counter(2, CounterType.packets) strangers;  // of no job; with a field out of its range
+  @name(".netsum_answers_to_strangers") meter(1, MeterType.packets) answers_to_strangers;
 
   action turn_around() {
     bit<48> hardware = headers.ethernet.source;
@@ -259,12 +258,13 @@ control Ingress(inout headers_t headers, inout metadata_t meta, inout standard_m
       find_member.apply(headers.ipv4, headers.udp, headers.chip, meta.member);
       if (meta.member.is_known == 1) {
         meta.is_ours = 1;
-        bool is_first = meta.pass.kind == PASS_CONSUME && meta.pass.quarter == 0;
+        bool is_first = meta.pass_kind == PASS_CONSUME && meta.quarter == 0;
         if (is_first) arrived.count((bit<32>)(meta.member.job ++ 4w0));
         if (headers.chip.slot >= meta.member.slots) {
           arrived.count((bit<32>)(meta.member.job ++ 4w0) + OUTCOME_SLOT);
           mark_to_drop(standard);
-        } else if (headers.udp.length != meta.member.length) {
+        } else if (headers.udp.length != meta.member.length || headers.ipv4.length != meta.member.length + 20 ||
+                   (is_first && standard.packet_length < 14 + (bit<32>)headers.ipv4.length)) {
           arrived.count((bit<32>)(meta.member.job ++ 4w0) + OUTCOME_SHAPE);
           mark_to_drop(standard);
         } else if (headers.chip.reserved != 0 || headers.chip.round > 0x7ffffffe ||
@@ -282,11 +282,11 @@ control Ingress(inout headers_t headers, inout metadata_t meta, inout standard_m
           meta.is_ours = 1;
           strangers.count(0);
           answers_to_strangers.execute_meter(0, meta.color);
-          if (headers.chip.type == CHIP_CONTRIBUTION && meta.color == 0) {
+          if (headers.chip.packet_type == CHIP_CONTRIBUTION && meta.color == 0) {
             // Never longer than what was asked: the header alone.
             headers.low.setInvalid();
             headers.high.setInvalid();
-            headers.chip.type = CHIP_UNKNOWN_JOB;
+            headers.chip.packet_type = CHIP_UNKNOWN_JOB;
             headers.udp.length = LENGTH_OF_NONE;
             headers.ipv4.length = LENGTH_OF_NONE + 20;
             turn_around();
@@ -300,7 +300,7 @@ control Ingress(inout headers_t headers, inout metadata_t meta, inout standard_m
   }
 }
 
-control Egress(inout headers_t headers, inout metadata_t meta, inout standard_metadata_t standard) {
+control Send(inout headers_t headers, inout metadata_t meta, inout standard_metadata_t standard) {
   AddressResult() address_result;
   apply {
     if (meta.again == 1) {
@@ -310,13 +310,13 @@ control Egress(inout headers_t headers, inout metadata_t meta, inout standard_me
       if (meta.replica != 0) {
         address_result.apply(headers.ethernet, headers.ipv4, headers.udp, meta.member.job, meta.replica);
       }
-    } else if (standard.mcast_grp == FLOOD && standard.egress_port == standard.ingress_port) {
+    } else if (standard.egress_port == standard.ingress_port) {
       mark_to_drop(standard);
     }
   }
 }
 
-control Checksum(inout headers_t headers, inout metadata_t meta) {
+control SumHeader(inout headers_t headers, inout metadata_t meta) {
   apply {
     update_checksum(meta.is_ours == 1 && headers.ipv4.isValid(),
                     { headers.ipv4.version, headers.ipv4.words, headers.ipv4.service, headers.ipv4.length, headers.ipv4.id,
@@ -337,4 +337,4 @@ control Deparse(packet_out packet, in headers_t headers) {
   }
 }
 
-V1Switch(Parse(), Verify(), Ingress(), Egress(), Checksum(), Deparse()) main;
+V1Switch(Parse(), Verify(), Receive(), Send(), SumHeader(), Deparse()) main;

@@ -12,7 +12,8 @@ namespace {
 DataPlane parse_data_plane(const std::string& name) {
   if (name == "sockets") return DataPlane::sockets;
   if (name == "xdp") return DataPlane::xdp;
-  throw UsageError("--data-plane must be sockets or xdp, not '" + name + "'");
+  if (name == "bmv2") return DataPlane::bmv2;
+  throw UsageError("--data-plane must be sockets, xdp or bmv2, not '" + name + "'");
 }
 
 class SwitchCommand final : public Command {
@@ -37,8 +38,12 @@ class SwitchCommand final : public Command {
         "profile", profile_, "NAME",
         "SwitchML: what the data plane does: software, or chip: what fits a programmable switch, with 31 neighbours below; "
         "not given: what the data plane has");
-    settings().add("data-plane", data_plane_, "NAME",
-                   "SwitchML: where it is summed: sockets: in this process; xdp: in the kernel, with the chip profile");
+    settings().add(
+        "data-plane", data_plane_, "NAME",
+        "SwitchML: where it is summed: sockets: in this process; with the chip profile, xdp: in the kernel; bmv2: in a P4 "
+        "switch");
+    settings().add("target", options_.target, "HOST:PORT",
+                   "With --data-plane bmv2: where simple_switch has its Thrift server");
     settings().add_flag(
         "allow-fcs-only", options_.allow_fcs_only,
         "With --profile chip: Ethernet's frame check suffices on this network; packets have no other checksum");

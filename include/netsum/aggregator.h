@@ -22,6 +22,7 @@ namespace netsum {
 enum class DataPlane {
   sockets,  // in its own threads
   xdp,      // in the kernel, where a network interface's driver has received them; the chip profile alone
+  bmv2,     // in a P4 switch between the ranks and this host, which bmv2 runs; the chip profile alone
 };
 
 struct AggregatorOptions {
@@ -47,6 +48,8 @@ struct AggregatorOptions {
   // Of DataPlane::xdp and DataPath::xdp: where packets of ranks and of other switches come. DataPath::xdp takes that with
   // listen's address, if none is given.
   std::vector<std::string> interfaces;
+  // Of DataPlane::bmv2: "host:port" of the switch's runtime interface.
+  std::string target;
   bool busy_poll = true;          // threads poll for a moment before they sleep
   std::string metrics;            // metrics and a web page: "host:port", or a port of listen's host; empty: none
   std::string flight_records;     // a folder, to which the record of each job that fails is written; empty: none

@@ -5,7 +5,7 @@
 header ethernet_t {
   bit<48> destination;
   bit<48> source;
-  bit<16> type;
+  bit<16> ether_type;
 }
 
 header ipv4_t {
@@ -33,7 +33,7 @@ header udp_t {
 // 48 bytes. What is only echoed is one field.
 header chip_t {
   bit<8> format;
-  bit<8> type;
+  bit<8> packet_type;
   bit<8> member;
   bit<7> reserved;
   bit<1> version;

@@ -1,4 +1,5 @@
-// The tables that the control plane fills: when it starts, and at admission.
+// The tables that the control plane fills: when it starts, and at admission. It knows them, and what it reads, by the names that
+// are given to them (@name).
 #ifndef NETSUM_TABLES_P4
 #define NETSUM_TABLES_P4
 
@@ -21,7 +22,7 @@ struct member_t {
 // The one match of a contribution: job, sender and lane. The format has no epoch of the rank: that of the job and the address that the
 // rank registered when it joined are what tells its former lives.
 control FindMember(in ipv4_t ipv4, in udp_t udp, in chip_t chip, inout member_t member) {
-  action is_member(bit<16> job, bit<16> replica, bit<32> bit_of, bit<32> everyone, bit<32> base, bit<32> stride,
+  @name(".netsum_is_member") action is_member(bit<16> job, bit<16> replica, bit<32> bit_of, bit<32> everyone, bit<32> base, bit<32> stride,
                    bit<16> slots, bit<16> length, bit<8> last_quarter, bit<9> port, bit<16> group) {
     member.is_known = 1;
     member.job = job;
@@ -38,11 +39,11 @@ control FindMember(in ipv4_t ipv4, in udp_t udp, in chip_t chip, inout member_t 
   }
   action is_stranger() { member.is_known = 0; }
 
-  @stage(0) table members {
+  @name(".netsum_members") @stage(0) table members {
     key = {
       chip.job_epoch : exact;
       chip.member : exact;
-      chip.type : exact;
+      chip.packet_type : exact;
       ipv4.source : exact;
       udp.source : exact;
       ipv4.destination : exact;
@@ -58,9 +59,9 @@ control FindMember(in ipv4_t ipv4, in udp_t udp, in chip_t chip, inout member_t 
 
 // Whose datagrams of the profile are the switch's own: not to be forwarded, even if no job knows them.
 control FindLane(in ipv4_t ipv4, in udp_t udp, inout bit<1> is_lane) {
-  action own() { is_lane = 1; }
+  @name(".netsum_own_lane") action own() { is_lane = 1; }
   action other() { is_lane = 0; }
-  @stage(0) table lanes {
+  @name(".netsum_lanes") @stage(0) table lanes {
     key = { ipv4.destination : exact; udp.destination : exact; }
     actions = { own; other; }
     const default_action = other();
@@ -71,7 +72,7 @@ control FindLane(in ipv4_t ipv4, in udp_t udp, inout bit<1> is_lane) {
 
 // A result on its way to one of its receivers.
 control AddressResult(inout ethernet_t ethernet, inout ipv4_t ipv4, inout udp_t udp, in bit<16> job, in bit<16> replica) {
-  action address(bit<48> to, bit<48> from, bit<32> to_address, bit<32> from_address, bit<16> to_port, bit<16> from_port) {
+  @name(".netsum_address") action address(bit<48> to, bit<48> from, bit<32> to_address, bit<32> from_address, bit<16> to_port, bit<16> from_port) {
     ethernet.destination = to;
     ethernet.source = from;
     ipv4.destination = to_address;
@@ -82,7 +83,7 @@ control AddressResult(inout ethernet_t ethernet, inout ipv4_t ipv4, inout udp_t 
     udp.checksum = 0;
   }
   action unaddressed() {}
-  table receivers {
+  @name(".netsum_receivers") table receivers {
     key = { job : exact; replica : exact; }
     actions = { address; unaddressed; }
     const default_action = unaddressed();

@@ -71,7 +71,7 @@ void check_profile(const AggregatorOptions& options) {
                 "packets of the chip profile have no checksum but Ethernet's frame check: say that it suffices on this "
                 "network (--allow-fcs-only), or use the software profile");
   }
-  if (!options.multicast.empty() && options.data_plane == DataPlane::sockets) {
+  if (!options.multicast.empty() && options.data_plane != DataPlane::xdp) {
     throw Error(ErrorCode::bad_argument, "multicast (" + options.multicast +
                                              ") requires the software profile: a chip sends each result to every rank");
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dataplane/bmv2/bmv2.h"
 #include "dataplane/xdp/xdp.h"
 #include "netsum/error.h"
 #include "runtime/thread.h"
@@ -11,26 +12,37 @@ namespace netsum::daemon {
 
 void check_data_plane(const AggregatorOptions& options) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
-  if (options.data_plane == DataPlane::sockets) {
-    if (!options.interfaces.empty() && options.data_path == DataPath::sockets) {
-      throw bad("interfaces are for the data plane or data path xdp: sockets use all of them");
-    }
-    return;
+  const bool bmv2 = options.data_plane == DataPlane::bmv2;
+  if (options.data_plane != DataPlane::xdp && !options.interfaces.empty() && options.data_path == DataPath::sockets) {
+    throw bad("interfaces are for the data plane or data path xdp: sockets use all of them");
   }
-  if (options.data_path != DataPath::sockets) {
+  if (!bmv2 && !options.target.empty()) throw bad("a target (--target) is for the bmv2 data plane alone");
+  if (options.data_plane == DataPlane::sockets) return;
+  if (!bmv2 && options.data_path != DataPath::sockets) {
     throw bad("an interface has one XDP program: either the data plane is xdp, or the data path");
   }
-  if (!options.chip) throw bad("the XDP data plane has the chip profile alone, not the software profile");
-  if (options.interfaces.empty()) {
+  const std::string name = bmv2 ? "bmv2" : "XDP";
+  if (!options.chip) throw bad("the " + name + " data plane has the chip profile alone, not the software profile");
+  if (!bmv2 && options.interfaces.empty()) {
     throw bad("the XDP data plane needs to know its interfaces (--interface): those towards ranks and other switches");
   }
-  if (options.loss > 0) throw bad("no losses can be injected into the XDP data plane: its packets come to no socket");
-  if (!transport::is_ipv4(transport::resolve(options.listen))) {
-    throw bad("the XDP data plane is of IPv4: listen at an IPv4 address, not " + options.listen);
+  if (bmv2 && options.target.empty()) {
+    throw bad("the bmv2 data plane needs to know its switch (--target): where simple_switch has its Thrift server");
+  }
+  if (options.loss > 0) {
+    throw bad("no losses can be injected into the " + name + " data plane: its packets come to no socket");
+  }
+  const Endpoint listen = transport::resolve(options.listen);
+  if (!transport::is_ipv4(listen)) {
+    throw bad("the " + name + " data plane is of IPv4: listen at an IPv4 address, not " + options.listen);
+  }
+  if (bmv2 && transport::is_unspecified(listen)) {
+    throw bad("the bmv2 data plane needs the address that ranks send to: listen at it, not at " + options.listen);
   }
 }
 
 service::ChipPlanes open_data_plane(const AggregatorOptions& options, const std::vector<Endpoint>& lanes) {
+  if (options.data_plane == DataPlane::bmv2) return dataplane::bmv2::open({options.target, lanes});
   dataplane::xdp::Config config{options.interfaces, {}};
   for (const Endpoint& local : lanes) {
     const int cpu = runtime::allowed_cpu(static_cast<int>(config.lanes.size()));

@@ -67,6 +67,16 @@ class Refusals(unittest.TestCase):
         self.assert_refused("require the software profile", "switch", *CHIP, "--packet-security", "tag")
         self.assert_refused("software or chip", "switch", "--profile", "tofino")
 
+    def test_a_p4_switch(self):
+        bmv2 = ("switch", "--listen", "127.0.0.1:0", "--allow-fcs-only", "--data-plane", "bmv2")
+        self.assert_refused("--target", *bmv2)
+        self.assert_refused("chip profile alone", *bmv2, "--target", "127.0.0.1:9", "--profile", "software")
+        self.assert_refused("a target (--target) is for the bmv2 data plane", "switch", *CHIP, "--target", "127.0.0.1:9")
+        self.assert_refused("needs the address that ranks send to", *bmv2, "--listen", "0.0.0.0:0", "--target", "127.0.0.1:9")
+        result = cli.run(*bmv2, "--target", "127.0.0.1:9")
+        if "was built without bmv2" not in result.stderr:
+            self.assert_refused("the P4 switch at 127.0.0.1:9 does not answer", *bmv2, "--target", "127.0.0.1:9", code=3)
+
     def test_ranks_are_refused_before_they_join(self):
         with cli.Switch(*CHIP) as switch:
             rank = ("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--elements", 100)

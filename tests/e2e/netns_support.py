@@ -36,12 +36,21 @@ def ip(*words):
         raise OSError(f"ip {' '.join(map(str, words))}: {made.stderr.strip()}")
 
 
+def set_offload(namespace, device, which, value):
+    ethtool = 0x8946  # SIOCETHTOOL
+    request = ctypes.create_string_buffer(struct.pack("II", which, value))
+    with open_socket(namespace, socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, ethtool, struct.pack("16sP16x", device.encode(), ctypes.addressof(request)))
+
+
 def poll_for_frames(namespace, device):
     """Of a veth that is up, by generic receive offload: otherwise the other end's XDP program can send it nothing."""
-    ethtool, set_offload = 0x8946, 0x2c  # SIOCETHTOOL, ETHTOOL_SGRO
-    on = ctypes.create_string_buffer(struct.pack("II", set_offload, 1))
-    with open_socket(namespace, socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, ethtool, struct.pack("16sP16x", device.encode(), ctypes.addressof(on)))
+    set_offload(namespace, device, 0x2c, 1)  # ETHTOOL_SGRO
+
+
+def sum_before_sending(namespace, device):
+    """Checksums are in the packets, for who takes them from the other end of a veth."""
+    set_offload(namespace, device, 0x17, 0)  # ETHTOOL_STXCSUM
 
 
 def refusal(also=lambda: None):

@@ -319,7 +319,7 @@ class Refusals(unittest.TestCase):
         self.assert_refused("named twice", *xdp, "--interface", "port0,port0", code=2)
         self.assert_refused("--interface", *xdp, code=2)
         self.assert_refused("chip profile alone", *xdp, "--profile", "software", "--interface", "port0", code=2)
-        self.assert_refused("sockets or xdp", "--data-plane", "dpdk", code=2)
+        self.assert_refused("sockets, xdp or bmv2", "--data-plane", "dpdk", code=2)
         self.assert_refused("CAP_BPF", *xdp, "--interface", "port0", prefix=("setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "--clear-groups"))
         with in_kernel():
             self.assert_refused("has an XDP program already", *xdp, "--interface", "port0", address="10.90.0.1:7180")

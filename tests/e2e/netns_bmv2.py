@@ -1,0 +1,166 @@
+#!/usr/bin/python3
+"""A P4 switch (--data-plane bmv2): each rank and the aggregator's daemon is a host of its own (a network namespace) at a port of one
+simple_switch, which runs p4/netsum_v1model.p4.
+
+usage: netns_bmv2.py NETSUM P4_FOLDER [unittest arguments]
+
+Exit code 77: network namespaces are not permitted here, or p4c-bm2-ss or simple_switch is not in PATH.
+"""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import cli_support as cli
+import netns_support as netns
+
+RANKS = 3
+PREFIX = f"bmv2{os.getpid()}"
+SWITCH, DAEMON = PREFIX + "-switch", PREFIX + "-daemon"
+HOSTS = [f"{PREFIX}-rank{rank}" for rank in range(RANKS)]
+ADDRESS, RUNTIME = "10.90.0.1:7170", "10.99.0.2:9090"
+FLAGS = ("--warmup", 0, "--json", "--connect-deadline", 30, "--elements", 100_003)
+TWICE = ("--iterations", 2)
+PROGRAM = None
+
+
+def inside(host, *words):
+    return ["ip", "netns", "exec", host, *map(str, words)]
+
+
+def build():
+    for name in (SWITCH, DAEMON, *HOSTS):
+        netns.ip("netns", "add", name)
+        netns.ip("-n", name, "link", "set", "lo", "up")
+    for port, host in enumerate((DAEMON, *HOSTS)):
+        netns.ip("-n", SWITCH, "link", "add", f"port{port}", "type", "veth", "peer", "name", "eth0", "netns", host)
+        netns.ip("-n", SWITCH, "link", "set", f"port{port}", "up")
+        netns.ip("-n", host, "link", "set", "eth0", "up")
+        netns.sum_before_sending(host, "eth0")
+        netns.ip("-n", host, "addr", "add", f"10.90.0.{1 + port}/24", "dev", "eth0")
+    # The daemon's own way to the switch's runtime interface.
+    netns.ip("-n", SWITCH, "link", "add", "runtime", "type", "veth", "peer", "name", "runtime", "netns", DAEMON)
+    for host, address in ((SWITCH, "10.99.0.2/30"), (DAEMON, "10.99.0.1/30")):
+        netns.ip("-n", host, "link", "set", "runtime", "up")
+        netns.ip("-n", host, "addr", "add", address, "dev", "runtime")
+
+
+def destroy():
+    for name in (SWITCH, DAEMON, *HOSTS):
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+class Inside(cli.Process):
+    def __init__(self, host, *arguments):
+        super().__init__(*inside(host, *arguments)[1:], program="ip")
+
+
+@contextlib.contextmanager
+def p4_switch():
+    ports = [word for port in range(RANKS + 1) for word in ("-i", f"{port}@port{port}")]
+
+    def answers():
+        with netns.open_socket(DAEMON, socket.AF_INET, socket.SOCK_STREAM) as probe:
+            return probe.connect_ex(("10.99.0.2", 9090)) == 0
+
+    with Inside(SWITCH, shutil.which("simple_switch"), *ports, "--thrift-port", 9090, PROGRAM) as switch:
+        cli.until(answers, 60, "simple_switch has a Thrift server")
+        yield switch
+
+
+class Daemon(Inside):
+    def __init__(self, *arguments):
+        super().__init__(DAEMON, cli.NETSUM, "switch", "--listen", ADDRESS, "--allow-fcs-only", "--slots", 256, "--data-plane", "bmv2",
+                         "--target", RUNTIME, *arguments)
+        self.wait_line(self.out, "listening ")
+
+    def jobs(self):
+        command = inside(DAEMON, cli.NETSUM, "status", "--switch", ADDRESS, "--json")
+        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)["jobs"]
+
+
+class Job:
+    def __init__(self, *flags):
+        self.ranks = [Inside(host, cli.NETSUM, "bench", "all-reduce", "--switch", ADDRESS, "--rank", rank, "--world-size", RANKS, *FLAGS, *flags)
+                      for rank, host in enumerate(HOSTS)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            rank.__exit__()
+
+    def hash(self, seconds=240):
+        """Of all ranks' results, which are right."""
+        for number, rank in enumerate(self.ranks):
+            if rank.wait(seconds) != 0:
+                raise AssertionError(f"rank {number}: {rank.err}")
+        reports = [json.loads("\n".join(rank.out)) for rank in self.ranks]
+        if any(report["wrong"] for report in reports) or len({report["result_hash"] for report in reports}) != 1:
+            raise AssertionError(reports)
+        return reports[0]["result_hash"]
+
+
+def hash_of(*flags):
+    with Job(*TWICE, *flags) as job:
+        return job.hash()
+
+
+class Sums(unittest.TestCase):
+    def expected(self, *flags):
+        return cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", *TWICE, "--warmup", 0, "--elements", 100_003, *flags)["result_hash"]
+
+    def test_those_of_the_software_chip(self):
+        expected = self.expected()
+        with p4_switch(), Daemon() as daemon:
+            self.assertEqual(expected, hash_of())
+            self.assertEqual(expected, hash_of("--loss", 0.01))
+            self.assertEqual([], daemon.jobs())
+            small = ("--packet-elements", 64)
+            self.assertEqual(self.expected(*small), hash_of(*small))
+
+    def test_says_whom_a_chunk_waits_for(self):
+        with p4_switch(), Daemon() as daemon, Job("--iterations", 100_000) as job:
+            cli.until(lambda: chunks_of(daemon) > 50, 60, "chunks counted")
+            for rank in (job.ranks[1].pid, *cli.children_of(job.ranks[1].pid)):
+                os.kill(rank, signal.SIGSTOP)
+            stalled = cli.until(lambda: next((each["stalled"] for each in daemon.jobs() if each["stalled"]), None), 20, "a chunk that waits")
+            self.assertEqual([1], stalled[0]["missing"])
+
+    def test_a_switch_that_ends(self):
+        with p4_switch() as switch, Daemon() as daemon, Job("--iterations", 100_000) as job:
+            cli.until(lambda: chunks_of(daemon) > 50, 60, "chunks counted")
+            for process in (switch.pid, *cli.children_of(switch.pid)):
+                os.kill(process, signal.SIGKILL)
+            for rank in job.ranks:
+                self.assertNotEqual(0, rank.wait(120))
+        with p4_switch(), Daemon():
+            hash_of()
+
+
+def chunks_of(daemon):
+    return sum(job["counters"].get("chunks", 0) for job in daemon.jobs())
+
+
+if __name__ == "__main__":
+    missing = [tool for tool in ("p4c-bm2-ss", "simple_switch") if shutil.which(tool) is None]
+    if missing:
+        print(f"skipped: not in PATH: {', '.join(missing)}", file=sys.stderr)
+        sys.exit(netns.SKIPPED)
+    netns.skip_if_not_permitted()
+    folder = sys.argv.pop(2)
+    with tempfile.TemporaryDirectory() as made:
+        PROGRAM = os.path.join(made, "netsum.json")
+        subprocess.run(["p4c-bm2-ss", "--std", "p4-16", "-o", PROGRAM, os.path.join(folder, "netsum_v1model.p4")], check=True)
+        try:
+            build()
+            cli.main()
+        finally:
+            destroy()
