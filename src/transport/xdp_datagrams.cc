@@ -23,7 +23,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds way_holds{2000}, ask_again{100};
 constexpr std::size_t most_ways = 16384;
 // The kernel's socket is looked at once in so many batches from the queues, and whenever those are empty.
-constexpr int batches_between = 32;
+constexpr int batches_between = 32, most_tries = 8;
 
 struct Way {
   XdpSocket* socket = nullptr;  // null: by the kernel's socket
@@ -151,9 +151,10 @@ void XdpDatagrams::read(const iovec& frame) {
 
 std::span<const RxView> XdpDatagrams::receive() {
   received_.clear();
+  // Empty means that there is nothing: a batch without a datagram of ours does not. A flood of them does not keep the
+  // caller.
   bool any = true;
-  // Empty means that there is nothing: a batch without a datagram of ours does not.
-  while (received_.empty() && any) {
+  for (int tries = 0; received_.empty() && any && tries < most_tries; ++tries) {
     any = false;
     for (XdpSocket* const socket : sockets_) {
       const std::span<const iovec> frames = socket->receive();

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <random>
 #include <vector>
+
+#include "wire/internet_checksum.h"
 
 namespace netsum::wire {
 namespace {
@@ -78,6 +82,29 @@ TEST(UdpFrames, RefuseEverythingElse) {
   less[38] = std::byte{0};
   less[39] = std::byte{7};  // less than UDP's own header
   EXPECT_FALSE(read_udp_frame(less));
+}
+
+// Changed frames with a right checksum of the IP header: whatever is read is inside the frame.
+TEST(UdpFrames, OfStrangersAreReadWithinTheirBounds) {
+  std::mt19937 random(1);
+  int read_ones = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    Bytes all = frame(random() % 200);
+    for (unsigned change = random() % 4; change > 0; --change) all[random() % all.size()] = static_cast<std::byte>(random());
+    if (random() % 4 == 0) all.resize(random() % (all.size() + 1));
+    if (all.size() >= udp_head_bytes) {
+      all[24] = all[25] = std::byte{0};
+      const std::uint16_t sum = checksum_of(sum_words(std::span(all).subspan(14, 20)));
+      std::memcpy(&all[24], &sum, sizeof sum);
+    }
+    const Bytes exact(all);  // so that a sanitizer sees its end
+    const auto found = read_udp_frame(exact);
+    if (!found) continue;
+    ++read_ones;
+    EXPECT_GE(found->datagram.data(), exact.data() + udp_head_bytes);
+    EXPECT_LE(found->datagram.data() + found->datagram.size(), exact.data() + exact.size());
+  }
+  EXPECT_GT(read_ones, 1000);
 }
 
 }  // namespace
