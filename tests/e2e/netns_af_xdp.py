@@ -82,6 +82,11 @@ def switch(*arguments):
     return daemon(SWITCH, "switch", AT, *arguments)
 
 
+def status():
+    command = inside(SWITCH, cli.NETSUM, "status", "--switch", AT, "--json")
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)
+
+
 def programs(host, ports=("eth0",)):
     """The host's interfaces that have an XDP program."""
     links = json.loads(subprocess.run(["ip", "-n", host, "-j", "link"], capture_output=True, text=True, check=True).stdout)
@@ -210,6 +215,20 @@ class Ends(unittest.TestCase):
         wanted = expected(*FEW)
         with switch(*XDP):  # at once
             self.assertEqual(wanted, hash_of(*FEW))
+
+
+    def test_ranks_go_on_at_a_restarted_switch(self):
+        """Their lanes end, and others take the queues."""
+        flags = (*MANY[:2], "--iterations", 4, "--recovery", 60)
+        wanted = expected("--elements", 1_000_003, "--iterations", 4)
+        with switch(*XDP) as aggregator, Job(*flags) as job:
+            cli.until(lambda: any(job["counters"].get("chunks", 0) > 100 for job in status()["jobs"]), 20, "chunks")
+            for child in cli.children_of(aggregator.pid) or [aggregator.pid]:
+                os.kill(child, signal.SIGKILL)
+            aggregator.wait(10)
+            with switch(*XDP):
+                self.assertEqual(wanted, job.hash())
+            self.assertTrue(any("AF_XDP on eth0" in line for line in job.ranks[0].err[-20:]), job.ranks[0].err)
 
 
 class Strangers(unittest.TestCase):
