@@ -674,6 +674,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   // ---- reports
 
+  // Without events also without hosts: for the flight recorder, which knows them.
   [[nodiscard]] telemetry::Report report(std::size_t events = events_shown) {
     check_may_wait("the data plane's counters");
     telemetry::Report out;
@@ -697,7 +698,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       }
       out.counters.add("jobs_failed", recorder.failures());
     }
-    for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
+    if (events != 0) {
+      for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
+    }
     out.daemon = options.switches.own;
     out.address = address;
     out.lanes = options.registry.lanes;

@@ -6,6 +6,7 @@
 
 #include "session/words.h"
 #include "telemetry/rates.h"
+#include "telemetry/report.h"
 
 namespace netsum::telemetry {
 namespace {
@@ -53,6 +54,21 @@ std::string in_words(const JobReport::Stalled& chunk) {
 
 bool same_chunk(const JobReport::Stalled& a, const JobReport::Stalled& b) {
   return a.operation == b.operation && a.chunk == b.chunk;
+}
+
+// Where ranks are does not change in a job's life.
+void keep(FlightRecord& record, const JobReport& job) {
+  JobReport looked = job;
+  if (record.looked) {
+    looked.hosts = std::move(record.looked->hosts);
+    looked.switches = std::move(record.looked->switches);
+  } else if (looked.hosts.empty()) {
+    locate(looked);
+  }
+  looked.job.endpoints.clear();
+  looked.job.endpoints.shrink_to_fit();
+  looked.job.placement = {};
+  record.looked = std::move(looked);
 }
 
 // What a dropped packet's counter says of the job, where that is no everyday matter.
@@ -124,10 +140,10 @@ void FlightRecorder::look(const JobReport& job, Time now) {
   if (kept != kept_.end() && kept->second.record.job_epoch == job.job.job_epoch) {
     look_at_stalls(kept->second, job, now);
     look_at_counters(kept->second, job, now);
-    kept->second.record.looked = job;
+    keep(kept->second.record, job);
   }
   for (FlightRecord& record : failed_) {
-    if (record.job_epoch == job.job.job_epoch) record.looked = job;
+    if (record.job_epoch == job.job.job_epoch) keep(record, job);
   }
 }
 

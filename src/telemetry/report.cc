@@ -182,16 +182,18 @@ std::string in_words(const JobReport& job, const JobReport::Stalled& stalled) {
 
 void locate(JobReport& job) {
   const session::JobStatus& status = job.job;
-  std::map<std::string, std::size_t> known;
+  std::map<Endpoint, std::size_t> known;  // as text a host is dear, with thousands of ranks
   std::size_t place = 0;
   status.joined.for_each([&](std::uint32_t rank) {
     if (place >= status.endpoints.size()) return;
     Endpoint host = status.endpoints[place++];
     host.port = 0;
-    std::string address = transport::to_string(host);
-    address.resize(address.rfind(':'));
-    const auto [found, is_new] = known.emplace(address, job.hosts.size());
-    if (is_new) job.hosts.push_back({address, {}});
+    const auto [found, is_new] = known.emplace(host, job.hosts.size());
+    if (is_new) {
+      std::string address = transport::to_string(host);
+      address.resize(address.rfind(':'));
+      job.hosts.push_back({std::move(address), {}});
+    }
     job.hosts[found->second].ranks.push_back(rank);
   });
   const session::Placement& placement = status.placement;

@@ -116,7 +116,7 @@ TEST_F(FlightTest, ARankThatLeavesWhileOthersWaitForItIsAFailure) {
   event(Kind::left, 2);
   look({{3, 1, 0, {2}}});
   look({{3, 1, 0, {2}}});
-  for (const std::uint32_t rank : {0, 1, 3}) event(Kind::left, rank);
+  for (const std::uint32_t rank : {0U, 1U, 3U}) event(Kind::left, rank);
   event(Kind::ended);
   const auto failures = recorder.take_failures();
   ASSERT_EQ(failures.size(), 1U);
