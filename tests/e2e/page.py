@@ -21,7 +21,7 @@ def free_address():
 
 
 def text_of(browser):
-    return browser.value("document.body.innerText") or ""
+    return browser.value("document.body?.innerText") or ""
 
 
 def shows(browser, words, seconds=20):
