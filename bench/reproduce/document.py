@@ -23,13 +23,20 @@ HEADER = ["what", "paper", "ours", "how", "why they differ"]
 
 
 class Measured:
-    """Ratios of docs/performance.json, for the text of rows: "{shaped-4}" is that of the row shaped-4."""
+    """What docs/performance.json has, for the text of rows, by the newest measurement: "{shaped-4}" is the ratio of that row,
+    "{us RUN}" a run's median in microseconds, "{rates RUN}" its throughput and goodput in Gbit/s."""
 
     def __init__(self, path):
-        found = results.read(path)
-        self.rows = {key: row for part in reversed(results.newest_first(found)) for key, row in part["rows"].items() if row["ratio"]}
+        parts = list(reversed(results.newest_first(results.read(path))))
+        self.rows = {key: row for part in parts for key, row in part["rows"].items() if row["ratio"]}
+        self.runs = {key: run for part in parts for key, run in part["runs"].items()}
+
+    def rates(self, run):
+        return f"{8e-9 * run['bytes_per_worker'] / run['tat_seconds']:.2f}/{32e-9 * run['elements'] / run['tat_seconds']:.2f}"
 
     def fill(self, text):
+        text = re.sub(r"\{us ([^}]+)\}", lambda name: f"{1e6 * self.runs[name[1]]['tat_seconds']:.0f}", text)
+        text = re.sub(r"\{rates ([^}]+)\}", lambda name: self.rates(self.runs[name[1]]), text)
         return re.sub(r"\{([\w.-]+)\}", lambda name: processors.ratio_text(self.rows[name[1]]["ratio"]), text)
 
 

@@ -8,7 +8,7 @@ class Figure:
     name: str  # "switchml-table1"
     item: str  # of the paper: "Table 1"
     title: str
-    how: str  # "simulated, packets", "simulated, flows", "simulated, ns-3" (left out where that is not installed) or "computed"
+    how: str  # "simulated, packets", "simulated, flows", "simulated, ns-3" (left out where that is not installed), "trained" or "computed"
     make: Callable  # of short: a Result; a short one has the same shape, less data
     paper: str = ""  # its numbers
     reason: str = ""  # for differences
@@ -20,8 +20,8 @@ class Elsewhere:
     """One that another command makes, or nobody: a row of docs/reproduction.md alone."""
     item: str
     title: str
-    how: str  # "measured", or "not here"
-    ours: str = ""  # "{loss-4-inflation-1}" is that row's ratio in docs/performance.json
+    how: str  # "measured", or "not here"; or of a Figure that shows the same
+    ours: str = ""  # with what document.Measured fills in
     command: str = ""
     paper: str = ""
     reason: str = ""
