@@ -68,7 +68,7 @@ class Refusals(unittest.TestCase):
         self.assert_refused("software or chip", "switch", "--profile", "tofino")
 
     def test_a_p4_switch(self):
-        bmv2 = ("switch", "--listen", "127.0.0.1:0", "--allow-fcs-only", "--data-plane", "bmv2")
+        bmv2 = ("switch", "--allow-fcs-only", "--data-plane", "bmv2")
         self.assert_refused("--target", *bmv2)
         self.assert_refused("chip profile alone", *bmv2, "--target", "127.0.0.1:9", "--profile", "software")
         self.assert_refused("a target (--target) is for the bmv2 data plane", "switch", *CHIP, "--target", "127.0.0.1:9")

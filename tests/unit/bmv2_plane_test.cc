@@ -48,10 +48,6 @@ class RecordedTarget final : public Target {
     return counts[{counter, index}];
   }
   void clear_count(const std::string& counter, std::uint32_t index) override { counts.erase({counter, index}); }
-  std::uint64_t read_register(const std::string& name, std::uint32_t index) override {
-    check();
-    return registers.at(name).at(index);
-  }
   std::vector<std::uint64_t> read_registers(const std::string& name) override {
     check();
     return registers.at(name);

@@ -182,10 +182,13 @@ class Plane::SwitchJob final : public service::ChipPlane::Job {
     });
     return gates;
   }
-  // The operation's lower half, and the chunk, of the packet that opened the round.
-  [[nodiscard]] std::uint64_t opened(std::uint32_t number) const {
-    std::uint64_t opened = 0;
-    try_to([&] { opened = switch_->target().read_register("netsum_opened", *base_ + number); });
+  // Likewise, of the packet that opened the round: the operation's lower half, and the chunk.
+  [[nodiscard]] std::vector<std::uint64_t> opened() const {
+    std::vector<std::uint64_t> opened(stride());
+    try_to([&] {
+      const std::vector<std::uint64_t> units = switch_->target().read_registers("netsum_opened");
+      for (std::uint32_t i = 0; i < stride() && *base_ + i < units.size(); ++i) opened[i] = units[*base_ + i];
+    });
     return opened;
   }
 
@@ -313,13 +316,10 @@ std::vector<switchml::StalledChunk> Plane::stalled(std::uint64_t epoch, std::siz
   const std::vector<ChipGate> gates = job->gates();
   if (gates.size() != std::size_t{job->config().slots} * 2) return {};
   const std::uint32_t everyone = chip_everyone(static_cast<std::uint32_t>(job->config().members.size()));
+  const std::vector<std::uint64_t> opened = job->opened();
   return switchml::chip_stalled(job->config(), most, [&](std::size_t number) {
-    switchml::ChipWaiting waiting{chip_missing(&gates[number], everyone)};
-    if (waiting.missing == 0) return waiting;
-    const std::uint64_t opened = job->opened(static_cast<std::uint32_t>(number));
-    waiting.operation = opened >> 32;
-    waiting.chunk = static_cast<std::uint32_t>(opened);
-    return waiting;
+    return switchml::ChipWaiting{chip_missing(&gates[number], everyone), opened[number] >> 32,
+                                 static_cast<std::uint32_t>(opened[number])};
   });
 }
 

@@ -18,7 +18,6 @@ service Standard {
   CounterValue bm_counter_read(1: i32 cxt_id, 2: string counter_name, 3: i32 index) throws (1: Refused ouch),
   void bm_counter_write(1: i32 cxt_id, 2: string counter_name, 3: i32 index, 4: CounterValue value) throws (1: Refused ouch),
   void bm_meter_set_rates(1: i32 cxt_id, 2: string meter_array_name, 3: i32 index, 4: list<MeterRate> rates) throws (1: Refused ouch),
-  i64 bm_register_read(1: i32 cxt_id, 2: string register_array_name, 3: i32 idx) throws (1: Refused ouch),
   list<i64> bm_register_read_all(1: i32 cxt_id, 2: string register_array_name) throws (1: Refused ouch),
   void bm_register_write_range(1: i32 cxt_id, 2: string register_array_name, 3: i32 start_index, 4: i32 end_index, 5: i64 value)
     throws (1: Refused ouch),

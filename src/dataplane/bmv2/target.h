@@ -36,7 +36,6 @@ class Target {
   virtual void delete_entry(const std::string& table, std::int32_t entry) = 0;
   [[nodiscard]] virtual Count count(const std::string& counter, std::uint32_t index) = 0;
   virtual void clear_count(const std::string& counter, std::uint32_t index) = 0;
-  [[nodiscard]] virtual std::uint64_t read_register(const std::string& name, std::uint32_t index) = 0;
   [[nodiscard]] virtual std::vector<std::uint64_t> read_registers(const std::string& name) = 0;
   virtual void fill_registers(const std::string& name, std::uint32_t begin, std::uint32_t end, std::uint64_t value) = 0;
   virtual void limit_meter(const std::string& name, double packets_per_second, std::uint32_t burst) = 0;

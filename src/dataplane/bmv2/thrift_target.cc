@@ -7,9 +7,9 @@
 #include <mutex>
 #include <utility>
 
-#include "SimplePreLAG.h"
-#include "SimpleSwitch.h"
-#include "Standard.h"
+#include "dataplane/bmv2/SimplePreLAG.h"
+#include "dataplane/bmv2/SimpleSwitch.h"
+#include "dataplane/bmv2/Standard.h"
 #include "dataplane/bmv2/target.h"
 #include "netsum/error.h"
 
@@ -83,11 +83,6 @@ class ThriftTarget final : public Target {
   void clear_count(const std::string& counter, std::uint32_t index) override {
     call("clearing counter " + counter,
          [&] { standard_->bm_counter_write(context, counter, static_cast<std::int32_t>(index), runtime::CounterValue()); });
-  }
-  std::uint64_t read_register(const std::string& name, std::uint32_t index) override {
-    return call("reading register " + name, [&] {
-      return static_cast<std::uint64_t>(standard_->bm_register_read(context, name, static_cast<std::int32_t>(index)));
-    });
   }
   std::vector<std::uint64_t> read_registers(const std::string& name) override {
     std::vector<std::int64_t> values;
