@@ -198,7 +198,8 @@ std::vector<Installations::Due> Installations::take_due(Time now) {
 
 bool Installations::ready(const Job& job, Time now) {
   if (!job.needed && now >= job.ready_at) return true;
-  return std::all_of(job.members.begin(), job.members.end(), [](const Member& member) { return member.told && member.known == member.news; });
+  return std::all_of(job.members.begin(), job.members.end(),
+                     [](const Member& member) { return member.told && member.known == member.news; });
 }
 
 bool Installations::ready(std::uint64_t job_epoch, Time now) const {

@@ -55,10 +55,10 @@ struct Switch::SlotState {
   std::uint32_t signature = 0;
   std::uint32_t bitmap = 0;
   std::uint32_t counter = 0;
-  std::uint32_t resent = 0;  // children whose first resend, of the sum as it is now, was merged
+  std::uint32_t resent = 0;            // children whose first resend, of the sum as it is now, was merged
   wire::atp::Directions directions{};  // of the packet that was added last
-  std::uint32_t index = 0;   // as the first packet gave it
-  bool again = false;        // taken once more for the same chunk
+  std::uint32_t index = 0;             // as the first packet gave it
+  bool again = false;                  // taken once more for the same chunk
   bool ecn = false, overflow = false, wide = false;
   bool checked = false;  // a packet in it had a checksum
   std::uint16_t elements = 0;

@@ -24,7 +24,8 @@ using wire::atp::Type;
 
 namespace {
 
-constexpr std::uint32_t silences = 4;  // time-outs of one chunk in a row, without any answer, before the switches are bypassed
+constexpr std::uint32_t silences =
+    4;  // time-outs of one chunk in a row, without any answer, before the switches are bypassed
 
 // An operation and this lane's share of it.
 struct ActiveOperation {
@@ -61,8 +62,8 @@ struct Chunk {
   std::uint32_t index = 0;
   std::uint64_t first = 0, order = 0;  // of its first and last transmission, among all of the lane's
   std::uint32_t transmissions = 0;
-  std::uint32_t timeouts = 0;                 // after which it was sent again: each doubles the next
-  std::uint32_t unanswered = 0;               // of them, and of asks for a direct packet: the last ones without another answer
+  std::uint32_t timeouts = 0;    // after which it was sent again: each doubles the next
+  std::uint32_t unanswered = 0;  // of them, and of asks for a direct packet: the last ones without another answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   Ranks missing;
   Time told{};  // when they were named
@@ -70,7 +71,8 @@ struct Chunk {
 
 // Whether results hold the sums of several switches.
 bool in_tree(const wire::atp::Directions& path) {
-  return std::any_of(path.fan_in.begin() + path.level + 1, path.fan_in.end(), [](std::uint8_t children) { return children > 1; });
+  return std::any_of(path.fan_in.begin() + path.level + 1, path.fan_in.end(),
+                     [](std::uint8_t children) { return children > 1; });
 }
 
 // Sequence numbers between the oldest without a result and the newest sent. With a slot partition, they never exceed the
