@@ -51,7 +51,7 @@ class DoctorCommand final : public Command {
     settings().add("token-file", token_file_, "FILE", "Secret that it wants, in the first line");
     settings().add("tls-ca", tls_ca_, "FILE", "PEM file: its control channel is TLS");
     settings().add("tls-cert", tls_cert_, "FILE", "PEM certificate that this host's daemon will have");
-    settings().add_flag("json", json_, "Print JSON in place of lines");
+    settings().add_flag("json", json_, "Print one JSON object in place of text");
     footer(
         "Looks at this host, and with --switch at the way to it: buffers, MTU, offloads, firewalls, certificates, huge "
         "pages,\n"

@@ -633,7 +633,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
                                              now()};
     for (const telemetry::FlightRecord& record : failures) {
       report_errors(
-          [&] { log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more"); });
+          [&] { log("job '" + record.job + "' failed: see `netsum explain " + folder->write(record, origin) + "`"); });
     }
   }
 

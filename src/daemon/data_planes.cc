@@ -22,7 +22,7 @@ void check_data_plane(const AggregatorOptions& options) {
     throw bad("an interface has one XDP program: either the data plane is xdp, or the data path");
   }
   const std::string name = bmv2 ? "bmv2" : "XDP";
-  if (!options.chip) throw bad("the " + name + " data plane has the chip profile alone, not the software profile");
+  if (!options.chip) throw bad("the " + name + " data plane supports the chip profile only: use --profile chip");
   if (!bmv2 && options.interfaces.empty()) {
     throw bad("the XDP data plane needs to know its interfaces (--interface): those towards ranks and other switches");
   }
@@ -30,7 +30,7 @@ void check_data_plane(const AggregatorOptions& options) {
     throw bad("the bmv2 data plane needs to know its switch (--target): where simple_switch has its Thrift server");
   }
   if (options.loss > 0) {
-    throw bad("no losses can be injected into the " + name + " data plane: its packets come to no socket");
+    throw bad("--loss requires the data plane sockets: packets of the " + name + " data plane reach no socket");
   }
   const Endpoint listen = transport::resolve(options.listen);
   if (!transport::is_ipv4(listen)) {

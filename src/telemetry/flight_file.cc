@@ -287,14 +287,14 @@ std::string to_json(const FlightRecord& record, const FlightFileOrigin& origin) 
 
 std::string explain(const std::string& json) {
   const auto none = [](const std::string& why) {
-    return Error(ErrorCode::bad_argument, "this is no flight record of netsum: " + session::one_line(why));
+    return Error(ErrorCode::bad_argument, "the file is not a netsum flight record: " + session::one_line(why));
   };
   if (json.size() > longest_file) throw none("it has " + std::to_string(json.size()) + " bytes");
   try {
     const auto file = ordered_json::parse(json);
     const auto version = file.at("netsum_flight_record").get<std::int64_t>();
     if (version != record_format) {
-      throw Error(ErrorCode::bad_argument, "this flight record has format " + std::to_string(version) +
+      throw Error(ErrorCode::bad_argument, "the flight record has format " + std::to_string(version) +
                                                ", and this netsum reads format " + std::to_string(record_format) +
                                                ": use the version that wrote it");
     }
@@ -330,7 +330,8 @@ std::string FlightFolder::write(const FlightRecord& record, const FlightFileOrig
   {
     std::ofstream file(path, std::ios::binary);
     file << to_json(record, origin);
-    if (!file.flush()) throw Error(ErrorCode::internal, "cannot write the flight record '" + path + "': is the disk full?");
+    if (!file.flush())
+      throw Error(ErrorCode::internal, "the flight record '" + path + "' cannot be written: is the disk full?");
   }
   std::vector<std::string> files;
   std::error_code error;

@@ -154,7 +154,7 @@ struct Route {
 };
 
 Route route_to(const Endpoint& to) {
-  if (!is_ipv4(to)) throw Error(ErrorCode::unreachable, "it is not an IPv4 address");
+  if (!is_ipv4(to)) throw Error(ErrorCode::unreachable, "data path xdp supports IPv4 addresses only");
   const Ipv4 address = ipv4_of(to);
   rtmsg kind{};
   kind.rtm_family = AF_INET;

@@ -23,12 +23,19 @@ namespace {
 
 constexpr std::size_t longest_tags = 8;
 
+XdpInterface interface_of(const std::string& name, bool waits) {
+  XdpInterface interface = xdp_interface(name);
+  if (!waits) interface.patience = {};
+  return interface;
+}
+
 // What is there as long as the interface is. It is promiscuous as long as a packet socket, which receives nothing, wants
 // that.
 class Attached {
  public:
-  Attached(const std::string& name, std::size_t bytes, int poll)
-      : interface_(xdp_interface(name)),
+  // `waits`: for what an ended process had there.
+  Attached(const std::string& name, std::size_t bytes, int poll, bool waits)
+      : interface_(interface_of(name, waits)),
         steering_(interface_, XdpSteering::Takes::every_frame),
         promiscuous_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)) {
     steering_.attach();  // first: a second port on the interface finds out here
@@ -72,7 +79,7 @@ class XdpPort final : public Port {
   XdpPort(const std::string& interface, const PortOptions& options)
       : name_(interface), options_(options), poll_(::epoll_create1(EPOLL_CLOEXEC)), completed_(max_completed) {
     if (poll_.number() < 0) throw xdp_refused("watching AF_XDP sockets", errno);
-    attached_.emplace(name_, options_.buffer_bytes, poll_.number());
+    attached_.emplace(name_, options_.buffer_bytes, poll_.number(), true);
   }
 
   void receive(std::vector<RxView>& into, const Endpoint& source) override;
@@ -185,7 +192,7 @@ std::string XdpPort::look_after() {
     return "port xdp:" + name_ + ": the interface has gone: nothing passes until there is one of that name again";
   }
   try {
-    attached_.emplace(name_, options_.buffer_bytes, poll_.number());
+    attached_.emplace(name_, options_.buffer_bytes, poll_.number(), false);  // other ports' frames are waiting
     return "port xdp:" + name_ + ": the interface was made again, and is open again";
   } catch (const Error&) {
     return {};  // not up yet: try again next time

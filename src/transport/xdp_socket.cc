@@ -25,7 +25,6 @@ namespace {
 constexpr std::size_t page = 4096, least_frame = 2048;  // the kernel takes no others
 constexpr std::size_t with_tags = ETH_HLEN + 2 * 4;     // in front of an IP packet
 constexpr std::size_t least_frames = 64;                // each way
-constexpr auto patience_with_predecessor = std::chrono::seconds(1);
 constexpr auto between_tries = std::chrono::milliseconds(5);
 constexpr int calls_for_full_ring = 256;  // of 32 frames each
 
@@ -63,8 +62,8 @@ Error xdp_refused(const std::string& what, int error) {
   return {ErrorCode::refused, what + " failed: " + reason};
 }
 
-int despite_predecessor(const std::function<int()>& attempt) {
-  const auto deadline = std::chrono::steady_clock::now() + patience_with_predecessor;
+int despite_predecessor(std::chrono::milliseconds patience, const std::function<int()>& attempt) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   int error = attempt();
   while ((error == EBUSY || error == EEXIST) && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(between_tries);
@@ -104,9 +103,10 @@ XdpSocket::XdpSocket(const XdpInterface& interface, std::uint32_t queue, std::si
   void* const memory = ::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) throw xdp_refused("getting " + std::to_string(all) + " bytes for an AF_XDP socket", errno);
   memory_ = {static_cast<std::byte*>(memory), Unmap{all}};
-  const int error = despite_predecessor([&] { return open(interface.name, queue); });
+  const int error = despite_predecessor(interface.patience, [&] { return open(interface.name, queue); });
   const std::string place = "queue " + std::to_string(queue) + " of interface '" + interface.name + "'";
-  if (error == EBUSY) throw Error(ErrorCode::refused, place + " has an AF_XDP socket already");
+  if (error == EBUSY)
+    throw Error(ErrorCode::refused, place + " has an AF_XDP socket already: one process at a time can have it");
   if (error == ENOBUFS) {
     throw Error(ErrorCode::refused, "an AF_XDP socket needs " + std::to_string(all) +
                                         " bytes of locked memory, more than is permitted: raise ulimit -l, or run as root");

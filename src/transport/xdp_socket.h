@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <xdp/xsk.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,9 +25,9 @@ namespace netsum::transport {
 // `what` failed with that errno.
 [[nodiscard]] Error xdp_refused(const std::string& what, int error);
 
-// Tries again for a while as long as that says EBUSY or EEXIST: what a process had that has just ended goes a little later.
-// Returns what the last try did: 0 or errno.
-[[nodiscard]] int despite_predecessor(const std::function<int()>& attempt);
+// Tries again for so long as that says EBUSY or EEXIST: what a process had that has just ended goes a little later. Returns
+// what the last try did: 0 or errno.
+[[nodiscard]] int despite_predecessor(std::chrono::milliseconds patience, const std::function<int()>& attempt);
 
 // An interface, as far as AF_XDP goes.
 struct XdpInterface {
@@ -34,7 +35,8 @@ struct XdpInterface {
   std::uint32_t index = 0;
   std::uint32_t queues = 1;  // that receive
   std::size_t mtu = 0;
-  std::size_t frame_bytes = 0;  // of shared memory: the least that hold the interface's longest
+  std::size_t frame_bytes = 0;               // of shared memory: the least that hold the interface's longest
+  std::chrono::milliseconds patience{1000};  // with what an ended process had there; 0: where others must not wait
 };
 // Throws Error: bad_argument (no such interface, or no Ethernet; its frames are too long), refused (it is down).
 [[nodiscard]] XdpInterface xdp_interface(const std::string& name);

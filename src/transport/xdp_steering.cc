@@ -48,13 +48,13 @@ XdpSteering::XdpSteering(const XdpInterface& interface, Takes takes)
   options.object_name = "netsum";
   object_.reset(bpf_object__open_mem(begin_of_steer_object,
                                      static_cast<std::size_t>(end_of_steer_object - begin_of_steer_object), &options));
-  if (!object_) throw xdp_refused("opening the program that steers frames", errno);
+  if (!object_) throw xdp_refused("opening the AF_XDP steering program", errno);
   if (interface_.queues > xdp_most_queues) {
     throw Error(ErrorCode::refused, "interface '" + interface_.name + "' has more than " + std::to_string(xdp_most_queues) +
                                         " queues: ethtool -L " + interface_.name + " combined 16");
   }
   must(bpf_map__set_max_entries(bpf_object__find_map_by_name(object_.get(), "sockets"), interface_.queues),
-       "sizing the maps of the program that steers frames");
+       "sizing the maps of the AF_XDP steering program");
   must(bpf_object__load(object_.get()), "loading an XDP program for interface '" + interface_.name + "'");
 }
 
@@ -81,14 +81,15 @@ void XdpSteering::remove_port(std::uint16_t port) noexcept {
 }
 
 void XdpSteering::attach() {
-  const int error = despite_predecessor([this] {
+  const int error = despite_predecessor(interface_.patience, [this] {
     link_.reset(bpf_program__attach_xdp(bpf_object__find_program_by_name(object_.get(), program_),
                                         static_cast<int>(interface_.index)));
     return link_ ? 0 : errno;
   });
   if (error == 0) return;
   if (error == EBUSY || error == EEXIST) {
-    throw Error(ErrorCode::refused, "interface '" + interface_.name + "' has an XDP program already");
+    throw Error(ErrorCode::refused,
+                "interface '" + interface_.name + "' has an XDP program already: one process at a time can have it");
   }
   if (error == ERANGE) {
     throw Error(ErrorCode::refused, "the MTU of interface '" + interface_.name +

@@ -70,7 +70,7 @@ class Refusals(unittest.TestCase):
     def test_a_p4_switch(self):
         bmv2 = ("switch", "--allow-fcs-only", "--data-plane", "bmv2")
         self.assert_refused("--target", *bmv2)
-        self.assert_refused("chip profile alone", *bmv2, "--target", "127.0.0.1:9", "--profile", "software")
+        self.assert_refused("supports the chip profile only", *bmv2, "--target", "127.0.0.1:9", "--profile", "software")
         self.assert_refused("a target (--target) is for the bmv2 data plane", "switch", *CHIP, "--target", "127.0.0.1:9")
         self.assert_refused("needs the address that ranks send to", *bmv2, "--listen", "0.0.0.0:0", "--target", "127.0.0.1:9")
         result = cli.run(*bmv2, "--target", "127.0.0.1:9")

@@ -104,7 +104,7 @@ class Flight(unittest.TestCase):
             file.write("{}")
         result = cli.run("explain", path)
         self.assertEqual(result.returncode, 2)
-        self.assertIn("no flight record", result.stderr)
+        self.assertIn("not a netsum flight record", result.stderr)
         self.assertEqual(cli.run("explain", path + "y").returncode, 2)
         self.assertEqual(cli.run("explain").returncode, 2)
 

@@ -318,7 +318,7 @@ class Refusals(unittest.TestCase):
         self.assert_refused("no interface 'eth9'", *xdp, "--interface", "port0,eth9", code=2)
         self.assert_refused("named twice", *xdp, "--interface", "port0,port0", code=2)
         self.assert_refused("--interface", *xdp, code=2)
-        self.assert_refused("chip profile alone", *xdp, "--profile", "software", "--interface", "port0", code=2)
+        self.assert_refused("supports the chip profile only", *xdp, "--profile", "software", "--interface", "port0", code=2)
         self.assert_refused("sockets, xdp or bmv2", "--data-plane", "dpdk", code=2)
         self.assert_refused("CAP_BPF", *xdp, "--interface", "port0", prefix=("setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "--clear-groups"))
         with in_kernel():

@@ -97,8 +97,9 @@ std::uint32_t Switch::take_entries(std::uint32_t count) {
     begin = end;
   }
   if (count > register_entries || begin > register_entries - count) {
-    throw Error(ErrorCode::refused, "the P4 switch has registers for " + std::to_string(register_entries / 8) +
-                                        " slots of 256 elements, of which too few are free: use fewer slots (--slots)");
+    throw Error(ErrorCode::refused, "too few register entries are free at the P4 switch, which has " +
+                                        std::to_string(register_entries / 8) +
+                                        " slots of 256 elements for all jobs: lower --slots");
   }
   entries_.emplace(begin, begin + count);
   return begin;
