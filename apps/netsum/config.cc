@@ -103,12 +103,25 @@ std::string as_toml(const std::vector<std::string>& values) {
 }
 
 Declared& Declared::between(int least, int most) {
-  option_.check(CLI::Range(least, most));
-  return *this;
+  return within(least, most, "requires a whole number");
 }
 
 Declared& Declared::between(double least, double most) {
-  option_.check(CLI::Range(least, most));
+  return within(least, most, "requires a number");
+}
+
+// CLI11's own words would be "Value --json not in range 0.000000 to 1.000000".
+template <class Number>
+Declared& Declared::within(Number least, Number most, const char* requires_what) {
+  CLI::Validator limits = CLI::Range(least, most);  // for --help
+  limits.operation([=](std::string& text) {
+    Number value{};
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
+    std::ostringstream words;
+    words << requires_what << " from " << least << " to " << most << ", not '" << text << "'";
+    return words.str();
+  });
+  option_.check(limits);
   return *this;
 }
 

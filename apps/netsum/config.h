@@ -43,6 +43,9 @@ class Declared {
   Declared& group(const std::string& heading);  // "": not listed
 
  private:
+  template <class Number>
+  Declared& within(Number least, Number most, const char* requires_what);
+
   CLI::Option& option_;
 };
 

@@ -1,3 +1,4 @@
+#include <thrift/Thrift.h>
 #include <thrift/protocol/TBinaryProtocol.h>
 #include <thrift/protocol/TMultiplexedProtocol.h>
 #include <thrift/transport/TBufferTransports.h>
@@ -41,6 +42,7 @@ class ThriftTarget final : public Target {
     if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos) {
       throw Error(ErrorCode::bad_argument, "the target must be HOST:PORT, not '" + address + "'");
     }
+    apache::thrift::GlobalOutput.setOutputFunction([](const char*) {});  // what fails is in the exception, too
     socket_ = std::make_shared<TSocket>(address.substr(0, colon), std::stoi(port));
     socket_->setConnTimeout(patience_ms);
     socket_->setSendTimeout(patience_ms);
