@@ -38,19 +38,17 @@ constexpr auto causes = std::to_array<CauseWords>({
     {FailureCause::none, "none", "Nothing: the job ended in good order."},
     {FailureCause::silent, "silent",
      "Look at that rank's host first: is the process alive (its own log, `dmesg` for the OOM killer), is the host up, does "
-     "TCP "
-     "reach this daemon from it (`nc -zv`)? A process that was only stopped (a debugger, a swapping host) counts as dead "
-     "too: "
-     "raise --heartbeat-timeout-ms where that is usual. With Options::recovery the job waits for a new process instead."},
+     "TCP reach this daemon from it (`nc -zv`)? A process that was only stopped (a debugger, a swapping host) counts as "
+     "dead "
+     "too: raise --heartbeat-timeout-ms where that is usual. With Options::recovery the job waits for a new process "
+     "instead."},
     {FailureCause::died, "died",
-     "The kernel closed the rank's connection, so its process has ended: its own log, its exit status and `dmesg` (OOM "
-     "killer) "
-     "say why. Start the job again, or use Options::recovery."},
+     "The kernel closed the rank's connection, so its process has ended: its own log, its exit status and `dmesg` "
+     "(OOM killer) say why. Start the job again, or use Options::recovery."},
     {FailureCause::gave_up, "gave_up",
      "A rank's connect deadline passed before all ranks were there. Start all ranks at about the same time, or raise "
      "Options::connect_deadline; then look why the missing ranks did not come: the address that they were given, the token, "
-     "a "
-     "firewall in front of this daemon's TCP port."},
+     "a firewall in front of this daemon's TCP port."},
     {FailureCause::left, "left",
      "The rank ended its communicator while others were in a collective call: its own log says why (an exception, a missed "
      "deadline, fewer iterations than the others). All ranks must make the same calls."},
@@ -59,15 +57,13 @@ constexpr auto causes = std::to_array<CauseWords>({
      "order. Compare what they call there; conditions on the rank number are the usual reason."},
     {FailureCause::started_again, "started_again",
      "Nothing, if a launcher started the job again: a later start ends an earlier one. Otherwise two jobs have the same "
-     "name: "
-     "give one another name."},
+     "name: give one another name."},
     {FailureCause::shutting_down, "shutting_down",
      "This daemon was stopped while the job ran. Stop daemons between jobs, or use Options::recovery with several "
      "aggregators."},
     {FailureCause::not_started, "not_started",
      "This daemon could not serve the job; the reason above says what it lacked. Ask for fewer slots, or give the daemon "
-     "more "
-     "memory."},
+     "more memory."},
     {FailureCause::refused, "refused", "The ranks were refused before the job ran; the reason above says what to change."},
     {FailureCause::other, "other", "The reason above says what went wrong."},
 });

@@ -8,23 +8,11 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "base/embedded_file.h"
 #include "transport/addresses.h"
 #include "transport/xdp_doors.h"
 
-// NETSUM_STEER_OBJECT: steer.bpf.c, compiled, as a string (CMakeLists.txt). An ELF file inside this library.
-asm(R"(
-  .pushsection .rodata
-  .balign 8
-netsum_steer_begin:
-  .incbin ")" NETSUM_STEER_OBJECT R"("
-netsum_steer_end:
-  .popsection
-)");
-
-extern "C" {
-extern const std::byte begin_of_steer_object[] asm("netsum_steer_begin");
-extern const std::byte end_of_steer_object[] asm("netsum_steer_end");
-}
+NETSUM_EMBEDDED_FILE(steering_program, NETSUM_STEER_OBJECT)  // steer.bpf.c, compiled
 
 namespace netsum::transport {
 namespace {
@@ -46,8 +34,8 @@ XdpSteering::XdpSteering(const XdpInterface& interface, Takes takes)
   bpf_object_open_opts options{};
   options.sz = sizeof options;
   options.object_name = "netsum";
-  object_.reset(bpf_object__open_mem(begin_of_steer_object,
-                                     static_cast<std::size_t>(end_of_steer_object - begin_of_steer_object), &options));
+  const std::span<const std::byte> file = steering_program();
+  object_.reset(bpf_object__open_mem(file.data(), file.size(), &options));
   if (!object_) throw xdp_refused("opening the AF_XDP steering program", errno);
   if (interface_.queues > xdp_most_queues) {
     throw Error(ErrorCode::refused, "interface '" + interface_.name + "' has more than " + std::to_string(xdp_most_queues) +

@@ -100,32 +100,12 @@ def kernels_datagrams(host):
     return int(values[names.index("InDatagrams")])
 
 
-class Job:
+class Job(netns.Ranks):
     """Its ranks, each at its host. `path`: flags of each."""
 
     def __init__(self, *flags, at=("--switch", AT), path=(XDP,) * RANKS):
-        self.ranks = [Inside(HOSTS[rank], "bench", "all-reduce", *at, "--rank", rank, "--world-size", RANKS, *FLAGS, *path[rank], *flags)
-                      for rank in range(RANKS)]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for rank in self.ranks:
-            rank.__exit__()
-
-    def codes(self, seconds=60):
-        return [rank.wait(seconds) for rank in self.ranks]
-
-    def hash(self):
-        """Of all ranks' results, which are right."""
-        for number, code in enumerate(self.codes()):
-            if code != 0:
-                raise AssertionError(f"rank {number} ended with {code}: {self.ranks[number].err}")
-        reports = [json.loads("\n".join(rank.out)) for rank in self.ranks]
-        if any(report["wrong"] for report in reports) or len({report["result_hash"] for report in reports}) != 1:
-            raise AssertionError(reports)
-        return reports[0]["result_hash"]
+        super().__init__(Inside(HOSTS[rank], "bench", "all-reduce", *at, "--rank", rank, "--world-size", RANKS, *FLAGS, *path[rank], *flags)
+                         for rank in range(RANKS))
 
 
 def hash_of(*flags, **more):

@@ -1,6 +1,7 @@
 """Network namespaces, for tests that need hosts of their own: sockets inside them, and whether they are permitted here."""
 import ctypes
 import fcntl
+import json
 import os
 import socket
 import struct
@@ -34,6 +35,33 @@ def ip(*words):
     made = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True)
     if made.returncode != 0:
         raise OSError(f"ip {' '.join(map(str, words))}: {made.stderr.strip()}")
+
+
+class Ranks:
+    """Running ranks of a benchmark, processes of cli_support, for the length of a `with`."""
+
+    def __init__(self, ranks):
+        self.ranks = list(ranks)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            rank.__exit__()
+
+    def codes(self, seconds=60):
+        return [rank.wait(seconds) for rank in self.ranks]
+
+    def hash(self, seconds=60):
+        """Of all ranks' results, which are right."""
+        for number, code in enumerate(self.codes(seconds)):
+            if code != 0:
+                raise AssertionError(f"rank {number} ended with {code}: {self.ranks[number].err}")
+        reports = [json.loads("\n".join(rank.out)) for rank in self.ranks]
+        if any(report["wrong"] for report in reports) or len({report["result_hash"] for report in reports}) != 1:
+            raise AssertionError(reports)
+        return reports[0]["result_hash"]
 
 
 def set_offload(namespace, device, which, value):

@@ -138,32 +138,12 @@ def losses(million):
             subprocess.run(inside(host, "nft", "delete", "table", "netdev", "loss"), check=True)
 
 
-class Job:
+class Job(netns.Ranks):
     """Its ranks, each at its host."""
 
     def __init__(self, *flags, ranks=RANKS, switch=XDP, hosts=HOSTS):
-        self.ranks = [Inside(hosts[rank], "bench", "all-reduce", "--switch", switch, "--rank", rank, "--world-size", ranks, *FLAGS, *flags)
-                      for rank in range(ranks)]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for rank in self.ranks:
-            rank.__exit__()
-
-    def codes(self, seconds=60):
-        return [rank.wait(seconds) for rank in self.ranks]
-
-    def hash(self):
-        """Of all ranks' results, which are right."""
-        for number, code in enumerate(self.codes()):
-            if code != 0:
-                raise AssertionError(f"rank {number} ended with {code}: {self.ranks[number].err}")
-        reports = [json.loads("\n".join(rank.out)) for rank in self.ranks]
-        if any(report["wrong"] for report in reports) or len({report["result_hash"] for report in reports}) != 1:
-            raise AssertionError(reports)
-        return reports[0]["result_hash"]
+        super().__init__(Inside(hosts[rank], "bench", "all-reduce", "--switch", switch, "--rank", rank, "--world-size", ranks, *FLAGS, *flags)
+                         for rank in range(ranks))
 
 
 def hash_of(*flags, **more):
