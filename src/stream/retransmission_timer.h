@@ -43,6 +43,7 @@ class RetransmissionTimer {
       if (++answers_ < group_ && smoothed_ != Duration::zero()) return;
       answers_ = 0;
       sample(std::exchange(soonest_, Duration::max()));
+      backoff_ = 0;
     } else if (after_last < least_round_trip_) {
       sample(std::min(after_first, timeout_));
     }
@@ -65,18 +66,31 @@ class RetransmissionTimer {
 
   [[nodiscard]] Duration smoothed_round_trip() const { return smoothed_; }
 
+  // A packet, last sent at `sent`, has had no answer for a time-out. New packets, too, have that much more patience from now
+  // on, until one that was sent once is answered (the other half of Karn's algorithm; RFC 6298, 5.5 to 5.7). Else, if round
+  // trips have become longer than the time-out, each packet is sent again before its answer, and no answer tells so.
+  // Packets that were sent before the last such step say nothing of it.
+  void expired(Time sent, Time now) {
+    if (backoff_ != 0 && sent < stepped_) return;
+    backoff_ = std::min(backoff_ + 1, most_doublings);
+    stepped_ = now;
+  }
+
   // For a packet's transmission number `transmissions` (1: the first): doubles with each, up to the maximum.
   [[nodiscard]] Duration timeout(std::uint32_t transmissions = 1) const {
-    return std::min(most_, timeout_ * (std::int64_t{1} << std::min(transmissions - 1, 16U)));
+    return std::min(most_, timeout_ * (std::int64_t{1} << std::min(std::max(transmissions - 1, backoff_), most_doublings)));
   }
 
  private:
   static constexpr std::int64_t most_alone = 4;  // times the least round trip
+  static constexpr std::uint32_t most_doublings = 16;
 
   Duration timeout_, least_, most_;
   std::uint32_t group_, answers_ = 0;
   Duration soonest_ = Duration::max();  // of the group
   Duration smoothed_{}, variation_{}, least_round_trip_{};
+  std::uint32_t backoff_ = 0;  // doublings for all packets
+  Time stepped_{};             // when it last grew
 };
 
 }  // namespace netsum::stream

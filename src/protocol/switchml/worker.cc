@@ -88,6 +88,7 @@ struct Worker::Impl {
   std::vector<Slot> slots;
   std::vector<wire::switchml::Ranks> missing;  // by slot, since Slot::told
   stream::RetransmissionTimer timer;
+  bool values_answered = false;             // round trips of values have been measured
   Time next_timeout = never;                // lower bound of all deadlines; made exact by the scan in on_timer
   std::vector<ActiveOperation> operations;  // ring by operation number
   std::uint64_t front = 0, back = 0;        // pending numbers: [front, back)
@@ -447,7 +448,11 @@ struct Worker::Impl {
     ActiveOperation& active = *place.active;
     NETSUM_CHECK(slot.header.operation >= front && slot.header.operation < back && active.remaining > 0);
     ++counters.results;
-    timer.answered(now - slot.sent, now - slot.repeated, slot.together);
+    // Packets of exponents alone are short: where bandwidth counts, their round trips are too short for packets of values.
+    values_answered = values_answered || slot.round == Round::values;
+    if (slot.round == Round::values || !values_answered) {
+      timer.answered(now - slot.sent, now - slot.repeated, slot.together);
+    }
     active.together = true;
     slot.version ^= 1;
     if (slot.version == 0) ++slot.number;
@@ -630,6 +635,7 @@ void Worker::on_timer(Time now, Sink& sink) {
       w.next_timeout = w.failure ? never : std::min(w.next_timeout, slot.deadline);
       continue;
     }
+    if (!slot.held) w.timer.expired(slot.repeated, now);  // else it waits for ranks, not for packets
     w.repeat(slot, now, sink);
     if (slot.held && !w.is_oldest(slot)) w.arm(slot, now + w.config.held_timeout);
   }
