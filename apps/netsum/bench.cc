@@ -164,8 +164,9 @@ class BenchCommand final : public Command {
          "The least protection of packets to other hosts: none, tag or encrypt; aggregators with TLS give tag by themselves")
         .group(across);
     s.add("data-path", options_.data_path, "NAME",
-          "How packets to aggregators on other hosts pass: sockets, or xdp: past the kernel, by AF_XDP")
+          "How packets to aggregators on other hosts pass: sockets; xdp: past the kernel, by AF_XDP; dpdk: by DPDK's ports")
         .group(across);
+    add_dpdk(s, options_.dpdk, across);
     s.add_flag("require-keys", options_.require_keys, "Join no job whose packets have no keys").group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
     footer(
@@ -221,7 +222,7 @@ class BenchCommand final : public Command {
     if (options_.spin && (options_.transport != "shm" || !options_.busy_poll)) {
       throw UsageError("--spin is of --transport shm, and not with --busy-poll false");
     }
-    static_cast<void>(data_path_named(options_.data_path));
+    static_cast<void>(data_path_of(options_.data_path, options_.dpdk));
     check_flags(protocol, options_);
     for (const auto* name : {"verbs-port", "verbs-gid-index", "verbs-ack-timeout", "verbs-retries", "verbs-traffic-class",
                              "verbs-service-level"}) {

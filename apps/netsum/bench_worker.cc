@@ -80,6 +80,7 @@ Options communicator_options(const BenchOptions& options) {
   result.packet_security = packet_security_named(options.packet_security).value_or(PacketSecurity::none);
   result.require_keys = options.require_keys;
   result.data_path = data_path_named(options.data_path);
+  result.dpdk = options.dpdk;
   result.loss = options.loss;
   result.loss_seed = options.loss_seed;
   if (options.rank == 0) result.log = [](const std::string& line) { spdlog::info("{}", line); };

@@ -3,18 +3,41 @@
 namespace netsum::app {
 
 DataPath data_path_named(const std::string& name) {
-  for (const DataPath path : {DataPath::sockets, DataPath::xdp}) {
+  for (const DataPath path : {DataPath::sockets, DataPath::xdp, DataPath::dpdk}) {
     if (name == to_string(path)) return path;
   }
-  throw UsageError("--data-path is sockets or xdp, not '" + name + "'");
+  throw UsageError("--data-path is sockets, xdp or dpdk, not '" + name + "'");
+}
+
+DataPath data_path_of(const std::string& name, const DpdkOptions& dpdk) {
+  const DataPath path = data_path_named(name);
+  if (path != DataPath::dpdk && !(dpdk.args.empty() && dpdk.address.empty())) {
+    throw UsageError("--dpdk-args and --dpdk-address are of --data-path dpdk");
+  }
+  if (path == DataPath::dpdk && dpdk.address.empty()) {
+    throw UsageError("--data-path dpdk needs --dpdk-address ADDRESS/BITS: the kernel's addresses are not its own");
+  }
+  return path;
+}
+
+void add_dpdk(Settings& settings, DpdkOptions& dpdk, const std::string& heading) {
+  auto args = settings.add("dpdk-args", dpdk.args, "ARGS",
+                           "With dpdk: arguments of its EAL, which name the ports: '-a 0000:03:00.0'");
+  auto address = settings.add("dpdk-address", dpdk.address, "ADDRESS/BITS[,GATEWAY]",
+                              "With dpdk: this process's own IPv4 address at these ports, and the network's length");
+  if (heading.empty()) return;
+  args.group(heading);
+  address.group(heading);
 }
 
 DataPathSettings::DataPathSettings(Settings& settings) {
-  settings.add("data-path", path_, "NAME", "How packets pass: sockets: through the kernel; xdp: past it, by AF_XDP");
+  settings.add("data-path", path_, "NAME",
+               "How packets pass: sockets: through the kernel; xdp: past it, by AF_XDP; dpdk: by DPDK's ports");
   settings.add(
       "interface", interfaces_, "NAME[,...]",
       "With xdp: the network interfaces towards ranks and other switches; for a data path, that of --listen if none "
       "is given");
+  add_dpdk(settings, dpdk_);
 }
 
 std::vector<std::string> DataPathSettings::interfaces() const {

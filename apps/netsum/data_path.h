@@ -9,8 +9,12 @@
 
 namespace netsum::app {
 
-// sockets or xdp. Throws UsageError.
+// sockets, xdp or dpdk. Throws UsageError.
 [[nodiscard]] DataPath data_path_named(const std::string& name);
+// The same for what the flags say, with what only DPDK's path has. Throws UsageError.
+[[nodiscard]] DataPath data_path_of(const std::string& name, const DpdkOptions& dpdk);
+// --dpdk-args and --dpdk-address.
+void add_dpdk(Settings& settings, DpdkOptions& dpdk, const std::string& heading = "");
 
 // Of `netsum switch` and `netsum ps`.
 class DataPathSettings {
@@ -20,7 +24,8 @@ class DataPathSettings {
   // Throws UsageError.
   template <class Options>
   void apply(Options& options) const {
-    options.data_path = data_path_named(path_);
+    options.data_path = data_path_of(path_, dpdk_);
+    options.dpdk = dpdk_;
     options.interfaces = interfaces();
   }
 
@@ -28,6 +33,7 @@ class DataPathSettings {
   [[nodiscard]] std::vector<std::string> interfaces() const;
 
   std::string path_ = "sockets", interfaces_;
+  DpdkOptions dpdk_;
 };
 
 }  // namespace netsum::app

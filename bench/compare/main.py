@@ -14,6 +14,7 @@ import time
 
 import af_xdp
 import document
+import dpdk
 import draw
 import machine
 import micro
@@ -32,6 +33,7 @@ OTHER_SUITES = {"timeline": "packets of one worker every 10 ms, with and without
                 "growth": "what a contribution costs at the switch, by workers and jobs",
                 "xdp": "the switch inside the kernel, with the rule of its slots and without",
                 "af-xdp": "frames past the kernel's network, by AF_XDP: the bump and the switch, beside sockets and a bare loop",
+                "dpdk": "packets by DPDK over memif: a rank and its switch beside bare testpmds",
                 "profile": "where processor time goes, sampled by perf"}
 NAMES = [*suites.SUITES, *OTHER_SUITES]
 ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "seals", "timeline", "profile", "xdp", "af-xdp"}
@@ -165,6 +167,12 @@ class Session:
             self.show(rows)
             for about, times in document.nanoseconds(rows.values()).items():
                 print(f"{about}: {', '.join(f'{side} {time:.0f} ns' for side, time in times.items())}", flush=True)
+        elif suite == "dpdk":
+            rows = {name: {**facts, "on": "memif, two cores", **row} for name, row in dpdk.rows(count, self.args.quick).items()}
+            self.keep(rows, {})
+            self.show(rows)
+            for row in rows.values():
+                print(", ".join(f"{side} {1e3 / time:.2f} million packets/s" for side, time in row["nanoseconds"].items()), flush=True)
         elif suite == "growth":
             rows, points = micro.growth(count, self.args.quick)
             rows = {name: dict(facts, **row) for name, row in rows.items()}

@@ -30,7 +30,7 @@ constexpr std::array wire_formats = {named(WireFormat::native), named(WireFormat
                                      named(WireFormat::bfloat16)};
 constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecurity::tag), named(PacketSecurity::encrypt)};
 
-constexpr std::array data_paths = {named(DataPath::sockets), named(DataPath::xdp)};
+constexpr std::array data_paths = {named(DataPath::sockets), named(DataPath::xdp), named(DataPath::dpdk)};
 
 constexpr std::array protocols = {Choice{"switchml", 0}, Choice{"atp", 1}, Choice{"netreduce", 2}};
 
@@ -169,6 +169,10 @@ Settings read(const Lookup& lookup, Settings settings) {
   read_tls(reader, settings);
   options.packet_security = reader.one_of("NETSUM_PACKET_SECURITY", securities, PacketSecurity::none);
   options.data_path = reader.one_of("NETSUM_DATA_PATH", data_paths, DataPath::sockets);
+  options.dpdk = {reader.text("NETSUM_DPDK_ARGS"), reader.text("NETSUM_DPDK_ADDRESS")};
+  if (options.data_path == DataPath::dpdk && options.dpdk.address.empty()) {
+    throw Reader::bad("NETSUM_DATA_PATH=dpdk needs NETSUM_DPDK_ADDRESS, as in 10.0.0.1/24");
+  }
   options.require_keys = reader.one_of("NETSUM_REQUIRE_KEYS", yes_or_no, false);
   options.token = read_token(reader);
   return settings;

@@ -48,6 +48,7 @@ struct AggregatorOptions {
   // Of DataPlane::xdp and DataPath::xdp: where packets of ranks and of other switches come. DataPath::xdp takes that with
   // listen's address, if none is given.
   std::vector<std::string> interfaces;
+  DpdkOptions dpdk;  // of DataPath::dpdk: the threads have this address, and the ports of `listen`
   // Of DataPlane::bmv2: "host:port" of the switch's runtime interface.
   std::string target;
   bool busy_poll = true;          // threads poll for a moment before they sleep

@@ -91,9 +91,10 @@ struct Options {
   // Window per lane, a power of two, in packets (NetReduce: in messages). 0: from the measured bandwidth-delay product; for
   // ATP, 256 chunks, of which congestion control uses as many as the network carries.
   std::uint32_t slots = 0;
-  std::uint32_t threads = 1;                              // I/O threads of this worker
-  bool pin_threads = false;                               // thread i to the i-th allowed CPU
-  DataPath data_path = DataPath::sockets;                 // to aggregators on other hosts
+  std::uint32_t threads = 1;               // I/O threads of this worker
+  bool pin_threads = false;                // thread i to the i-th allowed CPU
+  DataPath data_path = DataPath::sockets;  // to aggregators on other hosts
+  DpdkOptions dpdk;
   bool busy_poll = true;                                  // threads look again for a moment before they sleep
   std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds operation_deadline{300'000};  // for operations without their own deadline

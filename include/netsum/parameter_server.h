@@ -21,8 +21,9 @@ struct ParameterServerOptions {
   std::uint32_t threads = 1;           // I/O threads; the switches below need at least as many
   std::uint32_t slots = 65536;         // chunks of 256 elements that all jobs may have in flight, over all threads
   bool pin_threads = false;
-  DataPath data_path = DataPath::sockets;  // as AggregatorOptions', with the interfaces
+  DataPath data_path = DataPath::sockets;  // as AggregatorOptions', with what belongs to it
   std::vector<std::string> interfaces;
+  DpdkOptions dpdk;
   bool busy_poll = true;                              // threads poll for a moment before they sleep
   std::map<std::string, std::string> switch_parents;  // for switches not next to this server: the next one upstream
   std::string indexing = "rehash";  // of chunks to the switches' slots: rehash, hash or linear (ATP §3.6, §5.4.2)

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <optional>
 
 namespace netsum {
@@ -32,8 +33,15 @@ enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16 };
 enum class PacketSecurity : std::uint8_t { none, tag, encrypt };
 
 // How packets pass between a process and the network. sockets: through the kernel. xdp: past it, by AF_XDP, as far as they
-// go over IPv4 by an Ethernet interface (docs/data-planes.md); its program and its queues are this process's alone.
-enum class DataPath : std::uint8_t { sockets, xdp };
+// go over IPv4 by an Ethernet interface (docs/data-planes.md); its program and its queues are this process's alone. dpdk:
+// by ports that DPDK has taken from the kernel, where this process is a host of its own.
+enum class DataPath : std::uint8_t { sockets, xdp, dpdk };
+
+// Of DataPath::dpdk. A process has its ports once, until it ends.
+struct DpdkOptions {
+  std::string args;     // of DPDK's EAL, separated by spaces: "-a 0000:03:00.0"
+  std::string address;  // its own at all ports, and the network's length: "10.0.0.1/24"; with a gateway: ",10.0.0.254"
+};
 
 // `elements` elements of `dtype` at `data`, contiguous, lent to netsum until the operation ends. `data` may be unaligned
 // only to less than its element; it may be null if `elements` is 0.
@@ -138,6 +146,8 @@ struct VerbsSettings {
       return "sockets";
     case DataPath::xdp:
       return "xdp";
+    case DataPath::dpdk:
+      return "dpdk";
   }
   return "?";
 }

@@ -124,7 +124,7 @@ class AtpRank final : public RankProtocol {
     for (const Site& site : reach.sites) {
       for (std::size_t lane = 0; lane < site.lanes.size(); ++lane) {
         const Endpoint& next = reach.hop.lanes.empty() ? site.lanes[lane].aggregator : reach.hop.lanes[lane];
-        room = std::min(room, mtu_for_all(next) - (transport::is_ipv4(next) ? 28U : 48U));
+        room = std::min(room, mtu_for_all(site.lanes[lane], next) - (transport::is_ipv4(next) ? 28U : 48U));
       }
     }
     const bool near =

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <thread>
 #include <utility>
 
 #include "runtime/thread.h"
 #include "transport/addresses.h"
+#include "transport/dpdk_path.h"
 #include "transport/interfaces.h"
 #include "transport/next_hop.h"
 #include "transport/path.h"
@@ -20,7 +22,9 @@ namespace {
 using runtime::now;
 using std::chrono::milliseconds;
 
-switchml::Probe probe(transport::Udp& socket, const std::string& address, const switchml::ProbeConfig& config,
+constexpr milliseconds link_patience{10'000}, between_looks{5};
+
+switchml::Probe probe(transport::Transport& socket, const std::string& address, const switchml::ProbeConfig& config,
                       Time deadline) {
   switchml::Probe path(config);
   Sink& sink = socket.sink();
@@ -30,7 +34,8 @@ switchml::Probe probe(transport::Udp& socket, const std::string& address, const 
     pollfd descriptor{socket.descriptor(), POLLIN, 0};
     const auto wait =
         std::clamp(std::chrono::ceil<milliseconds>(path.next_timeout() - now()), milliseconds(0), milliseconds(1000));
-    poll(&descriptor, 1, static_cast<int>(wait.count()));
+    // Without a descriptor nothing says that there is an answer.
+    if (descriptor.fd >= 0) poll(&descriptor, 1, static_cast<int>(wait.count()));
     path.on_packets(socket.receive(), now(), sink);
     path.on_timer(now(), sink);
     sink.flush();
@@ -55,7 +60,7 @@ switchml::Probe measure(const Lane& lane, const Endpoint& to, const std::string&
   switchml::ProbeConfig config;
   config.aggregator = to;
   config.packet_bytes = static_cast<std::uint32_t>(wire::switchml::chunk_header_bytes + 4 + packet_elements * 4);
-  return probe(*lane.socket, address, config, deadline);
+  return probe(lane.transport(), address, config, deadline);
 }
 
 // Whether ranks on other hosts may use the aggregator, over a link.
@@ -67,6 +72,29 @@ bool is_reached_over_link(const Site& site) {
 void refuse_bump(const control::Hello& hello, const std::string& address) {
   if (!hello.in_wire) return;
   throw Error(ErrorCode::refused, "aggregator " + address + " is a bump in the wire, where ranks with RDMA hardware join");
+}
+
+// Of DataPath::dpdk; null otherwise. A device that has just been started has no link yet.
+std::shared_ptr<transport::FrameHost> host_of(const Options& options, std::size_t lanes, Time deadline) {
+  if (options.data_path != DataPath::dpdk) return nullptr;
+  auto host = transport::dpdk_host(options.dpdk, static_cast<std::uint32_t>(options.aggregators.size() * lanes));
+  const Time until = std::min(deadline, now() + link_patience);
+  while (!host->has_link()) {
+    if (now() >= until) {
+      throw Error(ErrorCode::unreachable, "no port of DPDK has a link (" + host->description() + "): is its other end up?");
+    }
+    std::this_thread::sleep_for(between_looks);
+  }
+  return host;
+}
+
+Lane lane_at(const std::shared_ptr<transport::FrameHost>& host, const Endpoint& aggregator,
+             const transport::HostLaneOptions& options) {
+  if (!transport::is_ipv4(aggregator)) {
+    throw Error(ErrorCode::bad_argument,
+                "the data path dpdk is of IPv4: the aggregator has the address " + transport::to_string(aggregator));
+  }
+  return {.aggregator = aggregator, .socket = nullptr, .host = host, .at_host = host->open(options)};
 }
 
 }  // namespace
@@ -111,12 +139,17 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   site.client = std::move(reached.client);
   refuse_bump(reached.hello, address);
   site.chip = reached.hello.chip;
+  const auto host = host_of(options, reached.hello.lanes.size(), deadline);
   for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
       throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) + " threads, " +
                                           address + " more: start the switch with as many --threads");
     }
     const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
+    if (host) {
+      site.lanes.push_back(lane_at(host, lane, {.port = 0, .peer = {}, .ecn = true}));
+      continue;
+    }
     transport::UdpOptions udp;
     udp.bind = transport::path_towards(next).local;
     udp.bind.port = 0;
@@ -136,7 +169,12 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   site.client = std::move(reached.client);
   refuse_bump(reached.hello, address);
   site.local_socket = std::move(reached.hello.local_socket);
+  const auto host = host_of(options, reached.hello.lanes.size(), deadline);
   for (const Endpoint& lane : reached.hello.lanes) {
+    if (host) {
+      site.lanes.push_back(lane_at(host, lane, {.port = 0, .peer = lane, .ecn = false}));
+      continue;
+    }
     transport::UdpOptions udp;
     udp.bind.address = transport::is_ipv4(lane) ? std::array<std::uint8_t, 16>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
                                                 : std::array<std::uint8_t, 16>{};
@@ -147,13 +185,14 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
   // Both ends must say so: behind address translation, one end alone may take the other for local.
   site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
-  site.groups = std::move(reached.hello.groups);
+  if (!host) site.groups = std::move(reached.hello.groups);  // a host of our own joins none
   site.security = reached.hello.security;
   site.chip = std::move(reached.hello.chip);
   return site;
 }
 
 std::unique_ptr<transport::Transport> Lane::take_transport() {
+  if (at_host) return std::move(at_host);
   if (!queues) return std::move(socket);
   return transport::over_xdp(std::move(queues), std::move(socket), socket_options);
 }
@@ -219,19 +258,19 @@ void prove_endpoints(Reach& reach, Time deadline) {
       Lane& lane = site.lanes[l];
       if (lane.ring) continue;  // a verbs ring cannot send probes
       config.aggregator = lane.aggregator;
-      lane.cookie = probe(*lane.socket, site.address, config, deadline).cookie();
+      lane.cookie = probe(lane.transport(), site.address, config, deadline).cookie();
       if (reach.hop.lanes.empty()) continue;
       config.aggregator = reach.hop.lanes[l];
-      lane.switch_cookie = probe(*lane.socket, reach.hop.address, config, deadline).cookie();
+      lane.switch_cookie = probe(lane.transport(), reach.hop.address, config, deadline).cookie();
     }
   }
 }
 
 std::uint32_t mtu_for_all(const Lane& lane) {
-  return least_mtu(lane.aggregator, lane.socket->mtu());
+  return lane.host ? lane.host->mtu() : least_mtu(lane.aggregator, lane.socket->mtu());
 }
-std::uint32_t mtu_for_all(const Endpoint& address) {
-  return least_mtu(address, transport::path_towards(address).mtu);
+std::uint32_t mtu_for_all(const Lane& lane, const Endpoint& address) {
+  return lane.host ? lane.host->mtu() : least_mtu(address, transport::path_towards(address).mtu);
 }
 
 bool is_near_alone(const Endpoint& address) {

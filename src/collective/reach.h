@@ -14,6 +14,7 @@
 #include "control/client.h"
 #include "netsum/communicator.h"
 #include "protocol/switchml/probe.h"
+#include "transport/frame_host.h"
 #include "transport/multicast.h"
 #include "transport/udp.h"
 #include "transport/verbs_ring.h"
@@ -25,11 +26,14 @@ struct Lane {
   Endpoint aggregator;
   std::unique_ptr<transport::Udp> socket;
   transport::UdpOptions socket_options{};
+  std::shared_ptr<transport::FrameHost> host{};  // DataPath::dpdk: what the lane has in place of the socket is there
+  std::unique_ptr<transport::Transport> at_host{};
   std::unique_ptr<transport::XdpQueues> queues{};   // carry the socket's datagrams from take_transport() on
   std::unique_ptr<transport::VerbsRing> ring{};     // in place of the socket
   std::unique_ptr<transport::GroupSocket> group{};  // results arrive here too
   std::uint64_t cookie = 0, switch_cookie = 0;      // from the probe answers of the aggregator's lane and the switch's
-  [[nodiscard]] Endpoint local() const { return ring ? ring->local() : socket->local(); }
+  [[nodiscard]] transport::Transport& transport() const { return at_host ? *at_host : *socket; }
+  [[nodiscard]] Endpoint local() const { return ring ? ring->local() : transport().local(); }
   [[nodiscard]] std::unique_ptr<transport::Transport> take_transport();
 };
 
@@ -103,7 +107,7 @@ void prove_endpoints(Reach& reach, Time deadline);
 
 // The longest packets, IP headers included, that all ranks' paths to this address carry, as far as this rank can know.
 [[nodiscard]] std::uint32_t mtu_for_all(const Lane& lane);
-[[nodiscard]] std::uint32_t mtu_for_all(const Endpoint& address);
+[[nodiscard]] std::uint32_t mtu_for_all(const Lane& lane, const Endpoint& address);  // its next hop's
 
 // Whether only ranks of this host can use the address: it is of the loopback device.
 [[nodiscard]] bool is_near_alone(const Endpoint& address);

@@ -33,7 +33,8 @@ atp::SwitchConfig pool_of(const AggregatorOptions& options) {
   pool.packet_elements = options.pool_elements;
   if (pool.packet_elements == 0) {
     const auto interface = transport::interface_of(transport::resolve(options.listen));
-    pool.packet_elements = interface && interface->loopback ? wire::atp::max_packet_elements : elements;
+    const bool here = options.data_path != DataPath::dpdk && interface && interface->loopback;
+    pool.packet_elements = here ? wire::atp::max_packet_elements : elements;
   }
   pool.slots = options.pool_slots != 0 ? options.pool_slots : std::min(slots * elements / pool.packet_elements, most_slots);
   return pool;

@@ -13,13 +13,15 @@ namespace netsum::daemon {
 void check_data_plane(const AggregatorOptions& options) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   const bool bmv2 = options.data_plane == DataPlane::bmv2;
-  if (options.data_plane != DataPlane::xdp && !options.interfaces.empty() && options.data_path == DataPath::sockets) {
+  if (options.data_plane != DataPlane::xdp && !options.interfaces.empty() && options.data_path != DataPath::xdp) {
     throw bad("interfaces are for the data plane or data path xdp: sockets use all of them");
   }
   if (!bmv2 && !options.target.empty()) throw bad("a target (--target) is for the bmv2 data plane alone");
   if (options.data_plane == DataPlane::sockets) return;
+  if (bmv2 && options.data_path == DataPath::dpdk)
+    throw bad("the bmv2 data plane is behind the kernel's network, not DPDK's ports");
   if (!bmv2 && options.data_path != DataPath::sockets) {
-    throw bad("an interface has one XDP program: either the data plane is xdp, or the data path");
+    throw bad("either the data plane is xdp, or the data path is not sockets: packets come one way");
   }
   const std::string name = bmv2 ? "bmv2" : "XDP";
   if (!options.chip) throw bad("the " + name + " data plane supports the chip profile only: use --profile chip");

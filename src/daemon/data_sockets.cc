@@ -4,6 +4,7 @@
 
 #include "netsum/error.h"
 #include "transport/addresses.h"
+#include "transport/dpdk_path.h"
 #include "transport/interfaces.h"
 #include "transport/lossy.h"
 #include "transport/udp.h"
@@ -51,6 +52,28 @@ std::unique_ptr<transport::Transport> over_xdp(const DataSocketsConfig& config, 
   return transport::over_xdp(std::move(queues), std::move(socket), options);
 }
 
+std::unique_ptr<transport::Transport> open_socket(const DataSocketsConfig& config, const Endpoint& listen,
+                                                  std::uint32_t lane) {
+  transport::UdpOptions udp;
+  udp.bind = listen;
+  udp.ipv6 = !transport::is_ipv4(listen);
+  udp.ecn = true;
+  udp.multicast_from_here = config.multicast;
+  auto socket = std::make_unique<transport::Udp>(udp);
+  if (lane == 0 && !socket->buffer_warning().empty() && config.log) config.log("warning: " + socket->buffer_warning());
+  if (config.data_path != DataPath::xdp) return socket;
+  return over_xdp(config, std::move(socket), udp);
+}
+
+std::shared_ptr<transport::FrameHost> host_of(const DataSocketsConfig& config) {
+  if (config.multicast) {
+    throw Error(ErrorCode::bad_argument, "the data path dpdk has no multicast: each rank has its results sent to itself");
+  }
+  auto host = transport::dpdk_host(config.dpdk, config.threads);
+  if (config.log) config.log(config.dpdk.address + ": DPDK on " + host->description());
+  return host;
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config) {
@@ -60,21 +83,12 @@ std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataS
   if (config.data_path == DataPath::xdp && !transport::is_unspecified(listen) && !transport::is_ipv4(listen)) {
     throw Error(ErrorCode::bad_argument, "the data path xdp is of IPv4: listen at an IPv4 address, not " + config.listen);
   }
+  const auto host = config.data_path == DataPath::dpdk ? host_of(config) : nullptr;
   for (std::uint32_t i = 0; i < config.threads; ++i) {
-    transport::UdpOptions udp;
-    udp.bind = listen;
-    udp.bind.port = static_cast<std::uint16_t>(listen.port == 0 ? 0 : listen.port + i);
-    udp.ipv6 = !transport::is_ipv4(listen);
-    udp.ecn = true;
-    udp.multicast_from_here = config.multicast;
-    auto socket = std::make_unique<transport::Udp>(udp);
-    if (i == 0 && !socket->buffer_warning().empty() && config.log) config.log("warning: " + socket->buffer_warning());
-    std::unique_ptr<transport::Transport> transport;
-    if (config.data_path == DataPath::xdp) {
-      transport = over_xdp(config, std::move(socket), udp);
-    } else {
-      transport = std::move(socket);
-    }
+    Endpoint at = listen;
+    at.port = static_cast<std::uint16_t>(listen.port == 0 ? 0 : listen.port + i);
+    std::unique_ptr<transport::Transport> transport =
+        host ? host->open({.port = at.port, .ecn = true}) : open_socket(config, at, i);
     if (config.loss > 0) {
       transport = std::make_unique<transport::Lossy>(std::move(transport), config.loss, config.loss_seed, loss_stream + i);
     }

@@ -20,7 +20,8 @@ struct DataSocketsConfig {
   std::function<void(const std::string&)> log;
   DataPath data_path = DataPath::sockets;
   std::vector<std::string> interfaces{};  // of DataPath::xdp; empty: that of `listen`
-  bool multicast = false;                 // the sockets send to multicast groups
+  DpdkOptions dpdk{};
+  bool multicast = false;  // the sockets send to multicast groups
 };
 
 // A lane's queue is long, and incoming packets are marked, from half of its receive buffer on: the kernel counts data

@@ -35,8 +35,8 @@ template <class DaemonOptions>
     throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
   }
   NodeOptions node;
-  node.sockets = {daemon.listen, daemon.threads,   daemon.loss,      daemon.loss_seed,
-                  daemon.log,    daemon.data_path, daemon.interfaces};
+  node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
+                  daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
   node.threads = {daemon.pin_threads, daemon.busy_poll};
   node.cookies = cookies_of(daemon.listen, daemon.daemon_token);
   node.metrics = daemon.metrics;

@@ -12,10 +12,16 @@ namespace netsum::runtime {
 
 class BusyPoll {
  public:
-  explicit BusyPoll(bool allowed) : allowed_(allowed) {}
+  // `woken`: something tells a sleeping loop of packets. Else (Transport::descriptor() is -1) it looks again and again while
+  // packets come, and now and then when none has come for a while.
+  explicit BusyPoll(bool allowed, bool woken = true) : allowed_(allowed), woken_(woken) {}
 
   // A poll found nothing. True: yield the CPU and poll again. False: sleep until something comes.
   [[nodiscard]] bool look_again(Time now) {
+    if (!woken_) {
+      if (looks_++ == 0) looked_ = now;
+      return now - looked_ < stays_awake;
+    }
     if (!allowed_) return false;
     if (looks_ == 0 && skip_ > 0) {
       --skip_;
@@ -29,8 +35,15 @@ class BusyPoll {
     return true;
   }
 
+  // Until when to sleep, if there is something to do at `next`.
+  [[nodiscard]] Time until(Time next, Time now) const { return woken_ ? next : std::min(next, now + nap); }
+
   // A poll found something.
   void found() {
+    if (!woken_) {
+      looks_ = 0;
+      return;
+    }
     if (looks_ > most_worthwhile) {
       give_up(raised());
     } else if (looks_ > 0) {
@@ -45,6 +58,9 @@ class BusyPoll {
   static constexpr std::uint32_t most_worthwhile = 3;
   static constexpr std::uint32_t most_skipped = 256;  // sleeps without polling first, after polls in vain
   static constexpr auto longest_yield = std::chrono::milliseconds(1);
+  // Where nothing wakes: a core that has no packets for longer is worth more to others than a nap's delay costs.
+  static constexpr std::chrono::milliseconds stays_awake{2};
+  static constexpr std::chrono::microseconds nap{50};
 
   [[nodiscard]] std::uint32_t raised() const { return std::clamp(2 * penalty_, 1U, most_skipped); }
   bool give_up(std::uint32_t penalty) {
@@ -53,7 +69,7 @@ class BusyPoll {
     return false;
   }
 
-  bool allowed_;
+  bool allowed_, woken_;
   std::uint32_t looks_ = 0, skip_ = 0, penalty_ = 0;
   Time looked_{};
 };

@@ -16,7 +16,7 @@ PacketLoop::PacketLoop(std::unique_ptr<transport::Transport> transport, std::uin
     : transport_(std::move(transport)),
       local_(transport_->local()),
       on_packets_(std::move(on_packets)),
-      busy_poll_(threads.busy_poll) {
+      busy_poll_(threads.busy_poll, transport_->descriptor() >= 0) {
   const SignalsBlocked blocked;
   thread_ = std::thread([this, index, pin = threads.pin] {
     enter_thread("netsum-switch" + std::to_string(index), pin ? static_cast<int>(index) : -1);
@@ -49,10 +49,8 @@ void PacketLoop::loop() {
     } else if (!mailbox_.waiting() && busy_poll_.look_again(now())) {
       sched_yield();
     } else {
-      using std::chrono::milliseconds;
-      const int patience =
-          gate_.is_shut() ? static_cast<int>(std::chrono::ceil<milliseconds>(FloodGate::look_again).count()) : -1;
-      poll(descriptors.data(), descriptors.size(), patience);
+      const Time began = now();
+      wait_for(descriptors, busy_poll_.until(gate_.is_shut() ? began + FloodGate::look_again : never, began));
       if (gate_.is_shut() && gate_.is_due(now())) look_at_flood(now());
     }
   }

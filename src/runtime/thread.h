@@ -1,12 +1,14 @@
 // Common parts of the event loops: the clock, a wake-up descriptor, and commands that run on a loop's thread.
 #pragma once
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cfenv>
@@ -15,6 +17,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +35,18 @@ namespace netsum::runtime {
 // A caller's milliseconds may be more than nanoseconds can hold.
 [[nodiscard]] inline Duration bounded(std::chrono::milliseconds patience) {
   return patience < std::chrono::floor<std::chrono::milliseconds>(Duration::max()) ? Duration(patience) : Duration::max();
+}
+
+// Until one of them has something, or the time comes. Those of which nothing can be heard are -1.
+inline void wait_for(std::span<pollfd> descriptors, Time until) {
+  if (until == never) {
+    ppoll(descriptors.data(), descriptors.size(), nullptr, nullptr);
+    return;
+  }
+  const auto left = std::max(until - now(), Duration::zero());
+  const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec timeout{static_cast<time_t>(whole.count()), static_cast<long>((left - whole).count())};
+  ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
 }
 
 class Wakeup {

@@ -23,8 +23,8 @@ constexpr auto drain_poll = std::chrono::milliseconds(1);
 class WorkerEngine::IoThread {
  public:
   IoThread(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index,
-           const ThreadOptions& options)
-      : engine_(engine), busy_poll_(options.busy_poll) {
+           const ThreadOptions& options, bool woken)
+      : engine_(engine), busy_poll_(options.busy_poll, woken) {
     for (auto& [number, setup] : lanes) {
       lanes_.push_back({number, std::move(setup.transport), std::move(setup.worker), {}, false});
     }
@@ -157,7 +157,7 @@ class WorkerEngine::IoThread {
       } else if (!mailbox_.waiting()) {
         std::vector<pollfd>& descriptors = lent_ ? mailbox_alone : all;
         turn.unlock();
-        wait(descriptors, next);
+        wait_for(descriptors, lent_ ? next : busy_poll_.until(next, now()));
         turn.lock();
       }
       if (mailbox_.waiting()) {
@@ -243,6 +243,9 @@ WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, 
 
 void WorkerEngine::start(std::vector<LaneSetup> lanes) {
   lanes_ = static_cast<std::uint32_t>(lanes.size());
+  const bool woken =
+      std::all_of(lanes.begin(), lanes.end(), [](const LaneSetup& lane) { return lane.transport->descriptor() >= 0; });
+  caller_poll_ = BusyPoll(thread_options_.busy_poll, woken);
   lendable_ =
       std::none_of(lanes.begin(), lanes.end(), [](const LaneSetup& lane) { return lane.worker->answers_when_idle(); });
   const auto count = std::min<std::size_t>(std::max(1U, threads_wanted_), lanes.size());
@@ -252,7 +255,7 @@ void WorkerEngine::start(std::vector<LaneSetup> lanes) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     threads_.push_back(
-        std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), thread_options_));
+        std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), thread_options_, woken));
   }
 }
 
@@ -320,21 +323,10 @@ bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
         thread->add_descriptors_for_caller(caller_descriptors_);
         next = std::min(next, thread->next_timeout());
       }
-      wait(caller_descriptors_, next);
+      wait_for(caller_descriptors_, caller_poll_.until(next, now()));
     }
   }
   return true;
-}
-
-void WorkerEngine::wait(std::vector<pollfd>& descriptors, Time next) {
-  if (next == never) {
-    ppoll(descriptors.data(), descriptors.size(), nullptr, nullptr);
-    return;
-  }
-  const auto left = std::max(next - now(), Duration::zero());
-  const auto whole = std::chrono::floor<std::chrono::seconds>(left);
-  const timespec timeout{static_cast<time_t>(whole.count()), static_cast<long>((left - whole).count())};
-  ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
 }
 
 void WorkerEngine::drain(const std::function<bool()>& enough) {

@@ -64,7 +64,6 @@ class WorkerEngine final : public Engine {
   class Borrowed;
 
   void start(std::vector<LaneSetup> lanes);
-  static void wait(std::vector<pollfd>& descriptors, Time next);
   void lane_done(std::uint64_t number);
 
   const std::uint32_t threads_wanted_;

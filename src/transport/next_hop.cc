@@ -19,17 +19,12 @@
 #include "netsum/error.h"
 #include "transport/addresses.h"
 #include "transport/socket.h"
+#include "wire/ipv4.h"
 
 namespace netsum::transport {
 namespace {
 
-using Ipv4 = std::array<std::uint8_t, 4>;
-
-Ipv4 ipv4_of(const Endpoint& endpoint) {
-  Ipv4 address;
-  std::memcpy(address.data(), endpoint.address.data() + 12, address.size());
-  return address;
-}
+using wire::Ipv4, wire::ipv4_of;
 
 // A request or an answer of rtnetlink: a header, the kind's own, attributes.
 class Message {

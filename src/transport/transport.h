@@ -53,7 +53,8 @@ class Transport {
   [[nodiscard]] virtual std::span<const RxView> receive() = 0;
   [[nodiscard]] virtual Sink& sink() = 0;
 
-  // Readable when receive() has something; -1 if there is nothing to poll (an in-memory network).
+  // Readable when receive() has something; -1: nothing says so, and whoever waits looks again and again (in-memory networks,
+  // and ports that are polled).
   [[nodiscard]] virtual int descriptor() const = 0;
   [[nodiscard]] virtual Endpoint local() const = 0;  // with the real port, and the real address once connected
   [[nodiscard]] virtual Counters counters() const = 0;

@@ -12,6 +12,7 @@
 #include "transport/next_hop.h"
 #include "transport/socket.h"
 #include "transport/xdp_queues.h"
+#include "wire/ipv4.h"
 #include "wire/udp_frame.h"
 
 namespace netsum::transport {
@@ -192,9 +193,7 @@ void XdpDatagrams::ask_way(const Endpoint& to, Way& way) const {
       std::find_if(shares.begin(), shares.end(), [&](const auto& each) { return each->interface().index == hop.interface; });
   if (share == shares.end()) return;
   Endpoint from = local_;
-  if (is_unspecified(from)) {
-    from.address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, hop.source[0], hop.source[1], hop.source[2], hop.source[3]};
-  }
+  if (is_unspecified(from)) from = wire::ipv4_endpoint(hop.source, local_.port);
   if (!is_ipv4(from)) return;
   way.socket = (*share)->sockets().front().get();
   way.most = (*share)->interface().mtu - wire::ip_udp_bytes;

@@ -27,6 +27,6 @@ bool mark_congestion(std::span<std::byte> frame);
 [[nodiscard]] constexpr bool is_multicast(const Address& address) {
   return (address[0] & 1) != 0;
 }
-inline constexpr std::uint16_t ipv4 = 0x0800, ipv6 = 0x86dd, vlan = 0x8100, provider_vlan = 0x88a8;
+inline constexpr std::uint16_t ipv4 = 0x0800, arp = 0x0806, ipv6 = 0x86dd, vlan = 0x8100, provider_vlan = 0x88a8;
 
 }  // namespace netsum::wire::ethernet

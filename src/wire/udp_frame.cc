@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "wire/internet_checksum.h"
+#include "wire/ipv4.h"
 
 namespace netsum::wire {
 namespace {
@@ -20,14 +21,10 @@ constexpr std::uint16_t unfragmented = 0x4000, any_fragment = 0x3fff;
 
 }  // namespace in_frame
 
-constexpr std::size_t ipv4_in_endpoint = 12;  // of its bytes
-
-Endpoint endpoint_at(const std::byte* address, const std::byte* port) {
-  Endpoint endpoint;
-  endpoint.address[10] = endpoint.address[11] = 0xff;
-  std::memcpy(endpoint.address.data() + ipv4_in_endpoint, address, 4);
-  endpoint.port = load_be<std::uint16_t>(port);
-  return endpoint;
+Endpoint endpoint_at(const std::byte* from, const std::byte* port) {
+  Ipv4 address;
+  std::memcpy(address.data(), from, address.size());
+  return ipv4_endpoint(address, load_be<std::uint16_t>(port));
 }
 
 }  // namespace

@@ -251,7 +251,7 @@ class Refusals(unittest.TestCase):
     def test_one_line_says_why(self):
         start = ("switch", "--listen", AT, *XDP)
         nobody = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "--clear-groups")
-        self.assert_refused("sockets or xdp", "switch", "--listen", AT, "--data-path", "dpdk", code=2)
+        self.assert_refused("sockets, xdp or dpdk", "switch", "--listen", AT, "--data-path", "rdma", code=2)
         self.assert_refused("no interface 'eth9'", *start, "--interface", "eth9", code=2)
         self.assert_refused("is not Ethernet", *start, "--interface", "lo", code=2)
         self.assert_refused("--interface", "switch", "--listen", "0.0.0.0:7170", *XDP, code=2)

@@ -21,6 +21,7 @@ ALLOWED = {
     "session": {"base", "wire", "seal", "stream", "protocol"},
     "service": {"base", "wire", "seal", "protocol", "session"},
     "transport": {"base", "wire"},
+    "dpdk": {"transport"},  # the plugin that it loads
     "dataplane": {"base", "wire", "protocol", "service", "transport"},  # switches outside of this process
     "telemetry": {"base", "session", "transport"},
     "control": {"base", "seal", "session", "transport", "telemetry"},

@@ -79,5 +79,24 @@ TEST(BusyPoll, SleepsBesideWhoeverComputes) {
   }
 }
 
+// Nothing wakes the loop: it looks on while packets come, and then naps between looks, whatever was allowed.
+TEST(BusyPoll, LooksOnWhereNothingWakes) {
+  for (const bool allowed : {false, true}) {
+    BusyPoll poll(allowed, false);
+    Time now{};
+    for (int packets = 0; packets < 10; ++packets) {
+      for (int look = 0; look < 1000; ++look) ASSERT_TRUE(poll.look_again(now += microseconds(1)));
+      poll.found();
+    }
+    EXPECT_GE(looks_in_vain(poll, now), 1000U);
+    EXPECT_FALSE(poll.look_again(now += milliseconds(1))) << "and stays asleep";
+    EXPECT_LT(poll.until(never, now), now + milliseconds(1));
+    EXPECT_EQ(poll.until(now + microseconds(1), now), now + microseconds(1)) << "there is something to do before";
+    poll.found();
+    EXPECT_TRUE(poll.look_again(now));
+  }
+  EXPECT_EQ(BusyPoll(true).until(never, Time{}), never);
+}
+
 }  // namespace
 }  // namespace netsum::runtime
