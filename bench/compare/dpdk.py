@@ -15,7 +15,7 @@ import ratios
 from network import NETSUM, ROOT
 
 PLUGIN = os.path.join(ROOT, "build/release/lib/libnetsum_dpdk.so")
-EAL = "--no-huge --no-shconf --no-pci -m 64".split()
+EAL = "--no-huge --no-shconf --no-pci --no-telemetry -m 64".split()
 ELEMENTS, ITERATIONS = 256, 5  # of a packet: 1 KiB of values; timed calls of a run
 FRAME = 1098  # bytes of such a frame
 WINDOW = 128  # packets under way

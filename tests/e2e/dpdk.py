@@ -26,7 +26,7 @@ OWN = f"{NETWORK}.1"
 FLAGS = ("--warmup", 0, "--json", "--connect-deadline", 30)
 MANY = ("--elements", 1_000_003, "--iterations", 2)
 FEW = ("--elements", 100_003, "--iterations", 2)
-EAL = "--no-huge --no-shconf --no-pci -m 64"
+EAL = "--no-huge --no-shconf --no-pci --no-telemetry -m 64"
 NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", "-all", "--inh-caps", "-all")
 WIRES = itertools.count()
 
