@@ -91,21 +91,21 @@ control Verify(inout headers_t headers, inout metadata_t meta) {
 
 // All other traffic, and what is too strange for the sums: by learned addresses, else to all ports.
 control Forward(inout headers_t headers, inout standard_metadata_t standard) {
-  @name(".netsum_learned") @forwarding register<bit<64>>(LEARNED) learned;  // by a hash of an address: it, and 16 bits with the port where it was seen
+  @name(".netsum_learned") @forwarding register<bit<64>>(LEARNED) learned;  // by a hash of an address: 16 bits with the port where it was seen, and it
   apply {
     bit<32> at;
     bit<64> entry;
     if (headers.ethernet.source[40:40] == 0) {
       hash(at, HashAlgorithm.crc16, 32w0, { headers.ethernet.source }, 32w65536);
-      learned.write(at, headers.ethernet.source ++ 7w0 ++ standard.ingress_port);
+      learned.write(at, 7w0 ++ standard.ingress_port ++ headers.ethernet.source);
     }
     hash(at, HashAlgorithm.crc16, 32w0, { headers.ethernet.destination }, 32w65536);
     learned.read(entry, at);
-    if (entry[63:16] == headers.ethernet.destination && headers.ethernet.destination[40:40] == 0) {
-      if (entry[8:0] == standard.ingress_port) {
+    if (entry[47:0] == headers.ethernet.destination && headers.ethernet.destination[40:40] == 0) {
+      if (entry[56:48] == standard.ingress_port) {
         mark_to_drop(standard);
       } else {
-        standard.egress_spec = entry[8:0];
+        standard.egress_spec = entry[56:48];
       }
     } else {
       standard.mcast_grp = FLOOD;

@@ -27,6 +27,7 @@ HOSTS = [f"{PREFIX}-rank{rank}" for rank in range(RANKS)]
 ADDRESS, RUNTIME = "10.90.0.1:7170", "10.99.0.2:9090"
 FLAGS = ("--warmup", 0, "--json", "--connect-deadline", 30, "--elements", 100_003)
 TWICE = ("--iterations", 2)
+DATA = 0xc1  # the first byte of the profile's packets
 PROGRAM = None
 
 
@@ -80,9 +81,12 @@ class Daemon(Inside):
                          "--target", RUNTIME, *arguments)
         self.wait_line(self.out, "listening ")
 
-    def jobs(self):
+    def status(self):
         command = inside(DAEMON, cli.NETSUM, "status", "--switch", ADDRESS, "--json")
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)["jobs"]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)
+
+    def jobs(self):
+        return self.status()["jobs"]
 
 
 class Job(netns.Ranks):
@@ -120,12 +124,68 @@ class Sums(unittest.TestCase):
     def test_a_switch_that_ends(self):
         with p4_switch() as switch, Daemon() as daemon, Job("--iterations", 100_000) as job:
             cli.until(lambda: chunks_of(daemon) > 50, 60, "chunks counted")
-            for process in (switch.pid, *cli.children_of(switch.pid)):
-                os.kill(process, signal.SIGKILL)
+            signal_all(switch, signal.SIGKILL)
             for rank in job.ranks:
                 self.assertNotEqual(0, rank.wait(120))
         with p4_switch(), Daemon():
             hash_of()
+
+    def test_a_switch_that_begins_anew(self):
+        """Its daemon sets it up again, without which no host would reach another."""
+        expected = self.expected()
+        with p4_switch() as former, Daemon():
+            self.assertEqual(expected, hash_of())
+            signal_all(former, signal.SIGKILL)
+            with p4_switch():
+                self.assertEqual(expected, hash_of())
+
+    def test_a_silent_switch_holds_up_nobody(self):
+        with p4_switch() as switch, Daemon() as daemon, Job("--iterations", 100_000) as job:
+            counted = cli.until(lambda: chunks_of(daemon), 60, "chunks counted")
+            signal_all(switch, signal.SIGSTOP)
+            for _ in range(5):
+                self.assertGreaterEqual(chunks_of(daemon), counted)
+            signal_all(switch, signal.SIGCONT)
+            counted = chunks_of(daemon)
+            cli.until(lambda: chunks_of(daemon) > counted, 60, "more chunks counted")
+            self.assertEqual([None] * RANKS, [rank.process.poll() for rank in job.ranks])
+
+
+class Beside(unittest.TestCase):
+    def datagram(self, elements, epoch=1):
+        """A contribution."""
+        packet = bytearray(48 + 4 * elements)
+        packet[0:2] = (DATA, 1)
+        packet[8:16] = epoch.to_bytes(8, "little")
+        return bytes(packet)
+
+    def test_forwards_what_is_not_the_aggregator_s(self):
+        with p4_switch(), Daemon(), netns.open_socket(HOSTS[0], socket.AF_INET, socket.SOCK_DGRAM) as one, \
+             netns.open_socket(HOSTS[1], socket.AF_INET, socket.SOCK_DGRAM) as other:
+            other.bind(("10.90.0.3", 7170))
+            other.settimeout(20)
+            for packet in (b"x", b"y" * 1400, self.datagram(64), self.datagram(256), self.datagram(256)[:100]):
+                one.sendto(packet, ("10.90.0.3", 7170))
+                received, sender = other.recvfrom(2048)
+                self.assertEqual(packet, received)
+                other.sendto(packet, sender)
+                one.settimeout(20)
+                self.assertEqual(packet, one.recv(2048))
+
+    def test_answers_a_contribution_of_an_unknown_job_with_its_header(self):
+        with p4_switch(), Daemon() as daemon, netns.open_socket(HOSTS[0], socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.connect(("10.90.0.1", 7170))
+            stranger.settimeout(20)
+            for elements in (64, 256):
+                packet = self.datagram(elements, epoch=0x123456789)
+                stranger.send(packet)
+                self.assertEqual(packet[:1] + b"\x03" + packet[2:48], stranger.recv(2048))
+            cli.until(lambda: daemon.status()["counters"].get("dropped_unknown_job", 0) == 2, 20, "two of an unknown job")
+
+
+def signal_all(process, number):
+    for each in (process.pid, *cli.children_of(process.pid)):
+        os.kill(each, number)
 
 
 def chunks_of(daemon):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,23 +32,35 @@ class RecordedTarget final : public Target {
   std::map<std::pair<std::string, std::uint32_t>, Count> counts;
   std::map<std::int32_t, std::vector<Replica>> groups;
   bool silent = false;
+  std::optional<int> silent_after;  // so many calls
 
-  void reset() override { check(); }
+  void reset() override {
+    check();
+    entries.clear();
+    groups.clear();
+  }
   std::int32_t add_entry(const std::string& table, const std::vector<Bytes>& key, const std::string& action,
                          const std::vector<Bytes>& data) override {
-    check();
     entries[++last_] = {table, key, data, action};
+    check();
     return last_;
   }
   void delete_entry(const std::string&, std::int32_t entry) override {
     check();
     entries.erase(entry);
   }
+  std::uint64_t entries_of(const std::string& name) override {
+    check();
+    return table(name).size();
+  }
   Count count(const std::string& counter, std::uint32_t index) override {
     check();
     return counts[{counter, index}];
   }
-  void clear_count(const std::string& counter, std::uint32_t index) override { counts.erase({counter, index}); }
+  void clear_count(const std::string& counter, std::uint32_t index) override {
+    check();
+    counts.erase({counter, index});
+  }
   std::vector<std::uint64_t> read_registers(const std::string& name) override {
     check();
     return registers.at(name);
@@ -78,7 +91,8 @@ class RecordedTarget final : public Target {
   }
 
  private:
-  void check() const {
+  void check() {
+    if (silent_after && --*silent_after < 0) silent = true;
     if (silent) throw Error(ErrorCode::unreachable, "it is silent");
   }
   std::int32_t last_ = 0;
@@ -98,19 +112,19 @@ std::string text(std::initializer_list<int> bytes) {
 
 class Bmv2Plane : public ::testing::Test {
  protected:
-  // Member i has the address 02:00:00:00:00:0i, at port i.
+  // Member i has the address fe:00:00:00:00:0i, at port i.
   Bmv2Plane() {
     auto made = std::make_unique<RecordedTarget>();
     target = made.get();
     target->registers["netsum_learned"].assign(65536, 0);
     for (std::uint64_t member = 0; member < 8; ++member) {
-      target->registers["netsum_learned"][700 + member] = (0x020000000000 + member) << 16 | member;
+      target->registers["netsum_learned"][700 + member] = member << 48 | (0xfe0000000000 + member);
     }
     shared = std::make_shared<Switch>(std::move(made), std::vector{lane});
     plane = std::make_unique<Plane>(shared, lane, true, [](const Endpoint& to) {
       transport::NextHop hop;
       hop.own = {2, 0, 0, 0, 0, 0xaa};
-      hop.neighbour = {2, 0, 0, 0, 0, static_cast<std::uint8_t>(to.address[15] - 10)};
+      hop.neighbour = {0xfe, 0, 0, 0, 0, static_cast<std::uint8_t>(to.address[15] - 10)};
       return hop;
     });
   }
@@ -156,7 +170,7 @@ TEST_F(Bmv2Plane, PutsAJobIntoTheTables) {
   const auto receivers = target->table("netsum_receivers");
   ASSERT_EQ(3U, receivers.size());
   EXPECT_EQ((std::vector<std::string>{text({0, 0}), text({0, 3})}), receivers[2].key);
-  EXPECT_EQ((std::vector<std::string>{text({2, 0, 0, 0, 0, 2}), text({2, 0, 0, 0, 0, 0xaa}), text({10, 90, 0, 12}),
+  EXPECT_EQ((std::vector<std::string>{text({0xfe, 0, 0, 0, 0, 2}), text({2, 0, 0, 0, 0, 0xaa}), text({10, 90, 0, 12}),
                                       text({10, 90, 0, 1}), text({0x0f, 0xa0}), text({0x1c, 0x02})}),
             receivers[2].data);
   ASSERT_EQ(2U, target->groups.size());  // of all ports, and the job's
@@ -173,10 +187,10 @@ TEST_F(Bmv2Plane, TakesItOutAgain) {
   ASSERT_TRUE(plane->add_job(plane->make_job(job(2, 2, 64, 50))));
   EXPECT_EQ(text({0, 0, 0x1f, 0x40}), target->table("netsum_members").back().data[4]);  // entries behind the first job's
   EXPECT_NE(std::string::npos, refusal(job(3, 2, 256, 30)).find("--slots"));
-  auto removed = plane->remove_job(1);
-  EXPECT_EQ(2U, target->table("netsum_members").size());  // it is served no more, at once
-  EXPECT_EQ(5U, target->table("netsum_receivers").size());
-  removed.reset();
+  EXPECT_NE(nullptr, plane->remove_job(1));
+  EXPECT_EQ(5U, target->table("netsum_members").size());  // nobody waits for the switch
+  shared->look();
+  EXPECT_EQ(2U, target->table("netsum_members").size());
   EXPECT_EQ(2U, target->table("netsum_receivers").size());
   EXPECT_EQ(2U, target->groups.size());
   EXPECT_EQ("", refusal(job(3, 2, 256, 30)));
@@ -191,6 +205,8 @@ TEST_F(Bmv2Plane, ReadsWhatItCounted) {
   target->counts[{"netsum_outcomes", 7}] = {30, 0};
   target->counts[{"netsum_outcomes", 8}] = {4, 0};
   target->counts[{"netsum_strangers", 0}] = {5, 0};
+  EXPECT_EQ(0U, plane->job_counters(1)->packets);  // nobody has looked
+  shared->look();
   const auto counters = *plane->job_counters(1);
   EXPECT_EQ(100U, counters.packets);
   EXPECT_EQ(30400U, counters.bytes);
@@ -199,6 +215,7 @@ TEST_F(Bmv2Plane, ReadsWhatItCounted) {
   EXPECT_EQ(94U, counters.results_sent);
   EXPECT_EQ(5U, plane->counters().unknown_job);
   target->silent = true;
+  shared->look();
   EXPECT_EQ(90U, plane->job_counters(1)->contributions);  // as it was read last
   EXPECT_FALSE(plane->job_counters(2).has_value());
 }
@@ -209,6 +226,7 @@ TEST_F(Bmv2Plane, SaysWhomAChunkWaitsFor) {
   target->registers["netsum_gate"][2] = 1ULL << 32 | chip_accepted | 7;
   target->registers["netsum_gate"][3 * 4 + 2] = 1ULL << 32 | chip_accepted | 5;
   target->registers["netsum_opened"][2] = 77ULL << 32 | 12;
+  shared->look();
   const auto stalled = plane->stalled(1, 10);
   ASSERT_EQ(1U, stalled.size());
   EXPECT_EQ(77U, stalled[0].operation);
@@ -218,7 +236,9 @@ TEST_F(Bmv2Plane, SaysWhomAChunkWaitsFor) {
   EXPECT_TRUE(stalled[0].missing.contains(1));
   EXPECT_EQ(1U, plane->slots_in_use(1));
   target->silent = true;
+  shared->look();
   EXPECT_TRUE(plane->stalled(1, 10).empty());
+  EXPECT_EQ(0U, plane->slots_in_use(1));
 }
 
 TEST_F(Bmv2Plane, RefusesWhatItCannotServe) {
@@ -231,9 +251,39 @@ TEST_F(Bmv2Plane, RefusesWhatItCannotServe) {
   target->silent = true;
   EXPECT_NE(std::string::npos, refusal(job(1, 2, 64, 1)).find("silent"));
   target->silent = false;
+  shared->look();
   EXPECT_EQ(1U, target->groups.size());
   EXPECT_TRUE(target->table("netsum_receivers").empty());
   EXPECT_EQ("", refusal(job(1, 2, 256, 1024)));  // what was refused holds nothing
+}
+
+TEST_F(Bmv2Plane, SetsASwitchUpThatHasBegunAnew) {
+  ASSERT_TRUE(plane->add_job(plane->make_job(job(1, 3, 64, 4))));
+  target->entries.clear();
+  target->groups.clear();
+  shared->look();
+  EXPECT_EQ(1U, target->table("netsum_lanes").size());
+  EXPECT_EQ(1U, target->groups.size());  // of all ports
+  EXPECT_TRUE(target->table("netsum_members").empty());
+  ASSERT_TRUE(plane->add_job(plane->make_job(job(2, 2, 64, 4))));
+  EXPECT_NE(nullptr, plane->remove_job(1));  // what it had may be another job's now
+  shared->look();
+  EXPECT_EQ(2U, target->table("netsum_members").size());
+  EXPECT_EQ(2U, target->groups.size());
+}
+
+// The switch may have done what it did not answer.
+TEST_F(Bmv2Plane, GivesNoJobTheNumberOfADoubtfulOne) {
+  target->silent_after = 38;
+  EXPECT_NE(std::string::npos, refusal(job(1, 3, 64, 4)).find("silent"));
+  EXPECT_EQ(2U, target->table("netsum_receivers").size());
+  target->silent_after.reset();
+  target->silent = false;
+  ASSERT_TRUE(plane->add_job(plane->make_job(job(2, 3, 64, 4))));
+  ASSERT_EQ(4U, target->table("netsum_receivers").size());  // one is that of which nobody knows
+  EXPECT_EQ(text({0, 0}), target->table("netsum_receivers")[0].key[0]);
+  EXPECT_EQ(text({0, 1}), target->table("netsum_receivers")[1].key[0]);
+  EXPECT_EQ(text({0, 0, 0, 0}), target->table("netsum_members")[0].data[4]);  // the entries are free again
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ service Standard {
   i32 bm_mt_add_entry(1: i32 cxt_id, 2: string table_name, 3: list<Match> match_key, 4: string action_name,
                       5: list<binary> action_data, 6: EntryOptions options) throws (1: Refused ouch),
   void bm_mt_delete_entry(1: i32 cxt_id, 2: string table_name, 3: i32 entry_handle) throws (1: Refused ouch),
+  i64 bm_mt_get_num_entries(1: i32 cxt_id, 2: string table_name) throws (1: Refused ouch),
   CounterValue bm_counter_read(1: i32 cxt_id, 2: string counter_name, 3: i32 index) throws (1: Refused ouch),
   void bm_counter_write(1: i32 cxt_id, 2: string counter_name, 3: i32 index, 4: CounterValue value) throws (1: Refused ouch),
   void bm_meter_set_rates(1: i32 cxt_id, 2: string meter_array_name, 3: i32 index, 4: list<MeterRate> rates) throws (1: Refused ouch),

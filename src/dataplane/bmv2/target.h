@@ -34,8 +34,10 @@ class Target {
   virtual std::int32_t add_entry(const std::string& table, const std::vector<Bytes>& key, const std::string& action,
                                  const std::vector<Bytes>& data) = 0;
   virtual void delete_entry(const std::string& table, std::int32_t entry) = 0;
+  [[nodiscard]] virtual std::uint64_t entries_of(const std::string& table) = 0;
   [[nodiscard]] virtual Count count(const std::string& counter, std::uint32_t index) = 0;
   virtual void clear_count(const std::string& counter, std::uint32_t index) = 0;
+  // At most 2^63 - 1 each: the runtime interface of bmv2 has no larger ones.
   [[nodiscard]] virtual std::vector<std::uint64_t> read_registers(const std::string& name) = 0;
   virtual void fill_registers(const std::string& name, std::uint32_t begin, std::uint32_t end, std::uint64_t value) = 0;
   virtual void limit_meter(const std::string& name, double packets_per_second, std::uint32_t burst) = 0;

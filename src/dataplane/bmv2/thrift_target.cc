@@ -76,6 +76,10 @@ class ThriftTarget final : public Target {
   void delete_entry(const std::string& table, std::int32_t entry) override {
     call("deleting an entry of table " + table, [&] { standard_->bm_mt_delete_entry(context, table, entry); });
   }
+  std::uint64_t entries_of(const std::string& table) override {
+    return call("counting the entries of table " + table,
+                [&] { return static_cast<std::uint64_t>(standard_->bm_mt_get_num_entries(context, table)); });
+  }
   Count count(const std::string& counter, std::uint32_t index) override {
     runtime::CounterValue value;
     call("reading counter " + counter,
