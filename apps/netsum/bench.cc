@@ -130,7 +130,8 @@ class BenchCommand final : public Command {
     s.add("ps", options_.servers, "HOST:PORT[,...]", "ATP: the parameter servers, in the same order on all ranks")
         .group(across);
     s.add("switch", options_.switches, "HOST:PORT[,...]",
-          "The aggregators, in the same order on all ranks; ATP, and with --spine: this rank's switch")
+          "The aggregators, in the same order on all ranks: addresses, srv:NAME (service records in DNS) or @FILE (an "
+          "address a line); ATP, and with --spine: this rank's switch")
         .group(across);
     s.add("spine", options_.spines, "HOST:PORT[,...]",
           "SwitchML, NetReduce across racks: the aggregators above the ranks' switches")

@@ -12,6 +12,7 @@
 #include "exercise.h"
 #include "netsum/communicator.h"
 #include "packet_security.h"
+#include "transport/switch_list.h"
 
 namespace netsum::app {
 namespace {
@@ -63,7 +64,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 Options communicator_options(const BenchOptions& options) {
   Options result;
   result.protocol = options.protocol_value().settings(options);
-  result.aggregators = split_list(options.roots().addresses);
+  result.aggregators = transport::switch_list(options.roots().addresses);
   result.job = options.job;
   result.rank = options.rank;
   result.world_size = options.world_size;
@@ -175,7 +176,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
     warming.fill(~i);
     warming.call(comm);
   }
-  if (asks) dropped_before = dropped_at(connect, options.own_switch());
+  if (asks) dropped_before = dropped_at(connect, transport::one_switch(options.own_switch()));
   const std::uint64_t timed = std::max<std::uint64_t>(calls, options.warmup) - options.warmup;
   // Iterations that the former process completed are not measured again.
   report.first_iteration =
@@ -196,7 +197,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
   }
   report.window = comm.statistics().window;
   if (options.back_to_back) comm.barrier();  // all ranks have finished measuring
-  if (asks) report.packets_dropped_up = dropped_at(connect, options.own_switch()) - dropped_before;
+  if (asks) report.packets_dropped_up = dropped_at(connect, transport::one_switch(options.own_switch())) - dropped_before;
   if (!gather_all) return {report};
   std::vector<RankReport> reports;
   for (const auto& text : gather(comm, report.text())) reports.push_back(RankReport::parse(text));

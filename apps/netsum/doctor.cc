@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "transport/switch_list.h"
 
 namespace netsum::app {
 namespace {
@@ -68,8 +69,9 @@ class DoctorCommand final : public Command {
     Findings findings;
     std::optional<Endpoint> local;
     if (!address_.empty()) {
-      if (!tls_ca_.empty()) check_certificate_of(address_, findings);
-      local = check_switch({address_, read_token(token_file_), tls_ca_}, findings);
+      const std::string address = transport::one_switch(address_);
+      if (!tls_ca_.empty()) check_certificate_of(address, findings);
+      local = check_switch({address, read_token(token_file_), tls_ca_}, findings);
     }
     if (!tls_ca_.empty()) check_certificate_file(tls_ca_, "--tls-ca", findings);
     if (!tls_cert_.empty()) check_certificate_file(tls_cert_, "--tls-cert", findings);

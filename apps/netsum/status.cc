@@ -6,6 +6,7 @@
 #include "control/client.h"
 #include "screen.h"
 #include "telemetry/report.h"
+#include "transport/switch_list.h"
 
 namespace netsum::app {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 class StatusCommand final : public Command {
  public:
   StatusCommand(CLI::App& app, Sections& sections) : Command(app, "status", sections) {
-    settings().add("switch", address_, "HOST:PORT", "The aggregator");
+    settings().add("switch", address_, "HOST:PORT", "The aggregator; or srv:NAME or @FILE, if it names one");
     settings().add("token-file", token_file_, "FILE", "Secret that the aggregator wants, in the first line");
     settings().add("tls-ca", tls_ca_, "FILE", "PEM file: the control channel is TLS");
     settings().add("connect-deadline", deadline_seconds_, "SECONDS", "For the answer").between(0.001, 1e6);
@@ -30,7 +31,7 @@ class StatusCommand final : public Command {
 
   int run() override {
     if (address_.empty()) throw UsageError("status needs --switch HOST:PORT (or NETSUM_SWITCH)");
-    control::Client client({address_, read_token(token_file_), tls_ca_});
+    control::Client client({transport::one_switch(address_), read_token(token_file_), tls_ca_});
     const auto text = [&] {
       const auto report = client.report(std::chrono::milliseconds(static_cast<std::int64_t>(deadline_seconds_ * 1e3)));
       std::string words = json_ ? telemetry::to_json(report, watch_seconds_ > 0) : telemetry::to_table(report);

@@ -6,6 +6,7 @@
 #include "control/client.h"
 #include "screen.h"
 #include "top_text.h"
+#include "transport/switch_list.h"
 
 namespace netsum::app {
 namespace {
@@ -15,7 +16,8 @@ constexpr std::chrono::milliseconds patience{2000};
 class TopCommand final : public Command {
  public:
   TopCommand(CLI::App& app, Sections& sections) : Command(app, "top", sections) {
-    settings().add("switch", addresses_, "HOST:PORT[,...]", "The daemons: aggregators, parameter servers, bumps");
+    settings().add("switch", addresses_, "HOST:PORT[,...]",
+                   "The daemons: aggregators, parameter servers, bumps; or srv:NAME or @FILE, as with bench");
     settings().add("token-file", token_file_, "FILE", "Secret that they want, in the first line");
     settings().add("tls-ca", tls_ca_, "FILE", "PEM file: the control channels are TLS");
     settings().add("interval", interval_, "SECONDS", "Between two looks").between(0.1, 3600.0);
@@ -28,7 +30,7 @@ class TopCommand final : public Command {
   }
 
   int run() override {
-    const std::vector<std::string> addresses = split_list(addresses_);
+    const std::vector<std::string> addresses = transport::switch_list(addresses_);
     if (addresses.empty()) throw UsageError("top needs --switch HOST:PORT[,...] (or NETSUM_SWITCH)");
     const std::string token = read_token(token_file_);
     std::vector<control::Client> clients;

@@ -10,6 +10,7 @@
 #include "netsum/error.h"
 #include "transport/addresses.h"
 #include "transport/socket.h"
+#include "transport/switch_list.h"
 
 namespace netsum::settings {
 namespace {
@@ -33,10 +34,12 @@ int try_to_connect(const Endpoint& endpoint, std::chrono::milliseconds patience)
 std::string unreachable(const Settings& settings, std::chrono::milliseconds patience) {
   std::vector<std::string> addresses = settings.options.aggregators;
   if (!settings.above.empty()) addresses.insert(addresses.end(), settings.switches.begin(), settings.switches.end());
-  for (const std::string& address : addresses) {
+  for (const std::string& named : addresses) {
     try {
-      errno = try_to_connect(transport::resolve(address), patience);
-      if (errno != 0) return "cannot reach the aggregator " + address + ": " + transport::errno_text();
+      for (const std::string& address : transport::switch_list(named)) {
+        errno = try_to_connect(transport::resolve(address), patience);
+        if (errno != 0) return "cannot reach the aggregator " + address + ": " + transport::errno_text();
+      }
     } catch (const Error& error) {
       return error.what();
     }

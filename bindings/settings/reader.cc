@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/numbers.h"
+#include "transport/switch_list.h"
 
 namespace netsum::settings {
 
@@ -40,9 +41,13 @@ std::vector<std::string> Reader::addresses(const std::string& name) const {
     const std::string address = stripped(given.substr(at, comma - at));
     at = comma + 1;
     if (address.empty()) continue;
+    if (transport::is_looked_up(address)) {  // by the ranks as they join
+      found.push_back(address);
+      continue;
+    }
     const std::size_t colon = address.rfind(':');
     if (colon == std::string::npos || colon == 0 || !parse_number<std::uint16_t>(address.substr(colon + 1), 1)) {
-      throw bad(name + ": '" + address + "' is not HOST:PORT");
+      throw bad(name + ": '" + address + "' is not HOST:PORT, srv:NAME or @FILE");
     }
     found.push_back(address);
   }

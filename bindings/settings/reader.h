@@ -83,7 +83,8 @@ class Reader {
   }
 
   bool seconds(const std::string& name, std::chrono::milliseconds& duration, double least, double most) const;
-  [[nodiscard]] std::vector<std::string> addresses(const std::string& name) const;  // HOST:PORT[,...]
+  [[nodiscard]] std::vector<std::string> addresses(
+      const std::string& name) const;  // HOST:PORT[,...], or transport/switch_list.h's
 
   [[nodiscard]] static Error bad(const std::string& text) { return {ErrorCode::bad_argument, text}; }
 

@@ -76,7 +76,8 @@ using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
 
 struct Options {
   Protocol protocol = SwitchMl{};
-  // "host:port" each, in the same order on all ranks; chunks are sharded over all of them.
+  // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. Or "srv:NAME", service records in
+  // DNS, or "@FILE", a file with an address a line.
   std::vector<std::string> aggregators;
   std::string job = "default";  // ranks with the same job name at the same aggregators meet
   // The number of the job's start, for launchers that start all ranks again under the same name: ranks of a later one end

@@ -16,6 +16,7 @@
 #include "runtime/shared_engine.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
+#include "transport/switch_list.h"
 
 namespace netsum {
 
@@ -121,6 +122,26 @@ struct Work::State {
   std::once_flag finished;
   pid_t owner;
 };
+
+namespace {
+
+// With addresses in place of what is to be looked up.
+Options with_addresses(Options options) {
+  std::vector<std::string> found;
+  for (const std::string& address : options.aggregators) {
+    if (!transport::is_looked_up(address)) {
+      found.push_back(address);
+      continue;
+    }
+    const std::vector<std::string> more = transport::switch_list(address);
+    found.insert(found.end(), more.begin(), more.end());
+  }
+  options.aggregators = std::move(found);
+  std::visit([](auto& own) { own.switch_address = transport::one_switch(own.switch_address); }, options.protocol);
+  return options;
+}
+
+}  // namespace
 
 struct Communicator::Impl {
   Impl(Options o, collective::MakeRank m) : options(std::move(o)), make(std::move(m)) {}
@@ -384,7 +405,7 @@ Communicator Communicator::connect(const Options& options) {
 }
 
 Communicator collective::Connector::connect(const Options& options, MakeRank make) {
-  auto impl = std::make_shared<Communicator::Impl>(options, std::move(make));
+  auto impl = std::make_shared<Communicator::Impl>(with_addresses(options), std::move(make));
   impl->connect();
   return Communicator(std::move(impl));
 }

@@ -4,11 +4,13 @@
 #include <netinet/in.h>
 
 #include <cstring>
+#include <span>
 
 #include "fuzz/harness.h"
 #include "netsum/error.h"
 #include "transport/addresses.h"
 #include "transport/multicast.h"
+#include "transport/service_records.h"
 
 extern "C" int __real_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list);
 extern "C" int __wrap_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list) {
@@ -70,6 +72,18 @@ void socket_address(FuzzedDataProvider& input) {
   text(transport::to_string(endpoint));
 }
 
+// What DNS answers.
+void services(std::span<const std::uint8_t> answer) {
+  const auto records = transport::service_records(answer);
+  if (!records) return;
+  for (std::size_t i = 0; i < records->size(); ++i) {
+    const transport::ServiceRecord& record = (*records)[i];
+    fuzz::check(record.port != 0 && !record.host.empty() && record.host.size() <= 255, "a record names a port of a host");
+    fuzz::check(record.host.find_first_of(":,/@ ") == std::string::npos, "a host is nothing else");
+    fuzz::check(i == 0 || (*records)[i - 1].priority <= record.priority, "records are in order");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -79,6 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     socket_address(input);
     return 0;
   }
+  services(std::span(data + 1, size - 1));
   const std::string words = input.ConsumeRemainingBytesAsString();
   groups(words);
   text(words);

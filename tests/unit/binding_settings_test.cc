@@ -170,6 +170,17 @@ TEST(Settings, OfARankAloneAreNotCompared) {
             common({{"NETSUM_RECOVERY", "1"}, {"NETSUM_SWITCH", "a:1"}}));
 }
 
+TEST(Settings, KeepWhatIsLookedUp) {
+  const Settings settings = read_of({{"NETSUM_SWITCH", "srv:_netsum._tcp.example.org, @/etc/netsum/switches,a:1"}});
+  EXPECT_EQ(settings.options.aggregators,
+            (std::vector<std::string>{"srv:_netsum._tcp.example.org", "@/etc/netsum/switches", "a:1"}));
+}
+
+TEST(Reach, LooksUpFirst) {
+  const std::string words = unreachable(read_of({{"NETSUM_SWITCH", "@/nowhere"}}), std::chrono::seconds(5));
+  EXPECT_EQ(words, "cannot read the list of switches /nowhere");
+}
+
 TEST(Reach, NamesTheAggregatorThatDoesNotAnswer) {
   const std::string words = unreachable(read_of({{"NETSUM_SWITCH", "127.0.0.1:1"}}), std::chrono::seconds(5));
   EXPECT_NE(words.find("127.0.0.1:1: "), std::string::npos) << words;
