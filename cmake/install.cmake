@@ -1,5 +1,7 @@
-# Installs the libraries, the public headers, a CMake package (find_package(netsum), target netsum::netsum) and netsum.pc.
+# Installs the library, the public headers, a CMake package (find_package(netsum), target netsum::netsum) and netsum.pc. The library is a set of
+# archives, or with NETSUM_SHARED one libnetsum.so, whose users need nothing else.
 include(CMakePackageConfigHelpers)
+set(NETSUM_SOVERSION 1) # of libnetsum.so: raised by every change that programs compiled before would not survive
 
 # The public target: the façade, with what it is made of.
 add_library(netsum_api INTERFACE)
@@ -11,7 +13,19 @@ target_include_directories(netsum_api INTERFACE $<INSTALL_INTERFACE:${CMAKE_INST
 target_link_libraries(netsum_api INTERFACE netsum_collective netsum_daemon)
 
 get_property(libraries GLOBAL PROPERTY NETSUM_LIBRARIES)
-install(TARGETS netsum_api ${libraries} EXPORT netsum ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/netsum)
+if(NETSUM_SHARED)
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/netsum_so.cc CONTENT "")
+  add_library(netsum_so SHARED ${CMAKE_CURRENT_BINARY_DIR}/netsum_so.cc)
+  target_link_libraries(netsum_so PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,netsum_collective,netsum_daemon>)
+  target_link_options(netsum_so PRIVATE -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map -Wl,--no-undefined -Wl,--as-needed)
+  target_compile_features(netsum_so INTERFACE cxx_std_20)
+  target_include_directories(netsum_so INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set_target_properties(netsum_so PROPERTIES OUTPUT_NAME netsum EXPORT_NAME netsum SOVERSION ${NETSUM_SOVERSION} VERSION ${NETSUM_SOVERSION}.${PROJECT_VERSION}
+                                                 LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/exports.map LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+  install(TARGETS netsum_so EXPORT netsum LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+else()
+  install(TARGETS netsum_api ${libraries} EXPORT netsum ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/netsum)
+endif()
 install(DIRECTORY include/netsum DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT netsum NAMESPACE netsum:: FILE netsum-targets.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/netsum)
 configure_package_config_file(cmake/netsum-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/netsum-config.cmake
@@ -39,5 +53,13 @@ if(NETSUM_BMV2)
   set(NETSUM_PC_BMV2 " thrift")
 endif()
 file(RELATIVE_PATH NETSUM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+set(NETSUM_PC_LIBDIR ${CMAKE_INSTALL_LIBDIR}/netsum)
+set(NETSUM_PC_REQUIRES "grpc++ protobuf libhwy libcrypto prometheus-cpp-core${NETSUM_PC_VERBS}${NETSUM_PC_XDP}${NETSUM_PC_BMV2}")
+set(NETSUM_PC_LIBS "-Wl,--start-group${NETSUM_PC_LIBRARIES} -Wl,--end-group -lhighwayhash -pthread")
+if(NETSUM_SHARED)
+  set(NETSUM_PC_LIBDIR ${CMAKE_INSTALL_LIBDIR})
+  set(NETSUM_PC_REQUIRES "")
+  set(NETSUM_PC_LIBS -lnetsum)
+endif()
 configure_file(cmake/netsum.pc.in ${CMAKE_CURRENT_BINARY_DIR}/netsum.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/netsum.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
