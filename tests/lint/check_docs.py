@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("apps", "bench", "bindings", "cmake", "docs", "examples", "include", "scripts", "sim", "src", "tests")
+FOLDERS = ("apps", "bench", "bindings", "cmake", "debian", "docs", "etc", "examples", "include", "scripts", "sim", "src", "tests")
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # A path of the repository, in prose or code; not the end of a longer one (build/release/...) and not an address.
@@ -37,7 +37,7 @@ def link_complaint(document, target):
 
 
 def check(root):
-    documents = [path for path in (root / "README.md", root / "CHANGELOG.md") if path.exists()]
+    documents = [path for path in (root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")) if path.exists()]
     documents += sorted((root / "docs").glob("*.md"))
     violations = [] if documents else [f"{root}: no document found"]
     for document in documents:
