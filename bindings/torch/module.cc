@@ -106,6 +106,34 @@ void leave_all() {
   for (const auto& group : groups) group->shutdown();
 }
 
+py::dict as_dict(const FlightRecorder::Flight& flight) {
+  py::dict result;
+  result["number"] = flight.number;
+  result["name"] = flight.name;
+  result["input_sizes"] = flight.inputs.sizes;
+  result["input_dtypes"] = flight.inputs.types;
+  result["output_sizes"] = flight.outputs.sizes;
+  result["output_dtypes"] = flight.outputs.types;
+  result["created_ns"] = flight.created_ns;
+  result["completed_ns"] = flight.completed_ns;
+  result["timeout_ms"] = flight.timeout_ms;
+  result["error"] = flight.error;
+  return result;
+}
+
+// (job, size, flights) of each group that is at a switch.
+py::list flights() {
+  py::list result;
+  for (const auto& each : all_groups()) {
+    const auto group = each.lock();
+    if (!group || !group->is_ours() || group->queue() == nullptr) continue;
+    py::list of_group;
+    for (const FlightRecorder::Flight& flight : group->queue()->flights()) of_group.append(as_dict(flight));
+    result.append(py::make_tuple(group->decision().job, group->getSize(), of_group));
+  }
+  return result;
+}
+
 py::dict as_dict(const CallCounts::Count& count) {
   return py::dict(py::arg("calls") = count.calls, py::arg("bytes") = count.bytes);
 }
@@ -212,6 +240,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              py::arg("log_prefix"));
 
   module.def("leave_all", &leave_all);
+  module.def("flights", &flights);
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);

@@ -31,6 +31,17 @@ std::vector<Transfer> in_place(const std::vector<at::Tensor>& tensors) {
   return transfers;
 }
 
+std::string words_of(const std::exception_ptr& error) {
+  if (!error) return {};
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return thrown.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
 CallOptions call_of(std::optional<std::chrono::milliseconds> timeout) {
   CallOptions call;
   if (timeout) call.deadline = *timeout;
@@ -54,7 +65,7 @@ SwitchQueue::~SwitchQueue() {
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, Timeout timeout,
                                                       c10d::OpType type) {
-  return submit(in_place<Transfer>(tensors), std::string("all_reduce(") + to_string(op) + ")", type, true,
+  return submit(in_place<Transfer>(tensors), std::string("all_reduce(") + to_string(op) + ")", type, true, timeout,
                 [&](const at::Tensor& tensor, const at::Tensor&) {
                   return communicator_.all_reduce_async(view_of(tensor), op, call_of(timeout));
                 });
@@ -63,7 +74,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tens
 c10::intrusive_ptr<GroupWork> SwitchQueue::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
                                                   Timeout timeout) {
   return submit(in_place<Transfer>(tensors), std::string("reduce(") + to_string(op) + ") to rank " + std::to_string(root),
-                c10d::OpType::REDUCE, true, [&](const at::Tensor& tensor, const at::Tensor&) {
+                c10d::OpType::REDUCE, true, timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
                   return communicator_.reduce_async(view_of(tensor), op, root, call_of(timeout));
                 });
 }
@@ -71,14 +82,14 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::reduce(const std::vector<at::Tensor>&
 c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root,
                                                      Timeout timeout) {
   return submit(in_place<Transfer>(tensors), "broadcast from rank " + std::to_string(root), c10d::OpType::BROADCAST, false,
-                [&](const at::Tensor& tensor, const at::Tensor&) {
+                timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
                   return communicator_.broadcast_async(bytes_of(tensor), root, call_of(timeout));
                 });
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op,
                                                           Timeout timeout, c10d::OpType type) {
-  return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true,
+  return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true, timeout,
                 [&](const at::Tensor& whole, const at::Tensor& part) {
                   return communicator_.reduce_scatter_async(view_of(whole), view_of(part), op, call_of(timeout));
                 });
@@ -86,13 +97,13 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, 
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout,
                                                       c10d::OpType type) {
-  return submit({{in, out}}, "all_gather", type, false, [&](const at::Tensor& part, const at::Tensor& whole) {
+  return submit({{in, out}}, "all_gather", type, false, timeout, [&](const at::Tensor& part, const at::Tensor& whole) {
     return communicator_.all_gather_async(bytes_of(part), bytes_of(whole), call_of(timeout));
   });
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& transfers, std::string what,
-                                                  c10d::OpType type, bool reduces, const Issue& issue) {
+                                                  c10d::OpType type, bool reduces, Timeout timeout, const Issue& issue) {
   std::vector<at::Tensor> inputs, outputs;
   for (const Transfer& transfer : transfers) {
     inputs.push_back(transfer.in);
@@ -104,6 +115,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
       c10::make_intrusive<GroupWork>(static_cast<int>(communicator_.rank()), type, what + describe(inputs), outputs);
   const auto work = pending.work;
   const std::lock_guard issuing(issue_);
+  pending.flight = flights_.begin(type, inputs, outputs, timeout ? std::optional(timeout->count()) : std::nullopt);
   for (const Transfer& transfer : transfers) {
     const bool apart = !transfer.in.is_same(transfer.out);
     at::Tensor in = transfer.in.detach().contiguous();
@@ -112,7 +124,14 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
                                                     : at::empty(transfer.out.sizes(), transfer.out.options());
     bytes_ += in.nbytes();
     ++operations_;
-    Work lent = issue(in, out);
+    Work lent = [&] {
+      try {
+        return issue(in, out);
+      } catch (...) {
+        flights_.end(pending.flight, words_of(std::current_exception()));
+        throw;
+      }
+    }();
     pending.parts.push_back({std::move(in), std::move(out), transfer.out.detach(), std::move(lent)});
   }
   if (pending.reduces) stopwatch_.begin();
@@ -166,6 +185,7 @@ void SwitchQueue::complete_next() {
   }
   if (next.reduces) stopwatch_.end();
   if (error) failed_ = true;
+  flights_.end(next.flight, words_of(error));
   const auto hand_over = [this, work = next.work] {
     const std::lock_guard lock(mutex_);
     if (last_ == work) last_.reset();  // it keeps tensors alive

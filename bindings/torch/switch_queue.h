@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "callback_threads.h"
+#include "flight_recorder.h"
 #include "netsum/communicator.h"
 #include "stopwatch.h"
 #include "work.h"
@@ -62,6 +63,7 @@ class SwitchQueue {
   [[nodiscard]] std::string placement() const { return communicator_.placement(); }
   [[nodiscard]] std::uint64_t operations() const { return operations_.load(); }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(); }
+  [[nodiscard]] std::vector<FlightRecorder::Flight> flights() const { return flights_.flights(); }
 
  private:
   struct Transfer {
@@ -76,11 +78,12 @@ class SwitchQueue {
     std::vector<Part> parts;
     c10::intrusive_ptr<GroupWork> work;
     bool reduces = false;
+    std::uint64_t flight = 0;
   };
   using Issue = std::function<Work(const at::Tensor& in, const at::Tensor& out)>;
 
   c10::intrusive_ptr<GroupWork> submit(const std::vector<Transfer>& transfers, std::string what, c10d::OpType type,
-                                       bool reduces, const Issue& issue);
+                                       bool reduces, Timeout timeout, const Issue& issue);
   void complete_next();
 
   Communicator communicator_;
@@ -88,6 +91,7 @@ class SwitchQueue {
   CallbackThreads& threads_;
   std::atomic<std::uint64_t> operations_{0}, bytes_{0};
   std::atomic<bool> failed_{false};
+  FlightRecorder flights_;
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
   mutable std::mutex mutex_;  // guards the four below

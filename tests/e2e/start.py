@@ -32,6 +32,7 @@ class Start(unittest.TestCase):
             for name in ("scripts", "build", "examples"):
                 os.symlink(os.path.join(SOURCE, name), os.path.join(folder, name))
             environment = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_") and name != "PYTHONPATH"}
+            environment["PATH"] = "/usr/bin:" + environment["PATH"]  # torch belongs to Debian's own python3
             with open(os.path.join(folder, "log"), "w+", encoding="utf-8") as log:
                 shell = subprocess.Popen(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, stdout=log, stderr=log,
                                          start_new_session=True)

@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import pickle
 import tempfile
 import time
 import unittest
@@ -85,6 +86,26 @@ def case_absent(rank, size):
     again, more = until_error(lambda: dist.all_reduce(torch.ones(1000)))
     assert again - ended < 1
     return ended - started, words, more
+
+
+def case_recorded(rank, size):
+    """The same, and all ranks write what they did."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init(seconds=3)
+    dist.broadcast(torch.ones(7), 0)
+    dist.all_reduce(torch.ones(2, 5))
+    prefix = os.environ["NETSUM_FLIGHT_RECORD"]
+    if rank == 1:
+        until = time.time() + 40
+        while not os.path.exists(prefix + "0") and time.time() < until:
+            time.sleep(0.05)
+    else:
+        until_error(lambda: dist.all_reduce(torch.ones(1000)))
+    netsum.torch.flights.write_at_exit()
+    return netsum.torch.statistics()["job"]
 
 
 def case_impatient(rank, size):
@@ -283,6 +304,30 @@ class Failures(unittest.TestCase):
                     self.assertTrue(4.5 < seconds < 9, rank.result)
                     self.assertIn("rank 1", words)
                     self.assertIn("failed earlier", more)
+
+    def test_flight_records_say_who_did_not_come(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = run("recorded", 3, environment={"NETSUM_FLIGHT_RECORD": f"{folder}/rank_"})
+            records = []
+            for rank in range(3):
+                with open(f"{folder}/rank_{rank}", "rb") as file:
+                    records.append(pickle.load(file))
+        job = ranks[0].result
+        for rank, record in enumerate(records):
+            self.assertEqual(record["version"], "2.4")
+            self.assertEqual(record["pg_config"], {job: {"name": job, "desc": "netsum", "ranks": "[0, 1, 2]"}})
+            flights = [(each["collective_seq_id"], each["profiling_name"], each["input_sizes"], each["input_dtypes"], each["state"]) for each in record["entries"]]
+            came = [(0, "nccl:broadcast", [[7]], ["Float"], "completed"), (1, "nccl:all_reduce", [[2, 5]], ["Float"], "completed")]
+            self.assertEqual(flights[:2], came)
+            self.assertEqual(record["pg_status"][job]["last_completed_collective"], 1)
+            for each in record["entries"][:2]:
+                self.assertLess(each["time_created_ns"], each["time_discovered_completed_ns"])
+                self.assertEqual(each["process_group"], (job, "netsum"))
+            if rank == 1:
+                self.assertEqual(len(flights), 2)
+            else:
+                self.assertEqual(flights[2], (2, "nccl:all_reduce", [[1000]], ["Float"], "started"))
+                self.assertIn("rank 1", record["entries"][2]["netsum_error"])
 
     def test_wait_with_a_time_out(self):
         run("impatient", 2)

@@ -21,9 +21,9 @@ if _version != _C.torch_version:
     raise ImportError(f"netsum.torch was built for torch {_C.torch_version}, and this is {torch.__version__}: build it again, "
                       "with -DNETSUM_PYTHON naming this interpreter")
 
-from . import agreement  # noqa: E402
+from . import agreement, flights  # noqa: E402
 
-__all__ = ["Error", "bucket_hook", "empty", "statistics"]
+__all__ = ["Error", "bucket_hook", "empty", "flight_record", "statistics", "write_flight_record"]
 
 Error = _C.Error  # a RuntimeError with `code`, see docs/errors.md
 
@@ -83,9 +83,13 @@ def statistics(group=None):
     return _backend_of(group, "statistics")._netsum_statistics()
 
 
+flight_record = flights.record
+write_flight_record = flights.write
+
 # A program that ends without destroy_process_group() has not died: its ranks leave. Threads that still run callbacks end while
 # the interpreter is there for them.
 atexit.register(_C.leave_all)
+atexit.register(flights.write_at_exit)  # before
 
 if int(_version.split(".")[0]) >= 2:
     torch.distributed.Backend.register_backend("netsum", _create, devices=["cpu", "cuda", "xpu", "privateuseone"])
