@@ -70,7 +70,7 @@ class Slurm(unittest.TestCase):
         with open(key, "wb") as file:
             file.write(os.urandom(128))
         os.chmod(key, 0o400)
-        cls.environment = cli.environment({"SLURM_CONF": config, "PATH": f"{os.path.dirname(cli.NETSUM)}:{os.environ['PATH']}"})
+        cls.environment = cli.environment({"SLURM_CONF": config, "PATH": f"{os.path.dirname(cli.NETSUM)}:/usr/bin:{os.environ['PATH']}"})
         cls.daemon("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={cls.folder}/munge", f"--pid-file={cls.folder}/munge.pid",
                    f"--log-file={cls.folder}/munge.log", f"--seed-file={cls.folder}/munge.seed")
         cli.until(lambda: os.path.exists(f"{cls.folder}/munge"), 20, "munge")
