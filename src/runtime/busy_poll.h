@@ -16,10 +16,11 @@ class BusyPoll {
   // packets come, and now and then when none has come for a while.
   explicit BusyPoll(bool allowed, bool woken = true) : allowed_(allowed), woken_(woken) {}
 
-  // A poll found nothing. True: yield the CPU and poll again. False: sleep until something comes.
+  // A poll found nothing. True: yield the CPU, if yields(), and poll again. False: sleep until something comes.
   [[nodiscard]] bool look_again(Time now) {
     if (!woken_) {
       if (looks_++ == 0) looked_ = now;
+      yields_ = now - looked_ >= keeps_cpu;
       return now - looked_ < stays_awake;
     }
     if (!allowed_) return false;
@@ -34,6 +35,9 @@ class BusyPoll {
     looked_ = now;
     return true;
   }
+
+  // After look_again() said true: whether to yield the CPU before.
+  [[nodiscard]] bool yields() const { return yields_; }
 
   // Until when to sleep, if there is something to do at `next`.
   [[nodiscard]] Time until(Time next, Time now) const { return woken_ ? next : std::min(next, now + nap); }
@@ -58,7 +62,9 @@ class BusyPoll {
   static constexpr std::uint32_t most_worthwhile = 3;
   static constexpr std::uint32_t most_skipped = 256;  // sleeps without polling first, after polls in vain
   static constexpr auto longest_yield = std::chrono::milliseconds(1);
-  // Where nothing wakes: a core that has no packets for longer is worth more to others than a nap's delay costs.
+  // Where nothing wakes: packets that are on their way come sooner than a CPU that was yielded to somebody who computes; and
+  // a CPU that has had none for longer is worth more to others than a nap's delay costs.
+  static constexpr std::chrono::microseconds keeps_cpu{20};
   static constexpr std::chrono::milliseconds stays_awake{2};
   static constexpr std::chrono::microseconds nap{50};
 
@@ -69,7 +75,7 @@ class BusyPoll {
     return false;
   }
 
-  bool allowed_, woken_;
+  bool allowed_, woken_, yields_ = true;
   std::uint32_t looks_ = 0, skip_ = 0, penalty_ = 0;
   Time looked_{};
 };

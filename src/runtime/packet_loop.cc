@@ -47,7 +47,7 @@ void PacketLoop::loop() {
       strangers_ = strangers;
       if (gate_.is_due(received)) look_at_flood(received);
     } else if (!mailbox_.waiting() && busy_poll_.look_again(now())) {
-      sched_yield();
+      if (busy_poll_.yields()) sched_yield();
     } else {
       const Time began = now();
       wait_for(descriptors, busy_poll_.until(gate_.is_shut() ? began + FloodGate::look_again : never, began));

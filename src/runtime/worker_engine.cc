@@ -153,7 +153,7 @@ class WorkerEngine::IoThread {
     while (!stopping_) {
       const Time next = lent_ ? never : next_timeout();
       if (next != never && !mailbox_.waiting() && busy_poll_.look_again(now())) {
-        sched_yield();
+        if (busy_poll_.yields()) sched_yield();
       } else if (!mailbox_.waiting()) {
         std::vector<pollfd>& descriptors = lent_ ? mailbox_alone : all;
         turn.unlock();
@@ -315,7 +315,7 @@ bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
     if (found) {
       caller_poll_.found();
     } else if (caller_poll_.look_again(now())) {
-      sched_yield();
+      if (caller_poll_.yields()) sched_yield();
     } else {
       caller_descriptors_.clear();
       Time next = operation->meanwhile ? now() + meanwhile_every : never;

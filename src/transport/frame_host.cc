@@ -53,10 +53,12 @@ std::optional<wire::Ipv4> address_in(std::string_view text) {
 
 }  // namespace
 
+bool HostAddress::has(const wire::Ipv4& address) const {
+  return ((number_of(own) ^ number_of(address)) & ~std::uint32_t{0} << (32 - bits)) == 0;
+}
+
 std::optional<wire::Ipv4> HostAddress::next_of(const wire::Ipv4& to) const {
-  const std::uint32_t mask = bits == 0 ? 0 : ~std::uint32_t{0} << (32 - bits);
-  if (((number_of(own) ^ number_of(to)) & mask) == 0) return to;
-  return gateway;
+  return has(to) ? to : gateway;
 }
 
 HostAddress host_address(const std::string& text) {
@@ -79,7 +81,7 @@ HostAddress host_address(const std::string& text) {
   if (number_of(address.own) == 0 || address.own[0] >= 224) throw bad;
   if (comma == std::string_view::npos) return address;
   address.gateway = address_in(rest.substr(comma + 1));
-  if (!address.gateway || address.next_of(*address.gateway) != address.gateway || *address.gateway == address.own) throw bad;
+  if (!address.gateway || !address.has(*address.gateway) || *address.gateway == address.own) throw bad;
   return address;
 }
 

@@ -27,6 +27,7 @@ struct HostAddress {
   std::uint32_t bits = 32;
   std::optional<wire::Ipv4> gateway;
 
+  [[nodiscard]] bool has(const wire::Ipv4& address) const;  // in its network
   // Who is to be asked for: the address itself or the gateway. None: neither is of this network.
   [[nodiscard]] std::optional<wire::Ipv4> next_of(const wire::Ipv4& to) const;
 };

@@ -59,7 +59,9 @@ TEST(Settings, AreReadWhole) {
                                      {"NETSUM_OPERATION_SECONDS", "90"},
                                      {"NETSUM_PACKET_SECURITY", "encrypt"},
                                      {"NETSUM_REQUIRE_KEYS", "1"},
-                                     {"NETSUM_DATA_PATH", "xdp"},
+                                     {"NETSUM_DATA_PATH", "dpdk"},
+                                     {"NETSUM_DPDK_ARGS", "-a 0000:03:00.0"},
+                                     {"NETSUM_DPDK_ADDRESS", "10.9.0.2/16"},
                                      {"NETSUM_ADDRESS", "10.0.0.2"}});
   EXPECT_EQ(settings.mode, Mode::force);
   EXPECT_EQ(settings.log, LogLevel::debug);
@@ -75,7 +77,9 @@ TEST(Settings, AreReadWhole) {
   EXPECT_EQ(options.operation_deadline.count(), 90'000);
   EXPECT_EQ(options.packet_security, PacketSecurity::encrypt);
   EXPECT_TRUE(options.require_keys);
-  EXPECT_EQ(options.data_path, DataPath::xdp);
+  EXPECT_EQ(options.data_path, DataPath::dpdk);
+  EXPECT_EQ(options.dpdk.args, "-a 0000:03:00.0");
+  EXPECT_EQ(options.dpdk.address, "10.9.0.2/16");
   const auto& protocol = std::get<SwitchMl>(options.protocol);
   EXPECT_EQ(protocol.wire, WireFormat::bfloat16);
   EXPECT_EQ(protocol.shared_memory, SharedMemory::off);

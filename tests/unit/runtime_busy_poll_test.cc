@@ -85,7 +85,10 @@ TEST(BusyPoll, LooksOnWhereNothingWakes) {
     BusyPoll poll(allowed, false);
     Time now{};
     for (int packets = 0; packets < 10; ++packets) {
-      for (int look = 0; look < 1000; ++look) ASSERT_TRUE(poll.look_again(now += microseconds(1)));
+      for (int look = 0; look < 1000; ++look) {
+        ASSERT_TRUE(poll.look_again(now += microseconds(1)));
+        ASSERT_EQ(poll.yields(), look >= 20) << "what is on its way comes at once";
+      }
       poll.found();
     }
     EXPECT_GE(looks_in_vain(poll, now), 1000U);
@@ -95,7 +98,10 @@ TEST(BusyPoll, LooksOnWhereNothingWakes) {
     poll.found();
     EXPECT_TRUE(poll.look_again(now));
   }
-  EXPECT_EQ(BusyPoll(true).until(never, Time{}), never);
+  BusyPoll woken(true);
+  EXPECT_EQ(woken.until(never, Time{}), never);
+  EXPECT_TRUE(woken.look_again(Time{}));
+  EXPECT_TRUE(woken.yields());
 }
 
 }  // namespace
