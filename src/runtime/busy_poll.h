@@ -64,7 +64,7 @@ class BusyPoll {
   static constexpr auto longest_yield = std::chrono::milliseconds(1);
   // Where nothing wakes: packets that are on their way come sooner than a CPU that was yielded to somebody who computes; and
   // a CPU that has had none for longer is worth more to others than a nap's delay costs.
-  static constexpr std::chrono::microseconds keeps_cpu{20};
+  static constexpr std::chrono::microseconds keeps_cpu{200};
   static constexpr std::chrono::milliseconds stays_awake{2};
   static constexpr std::chrono::microseconds nap{50};
 

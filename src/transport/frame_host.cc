@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -21,17 +22,15 @@
 namespace netsum::transport {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
-constexpr std::size_t most_ways = 16384;
+constexpr std::size_t most_known_ways = 16384;
 constexpr std::size_t most_handed = 512 << 10;  // bytes of frames that wait for a lane whose queue they did not come to
 // Of a lane with queues of its own: where a NIC puts frames elsewhere nevertheless, they are looked for now and then.
 constexpr std::uint32_t looks_between = 32;
 constexpr std::uint16_t first_free_port = 49152;
-constexpr int most_tries = 8;
+constexpr int most_batches = 8;
 
 Time time_now() {
-  return Time(SteadyClock::now().time_since_epoch());
+  return Time(std::chrono::steady_clock::now().time_since_epoch());
 }
 
 std::uint32_t number_of(const wire::Ipv4& address) {
@@ -273,7 +272,7 @@ std::span<const RxView> FrameHost::Lane::receive() {
   // Empty means that there is nothing: a batch without a datagram of ours does not. A flood of them does not keep the
   // caller.
   bool any = true;
-  for (int tries = 0; any && tries < most_tries && (tries == 0 || received_.empty()); ++tries) {
+  for (int tries = 0; any && tries < most_batches && (tries == 0 || received_.empty()); ++tries) {
     if (tries > 0) hands_->let_go();
     any = false;
     const bool everywhere = ++looks_ % looks_between == 0;
@@ -292,7 +291,7 @@ std::span<const RxView> FrameHost::Lane::receive() {
 
 FrameHost::Lane::Way& FrameHost::Lane::way_to(const Endpoint& to) {
   if (last_.second != nullptr && last_.first == to && now_ < last_.second->until) return *last_.second;
-  if (ways_.size() >= most_ways && !ways_.contains(to)) ways_.clear();
+  if (ways_.size() >= most_known_ways && !ways_.contains(to)) ways_.clear();
   Way& way = ways_[to];
   if (!way.known || now_ >= way.until) ask_way(to, way);
   last_ = {to, &way};

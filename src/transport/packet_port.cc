@@ -45,13 +45,13 @@ bool bind_to(int socket, int index, std::uint16_t protocol) {
   return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-struct Interface {
+struct PortInterface {
   int index = 0;
   std::size_t mtu = 0;
 };
 
 // Throws Error unless it is an Ethernet interface that is up.
-Interface find_interface(int socket, const std::string& interface) {
+PortInterface find_interface(int socket, const std::string& interface) {
   const auto bad = [&](const std::string& why) {
     return Error(ErrorCode::bad_argument, "port eth:" + interface + ": " + why);
   };
@@ -67,7 +67,7 @@ Interface find_interface(int socket, const std::string& interface) {
   if (ask(SIOCGIFFLAGS) && (request.ifr_flags & IFF_UP) == 0) {
     throw refused(interface, "the interface is down: ip link set " + interface + " up");
   }
-  Interface found;
+  PortInterface found;
   if (ask(SIOCGIFMTU)) found.mtu = static_cast<std::size_t>(std::max(0, request.ifr_mtu));
   if (!ask(SIOCGIFINDEX)) throw bad("the interface has just gone");
   found.index = request.ifr_ifindex;
@@ -160,7 +160,7 @@ PacketPort::PacketPort(const std::string& interface, const PortOptions& options)
       socket_(open_socket(interface)),
       long_frames_(tag_bytes, virtio_net_header_bytes + max_frame_bytes) {
   const int socket = socket_.number();
-  const Interface found = find_interface(socket, interface);
+  const PortInterface found = find_interface(socket, interface);
   const bool done =
       set_option(socket, SOL_PACKET, PACKET_VNET_HDR, 1) && set_option(socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
   if (!done) throw refused(interface, "setting up the packet socket failed: " + errno_text());

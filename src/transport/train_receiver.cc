@@ -22,8 +22,8 @@ constexpr std::size_t buffer_stride = buffer_bytes + 1088;
 std::size_t trains_per_call() {
   return std::clamp<std::size_t>(level_2_cache_bytes() / buffer_bytes, 2, 16);
 }
-constexpr std::size_t datagrams_per_call = 64;  // without trains
-constexpr std::size_t max_segments = 128;       // in one train, in newer kernels
+constexpr std::size_t datagrams_per_call = 64;       // without trains
+constexpr std::size_t most_received_segments = 128;  // in one train, in newer kernels
 
 struct TrainNotes {
   std::size_t segment = 0;  // bytes; 0: one datagram
@@ -58,7 +58,7 @@ TrainReceiver::TrainReceiver(int descriptor, bool coalescing, Counters& counters
   buffers_ = std::make_unique_for_overwrite<std::byte[]>(count * buffer_stride);
   headers_.resize(count);
   messages_.resize(count);
-  views_.reserve(coalescing ? count * max_segments : count);
+  views_.reserve(coalescing ? count * most_received_segments : count);
   for (std::size_t i = 0; i < count; ++i) {
     messages_[i].buffer = {buffers_.get() + i * buffer_stride, buffer_bytes};
     msghdr& header = headers_[i].msg_hdr;
