@@ -125,7 +125,7 @@ def rows(count, quick):
         raise SystemExit("bench: there is no dpdk-testpmd: scripts/setup --dpdk")
     if (os.cpu_count() or 1) < 2:
         raise SystemExit("bench: a rank and a switch that poll need a core each")
-    packets = 100_000 if quick else 1_000_000
+    packets = 100_000 if quick else 500_000
     profiles = ("software", "chip")
     sides = {name: [] for name in (*profiles, "testpmd")}
     for number in range(count):
