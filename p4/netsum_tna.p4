@@ -71,6 +71,7 @@ struct learn_t {
   bit<9> port;
 }
 
+@noWarn("uninitialized_out_param")  // metadata begin as 0
 parser IngressParse(packet_in packet, out headers_t headers, out metadata_t meta, out ingress_intrinsic_metadata_t standard) {
   state start {
     packet.extract(standard);
@@ -103,9 +104,8 @@ parser IngressParse(packet_in packet, out headers_t headers, out metadata_t meta
   }
   state parse_ipv4 {
     packet.extract(headers.ipv4);
-    transition select(headers.ipv4.version, headers.ipv4.words, headers.ipv4.flags[0:0], headers.ipv4.fragment,
-                      headers.ipv4.protocol) {
-      (4, 5, 0, 0, PROTOCOL_UDP) : parse_udp;
+    transition select(headers.ipv4.version, headers.ipv4.words, headers.ipv4.flags, headers.ipv4.fragment, headers.ipv4.protocol) {
+      (4, 5, 0 &&& 1, 0, PROTOCOL_UDP) : parse_udp;
       default : accept;
     }
   }
@@ -344,14 +344,7 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
       meta.missing = meta.missing & ~meta.member.bit_of;
     } else {
       headers.low.setValid();
-#if __TARGET_TOFINO__ == 2
       headers.high.setValid();
-#else
-      if (headers.pass.kind == PASS_ANSWER_HIGH) {
-        headers.low.setInvalid();
-        headers.high.setValid();
-      }
-#endif
     }
 #define APPLY(N) words_##N.apply();
     EACH_WORD(APPLY)
@@ -379,16 +372,21 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
         end(OUTCOME_CONTRIBUTION);
       }
     } else if (headers.pass.kind == PASS_ANSWER_HIGH) {
+      headers.low.setInvalid();
       headers.pass.kind = PASS_ANSWER;
       go_on();
     } else if (headers.pass.quarter != 0) {
       headers.pass.quarter = headers.pass.quarter - 1;
       headers.pass.offset = headers.pass.offset - meta.member.stride;
 #if __TARGET_TOFINO__ != 2
+      headers.high.setInvalid();
       headers.pass.kind = PASS_ANSWER_HIGH;
 #endif
       go_on();
     } else {
+#if __TARGET_TOFINO__ != 2
+      headers.high.setInvalid();
+#endif
       headers.chip.packet_type = CHIP_RESULT;
       headers.pass.is_result = 1;
       headers.pass.job = meta.member.job;

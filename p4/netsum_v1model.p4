@@ -51,9 +51,8 @@ parser Parse(packet_in packet, out headers_t headers, inout metadata_t meta, ino
   }
   state parse_ipv4 {
     packet.extract(headers.ipv4);
-    transition select(headers.ipv4.version, headers.ipv4.words, headers.ipv4.flags[0:0], headers.ipv4.fragment,
-                      headers.ipv4.protocol) {
-      (4, 5, 0, 0, PROTOCOL_UDP) : parse_udp;
+    transition select(headers.ipv4.version, headers.ipv4.words, headers.ipv4.flags, headers.ipv4.fragment, headers.ipv4.protocol) {
+      (4, 5, 0 &&& 1, 0, PROTOCOL_UDP) : parse_udp;
       default : accept;
     }
   }

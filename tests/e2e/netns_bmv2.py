@@ -3,6 +3,7 @@
 simple_switch, which runs p4/netsum_v1model.p4.
 
 usage: netns_bmv2.py NETSUM P4_FOLDER [unittest arguments]
+       netns_bmv2.py NETSUM P4_FOLDER --measure    what a contribution costs, instead of tests
 
 Exit code 77: network namespaces are not permitted here, or p4c-bm2-ss or simple_switch is not in PATH.
 """
@@ -25,8 +26,9 @@ PREFIX = f"bmv2{os.getpid()}"
 SWITCH, DAEMON = PREFIX + "-switch", PREFIX + "-daemon"
 HOSTS = [f"{PREFIX}-rank{rank}" for rank in range(RANKS)]
 ADDRESS, RUNTIME = "10.90.0.1:7170", "10.99.0.2:9090"
-FLAGS = ("--warmup", 0, "--json", "--connect-deadline", 30, "--elements", 100_003)
-TWICE = ("--iterations", 2)
+FLAGS = ("--json", "--connect-deadline", 30)
+TWICE = ("--iterations", 2, "--warmup", 0, "--elements", 100_003)
+ENDLESS = ("--iterations", 100_000, "--warmup", 0, "--elements", 100_003)
 DATA = 0xc1  # the first byte of the profile's packets
 PROGRAM = None
 
@@ -77,7 +79,7 @@ def p4_switch():
 
 class Daemon(Inside):
     def __init__(self, *arguments):
-        super().__init__(DAEMON, cli.NETSUM, "switch", "--listen", ADDRESS, "--allow-fcs-only", "--slots", 256, "--data-plane", "bmv2",
+        super().__init__(DAEMON, cli.NETSUM, "switch", "--listen", ADDRESS, "--allow-fcs-only", "--slots", 8, "--data-plane", "bmv2",
                          "--target", RUNTIME, *arguments)
         self.wait_line(self.out, "listening ")
 
@@ -102,7 +104,7 @@ def hash_of(*flags):
 
 class Sums(unittest.TestCase):
     def expected(self, *flags):
-        return cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", *TWICE, "--warmup", 0, "--elements", 100_003, *flags)["result_hash"]
+        return cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", *TWICE, *flags)["result_hash"]
 
     def test_those_of_the_software_chip(self):
         expected = self.expected()
@@ -114,7 +116,7 @@ class Sums(unittest.TestCase):
             self.assertEqual(self.expected(*small), hash_of(*small))
 
     def test_says_whom_a_chunk_waits_for(self):
-        with p4_switch(), Daemon() as daemon, Job("--iterations", 100_000) as job:
+        with p4_switch(), Daemon() as daemon, Job(*ENDLESS) as job:
             cli.until(lambda: chunks_of(daemon) > 50, 60, "chunks counted")
             for rank in (job.ranks[1].pid, *cli.children_of(job.ranks[1].pid)):
                 os.kill(rank, signal.SIGSTOP)
@@ -122,7 +124,7 @@ class Sums(unittest.TestCase):
             self.assertEqual([1], stalled[0]["missing"])
 
     def test_a_switch_that_ends(self):
-        with p4_switch() as switch, Daemon() as daemon, Job("--iterations", 100_000) as job:
+        with p4_switch() as switch, Daemon() as daemon, Job(*ENDLESS) as job:
             cli.until(lambda: chunks_of(daemon) > 50, 60, "chunks counted")
             signal_all(switch, signal.SIGKILL)
             for rank in job.ranks:
@@ -140,7 +142,7 @@ class Sums(unittest.TestCase):
                 self.assertEqual(expected, hash_of())
 
     def test_a_silent_switch_holds_up_nobody(self):
-        with p4_switch() as switch, Daemon() as daemon, Job("--iterations", 100_000) as job:
+        with p4_switch() as switch, Daemon() as daemon, Job(*ENDLESS) as job:
             counted = cli.until(lambda: chunks_of(daemon), 60, "chunks counted")
             signal_all(switch, signal.SIGSTOP)
             for _ in range(5):
@@ -192,6 +194,21 @@ def chunks_of(daemon):
     return sum(job["counters"].get("chunks", 0) for job in daemon.jobs())
 
 
+def measure():
+    for elements in (64, 256):
+        chunks, iterations = 1000, 20
+        flags = ("--packet-elements", elements, "--elements", chunks * elements, "--iterations", iterations)
+        with p4_switch(), Daemon(), Job("--warmup", 1, *flags) as job:
+            job.hash(600)
+            report = json.loads("\n".join(job.ranks[0].out))
+        seconds = sorted(report["tat_seconds"][which] for which in ("min", "median", "max"))
+        quarters = elements // 64
+        passes = chunks * quarters * (RANKS + 1)  # each packet's, and once more of the one that completes
+        print(f"{elements} elements, {RANKS} ranks: {' / '.join(f'{each / chunks / RANKS * 1e6:.1f}' for each in seconds)} us for a contribution, results "
+              f"included (least / median / most of {iterations}); {chunks * RANKS / seconds[1]:.0f} contributions and "
+              f"{passes / seconds[1]:.0f} passes a second; {report['packets']['retransmitted']:.0f} repeated", flush=True)
+
+
 if __name__ == "__main__":
     missing = [tool for tool in ("p4c-bm2-ss", "simple_switch") if shutil.which(tool) is None]
     if missing:
@@ -204,6 +221,10 @@ if __name__ == "__main__":
         subprocess.run(["p4c-bm2-ss", "--std", "p4-16", "-o", PROGRAM, os.path.join(folder, "netsum_v1model.p4")], check=True)
         try:
             build()
-            cli.main()
+            if sys.argv[2:] == ["--measure"]:
+                cli.NETSUM = os.path.abspath(sys.argv[1])
+                measure()
+            else:
+                cli.main()
         finally:
             destroy()
