@@ -4,8 +4,8 @@
 // The registers of Tofino 1 write two words at once and give one back: there a quarter is read in two passes, its upper half first.
 // Those of Tofino 2 give back four, so there both halves are read at once.
 //
-// No compiler has seen it yet, let alone placed it: what @stage and @unit say is the plan that p4/budget.py adds up,
-// not a compiler's result. docs/data-planes.md has what is known.
+// p4c has type-checked it (p4/check), but no compiler has placed it: what @stage and @unit say is the plan that p4/budget.py adds
+// up, not a compiler's result. docs/data-planes.md has what is known.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2

@@ -79,7 +79,7 @@ def p4_switch():
 
 class Daemon(Inside):
     def __init__(self, *arguments):
-        super().__init__(DAEMON, cli.NETSUM, "switch", "--listen", ADDRESS, "--allow-fcs-only", "--slots", 8, "--data-plane", "bmv2",
+        super().__init__(DAEMON, cli.NETSUM, "switch", "--listen", ADDRESS, "--allow-fcs-only", "--slots", 2, "--data-plane", "bmv2",
                          "--target", RUNTIME, *arguments)
         self.wait_line(self.out, "listening ")
 

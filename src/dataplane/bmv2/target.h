@@ -1,6 +1,7 @@
 // What the control plane needs of a P4 switch: entries of tables, registers, counters and groups, by the program's names.
 //
-// Any thread. All functions throw Error: unreachable (it does not answer within two seconds), refused.
+// Any thread. All functions throw Error: unreachable (it does not answer within two seconds, or ten if
+// it is reset), refused.
 #pragma once
 
 #include <cstddef>

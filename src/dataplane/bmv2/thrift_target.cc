@@ -23,7 +23,8 @@ using apache::thrift::protocol::TMultiplexedProtocol;
 using apache::thrift::transport::TBufferedTransport;
 using apache::thrift::transport::TSocket;
 
-constexpr int patience_ms = 2000;  // of each call
+constexpr int patience_ms = 2000;         // of each call
+constexpr int long_patience_ms = 10'000;  // of one that writes every register
 constexpr std::int32_t context = 0;
 
 // "101": ports 0 and 2.
@@ -58,7 +59,11 @@ class ThriftTarget final : public Target {
   }
 
   void reset() override {
-    call("emptying it", [&] { standard_->bm_reset_state(); });
+    call("emptying it", [&] {
+      socket_->setRecvTimeout(long_patience_ms);
+      standard_->bm_reset_state();
+      socket_->setRecvTimeout(patience_ms);
+    });
   }
   std::int32_t add_entry(const std::string& table, const std::vector<Bytes>& key, const std::string& action,
                          const std::vector<Bytes>& data) override {
@@ -143,7 +148,10 @@ class ThriftTarget final : public Target {
   auto call(const std::string& what, const Call& run) -> decltype(run()) {
     const std::lock_guard lock(mutex_);
     try {
-      if (!transport_->isOpen()) transport_->open();
+      if (!transport_->isOpen()) {
+        socket_->setRecvTimeout(patience_ms);
+        transport_->open();
+      }
       return run();
     } catch (const runtime::Refused& refusal) {
       throw Error(ErrorCode::refused, "the P4 switch at " + address_ + " refuses " + what + " (code " +
