@@ -44,6 +44,7 @@ class RetransmissionTimer {
       answers_ = 0;
       sample(std::exchange(soonest_, Duration::max()));
       backoff_ = 0;
+      certain_ = true;
     } else if (after_last < least_round_trip_) {
       sample(std::min(after_first, timeout_));
     }
@@ -66,14 +67,15 @@ class RetransmissionTimer {
 
   [[nodiscard]] Duration smoothed_round_trip() const { return smoothed_; }
 
-  // A packet, last sent at `sent`, has had no answer for a time-out. New packets, too, have that much more patience from now
-  // on, until one that was sent once is answered (the other half of Karn's algorithm; RFC 6298, 5.5 to 5.7). Else, if round
-  // trips have become longer than the time-out, each packet is sent again before its answer, and no answer tells so.
-  // Packets that were sent before the last such step say nothing of it.
+  // A packet, last sent at `sent`, has had no answer for a time-out. If others that were sent once have had theirs, it is
+  // lost. If none has, twice in a row, new packets have that much more patience, too, until one that was sent once is
+  // answered (the other half of Karn's algorithm; RFC 6298, 5.5 to 5.7). Else, if round trips have become longer than the
+  // time-out, each packet is sent again before its answer, and no answer tells so. Of a window that expires together one
+  // packet counts.
   void expired(Time sent, Time now) {
-    if (backoff_ != 0 && sent < stepped_) return;
-    backoff_ = std::min(backoff_ + 1, most_doublings);
-    stepped_ = now;
+    if (sent < counted_) return;
+    counted_ = now;
+    if (!std::exchange(certain_, false)) backoff_ = std::min(backoff_ + 1, most_doublings);
   }
 
   // For a packet's transmission number `transmissions` (1: the first): doubles with each, up to the maximum.
@@ -89,8 +91,9 @@ class RetransmissionTimer {
   std::uint32_t group_, answers_ = 0;
   Duration soonest_ = Duration::max();  // of the group
   Duration smoothed_{}, variation_{}, least_round_trip_{};
-  std::uint32_t backoff_ = 0;  // doublings for all packets
-  Time stepped_{};             // when it last grew
+  std::uint32_t backoff_ = 0;   // doublings for all packets
+  bool certain_ = false;        // a packet sent once has been answered since one expired
+  Time counted_ = Time::min();  // when one last did; those sent before say no more
 };
 
 }  // namespace netsum::stream

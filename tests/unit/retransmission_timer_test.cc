@@ -86,6 +86,19 @@ TEST(RetransmissionTimer, LearnsOfLongerRoundTripsAlthoughEachPacketIsSentAgain)
   EXPECT_LT(t.timeout(), 2 * round_trip);
 }
 
+TEST(RetransmissionTimer, APacketThatIsLostAmongOthersIsNoReasonForMorePatience) {
+  RetransmissionTimer t(20ms, 1ms, 250ms);
+  Time now{1s};
+  t.answered(4ms, 4ms);
+  for (int lost = 0; lost < 10; ++lost) {
+    const Duration before = t.timeout();
+    t.expired(now, now + before);
+    now += before;
+    EXPECT_EQ(t.timeout(), before);
+    t.answered(4ms, 4ms);
+  }
+}
+
 // A window that expires together is one step, and an answer to a packet sent once ends it.
 TEST(RetransmissionTimer, AWindowThatExpiresTogetherDoublesItOnce) {
   RetransmissionTimer t(20ms, 1ms, 250ms);
