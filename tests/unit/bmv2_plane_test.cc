@@ -38,6 +38,7 @@ class RecordedTarget final : public Target {
     check();
     entries.clear();
     groups.clear();
+    last_ = 0;
   }
   std::int32_t add_entry(const std::string& table, const std::vector<Bytes>& key, const std::string& action,
                          const std::vector<Bytes>& data) override {
