@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Every command of docs/start.md, as somebody runs them who reads the page: start.py SOURCE [--all].
 
-Blocks marked `sh minutes` (setup, build, demo) run with --all alone, those marked `sh packages` in tests/debian/packages. Everything else
+Blocks marked `sh minutes` (setup, build, demo) run with --all alone; what those marked `sh packages` do, tests/debian/packages does. Everything else
 is one shell, in a folder of its own beside which the repository's files seem to be.
 """
 import os
