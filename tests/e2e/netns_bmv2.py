@@ -3,7 +3,7 @@
 simple_switch, which runs p4/netsum_v1model.p4.
 
 usage: netns_bmv2.py NETSUM P4_FOLDER [unittest arguments]
-       netns_bmv2.py NETSUM P4_FOLDER --measure    what a contribution costs, instead of tests
+       netns_bmv2.py NETSUM P4_FOLDER --measure    what a contribution costs simple_switch, instead of tests
 
 Exit code 77: network namespaces are not permitted here, or p4c-bm2-ss or simple_switch is not in PATH.
 """
@@ -194,19 +194,26 @@ def chunks_of(daemon):
     return sum(job["counters"].get("chunks", 0) for job in daemon.jobs())
 
 
+def processor_seconds(process):
+    with open(f"/proc/{process.pid}/stat", encoding="ascii") as file:
+        return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure():
+    """What simple_switch's processor time is, whatever else the machine does: all in it, results and repeats too."""
+    chunks, iterations = 200, 5
     for elements in (64, 256):
-        chunks, iterations = 1000, 20
         flags = ("--packet-elements", elements, "--elements", chunks * elements, "--iterations", iterations)
-        with p4_switch(), Daemon(), Job("--warmup", 1, *flags) as job:
+        with p4_switch() as switch, Daemon(), Job("--warmup", 0, *flags) as job:
+            before = processor_seconds(switch)
             job.hash(600)
+            seconds = processor_seconds(switch) - before
             report = json.loads("\n".join(job.ranks[0].out))
-        seconds = sorted(report["tat_seconds"][which] for which in ("min", "median", "max"))
-        quarters = elements // 64
-        passes = chunks * quarters * (RANKS + 1)  # each packet's, and once more of the one that completes
-        print(f"{elements} elements, {RANKS} ranks: {' / '.join(f'{each / chunks / RANKS * 1e6:.1f}' for each in seconds)} us for a contribution, results "
-              f"included (least / median / most of {iterations}); {chunks * RANKS / seconds[1]:.0f} contributions and "
-              f"{passes / seconds[1]:.0f} passes a second; {report['packets']['retransmitted']:.0f} repeated", flush=True)
+        contributions = chunks * iterations * RANKS
+        passes = chunks * iterations * elements // 64 * (RANKS + 1)  # each contribution's, and as many again of the one that completes
+        print(f"{elements} elements, {RANKS} ranks: {seconds / contributions * 1e6:.0f} us of simple_switch's processor time for a contribution, "
+              f"{seconds / passes * 1e6:.0f} us for a pass; {chunks * RANKS / report['tat_seconds']['median']:.0f} contributions a second here; "
+              f"{report['packets']['retransmitted'] / chunks / iterations:.2f} repeats of each", flush=True)
 
 
 if __name__ == "__main__":
