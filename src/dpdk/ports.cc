@@ -301,6 +301,7 @@ class Ports final : public FramePorts {
       arguments.insert(arguments.begin() + 1, "--lcores=0@" + std::to_string(cpu));
       break;
     }
+    pointers.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     const int result = rte_eal_init(static_cast<int>(arguments.size()), pointers.data());

@@ -85,6 +85,7 @@ std::shared_ptr<FrameHost> open_host(const DpdkOptions& options, std::uint32_t q
   const std::vector<std::string> words = words_of(options.args);
   OpenFramePorts* const open = load_plugin();
   std::vector<const char*> pointers;
+  pointers.reserve(words.size());
   for (const std::string& word : words) pointers.push_back(word.c_str());
   std::array<char, 512> error{};
   FramePortsRequest request;
