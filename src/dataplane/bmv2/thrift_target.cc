@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/waiting.h"
 #include "dataplane/bmv2/SimplePreLAG.h"
 #include "dataplane/bmv2/SimpleSwitch.h"
 #include "dataplane/bmv2/Standard.h"
@@ -146,6 +147,7 @@ class ThriftTarget final : public Target {
   // another's.
   template <class Call>
   auto call(const std::string& what, const Call& run) -> decltype(run()) {
+    check_may_wait("the P4 switch");
     const std::lock_guard lock(mutex_);
     try {
       if (!transport_->isOpen()) {
