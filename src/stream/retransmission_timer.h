@@ -39,12 +39,12 @@ class RetransmissionTimer {
     if (after_first == after_last) {
       const bool believed = together || smoothed_ == Duration::zero();
       if (!believed && after_first > most_alone * std::max(least_, least_round_trip_)) return;
+      backoff_ = 0;
+      certain_ = true;
       soonest_ = std::min(soonest_, after_first);
       if (++answers_ < group_ && smoothed_ != Duration::zero()) return;
       answers_ = 0;
       sample(std::exchange(soonest_, Duration::max()));
-      backoff_ = 0;
-      certain_ = true;
     } else if (after_last < least_round_trip_) {
       sample(std::min(after_first, timeout_));
     }
