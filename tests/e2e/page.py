@@ -59,8 +59,8 @@ class Page(unittest.TestCase):
             shows(browser, "No jobs.")
             ranks = self.ranks(switch.address, 4, "vision")
             with ranks[0], ranks[1], ranks[2], ranks[3]:
-                text = shows(browser, "running")
-                for words in ("aggregator " + switch.address, "vision", "switchml", "4 of 4", "127.0.0.1 ranks 0–3", "started: switchml"):
+                text = shows(browser, "started: switchml")  # what happened to a job is looked at twice a second
+                for words in ("aggregator " + switch.address, "vision", "running", "4 of 4", "127.0.0.1 ranks 0–3"):
                     self.assertIn(words, text)
                 self.assertNotIn("has waited", text)
                 points = "[...document.querySelectorAll('#charts path')].map((path) => path.getAttribute('d')).join('').split('L').length"
