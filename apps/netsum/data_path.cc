@@ -6,16 +6,17 @@ DataPath data_path_named(const std::string& name) {
   for (const DataPath path : {DataPath::sockets, DataPath::xdp, DataPath::dpdk}) {
     if (name == to_string(path)) return path;
   }
-  throw UsageError("--data-path is sockets, xdp or dpdk, not '" + name + "'");
+  throw UsageError("--data-path requires sockets, xdp or dpdk, not '" + name + "'");
 }
 
 DataPath data_path_of(const std::string& name, const DpdkOptions& dpdk) {
   const DataPath path = data_path_named(name);
   if (path != DataPath::dpdk && !(dpdk.args.empty() && dpdk.address.empty())) {
-    throw UsageError("--dpdk-args and --dpdk-address are of --data-path dpdk");
+    throw UsageError("--dpdk-args and --dpdk-address require --data-path dpdk");
   }
   if (path == DataPath::dpdk && dpdk.address.empty()) {
-    throw UsageError("--data-path dpdk needs --dpdk-address ADDRESS/BITS: the kernel's addresses are not its own");
+    throw UsageError(
+        "--data-path dpdk requires --dpdk-address ADDRESS/BITS: DPDK's ports do not have the kernel's addresses");
   }
   return path;
 }

@@ -171,7 +171,7 @@ Settings read(const Lookup& lookup, Settings settings) {
   options.data_path = reader.one_of("NETSUM_DATA_PATH", data_paths, DataPath::sockets);
   options.dpdk = {reader.text("NETSUM_DPDK_ARGS"), reader.text("NETSUM_DPDK_ADDRESS")};
   if (options.data_path == DataPath::dpdk && options.dpdk.address.empty()) {
-    throw Reader::bad("NETSUM_DATA_PATH=dpdk needs NETSUM_DPDK_ADDRESS, as in 10.0.0.1/24");
+    throw Reader::bad("NETSUM_DATA_PATH=dpdk requires NETSUM_DPDK_ADDRESS=ADDRESS/BITS, for example 10.0.0.1/24");
   }
   options.require_keys = reader.one_of("NETSUM_REQUIRE_KEYS", yes_or_no, false);
   options.token = read_token(reader);

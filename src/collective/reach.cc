@@ -81,7 +81,8 @@ std::shared_ptr<transport::FrameHost> host_of(const Options& options, std::size_
   const Time until = std::min(deadline, now() + link_patience);
   while (!host->has_link()) {
     if (now() >= until) {
-      throw Error(ErrorCode::unreachable, "no port of DPDK has a link (" + host->description() + "): is its other end up?");
+      throw Error(ErrorCode::unreachable,
+                  "no DPDK port has a link (" + host->description() + "): connect it, or start its other end");
     }
     std::this_thread::sleep_for(between_looks);
   }
@@ -92,7 +93,7 @@ Lane lane_at(const std::shared_ptr<transport::FrameHost>& host, const Endpoint& 
              const transport::HostLaneOptions& options) {
   if (!transport::is_ipv4(aggregator)) {
     throw Error(ErrorCode::bad_argument,
-                "the data path dpdk is of IPv4: the aggregator has the address " + transport::to_string(aggregator));
+                "the data path dpdk requires IPv4, and the aggregator's address is " + transport::to_string(aggregator));
   }
   return {.aggregator = aggregator, .socket = nullptr, .host = host, .at_host = host->open(options)};
 }
@@ -211,7 +212,7 @@ void claim_queues(const Options& options, Reach& reach) {
       if (lane.ring || transport::is_of_this_host(next)) continue;
       if (!transport::is_ipv4(next)) {
         throw Error(ErrorCode::bad_argument,
-                    "the data path xdp is of IPv4: " + site.address + " has the address " + transport::to_string(next));
+                    "the data path xdp requires IPv4: " + site.address + " has the address " + transport::to_string(next));
       }
       wanted.interfaces = {transport::interface_towards(next)};
       lane.queues = transport::claim_xdp_queues(wanted);

@@ -19,9 +19,9 @@ void check_data_plane(const AggregatorOptions& options) {
   if (!bmv2 && !options.target.empty()) throw bad("a target (--target) is for the bmv2 data plane alone");
   if (options.data_plane == DataPlane::sockets) return;
   if (bmv2 && options.data_path == DataPath::dpdk)
-    throw bad("the bmv2 data plane is behind the kernel's network, not DPDK's ports");
+    throw bad("--data-plane bmv2 does not work with --data-path dpdk: the P4 switch must be reached through the kernel");
   if (!bmv2 && options.data_path != DataPath::sockets) {
-    throw bad("either the data plane is xdp, or the data path is not sockets: packets come one way");
+    throw bad("--data-plane xdp requires --data-path sockets");
   }
   const std::string name = bmv2 ? "bmv2" : "XDP";
   if (!options.chip) throw bad("the " + name + " data plane supports the chip profile only: use --profile chip");
@@ -36,7 +36,7 @@ void check_data_plane(const AggregatorOptions& options) {
   }
   const Endpoint listen = transport::resolve(options.listen);
   if (!transport::is_ipv4(listen)) {
-    throw bad("the " + name + " data plane is of IPv4: listen at an IPv4 address, not " + options.listen);
+    throw bad("the " + name + " data plane requires IPv4: listen at an IPv4 address, not " + options.listen);
   }
   if (bmv2 && transport::is_unspecified(listen)) {
     throw bad("the bmv2 data plane needs the address that ranks send to: listen at it, not at " + options.listen);

@@ -67,7 +67,8 @@ std::unique_ptr<transport::Transport> open_socket(const DataSocketsConfig& confi
 
 std::shared_ptr<transport::FrameHost> host_of(const DataSocketsConfig& config) {
   if (config.multicast) {
-    throw Error(ErrorCode::bad_argument, "the data path dpdk has no multicast: each rank has its results sent to itself");
+    throw Error(ErrorCode::bad_argument,
+                "--multicast does not work with --data-path dpdk: remove --multicast, and each rank gets its own copy");
   }
   auto host = transport::dpdk_host(config.dpdk, config.threads);
   if (config.log) config.log(config.dpdk.address + ": DPDK on " + host->description());
@@ -81,7 +82,7 @@ std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataS
   std::vector<std::unique_ptr<transport::Transport>> sockets;
   const Endpoint listen = transport::resolve(config.listen);
   if (config.data_path == DataPath::xdp && !transport::is_unspecified(listen) && !transport::is_ipv4(listen)) {
-    throw Error(ErrorCode::bad_argument, "the data path xdp is of IPv4: listen at an IPv4 address, not " + config.listen);
+    throw Error(ErrorCode::bad_argument, "the data path xdp requires IPv4: listen at an IPv4 address, not " + config.listen);
   }
   const auto host = config.data_path == DataPath::dpdk ? host_of(config) : nullptr;
   for (std::uint32_t i = 0; i < config.threads; ++i) {

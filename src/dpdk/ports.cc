@@ -63,7 +63,7 @@ class LastWords {
 
   [[nodiscard]] std::string line() {
     const std::lock_guard lock(mutex_);
-    return line_.empty() ? "EAL did not say why" : line_;
+    return line_.empty() ? "no reason was logged" : line_;
   }
 
  private:
@@ -190,8 +190,8 @@ class Ports final : public FramePorts {
     }
     if (numbers_.empty()) {
       refuse(
-          "there is no port: name one in its arguments, as in -a 0000:03:00.0 or --vdev net_memif0,..., and see that its "
-          "driver is there (dpdk-devbind.py --status)");
+          "no port was found: name one in --dpdk-args (-a 0000:03:00.0, or --vdev net_memif0,...), and check its driver "
+          "(dpdk-devbind.py --status)");
     }
     std::size_t buffers = 0;
     for (const std::uint16_t number : numbers_) buffers += look_at(number, request.queues);
@@ -202,8 +202,8 @@ class Ports final : public FramePorts {
     buffers_.pool = rte_pktmbuf_pool_create("netsum", static_cast<unsigned>(buffers), 256, 0,
                                             static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
     if (buffers_.pool == nullptr) {
-      refuse("no memory for " + std::to_string(buffers) + " buffers of " + std::to_string(room) + " bytes (" +
-             rte_strerror(rte_errno) + "): give more, as in -m 256, or huge pages");
+      refuse("cannot allocate " + std::to_string(buffers) + " buffers of " + std::to_string(room) + " bytes (" +
+             rte_strerror(rte_errno) + "): raise -m in --dpdk-args, for example -m 256, or reserve huge pages");
     }
     for (std::size_t i = 0; i < numbers_.size(); ++i) start(i);
   }
@@ -279,7 +279,7 @@ class Ports final : public FramePorts {
  private:
   static void start_eal(const FramePortsRequest& request) {
     static bool started = false;
-    if (started) refuse("it cannot be started a second time in a process");
+    if (started) refuse("EAL can be initialized only once per process");
     started = true;
     LastWords& words = last_words();
     // EAL keeps what it is given.
@@ -307,7 +307,7 @@ class Ports final : public FramePorts {
     const int result = rte_eal_init(static_cast<int>(arguments.size()), pointers.data());
     // It had put this thread on its own core.
     if (known) ::pthread_setaffinity_np(::pthread_self(), sizeof before, &before);
-    if (result < 0) refuse("its start failed: " + words.line());
+    if (result < 0) refuse("EAL initialization failed: " + words.line());
   }
 
   // Returns how many buffers its queues hold.
@@ -366,8 +366,8 @@ extern "C" __attribute__((visibility("default"))) netsum::transport::FramePorts*
     const netsum::transport::FramePortsRequest& request) {
   try {
     if (std::strcmp(request.version, NETSUM_VERSION) != 0) {
-      throw std::runtime_error(std::string("the plugin is of netsum " NETSUM_VERSION ", and this is netsum ") +
-                               request.version);
+      throw std::runtime_error(std::string("the plugin was built for netsum " NETSUM_VERSION ", but this is netsum ") +
+                               request.version + ": install the same version of both");
     }
     return new netsum::dpdk::Ports(request);
   } catch (const std::exception& error) {

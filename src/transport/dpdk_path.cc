@@ -50,15 +50,16 @@ OpenFramePorts* load_plugin() {
   const auto place =
       std::find_if(places.begin(), places.end(), [](const auto& each) { return ::access(each.c_str(), R_OK) == 0; });
   if (place == places.end()) {
-    throw Error(ErrorCode::refused, "the data path dpdk needs netsum's plugin for DPDK, and there is no " + places.back() +
-                                        ": build netsum where libdpdk is (Debian: libdpdk-dev), or name the plugin in "
+    throw Error(ErrorCode::refused, "the data path dpdk requires the DPDK plugin, and " + places.back() +
+                                        " does not exist: install netsum-dpdk, build netsum with libdpdk-dev, or set "
                                         "NETSUM_DPDK_PLUGIN");
   }
   // DPDK's threads run its code until the process ends.
   void* const plugin = ::dlopen(place->c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (plugin == nullptr) throw Error(ErrorCode::refused, "the plugin for DPDK cannot be loaded: " + first_line(::dlerror()));
+  if (plugin == nullptr) throw Error(ErrorCode::refused, "cannot load the DPDK plugin: " + first_line(::dlerror()));
   auto* const open = reinterpret_cast<OpenFramePorts*>(::dlsym(plugin, open_frame_ports_symbol));
-  if (open == nullptr) throw Error(ErrorCode::refused, *place + " is no plugin of netsum's");
+  if (open == nullptr)
+    throw Error(ErrorCode::refused, *place + " is not a netsum DPDK plugin: it does not define " + open_frame_ports_symbol);
   return open;
 }
 
@@ -68,7 +69,7 @@ std::vector<std::string> words_of(const std::string& args) {
   std::vector<std::string> words;
   for (std::string word; text >> word;) {
     if (word == "-h" || word == "--help" || word == "-v" || word == "--version") {
-      throw Error(ErrorCode::bad_argument, "DPDK's argument " + word + " is for programs of its own");
+      throw Error(ErrorCode::bad_argument, "EAL argument " + word + " prints and exits: remove it from --dpdk-args");
     }
     words.push_back(std::move(word));
   }
@@ -79,7 +80,8 @@ std::shared_ptr<FrameHost> open_host(const DpdkOptions& options, std::uint32_t q
   if (options.address.empty()) {
     throw Error(
         ErrorCode::bad_argument,
-        "the data path dpdk needs an address of its own (--dpdk-address), as in 10.0.0.1/24: the kernel's are not its");
+        "the data path dpdk requires an address (--dpdk-address), for example 10.0.0.1/24: DPDK's ports do not have the "
+        "kernel's addresses");
   }
   const HostAddress address = host_address(options.address);
   const std::vector<std::string> words = words_of(options.args);
@@ -111,8 +113,8 @@ std::shared_ptr<FrameHost> dpdk_host(const DpdkOptions& options, std::uint32_t q
     host = open_host(options, queues);
     taken = options;
   } else if (taken.args != options.args || taken.address != options.address) {
-    throw Error(ErrorCode::refused, "this process is " + taken.address + " on DPDK's ports already, with arguments '" +
-                                        taken.args + "': it can have them once");
+    throw Error(ErrorCode::refused, "this process already uses DPDK as " + taken.address + " with arguments '" + taken.args +
+                                        "': use the same options, or another process");
   }
   return host;
 }

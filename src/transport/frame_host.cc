@@ -1,5 +1,6 @@
 #include "transport/frame_host.h"
 
+#include <arpa/inet.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -39,14 +40,7 @@ std::uint32_t number_of(const wire::Ipv4& address) {
 
 std::optional<wire::Ipv4> address_in(std::string_view text) {
   wire::Ipv4 address{};
-  const char *at = text.data(), *const end = at + text.size();
-  for (std::size_t i = 0; i < address.size(); ++i) {
-    if (i > 0 && (at == end || *at++ != '.')) return std::nullopt;
-    const auto [next, error] = std::from_chars(at, end, address[i]);
-    if (error != std::errc()) return std::nullopt;
-    at = next;
-  }
-  if (at != end) return std::nullopt;
+  if (inet_pton(AF_INET, std::string(text).c_str(), address.data()) != 1) return std::nullopt;
   return address;
 }
 
@@ -62,8 +56,8 @@ std::optional<wire::Ipv4> HostAddress::next_of(const wire::Ipv4& to) const {
 
 HostAddress host_address(const std::string& text) {
   const Error bad(ErrorCode::bad_argument, "'" + text +
-                                               "' is no address and network: give ADDRESS/BITS, and the gateway if there is "
-                                               "one, as in 10.0.0.1/24 or 10.0.0.1/24,10.0.0.254");
+                                               "' is not ADDRESS/BITS[,GATEWAY] of IPv4, for example 10.0.0.1/24 or "
+                                               "10.0.0.1/24,10.0.0.254");
   std::string_view rest = text;
   const auto slash = rest.find('/');
   if (slash == std::string_view::npos) throw bad;
@@ -399,12 +393,12 @@ std::uint16_t FrameHost::free_port() {
     next_port_ = port == 65535 ? first_free_port : static_cast<std::uint16_t>(port + 1);
     if (!lanes_.contains(port)) return port;
   }
-  throw Error(ErrorCode::refused, "all UDP ports are taken");
+  throw Error(ErrorCode::refused, "all UDP ports are in use");
 }
 
 std::unique_ptr<Transport> FrameHost::open(const HostLaneOptions& options) {
   std::unique_ptr<FrameHands> hands = ports_->hands();
-  if (!hands) throw Error(ErrorCode::refused, "no memory for one more lane's packets");
+  if (!hands) throw Error(ErrorCode::refused, "cannot allocate packet buffers for another lane");
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();
   std::uint16_t port = options.port;
   std::size_t number = 0;
@@ -412,7 +406,7 @@ std::unique_ptr<Transport> FrameHost::open(const HostLaneOptions& options) {
     const std::lock_guard lock(lanes_mutex_);
     if (port == 0) port = free_port();
     if (!lanes_.emplace(port, inbox).second) {
-      throw Error(ErrorCode::refused, "UDP port " + std::to_string(port) + " is taken by another lane of this process");
+      throw Error(ErrorCode::refused, "UDP port " + std::to_string(port) + " is in use by another lane of this process");
     }
     number = static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), false) - numbers_.begin());
     if (number == numbers_.size()) numbers_.push_back(true);

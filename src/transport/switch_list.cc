@@ -6,6 +6,7 @@
 #include <resolv.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "base/numbers.h"
 #include "netsum/error.h"
 #include "transport/service_records.h"
+#include "transport/socket.h"
 
 namespace netsum::transport {
 namespace {
@@ -32,12 +34,13 @@ std::string stripped(const std::string& text) {
 }
 
 std::vector<std::string> in_file(const std::string& path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(longest_file + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (!file.is_open() || file.bad()) throw bad("cannot read the list of switches " + path);
-  if (text.size() > longest_file) throw bad("the list of switches " + path + " has more than 1 MiB");
+  if (!file.is_open() || file.bad()) throw bad("cannot read the list of switches " + path + ": " + errno_text());
+  if (text.size() > longest_file) throw bad("the list of switches " + path + " is larger than 1 MiB");
   std::vector<std::string> found;
   std::istringstream lines(text);
   std::size_t number = 0;
@@ -48,11 +51,11 @@ std::vector<std::string> in_file(const std::string& path) {
     const std::size_t colon = address.rfind(':');
     if (colon == std::string::npos || colon == 0 || !parse_number<std::uint16_t>(address.substr(colon + 1), 1) ||
         address.find_first_of(" \t,") != std::string::npos) {
-      throw bad(path + ":" + std::to_string(number) + ": '" + address + "' is not HOST:PORT, one a line");
+      throw bad(path + ":" + std::to_string(number) + ": '" + address + "' is not HOST:PORT (one address per line)");
     }
     found.push_back(address);
   }
-  if (found.empty()) throw bad("the list of switches " + path + " has no address");
+  if (found.empty()) throw bad("the list of switches " + path + " contains no address");
   return found;
 }
 
@@ -96,17 +99,18 @@ class Resolver {
 
 std::vector<std::string> in_dns(const std::string& name) {
   if (name.empty() || name.size() > 255 || name.find_first_of(std::string(" \t\r\n:/\0", 7)) != std::string::npos) {
-    throw bad("'" + std::string(service_prefix) + name + "' names no service: srv:_netsum._tcp.DOMAIN");
+    throw bad("'" + std::string(service_prefix) + name + "' is not a valid service name: use srv:_netsum._tcp.DOMAIN");
   }
   Resolver resolver;
   const std::vector<std::uint8_t> answer = resolver.services(name);
   const auto unreachable = [&](const std::string& why) {
-    return Error(ErrorCode::unreachable, "DNS names no switches at " + name + ": " + why + " (dig SRV " + name + ")");
+    return Error(ErrorCode::unreachable,
+                 "cannot find switches in DNS at " + name + ": " + why + " (check with: dig SRV " + name + ")");
   };
   if (answer.empty()) throw unreachable(resolver.why());
   const auto records = service_records(answer);
-  if (!records) throw unreachable("its answer is malformed");
-  if (records->empty()) throw unreachable("it says that there is no such service");
+  if (!records) throw unreachable("the answer is malformed");
+  if (records->empty()) throw unreachable("the service is declared absent");
   std::vector<std::string> found;
   found.reserve(records->size());
   for (const ServiceRecord& record : *records) found.push_back(record.host + ":" + std::to_string(record.port));
@@ -141,7 +145,8 @@ std::string one_switch(const std::string& text) {
   if (!is_looked_up(text)) return text;
   const std::vector<std::string> found = switch_list(text);
   if (found.size() == 1) return found.front();
-  throw bad("'" + text + "' names " + std::to_string(found.size()) + " switches, and one is wanted: name it by its address");
+  throw bad("'" + text + "' names " + std::to_string(found.size()) +
+            " switches, but exactly one is required: give its HOST:PORT");
 }
 
 }  // namespace netsum::transport

@@ -256,7 +256,7 @@ class Refusals(unittest.TestCase):
         self.assert_refused("is not Ethernet", *start, "--interface", "lo", code=2)
         self.assert_refused("--interface", "switch", "--listen", "0.0.0.0:7170", *XDP, code=2)
         self.assert_refused("listen at an IPv4 address", "switch", "--listen", "[::1]:7170", *XDP, code=2)
-        self.assert_refused("either the data plane is xdp, or the data path", *start, "--data-plane", "xdp", "--interface", "eth0",
+        self.assert_refused("--data-plane xdp requires --data-path sockets", *start, "--data-plane", "xdp", "--interface", "eth0",
                             "--allow-fcs-only", code=2)
         self.assert_refused("requires CAP_", *start, prefix=nobody)
         netns.ip("-n", SWITCH, "link", "set", "eth0", "mtu", 9000)

@@ -89,7 +89,7 @@ class Discovery(unittest.TestCase):
             self.assertIn("2 aggregators ({}, {})".format(*self.addresses), report["placement"])
             several = cli.run("status", "--switch", "@" + file.name)
             self.assertEqual(several.returncode, 2)
-            self.assertIn("names 2 switches, and one is wanted", several.stderr)
+            self.assertIn("names 2 switches, but exactly one is required", several.stderr)
             top = cli.checked(cli.run("top", "--switch", "@" + file.name, "--frames", 1, "--interval", 0.2))
             for address in self.addresses:
                 self.assertIn(address, top.stdout)
@@ -98,9 +98,9 @@ class Discovery(unittest.TestCase):
         self.assertIn("netsum ", cli.checked(cli.run("status", "--switch", "srv:_one._tcp.test")).stdout)
 
     def test_errors_say_what_to_do(self):
-        for name, code, words in (("srv:_nothing._tcp.test", 3, "there is no such name (dig SRV _nothing._tcp.test)"),
+        for name, code, words in (("srv:_nothing._tcp.test", 3, "there is no such name (check with: dig SRV _nothing._tcp.test)"),
                                   ("srv:one.test", 3, "the name has no service records"),
-                                  ("srv:_none._tcp.test", 3, "it says that there is no such service"),
+                                  ("srv:_none._tcp.test", 3, "the service is declared absent"),
                                   ("srv:", 2, "srv:_netsum._tcp.DOMAIN"),
                                   ("@/nowhere", 2, "cannot read the list of switches /nowhere")):
             result = cli.run("bench", "all-reduce", "--switch", name, "--rank", 0, "--world-size", 1, "--elements", 10)

@@ -145,7 +145,7 @@ TEST(Settings, ThatCannotBeUsedAreNamed) {
       {{{"NETSUM_VERBS_PORT", "2"}}, "NETSUM_VERBS_PORT requires NETSUM_VERBS"},
       {{{"NETSUM_PACKET_SECURITY", "both"}}, "must be one of none, tag, encrypt"},
       {{{"NETSUM_DATA_PATH", "rdma"}}, "NETSUM_DATA_PATH='rdma': must be one of sockets, xdp, dpdk"},
-      {{{"NETSUM_DATA_PATH", "dpdk"}}, "NETSUM_DATA_PATH=dpdk needs NETSUM_DPDK_ADDRESS"},
+      {{{"NETSUM_DATA_PATH", "dpdk"}}, "NETSUM_DATA_PATH=dpdk requires NETSUM_DPDK_ADDRESS"},
       {{{"NETSUM_REQUIRE_KEYS", "maybe"}}, "NETSUM_REQUIRE_KEYS='maybe': must be one of 0, 1"},
       {{{"NETSUM_RECOVERY", "5"}}, "NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS"},
       {{{"NETSUM_RECOVERY", "5"}, {"NETSUM_SWITCH", "a:1"}, {"NETSUM_SHARED_MEMORY", "required"}}, "exclude each other"},
@@ -182,7 +182,7 @@ TEST(Settings, KeepWhatIsLookedUp) {
 
 TEST(Reach, LooksUpFirst) {
   const std::string words = unreachable(read_of({{"NETSUM_SWITCH", "@/nowhere"}}), std::chrono::seconds(5));
-  EXPECT_EQ(words, "cannot read the list of switches /nowhere");
+  EXPECT_EQ(words, "cannot read the list of switches /nowhere: No such file or directory");
 }
 
 TEST(Reach, NamesTheAggregatorThatDoesNotAnswer) {

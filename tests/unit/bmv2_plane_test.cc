@@ -243,7 +243,7 @@ TEST_F(Bmv2Plane, SaysWhomAChunkWaitsFor) {
 }
 
 TEST_F(Bmv2Plane, RefusesWhatItCannotServe) {
-  EXPECT_NE(std::string::npos, refusal(job(1, 9, 64, 1)).find("has not seen its Ethernet address"));
+  EXPECT_NE(std::string::npos, refusal(job(1, 9, 64, 1)).find("has not learned its Ethernet address"));
   auto leaf = job(1, 2, 64, 1);
   leaf.tree.emplace();
   leaf.tree->parent = lane;

@@ -169,9 +169,9 @@ TEST(SwitchList, SaysWhatIsWrongWithAFile) {
   const File wrong("10.0.0.1:7170\n10.0.0.2\n");
   EXPECT_NE(std::string(error_of("@" + wrong.path()).what()).find(":2: '10.0.0.2' is not HOST:PORT"), std::string::npos);
   const File empty("# nothing\n");
-  EXPECT_NE(std::string(error_of("@" + empty.path()).what()).find("has no address"), std::string::npos);
+  EXPECT_NE(std::string(error_of("@" + empty.path()).what()).find("contains no address"), std::string::npos);
   const File large(std::string((1 << 20) + 1, '#'));
-  EXPECT_NE(std::string(error_of("@" + large.path()).what()).find("more than 1 MiB"), std::string::npos);
+  EXPECT_NE(std::string(error_of("@" + large.path()).what()).find("larger than 1 MiB"), std::string::npos);
   EXPECT_EQ(error_of("@/nowhere").code(), ErrorCode::bad_argument);
 }
 

@@ -205,14 +205,15 @@ std::uint32_t Switch::port_of(const transport::EthernetAddress& address) {
     if ((entry & 0xffffffffffff) == wanted) return static_cast<std::uint32_t>(entry >> 48);
   }
   throw Error(ErrorCode::unreachable,
-              "the P4 switch has not seen its Ethernet address at any port: are this host and the "
-              "ranks connected by that switch alone?");
+              "the P4 switch has not learned its Ethernet address at any port: connect this host and "
+              "the ranks through that switch only");
 }
 
 Holding Switch::take_job() {
   const std::lock_guard lock(mutex_);
   if (free_jobs_.empty()) {
-    throw Error(ErrorCode::refused, "the P4 switch has " + std::to_string(max_jobs) + " jobs, and can have no more");
+    throw Error(ErrorCode::refused,
+                "the P4 switch already has " + std::to_string(max_jobs) + " jobs, its maximum: wait until one ends");
   }
   Holding holding;
   holding.life = life_;
