@@ -27,9 +27,9 @@
 namespace netsum::dpdk {
 namespace {
 
-using transport::FrameHands;
 using transport::FramePorts;
 using transport::FramePortsRequest;
+using transport::LaneQueues;
 
 constexpr std::uint16_t descriptors = 1024;
 constexpr std::size_t most_added = 256;  // frames of a lane that a port has not taken yet
@@ -45,12 +45,12 @@ void must(int result, const std::string& what) {
 }
 
 // What EAL says is kept for an error's text, and printed nowhere: a library is silent.
-class LastWords {
+class EalLog {
  public:
-  LastWords() {
+  EalLog() {
     cookie_io_functions_t functions{};
     functions.write = [](void* to, const char* text, std::size_t bytes) {
-      static_cast<LastWords*>(to)->add({text, bytes});
+      static_cast<EalLog*>(to)->add({text, bytes});
       return static_cast<ssize_t>(bytes);
     };
     stream_ = ::fopencookie(this, "w", functions);
@@ -58,8 +58,8 @@ class LastWords {
     ::setvbuf(stream_, nullptr, _IOLBF, 0);
     rte_openlog_stream(stream_);
   }
-  LastWords(const LastWords&) = delete;
-  LastWords& operator=(const LastWords&) = delete;
+  EalLog(const EalLog&) = delete;
+  EalLog& operator=(const EalLog&) = delete;
 
   [[nodiscard]] std::string line() {
     const std::lock_guard lock(mutex_);
@@ -79,9 +79,9 @@ class LastWords {
 };
 
 // Of this process: EAL can be started once, and logs until the end.
-LastWords& last_words() {
-  static auto* const words = new LastWords;
-  return *words;
+EalLog& eal_log() {
+  static auto* const log = new EalLog;
+  return *log;
 }
 
 // The threads that call are nobody's of DPDK's: with a number they have caches of buffers.
@@ -102,19 +102,19 @@ struct Buffers {
   std::size_t frame_bytes = 0;
 };
 
-class Hands final : public FrameHands {
+class Queues final : public LaneQueues {
  public:
-  Hands(const Buffers& buffers, std::size_t ports) : buffers_(buffers), added_(ports) {
+  Queues(const Buffers& buffers, std::size_t ports) : buffers_(buffers), added_(ports) {
     spare_.reserve(spares);
     for (auto& each : added_) each.reserve(most_added);
   }
-  ~Hands() override {
-    let_go();
+  ~Queues() override {
+    release();
     for (auto& each : added_) free(each);
     free(spare_);
   }
-  Hands(const Hands&) = delete;
-  Hands& operator=(const Hands&) = delete;
+  Queues(const Queues&) = delete;
+  Queues& operator=(const Queues&) = delete;
 
   std::span<const iovec> receive(std::uint32_t port, std::uint32_t queue) override {
     register_thread();
@@ -131,7 +131,7 @@ class Hands final : public FrameHands {
     return frames_;
   }
 
-  void let_go() override { free(held_); }
+  void release() override { free(held_); }
 
   std::span<std::byte> add(std::uint32_t port, std::size_t bytes) override {
     std::vector<rte_mbuf*>& added = added_[port];
@@ -197,7 +197,7 @@ class Ports final : public FramePorts {
     for (const std::uint16_t number : numbers_) buffers += look_at(number, request.queues);
     // Beside those in the devices' queues, those that lanes have in hand: some may begin while others end.
     const std::size_t lanes = 2 * std::size_t{request.queues} + 2;
-    buffers += lanes * (spares + numbers_.size() * (most_added + request.queues * FrameHands::most_taken));
+    buffers += lanes * (spares + numbers_.size() * (most_added + request.queues * LaneQueues::most_taken));
     const std::size_t room = RTE_PKTMBUF_HEADROOM + buffers_.frame_bytes;
     buffers_.pool = rte_pktmbuf_pool_create("netsum", static_cast<unsigned>(buffers), 256, 0,
                                             static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
@@ -218,7 +218,7 @@ class Ports final : public FramePorts {
   Ports& operator=(const Ports&) = delete;
 
   const std::vector<Port>& ports() const override { return ports_; }
-  std::unique_ptr<FrameHands> hands() override { return std::make_unique<Hands>(buffers_, ports_.size()); }
+  std::unique_ptr<LaneQueues> lane_queues() override { return std::make_unique<Queues>(buffers_, ports_.size()); }
 
   bool has_link(std::uint32_t port) const override {
     rte_eth_link link{};
@@ -281,7 +281,7 @@ class Ports final : public FramePorts {
     static bool started = false;
     if (started) refuse("EAL can be initialized only once per process");
     started = true;
-    LastWords& words = last_words();
+    EalLog& log = eal_log();
     // EAL keeps what it is given.
     static std::vector<std::string> arguments;
     static std::vector<char*> pointers;
@@ -307,7 +307,7 @@ class Ports final : public FramePorts {
     const int result = rte_eal_init(static_cast<int>(arguments.size()), pointers.data());
     // It had put this thread on its own core.
     if (known) ::pthread_setaffinity_np(::pthread_self(), sizeof before, &before);
-    if (result < 0) refuse("EAL initialization failed: " + words.line());
+    if (result < 0) refuse("EAL initialization failed: " + log.line());
   }
 
   // Returns how many buffers its queues hold.
@@ -344,7 +344,7 @@ class Ports final : public FramePorts {
       must(rte_eth_rx_queue_setup(number, queue, receive, socket, nullptr, buffers_.pool), "a queue of port " + port.name);
       must(rte_eth_tx_queue_setup(number, queue, transmit, socket, nullptr), "a queue of port " + port.name);
     }
-    if (rte_eth_dev_start(number) < 0) refuse("starting port " + port.name + " failed: " + last_words().line());
+    if (rte_eth_dev_start(number) < 0) refuse("starting port " + port.name + " failed: " + eal_log().line());
     if (rte_eth_rx_queue_count(number, 0) >= 0) {
       const std::uint64_t bytes = std::uint64_t{receive} * buffers_.frame_bytes;
       capacity_ = capacity_ == 0 ? bytes : std::min(capacity_, bytes);

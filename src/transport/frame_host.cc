@@ -89,9 +89,9 @@ struct FrameHost::Inbox {
 class FrameHost::Lane final : public Transport {
  public:
   Lane(std::shared_ptr<FrameHost> host, const Endpoint& local, std::shared_ptr<Inbox> inbox, std::size_t number,
-       std::unique_ptr<FrameHands> hands, const HostLaneOptions& options)
+       std::unique_ptr<LaneQueues> lane_queues, const HostLaneOptions& options)
       : host_(std::move(host)),
-        hands_(std::move(hands)),
+        lane_queues_(std::move(lane_queues)),
         inbox_(std::move(inbox)),
         number_(number),
         peer_(options.peer),
@@ -191,12 +191,12 @@ class FrameHost::Lane final : public Transport {
   void send(std::uint32_t port);
   void send() {
     for (std::uint32_t port = 0; port < ends_.size(); ++port) {
-      if (hands_->added(port) > 0) send(port);
+      if (lane_queues_->added(port) > 0) send(port);
     }
   }
 
   const std::shared_ptr<FrameHost> host_;
-  std::unique_ptr<FrameHands> hands_;
+  std::unique_ptr<LaneQueues> lane_queues_;
   const std::shared_ptr<Inbox> inbox_;
   const std::size_t number_;
   const std::optional<Endpoint> peer_;
@@ -253,7 +253,7 @@ bool FrameHost::Lane::take(std::uint32_t port, std::uint32_t queue) {
   {
     const std::unique_lock lock(host_->queue(port, queue).receiving, std::try_to_lock);
     if (!lock) return false;
-    frames = hands_->receive(port, queue);
+    frames = lane_queues_->receive(port, queue);
   }
   for (const iovec& frame : frames) read(port, {static_cast<const std::byte*>(frame.iov_base), frame.iov_len});
   return !frames.empty();
@@ -261,13 +261,13 @@ bool FrameHost::Lane::take(std::uint32_t port, std::uint32_t queue) {
 
 std::span<const RxView> FrameHost::Lane::receive() {
   received_.clear();
-  hands_->let_go();
+  lane_queues_->release();
   take_handed();
   // Empty means that there is nothing: a batch without a datagram of ours does not. A flood of them does not keep the
   // caller.
   bool any = true;
   for (int tries = 0; any && tries < most_batches && (tries == 0 || received_.empty()); ++tries) {
-    if (tries > 0) hands_->let_go();
+    if (tries > 0) lane_queues_->release();
     any = false;
     const bool everywhere = ++looks_ % looks_between == 0;
     for (std::uint32_t port = 0; port < ends_.size(); ++port) {
@@ -319,10 +319,10 @@ void FrameHost::Lane::ask_way(const Endpoint& to, Way& way) {
 }
 
 std::span<std::byte> FrameHost::Lane::place(std::uint32_t port, std::size_t bytes) {
-  const std::span<std::byte> place = hands_->add(port, bytes);
+  const std::span<std::byte> place = lane_queues_->add(port, bytes);
   if (!place.empty()) return place;
   send(port);
-  return hands_->add(port, bytes);
+  return lane_queues_->add(port, bytes);
 }
 
 std::span<std::byte> FrameHost::Lane::begin(const Endpoint& to, std::size_t bytes) {
@@ -349,7 +349,7 @@ void FrameHost::Lane::say(std::uint32_t port, wire::Arp arp) {
 
 void FrameHost::Lane::send(std::uint32_t port) {
   const std::lock_guard lock(host_->queue(port, ends_[port].queue).sending);
-  hands_->send(port, ends_[port].queue);
+  lane_queues_->send(port, ends_[port].queue);
 }
 
 FrameHost::FrameHost(std::unique_ptr<FramePorts> ports, const HostAddress& address)
@@ -397,8 +397,8 @@ std::uint16_t FrameHost::free_port() {
 }
 
 std::unique_ptr<Transport> FrameHost::open(const HostLaneOptions& options) {
-  std::unique_ptr<FrameHands> hands = ports_->hands();
-  if (!hands) throw Error(ErrorCode::refused, "cannot allocate packet buffers for another lane");
+  std::unique_ptr<LaneQueues> lane_queues = ports_->lane_queues();
+  if (!lane_queues) throw Error(ErrorCode::refused, "cannot allocate packet buffers for another lane");
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();
   std::uint16_t port = options.port;
   std::size_t number = 0;
@@ -413,7 +413,7 @@ std::unique_ptr<Transport> FrameHost::open(const HostLaneOptions& options) {
     numbers_[number] = true;
   }
   return std::make_unique<Lane>(shared_from_this(), wire::ipv4_endpoint(address_.own, port), std::move(inbox), number,
-                                std::move(hands), options);
+                                std::move(lane_queues), options);
 }
 
 void FrameHost::close(std::uint16_t port, std::size_t number) {

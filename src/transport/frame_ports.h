@@ -15,21 +15,21 @@
 
 namespace netsum::transport {
 
-// One lane's hands at the ports. Belongs to one thread at a time. A queue of a port is for one thread at a time too, in each
-// direction: whoever shares one has a lock.
-class FrameHands {
+// One lane's queues of all ports. Belongs to one thread at a time. A queue of a port is for one thread at a time too, in
+// each direction: whoever shares one has a lock.
+class LaneQueues {
  public:
-  virtual ~FrameHands() = default;
-  FrameHands() = default;
-  FrameHands(const FrameHands&) = delete;
-  FrameHands& operator=(const FrameHands&) = delete;
+  virtual ~LaneQueues() = default;
+  LaneQueues() = default;
+  LaneQueues(const LaneQueues&) = delete;
+  LaneQueues& operator=(const LaneQueues&) = delete;
 
   static constexpr std::size_t most_taken = 64;
 
-  // The frames that have arrived there, until `most_taken`; valid until let_go(), which gives all received frames back.
+  // The frames that have arrived there, until `most_taken`; valid until release(), which gives all received frames back.
   // An empty one was of several pieces, and is lost.
   [[nodiscard]] virtual std::span<const iovec> receive(std::uint32_t port, std::uint32_t queue) = 0;
-  virtual void let_go() = 0;
+  virtual void release() = 0;
 
   // A place for a frame of that many bytes, to be filled before send(); empty: there is none now, or it is too long.
   [[nodiscard]] virtual std::span<std::byte> add(std::uint32_t port, std::size_t bytes) = 0;
@@ -54,7 +54,7 @@ class FramePorts {
 
   [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;
   // Null: no memory for them.
-  [[nodiscard]] virtual std::unique_ptr<FrameHands> hands() = 0;
+  [[nodiscard]] virtual std::unique_ptr<LaneQueues> lane_queues() = 0;
   [[nodiscard]] virtual bool has_link(std::uint32_t port) const = 0;
   // Has the port receive datagrams to this UDP port with that queue. False: it cannot.
   virtual bool steer(std::uint32_t port, std::uint16_t udp_port, std::uint32_t queue) = 0;

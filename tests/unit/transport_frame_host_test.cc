@@ -32,9 +32,9 @@ struct Outside {
   bool steers = false;
 };
 
-class Hands final : public FrameHands {
+class MemoryQueues final : public LaneQueues {
  public:
-  Hands(Outside& outside, std::size_t ports) : outside_(outside), added_(ports) {}
+  MemoryQueues(Outside& outside, std::size_t ports) : outside_(outside), added_(ports) {}
 
   std::span<const iovec> receive(std::uint32_t port, std::uint32_t queue) override {
     frames_.clear();
@@ -47,7 +47,7 @@ class Hands final : public FrameHands {
     }
     return frames_;
   }
-  void let_go() override {
+  void release() override {
     for (Bytes& frame : held_) std::fill(frame.begin(), frame.end(), std::byte{0xdd});
     held_.clear();
   }
@@ -76,7 +76,7 @@ class Ports final : public FramePorts {
   Ports(Outside& outside, std::vector<Port> ports) : outside_(outside), ports_(std::move(ports)) {}
 
   const std::vector<Port>& ports() const override { return ports_; }
-  std::unique_ptr<FrameHands> hands() override { return std::make_unique<Hands>(outside_, ports_.size()); }
+  std::unique_ptr<LaneQueues> lane_queues() override { return std::make_unique<MemoryQueues>(outside_, ports_.size()); }
   bool has_link(std::uint32_t) const override { return true; }
   bool steer(std::uint32_t, std::uint16_t udp_port, std::uint32_t) override {
     if (outside_.steers) outside_.steered.insert(udp_port);
@@ -263,7 +263,7 @@ TEST(FrameHosts, PassOverStrangersFrames) {
   Outside outside;
   const auto lane = host_on(outside, {{"a", own}})->open({});
   auto& arriving = outside.arriving[{0, 0}];
-  for (std::size_t i = 0; i < 3 * FrameHands::most_taken; ++i) arriving.push_back(Bytes(60));
+  for (std::size_t i = 0; i < 3 * LaneQueues::most_taken; ++i) arriving.push_back(Bytes(60));
   arriving.push_back(datagram_from(peer, lane->local(), hello));
   EXPECT_EQ(lane->receive().size(), 1U);
 }
