@@ -98,7 +98,7 @@ def commands(all_pages):
     lines = ["# Commands", "", "What `netsum COMMAND --help` says."]
     for page in all_pages:
         name = " ".join((manual.NAME, *page.words))
-        lines += ["", f"## {name} {{ #{page.name} }}", "", page.about.rstrip(".") + ".", "", f"    {page.usage.replace('[OPTIONS]', '[OPTIONS]')}"]
+        lines += ["", f"## {name} {{ #{page.name} }}", "", page.about.rstrip(".") + ".", "", f"    {page.usage}"]
         if page.commands:
             lines += ["", "| command | |", "|---|---|"]
             lines += [f"| [{word}](#{page.name}-{word}) | {cell(about)} |" for word, about in page.commands]

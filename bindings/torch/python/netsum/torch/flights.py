@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import warnings
 
 import torch.distributed
 
@@ -69,4 +70,4 @@ def write_at_exit():
     try:
         write(prefix)
     except OSError as error:
-        print(f"netsum: no flight record: {error}: name a folder that can be written in NETSUM_FLIGHT_RECORD")
+        warnings.warn(f"netsum: cannot write the flight record: {error}: set NETSUM_FLIGHT_RECORD to a prefix in a writable folder")
