@@ -156,8 +156,9 @@ class WorkerEngine::IoThread {
         if (busy_poll_.yields()) sched_yield();
       } else if (!mailbox_.waiting()) {
         std::vector<pollfd>& descriptors = lent_ ? mailbox_alone : all;
-        turn.unlock();
-        wait_for(descriptors, lent_ ? next : busy_poll_.until(next, now()));
+        const Time until = lent_ ? next : busy_poll_.until(next, now());
+        turn.unlock();  // from here a caller may change what is above
+        wait_for(descriptors, until);
         turn.lock();
       }
       if (mailbox_.waiting()) {
