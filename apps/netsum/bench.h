@@ -70,6 +70,8 @@ struct RankReport {
   std::uint64_t packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_down = 0;
   std::uint64_t packets_dropped_up = 0;  // of all ranks, by the aggregators' counters; only rank 0 queries them
   std::uint64_t bytes_copied = 0;        // in shared memory, from and to tensors
+  std::uint64_t busy_nanoseconds = 0;    // as Statistics'
+  std::uint64_t cpu_nanoseconds = 0;     // of this process, in the calls alone
   std::uint32_t window = 0;              // packets that may be in flight, at the end
   std::string placement;
 
@@ -84,8 +86,9 @@ struct BenchReport {
   std::uint64_t result_hash = 0;
   double bytes_sent = 0, bytes_received = 0;  // per worker and all-reduce, as are the packets
   double packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_up = 0, packets_dropped_down = 0;
-  double bytes_copied = 0;  // per worker and all-reduce
-  double window = 0;        // packets that a worker may have in flight, at the end
+  double bytes_copied = 0;                   // per worker and all-reduce
+  double busy_seconds = 0, cpu_seconds = 0;  // the same
+  double window = 0;                         // packets that a worker may have in flight, at the end
   std::string placement;
 
   BenchReport(const BenchOptions& options, const std::vector<RankReport>& ranks);

@@ -34,6 +34,8 @@ std::string RankReport::text() const {
             {"packets_dropped_down", packets_dropped_down},
             {"packets_dropped_up", packets_dropped_up},
             {"bytes_copied", bytes_copied},
+            {"busy_nanoseconds", busy_nanoseconds},
+            {"cpu_nanoseconds", cpu_nanoseconds},
             {"window", window},
             {"placement", placement}};
   json.update(Json(verdict));
@@ -56,6 +58,8 @@ RankReport RankReport::parse(std::string_view text) {
   json.at("packets_dropped_down").get_to(report.packets_dropped_down);
   json.at("packets_dropped_up").get_to(report.packets_dropped_up);
   json.at("bytes_copied").get_to(report.bytes_copied);
+  json.at("busy_nanoseconds").get_to(report.busy_nanoseconds);
+  json.at("cpu_nanoseconds").get_to(report.cpu_nanoseconds);
   json.at("window").get_to(report.window);
   json.at("placement").get_to(report.placement);
   return report;
@@ -73,6 +77,8 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     packets_retransmitted += share * static_cast<double>(rank.packets_retransmitted);
     packets_dropped_down += share * static_cast<double>(rank.packets_dropped_down);
     bytes_copied += share * static_cast<double>(rank.bytes_copied);
+    busy_seconds += 1e-9 * share * static_cast<double>(rank.busy_nanoseconds);
+    cpu_seconds += 1e-9 * share * static_cast<double>(rank.cpu_nanoseconds);
     window += static_cast<double>(rank.window) / static_cast<double>(ranks.size());
     packets_dropped_up += share * static_cast<double>(rank.packets_dropped_up);
   }
@@ -123,6 +129,8 @@ std::string BenchReport::json(const BenchOptions& options) const {
         {"dropped_up", packets_dropped_up},
         {"dropped_down", packets_dropped_down}}},
       {"bytes_copied", bytes_copied},
+      {"cpu_seconds_per_worker", cpu_seconds},
+      {"busy_seconds_per_worker", busy_seconds},
       {"window", window},
       {"max_abs_error", verdict.max_abs_error},
       {"error_bound", verdict.error_bound},
@@ -154,6 +162,8 @@ std::string BenchReport::table(const BenchOptions& options) const {
   row("packets per worker",
       fmt::format("{:.1f} sent, {:.1f} received, {:.1f} retransmitted, {:.1f} dropped up, {:.1f} down", packets_sent,
                   packets_received, packets_retransmitted, packets_dropped_up, packets_dropped_down));
+  row("CPU per worker",
+      fmt::format("{:.3f} ms; its threads had packets in hand for {:.3f} ms", cpu_seconds * 1e3, busy_seconds * 1e3));
   row("error", fmt::format("{:.3g} at most, bound {:.3g}, error/bound {:.3f} at most", verdict.max_abs_error,
                            verdict.error_bound, verdict.max_error_over_bound));
   row("wrong", fmt::format("{}{}", verdict.wrong,

@@ -1,5 +1,6 @@
 // One rank of `netsum bench COLLECTIVE`.
 #include <spdlog/spdlog.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -101,13 +102,23 @@ void add_difference(RankReport& report, const Statistics& before, const Statisti
   report.packets_retransmitted += after.packets_retransmitted - before.packets_retransmitted;
   report.bytes_copied += after.bytes_copied - before.bytes_copied;
   report.packets_dropped_down += after.packets_dropped_down - before.packets_dropped_down;
+  report.busy_nanoseconds += after.busy_nanoseconds - before.busy_nanoseconds;
+}
+
+// Of all threads of this process.
+std::chrono::nanoseconds cpu_time() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 // One timed call.
 void measure(Communicator& comm, Exercise& exercise, RankReport& report) {
+  const std::chrono::nanoseconds cpu_before = cpu_time();
   const auto begin = Clock::now();
   exercise.call(comm);
   const auto end = Clock::now();
+  report.cpu_nanoseconds += static_cast<std::uint64_t>((cpu_time() - cpu_before).count());
   report.nanoseconds.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(end - begin).count()));
 }
 

@@ -1,5 +1,7 @@
 """What a core moves past the kernel's network by DPDK: a rank and its switch at the two ends of a memif, each on a core of its own, and
-bare testpmds there, which send every frame back. Frames are as long, and packets are counted.
+bare testpmds there, which send every frame back. Frames are as long, and packets are counted. Both ends poll, so the slower one is what
+packets per second show; each by itself is what it needs for a packet while it has some (`busy_nanoseconds`). A bare loop by AF_XDP on a
+veth is beside them.
 """
 import contextlib
 import itertools
@@ -12,12 +14,15 @@ import subprocess
 import tempfile
 import time
 
+import af_xdp
+import micro
 import ratios
 from network import NETSUM, ROOT
 
 PLUGIN = os.path.join(ROOT, "build/release/lib/libnetsum_dpdk.so")
 EAL = "--no-huge --no-shconf --no-pci --no-telemetry -m 64".split()
 ELEMENTS, ITERATIONS = 256, 5  # of a packet: 1 KiB of values; timed calls of a run
+RANKS = (1, 4, 16)  # of a switch that sends results as copies, or as attached buffers
 FRAME = 1098  # bytes of such a frame
 WINDOW = 128  # packets under way
 GOAL = 0.6
@@ -88,7 +93,7 @@ def testpmd(packets):
 
 
 def netsum(packets, profile):
-    """The report of a rank. The switch sums each packet, and as many come back."""
+    """Nanoseconds of a packet: from one to the next, the rank's, and the switch's. The switch sums each packet, and as many come back."""
     wire = f"netsum-bench-{os.getpid()}-{next(WIRES)}"
 
     def path(role, address):
@@ -104,18 +109,36 @@ def netsum(packets, profile):
             rank = subprocess.run(on_core(1, NETSUM, "bench", "all-reduce", "--switch", line[1], "--rank", 0, "--world-size", 1, *path("client", "10.94.0.2"),
                                           "--elements", packets // ITERATIONS * ELEMENTS, "--iterations", ITERATIONS, "--packet-elements", ELEMENTS,
                                           "--slots", WINDOW, "--profile", profile, "--json"), capture_output=True, text=True, timeout=PATIENCE)
+            status = subprocess.run([NETSUM, "status", "--switch", line[1], "--json"], capture_output=True, text=True, timeout=PATIENCE)
         finally:
             switch.kill()
     if rank.returncode != 0:
         raise SystemExit(f"bench: the job over DPDK failed: {rank.stderr.strip()}")
-    report = json.loads(rank.stdout)
+    if status.returncode != 0:
+        raise SystemExit(f"bench: the switch over DPDK does not answer: {status.stderr.strip()}")
+    report, counters = json.loads(rank.stdout), json.loads(status.stdout)["counters"]
     if report["wrong"]:
         raise SystemExit("bench: a job over DPDK had wrong sums")
-    return report
+    sent = report["packets"]["sent"]
+    return {"both": 1e9 * report["tat_seconds"]["median"] / sent, "the rank": 1e9 * report["busy_seconds_per_worker"] / sent,
+            "the switch": counters["busy_nanoseconds"] / counters["packets_received"]}
 
 
-def packets_per_second(report):
-    return report["packets"]["sent"] / report["tat_seconds"]["median"]
+def results(count, quick):
+    """Of a sum to all ranks: copies of it, and frames to which the slot is attached."""
+    pairs = {ranks: (f"attached/{ranks}", f"copied/{ranks}") for ranks in RANKS}
+    found = micro.repetitions("dpdk_results_bench", [name for pair in pairs.values() for name in pair], count, 0.02 if quick else 0.1)
+    made = {}
+    for ranks, names in pairs.items():
+        attached, copied = ([each["cpu_time"] / ranks for each in found[name]] for name in names)
+        made[f"dpdk-results-{ranks}"] = row(f"1 KiB of sums to {ranks} rank{'s' if ranks > 1 else ''}, to a port that throws frames away: frames/s of copies over "
+                                            "those of headers to which the slot is attached", {"attached": attached, "copies": copied}, "attached", "copies")
+    return made
+
+
+def row(what, sides, over, under, goal=None):
+    return {"what": what, "ratio": ratios.summary(sides[over], sides[under]), "goal": goal, "at_least": True, "then": "",
+            "nanoseconds": {side: statistics.median(sides[side]) for side in (under, over)}}
 
 
 def rows(count, quick):
@@ -127,12 +150,24 @@ def rows(count, quick):
         raise SystemExit("bench: a rank and a switch that poll need a core each")
     packets = 100_000 if quick else 500_000
     profiles = ("software", "chip")
-    sides = {name: [] for name in (*profiles, "testpmd")}
-    for number in range(count):
-        for name in sorted(sides, reverse=number % 2 == 1):
-            rate = testpmd(packets) if name == "testpmd" else packets_per_second(netsum(packets, name))
-            sides[name].append(1e9 / rate)
-    return {f"dpdk-{profile}": {"what": f"a rank and a switch by DPDK over memif, {profile} profile, frames of {FRAME} bytes: packets/s on each core "
-                                "over those of testpmd there",
-                                "ratio": ratios.summary(sides["testpmd"], sides[profile]), "goal": GOAL, "at_least": True, "then": "",
-                                "nanoseconds": {side: statistics.median(sides[side]) for side in (profile, "testpmd")}} for profile in profiles}
+    sides = {"testpmd": [], "a bare loop by AF_XDP": []}
+    with af_xdp.bare("bare") as loop:
+        for number in range(count):
+            for name in sorted((*profiles, *sides), reverse=number % 2 == 1):
+                if name == "testpmd":
+                    sides[name].append(1e9 / testpmd(packets))
+                elif name in profiles:
+                    for side, time_of in netsum(packets, name).items():
+                        sides.setdefault(f"{side}, {name}", []).append(time_of)
+                else:
+                    sides[name].append(loop.nanoseconds(FRAME))
+    made = {}
+    for profile in profiles:
+        about = f"by DPDK over memif, {profile} profile, frames of {FRAME} bytes: packets/s on"
+        made[f"dpdk-{profile}"] = row(f"a rank and a switch {about} each core over those of testpmd there", sides, "testpmd", f"both, {profile}", GOAL)
+        for side in ("rank", "switch"):
+            mine = f"the {side}, {profile}"
+            made[f"dpdk-{profile}-{side}"] = row(f"the {side} alone {about} a core that always has some over those of testpmd", sides, "testpmd", mine)
+            made[f"dpdk-{profile}-{side}-xdp"] = row(f"the {side} alone {about} such a core over those of a bare loop by AF_XDP on a veth", sides,
+                                                     "a bare loop by AF_XDP", mine)
+    return {**made, **results(count, quick)}

@@ -180,6 +180,7 @@ py::dict statistics(const TorchGroup& group) {
   result["packets_retransmitted"] = wire.packets_retransmitted;
   result["shared_memory"] = wire.shared_memory;
   result["bytes_copied"] = wire.bytes_copied;
+  result["busy_seconds"] = 1e-9 * static_cast<double>(wire.busy_nanoseconds);
   result["slots"] = wire.slots;
   result["packet_elements"] = wire.packet_elements;
   return result;

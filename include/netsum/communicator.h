@@ -137,6 +137,8 @@ struct Statistics {
   std::uint32_t window = 0;    // packets that may be in flight now, over all lanes: the slots, or ATP's congestion window
   bool shared_memory = false;  // there are no packets
   std::uint64_t bytes_copied = 0;  // shared memory: to and from tensors that lie outside it
+  // Time with packets in hand or to send, of all threads that move packets. One that polls takes its CPU all the time.
+  std::uint64_t busy_nanoseconds = 0;
 };
 
 // Memory for tensors, from Communicator::allocate(). Copies refer to the same memory; it is freed after the last copy, once

@@ -521,6 +521,7 @@ Statistics Communicator::statistics() const {
   statistics.window = totals.protocol.window;
   statistics.shared_memory = here->local != nullptr;
   statistics.bytes_copied = totals.bytes_copied;
+  statistics.busy_nanoseconds = totals.busy_nanoseconds;
   return statistics;
 }
 

@@ -36,6 +36,7 @@ struct Node::Impl {
     jobs->fill(report, lanes.size(), [&](std::size_t lane, const std::function<void()>& add) {
       lanes[lane]->run([&] {
         report.counters.add(named(lanes[lane]->counters()));
+        report.counters.add(named(lanes[lane]->loop_counters()));
         add();
       });
     });

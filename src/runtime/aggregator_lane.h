@@ -20,6 +20,7 @@ class AggregatorLane final : public service::Lane {
   [[nodiscard]] Endpoint local() const { return loop_.local(); }
   // Within run():
   [[nodiscard]] transport::Counters counters() const { return loop_.transport().counters(); }
+  [[nodiscard]] const PacketLoopCounters& loop_counters() const { return loop_.counters(); }
 
   void serve(std::unique_ptr<service::Format> format) override;
   void run(const std::function<void()>& command) override { loop_.call(command); }

@@ -64,7 +64,8 @@ class Engine {
   struct Totals {
     protocol::LaneTotals protocol;
     transport::Counters transport;
-    std::uint64_t bytes_copied = 0;  // in shared memory, from and to tensors
+    std::uint64_t bytes_copied = 0;      // in shared memory, from and to tensors
+    std::uint64_t busy_nanoseconds = 0;  // with packets in hand or to send, of the threads that serve lanes
   };
 
   virtual ~Engine() = default;

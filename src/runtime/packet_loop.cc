@@ -37,6 +37,7 @@ void PacketLoop::loop() {
   while (true) {
     if (mailbox_.waiting()) mailbox_.run_all();  // however many packets come: a load per batch
     if (stopping_) return;
+    const Time began = now();
     const std::span<const RxView> packets = transport_->receive();
     if (!packets.empty()) {
       busy_poll_.found();
@@ -46,10 +47,10 @@ void PacketLoop::loop() {
       if (gate_.received(strangers - strangers_, received)) filter();
       strangers_ = strangers;
       if (gate_.is_due(received)) look_at_flood(received);
-    } else if (!mailbox_.waiting() && busy_poll_.look_again(now())) {
+      counters_.busy_nanoseconds += static_cast<std::uint64_t>((now() - began).count());
+    } else if (!mailbox_.waiting() && busy_poll_.look_again(began)) {
       if (busy_poll_.yields()) sched_yield();
     } else {
-      const Time began = now();
       wait_for(descriptors, busy_poll_.until(gate_.is_shut() ? began + FloodGate::look_again : never, began));
       if (gate_.is_shut() && gate_.is_due(now())) look_at_flood(now());
     }

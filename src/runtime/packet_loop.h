@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "runtime/busy_poll.h"
@@ -16,6 +17,15 @@
 #include "transport/transport.h"
 
 namespace netsum::runtime {
+
+struct PacketLoopCounters {
+  std::uint64_t busy_nanoseconds = 0;  // with packets in hand; a thread that polls runs all the time
+
+  static constexpr auto fields() {
+    using C = PacketLoopCounters;
+    return std::to_array<CounterField<C>>({{"busy_nanoseconds", &C::busy_nanoseconds, CounterKind::other}});
+  }
+};
 
 class PacketLoop {
  public:
@@ -34,6 +44,7 @@ class PacketLoop {
   void call(const std::function<void()>& command) { mailbox_.call(command); }
   // On the loop's thread:
   [[nodiscard]] const transport::Transport& transport() const { return *transport_; }
+  [[nodiscard]] const PacketLoopCounters& counters() const { return counters_; }
   // Which packets are expected from now on: jobs' by epoch, and rings'.
   void expect(std::uint64_t epoch);
   void expect_no_more(std::uint64_t epoch);
@@ -53,6 +64,7 @@ class PacketLoop {
   FloodGate gate_;
   Guests guests_;
   std::uint64_t strangers_ = 0;  // so far
+  PacketLoopCounters counters_;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -129,6 +129,7 @@ class WorkerEngine::IoThread {
         totals.protocol.retransmissions += p.retransmissions;
         totals.protocol.window += p.window;
       }
+      totals.busy_nanoseconds += static_cast<std::uint64_t>(busy_.count());
     });
   }
 
@@ -179,7 +180,8 @@ class WorkerEngine::IoThread {
   bool serve(Lane& lane) {
     Sink& sink = lane.transport->sink();
     bool any = false;
-    Time looked = now();
+    const Time began = now();
+    Time looked = began;
     Time all_read = looked;  // what had come by then is read below: a whole turn takes more than a socket holds
     for (int batch = 0; batch < batches_per_turn; ++batch) {
       const std::span<const RxView> packets = lane.transport->receive();
@@ -208,7 +210,11 @@ class WorkerEngine::IoThread {
       while (!lane.queue.empty() && lane.worker->submit(lane.queue.front()->sent, now(), sink)) lane.queue.pop_front();
     } while (report_completed(lane) && !lane.queue.empty());
     sink.flush();
-    if (told != never) lateness_.sent(told, now());
+    if (told != never) {
+      looked = now();
+      lateness_.sent(told, looked);
+    }
+    if (any || told != never) busy_ += looked - began;
     if (lane.failure_told) return any;
     if (const auto failure = lane.worker->failure()) {
       lane.failure_told = true;
@@ -230,6 +236,7 @@ class WorkerEngine::IoThread {
   std::vector<Lane> lanes_;
   BusyPoll busy_poll_;
   Lateness lateness_;
+  Duration busy_{};    // Engine::Totals::busy_nanoseconds
   bool lent_ = false;  // a caller has served the lanes and left no work: sleep until a message in the mailbox
   bool stopping_ = false;
   std::thread thread_;

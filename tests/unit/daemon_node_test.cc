@@ -123,6 +123,7 @@ TEST(Node, ServesAProtocolThatItDoesNotKnow) {
   ASSERT_EQ(report.jobs.size(), 1U);
   EXPECT_EQ(report.jobs[0].counters.value("echoes"), 1U);
   EXPECT_EQ(report.counters.value("packets_received"), 1U);
+  EXPECT_GT(report.counters.value("busy_nanoseconds"), 0U);
 
   client.leave(admission.job_epoch, 0, admission.rank_epoch, seconds(5));
   EXPECT_TRUE(transport::eventually([&] {

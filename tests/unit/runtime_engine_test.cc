@@ -152,6 +152,21 @@ TEST(WorkerEngine, SumsOverSeveralLanesAndThreads) {
   EXPECT_EQ(job.engines[0]->totals().protocol.window, 4U * 8);
 }
 
+// Of one thread, and so never more than has passed.
+TEST(WorkerEngine, IsBusyWhileItMovesPackets) {
+  Job job(2, 2, 1);
+  std::vector<std::vector<float>> tensors(2, std::vector<float>(40'000, 1));
+  const auto busy = [&] { return job.engines[0]->totals().busy_nanoseconds; };
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(busy(), 0U);
+  std::vector<std::shared_ptr<PendingOperation>> operations;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) operations.push_back(job.submit(rank, sum_of(tensors[rank], 0)));
+  for (const auto& operation : operations) wait_for(*operation);
+  const std::uint64_t summed = busy();
+  EXPECT_GT(summed, 0U);
+  EXPECT_LE(std::chrono::nanoseconds(summed), std::chrono::steady_clock::now() - began);
+}
+
 // An operation that one rank has given half of, and one that is issued in between, end over other lanes with what they had.
 TEST(WorkerEngine, GoesOnOverOtherLanes) {
   constexpr std::size_t elements = 40'000;
