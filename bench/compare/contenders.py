@@ -46,6 +46,7 @@ class Result:
     bytes_per_worker: float = None
     packets_per_worker: float = None
     repeated_per_worker: float = None  # of these packets
+    cpu_per_worker: float = None  # seconds of processor time
 
 
 class Failed(Exception):
@@ -153,7 +154,7 @@ class Netsum:
         if not place.shaped:
             aggregator += ", on this host, no link"
         return Result(times["median"], times["p99"], report["wrong"], aggregator, report["wire_bytes_per_worker"]["sent"],
-                      report["packets"]["sent"], report["packets"]["retransmitted"])
+                      report["packets"]["sent"], report["packets"]["retransmitted"], report["cpu_seconds_per_worker"])
 
     def where(self, task):
         if self.shards:

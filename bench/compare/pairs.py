@@ -28,7 +28,7 @@ class Runs:
     def __init__(self, entrants):
         self.entrants = entrants
         self.tat = {(each.name, elements): [] for each in entrants for elements in each.task.elements}
-        self.p99, self.facts = {key: [] for key in self.tat}, {}
+        self.p99, self.cpu, self.facts = {key: [] for key in self.tat}, {key: [] for key in self.tat}, {}
         self.idle = {each.name: [] for each in entrants}  # shares of the machine, where the place tells
         self.discarded = {each.name: 0 for each in entrants}
         self.failed = {each.name: 0 for each in entrants}
@@ -42,6 +42,8 @@ class Runs:
         for elements in entrant.task.elements:
             key = entrant.name, elements
             counts = results is not None and not disturbed
+            if counts and results[elements].cpu_per_worker is not None:
+                self.cpu[key].append(results[elements].cpu_per_worker)
             self.tat[key].append(results[elements].tat if counts else None)
             self.p99[key].append(results[elements].p99 if counts else None)
             if results is not None:
@@ -70,7 +72,7 @@ class Runs:
                             "runs": len(times), "discarded": self.discarded[entrant.name],
                             "failed": self.failed[entrant.name], "aggregator": facts.aggregator,
                             "idle": round(statistics.median(self.idle[entrant.name]), 3) if self.idle[entrant.name] else None,
-                            "bytes_per_worker": facts.bytes_per_worker}
+                            "bytes_per_worker": facts.bytes_per_worker, "cpu_seconds": statistics.median(self.cpu[key]) if self.cpu[key] else None}
 
 
 def race(place, entrants, pairs, keep_all, say):

@@ -24,7 +24,8 @@ HEADER = ["what", "paper", "ours", "how", "why they differ"]
 
 class Measured:
     """What docs/performance.json has, for the text of rows, by the newest measurement: "{shaped-4}" is the ratio of that row,
-    "{us RUN}" a run's median in microseconds, "{rates RUN}" its throughput and goodput in Gbit/s."""
+    "{us RUN}" a run's median in microseconds, "{rates RUN}" its throughput and goodput in Gbit/s, "{cpu RUN}" the share of a
+    processor that one of its ranks has, and for each Gbit/s of goodput."""
 
     def __init__(self, path):
         parts = list(reversed(results.newest_first(results.read(path))))
@@ -34,9 +35,14 @@ class Measured:
     def rates(self, run):
         return f"{8e-9 * run['bytes_per_worker'] / run['tat_seconds']:.2f}/{32e-9 * run['elements'] / run['tat_seconds']:.2f}"
 
+    def cpu(self, run):
+        share = 100 * run["cpu_seconds"] / run["tat_seconds"]
+        return f"{share:.0f} % ({share / (32e-9 * run['elements'] / run['tat_seconds']):.0f} for each Gbit/s of goodput)"
+
     def fill(self, text):
         text = re.sub(r"\{us ([^}]+)\}", lambda name: f"{1e6 * self.runs[name[1]]['tat_seconds']:.0f}", text)
         text = re.sub(r"\{rates ([^}]+)\}", lambda name: self.rates(self.runs[name[1]]), text)
+        text = re.sub(r"\{cpu ([^}]+)\}", lambda name: self.cpu(self.runs[name[1]]), text)
         return re.sub(r"\{([\w.-]+)\}", lambda name: processors.ratio_text(self.rows[name[1]]["ratio"]), text)
 
 

@@ -212,10 +212,14 @@ FIGURES = [
            "the table counts four more ports, §5.5 says six"),
     Figure("netreduce-figure11", "Figure 11", "Training speed on 6 machines (A)", "simulated, flows; the ring computed", figure_11,
            "AlexNet 1.45 : 1.18 : 1", "passes are a V100's with 16 bits (Table 7), the paper's an RTX 2080's, whose times it does not give, nor those of B's models; SwitchML has 64 elements a packet, not 32"),
-    Elsewhere("Table 6", "Throughput, goodput and round trips", "measured", "; ".join(
-        f"{name} {{rates loopback-4: {name}, 6250000}} Gbit/s, {{us latency-sizes-4: {name}, 256}} µs" for name in ("ATP", "SwitchML", "NetReduce")),
-              "scripts/bench --suite loopback,latency", "ATP 50.3/39.7 Gbit/s, 751 µs; SwitchML 46.8/32.7, 812 µs; NetReduce 92.5/86.8, 6.3 µs",
-              "all of it on two cores and their loopback, by sockets, NetReduce too: 4 ranks with 25 MB, and calls of 1 kB. CPU is all that there is: not the column's"),
+    Elsewhere("Table 6", "Throughput, goodput, CPU and round trips", "measured", "; ".join(
+        f"{name} {{rates loopback-4: {name}, 6250000}} Gbit/s, {{cpu loopback-4: {name}, 6250000}}, {{us latency-sizes-4: {name}, 256}} µs"
+        for name in ("ATP", "SwitchML", "NetReduce")),
+              "scripts/bench --suite loopback,latency", "ATP 50.3/39.7 Gbit/s, 128 % (3.2 for each Gbit/s), 751 µs; SwitchML 46.8/32.7, 130 % (4.0), 812 µs; "
+              "NetReduce 92.5/86.8, 100 % (1.2), 6.3 µs",
+              "all of it on two cores and their loopback, by sockets, NetReduce too: 4 ranks with 25 MB, and calls of 1 kB. Four ranks and the aggregator "
+              "share two processors, so a rank's share says what it was left; that for each Gbit/s what it needs: system calls for each train of packets, and "
+              "conversions, which an RDMA NIC spares NetReduce's hosts"),
     Elsewhere("Figure 7", "Communication of FR, TA and PN", "computed, and measured", "of 112 settings with 100 MB PN is the fastest in 93, of 1 MB in 107",
               "scripts/reproduce netreduce-fig7", "PN is the fastest beyond 15.75 GB/s inside", "M is not in the paper ([parallel.md](parallel.md#figure-7-scriptsreproduce-netreduce-fig7))"),
     Elsewhere("Figure 2", "VGG16 in ATP beside DCTCP", "simulated, ns-3", "beside DCTCP, a job of slow hosts gets half of what it needs, one that takes all it can 13 %", "scripts/reproduce atp-figure16",
