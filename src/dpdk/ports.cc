@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -32,9 +33,10 @@ using transport::FramePortsRequest;
 using transport::LaneQueues;
 
 constexpr std::uint16_t descriptors = 1024;
-constexpr std::size_t most_added = 256;  // frames of a lane that a port has not taken yet
-constexpr std::uint16_t spares = 32;     // buffers that are got at once
-constexpr std::size_t least_frame = 60;  // what is shorter is filled up: not every device does
+constexpr std::size_t most_added = 256;              // frames of a lane that a port has not taken yet
+constexpr std::uint16_t spares = 32;                 // buffers that are got at once
+constexpr std::chrono::milliseconds handshake{200};  // of two ends of a memif, with time to spare
+constexpr std::size_t least_frame = 60;              // what is shorter is filled up: not every device does
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::runtime_error(what);
@@ -225,6 +227,16 @@ class Ports final : public FramePorts {
     return rte_eth_link_get_nowait(numbers_[port], &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
   }
 
+  // A memif's client connects as it starts, and never again. Of other drivers, a start would only delay the link.
+  void look_for_link(std::uint32_t port) override {
+    const auto now = std::chrono::steady_clock::now();
+    if (!memif_[port] || now - started_[port] < handshake) return;
+    started_[port] = now;
+    const std::uint16_t number = numbers_[port];
+    rte_eth_dev_stop(number);
+    static_cast<void>(rte_eth_dev_start(number));  // it fails as long as there is no other end
+  }
+
   bool steer(std::uint32_t port, std::uint16_t udp_port, std::uint32_t queue) override {
     rte_flow_attr attributes{};
     attributes.ingress = 1;
@@ -320,7 +332,8 @@ class Ports final : public FramePorts {
     must(rte_eth_dev_info_get(number, &info), "asking about port " + port.name);
     port.queues = std::clamp(wanted, 1U, std::uint32_t{std::min(info.max_rx_queues, info.max_tx_queues)});
     // Of two ends of a memif the one with fewer queues decides, and the other end is not told.
-    if (info.driver_name != nullptr && std::strcmp(info.driver_name, "net_memif") == 0) port.queues = 1;
+    memif_.push_back(info.driver_name != nullptr && std::strcmp(info.driver_name, "net_memif") == 0);
+    if (memif_.back()) port.queues = 1;
     rte_ether_addr address{};
     must(rte_eth_macaddr_get(number, &address), "asking for the address of port " + port.name);
     std::copy(std::begin(address.addr_bytes), std::end(address.addr_bytes), port.address.begin());
@@ -344,6 +357,7 @@ class Ports final : public FramePorts {
       must(rte_eth_rx_queue_setup(number, queue, receive, socket, nullptr, buffers_.pool), "a queue of port " + port.name);
       must(rte_eth_tx_queue_setup(number, queue, transmit, socket, nullptr), "a queue of port " + port.name);
     }
+    started_.push_back(std::chrono::steady_clock::now());
     if (rte_eth_dev_start(number) < 0) refuse("starting port " + port.name + " failed: " + eal_log().line());
     if (rte_eth_rx_queue_count(number, 0) >= 0) {
       const std::uint64_t bytes = std::uint64_t{receive} * buffers_.frame_bytes;
@@ -353,6 +367,8 @@ class Ports final : public FramePorts {
 
   std::vector<std::uint16_t> numbers_;  // DPDK's
   std::vector<Port> ports_;             // the same
+  std::vector<bool> memif_;             // the same: whether they are such ones
+  std::vector<std::chrono::steady_clock::time_point> started_;
   Buffers buffers_;
   std::uint64_t capacity_ = 0;
   std::mutex rules_mutex_;

@@ -371,11 +371,14 @@ std::uint32_t FrameHost::mtu() const {
   return static_cast<std::uint32_t>(least);
 }
 
-bool FrameHost::has_link() const {
+bool FrameHost::has_link() {
+  const std::lock_guard lock(lanes_mutex_);
+  bool any = false;
   for (std::uint32_t port = 0; port < ports_->ports().size(); ++port) {
-    if (ports_->has_link(port)) return true;
+    if (!ports_->has_link(port) && lanes_.empty()) ports_->look_for_link(port);
+    any = any || ports_->has_link(port);
   }
-  return false;
+  return any;
 }
 
 std::string FrameHost::description() const {

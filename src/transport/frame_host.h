@@ -49,7 +49,7 @@ class FrameHost : public std::enable_shared_from_this<FrameHost> {
 
   [[nodiscard]] const HostAddress& address() const { return address_; }
   [[nodiscard]] std::uint32_t mtu() const;  // of its shortest port, IP headers included
-  [[nodiscard]] bool has_link() const;      // at one port at least
+  [[nodiscard]] bool has_link();            // at one port at least; has ports look for it while there is no lane
   [[nodiscard]] std::string description() const;
 
   // Its descriptor is -1: whoever waits for it looks again and again. Any thread's, and the lane is one thread's at a time.

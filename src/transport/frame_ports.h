@@ -56,6 +56,8 @@ class FramePorts {
   // Null: no memory for them.
   [[nodiscard]] virtual std::unique_ptr<LaneQueues> lane_queues() = 0;
   [[nodiscard]] virtual bool has_link(std::uint32_t port) const = 0;
+  // Has a port that lost its link look for it, if its driver does not by itself. Nobody has queues.
+  virtual void look_for_link(std::uint32_t port) = 0;
   // Has the port receive datagrams to this UDP port with that queue. False: it cannot.
   virtual bool steer(std::uint32_t port, std::uint16_t udp_port, std::uint32_t queue) = 0;
   virtual void steer_no_more(std::uint16_t udp_port) = 0;

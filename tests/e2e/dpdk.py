@@ -63,10 +63,13 @@ class Daemon(Running):
         self.address = self.wait_line(self.out, "listening ").split()[1]
 
 
+def rank_of(aggregator, wires, rank, *more, at="--switch", who=()):
+    return Running(who, "bench", "all-reduce", at, aggregator.address, "--rank", rank, "--world-size", RANKS, *FLAGS, *wires.at_rank(rank), *more)
+
+
 class Job(netns.Ranks):
     def __init__(self, aggregator, wires, *more, at="--switch", who=()):
-        super().__init__(Running(who, "bench", "all-reduce", at, aggregator.address, "--rank", rank, "--world-size", RANKS, *FLAGS,
-                                 *wires.at_rank(rank), *more) for rank in range(RANKS))
+        super().__init__(rank_of(aggregator, wires, rank, *more, at=at, who=who) for rank in range(RANKS))
 
 
 def expected(*more):
@@ -124,6 +127,33 @@ class Ends(unittest.TestCase):
         wanted = expected(*FEW)
         with Daemon("switch", *wires.at_aggregator()) as aggregator, Job(aggregator, wires, *FEW) as ranks:
             self.assertEqual(wanted, ranks.hash())
+
+
+    def test_a_killed_rank_is_started_again(self):
+        """Its new process has the wire of the old one."""
+        wires = Wires()
+        job = ("--elements", 100_003, "--iterations", 100, "--recovery", 30)
+        wanted = expected(*job[:4])
+        with Daemon("switch", *wires.at_aggregator()) as aggregator, Job(aggregator, wires, *job) as ranks:
+            cli.until(lambda: any(each["counters"].get("chunks", 0) > 1000 for each in status(aggregator)["jobs"]), 20, "chunks")
+            with ranks.ranks[1] as victim:
+                victim.signal(signal.SIGKILL)
+                victim.wait(20)
+            ranks.ranks[1] = rank_of(aggregator, wires, 1, *job)
+            self.assertEqual(wanted, ranks.hash())
+
+
+    def test_ranks_go_on_at_a_restarted_switch(self):
+        """It has their wires again."""
+        wires = Wires()
+        job = ("--elements", 100_003, "--iterations", 100, "--recovery", 60)
+        wanted = expected(*job[:4])
+        with Daemon("switch", *wires.at_aggregator()) as aggregator, Job(aggregator, wires, *job) as ranks:
+            cli.until(lambda: any(each["counters"].get("chunks", 0) > 1000 for each in status(aggregator)["jobs"]), 20, "chunks")
+            aggregator.signal(signal.SIGKILL)
+            aggregator.wait(20)
+            with Running((), "switch", "--listen", aggregator.address, *wires.at_aggregator()):
+                self.assertEqual(wanted, ranks.hash())
 
 
 def status(aggregator):

@@ -30,6 +30,8 @@ struct Outside {
   std::set<std::pair<std::uint32_t, std::uint32_t>> looked_at;
   std::size_t takes = most_sent;
   bool steers = false;
+  bool linked = true;
+  int looks = 0;  // for a link
 };
 
 class MemoryQueues final : public LaneQueues {
@@ -77,7 +79,8 @@ class Ports final : public FramePorts {
 
   const std::vector<Port>& ports() const override { return ports_; }
   std::unique_ptr<LaneQueues> lane_queues() override { return std::make_unique<MemoryQueues>(outside_, ports_.size()); }
-  bool has_link(std::uint32_t) const override { return true; }
+  bool has_link(std::uint32_t) const override { return outside_.linked; }
+  void look_for_link(std::uint32_t) override { ++outside_.looks; }
   bool steer(std::uint32_t, std::uint16_t udp_port, std::uint32_t) override {
     if (outside_.steers) outside_.steered.insert(udp_port);
     return outside_.steers;
@@ -386,6 +389,21 @@ TEST(FrameHosts, AreFoundByEachOther) {
   for (std::uint32_t i = 0; i < ranks; ++i) EXPECT_EQ(at_switch.left[i].size(), 1U) << "each by its own wire";
   carry();
   for (const auto& lane : lanes) EXPECT_EQ(lane->receive().size(), 1U);
+}
+
+// A port must not be started anew under a lane that takes frames from its queues.
+TEST(FrameHost, LooksForALinkWhileNobodyHasALane) {
+  Outside outside;
+  const auto host = host_on(outside, {{"wire", own}});
+  EXPECT_TRUE(host->has_link());
+  EXPECT_EQ(outside.looks, 0);
+  outside.linked = false;
+  auto lane = host->open({});
+  EXPECT_FALSE(host->has_link());
+  EXPECT_EQ(outside.looks, 0);
+  lane.reset();
+  EXPECT_FALSE(host->has_link());
+  EXPECT_EQ(outside.looks, 1);
 }
 
 }  // namespace
