@@ -21,7 +21,7 @@ WORKERS = 4
 TRIES = 3  # of a run that was disturbed
 # What measured ranks would choose from the path is given, so that both sides have the same.
 SETTINGS = {"SwitchML": {"packet_elements": 320, "slots": 64}, "ATP": {"packet_elements": 320, "slots": 256},
-            "NetReduce": {"packet_elements": 256, "slots": 4, "message_packets": 8}}
+            "NetReduce": {"packet_elements": 256, "slots": 8, "message_packets": 8}}
 QUEUE = "150kB"  # of scripts/testbed's ports
 
 

@@ -441,12 +441,16 @@ struct Worker::Impl {
     }
     const ActiveOperation& active = at(chunk->operation);
     if (common.floats && !uses_scale(active.operation)) return void(++counters.stale);
+    // The server asks whenever a part overlaps what it has: what it asked for may be on its way.
+    const bool again = chunk->direct && (chunk->floats || !common.floats);
+    if (again && now - chunk->repeated < timer.smoothed_round_trip()) return void(++counters.stale);
     ++counters.asks;
-    // A second ask means that the direct packet was lost: the server is reachable, but this rank's packets do not arrive. A
-    // switch further up may be dead without the first one reporting it.
-    if (!chunk->direct || (common.floats && !chunk->floats)) {
+    // An ask after a time-out means that the direct packet was lost: the server is reachable, but this rank's packets do not
+    // arrive. A switch further up may be dead without the first one reporting it. (Where a queue overflows, it is not, and a
+    // rank that went past the switches alone would leave all others' sums without its part.)
+    if (!again) {
       chunk->unanswered = 0;
-    } else if (++chunk->unanswered >= silences) {
+    } else if (now - chunk->repeated >= timer.timeout() && ++chunk->unanswered >= silences) {
       leave_switches_out(now);
     }
     chunk->direct = true;
