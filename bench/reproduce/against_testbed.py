@@ -58,9 +58,9 @@ def one(place, name, percent, elements, always):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("testbed",))
-    parser.add_argument("--rate", default="100mbit", help="of each link: what two processors drive; four and more drive 200mbit")
+    parser.add_argument("--rate", default="50mbit", help="of each link: what two processors drive; four and more drive 200mbit")
     parser.add_argument("--losses", type=float, nargs="+", default=[0, 1], metavar="PERCENT", help="of each link, each way")
-    parser.add_argument("--elements", type=int, default=6_250_000)
+    parser.add_argument("--elements", type=int, default=3_125_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round of short tensors, on a busy machine too: whether it works")
     parser.add_argument("--output", default="build/reproduce", help=argparse.SUPPRESS)
