@@ -335,6 +335,7 @@ FIGURES = [
     Elsewhere("Table 1", "Packets that a proactive mechanism would take from switches", "measured", "0, 0, 66 and 1,262 with 8, 16, 32 and 64 workers",
               "scripts/reproduce atp-proactive", "37,002 to 14,602,998 an epoch of ResNet50", "20 steps of the demo's network"),
     Elsewhere("Figure 19", "Throughput with hardware acceleration", "measured", "one core's sockets: 0.70 million datagrams a second in batches, 4.5 in segment trains (GSO and GRO): 6.4 times; "
-              "where the kernel copies, AF_XDP {af-xdp-switch} times a switch's packets by sockets, {af-xdp-bump-1100} times a bump's frames",
-              "build/release/bin/udp_bench; scripts/bench --suite af-xdp", "TSO 3 times, several queues 1.47, two passes 1.3", "loopback, one short run ([simulator.md](simulator.md#against-reality)); no NIC with zero copy here ([performance.md](performance.md#past-the-kernels-network))"),
+              "where the kernel copies, AF_XDP {af-xdp-switch} times a switch's packets by sockets, {af-xdp-bump-1100} times a bump's frames; "
+              "by DPDK over a memif a switch's core sums {dpdk-software-switch-xdp} times the packets that a bare AF_XDP loop only returns",
+              "build/release/bin/udp_bench; scripts/bench --suite af-xdp,dpdk", "TSO 3 times, several queues 1.47, two passes 1.3", "loopback, one short run ([simulator.md](simulator.md#against-reality)); no NIC with zero copy here ([performance.md](performance.md#past-the-kernels-network))"),
 ]
