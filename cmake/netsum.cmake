@@ -67,7 +67,7 @@ endfunction()
 # its neighbours, and compiled file by file it also shows a missing #include. The preset debug compiles everything file by file.
 function(netsum_compiled_together TARGET)
   if(NETSUM_TOGETHER)
-    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
     # GCC takes a file's own types for a header's, since the unit includes the file.
     target_compile_options(${TARGET} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()

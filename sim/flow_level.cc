@@ -17,8 +17,8 @@ namespace {
 constexpr Time origin{std::chrono::seconds(1)};
 constexpr double least_free = 1e-3;  // of a port's rate, however much background traffic there is
 
-Duration lasting(double seconds) {
-  return Duration(static_cast<std::int64_t>(std::ceil(seconds * 1e9)));
+Duration lasting(double time) {
+  return Duration(static_cast<std::int64_t>(std::ceil(time * 1e9)));
 }
 
 struct FlowJob {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-double seconds(Duration duration) {
+double seconds_of(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
@@ -109,7 +109,7 @@ class Builder {
   }
   [[nodiscard]] std::size_t below(std::uint32_t a_switch) const { return experiment_.aggregators.size() + a_switch; }
   [[nodiscard]] double cost(NodeId node) const {  // of a packet in and one out
-    return seconds(topology_[node].send_cost) + seconds(topology_[node].receive_cost);
+    return seconds_of(topology_[node].send_cost) + seconds_of(topology_[node].receive_cost);
   }
   // Seconds that the fullest port of the job takes for one of its packets.
   [[nodiscard]] double slowest_packet() const {
@@ -150,7 +150,7 @@ class Builder {
     const auto pass = [&](double bytes) {
       return [&time, bytes](std::size_t, const PortPlan& port) {
         time +=
-            seconds(port.delay) + (port.bits_per_second == 0 ? 0 : bytes * 8 / static_cast<double>(port.bits_per_second));
+            seconds_of(port.delay) + (port.bits_per_second == 0 ? 0 : bytes * 8 / static_cast<double>(port.bits_per_second));
       };
     };
     Resources::along(topology_, lower, upper, pass(frames_.up));

@@ -26,6 +26,7 @@
 
 #include "base/waiting.h"
 #include "control/border.h"
+#include "control/clock.h"
 #include "control/credentials.h"
 #include "control/netsum.grpc.pb.h"
 #include "session/aggregator.h"
@@ -51,10 +52,6 @@ constexpr std::size_t most_commands = 1024;  // waiting for the control plane's 
 // gRPC's limits for a peer that opens a connection and sends nothing, or nothing more.
 constexpr int handshake_ms = 5'000, idle_connection_ms = 60'000;
 constexpr int calls_of_one_connection = 256;
-
-Time now() {
-  return Time(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 std::string read_file(const std::string& path, const char* flag) {
   std::ifstream file(path, std::ios::binary);

@@ -9,6 +9,7 @@
 
 #include "control/border.h"
 #include "control/channel.h"
+#include "control/clock.h"
 #include "control/netsum.grpc.pb.h"
 
 namespace netsum::control {
@@ -19,10 +20,6 @@ using std::chrono::milliseconds;
 
 constexpr auto deadline = std::chrono::duration_cast<milliseconds>(session::installation_deadline);
 constexpr milliseconds farewell{400};  // to tell switches that this process ends
-
-Time now() {
-  return Time(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 // "ipv4:10.0.0.1:7170" or "ipv6:%5Bfe80::1%252%5D:7170", as gRPC writes peers, to HOST:PORT.
 std::string numeric_address(const std::string& peer) {

@@ -18,7 +18,7 @@ using stream::Operation;
 using wire::netreduce::InaHeader;
 using wire::netreduce::seal_bytes;
 
-constexpr std::size_t header_bytes = 40;  // of netsum_layout: the offsets of values are computed from it
+constexpr std::size_t first_header_bytes = 40;  // of netsum_layout: the offsets of values are computed from it
 
 // The transmitted values: an all-reduce's elements, a broadcast's bytes as whole words, none for a barrier.
 struct Values {
@@ -67,8 +67,8 @@ struct Worker::Impl {
   explicit Impl(const WorkerConfig& c)
       : config(c),
         whole(message_bytes(c)),
-        capacity(c.mtu - header_bytes + std::size_t{c.message_packets - 1} * (c.mtu - seal_bytes)) {
-    NETSUM_CHECK(wire::netreduce::netsum_layout.header_bytes == header_bytes);
+        capacity(c.mtu - first_header_bytes + std::size_t{c.message_packets - 1} * (c.mtu - seal_bytes)) {
+    NETSUM_CHECK(wire::netreduce::netsum_layout.header_bytes == first_header_bytes);
     NETSUM_CHECK(config.send_memory.size() >= send_bytes(c) && config.receive_memory.size() >= receive_bytes(c));
   }
 
@@ -86,18 +86,18 @@ struct Worker::Impl {
     return part;
   }
   [[nodiscard]] std::uint32_t packets_of(std::size_t value_bytes) const {
-    const std::size_t first = config.mtu - header_bytes, more = config.mtu - seal_bytes;
+    const std::size_t first = config.mtu - first_header_bytes, more = config.mtu - seal_bytes;
     return value_bytes <= first ? 1 : 1 + static_cast<std::uint32_t>((value_bytes - first + more - 1) / more);
   }
   [[nodiscard]] std::size_t bytes_of_message(std::size_t value_bytes) const {
-    return header_bytes + value_bytes + (packets_of(value_bytes) - 1) * seal_bytes;
+    return first_header_bytes + value_bytes + (packets_of(value_bytes) - 1) * seal_bytes;
   }
   // Calls what(packet, offset in the message, offset in the values, bytes of values) for each packet.
   template <class What>
   void for_each_packet(std::size_t value_bytes, const What& what) const {
     std::size_t done = 0;
     for (std::uint32_t packet = 0; packet < packets_of(value_bytes); ++packet) {
-      const std::size_t skip = packet == 0 ? header_bytes : seal_bytes;
+      const std::size_t skip = packet == 0 ? first_header_bytes : seal_bytes;
       const std::size_t bytes = std::min(config.mtu - skip, value_bytes - done);
       what(packet, std::size_t{packet} * config.mtu, skip, done, bytes);
       done += bytes;
