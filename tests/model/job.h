@@ -11,6 +11,7 @@
 #include <bitset>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -251,7 +252,7 @@ class Job {
     }
 
     Setup setup;
-    std::vector<Packet> packets;
+    std::deque<Packet> packets;  // more come while one is delivered, by reference
     std::map<std::pair<std::pair<Endpoint, Endpoint>, std::string>, std::uint16_t> numbers;
   };
 
