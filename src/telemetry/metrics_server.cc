@@ -22,6 +22,8 @@
 namespace netsum::telemetry {
 namespace {
 
+constexpr std::string_view nanoseconds = "_nanoseconds";
+
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
@@ -104,7 +106,11 @@ std::string metrics_page(const Report& report) {
   add(MetricType::Gauge, "jobs", "Jobs that are joining, running or failed lately.",
       static_cast<double>(report.jobs.size()));
   for (const auto& [name, value] : report.counters) {
-    add(MetricType::Counter, name + "_total", "Of the whole aggregator.", static_cast<double>(value));
+    // Prometheus counts in base units.
+    const bool time = name.ends_with(nanoseconds);
+    add(MetricType::Counter,
+        (time ? name.substr(0, name.size() - nanoseconds.size()) + "_seconds" : std::string(name)) + "_total",
+        "Of the whole aggregator.", (time ? 1e-9 : 1) * static_cast<double>(value));
   }
   for (MetricFamily& family : states_of(report.jobs)) families.push_back(std::move(family));
   for (MetricFamily& family : families_of(report.jobs)) families.push_back(std::move(family));
