@@ -79,7 +79,7 @@ std::shared_ptr<transport::FrameHost> host_of(const Options& options, std::size_
   if (options.data_path != DataPath::dpdk) return nullptr;
   auto host = transport::dpdk_host(options.dpdk, static_cast<std::uint32_t>(options.aggregators.size() * lanes));
   const Time until = std::min(deadline, now() + link_patience);
-  while (!host->has_link()) {
+  while (!host->find_link()) {
     if (now() >= until) {
       throw Error(ErrorCode::unreachable,
                   "no DPDK port has a link (" + host->description() + "): connect it, or start its other end");

@@ -371,8 +371,8 @@ std::uint32_t FrameHost::mtu() const {
   return static_cast<std::uint32_t>(least);
 }
 
-bool FrameHost::has_link() {
-  const std::lock_guard lock(lanes_mutex_);
+bool FrameHost::find_link() {
+  const std::lock_guard lock(lanes_mutex_);  // no lane is opened meanwhile
   bool any = false;
   for (std::uint32_t port = 0; port < ports_->ports().size(); ++port) {
     if (!ports_->has_link(port) && lanes_.empty()) ports_->look_for_link(port);

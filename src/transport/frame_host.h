@@ -49,7 +49,8 @@ class FrameHost : public std::enable_shared_from_this<FrameHost> {
 
   [[nodiscard]] const HostAddress& address() const { return address_; }
   [[nodiscard]] std::uint32_t mtu() const;  // of its shortest port, IP headers included
-  [[nodiscard]] bool has_link();            // at one port at least; has ports look for it while there is no lane
+  // Whether a port has a link. Ports without one look for it, as long as there is no lane.
+  [[nodiscard]] bool find_link();
   [[nodiscard]] std::string description() const;
 
   // Its descriptor is -1: whoever waits for it looks again and again. Any thread's, and the lane is one thread's at a time.

@@ -32,9 +32,8 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(report["algorithm_gbps"], 1_000_000 * 32e-9 / times["median"], places=3)
         self.assertEqual((report["packets"]["dropped_up"], report["packets"]["dropped_down"]), (0, 0))
         self.assertGreater(report["window"], 0)
-        # Of the slowest worker: four of them wait for each other.
-        self.assertTrue(0 < report["busy_seconds_per_worker"])
-        self.assertTrue(0 < report["cpu_seconds_per_worker"] <= 8 * times["max"])
+        self.assertGreater(report["busy_seconds_per_worker"], 0)
+        self.assertTrue(0 < report["cpu_seconds_per_worker"] <= os.cpu_count() * times["max"])
 
     def test_windows_on_this_host_follow_from_the_cache(self):
         told = subprocess.run(["getconf", "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=True).stdout.strip()

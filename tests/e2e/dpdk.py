@@ -129,31 +129,30 @@ class Ends(unittest.TestCase):
             self.assertEqual(wanted, ranks.hash())
 
 
-    def test_a_killed_rank_is_started_again(self):
-        """Its new process has the wire of the old one."""
-        wires = Wires()
-        job = ("--elements", 100_003, "--iterations", 100, "--recovery", 30)
-        wanted = expected(*job[:4])
-        with Daemon("switch", *wires.at_aggregator()) as aggregator, Job(aggregator, wires, *job) as ranks:
-            cli.until(lambda: any(each["counters"].get("chunks", 0) > 1000 for each in status(aggregator)["jobs"]), 20, "chunks")
-            with ranks.ranks[1] as victim:
-                victim.signal(signal.SIGKILL)
-                victim.wait(20)
-            ranks.ranks[1] = rank_of(aggregator, wires, 1, *job)
-            self.assertEqual(wanted, ranks.hash())
+class Recoveries(unittest.TestCase):
+    JOB = ("--elements", 100_003, "--iterations", 100)
 
+    def setUp(self):
+        """A job in the middle of its work."""
+        self.wires, self.job, self.wanted = Wires(), (*self.JOB, "--recovery", 60), expected(*self.JOB)
+        self.aggregator = self.enterContext(Daemon("switch", *self.wires.at_aggregator()))
+        self.ranks = self.enterContext(Job(self.aggregator, self.wires, *self.job))
+        cli.until(lambda: any(each["counters"].get("chunks", 0) > 1000 for each in status(self.aggregator)["jobs"]), 20, "chunks")
 
-    def test_ranks_go_on_at_a_restarted_switch(self):
-        """It has their wires again."""
-        wires = Wires()
-        job = ("--elements", 100_003, "--iterations", 100, "--recovery", 60)
-        wanted = expected(*job[:4])
-        with Daemon("switch", *wires.at_aggregator()) as aggregator, Job(aggregator, wires, *job) as ranks:
-            cli.until(lambda: any(each["counters"].get("chunks", 0) > 1000 for each in status(aggregator)["jobs"]), 20, "chunks")
-            aggregator.signal(signal.SIGKILL)
-            aggregator.wait(20)
-            with Running((), "switch", "--listen", aggregator.address, *wires.at_aggregator()):
-                self.assertEqual(wanted, ranks.hash())
+    def kill(self, process):
+        process.signal(signal.SIGKILL)
+        process.wait(20)
+
+    def test_a_restarted_rank_has_the_wire_of_the_killed_one(self):
+        with self.ranks.ranks[1] as victim:
+            self.kill(victim)
+        self.ranks.ranks[1] = rank_of(self.aggregator, self.wires, 1, *self.job)
+        self.assertEqual(self.wanted, self.ranks.hash())
+
+    def test_a_restarted_switch_has_the_wires_of_the_killed_one(self):
+        self.kill(self.aggregator)
+        with Running((), "switch", "--listen", self.aggregator.address, *self.wires.at_aggregator()):
+            self.assertEqual(self.wanted, self.ranks.hash())
 
 
 def status(aggregator):

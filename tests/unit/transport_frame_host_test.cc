@@ -395,14 +395,14 @@ TEST(FrameHosts, AreFoundByEachOther) {
 TEST(FrameHost, LooksForALinkWhileNobodyHasALane) {
   Outside outside;
   const auto host = host_on(outside, {{"wire", own}});
-  EXPECT_TRUE(host->has_link());
+  EXPECT_TRUE(host->find_link());
   EXPECT_EQ(outside.looks, 0);
   outside.linked = false;
   auto lane = host->open({});
-  EXPECT_FALSE(host->has_link());
+  EXPECT_FALSE(host->find_link());
   EXPECT_EQ(outside.looks, 0);
   lane.reset();
-  EXPECT_FALSE(host->has_link());
+  EXPECT_FALSE(host->find_link());
   EXPECT_EQ(outside.looks, 1);
 }
 

@@ -70,4 +70,4 @@ def write_at_exit():
     try:
         write(prefix)
     except OSError as error:
-        warnings.warn(f"netsum: cannot write the flight record: {error}: set NETSUM_FLIGHT_RECORD to a prefix in a writable folder")
+        warnings.warn(f"netsum: the flight record was not written: {error}. Set NETSUM_FLIGHT_RECORD to a path prefix in a writable directory")
