@@ -13,6 +13,7 @@
 
 #include "bindings/settings/settings.h"
 #include "staged_group.h"
+#include "torch_device.h"
 
 namespace py = pybind11;
 
@@ -241,6 +242,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              py::arg("log_prefix"));
 
   module.def("leave_all", &leave_all);
+  module.def("set_capture_probe", [](const py::object& probe) {
+    // Groups may call it at any time until the process ends, so it is never freed.
+    const py::object& kept = *new py::object(probe);
+    set_capture_probe([&kept](const std::string& device) {
+      const py::gil_scoped_acquire acquire;
+      return kept(device).cast<bool>();
+    });
+  });
   module.def("flights", &flights);
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())

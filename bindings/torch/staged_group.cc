@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "routes.h"
+#include "torch_device.h"
 
 namespace netsum::torch_backend {
 namespace {
@@ -13,6 +14,15 @@ using Tensors = std::vector<at::Tensor>;
 
 bool any_at_device(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return !tensor.device().is_cpu(); });
+}
+
+// The same, asked before anything is done for a call. Throws Error if the call would become part of a graph.
+bool is_for_device(const Tensors& tensors) {
+  const auto first =
+      std::find_if(tensors.begin(), tensors.end(), [](const at::Tensor& each) { return !each.device().is_cpu(); });
+  if (first == tensors.end()) return false;
+  refuse_capture(first->device());
+  return true;
 }
 
 Tensors flat(const std::vector<Tensors>& lists) {
@@ -59,7 +69,7 @@ void StagedGroup<Base>::end_staging() {
 
 template <class Base>
 bool StagedGroup<Base>::must_line_up(const Tensors& tensors) const {
-  return any_at_device(tensors) || (sequencer_ && !sequencer_->has_issued_all());
+  return is_for_device(tensors) || (sequencer_ && !sequencer_->has_issued_all());
 }
 
 template <class Base>
@@ -290,7 +300,7 @@ auto StagedGroup<Base>::with_future(WorkPtr message, c10d::OpType type) -> WorkP
 // Messages between two ranks have no place in the ranks' common order: those of host memory need not line up.
 template <class Base>
 auto StagedGroup<Base>::send(Tensors& tensors, int to, int tag) -> WorkPtr {
-  if (!any_at_device(tensors)) return Group<Base>::send(tensors, to, tag);
+  if (!is_for_device(tensors)) return Group<Base>::send(tensors, to, tag);
   return line_up(c10d::OpType::SEND, "send", twins_of(tensors, Tensors{}), tensors,
                  [this, tensors, to, tag](const HostTwins& twins) {
                    auto hosts = twins.of(tensors);
@@ -300,7 +310,7 @@ auto StagedGroup<Base>::send(Tensors& tensors, int to, int tag) -> WorkPtr {
 
 template <class Base>
 auto StagedGroup<Base>::recv(Tensors& tensors, int from, int tag) -> WorkPtr {
-  if (!any_at_device(tensors)) return Group<Base>::recv(tensors, from, tag);
+  if (!is_for_device(tensors)) return Group<Base>::recv(tensors, from, tag);
   return line_up(c10d::OpType::RECV, "recv", twins_of(Tensors{}, tensors), tensors,
                  [this, tensors, from, tag](const HostTwins& twins) {
                    auto hosts = twins.of(tensors);

@@ -26,11 +26,28 @@ auto checked(Function function) {
   }
 }
 
+std::function<bool(const std::string& device)>& capture_probe() {
+  static auto& probe = *new std::function<bool(const std::string& device)>;
+  return probe;
+}
+
 at::Tensor on_host(const std::byte* memory, std::size_t bytes) {
   return at::from_blob(const_cast<std::byte*>(memory), {static_cast<std::int64_t>(bytes)}, at::kByte);
 }
 
 }  // namespace
+
+void set_capture_probe(std::function<bool(const std::string& device)> probe) {
+  capture_probe() = std::move(probe);
+}
+
+void refuse_capture(c10::Device device) {
+  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  if (!capture_probe() || !capture_probe()(kind)) return;
+  throw Error(ErrorCode::bad_argument, "a graph is being captured on the current stream of " + kind +
+                                           ", and netsum's collectives cannot be part of a graph, because the host sends "
+                                           "their packets: call them outside of the capture");
+}
 
 at::Tensor pinned_tensor(at::IntArrayRef sizes, at::ScalarType type) {
   const auto options = at::TensorOptions().dtype(type);

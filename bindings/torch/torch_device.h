@@ -2,10 +2,13 @@
 // nothing is built against CUDA.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "bindings/staging/device.h"
@@ -39,6 +42,12 @@ class TorchDevice final : public staging::Device {
   const c10::impl::VirtualGuardImpl guard_;
   std::vector<c10::Stream> streams_;
 };
+
+// `probe` says whether the current stream of that kind of device is being captured into a graph: c10 has no call for it. Set
+// once, before there are groups.
+void set_capture_probe(std::function<bool(const std::string& device)> probe);
+// Throws Error, bad_argument: a graph would repeat the copies that a call begins with, and not what the host does.
+void refuse_capture(c10::Device device);
 
 // Host memory that the device copies from and to by itself, where PyTorch has such memory for it; else any.
 [[nodiscard]] at::Tensor pinned_tensor(at::IntArrayRef sizes, at::ScalarType type);

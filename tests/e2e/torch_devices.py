@@ -1,19 +1,40 @@
-"""Tensors in a device's memory, at a device that works late and whose memory the host cannot touch (fake_device.cc)."""
+"""Tensors in a device's memory, at a device that works late and whose memory the host cannot touch (fake_device.cc), or at a GPU
+(NETSUM_TEST_DEVICE=cuda)."""
 
+import os
 import time
 import types
 import unittest
 
 import torch_support
-from torch_support import TORCH, Switch, init, run
+from torch_support import TORCH, init, run
 
-DEVICE = "privateuseone"
+DEVICE = "cuda" if os.environ.get("NETSUM_TEST_DEVICE") == "cuda" else "privateuseone"
+
+
+class Gpu:
+    """fake_device's calls, for a GPU."""
+    hold_seconds = 2
+
+    @classmethod
+    def hold(cls, held):
+        """The current stream does nothing for so long, by a clock of 2 GHz."""
+        import torch
+        if held:
+            for _ in range(cls.hold_seconds):
+                torch.cuda._sleep(2_000_000_000)
+
+    @staticmethod
+    def fill_later(tensor, value):
+        tensor.fill_(value)
 
 
 def import_device():
     """The module of the device. torch 2.x imports torch.privateuseone when it meets the device first."""
-    import fake_device
     import torch
+    if DEVICE == "cuda":
+        return Gpu
+    import fake_device
     runtime = types.ModuleType("torch.privateuseone")
     runtime._lazy_init = lambda: None
     torch._register_device_module(DEVICE, runtime)
@@ -24,6 +45,14 @@ def at_device(tensor):
     return tensor.to(DEVICE)
 
 
+def init_at_host(**more):
+    """init(), for tests that say of each tensor where it is."""
+    import torch
+    init(**more)
+    if DEVICE == "cuda":
+        torch.set_default_device("cpu")
+
+
 def case_collectives(rank, size):
     """Each collective gives at the device what it gives at the host."""
     import torch
@@ -31,7 +60,7 @@ def case_collectives(rank, size):
 
     import netsum.torch
     import_device()
-    init()
+    init_at_host()
     generator = torch.Generator().manual_seed(rank)
     values = torch.randn(100_003, generator=generator)
 
@@ -124,7 +153,7 @@ def case_order(rank, size):
     import torch
     import torch.distributed as dist
     fake_device = import_device()
-    init()
+    init_at_host()
     at_host = [torch.full((300_000,), float(rank + i)) for i in range(4)]
     at_dev = [at_device(torch.zeros(300_000)) for _ in range(4)]
     fake_device.hold(True)  # from here the device does nothing
@@ -155,7 +184,7 @@ def case_temporaries(rank, size):
     import torch
     import torch.distributed as dist
     fake_device = import_device()
-    init()
+    init_at_host()
     futures = []
     for i in range(20):
         tensor = at_device(torch.zeros(50_000))
@@ -167,6 +196,29 @@ def case_temporaries(rank, size):
         assert torch.equal(future.wait().cpu(), torch.full((50_000,), 2.0 * sum(r + i for r in range(size)))), i
 
 
+def case_capture(rank, size):
+    """A call while a graph is captured is refused before anything is done for it, and the group goes on."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    import_device()
+    init_at_host()
+    tensor = at_device(torch.ones(1000))
+    module = getattr(torch, DEVICE)
+    before = module.__dict__.get("is_current_stream_capturing")
+    module.is_current_stream_capturing = lambda: True
+    for call in (lambda: dist.all_reduce(tensor), lambda: dist.broadcast(tensor, 0), lambda: dist.send(tensor, 1 - rank)):
+        try:
+            call()
+            raise AssertionError("a call became part of a graph")
+        except netsum.torch.Error as error:
+            assert error.code == "bad argument" and "cannot be part of a graph" in str(error), error
+    module.is_current_stream_capturing = before or (lambda: False)
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor.cpu(), torch.full((1000,), float(size)))
+
+
 def case_ddp(rank, size):
     """DistributedDataParallel trains at the device as it does at the host, bit for bit."""
     import torch
@@ -175,7 +227,7 @@ def case_ddp(rank, size):
 
     import netsum.torch
     import_device()
-    init()
+    init_at_host()
 
     def train(device):
         torch.manual_seed(1)
@@ -201,9 +253,10 @@ def case_a_device_that_hangs(rank, size):
     import torch
     import torch.distributed as dist
     fake_device = import_device()
-    init(seconds=2)
+    init_at_host(seconds=2)
     tensor = at_device(torch.ones(1000))
     if rank == 0:
+        fake_device.hold_seconds = 15
         fake_device.hold(True)
     work = dist.all_reduce(tensor, async_op=True)
     try:
@@ -228,6 +281,9 @@ class Devices(unittest.TestCase):
 
     def test_ddp(self):
         run("ddp", 2)
+
+    def test_capture(self):
+        run("capture", 2)
 
     def test_a_device_that_hangs(self):
         ranks = run("a_device_that_hangs", 2)

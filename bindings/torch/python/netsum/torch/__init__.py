@@ -35,16 +35,33 @@ def _create(store, rank, size, timeout):
     return agreement.build(store, rank, size, timeout, _make_gloo)
 
 
+def _backends_of(group):
+    """What `group` has for each kind of device, where torch (2.x) has one for each: a group may be cpu:gloo,cuda:netsum."""
+    if isinstance(group, _C.ProcessGroup) or not hasattr(group, "_get_backend"):
+        return [group]
+    return [group._get_backend(device) for device in group._device_types]
+
+
 def _backend_of(group, caller):
     if group is None:
         group = torch.distributed.distributed_c10d._get_default_group()
-    if not isinstance(group, _C.ProcessGroup) and hasattr(group, "_get_backend"):  # 2.x wraps the backend
-        group = group._get_backend(torch.device("cpu"))
-    while hasattr(group, "wrapped_pg"):  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it again
-        group = group.wrapped_pg
-    if not isinstance(group, _C.ProcessGroup):
-        raise TypeError(f"{caller}() wants a process group of the backend netsum, not {type(group).__name__}")
-    return group
+    backends = _backends_of(group)
+    for backend in backends:
+        while hasattr(backend, "wrapped_pg"):  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it again
+            backend = backend.wrapped_pg
+        if isinstance(backend, _C.ProcessGroup):
+            return backend
+    raise TypeError(f"{caller}() requires a process group with the backend netsum; this group has "
+                    f"{', '.join(type(backend).__name__ for backend in backends)}")
+
+
+def _is_captured(device):
+    """Whether the current stream of that kind of device is being captured into a graph."""
+    module = getattr(torch, device, None)
+    return hasattr(module, "is_current_stream_capturing") and module.is_current_stream_capturing()
+
+
+_C.set_capture_probe(_is_captured)
 
 
 def empty(*size, dtype=None, group=None):
