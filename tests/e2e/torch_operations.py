@@ -4,7 +4,7 @@ import math
 import unittest
 
 import torch_support
-from torch_support import TORCH, Switch, init, run
+from torch_support import DEVICE, TORCH, Switch, init, run
 
 LENGTHS = (0, 1, 255, 256, 257, 5000, 100_003)
 
@@ -12,7 +12,7 @@ LENGTHS = (0, 1, 255, 256, 257, 5000, 100_003)
 def inputs_of(make, size):
     """What every rank passes in, known to all: make(generator) per rank, from a seed that is the rank."""
     import torch
-    return [make(torch.Generator().manual_seed(1000 + rank)) for rank in range(size)]
+    return [make(torch.Generator(DEVICE).manual_seed(1000 + rank)) for rank in range(size)]
 
 
 def same_bits_everywhere(tensor):

@@ -23,13 +23,15 @@ from fork_server import ForkServer
 
 TORCH = tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
 NETSUM = os.environ.get("NETSUM_BINARY", "build/release/bin/netsum")
+DEVICE = os.environ.get("NETSUM_TEST_DEVICE", "cpu")  # where tensors are that a test makes without saying where (torch 2.x)
+KEPT = ("NETSUM_TEST_DEVICE", "NETSUM_LIBRARIES", "NETSUM_STAGE_LEADER")  # of the variables that ranks do not inherit otherwise
 RESULT = "result: "
 FORK_SERVER = None
 
 
 def run_under_torchrun(case, ranks, seconds=120, environment=None, restarts=1):
     """Runs case_`case` under torchrun, which starts all ranks again when one dies; returns their results, and the log."""
-    variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_")}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_") or k in KEPT}
     variables |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", "NETSUM_BINARY": NETSUM}
     variables |= environment or {}
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
@@ -95,7 +97,7 @@ def _run_in(directory, case, ranks, seconds, environment, of_rank, expect_failur
     port = free_port()
     started = []
     for rank in range(ranks):
-        variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_")}
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_") or k in KEPT}
         variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(ranks),
                       "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", "USE_LIBUV": "0"}
         variables |= environment or {}
@@ -209,6 +211,9 @@ def init(backend="netsum", seconds=30, **more):
     import netsum.torch  # noqa: F401
 
     torch.set_num_threads(1)
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["RANK"]) % torch.cuda.device_count())
+        torch.set_default_device(DEVICE)
     dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds), **more)
 
 
