@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,6 +80,18 @@ void synchronize_folder(const std::string& path) {
   ::close(opened);
 }
 
+// A descriptor that keeps others from it until it is closed.
+int locked(const std::string& path) {
+  const std::string beside = path + ".lock";
+  const int lock = ::open(beside.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock < 0) fail("write", beside);
+  if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
+  const bool held = errno == EWOULDBLOCK;
+  ::close(lock);
+  if (!held) fail("lock", beside);
+  throw Error(ErrorCode::bad_argument, "another process uses '" + path + "' (--state): give each bump a file for itself");
+}
+
 }  // namespace
 
 std::string to_string(const HostAddress& address) {
@@ -123,7 +136,7 @@ std::vector<KnownConnection> parse_connections(std::string_view content, const s
   return list;
 }
 
-ConnectionFile::ConnectionFile(std::string path) : path_(std::move(path)) {
+ConnectionFile::ConnectionFile(std::string path) : path_(std::move(path)), lock_(locked(path_)) {
   std::ifstream file(path_);
   if (!file && errno != ENOENT) fail("read", path_);
   const std::string content{std::istreambuf_iterator<char>(file), {}};

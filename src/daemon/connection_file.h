@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "protocol/netreduce/connection.h"
+#include "transport/socket.h"
 
 namespace netsum::daemon {
 
@@ -24,7 +25,8 @@ namespace netsum::daemon {
 // The file. It is appended to, and rewritten when most of its lines are obsolete. Calls wait for the disk.
 class ConnectionFile {
  public:
-  // Creates a missing file. Throws Error: bad_argument (it is something else), std::runtime_error (it cannot be written).
+  // Creates a missing file. Throws Error: bad_argument (it is something else, or another process has it), std::runtime_error
+  // (it cannot be written).
   explicit ConnectionFile(std::string path);
   ~ConnectionFile();
   ConnectionFile(const ConnectionFile&) = delete;
@@ -42,7 +44,8 @@ class ConnectionFile {
   void rewrite();
 
   std::string path_;
-  int file_ = -1;  // for appending
+  transport::Descriptor lock_;  // of a file beside it, since it is replaced
+  int file_ = -1;               // for appending
   std::map<netreduce::Connection, std::optional<std::uint32_t>> known_;
   std::string pending_;
   std::size_t lines_ = 0;  // in the file, and pending

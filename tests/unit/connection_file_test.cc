@@ -59,6 +59,19 @@ TEST_F(ConnectionFileTest, HasWhatWasCommittedAndStaysShort) {
   EXPECT_EQ(3, lines() - 1);
 }
 
+TEST_F(ConnectionFileTest, IsOneProcessesAtATime) {
+  {
+    const ConnectionFile file(path_);
+    try {
+      const ConnectionFile second(path_);
+      FAIL() << "two have it";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("another process uses '" + path_ + "'"), std::string::npos) << error.what();
+    }
+  }
+  const ConnectionFile next(path_);
+}
+
 TEST_F(ConnectionFileTest, IsReadWhereverACrashCutIt) {
   {
     ConnectionFile file(path_);
