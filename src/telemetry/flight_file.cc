@@ -17,6 +17,7 @@
 #include "netsum/error.h"
 #include "session/check.h"
 #include "session/words.h"
+#include "telemetry/json.h"
 #include "telemetry/report.h"
 
 namespace netsum::telemetry {
@@ -287,7 +288,7 @@ std::string explain(const std::string& json) {
   };
   if (json.size() > longest_file) throw none("it has " + std::to_string(json.size()) + " bytes");
   try {
-    const auto file = ordered_json::parse(json);
+    const auto file = parse_json(json);
     const auto version = file.at("netsum_flight_record").get<std::int64_t>();
     if (version != record_format) {
       throw Error(ErrorCode::bad_argument, "the flight record has format " + std::to_string(version) +
@@ -295,8 +296,8 @@ std::string explain(const std::string& json) {
                                                ": use the version that wrote it");
     }
     return explained(file);
-  } catch (const nlohmann::json::exception& error) {
-    throw none(error.what());
+  } catch (const nlohmann::json::exception&) {
+    throw none("it is not complete, or no JSON of a record");
   }
 }
 
@@ -326,8 +327,11 @@ std::string FlightFolder::write(const FlightRecord& record, const FlightFileOrig
   {
     std::ofstream file(path, std::ios::binary);
     file << to_json(record, origin);
-    if (!file.flush())
+    if (!file.flush()) {
+      std::error_code ignored;
+      std::filesystem::remove(path, ignored);  // what is there is no record
       throw Error(ErrorCode::internal, "the flight record '" + path + "' cannot be written: is the disk full?");
+    }
   }
   std::vector<std::string> files;
   std::error_code error;

@@ -9,6 +9,7 @@
 #include "netsum/error.h"
 #include "session/check.h"
 #include "session/words.h"
+#include "telemetry/json.h"
 #include "transport/addresses.h"
 
 namespace netsum::telemetry {
@@ -231,7 +232,7 @@ Report from_json(const std::string& text) {
   };
   if (text.size() > longest_report) throw nonsense("it has " + std::to_string(text.size()) + " bytes");
   try {
-    const auto json = ordered_json::parse(text);
+    const auto json = parse_json(text);
     Report report;
     report.version = text_of(json.at("version"));
     if (json.contains("daemon")) report.daemon = text_of(json.at("daemon"));

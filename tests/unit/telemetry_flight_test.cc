@@ -1,8 +1,10 @@
 // The flight recorder: what it keeps of a job, what it forgets, and how a file of it reads.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -208,7 +210,8 @@ TEST(FlightFile, WhatIsNoRecordIsAnError) {
   const std::string whole = to_json(record, {});
   EXPECT_NO_THROW(static_cast<void>(explain(whole)));
   for (const std::string& text :
-       {std::string(), std::string("{}"), std::string("[]"), std::string("null"), whole + "x", std::string(100'000, '[')}) {
+       {std::string(), std::string("{}"), std::string("[]"), std::string("null"), whole + "x", std::string(100'000, '['),
+        R"({"netsum_flight_record": 1, "x": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}"}) {
     EXPECT_THROW(static_cast<void>(explain(text)), Error) << text.substr(0, 40);
   }
   for (std::size_t length = 0; length + 2 < whole.size(); length += 5) {
@@ -245,6 +248,19 @@ TEST(FlightFolder, KeepsTheNewestFiles) {
   std::sort(left.begin(), left.end());
   EXPECT_EQ(left, std::vector<std::string>(written.begin() + 2, written.end()));
   EXPECT_NE(written[0].find("/deep/er/19700112T134640.000-000000-a____b_c.flight.json"), std::string::npos) << written[0];
+
+  // A full disk leaves no half of a record.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  record.job = "last";
+  EXPECT_THROW(static_cast<void>(folder.write(record, {})), Error);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  for (const auto& entry : std::filesystem::directory_iterator(path))
+    EXPECT_EQ(entry.path().string().find("last"), std::string::npos);
+
   std::filesystem::remove_all(pattern);
   EXPECT_THROW(FlightFolder("/proc/flights"), Error);
 }
