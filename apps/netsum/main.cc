@@ -87,7 +87,9 @@ int run(int argc, char** argv) {
       std::fputs(command->settings().print().c_str(), stdout);
       return exit_done;
     }
-    return command->run();
+    const int ended = command->run();
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return ended;
+    return fail(exit_failed, "the output is incomplete: standard output cannot be written (is the disk full?)");
   }
   return exit_usage;
 }

@@ -133,6 +133,11 @@ void check(const Options& options, const RankProtocol& protocol) {
   if (options.slots != 0 && !std::has_single_bit(options.slots)) {
     throw bad(std::to_string(options.slots) + " slots are not a power of two");
   }
+  if (const std::string own = protocol.switch_address();
+      std::find(options.aggregators.begin(), options.aggregators.end(), own) != options.aggregators.end()) {
+    throw bad(own +
+              " is this rank's switch, and also one of the aggregators above it: name different daemons, or no switch");
+  }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
   protocol.check();
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Flags, exit codes and configuration of netsum."""
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -34,6 +35,7 @@ class Usage(unittest.TestCase):
                       ["bench", "all-reduce", "--loss", "1.5"],
                       ["bench", "all-reduce", "--rank", "0"],
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1", "--rank", "2", "--world-size", "2"],
+                      ["bench", "all-reduce", "--spine", "127.0.0.1:1", "--switch", "127.0.0.1:1", "--rank", "0", "--world-size", "2"],
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1"],
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1", "--workers", "2"],
                       ["status"], ["switch", "--tls-cert", "x"], ["switch", "--listen", "nonsense"],
@@ -47,6 +49,12 @@ class Usage(unittest.TestCase):
                 self.assertEqual(result.stdout, "")
                 self.assertRegex(result.stderr, r"\Anetsum: [^\n]+\n\Z")
 
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            ended = subprocess.run([cli.NETSUM, "simulate", "--workers", "2", "--seeds", "1..1"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("standard output cannot be written", ended.stderr)
 
     def test_words_that_are_not_known_are_named(self):
         for words, complaint in ((["swich"], "unknown command 'swich'"),
