@@ -56,6 +56,9 @@ class ParallelCommand final : public Command {
         .group(across);
     s.add("switch", options_.switches, "HOST:PORT[,...]", "pn: the aggregators; ATP: this machine's switch").group(across);
     s.add("ps", options_.servers, "HOST:PORT[,...]", "pn with ATP: the parameter servers").group(across);
+    s.add("token-file", options_.token_file, "FILE", "pn: secret that the aggregators want, in the first line")
+        .group(across);
+    s.add("tls-ca", options_.tls_ca, "FILE", "pn: PEM file: the control channel is TLS").group(across);
     s.add_flag("rank-report", options_.rank_report, "Tell a parent: which iteration ended, and what failed").group("");
     footer(
         "Machines of several GPUs, in the patterns of NetReduce's section 3.4 (docs/parallel.md). Every result of every\n"
@@ -91,7 +94,8 @@ class ParallelCommand final : public Command {
     }
     if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
     if (options_.pattern != "pn") {
-      for (const auto* name : {"protocol", "switch", "ps", "threads", "packet-elements", "slots", "message-packets"}) {
+      for (const auto* name :
+           {"protocol", "switch", "ps", "token-file", "tls-ca", "threads", "packet-elements", "slots", "message-packets"}) {
         if (given(name)) throw UsageError(settings().origin(name) + " is of --pattern pn");
       }
     } else if (given("peers")) {
@@ -99,7 +103,7 @@ class ParallelCommand final : public Command {
     }
     if (given("ps") && !at_servers) throw UsageError("--ps requires --protocol atp");
     if (!is_one()) {
-      for (const auto* name : {"gpu", "job", "peers", "switch", "ps"}) {
+      for (const auto* name : {"gpu", "job", "peers", "switch", "ps", "token-file", "tls-ca"}) {
         if (given(name))
           throw UsageError(settings().origin(name) + " needs --machine K: without it all run on this machine");
       }

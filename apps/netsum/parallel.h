@@ -27,7 +27,7 @@ struct ParallelBenchOptions : ProtocolFlags {
   std::uint32_t threads = 1, switch_threads = 1, slots = 0;  // PN; slots 0: chosen
   // One process
   std::uint32_t machine = 0, gpu = 0;
-  std::string job = "parallel", peers;
+  std::string job = "parallel", peers, token_file, tls_ca;
   bool rank_report = false;  // for a parent: also print "iteration I" and "error TEXT" lines on stdout
 
   [[nodiscard]] parallel::Pattern pattern_value() const;

@@ -30,6 +30,8 @@ parallel::ParallelOptions parallel_options(const ParallelBenchOptions& options) 
   across.threads = options.threads;
   across.packet_elements = options.packet_elements;
   across.slots = options.slots;
+  across.token = read_token(options.token_file);
+  across.tls_ca = options.tls_ca;
   if (options.machine == 0 && options.gpu == 0) across.log = [](const std::string& line) { spdlog::info("{}", line); };
   return result;
 }

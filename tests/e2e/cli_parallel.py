@@ -96,8 +96,14 @@ class Parallel(unittest.TestCase):
         self.assertRegex(result.stdout, r"wrong +0,")
 
     def test_each_process_by_itself(self):
-        with cli.Switch() as switch:
-            ranks = [cli.Process("bench", "parallel", "--pattern", "pn", "--switch", switch.address, "--job", f"alone{os.getpid()}",
+        with tempfile.NamedTemporaryFile("w") as secret:
+            secret.write("a secret\n")
+            secret.flush()
+            self.each_process_by_itself(secret.name)
+
+    def each_process_by_itself(self, token):
+        with cli.Switch("--token-file", token) as switch:
+            ranks = [cli.Process("bench", "parallel", "--pattern", "pn", "--switch", switch.address, "--token-file", token, "--job", f"alone{os.getpid()}",
                                  "--machines", 2, "--gpus", 2, "--machine", machine, "--gpu", gpu, "--elements", 10_000,
                                  "--iterations", 3)
                      for machine in range(2) for gpu in range(2)]
