@@ -56,7 +56,9 @@ TenantAdmittance::TenantAdmittance(Settings& settings) : secret_(settings) {
 
 void TenantAdmittance::resolve(const std::string& listen) {
   if (!secret_.token_file().empty() && !tenants_file_.empty()) {
-    throw UsageError("--token-file and --tenants exclude each other: with --tenants every tenant has a token of its own");
+    throw UsageError(
+        "--token-file and --tenants exclude each other: with --tenants every tenant has a token of its own. Leave out "
+        "--token-file, or unset NETSUM_TOKEN_FILE, which netsum's systemd unit sets");
   }
   daemon_token_ = read_token(daemon_token_file_, "--daemon-token-file");
   if (tenants_file_.empty()) {

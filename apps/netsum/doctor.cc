@@ -70,7 +70,7 @@ class DoctorCommand final : public Command {
     std::optional<Endpoint> local;
     if (!address_.empty()) {
       const std::string address = transport::one_switch(address_);
-      if (!tls_ca_.empty()) check_certificate_of(address, findings);
+      if (!tls_ca_.empty()) check_certificate_of(address, tls_ca_, findings);
       local = check_switch({address, read_token(token_file_), tls_ca_}, findings);
     }
     if (!tls_ca_.empty()) check_certificate_file(tls_ca_, "--tls-ca", findings);

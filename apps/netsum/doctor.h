@@ -33,7 +33,7 @@ void check_data_paths(Findings& findings);
 // Each certificate's dates. `name`: of the flag, for the finding. Throws UsageError: the file cannot be read.
 void check_certificate_file(const std::string& path, const std::string& name, Findings& findings);
 // The one that a daemon shows, whoever signed it: its dates, and whether it names the address.
-void check_certificate_of(const std::string& address, Findings& findings);
+void check_certificate_of(const std::string& address, const std::string& ca, Findings& findings);  // ca: a PEM file
 
 struct SwitchToAsk {
   std::string address, token, tls_ca;

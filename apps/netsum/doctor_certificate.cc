@@ -117,13 +117,14 @@ void check_certificate_file(const std::string& path, const std::string& name, Fi
   if (count == 0) throw UsageError(name + " " + path + " has no PEM certificate");
 }
 
-void check_certificate_of(const std::string& address, Findings& findings) {
+void check_certificate_of(const std::string& address, const std::string& ca, Findings& findings) {
   const Endpoint to = transport::resolve(address);
   std::unique_ptr<transport::Descriptor> socket;
   if (!connect_to(to, socket).empty()) return;  // check_switch() says that
   const Owned<SSL_CTX> context(SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
+  SSL_CTX_load_verify_locations(context.get(), ca.c_str(), nullptr);  // check_certificate_file() says what is wrong with it
   const Owned<SSL> tls(SSL_new(context.get()), &SSL_free);
-  SSL_set_verify(tls.get(), SSL_VERIFY_NONE, nullptr);  // only looks at it
+  SSL_set_verify(tls.get(), SSL_VERIFY_NONE, nullptr);  // the handshake goes on, and the result is kept
   constexpr unsigned char protocols[] = {2, 'h', '2'};
   SSL_set_alpn_protos(tls.get(), protocols, sizeof protocols);
   SSL_set_fd(tls.get(), socket->number());
@@ -135,6 +136,13 @@ void check_certificate_of(const std::string& address, Findings& findings) {
   const Owned<X509> certificate(SSL_get1_peer_certificate(tls.get()), &X509_free);
   if (!certificate) return;
   check_dates(certificate.get(), "the certificate of " + address, findings);
+  if (const long result = SSL_get_verify_result(tls.get());
+      result != X509_V_OK && result != X509_V_ERR_CERT_HAS_EXPIRED && result != X509_V_ERR_CERT_NOT_YET_VALID) {
+    findings.push_back({"certificate", Level::wrong,
+                        "the certificate of " + address + " is not signed by one in --tls-ca " + ca + " (" +
+                            X509_verify_cert_error_string(result) + "): ranks with that file refuse it",
+                        "give ranks the CA that signed it, or the certificate itself where it is self-signed"});
+  }
   const std::string host = address.substr(0, address.rfind(':'));
   const std::string plain = host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
   if (X509_check_ip_asc(certificate.get(), plain.c_str(), 0) == 1 ||

@@ -226,15 +226,6 @@ void check_verbs(Findings& findings) {
        short_memory ? "ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit" : ""});
 }
 
-void check_shared_memory(Findings& findings) {
-  std::error_code error;
-  const auto space = std::filesystem::space("/dev/shm", error);
-  if (error || space.available >= (std::uint64_t{256} << 20)) return;
-  findings.push_back({"memory", Level::advice,
-                      "/dev/shm has " + session::in_bytes(space.available) + " left: ranks of one host may need more",
-                      "mount -o remount,size=50% /dev/shm"});
-}
-
 }  // namespace
 
 std::string interface_with(const Endpoint& local) {
@@ -274,7 +265,6 @@ void check_settings(Findings& findings) {
 void check_data_paths(Findings& findings) {
   check_xdp(findings);
   check_verbs(findings);
-  check_shared_memory(findings);
 }
 
 }  // namespace netsum::app

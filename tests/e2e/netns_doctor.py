@@ -135,6 +135,15 @@ class Doctor(unittest.TestCase):
         self.assertIn("does not name 10.77.0.2", text)
         self.assertIn("control", found)
 
+    def test_a_certificate_of_another_authority(self):
+        cert, key = certificate(self.folder, "one", "20200101000000Z", "20990101000000Z")
+        other, _ = certificate(self.folder, "other", "20200101000000Z", "20990101000000Z")
+        self.switch("--tls-cert", cert, "--tls-key", key)
+        for ca, told in ((cert, False), (other, True)):
+            _, found = self.doctor(WELL, "--switch", "10.77.0.2:7170", "--tls-ca", ca)
+            text = " ".join(each["what"] for each in found["certificate"])
+            self.assertEqual(f"is not signed by one in --tls-ca {ca}" in text, told, text)
+
     def test_no_switch(self):
         code, found = self.doctor(WELL, "--switch", "10.77.0.2:7999")
         self.assertEqual((code, list(found)[0]), (1, "control"))
