@@ -6,23 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
+
+#include "base/cache_line.h"
 
 namespace netsum::runtime {
 
 class HandoverQueue {
  public:
-  static constexpr std::size_t alignment = 64;  // of records
+  static constexpr std::size_t alignment = cache_line;  // of records
 
-  explicit HandoverQueue(std::size_t bytes)
-      : size_(std::bit_ceil(bytes)), memory_(new (std::align_val_t{alignment}) std::byte[size_]) {}
+  explicit HandoverQueue(std::size_t bytes) : size_(std::bit_ceil(bytes)), memory_(new_lines(size_)) {}
 
   // ---- the producer's thread
 
   // A place for a record, which push() hands over; empty: no room.
   [[nodiscard]] std::span<std::byte> reserve(std::size_t bytes) {
-    const std::size_t needed = rounded(alignment + bytes), at = tail_ & (size_ - 1);
+    const std::size_t needed = whole_lines(alignment + bytes), at = tail_ & (size_ - 1);
     const std::size_t skipped = needed <= size_ - at ? 0 : size_ - at;  // records are contiguous
     if (size_ - (tail_ - seen_head_) < skipped + needed) {
       seen_head_ = head_.load(std::memory_order_acquire);
@@ -60,7 +60,7 @@ class HandoverQueue {
         read_ += size_ - at;
         continue;
       }
-      read_ += rounded(alignment + bytes);
+      read_ += whole_lines(alignment + bytes);
       return {&memory_[at + alignment], bytes};
     }
     return {};
@@ -72,14 +72,10 @@ class HandoverQueue {
  private:
   static constexpr std::uint64_t nothing = ~std::uint64_t{0};  // the rest of the memory is not used
 
-  [[nodiscard]] static std::size_t rounded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
   void write_length(std::uint64_t at, std::uint64_t bytes) { std::memcpy(&memory_[at & (size_ - 1)], &bytes, sizeof bytes); }
 
-  struct Free {
-    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{alignment}); }
-  };
   std::size_t size_;
-  std::unique_ptr<std::byte[], Free> memory_;
+  Lines memory_;
   // Each thread's own, on cache lines of their own.
   alignas(64) std::uint64_t tail_ = 0;
   std::uint64_t seen_head_ = 0;

@@ -4,9 +4,10 @@
 #include <sys/socket.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
+
+#include "base/cache_line.h"
 
 namespace netsum::transport {
 
@@ -35,7 +36,7 @@ class FrameReceiver {
  private:
   [[nodiscard]] int receive_more(int socket, std::size_t limit);
 
-  std::unique_ptr<std::byte[]> buffers_;
+  Lines buffers_;
   std::vector<iovec> pieces_;
   std::vector<mmsghdr> headers_;
   std::vector<Frame> frames_;

@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "base/cache_line.h"
 #include "base/packet_io.h"
 #include "transport/transport.h"
 
@@ -34,7 +34,7 @@ class TrainReceiver {
 
   int descriptor_;
   Counters& counters_;
-  std::unique_ptr<std::byte[]> buffers_;
+  Lines buffers_;
   std::vector<mmsghdr> headers_;
   std::vector<Message> messages_;
   std::vector<RxView> views_;

@@ -195,9 +195,9 @@ ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, P
   if (bytes.size() < probe_reply_bytes) return ParseError::truncated;
   if (common.type == Type::probe_reply && bytes.size() != probe_reply_bytes) return ParseError::length;
   const auto padding = bytes.subspan(common.type == Type::probe ? at_cookie : probe_reply_bytes);
-  if (std::any_of(padding.begin(), padding.end(), [](std::byte byte) { return byte != std::byte{0}; })) {
-    return ParseError::field;
-  }
+  std::byte set{0};
+  for (const std::byte byte : padding) set |= byte;  // without an early end, so that it becomes vectors
+  if (set != std::byte{0}) return ParseError::field;
   out = {common, load_le<std::uint32_t>(bytes.data() + at_sequence), load_le<std::uint64_t>(bytes.data() + at_cookie)};
   return ParseError::none;
 }

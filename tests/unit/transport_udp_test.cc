@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/cache_line.h"
 #include "netsum/error.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
@@ -108,6 +109,27 @@ TEST(Udp, ErrorOfAnEarlierDatagramHidesNoReceivedOne) {
   write(connected.sink(), address, pattern(10, 1));
   connected.sink().flush();  // is answered: port unreachable
   EXPECT_EQ(connected.receive().size(), 1u);
+}
+
+TEST(Udp, EveryTrainIsReceivedAtACacheLine) {
+  for (const bool segmentation : {true, false}) {
+    Udp from({.bind = loopback()}), to({.bind = loopback(), .segmentation = segmentation});
+    std::size_t trains = 0;
+    // Of differing lengths, so that each is a train of its own. A first buffer could lie well by chance.
+    for (std::size_t round = 0; round < 4; ++round) {
+      for (std::size_t i = 1; i <= 4; ++i) {
+        write(from.sink(), to.local(), pattern(100 * i, i));
+        from.sink().flush();
+      }
+      pollfd readable{to.descriptor(), POLLIN, 0};
+      ASSERT_EQ(::poll(&readable, 1, 5000), 1);
+      for (const RxView& view : to.receive()) {
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.bytes.data()) % cache_line, 0U);
+        ++trains;
+      }
+    }
+    EXPECT_GE(trains, 4U);
+  }
 }
 
 TEST(Udp, TrainThatTheKernelRefusesGoesOneByOne) {
