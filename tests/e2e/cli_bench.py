@@ -38,14 +38,15 @@ class Bench(unittest.TestCase):
     def test_windows_on_this_host_follow_from_the_cache(self):
         told = subprocess.run(["getconf", "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=True).stdout.strip()
         most = min(131_072, int(told if told.isdigit() and int(told) > 0 else 1 << 20) // 8)
-        for protocol, packets, least in (("switchml", 2, 0), ("atp", 1, 131_072)):  # in packets, and in bytes
+        # As many packets, or bytes of longer ones with their headers, whatever the cache.
+        for protocol, packets, least in (("switchml", 2, 0), ("atp", 16, 131_072)):
             with self.subTest(protocol=protocol):
                 placement = cli.bench("--protocol", protocol, "--workers", 2, "--elements", 100_000, "--iterations", 1)["placement"]
                 window = int(re.search(r"(?:lanes|window) of (\d+) (?:slots|chunks)", placement)[1])
                 packet = int(re.search(r"(\d+) elements per packet", placement)[1]) * 4
-                self.assertGreaterEqual(window, packets)
+                self.assertTrue(window >= packets or 0 < least <= window * (packet + 100), (window, packet))
                 self.assertLessEqual(window * packet, max(most, packets * packet, 2 * least))
-                self.assertGreater(window * packet, max(most / 2, least))
+                self.assertGreater(window * packet, most / 2)
 
     @cli.compares
     def test_each_worker_sends_and_receives_the_tensor_once(self):
