@@ -141,7 +141,7 @@ session::Installation::Child child_of(const proto::Installation::Child& in) {
 }
 session::Installation::Lane lane_of(const proto::Installation::Lane& in) {
   return {endpoint_of(in.parent()), list_of(in.children(), max_world_size, "more children than a job has ranks", child_of),
-          keys_of(in.keys())};
+          keys_of(in.keys()), in.has_own() ? endpoint_of(in.own()) : Endpoint{}};
 }
 
 template <class Lanes>
@@ -476,6 +476,7 @@ void write(const session::Installation& installation, proto::Installation& out) 
   for (const auto& lane : installation.lanes) {
     auto& to = *out.add_lanes();
     write(lane.parent, *to.mutable_parent());
+    write(lane.own, *to.mutable_own());
     if (lane.keys.up) write_keys(lane.keys, *to.mutable_keys());
     for (const auto& child : lane.children) {
       auto& c = *to.add_children();

@@ -672,7 +672,8 @@ struct BumpDaemon::Impl {
         std::move(services), [this] { return options.racks ? std::vector{loop->local()} : std::vector<Endpoint>(); },
         [](const session::SwitchMessage& message, const control::Caller& caller) {
           check_bumps(std::get<session::TreeInstallation>(message), caller);
-        });
+        },
+        [this](std::size_t, const Endpoint& to, const Endpoint& own) { loop->send_from(to, own); });
     jobs->serve(hooks);
     if (!options.racks) hooks.switches = {};
   }

@@ -77,7 +77,8 @@ void Node::serve(std::vector<std::unique_ptr<service::Service>> services, contro
       std::move(services), [impl] { return impl->endpoints(); },
       [impl](const session::SwitchMessage& message, const control::Caller& caller) {
         std::visit([&](const auto& told) { check_endpoints(told, caller, impl->options.cookies); }, message);
-      });
+      },
+      [impl](std::size_t lane, const Endpoint& to, const Endpoint& own) { impl->lanes[lane]->send_from(to, own); });
   server.registry.protocols = impl->jobs->rules();
   server.registry.check_endpoints = [impl](const session::JoinRequest& request) {
     return check_endpoints(request, impl->options.cookies);

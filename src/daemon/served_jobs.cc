@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "daemon/switches.h"
+#include "transport/addresses.h"
+#include "transport/interfaces.h"
 
 namespace netsum::daemon {
 
-ServedJobs::ServedJobs(std::vector<std::unique_ptr<service::Service>> services, Own own, Prove prove)
-    : services_(std::move(services)), own_(std::move(own)), prove_(std::move(prove)) {
+ServedJobs::ServedJobs(std::vector<std::unique_ptr<service::Service>> services, Own own, Prove prove, SendFrom send_from)
+    : services_(std::move(services)), own_(std::move(own)), prove_(std::move(prove)), send_from_(std::move(send_from)) {
   for (const auto& service : services_) {
     if (const auto rules = service->rules()) protocols_[rules->name] = service.get();
   }
@@ -91,6 +93,7 @@ session::JobView ServedJobs::install(const session::SwitchMessage& message, cons
   service::Part part = (*service)->install(message, served ? served->job.get() : nullptr, prove);
   part.status.world_size = part.status.joined.size();  // only those below this switch
   part.status.running = true;
+  name_sources(message);
   const bool is_new = !served;
   if (is_new) served = std::make_shared<Served>(std::move(part.job));
   {
@@ -99,6 +102,29 @@ session::JobView ServedJobs::install(const session::SwitchMessage& message, cons
     jobs_[epoch] = served;
   }
   return is_new ? session::JobView{} : served->job->look();
+}
+
+// Other daemons know this one by the address at which its control channel was reached. Its routes to them may prefer another
+// one, and it sends first.
+void ServedJobs::name_sources(const session::SwitchMessage& message) const {
+  const std::vector<Endpoint> lanes = own_();
+  const auto name = [&](const Endpoint& to, const Endpoint& own) {
+    const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const Endpoint& each) { return each.port == own.port; });
+    if (lane == lanes.end() || !transport::is_unspecified(*lane) || !transport::is_of_this_host(own)) return;
+    send_from_(static_cast<std::size_t>(lane - lanes.begin()), to, own);
+  };
+  if (const auto* installation = std::get_if<session::Installation>(&message)) {
+    for (const auto& lane : installation->lanes) name(lane.parent, lane.own);
+    return;
+  }
+  const auto& tree = std::get<session::TreeInstallation>(message);
+  const std::vector<Endpoint>& own = tree.switches.at(tree.a_switch);
+  for (std::size_t lane = 0; lane < std::min(own.size(), tree.root.size()); ++lane) {
+    name(tree.root[lane], own[lane]);
+    for (const auto& other : tree.switches) {
+      if (lane < other.size()) name(other[lane], own[lane]);
+    }
+  }
 }
 
 session::JobView ServedJobs::look(std::uint64_t epoch) const {

@@ -21,8 +21,11 @@ class ServedJobs {
   // Throws Error: refused, for a message of the caller with an endpoint that nothing shows to receive what is sent there.
   using Prove = std::function<void(const session::SwitchMessage&, const control::Caller&)>;
 
+  // transport::Transport::send_from() of a lane; any thread.
+  using SendFrom = std::function<void(std::size_t lane, const Endpoint& to, const Endpoint& own)>;
+
   // The lanes outlive it.
-  ServedJobs(std::vector<std::unique_ptr<service::Service>> services, Own own, Prove prove);
+  ServedJobs(std::vector<std::unique_ptr<service::Service>> services, Own own, Prove prove, SendFrom send_from);
 
   [[nodiscard]] std::vector<session::ProtocolRules> rules() const;  // of protocols that ranks join
   // Sets all hooks that concern jobs, but fill_report. This outlives their last call.
@@ -33,6 +36,8 @@ class ServedJobs {
             const std::function<void(std::size_t lane, const std::function<void()>&)>& run) const;
 
  private:
+  void name_sources(const session::SwitchMessage& message) const;
+
   struct Served {
     explicit Served(std::unique_ptr<service::ServedJob> served) : job(std::move(served)) {}
 
@@ -54,6 +59,7 @@ class ServedJobs {
   std::vector<std::unique_ptr<service::Service>> services_;
   const Own own_;
   const Prove prove_;
+  const SendFrom send_from_;
   std::map<std::string, service::Service*> protocols_;     // those that ranks join, by name
   std::map<std::uint64_t, std::shared_ptr<Served>> jobs_;  // by epoch
   mutable std::mutex mutex_;                               // guards `jobs_`; never wait while holding it

@@ -18,6 +18,7 @@ class AggregatorLane final : public service::Lane {
                  const ThreadOptions& threads);
 
   [[nodiscard]] Endpoint local() const { return loop_.local(); }
+  void send_from(const Endpoint& to, const Endpoint& own) { loop_.send_from(to, own); }  // Transport's
   // Within run():
   [[nodiscard]] transport::Counters counters() const { return loop_.transport().counters(); }
   [[nodiscard]] const PacketLoopCounters& loop_counters() const { return loop_.counters(); }

@@ -42,6 +42,7 @@ class PacketLoop {
   [[nodiscard]] Endpoint local() const { return local_; }
   // Runs `command` on the loop's thread, between batches, and waits for it.
   void call(const std::function<void()>& command) { mailbox_.call(command); }
+  void send_from(const Endpoint& to, const Endpoint& own) { transport_->send_from(to, own); }  // Transport's
   // On the loop's thread:
   [[nodiscard]] const transport::Transport& transport() const { return *transport_; }
   [[nodiscard]] const PacketLoopCounters& counters() const { return counters_; }

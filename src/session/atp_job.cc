@@ -135,6 +135,7 @@ Installation installation_for(const StartJob& start, std::uint32_t a_switch, con
     Installation::Lane& to = installation.lanes.emplace_back();
     to.parent = parent == atp::at_server ? server[lane] : endpoint(parent, lane);
     to.keys = of_switch(start, a_switch, lane);
+    to.own = endpoint(a_switch, lane);
     for (const auto& child : topology.children(a_switch)) {
       Installation::Child& c = to.children.emplace_back();
       c.is_switch = child.is_switch;

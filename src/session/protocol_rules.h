@@ -69,6 +69,7 @@ struct Installation {
     Endpoint parent;  // the next switch's lane, or the aggregator's
     std::vector<Child> children;
     HopKeys keys{};  // of this switch and its parent
+    Endpoint own{};  // this switch's, as its parent knows it
   };
   std::string job;  // its name
   std::uint64_t job_epoch = 0;

@@ -46,6 +46,7 @@ class Lossy final : public Transport {
   }
   std::uint64_t queued_bytes() const override { return inner_->queued_bytes(); }
   std::uint64_t receive_buffer_bytes() const override { return inner_->receive_buffer_bytes(); }
+  void send_from(const Endpoint& to, const Endpoint& own) override { inner_->send_from(to, own); }
   bool set_filter(std::span<const sock_filter> program) override { return inner_->set_filter(program); }
 
  private:

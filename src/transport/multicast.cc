@@ -128,7 +128,7 @@ struct GroupSocket::Impl {
       fail("join");
     }
     static_cast<void>(size_buffers(descriptor, "a UDP socket", buffer_bytes));  // the lane's own socket warns
-    receiver.emplace(descriptor, set_option(descriptor, SOL_UDP, UDP_GRO, 1), counters);
+    receiver.emplace(descriptor, set_option(descriptor, SOL_UDP, UDP_GRO, 1), nullptr, counters);
   }
 
   Descriptor socket;

@@ -194,6 +194,9 @@ Endpoint PortSet::local() const {
   return beside_ != nullptr ? beside_->local() : Endpoint{};
 }
 
+void PortSet::send_from(const Endpoint& to, const Endpoint& own) {
+  if (beside_) beside_->send_from(to, own);
+}
 bool PortSet::set_filter(std::span<const sock_filter> program) {
   return beside_ != nullptr && beside_->set_filter(program);
 }

@@ -33,7 +33,8 @@ class PortSet final : public Transport {
   std::span<const RxView> receive() override;  // frames first, then datagrams
   Sink& sink() override;
   int descriptor() const override;
-  Endpoint local() const override;                                 // the socket's; a wire has no address
+  Endpoint local() const override;  // the socket's; a wire has no address
+  void send_from(const Endpoint& to, const Endpoint& own) override;
   bool set_filter(std::span<const sock_filter> program) override;  // for datagrams
   // Sums over the ports, without the virtio headers. truncated: dropped_unreadable; send_failures: frames to be sent that
   // were dropped. With the socket's.

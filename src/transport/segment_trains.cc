@@ -25,6 +25,17 @@ constexpr std::size_t max_pieces = 2048;     // between flushes
 constexpr std::size_t worth_a_piece = 2048;  // bytes: shorter ones are copied
 constexpr std::size_t messages_per_call = 64;
 
+// One more control message, behind those that the header has; `control`: the memory of all.
+template <class Value>
+void add_note(msghdr& header, std::byte* control, int level, int type, const Value& value) {
+  header.msg_control = control;
+  std::byte* const at = control + header.msg_controllen;
+  const cmsghdr note{CMSG_LEN(sizeof value), level, type};
+  std::memcpy(at, &note, sizeof note);
+  std::memcpy(at + CMSG_LEN(0), &value, sizeof value);
+  header.msg_controllen += CMSG_SPACE(sizeof value);
+}
+
 }  // namespace
 
 bool SegmentTrains::Train::takes(std::size_t more) const {
@@ -38,11 +49,13 @@ void SegmentTrains::Train::add(std::size_t more) {
   ++datagrams;
 }
 
-SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> peer, bool segmentation, Counters& counters)
+SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> peer, bool segmentation,
+                             const OwnAddresses* own_addresses, Counters& counters)
     : descriptor_(descriptor),
       ipv6_(ipv6),
       peer_(peer),
       unsegmentable_from_(segmentation ? std::numeric_limits<std::size_t>::max() : 0),
+      own_addresses_(own_addresses),
       counters_(counters),
       arena_bytes_(trains_bytes()),
       arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes_)),
@@ -180,16 +193,25 @@ void SegmentTrains::put(Batch& batch, const Train& train, const Endpoint& to, st
   header.msg_iov = pieces;
   header.msg_iovlen = piece_count;
   if (datagrams > 1) {
-    header.msg_control = message.control;
-    header.msg_controllen = sizeof message.control;
-    cmsghdr* control = CMSG_FIRSTHDR(&header);
-    control->cmsg_level = SOL_UDP;
-    control->cmsg_type = UDP_SEGMENT;
-    control->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
     const auto segment = static_cast<std::uint16_t>(train.segment_bytes);
-    std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+    add_note(header, message.control, SOL_UDP, UDP_SEGMENT, segment);
   }
+  if (own_addresses_ != nullptr) name_source(to, header, message.control);
   ++batch.count;
+}
+
+void SegmentTrains::name_source(const Endpoint& to, msghdr& header, std::byte* control) const {
+  const auto own = own_addresses_->find(to);
+  if (!own) return;
+  if (ipv6_) {  // also of an IPv4 datagram
+    in6_pktinfo info{};
+    std::memcpy(&info.ipi6_addr, own->data(), own->size());
+    add_note(header, control, IPPROTO_IPV6, IPV6_PKTINFO, info);
+  } else {
+    in_pktinfo info{};
+    std::memcpy(&info.ipi_spec_dst, own->data() + 12, sizeof info.ipi_spec_dst);
+    add_note(header, control, IPPROTO_IP, IP_PKTINFO, info);
+  }
 }
 
 // UDP may lose packets, and this never waits: datagrams that the kernel refuses are counted and left to the protocol's

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/packet_io.h"
+#include "transport/own_addresses.h"
 #include "transport/transport.h"
 
 namespace netsum::transport {
@@ -21,8 +22,10 @@ inline constexpr std::size_t max_datagram_bytes = 65507;  // 65535 - IPv4 - UDP 
 
 class SegmentTrains final : public Sink {
  public:
-  // `peer`: the endpoint that the socket is connected to. Counts into `counters`, which must outlive this object.
-  SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> peer, bool segmentation, Counters& counters);
+  // `peer`: the endpoint that the socket is connected to. `own_addresses`: null if the socket is bound to one. Counts into
+  // `counters`; both must outlive this object.
+  SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> peer, bool segmentation,
+                const OwnAddresses* own_addresses, Counters& counters);
   ~SegmentTrains() = default;
 
   std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override;
@@ -55,7 +58,8 @@ class SegmentTrains final : public Sink {
     std::size_t datagrams = 0, bytes = 0;
     iovec piece{};
     sockaddr_storage name{};
-    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(std::uint16_t))] = {};
+    // the segments' length, and the source address
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(std::uint16_t)) + CMSG_SPACE(sizeof(in6_pktinfo))] = {};
   };
   struct Batch {
     explicit Batch(std::size_t capacity) : headers(capacity), messages(capacity) {}
@@ -70,12 +74,14 @@ class SegmentTrains final : public Sink {
   void put_datagrams(Batch& batch, const Train& train, const Endpoint& to);
   void put(Batch& batch, const Train& train, const Endpoint& to, std::size_t datagrams, std::size_t bytes, iovec* pieces,
            std::size_t piece_count);
+  void name_source(const Endpoint& to, msghdr& header, std::byte* control) const;
   std::size_t send(Batch& batch);  // the number of datagrams that the kernel took
 
   int descriptor_;
   bool ipv6_;
   std::optional<Endpoint> peer_;
   std::size_t unsegmentable_from_;  // trains with segments this long or longer are sent as single datagrams
+  const OwnAddresses* own_addresses_;
   Counters& counters_;
 
   const std::size_t arena_bytes_;

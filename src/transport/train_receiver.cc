@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "transport/addresses.h"
 #include "transport/caches.h"
@@ -29,8 +30,9 @@ constexpr std::size_t datagrams_per_call = 64;       // without trains
 constexpr std::size_t most_received_segments = 128;  // in one train, in newer kernels
 
 struct TrainNotes {
-  std::size_t segment = 0;  // bytes; 0: one datagram
-  bool congested = false;   // applies to all its datagrams: the kernel coalesces none that differ in this
+  std::size_t segment = 0;                     // bytes; 0: one datagram
+  bool congested = false;                      // applies to all its datagrams: the kernel coalesces none that differ in this
+  std::optional<OwnAddresses::Address> own{};  // where it was sent to
 };
 
 // A train's control messages. Not const because CMSG_NXTHDR needs it; only read.
@@ -48,6 +50,15 @@ TrainNotes notes_of(msghdr& header) {
       notes.congested = IPTOS_ECN(read(std::uint8_t{})) == IPTOS_ECN_CE;
     } else if (is(IPPROTO_IPV6, IPV6_TCLASS)) {
       notes.congested = IPTOS_ECN(read(int{})) == IPTOS_ECN_CE;
+    } else if (is(IPPROTO_IP, IP_PKTINFO)) {
+      sockaddr_storage own{};
+      auto& in = reinterpret_cast<sockaddr_in&>(own);
+      in.sin_family = AF_INET;
+      in.sin_addr = read(in_pktinfo{}).ipi_spec_dst;
+      notes.own = endpoint_of(own).address;
+    } else if (is(IPPROTO_IPV6, IPV6_PKTINFO)) {
+      const in6_pktinfo info = read(in6_pktinfo{});
+      std::memcpy(notes.own.emplace().data(), &info.ipi6_addr, sizeof info.ipi6_addr);
     }
   }
   return notes;
@@ -55,8 +66,8 @@ TrainNotes notes_of(msghdr& header) {
 
 }  // namespace
 
-TrainReceiver::TrainReceiver(int descriptor, bool coalescing, Counters& counters)
-    : descriptor_(descriptor), counters_(counters) {
+TrainReceiver::TrainReceiver(int descriptor, bool coalescing, OwnAddresses* own_addresses, Counters& counters)
+    : descriptor_(descriptor), own_addresses_(own_addresses), counters_(counters) {
   const std::size_t count = coalescing ? trains_per_call() : datagrams_per_call;
   buffers_ = new_lines(count * buffer_stride);
   headers_.resize(count);
@@ -100,6 +111,7 @@ void TrainReceiver::split(msghdr& header, const Message& message, std::size_t by
   const TrainNotes notes = notes_of(header);
   const std::size_t segment = notes.segment > 0 ? notes.segment : bytes;
   const Endpoint source = endpoint_of(message.source);
+  if (own_addresses_ != nullptr && notes.own) own_addresses_->learn(source, *notes.own);
   const auto* data = static_cast<const std::byte*>(message.buffer.iov_base);
   const std::size_t headers = header_bytes(source);
   std::size_t begin = 0;

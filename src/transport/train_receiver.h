@@ -2,6 +2,7 @@
 // split into the datagrams that were sent.
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstddef>
@@ -10,14 +11,15 @@
 
 #include "base/cache_line.h"
 #include "base/packet_io.h"
+#include "transport/own_addresses.h"
 #include "transport/transport.h"
 
 namespace netsum::transport {
 
 class TrainReceiver {
  public:
-  // Counts into `counters`, which must outlive this.
-  TrainReceiver(int descriptor, bool coalescing, Counters& counters);
+  // Counts into `counters`, and learns into `own_addresses` if the socket reports them: both must outlive this.
+  TrainReceiver(int descriptor, bool coalescing, OwnAddresses* own_addresses, Counters& counters);
 
   // One system call's worth; valid until the next call.
   [[nodiscard]] std::span<const RxView> receive();
@@ -26,13 +28,15 @@ class TrainReceiver {
   struct Message {
     iovec buffer{};
     sockaddr_storage source{};
-    // the train's segment length, and its IP header's type of service (IPv4: a byte) or traffic class (an int)
-    alignas(cmsghdr) std::byte control[2 * CMSG_SPACE(sizeof(int))] = {};
+    // the train's segment length, its IP header's type of service (IPv4: a byte) or traffic class (an int), and where it
+    // went
+    alignas(cmsghdr) std::byte control[2 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in6_pktinfo))] = {};
   };
 
   void split(msghdr& header, const Message& message, std::size_t bytes);
 
   int descriptor_;
+  OwnAddresses* own_addresses_;
   Counters& counters_;
   Lines buffers_;
   std::vector<mmsghdr> headers_;

@@ -68,6 +68,10 @@ class Transport {
   // The most that can be queued, in the same bytes; 0: practically unbounded.
   [[nodiscard]] virtual std::uint64_t receive_buffer_bytes() const { return 0; }
 
+  // Datagrams to `to` leave from this address of the host, until one from there arrives at another: for whoever sends first
+  // to a peer that knows it by that address. Any thread's. Nothing changes where the transport has one address.
+  virtual void send_from(const Endpoint& /*to*/, const Endpoint& /*own*/) {}
+
   // Has the kernel drop datagrams that `program` (classic BPF) refuses; replaces the former program; empty: drop nothing.
   // False: not possible, and the former program stays. The program sees a datagram from its UDP header on.
   [[nodiscard]] virtual bool set_filter(std::span<const sock_filter> /*program*/) { return false; }

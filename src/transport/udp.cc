@@ -41,6 +41,13 @@ void use_ecn(int socket, bool ipv6) {
   if (!done) throw Error(ErrorCode::refused, "cannot use ECN on a UDP socket: " + errno_text());
 }
 
+// An IPv6 socket tells of IPv4 datagrams too, as mapped addresses. Before bind(), as the answer to the first datagram needs
+// it.
+void tell_destinations(int socket, bool ipv6) {
+  if (ipv6 ? set_option(socket, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set_option(socket, IPPROTO_IP, IP_PKTINFO, 1)) return;
+  throw Error(ErrorCode::refused, "cannot learn to which address a UDP socket's datagrams went: " + errno_text());
+}
+
 void send_groups_from(int socket, const Endpoint& local) {
   ip_mreqn interface {};
   std::memcpy(&interface.imr_address, local.address.data() + 12, 4);
@@ -58,6 +65,10 @@ struct Udp::Impl {
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (ipv6) set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (options.ecn) use_ecn(descriptor, ipv6);  // before bind(), and so before any datagram
+    if (is_unspecified(options.bind) && !options.peer) {
+      tell_destinations(descriptor, ipv6);
+      own_addresses.emplace();
+    }
     socklen_t size =
         to_sockaddr(is_unspecified(options.bind) ? Endpoint{.port = options.bind.port} : options.bind, ipv6, address);
     if (size == 0) {
@@ -78,22 +89,25 @@ struct Udp::Impl {
     warning = size_buffers(descriptor, "a UDP socket", options.buffer_bytes);
     const bool segments = options.segmentation && get_option(descriptor, SOL_UDP, UDP_SEGMENT) >= 0;
     const bool coalesces = options.segmentation && set_option(descriptor, SOL_UDP, UDP_GRO, 1);
-    sender.emplace(descriptor, ipv6, options.peer, segments, counters);
+    sender.emplace(descriptor, ipv6, options.peer, segments, own(), counters);
     peer = options.peer;
     segmentation = segments;
-    receiver.emplace(descriptor, coalesces, counters);
+    receiver.emplace(descriptor, coalesces, own(), counters);
   }
+
+  [[nodiscard]] OwnAddresses* own() { return own_addresses ? &*own_addresses : nullptr; }
 
   const bool ipv6;
   Descriptor socket;
   std::string warning;
   Counters counters;
+  std::optional<OwnAddresses> own_addresses;
   std::optional<SegmentTrains> sender;
   std::optional<TrainReceiver> receiver;
 
   struct Other {
-    Other(int descriptor, bool v6, const std::optional<Endpoint>& to, bool segments)
-        : sender(descriptor, v6, to, segments, counters) {}
+    Other(int descriptor, bool v6, const std::optional<Endpoint>& to, bool segments, const OwnAddresses* own)
+        : sender(descriptor, v6, to, segments, own, counters) {}
     Counters counters;
     SegmentTrains sender;
   };
@@ -112,7 +126,8 @@ Sink& Udp::sink() {
   return *impl_->sender;
 }
 Sink& Udp::other_sink() {
-  return impl_->others.emplace_back(impl_->socket.number(), impl_->ipv6, impl_->peer, impl_->segmentation).sender;
+  Impl& i = *impl_;
+  return i.others.emplace_back(i.socket.number(), i.ipv6, i.peer, i.segmentation, i.own()).sender;
 }
 int Udp::descriptor() const {
   return impl_->socket.number();
@@ -135,6 +150,12 @@ std::uint64_t Udp::queued_bytes() const {
 }
 std::uint64_t Udp::receive_buffer_bytes() const {
   return static_cast<std::uint64_t>(std::max(0, get_option(impl_->socket.number(), SOL_SOCKET, SO_RCVBUF)));
+}
+void Udp::send_from(const Endpoint& to, const Endpoint& own) {
+  if (impl_->own_addresses) impl_->own_addresses->learn(to, own.address);
+}
+OwnAddresses* Udp::own_addresses() const {
+  return impl_->own();
 }
 bool Udp::set_filter(std::span<const sock_filter> program) {
   const int socket = impl_->socket.number();

@@ -8,6 +8,7 @@
 
 #include "base/endpoint.h"
 #include "transport/addresses.h"
+#include "transport/own_addresses.h"
 #include "transport/transport.h"
 
 namespace netsum::transport {
@@ -15,8 +16,8 @@ namespace netsum::transport {
 inline constexpr std::size_t socket_buffer_bytes = 8 << 20;
 
 struct UdpOptions {
-  // An unspecified address of either family, or a local one; port 0: any. A socket bound to an unspecified address answers
-  // from the address that its route prefers. On a host with several addresses, the peer may have sent to another one.
+  // An unspecified address of either family, or a local one; port 0: any. A socket bound to an unspecified address, and
+  // connected to no peer, answers from the address that the peer has sent to.
   Endpoint bind{};
   bool ipv6 = false;                               // which family an unspecified `bind` means; IPv6 takes IPv4 datagrams too
   std::optional<Endpoint> peer{};                  // connects the socket: the kernel then drops datagrams from others
@@ -44,7 +45,11 @@ class Udp final : public Transport {
   std::uint64_t dropped_kernel() const override;
   std::uint64_t queued_bytes() const override;
   std::uint64_t receive_buffer_bytes() const override;
+  void send_from(const Endpoint& to, const Endpoint& own) override;
   bool set_filter(std::span<const sock_filter> program) override;
+
+  // Null if the socket is bound to one address. For whoever receives and sends beside it at its port.
+  [[nodiscard]] OwnAddresses* own_addresses() const;
 
   // As PortSet's: another sink, for another thread. counters() are with what those threads sent, if none sends now.
   [[nodiscard]] Sink& other_sink();

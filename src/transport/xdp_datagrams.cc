@@ -4,11 +4,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
 #include "netsum/error.h"
 #include "transport/addresses.h"
+#include "transport/interfaces.h"
 #include "transport/next_hop.h"
 #include "transport/socket.h"
 #include "transport/xdp_queues.h"
@@ -22,13 +24,14 @@ using SteadyClock = std::chrono::steady_clock;
 
 // How long the kernel's word about the way somewhere holds. Where there is none yet, its own socket sends, and finds it.
 constexpr std::chrono::milliseconds way_holds{2000}, ask_again{100};
-constexpr std::size_t most_ways = 16384;
+constexpr std::size_t most_ways = 16384, most_own = 256;
 // The kernel's socket is looked at once in so many batches from the queues, and whenever those are empty.
 constexpr int batches_between = 32, most_tries = 8;
 
 struct Way {
-  XdpSocket* socket = nullptr;  // null: by the kernel's socket
-  std::size_t most = 0;         // bytes of a datagram
+  XdpSocket* socket = nullptr;                 // null: by the kernel's socket
+  std::size_t most = 0;                        // bytes of a datagram
+  std::optional<OwnAddresses::Address> own{};  // where the peer sends to, if the kernel's socket is bound to no address
   SteadyClock::time_point until{};
   wire::UdpHead head{};
 };
@@ -40,6 +43,7 @@ class XdpDatagrams final : public Transport {
         queues_(std::move(queues)),
         peer_(options.peer),
         local_(beside_->local()),
+        own_addresses_(beside_->own_addresses()),
         ecn_(options.ecn),
         poll_(::epoll_create1(EPOLL_CLOEXEC)),
         outbox_(*this) {
@@ -77,6 +81,7 @@ class XdpDatagrams final : public Transport {
     return least;
   }
   // A filter of the kernel's socket would be for a part alone.
+  void send_from(const Endpoint& to, const Endpoint& own) override { beside_->send_from(to, own); }
   bool set_filter(std::span<const sock_filter> program) override { return program.empty() && beside_->set_filter(program); }
 
  private:
@@ -120,7 +125,11 @@ class XdpDatagrams final : public Transport {
     }
   }
   void read(const iovec& frame);
+  [[nodiscard]] bool is_own(const Endpoint& to);
   [[nodiscard]] const Way& way_to(const Endpoint& to);
+  [[nodiscard]] std::optional<OwnAddresses::Address> own_of(const Endpoint& peer) const {
+    return own_addresses_ == nullptr ? std::nullopt : own_addresses_->find(peer);
+  }
   void ask_way(const Endpoint& to, Way& way) const;
   [[nodiscard]] std::span<std::byte> begin(const Way& way, std::size_t bytes);
   void flush();
@@ -130,6 +139,10 @@ class XdpDatagrams final : public Transport {
   std::vector<XdpSocket*> sockets_;
   const std::optional<Endpoint> peer_;
   const Endpoint local_;
+  OwnAddresses* const own_addresses_;  // null: `local_` says it
+  std::uint64_t own_version_ = 0;
+  std::map<OwnAddresses::Address, bool> own_;  // whether they are this host's
+  SteadyClock::time_point own_until_{};
   const bool ecn_;
   Descriptor poll_;
   Outbox outbox_;
@@ -147,7 +160,22 @@ void XdpDatagrams::read(const iovec& frame) {
   if (!found || found->to.port != local_.port || (peer_ && found->from != *peer_)) return;
   ++counters_.packets_received;
   counters_.wire_bytes_received += wire::udp_head_bytes + found->datagram.size();
+  if (own_addresses_ != nullptr && own_of(found->from) != found->to.address) {
+    if (!is_own(found->to)) return;
+    own_addresses_->learn(found->from, found->to.address);
+  }
   received_.push_back({found->datagram, found->from, ecn_ && found->congested});
+}
+
+// As the kernel says now and then: frames to other hosts come too.
+bool XdpDatagrams::is_own(const Endpoint& to) {
+  if (now_ >= own_until_) {
+    own_until_ = now_ + way_holds;
+    own_.clear();
+  }
+  const auto known = own_.find(to.address);
+  if (known != own_.end()) return known->second;
+  return own_.size() < most_own && own_.emplace(to.address, is_of_this_host(to)).first->second;
 }
 
 std::span<const RxView> XdpDatagrams::receive() {
@@ -171,10 +199,11 @@ std::span<const RxView> XdpDatagrams::receive() {
 }
 
 const Way& XdpDatagrams::way_to(const Endpoint& to) {
+  if (own_addresses_ != nullptr && std::exchange(own_version_, own_addresses_->version()) != own_version_) last_ = {};
   if (last_.second != nullptr && last_.first == to && now_ < last_.second->until) return *last_.second;
   if (ways_.size() >= most_ways && !ways_.contains(to)) ways_.clear();
   Way& way = ways_[to];
-  if (now_ >= way.until) ask_way(to, way);
+  if (now_ >= way.until || own_of(to) != way.own) ask_way(to, way);
   last_ = {to, &way};
   return way;
 }
@@ -182,6 +211,7 @@ const Way& XdpDatagrams::way_to(const Endpoint& to) {
 void XdpDatagrams::ask_way(const Endpoint& to, Way& way) const {
   way.socket = nullptr;
   way.until = now_ + ask_again;
+  way.own = own_of(to);
   NextHop hop;
   try {
     hop = next_hop(to, Duration(0));
@@ -193,7 +223,10 @@ void XdpDatagrams::ask_way(const Endpoint& to, Way& way) const {
       std::find_if(shares.begin(), shares.end(), [&](const auto& each) { return each->interface().index == hop.interface; });
   if (share == shares.end()) return;
   Endpoint from = local_;
-  if (is_unspecified(from)) from = wire::ipv4_endpoint(hop.source, local_.port);
+  if (own_addresses_ != nullptr) {
+    from = wire::ipv4_endpoint(hop.source, local_.port);
+    if (way.own) from.address = *way.own;
+  }
   if (!is_ipv4(from)) return;
   way.socket = (*share)->sockets().front().get();
   way.most = (*share)->interface().mtu - wire::ip_udp_bytes;

@@ -28,6 +28,7 @@ NETWORK, SWITCH, SERVER, WIRE, FAR = (f"{PREFIX}-{name}" for name in ("network",
 HOSTS = [f"{PREFIX}-rank{rank}" for rank in range(RANKS)]
 ADDRESSES = {SWITCH: "10.92.0.1", SERVER: "10.92.0.2", FAR: "10.92.0.100"} | {host: f"10.92.0.{10 + rank}" for rank, host in enumerate(HOSTS)}
 AT = ADDRESSES[SWITCH] + ":7170"
+SECOND = "10.92.0.101"  # of the switch's host too
 QUEUES = 2
 FLAGS = ("--warmup", 0, "--json", "--connect-deadline", 30)
 MANY = ("--elements", 1_000_003, "--iterations", 2)
@@ -54,6 +55,7 @@ def build():
                 netns.ip("-n", WIRE, "link", "set", wire, "addrgenmode", "none", "up")
         netns.ip("-n", host, "link", "set", "eth0", "up")
         netns.ip("-n", host, "addr", "add", address + "/24", "dev", "eth0")
+    netns.ip("-n", SWITCH, "addr", "add", SECOND + "/24", "dev", "eth0")
 
 
 def destroy():
@@ -171,6 +173,12 @@ class Sums(unittest.TestCase):
         server = ADDRESSES[SERVER] + ":7270"
         with switch(*XDP), daemon(SERVER, "ps", server, *XDP):
             self.assertEqual(wanted, hash_of(*FEW, *atp, at=("--switch", AT, "--ps", server)))
+
+    def test_answers_come_from_the_address_that_was_sent_to(self):
+        wanted = expected(*FEW)
+        with daemon(SWITCH, "switch", "0.0.0.0:7170", *XDP, "--interface", "eth0"):
+            for at in (AT, SECOND + ":7170"):
+                self.assertEqual(wanted, hash_of(*FEW, at=("--switch", at)))
 
     def test_results_by_multicast(self):
         wanted = expected(*FEW)

@@ -167,7 +167,7 @@ void send(FuzzedDataProvider& input) {
   transport::Counters counters;
   const bool ipv6 = input.ConsumeBool();
   if (input.ConsumeBool()) kernel.peer = hosts[0];
-  transport::SegmentTrains trains(-1, ipv6, kernel.peer, input.ConsumeBool(), counters);
+  transport::SegmentTrains trains(-1, ipv6, kernel.peer, input.ConsumeBool(), nullptr, counters);
   std::deque<std::vector<std::byte>> lent;  // until the next flush
   std::uint64_t asked = 0, number = 0;
   const auto fill = [&](std::span<std::byte> place) {
@@ -218,7 +218,7 @@ void send(FuzzedDataProvider& input) {
 
 void receive(FuzzedDataProvider& input) {
   transport::Counters counters;
-  transport::TrainReceiver receiver(-1, input.ConsumeBool(), counters);
+  transport::TrainReceiver receiver(-1, input.ConsumeBool(), nullptr, counters);
   std::uint64_t received = 0;
   while (input.remaining_bytes() > 0) {
     kernel.filled.clear();

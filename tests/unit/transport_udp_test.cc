@@ -287,6 +287,54 @@ TEST(Udp, DualStackSocketTakesIpv4) {
   EXPECT_EQ(to->counters().wire_bytes_sent, 61u * 1042);
 }
 
+// Peers that are connected to addresses of their choice, and so hear from nowhere else.
+class UdpAtEveryAddress : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    try {
+      daemon_ = std::make_unique<Udp>(UdpOptions{.ipv6 = GetParam()});
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    for (const char* host : {"127.0.0.2", "127.0.0.1", "127.0.0.3"}) {
+      Endpoint at = resolve(host + std::string(":0"));
+      at.port = daemon_->local().port;
+      peers_.push_back(std::make_unique<Udp>(UdpOptions{.bind = loopback(), .peer = at}));
+      write(peers_.back()->sink(), at, pattern(10, 1));
+      peers_.back()->sink().flush();
+    }
+    for (const Received& each : collect(*daemon_, peers_.size())) sources_.push_back(each.source);
+    ASSERT_EQ(sources_.size(), peers_.size());
+  }
+  std::unique_ptr<Udp> daemon_;
+  std::vector<std::unique_ptr<Udp>> peers_;
+  std::vector<Endpoint> sources_;
+};
+
+TEST_P(UdpAtEveryAddress, AnswersFromTheOneThatWasSentTo) {
+  const Bytes packet = pattern(1000, 1);
+  for (Sink* const sink : {&daemon_->sink(), &daemon_->other_sink()}) {
+    for (std::size_t i = 0; i < 61; ++i) sink->multicast(packet, sources_);
+    for (const Endpoint& to : sources_) write(*sink, to, pattern(7, 2));
+    sink->flush();
+    for (const auto& peer : peers_) EXPECT_EQ(collect(*peer, 62).size(), 62U);
+  }
+  EXPECT_EQ(daemon_->counters().send_failures, 0U);
+}
+
+TEST_P(UdpAtEveryAddress, SendsFirstFromTheOneItIsTold) {
+  Udp peer({.bind = loopback()});
+  daemon_->send_from(peer.local(), resolve("127.0.0.9:0"));
+  write(daemon_->sink(), peer.local(), pattern(7, 2));
+  daemon_->sink().flush();
+  const std::vector<Received> all = collect(peer, 1);
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].source.address, resolve("127.0.0.9:0").address);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, UdpAtEveryAddress, testing::Bool(),
+                         [](const auto& parameter) { return parameter.param ? "dual_stack" : "ipv4"; });
+
 // A socket without the code under test: sends what it is told with any type of service (IPv6: traffic class), and says with
 // which its datagrams came.
 class PlainSocket {

@@ -1,0 +1,133 @@
+#!/usr/bin/python3
+"""Networks as they are: hosts with several addresses. Each host is a network namespace; all are on one network.
+
+usage: netns_networks.py NETSUM [unittest arguments]
+
+Exit code 77: network namespaces are not permitted here.
+"""
+import json
+import os
+import subprocess
+import unittest
+
+import cli_support as cli
+import netns_support as netns
+
+PREFIX = f"nets{os.getpid()}"
+NETWORK, SWITCH, SPINE, *HOSTS = (f"{PREFIX}-{name}" for name in ("network", "switch", "spine", "rank0", "rank1"))
+NUMBERS = {SWITCH: 1, SPINE: 2, HOSTS[0]: 10, HOSTS[1]: 11}
+FLAGS = ("--iterations", 2, "--warmup", 0, "--json", "--connect-deadline", 20)
+ELEMENTS = ("--elements", 100_003)
+
+
+def build():
+    netns.ip("netns", "add", NETWORK)
+    netns.ip("-n", NETWORK, "link", "add", "bridge0", "type", "bridge")
+    netns.ip("-n", NETWORK, "link", "set", "bridge0", "up")
+    for host, number in NUMBERS.items():
+        netns.ip("netns", "add", host)
+        netns.ip("-n", host, "link", "set", "lo", "up")
+        netns.ip("-n", NETWORK, "link", "add", f"port{number}", "type", "veth", "peer", "name", "eth0", "netns", host)
+        netns.ip("-n", NETWORK, "link", "set", f"port{number}", "master", "bridge0", "up")
+        netns.ip("-n", host, "link", "set", "eth0", "up")
+        # The first one is what routes prefer. The last is of no interface of the network: a virtual address on lo.
+        for address in (first(host) + "/24", second(host) + "/24"):
+            netns.ip("-n", host, "addr", "add", address, "dev", "eth0")
+        for address in (f"fd94::{number}/64", f"fd94::1:{number}/64"):
+            netns.ip("-n", host, "addr", "add", address, "dev", "eth0", "nodad")
+        netns.ip("-n", host, "addr", "add", virtual(host) + "/32", "dev", "lo")
+    for host in NUMBERS:
+        for other in NUMBERS:
+            if other != host:
+                netns.ip("-n", host, "route", "add", virtual(other) + "/32", "via", first(other), "src", first(host))
+
+
+def first(host):
+    return f"10.94.0.{NUMBERS[host]}"
+
+
+def second(host):
+    return f"10.94.0.{100 + NUMBERS[host]}"
+
+
+def virtual(host):
+    return f"10.94.9.{NUMBERS[host]}"
+
+
+def destroy():
+    for name in (NETWORK, *NUMBERS):
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+class Inside(cli.Process):
+    """A running netsum on a host."""
+
+    def __init__(self, host, *arguments):
+        super().__init__("netns", "exec", host, cli.NETSUM, *arguments, program="ip")
+
+
+def daemon(host, command="switch", listen="0.0.0.0:7170", *flags):
+    process = Inside(host, command, "--listen", listen, *flags)
+    process.wait_line(process.out, "listening ")
+    return process
+
+
+def status(host, port):
+    command = ["ip", "netns", "exec", host, cli.NETSUM, "status", "--switch", f"{first(host)}:{port}", "--json"]
+    return json.loads(cli.checked(subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment())).stdout)
+
+
+class Job(netns.Ranks):
+    """`at`: where each rank joins, in flags."""
+
+    def __init__(self, *at, flags=()):
+        super().__init__(Inside(host, "bench", "all-reduce", "--rank", rank, "--world-size", len(at), *FLAGS, *ELEMENTS, *flags, *where)
+                         for rank, (host, where) in enumerate(zip(HOSTS, at)))
+
+
+def expected(*flags):
+    return cli.bench("--workers", 2, "--transport", "udp", "--iterations", 2, "--warmup", 0, *ELEMENTS, *flags)["result_hash"]
+
+
+class SeveralAddresses(unittest.TestCase):
+    """Answers come from the address that was sent to, wherever a daemon listens on all."""
+
+    def check(self, *at, flags=()):
+        with Job(*at, flags=flags) as job:
+            self.assertEqual(expected(*flags), job.hash())
+
+    def test_ipv4(self):
+        for protocol in ("switchml", "netreduce"):
+            with self.subTest(protocol=protocol), daemon(SWITCH):
+                self.check(("--switch", second(SWITCH) + ":7170"), ("--switch", virtual(SWITCH) + ":7170"), flags=("--protocol", protocol))
+
+    def test_ipv6_and_both(self):
+        second_of_six = f"[fd94::1:{NUMBERS[SWITCH]}]:7170"
+        with daemon(SWITCH, "switch", "[::]:7170", "--threads", 2):
+            for other in (second_of_six, second(SWITCH) + ":7170"):
+                self.check(("--switch", second_of_six), ("--switch", other), flags=("--threads", 2))
+
+    def test_atp_with_a_server_beside(self):
+        with daemon(SWITCH), daemon(SPINE, "ps", "0.0.0.0:7270"):
+            at = ("--switch", second(SWITCH) + ":7170", "--ps", second(SPINE) + ":7270")
+            self.check(at, at, flags=("--protocol", "atp"))
+            # The switch sends first. From its other address the server would take nothing, and the ranks would do without it.
+            counters = status(SPINE, 7270)["counters"]
+            self.assertEqual(0, sum(value for name, value in counters.items() if name.endswith("dropped_source")), counters)
+
+    def test_trees(self):
+        for protocol in ("switchml", "netreduce"):
+            with self.subTest(protocol=protocol), daemon(SPINE), daemon(SWITCH), daemon(HOSTS[1]):
+                spine = ("--spine", second(SPINE) + ":7170")
+                self.check(("--switch", second(SWITCH) + ":7170", *spine), ("--switch", second(HOSTS[1]) + ":7170", *spine),
+                           flags=("--protocol", protocol))
+
+
+def setUpModule():
+    unittest.addModuleCleanup(destroy)
+    build()
+
+
+if __name__ == "__main__":
+    netns.skip_if_not_permitted()
+    cli.main()
