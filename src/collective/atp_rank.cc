@@ -54,7 +54,7 @@ class AtpRank final : public RankProtocol {
     }
     stays_here_ =
         std::all_of(reach.sites.begin(), reach.sites.end(), [&](const Site& site) { return stays_here(reach, site); });
-    if (reach.packet_elements == 0) reach.packet_elements = most_elements(reach);
+    if (reach.packet_elements == 0) reach.packet_elements = most_elements(reach, deadline);
     return reach;
   }
 
@@ -119,13 +119,11 @@ class AtpRank final : public RankProtocol {
   }
 
   // That the paths carry.
-  [[nodiscard]] static std::uint32_t most_elements(const Reach& reach) {
+  [[nodiscard]] std::uint32_t most_elements(const Reach& reach, Time deadline) const {
     std::uint32_t room = 65535;
     for (const Site& site : reach.sites) {
-      for (std::size_t lane = 0; lane < site.lanes.size(); ++lane) {
-        const Endpoint& next = reach.hop.lanes.empty() ? site.lanes[lane].aggregator : reach.hop.lanes[lane];
-        room = std::min(room, mtu_for_all(site.lanes[lane], next) - (transport::is_ipv4(next) ? 28U : 48U));
-      }
+      const Endpoint& next = reach.hop.lanes.empty() ? site.lanes.front().aggregator : reach.hop.lanes.front();
+      room = std::min(room, mtu_for_all(options(), reach.hop, site, deadline) - (transport::is_ipv4(next) ? 28U : 48U));
     }
     const bool near =
         std::all_of(reach.sites.begin(), reach.sites.end(), [&](const Site& site) { return stays_here(reach, site); });

@@ -132,7 +132,7 @@ class UdpRingRank final : public RingRank {
       const Lane& lane = site.lanes.front();
       const bool near = is_near_alone(lane.aggregator) && (!tree || is_near_alone(reach.hop.lanes.front()));
       const auto seal = static_cast<std::uint32_t>(near ? 0 : seal::longest_trailer);
-      const std::uint32_t mtu = (tree ? mtu_for_all(lane, reach.hop.lanes.front()) : mtu_for_all(lane)) - seal;
+      const std::uint32_t mtu = mtu_for_all(options(), reach.hop, site, deadline) - seal;
       // Switches use IPv6 among themselves.
       reach.packet_elements =
           std::min(reach.packet_elements, roce_elements_for(mtu, tree || !transport::is_ipv4(lane.aggregator), near));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -23,6 +25,74 @@ using runtime::now;
 using std::chrono::milliseconds;
 
 constexpr milliseconds link_patience{10'000}, between_looks{5};
+constexpr milliseconds for_reason{1'000};  // to find why probes are not answered
+
+// MTUs of links and of tunnels over them, from the longest on: jumbo frames, FDDI and VMs, Ethernet, PPPoE, VXLAN and
+// Geneve, WireGuard, and the least that IPv6 and IPv4 have.
+constexpr std::array<std::uint32_t, 16> usual_mtus = {9216, 9000, 8950, 8900, 8500, 8000, 4352, 4096,
+                                                      2000, 1500, 1492, 1450, 1420, 1400, 1280, 576};
+
+// The number of a probe is its length's. RFC 8899 takes three lost probes for a length that does not pass.
+class LengthSearch {
+ public:
+  LengthSearch(transport::Transport& socket, const Endpoint& to) : socket_(socket), to_(to) {
+    socket_.allow_fragments(false);
+  }
+  ~LengthSearch() { socket_.allow_fragments(true); }
+  LengthSearch(const LengthSearch&) = delete;
+  LengthSearch& operator=(const LengthSearch&) = delete;
+
+  // The longest of the MTUs, which begin with it, that is answered; 0: none is.
+  [[nodiscard]] std::uint32_t longest(std::span<const std::uint32_t> mtus, Time deadline) {
+    std::uint32_t best = 0;
+    for (int tries = 0; tries < 3 && best != mtus.front() && now() < deadline; ++tries) {
+      for (const std::uint32_t mtu : mtus) {
+        if (mtu > best) send(mtu);
+      }
+      const Time until = std::min(deadline, now() + patience);
+      while (best != mtus.front() && now() < until) best = std::max(best, hear(until));
+    }
+    return best;
+  }
+
+ private:
+  static constexpr milliseconds patience{200};
+
+  void send(std::uint32_t mtu) {
+    const std::size_t headers = transport::header_bytes(to_) - 14;  // IP and UDP
+    wire::switchml::write_probe(socket_.sink().datagram(to_, mtu - headers), {{wire::switchml::Type::probe, 0, 0, 0}, mtu});
+    socket_.sink().flush();  // each alone, not as a train
+  }
+  [[nodiscard]] std::uint32_t hear(Time until) {
+    pollfd descriptor{socket_.descriptor(), POLLIN, 0};
+    const auto wait = std::chrono::ceil<milliseconds>(until - now()).count();
+    if (descriptor.fd >= 0) poll(&descriptor, 1, static_cast<int>(std::max<std::int64_t>(wait, 0)));
+    std::uint32_t longest = 0;
+    for (const RxView& packet : socket_.receive()) {
+      wire::switchml::Common common;
+      wire::switchml::ProbePacket reply{};
+      if (packet.source == to_ && wire::switchml::parse_common(packet.bytes, common) == wire::ParseError::none &&
+          common.type == wire::switchml::Type::probe_reply &&
+          wire::switchml::parse_probe(packet.bytes, common, reply) == wire::ParseError::none) {
+        longest = std::max(longest, reply.sequence);
+      }
+    }
+    return longest;
+  }
+
+  transport::Transport& socket_;
+  const Endpoint to_;
+};
+
+// At most `mtu`, which is also the answer where nothing arrives: then the length is not at fault.
+std::uint32_t passing_mtu(transport::Transport& socket, const Endpoint& to, std::uint32_t mtu, Time deadline) {
+  LengthSearch search(socket, to);
+  if (search.longest(std::array{mtu}, deadline) == mtu) return mtu;
+  std::vector<std::uint32_t> shorter{mtu};
+  std::copy_if(usual_mtus.begin(), usual_mtus.end(), std::back_inserter(shorter), [&](auto each) { return each < mtu; });
+  const std::uint32_t longest = search.longest(shorter, deadline);
+  return longest == 0 ? mtu : longest;
+}
 
 switchml::Probe probe(transport::Transport& socket, const std::string& address, const switchml::ProbeConfig& config,
                       Time deadline) {
@@ -41,6 +111,14 @@ switchml::Probe probe(transport::Transport& socket, const std::string& address, 
     sink.flush();
   }
   if (!path.answered()) {
+    const std::size_t headers = transport::header_bytes(config.aggregator) - 14;
+    const auto mtu = static_cast<std::uint32_t>(config.packet_bytes + headers);
+    const std::uint32_t passing = passing_mtu(socket, config.aggregator, mtu, std::max(deadline, now() + for_reason));
+    if (passing < mtu) {
+      throw Error(ErrorCode::unreachable, "packets of " + std::to_string(mtu) + " bytes do not reach aggregator " + address +
+                                              ", and packets of " + std::to_string(passing) +
+                                              " bytes do: raise the MTU on the way, or ask for fewer elements per packet");
+    }
     throw Error(ErrorCode::unreachable, "aggregator " + address + " answers on TCP, but not on UDP " +
                                             transport::to_string(config.aggregator) + ": does a firewall drop UDP?");
   }
@@ -267,11 +345,28 @@ void prove_endpoints(Reach& reach, Time deadline) {
   }
 }
 
-std::uint32_t mtu_for_all(const Lane& lane) {
-  return lane.host ? lane.host->mtu() : least_mtu(lane.aggregator, lane.socket->mtu());
-}
-std::uint32_t mtu_for_all(const Lane& lane, const Endpoint& address) {
-  return lane.host ? lane.host->mtu() : least_mtu(address, transport::path_towards(address).mtu);
+std::uint32_t mtu_for_all(const Options& options, const FirstHop& hop, const Site& site, Time deadline) {
+  const Lane& lane = site.lanes.front();
+  std::uint32_t mtu = 65535;
+  const auto along = [&](const Endpoint& to, const std::string& address) {
+    const std::uint32_t own = lane.host ? lane.host->mtu() : least_mtu(to, transport::path_towards(to).mtu);
+    mtu = std::min(mtu, own);
+    if (transport::is_of_this_host(to)) return;
+    const std::uint32_t passing = passing_mtu(lane.transport(), to, mtu, deadline);
+    if (passing < mtu && options.log) {
+      options.log("warning: packets of " + std::to_string(mtu) + " bytes, as this host's interface sends, do not reach " +
+                  address + ": something on the way drops them. This rank's have at most " + std::to_string(passing) +
+                  " bytes, which do; longer ones need a larger MTU on the way (netsum doctor)");
+    }
+    mtu = passing;
+  };
+  if (hop.lanes.empty()) {
+    along(lane.aggregator, site.address);
+  } else {
+    along(hop.lanes.front(), hop.address);
+    along(lane.aggregator, site.address);
+  }
+  return mtu;
 }
 
 bool is_near_alone(const Endpoint& address) {

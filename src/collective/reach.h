@@ -105,9 +105,10 @@ void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline);
 // Proves to all senders that the lanes receive their packets.
 void prove_endpoints(Reach& reach, Time deadline);
 
-// The longest packets, IP headers included, that all ranks' paths to this address carry, as far as this rank can know.
-[[nodiscard]] std::uint32_t mtu_for_all(const Lane& lane);
-[[nodiscard]] std::uint32_t mtu_for_all(const Lane& lane, const Endpoint& address);  // its next hop's
+// The longest packets, IP headers included, that all ranks' paths to the site, and to the switch before it, carry, as far as
+// this rank can know. Of those whose length the interface allows, probes show which pass (RFC 8899); the log says if others
+// do not.
+[[nodiscard]] std::uint32_t mtu_for_all(const Options& options, const FirstHop& hop, const Site& site, Time deadline);
 
 // Whether only ranks of this host can use the address: it is of the loopback device.
 [[nodiscard]] bool is_near_alone(const Endpoint& address);

@@ -110,7 +110,7 @@ class SwitchMlRank final : public RankProtocol {
     std::size_t seal = 0;  // all ranks' packets are as long: a rank may be sealed where this one is not
     for (const Site& site : reach.sites) {
       const Endpoint& next = next_of(reach, site, 0);
-      mtu = std::min(mtu, tree ? mtu_for_all(site.lanes.front(), next) : mtu_for_all(site.lanes.front()));
+      mtu = std::min(mtu, mtu_for_all(options(), reach.hop, site, deadline));
       if (is_near_alone(next)) {
         mtu = std::min(mtu, transport::near_path().datagram_bytes);
       } else {

@@ -72,6 +72,10 @@ class Transport {
   // to a peer that knows it by that address. Any thread's. Nothing changes where the transport has one address.
   virtual void send_from(const Endpoint& /*to*/, const Endpoint& /*own*/) {}
 
+  // Whether datagrams that are too long for the path may travel in pieces (the default). No: they are lost, and that shows
+  // its MTU. Nothing changes where the transport makes no pieces.
+  virtual void allow_fragments(bool /*allowed*/) {}
+
   // Has the kernel drop datagrams that `program` (classic BPF) refuses; replaces the former program; empty: drop nothing.
   // False: not possible, and the former program stays. The program sees a datagram from its UDP header on.
   [[nodiscard]] virtual bool set_filter(std::span<const sock_filter> /*program*/) { return false; }

@@ -154,6 +154,11 @@ std::uint64_t Udp::receive_buffer_bytes() const {
 void Udp::send_from(const Endpoint& to, const Endpoint& own) {
   if (impl_->own_addresses) impl_->own_addresses->learn(to, own.address);
 }
+void Udp::allow_fragments(bool allowed) {
+  const int socket = impl_->socket.number();
+  set_option(socket, IPPROTO_IP, IP_MTU_DISCOVER, allowed ? IP_PMTUDISC_WANT : IP_PMTUDISC_PROBE);
+  if (impl_->ipv6) set_option(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, allowed ? IPV6_PMTUDISC_WANT : IPV6_PMTUDISC_PROBE);
+}
 OwnAddresses* Udp::own_addresses() const {
   return impl_->own();
 }

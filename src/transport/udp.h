@@ -46,6 +46,7 @@ class Udp final : public Transport {
   std::uint64_t queued_bytes() const override;
   std::uint64_t receive_buffer_bytes() const override;
   void send_from(const Endpoint& to, const Endpoint& own) override;
+  void allow_fragments(bool allowed) override;
   bool set_filter(std::span<const sock_filter> program) override;
 
   // Null if the socket is bound to one address. For whoever receives and sends beside it at its port.

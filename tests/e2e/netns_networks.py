@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Networks as they are: hosts with several addresses. Each host is a network namespace; all are on one network.
+"""Networks as they are: hosts with several addresses, and links with a smaller MTU in the middle. Each host is a network namespace; all are on one network.
 
 usage: netns_networks.py NETSUM [unittest arguments]
 
@@ -121,6 +121,34 @@ class SeveralAddresses(unittest.TestCase):
                 spine = ("--spine", second(SPINE) + ":7170")
                 self.check(("--switch", second(SWITCH) + ":7170", *spine), ("--switch", second(HOSTS[1]) + ":7170", *spine),
                            flags=("--protocol", protocol))
+
+
+class SmallerMtu(unittest.TestCase):
+    """Of a link in the middle, at whose ends nobody knows: longer packets are dropped, and nobody says so."""
+
+    @classmethod
+    def setUpClass(cls):
+        for host, number in NUMBERS.items():
+            netns.ip("-n", host, "link", "set", "eth0", "mtu", 9000)
+            netns.ip("-n", NETWORK, "link", "set", f"port{number}", "mtu", 1500 if host == HOSTS[0] else 9000)
+
+    def test_ranks_agree_on_what_passes(self):
+        ps = ("--ps", first(SPINE) + ":7270")
+        for protocol, more in (("switchml", ()), ("netreduce", ()), ("atp", ps)):
+            with self.subTest(protocol=protocol), daemon(SWITCH), daemon(SPINE, "ps", "0.0.0.0:7270"):
+                at = ("--switch", first(SWITCH) + ":7170", *more)
+                with Job(at, at, flags=("--protocol", protocol)) as job:
+                    job.hash()
+                    told = [[line for line in rank.err if "packets of 9000 bytes" in line] for rank in job.ranks]
+                self.assertEqual([], told[1])
+                self.assertRegex(told[0][0], f"do not reach {first(SWITCH)}:7170: something on the way drops them.* at most 1500 bytes")
+
+    def test_a_length_that_was_asked_for_and_does_not_pass(self):
+        with daemon(SWITCH):
+            at = ("--switch", first(SWITCH) + ":7170")
+            with Job(at, flags=("--packet-elements", 1024)) as job:
+                self.assertNotIn(0, job.codes())
+                self.assertRegex(" ".join(job.ranks[0].error_lines()), r"packets of 4\d+ bytes do not reach aggregator .*, and packets of 1500 bytes do")
 
 
 def setUpModule():
