@@ -15,6 +15,7 @@
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 #include "transport/path.h"
+#include "transport/translation.h"
 #include "transport/udp.h"
 #include "wire/switchml.h"
 
@@ -105,6 +106,12 @@ std::vector<Endpoint> check_ports(const std::vector<Endpoint>& lanes, const std:
   }
   if (closed.empty()) {
     findings.push_back({"firewall", Level::good, address + " answers on TCP, and on UDP " + ports(open)});
+  } else if (transport::seems_translated(transport::resolve(address), closed.front())) {
+    findings.push_back({"translation", Level::wrong,
+                        address + " answers on TCP, but not on UDP " + transport::to_string(closed.front()) +
+                            ", where it receives data: its address or port is translated on the way (NAT, docker -p, a "
+                            "Kubernetes service), which data packets do not pass",
+                        "docker run --network host ..., hostNetwork: true      (ranks and switches on the hosts' network)"});
   } else {
     findings.push_back(
         {"firewall", Level::wrong,

@@ -16,6 +16,7 @@
 #include "transport/interfaces.h"
 #include "transport/next_hop.h"
 #include "transport/path.h"
+#include "transport/translation.h"
 #include "wire/switchml.h"
 
 namespace netsum::collective {
@@ -119,8 +120,13 @@ switchml::Probe probe(transport::Transport& socket, const std::string& address, 
                                               ", and packets of " + std::to_string(passing) +
                                               " bytes do: raise the MTU on the way, or ask for fewer elements per packet");
     }
-    throw Error(ErrorCode::unreachable, "aggregator " + address + " answers on TCP, but not on UDP " +
-                                            transport::to_string(config.aggregator) + ": does a firewall drop UDP?");
+    const bool translated = transport::seems_translated(transport::resolve(address), config.aggregator);
+    throw Error(
+        ErrorCode::unreachable,
+        "aggregator " + address + " answers on TCP, but not on UDP " + transport::to_string(config.aggregator) +
+            (translated ? ", where it receives data: is its address or port translated on the way (NAT, docker -p, a "
+                          "Kubernetes service)? Data packets do not pass that: use the hosts' network"
+                        : ": does a firewall drop UDP?"));
   }
   return path;
 }

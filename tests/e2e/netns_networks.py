@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Networks as they are: hosts with several addresses, and links with a smaller MTU in the middle. Each host is a network namespace; all are on one network.
+"""Networks as they are: hosts with several addresses, links with a smaller MTU in the middle, and addresses translated on the
+way. Each host is a network namespace; all are on one network.
 
 usage: netns_networks.py NETSUM [unittest arguments]
 
@@ -149,6 +150,32 @@ class SmallerMtu(unittest.TestCase):
             with Job(at, flags=("--packet-elements", 1024)) as job:
                 self.assertNotIn(0, job.codes())
                 self.assertRegex(" ".join(job.ranks[0].error_lines()), r"packets of 4\d+ bytes do not reach aggregator .*, and packets of 1500 bytes do")
+
+
+class TranslatedPorts(unittest.TestCase):
+    """As `docker -p 8170:7170 -p 8170:7170/udp` maps them."""
+
+    def nft(self, *words):
+        made = subprocess.run(["ip", "netns", "exec", SWITCH, "nft", *words], capture_output=True, text=True)
+        if made.returncode != 0:
+            self.skipTest("nft: " + made.stderr.strip())
+
+    def test_joins_and_the_doctor_name_it(self):
+        self.nft("add table ip mapped; add chain ip mapped in { type nat hook prerouting priority dstnat; }; "
+                 "add rule ip mapped in tcp dport 8170 redirect to :7170; add rule ip mapped in udp dport 8170 redirect to :7170; "
+                 "add table ip closed; add chain ip closed in { type filter hook prerouting priority -350; }; "
+                 "add rule ip closed in meta l4proto { tcp, udp } th dport 7170 drop")
+        self.addCleanup(self.nft, "delete table ip mapped; delete table ip closed")
+        mapped = first(SWITCH) + ":8170"
+        words = f"{mapped} answers on TCP, but not on UDP {first(SWITCH)}:7170, where it receives data: "
+        with daemon(SWITCH):
+            at = ("--switch", mapped)
+            with Job(at) as job:
+                self.assertNotIn(0, job.codes())
+                self.assertIn(words + "is its address or port translated on the way", " ".join(job.ranks[0].error_lines()))
+            command = ["ip", "netns", "exec", HOSTS[0], cli.NETSUM, "doctor", "--json", "--switch", mapped]
+            found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, env=cli.environment()).stdout)
+            self.assertIn(words + "its address or port is translated", [each["what"] for each in found["findings"] if each["name"] == "translation"][0])
 
 
 def setUpModule():
