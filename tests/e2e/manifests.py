@@ -166,8 +166,15 @@ class Manifests(unittest.TestCase):
         listed = cli.checked(cli.run(container["args"][0], "--help")).stdout
         for flag in flags:
             self.assertRegex(listed, rf"(?m)^  {flag} ")
-        words = [word.replace("$(NODE_ADDRESS)", "127.0.0.1") for word in container["args"]]
-        cli.checked(cli.run(*words, "--print-config"))
+        for address in ("127.0.0.1", "::1"):
+            words = [word.replace("$(NODE_ADDRESS)", address) for word in container["args"]]
+            cli.checked(cli.run(*words, "--print-config"))
+            given = dict(zip(words[1::2], words[2::2]))
+            if ":" in address and not os.path.exists("/proc/net/if_inet6"):
+                continue  # no IPv6 here
+            at = [given[flag].rsplit(":", 1)[0] + ":0" for flag in ("--listen", "--metrics")]
+            with cli.Process("switch", "--listen", at[0], "--metrics", at[1]) as switch:
+                switch.wait_line(switch.out, "listening ")
         # A port for each thread, and those of the flags.
         ports = {(port["protocol"], port["containerPort"]) for port in container["ports"]}
         first = int(flags["--listen"].rsplit(":", 1)[1])
