@@ -180,18 +180,20 @@ struct PageServer::Impl {
       }
       Endpoint peer = transport::endpoint_of(address);
       peer.port = 0;
+      if (!transport::is_ipv4(peer)) std::fill(peer.address.begin() + 8, peer.address.end(), 0);  // one host may have a /64
       connections.emplace_back(socket, peer, now + limits.connection);
       if (connections.size() > limits.connections) drop_one();
     }
   }
 
+  // The oldest connection of the addresses that have the most. Strangers may have many addresses with one connection each;
+  // who asks at once is answered before so many others come.
   void drop_one() {
     std::map<Endpoint, std::size_t> of_peer;
-    for (const Connection& each : connections) ++of_peer[each.peer];
-    const auto most =
-        std::max_element(of_peer.begin(), of_peer.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::size_t most = 0;
+    for (const Connection& each : connections) most = std::max(most, ++of_peer[each.peer]);
     connections.erase(std::find_if(connections.begin(), connections.end(),
-                                   [&](const Connection& each) { return each.peer == most->first; }));
+                                   [&](const Connection& each) { return of_peer[each.peer] == most; }));
   }
 };
 

@@ -14,7 +14,7 @@
 namespace netsum::telemetry {
 
 struct PageServerLimits {
-  std::size_t connections = 64;  // one more closes the oldest of the address that has the most
+  std::size_t connections = 64;  // one more closes the oldest of the addresses (/64 of IPv6) that have the most
   std::size_t request_bytes = 8192;
   std::chrono::milliseconds connection{10'000};  // from its beginning to the end of its answer
   std::chrono::milliseconds page{

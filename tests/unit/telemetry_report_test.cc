@@ -318,6 +318,22 @@ TEST(MetricsServer, NoClientDelaysAnother) {
   }
 }
 
+// From more addresses than there may be connections, all behind the scrape's own.
+TEST(MetricsServer, ManyAddressesKeepNobodyOut) {
+  const MetricsServer server("127.0.0.1:0", [] { return example(); });
+  const std::uint16_t port = port_of(server);
+  const sockaddr_in to = loopback(port);
+  std::vector<std::unique_ptr<Socket>> strangers;
+  for (std::uint32_t i = 0; i < 70; ++i) {
+    strangers.push_back(std::make_unique<Socket>());
+    sockaddr_in from = loopback(0);
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 256 + i);
+    ASSERT_EQ(bind(strangers.back()->fd(), reinterpret_cast<const sockaddr*>(&from), sizeof from), 0);
+    ASSERT_EQ(connect(strangers.back()->fd(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  }
+  EXPECT_TRUE(scrape(port).starts_with("HTTP/1.1 200 OK"));
+}
+
 TEST(MetricsServer, OtherRequestsAreToldWhatIsWrong) {
   const MetricsServer server("127.0.0.1:0", []() -> Report { throw Error(ErrorCode::internal, "no report"); });
   const std::uint16_t port = port_of(server);
