@@ -267,11 +267,10 @@ std::unique_ptr<Receiver> TcpListener::accept() {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   const int accepted =
-      strangers_.size() >= most_strangers
-          ? -1
-          : ::accept4(socket_->number(), reinterpret_cast<sockaddr*>(&storage), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      ::accept4(socket_->number(), reinterpret_cast<sockaddr*>(&storage), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (accepted >= 0) {
     prepare(accepted);
+    if (strangers_.size() == most_strangers) strangers_.pop_front();  // a rank shows the secret as soon as it is connected
     strangers_.push_back({std::make_unique<Descriptor>(accepted),
                           transport::to_string(transport::endpoint_of(storage)),
                           {},
