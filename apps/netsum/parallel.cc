@@ -54,10 +54,11 @@ class ParallelCommand final : public Command {
         .group(across);
     s.add("peers", options_.peers, "HOST:PORT[,...]", "fr, ta, pr: where each process listens, machine by machine")
         .group(across);
+    s.add("token-file", options_.token_file, "FILE",
+          "Secret of the processes of a ring and of the aggregators, in the first line")
+        .group(across);
     s.add("switch", options_.switches, "HOST:PORT[,...]", "pn: the aggregators; ATP: this machine's switch").group(across);
     s.add("ps", options_.servers, "HOST:PORT[,...]", "pn with ATP: the parameter servers").group(across);
-    s.add("token-file", options_.token_file, "FILE", "pn: secret that the aggregators want, in the first line")
-        .group(across);
     s.add("tls-ca", options_.tls_ca, "FILE", "pn: PEM file: the control channel is TLS").group(across);
     s.add_flag("rank-report", options_.rank_report, "Tell a parent: which iteration ended, and what failed").group("");
     footer(
@@ -95,7 +96,7 @@ class ParallelCommand final : public Command {
     if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
     if (options_.pattern != "pn") {
       for (const auto* name :
-           {"protocol", "switch", "ps", "token-file", "tls-ca", "threads", "packet-elements", "slots", "message-packets"}) {
+           {"protocol", "switch", "ps", "tls-ca", "threads", "packet-elements", "slots", "message-packets"}) {
         if (given(name)) throw UsageError(settings().origin(name) + " is of --pattern pn");
       }
     } else if (given("peers")) {

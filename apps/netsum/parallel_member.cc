@@ -27,10 +27,10 @@ parallel::ParallelOptions parallel_options(const ParallelBenchOptions& options) 
   Options& across = result.across;
   across.protocol = options.protocol_value().settings(options);
   across.aggregators = split_list(options.roots().addresses);
+  across.token = read_token(options.token_file);
   across.threads = options.threads;
   across.packet_elements = options.packet_elements;
   across.slots = options.slots;
-  across.token = read_token(options.token_file);
   across.tls_ca = options.tls_ca;
   if (options.machine == 0 && options.gpu == 0) across.log = [](const std::string& line) { spdlog::info("{}", line); };
   return result;

@@ -76,7 +76,7 @@ void ParallelAllReduce::connect_ring(const std::vector<std::string>& peers, std:
   const std::string name =
       options_.job + (options_.pattern == Pattern::parallel_ring ? "-ring-" + std::to_string(options_.gpu) : "-ring");
   ring_.emplace(size == 1 ? TcpSocket() : TcpSocket::bound_to(peers[rank]),
-                TcpRingOptions{name, rank, size, peers[(rank + 1) % size]}, deadline);
+                TcpRingOptions{name, rank, size, peers[(rank + 1) % size], options_.across.token}, deadline);
 }
 
 std::span<float> ParallelAllReduce::tensor() {

@@ -29,7 +29,9 @@ struct ParallelOptions {
   std::size_t elements = 0;            // of the longest tensor
   // FR, TA, PR: "host:port" of each rank, where it listens. TA uses those of the masters, GPU 0 of each machine.
   std::vector<std::string> peers;
-  Options across;  // PN: protocol, aggregators and other options equal on all ranks; job, rank and world size are set here
+  // PN: protocol, aggregators and other options equal on all ranks; job, rank and world size are set here. Its token is the
+  // rings' secret too.
+  Options across;
   std::chrono::milliseconds connect_deadline{30'000};
 };
 

@@ -7,9 +7,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <list>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/siphash.h"
 #include "runtime/thread.h"
 #include "transport/socket.h"
 
@@ -19,20 +22,20 @@ namespace {
 // Bytes forwarded at once while more are to come: less costs more system calls, more adds latency.
 constexpr std::size_t chunk_bytes = 16 << 10;
 constexpr std::size_t scratch_bytes = 64 << 10;
-constexpr Duration stranger_patience = std::chrono::seconds(1);  // for the Hello of a new connection
+constexpr std::size_t most_strangers = 64;  // connections without a Hello yet: one more closes the oldest
 
 // Little-endian, like all of netsum's own formats.
 struct Hello {
   static constexpr std::size_t size = 24;
   static constexpr std::uint64_t magic = 0x31676e69'726d736eULL;  // "nsmring1"
 
-  std::uint64_t name_hash;
+  std::uint64_t shown;
   std::uint32_t rank, ring_size;
 
   [[nodiscard]] std::array<std::byte, size> bytes() const {
     std::array<std::byte, size> out;
     store_le(out.data(), magic);
-    store_le(out.data() + 8, name_hash);
+    store_le(out.data() + 8, shown);
     store_le(out.data() + 16, rank);
     store_le(out.data() + 20, ring_size);
     return out;
@@ -43,6 +46,16 @@ struct Hello {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return hash;
+}
+
+// Nobody without the secret can make it.
+[[nodiscard]] std::uint64_t shown_by(const TcpRingOptions& options) {
+  if (options.secret.empty()) return hash_of(options.name);
+  const auto half = [&](char which) {
+    const std::string text = options.secret + which;
+    return siphash({}, std::as_bytes(std::span(text)));
+  };
+  return siphash({half('0'), half('1')}, std::as_bytes(std::span(options.name)));
 }
 
 // Whether the peer's Hello is the expected one.
@@ -220,7 +233,7 @@ class TcpRing::Transfer {
 };
 
 TcpRing::TcpRing(const TcpRingOptions& options)
-    : name_(options.name), rank_(options.rank), size_(options.size), scratch_(scratch_bytes) {
+    : name_(options.name), shown_(shown_by(options)), rank_(options.rank), size_(options.size), scratch_(scratch_bytes) {
   if (size_ == 0 || rank_ >= size_) {
     throw Error(ErrorCode::bad_argument, "rank " + std::to_string(rank_) + " is none of a ring of " + std::to_string(size_));
   }
@@ -241,7 +254,7 @@ TcpRing::TcpRing(TcpSocket next, TcpSocket previous, const TcpRingOptions& optio
   previous_ = std::move(previous);
   say_hello(next_, deadline);
   say_hello(previous_, deadline);
-  if (!hears(previous_, {hash_of(name_), rank_before(), size_}, deadline)) {
+  if (!hears(previous_, {shown_, rank_before(), size_}, deadline)) {
     fail(ErrorCode::refused, "the connection to rank " + std::to_string(rank_) + " is not from rank " +
                                  std::to_string(rank_before()) + " of this ring: are the peers' addresses in rank order?");
   }
@@ -249,11 +262,11 @@ TcpRing::TcpRing(TcpSocket next, TcpSocket previous, const TcpRingOptions& optio
 }
 
 void TcpRing::say_hello(TcpSocket& to, Time deadline) const {
-  static_cast<void>(to.send_all(Hello{hash_of(name_), rank_, size_}.bytes(), deadline));
+  static_cast<void>(to.send_all(Hello{shown_, rank_, size_}.bytes(), deadline));
 }
 
 void TcpRing::hear_next(const std::string& address, Time deadline) {
-  if (hears(next_, {hash_of(name_), rank_after(), size_}, deadline)) return;
+  if (hears(next_, {shown_, rank_after(), size_}, deadline)) return;
   if (runtime::now() >= deadline)
     fail(ErrorCode::deadline, "rank " + std::to_string(rank_after()) + " did not answer before the deadline");
   fail(ErrorCode::refused, address + " is not rank " + std::to_string(rank_after()) +
@@ -261,12 +274,32 @@ void TcpRing::hear_next(const std::string& address, Time deadline) {
 }
 
 void TcpRing::accept(TcpSocket& listener, Time deadline) {
-  while (auto accepted = listener.accept(deadline)) {
-    const Time patience = std::min(deadline, runtime::now() + stranger_patience);
-    if (!hears(*accepted, {hash_of(name_), rank_before(), size_}, patience)) continue;
-    previous_ = std::move(*accepted);
-    say_hello(previous_, deadline);
-    return;
+  struct Stranger {
+    TcpSocket socket;
+    std::array<std::byte, Hello::size> hello{};
+    std::size_t heard = 0;
+  };
+  const auto expected = Hello{shown_, rank_before(), size_}.bytes();
+  std::list<Stranger> strangers;
+  while (runtime::now() < deadline) {
+    std::vector<pollfd> watched{{listener.number(), POLLIN, 0}};
+    for (const Stranger& each : strangers) watched.push_back({each.socket.number(), POLLIN, 0});
+    ::poll(watched.data(), watched.size(), milliseconds_until(deadline));
+    if (watched.front().revents != 0) {
+      if (auto accepted = listener.accept(deadline)) strangers.push_back({std::move(*accepted)});
+      if (strangers.size() > most_strangers) strangers.pop_front();
+    }
+    for (auto each = strangers.begin(); each != strangers.end();) {
+      const auto room = std::span(each->hello).subspan(each->heard);
+      const ssize_t got = ::recv(each->socket.number(), room.data(), room.size(), 0);
+      if (got > 0) each->heard += static_cast<std::size_t>(got);
+      if (each->heard == Hello::size && each->hello == expected) {
+        previous_ = std::move(each->socket);
+        return say_hello(previous_, deadline);
+      }
+      const bool waits = got > 0 ? each->heard < Hello::size : got < 0 && (errno == EAGAIN || errno == EINTR);
+      each = waits ? std::next(each) : strangers.erase(each);
+    }
   }
   fail(ErrorCode::deadline, "rank " + std::to_string(rank_before()) + " has not come in time");
 }

@@ -4,7 +4,7 @@
 // they are added.
 //
 // On the wire: a connection begins with a Hello each way, an all-reduce with its header; then come the pieces as they lie in
-// memory. No authentication, as in MPI and Gloo: for trusted networks.
+// memory. Who has not the members' secret does not get in; who reads or changes the packets on their way is not kept out.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ namespace netsum::parallel {
 struct TcpRingOptions {
   std::string name;  // the ring's, for messages and to recognize its members
   std::uint32_t rank = 0, size = 2;
-  std::string next;  // "host:port" where the successor listens
+  std::string next;      // "host:port" where the successor listens
+  std::string secret{};  // of the members; empty: the ring's name is all that they show
 };
 
 class TcpRing {
@@ -56,6 +57,7 @@ class TcpRing {
   [[noreturn]] void fail(ErrorCode code, const std::string& what);
 
   std::string name_;
+  std::uint64_t shown_;  // in Hellos: what the name and the secret make
   std::uint32_t rank_, size_;
   TcpSocket next_, previous_;
   std::vector<std::byte> scratch_;

@@ -59,9 +59,10 @@ struct Seats {
       addresses.push_back(listeners.back().local_address());
     }
   }
-  [[nodiscard]] TcpRing take(std::uint32_t rank, Duration patience = ample, const std::string& name = "test") {
+  [[nodiscard]] TcpRing take(std::uint32_t rank, Duration patience = ample, const std::string& name = "test",
+                             const std::string& secret = "") {
     const auto size = static_cast<std::uint32_t>(addresses.size());
-    return {std::move(listeners[rank]), {name, rank, size, addresses[(rank + 1) % size]}, in(patience)};
+    return {std::move(listeners[rank]), {name, rank, size, addresses[(rank + 1) % size], secret}, in(patience)};
   }
   std::vector<TcpSocket> listeners;
   std::vector<std::string> addresses;
@@ -223,6 +224,34 @@ TEST(TcpRing, StrangersDoNotGetIn) {
     ring.all_reduce(tensor, in(ample));
     EXPECT_TRUE(same_bits(tensor, expected(2, 1000)));
   }));
+}
+
+// One after the other, each with a second, they would keep the neighbour out until the deadline.
+TEST(TcpRing, SilentStrangersKeepNobodyOut) {
+  Seats seats(2);
+  for (TcpSocket& listener : seats.listeners) listener.listen();
+  std::vector<TcpSocket> silent;
+  for (int i = 0; i < 12; ++i) silent.push_back(TcpSocket::connected_to(seats.addresses[0], in(ample)));
+  expect_none(on_ranks(2, [&](std::uint32_t rank) {
+    TcpRing ring = seats.take(rank, std::chrono::seconds(10));
+    ring.barrier(in(ample));
+  }));
+}
+
+TEST(TcpRing, MembersHaveTheSecret) {
+  for (const bool right : {true, false}) {
+    Seats seats(2);
+    const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+      TcpRing ring =
+          seats.take(rank, right ? ample : std::chrono::milliseconds(200), "test", right || rank == 0 ? "secret" : "guess");
+      ring.barrier(in(ample));
+    });
+    if (right) {
+      expect_none(outcomes);
+    } else {
+      for (const auto& outcome : outcomes) EXPECT_TRUE(outcome);
+    }
+  }
 }
 
 // A peer by hand: rank 1 of two, who sends a byte at a time.
