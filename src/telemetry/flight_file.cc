@@ -229,7 +229,8 @@ std::string explained(const ordered_json& file) {
   }
   text += events_text(file);
   text += "\nWhat to do\n" + hints(file);
-  const CauseWords& words = words_of(line_of(file.at("cause")));
+  const std::string cause = line_of(file.at("cause"));
+  const CauseWords& words = words_of(cause);
   if (file.contains("rank") && words.cause != FailureCause::started_again) {
     text += "  It is about " + with_host(file, file.at("rank").get<std::uint64_t>()) + ".\n";
   }
