@@ -3,6 +3,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,7 @@ bool gloo_knows(at::ScalarType type) {
 }
 
 at::Tensor as_movable(const at::Tensor& tensor) {
+  if (!is_dense(tensor)) return as_movable(dense(tensor));
   if (gloo_knows(tensor.scalar_type()) || tensor.layout() != at::kStrided) return tensor;
   if (tensor.is_complex()) return as_movable(at::view_as_real(tensor.detach()));
   switch (tensor.element_size()) {
@@ -56,18 +58,59 @@ std::vector<std::vector<at::Tensor>> as_movable(const std::vector<std::vector<at
   return movable;
 }
 
+at::Tensor Outputs::dense(const at::Tensor& tensor) {
+  at::Tensor values = torch_backend::dense(tensor);
+  if (!values.is_same(tensor)) copies_.emplace_back(tensor, values);
+  return values;
+}
+
+std::vector<at::Tensor> Outputs::movable(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> movable;
+  for (const at::Tensor& tensor : tensors) movable.push_back(this->movable(tensor));
+  return movable;
+}
+
+std::vector<std::vector<at::Tensor>> Outputs::movable(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<std::vector<at::Tensor>> movable;
+  for (const auto& list : lists) movable.push_back(this->movable(list));
+  return movable;
+}
+
+std::vector<at::Tensor> Outputs::parts(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& tensor : tensors) {
+    parts.push_back(tensor.is_complex() ? at::view_as_real(dense(tensor).detach()) : tensor);
+  }
+  return parts;
+}
+
+void Outputs::write() const {
+  for (const auto& [to, values] : copies_) torch_backend::write(to, values);
+}
+
 at::Tensor as_summable(const at::Tensor& tensor) {
-  if (gloo_knows(tensor.scalar_type())) return tensor;
+  if (gloo_knows(tensor.scalar_type())) return dense(tensor);
   switch (tensor.scalar_type()) {
     case at::kBFloat16:
-      return tensor.detach().to(at::kFloat);
+      return dense(tensor).detach().to(at::kFloat);
     case at::kBool:  // as elsewhere in PyTorch, a sum of booleans says whether any is set
     case at::kShort:
-      return tensor.detach().to(at::kInt);
+      return dense(tensor).detach().to(at::kInt);
     default:
       throw std::invalid_argument(std::string("netsum: neither the switch nor Gloo reduces tensors of dtype ") +
                                   c10::toString(tensor.scalar_type()));
   }
+}
+
+bool sums_complex(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
+  const auto complex =
+      std::find_if(tensors.begin(), tensors.end(), [](const at::Tensor& each) { return each.is_complex(); });
+  if (complex == tensors.end()) return false;
+  if (op != c10d::ReduceOp::SUM && op != c10d::ReduceOp::AVG && op != c10d::ReduceOp::PREMUL_SUM) {
+    throw std::invalid_argument(std::string("netsum: tensors of dtype ") + c10::toString(complex->scalar_type()) +
+                                " have sums and averages only");
+  }
+  return true;
 }
 
 void divide(at::Tensor& tensor, int by) {
@@ -147,6 +190,36 @@ c10::intrusive_ptr<c10d::Work> after(CallbackThreads& threads, const std::vector
     });
   }
   return work;
+}
+
+namespace {
+
+class WrittenMessage final : public c10d::Work {
+ public:
+  WrittenMessage(c10::intrusive_ptr<c10d::Work> message, Outputs outputs)
+      : message_(std::move(message)), outputs_(std::move(outputs)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    const bool here = message_->wait(timeout);
+    std::call_once(written_, [this] {
+      outputs_.write();
+      finish();
+    });
+    return here;
+  }
+  [[nodiscard]] int sourceRank() const override { return message_->sourceRank(); }
+
+ private:
+  const c10::intrusive_ptr<c10d::Work> message_;
+  const Outputs outputs_;
+  std::once_flag written_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Work> written(c10::intrusive_ptr<c10d::Work> message, Outputs outputs) {
+  if (!outputs.any()) return message;
+  return c10::make_intrusive<WrittenMessage>(std::move(message), std::move(outputs));
 }
 
 }  // namespace netsum::torch_backend

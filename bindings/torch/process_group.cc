@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
 #include <Python.h>
 
 #include <algorithm>
@@ -184,6 +185,12 @@ auto Group<Base>::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoa
 template <class Base>
 auto Group<Base>::reduce_all(Call call, Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                              c10d::OpType type) -> WorkPtr {
+  if (sums_complex(tensors, op)) {
+    Outputs sums;
+    Tensors parts = sums.parts(tensors);
+    return after(*threads_, {reduce_all(call, parts, op, timeout, type)}, this->getRank(), type,
+                 to_string(call) + describe(tensors), tensors, [sums] { sums.write(); });
+  }
   if (op == c10d::ReduceOp::PREMUL_SUM) {
     check_usable();
     premultiply(tensors, op);
@@ -227,7 +234,7 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
     then = [tensors, summable, average, size = this->getSize()]() mutable {
       for (std::size_t i = 0; i < tensors.size(); ++i) {
         if (average) divide(summable[i], size);
-        if (!summable[i].is_same(tensors[i])) tensors[i].detach().copy_(summable[i]);
+        if (!summable[i].is_same(tensors[i])) write(tensors[i], summable[i]);
       }
     };
   }
@@ -240,13 +247,23 @@ auto Group<Base>::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opti
   if (by_switch(Call::broadcast, tensors)) {
     return queue_->broadcast(tensors, static_cast<std::uint32_t>(options.rootRank), given(options.timeout));
   }
-  auto movable = as_movable(tensors);
-  return after_gloo(gloo_->broadcast(movable, options), Call::broadcast, c10d::OpType::BROADCAST, tensors);
+  Outputs received;
+  auto movable = this->getRank() == options.rootRank ? as_movable(tensors) : received.movable(tensors);
+  return after_gloo(gloo_->broadcast(movable, options), Call::broadcast, c10d::OpType::BROADCAST, tensors,
+                    [received] { received.write(); });
 }
 
 template <class Base>
 auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -> WorkPtr {
   const bool root = this->getRank() == options.rootRank;
+  if (sums_complex(tensors, options.reduceOp)) {
+    Outputs sums;
+    Tensors parts = sums.parts(tensors);
+    return after(*threads_, {reduce(parts, options)}, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors),
+                 tensors, [sums, root] {
+                   if (root) sums.write();
+                 });
+  }
   if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) {
     check_usable();
     Tensors scaled;
@@ -256,7 +273,7 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
     sum.reduceOp = c10d::ReduceOp::SUM;
     return after(*threads_, {reduce(scaled, sum)}, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors),
                  tensors, [tensors, scaled, root] {
-                   for (std::size_t i = 0; root && i < tensors.size(); ++i) tensors[i].detach().copy_(scaled[i]);
+                   for (std::size_t i = 0; root && i < tensors.size(); ++i) write(tensors[i], scaled[i]);
                  });
   }
   if (by_switch(Call::reduce, tensors, &options.reduceOp)) {
@@ -274,7 +291,7 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
     then = [tensors, summable, average, size = this->getSize()]() mutable {
       for (std::size_t i = 0; i < tensors.size(); ++i) {
         if (average) divide(summable[i], size);
-        if (!summable[i].is_same(tensors[i])) tensors[i].detach().copy_(summable[i]);
+        if (!summable[i].is_same(tensors[i])) write(tensors[i], summable[i]);
       }
     };
   }
@@ -304,16 +321,18 @@ auto Group<Base>::allgather(std::vector<Tensors>& outputs, Tensors& inputs, cons
                  [all, parts = outputs[0]] {
                    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
                      const at::Tensor from = all.select(0, static_cast<std::int64_t>(rank));
-                     parts[rank].detach().copy_(from.view(parts[rank].sizes()));
+                     write(parts[rank], from.view(parts[rank].sizes()));
                    }
                  });
   }
   if (nothing_in(inputs)) {
     return meet(call, c10d::OpType::ALLGATHER, outputs.empty() ? Tensors{} : outputs[0], options.timeout);
   }
-  auto movable_outputs = as_movable(outputs);
+  Outputs received;
+  auto movable_outputs = received.movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo_->allgather(movable_outputs, movable_inputs, options);
+  return after_gloo(gloo_->allgather(movable_outputs, movable_inputs, options), call, c10d::OpType::ALLGATHER, outputs[0],
+                    [received] { received.write(); });
 }
 
 template <class Base>
@@ -322,16 +341,16 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
               " elements by ", this->getSize(), " ranks into a tensor of ", output.numel());
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "netsum: all_gather_into_tensor of ", input.scalar_type(),
               " into ", output.scalar_type());
-  TORCH_CHECK(output.is_contiguous(), "netsum: all_gather_into_tensor needs a contiguous output");
   constexpr Call call = Call::all_gather_into_tensor;
   if (by_switch(call, {input}))
     return queue_->all_gather(input, output, given(options.timeout), c10d::OpType::_ALLGATHER_BASE);
   if (input.numel() == 0) return meet(call, c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
-  const at::Tensor from = as_movable(input.detach().contiguous()).reshape(-1);
-  std::vector<Tensors> parts{as_movable(output.detach()).view({this->getSize(), from.numel()}).unbind(0)};
+  const at::Tensor from = as_movable(input.detach()).view(-1);
+  Outputs received;
+  std::vector<Tensors> parts{received.movable(output).detach().view({this->getSize(), from.numel()}).unbind(0)};
   Tensors inputs{from};
   const WorkPtr inner = gloo_->allgather(parts, inputs, options);
-  return after_gloo(inner, call, c10d::OpType::_ALLGATHER_BASE, {output});
+  return after_gloo(inner, call, c10d::OpType::_ALLGATHER_BASE, {output}, [received] { received.write(); });
 }
 
 template <class Base>
@@ -340,9 +359,11 @@ auto Group<Base>::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& in
   constexpr Call call = Call::all_gather_coalesced;
   Base& gloo = this->gloo(call, inputs);
   if (nothing_in(inputs)) return meet(call, c10d::OpType::ALLGATHER_COALESCED, {}, options.timeout);
-  auto movable_outputs = as_movable(outputs);
+  Outputs received;
+  auto movable_outputs = received.movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo.allgather_coalesced(movable_outputs, movable_inputs, options);
+  return after_gloo(gloo.allgather_coalesced(movable_outputs, movable_inputs, options), call,
+                    c10d::OpType::ALLGATHER_COALESCED, outputs[0], [received] { received.write(); });
 }
 
 #if TORCH_VERSION_MAJOR >= 2
@@ -373,18 +394,22 @@ template <class Base>
 auto Group<Base>::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) -> WorkPtr {
   Base& gloo = this->gloo(Call::gather, inputs);
   if (nothing_in(inputs)) return meet(Call::gather, c10d::OpType::GATHER, {}, options.timeout);
-  auto movable_outputs = as_movable(outputs);
+  Outputs received;
+  auto movable_outputs = received.movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return gloo.gather(movable_outputs, movable_inputs, options);
+  return after_gloo(gloo.gather(movable_outputs, movable_inputs, options), Call::gather, c10d::OpType::GATHER,
+                    outputs.empty() ? Tensors{} : outputs[0], [received] { received.write(); });
 }
 
 template <class Base>
 auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) -> WorkPtr {
   Base& gloo = this->gloo(Call::scatter, outputs);
   if (nothing_in(outputs)) return meet(Call::scatter, c10d::OpType::SCATTER, outputs, options.timeout);
-  auto movable_outputs = as_movable(outputs);
+  Outputs received;
+  auto movable_outputs = received.movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return after_gloo(gloo.scatter(movable_outputs, movable_inputs, options), Call::scatter, c10d::OpType::SCATTER, outputs);
+  return after_gloo(gloo.scatter(movable_outputs, movable_inputs, options), Call::scatter, c10d::OpType::SCATTER, outputs,
+                    [received] { received.write(); });
 }
 
 // Of `flat`, which is this group's to change, the sum of [offset, offset + output's length). Where the switch does not take
@@ -393,6 +418,12 @@ auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const 
 template <class Base>
 auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
                                   const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
+  if (sums_complex({flat}, options.reduceOp)) {
+    Outputs sums;
+    const at::Tensor part = sums.parts({output}).front();
+    return after(*threads_, {scatter_reduced(call, at::view_as_real(flat).view(-1), part, 2 * offset, options, type)},
+                 this->getRank(), type, to_string(call) + describe({output}), {output}, [sums] { sums.write(); });
+  }
   c10d::ReduceOp op = options.reduceOp;
   if (op == c10d::ReduceOp::PREMUL_SUM) {
     check_usable();
@@ -408,9 +439,8 @@ auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output,
   } else {
     inner = gloo_reduce_all(whole, op, options.timeout, c10d::OpType::ALLREDUCE);
   }
-  return after(
-      *threads_, {inner}, this->getRank(), type, to_string(call) + describe({output}), {output},
-      [flat, output, offset] { output.detach().copy_(flat.narrow(0, offset, output.numel()).view(output.sizes())); });
+  return after(*threads_, {inner}, this->getRank(), type, to_string(call) + describe({output}), {output},
+               [flat, output, offset] { write(output, flat.narrow(0, offset, output.numel()).view(output.sizes())); });
 }
 
 template <class Base>
@@ -423,7 +453,7 @@ auto Group<Base>::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   for (int rank = 0; rank < this->getSize(); ++rank) {
     const at::Tensor& input = inputs[0][static_cast<std::size_t>(rank)];
     if (rank < this->getRank()) offset += input.numel();
-    flat.push_back(input.detach().reshape(-1));
+    flat.push_back(dense(input).detach().view(-1));
   }
   TORCH_CHECK(flat[static_cast<std::size_t>(this->getRank())].numel() == outputs[0].numel(), "netsum: reduce_scatter of ",
               flat[static_cast<std::size_t>(this->getRank())].numel(), " elements into ", outputs[0].numel());
@@ -435,18 +465,19 @@ auto Group<Base>::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, co
     -> WorkPtr {
   TORCH_CHECK(input.numel() == output.numel() * this->getSize(), "netsum: reduce_scatter_tensor of ", input.numel(),
               " elements by ", this->getSize(), " ranks into ", output.numel());
-  return scatter_reduced(Call::reduce_scatter_tensor, input.detach().reshape(-1).clone(), output,
+  return scatter_reduced(Call::reduce_scatter_tensor, dense(input).detach().view(-1).clone(), output,
                          this->getRank() * output.numel(), options, c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
 template <class Base>
 auto Group<Base>::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                 std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) -> WorkPtr {
-  at::Tensor movable_output = as_movable(output);
+  Outputs received;
+  at::Tensor movable_output = received.movable(output);
   at::Tensor movable_input = as_movable(input);
   constexpr Call call = Call::all_to_all_single;
   return after_gloo(gloo(call, {input}).alltoall_base(movable_output, movable_input, output_splits, input_splits, options),
-                    call, c10d::OpType::ALLTOALL_BASE, {output});
+                    call, c10d::OpType::ALLTOALL_BASE, {output}, [received] { received.write(); });
 }
 
 // PyTorch's Gloo exchanges one split tensor: the lists travel as their concatenation.
@@ -458,25 +489,27 @@ auto Group<Base>::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToA
   Tensors flat;
   std::vector<int64_t> input_splits, output_splits;
   for (const at::Tensor& input : inputs) {
-    flat.push_back(as_movable(input).reshape(-1));
+    flat.push_back(as_movable(input).view(-1));
     input_splits.push_back(flat.back().numel());
   }
+  Outputs received;
+  const Tensors parts = received.movable(outputs);
   std::int64_t total = 0;
-  for (const at::Tensor& output : outputs) {
-    output_splits.push_back(as_movable(output).numel());
+  for (const at::Tensor& part : parts) {
+    output_splits.push_back(part.numel());
     total += output_splits.back();
   }
   at::Tensor sent = at::cat(flat);
-  at::Tensor received = at::empty({total}, sent.options());
+  at::Tensor all = at::empty({total}, sent.options());
   auto splits = output_splits;  // Gloo moves from its arguments
-  const WorkPtr inner = gloo(Call::all_to_all, inputs).alltoall_base(received, sent, splits, input_splits, options);
-  return after_gloo(inner, Call::all_to_all, c10d::OpType::ALLTOALL, outputs, [sent, received, output_splits, outputs] {
+  const WorkPtr inner = gloo(Call::all_to_all, inputs).alltoall_base(all, sent, splits, input_splits, options);
+  return after_gloo(inner, Call::all_to_all, c10d::OpType::ALLTOALL, outputs, [sent, all, output_splits, parts, received] {
     std::int64_t offset = 0;
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const at::Tensor to = as_movable(outputs[i]).detach();
-      to.copy_(received.narrow(0, offset, output_splits[i]).view(to.sizes()));
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      parts[i].detach().copy_(all.narrow(0, offset, output_splits[i]).view(parts[i].sizes()));
       offset += output_splits[i];
     }
+    received.write();
   });
 }
 
@@ -488,14 +521,16 @@ auto Group<Base>::send(Tensors& tensors, int to, int tag) -> WorkPtr {
 
 template <class Base>
 auto Group<Base>::recv(Tensors& tensors, int from, int tag) -> WorkPtr {
-  auto movable = as_movable(tensors);
-  return gloo(Call::recv, tensors).recv(movable, from, tag);
+  Outputs received;
+  auto movable = received.movable(tensors);
+  return written(gloo(Call::recv, tensors).recv(movable, from, tag), received);
 }
 
 template <class Base>
 auto Group<Base>::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
-  auto movable = as_movable(tensors);
-  return gloo(Call::recv, tensors).recvAnysource(movable, tag);
+  Outputs received;
+  auto movable = received.movable(tensors);
+  return written(gloo(Call::recv, tensors).recvAnysource(movable, tag), received);
 }
 
 // A barrier waits for all operations issued before it, on the switch too.

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "dense.h"
 #include "routes.h"
 
 namespace netsum::torch_backend {
@@ -118,10 +119,10 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
   pending.flight = flights_.begin(type, inputs, outputs, timeout ? std::optional(timeout->count()) : std::nullopt);
   for (const Transfer& transfer : transfers) {
     const bool apart = !transfer.in.is_same(transfer.out);
-    at::Tensor in = transfer.in.detach().contiguous();
-    at::Tensor out = !apart                         ? in
-                     : transfer.out.is_contiguous() ? transfer.out.detach()
-                                                    : at::empty(transfer.out.sizes(), transfer.out.options());
+    at::Tensor in = dense(transfer.in).detach();
+    at::Tensor out = !apart                   ? in
+                     : is_dense(transfer.out) ? transfer.out.detach()
+                                              : at::empty(transfer.out.sizes(), transfer.out.options());
     bytes_ += in.nbytes();
     ++operations_;
     Work lent = [&] {
@@ -178,7 +179,7 @@ void SwitchQueue::complete_next() {
   for (Part& part : next.parts) {
     try {
       part.lent.wait();
-      if (part.out.data_ptr() != part.target.data_ptr()) part.target.copy_(part.out);
+      if (part.out.data_ptr() != part.target.data_ptr()) write(part.target, part.out);
     } catch (...) {
       if (!error) error = std::current_exception();
     }

@@ -33,7 +33,7 @@ class SwitchQueue {
   [[nodiscard]] bool reduces(ReduceOp op, DType dtype) const { return communicator_.can_reduce(op, dtype); }
 
   using Timeout = std::optional<std::chrono::milliseconds>;
-  // In place, each tensor in an operation of its own. A non-contiguous tensor travels as a contiguous copy. The switch
+  // In place, each tensor in an operation of its own. A tensor that is not dense travels as a copy. The switch
   // reduces what is reduced.
   c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, Timeout timeout,
                                            c10d::OpType type);
@@ -43,7 +43,7 @@ class SwitchQueue {
   // `in` is as long as all ranks' `out`.
   c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op, Timeout timeout,
                                                c10d::OpType type);
-  // `out`, contiguous, is as long as all ranks' `in`.
+  // `out` is as long as all ranks' `in`.
   c10::intrusive_ptr<GroupWork> all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout, c10d::OpType type);
 
   // Of host memory, which is lent until the work has ended. Its calls keep their order among those above.
@@ -70,7 +70,7 @@ class SwitchQueue {
     at::Tensor in, out;  // the same, or apart
   };
   struct Part {
-    at::Tensor in, out;  // lent, contiguous
+    at::Tensor in, out;  // lent, dense
     at::Tensor target;   // gets `out`; it is `out`, or the caller's tensor
     Work lent;
   };

@@ -5,7 +5,7 @@ if(NETSUM_TORCH)
   target_link_libraries(fake_device PRIVATE netsum_torch_api netsum_options)
   get_target_property(extension_suffix netsum_torch_api NETSUM_EXTENSION_SUFFIX)
   set_target_properties(fake_device PROPERTIES PREFIX "" SUFFIX ${extension_suffix} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test_python)
-  foreach(test IN ITEMS torch_modes torch_operations torch_training torch_parallel torch_groups torch_failures torch_devices demo)
+  foreach(test IN ITEMS torch_modes torch_operations torch_layouts torch_training torch_parallel torch_groups torch_failures torch_devices demo)
     add_test(NAME ${test} COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_BINARY_DIR}/python:${CMAKE_BINARY_DIR}/test_python NETSUM_BINARY=$<TARGET_FILE:netsum>
                                   ${NETSUM_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${test}.py)
     set_tests_properties(${test} PROPERTIES LABELS "e2e;torch;patient" TIMEOUT 300)

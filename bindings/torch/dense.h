@@ -1,0 +1,19 @@
+// Tensors as plain memory: what the switch and Gloo take.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace netsum::torch_backend {
+
+// Whether the tensor's values are what its memory holds, one behind the other: strides, and views that are conjugated or
+// negated when they are read, say otherwise.
+[[nodiscard]] bool is_dense(const at::Tensor& tensor);
+
+// The tensor itself if it is dense (or has no strides: sparse), or a dense copy.
+[[nodiscard]] at::Tensor dense(const at::Tensor& tensor);
+
+// To a tensor of any strides. Throws if elements that share their memory (of an expanded tensor) were to have different
+// values.
+void write(const at::Tensor& to, const at::Tensor& values);
+
+}  // namespace netsum::torch_backend
