@@ -246,10 +246,12 @@ struct Communicator::Impl {
   }
 
   Work submit(collective::CallPlan plan, const CallOptions& call) {
-    auto state = std::make_shared<Work::State>(owner);
+    const auto state = std::make_shared<Work::State>(owner);
+    // Waits for what has begun if the rest cannot: the lanes have the plan's memory, and the caller's.
+    Work work(state);
     for (const Operation& operation : plan.operations) state->pending.push_back(begin(operation, call));
     state->plan = std::move(plan);
-    return Work(std::move(state));
+    return work;
   }
 
   void run(collective::CallPlan plan, const CallOptions& call) {

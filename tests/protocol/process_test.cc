@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <vector>
 
@@ -87,6 +89,37 @@ TEST(BaselineProcess, RanksThatDisagreeLearnOfIt) {
     ASSERT_TRUE(outcome);
     EXPECT_TRUE(outcome->code() == ErrorCode::mismatch || outcome->code() == ErrorCode::worker_lost) << outcome->what();
   }
+}
+
+// A std::function of it throws when it is copied for the second operation of a call.
+struct CopiedOnce {
+  CopiedOnce() = default;
+  CopiedOnce(CopiedOnce&&) = default;
+  CopiedOnce(const CopiedOnce& other) : copies(other.copies) {
+    if (++*copies == 2) throw std::bad_alloc();
+  }
+  void operator()() const {}
+
+  std::shared_ptr<int> copies = std::make_shared<int>(0);
+};
+
+// A reduce-scatter is an all-reduce for each part here, and all of them use memory of the call.
+TEST(BaselineProcess, ACallThatFailsHalfWayWaitsForWhatItBegan) {
+  const auto server = serve();
+  std::latch ended(2);
+  expect_no_errors(on_ranks(2, [&](std::uint32_t rank) {
+    Communicator ranks = connect(rank_options({server->address()}, rank, 2));
+    std::vector<float> whole(2000), part(1000);
+    if (rank == 0) {
+      const CallOptions call{.deadline = std::chrono::milliseconds(100), .while_waiting = CopiedOnce()};
+      EXPECT_THROW(ranks.reduce_scatter(TensorView{whole.data(), whole.size(), DType::float32},
+                                        TensorView{part.data(), part.size(), DType::float32}, ReduceOp::sum, call),
+                   std::bad_alloc);
+      // The first part's deadline has passed.
+      expect_error(attempt([&] { ranks.barrier(); }), ErrorCode::closed, {"failed earlier"});
+    }
+    ended.arrive_and_wait();
+  }));
 }
 
 TEST(BaselineProcess, AJobGoesOnAfterItsServerWasRestarted) {
