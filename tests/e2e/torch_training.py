@@ -97,6 +97,30 @@ def case_equal_to_gloo(rank, size):
     return counted["path"]
 
 
+def case_parameters_of_all_sizes(rank, size):
+    """The gradients of one bucket: small ones keep their values beside large ones of another parameter."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.small, self.large = torch.nn.Parameter(torch.ones(100)), torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return (self.small * x).sum() * 1e-5 + (self.large * x[:1]).sum() * 1e5
+
+    model = torch.nn.parallel.DistributedDataParallel(Model())
+    model.register_comm_hook(None, netsum.torch.bucket_hook)
+    model(torch.ones(100)).backward()
+    assert torch.allclose(model.module.small.grad, torch.tensor(1e-5), rtol=1e-6, atol=0), model.module.small.grad
+    assert model.module.large.grad == 1e5, model.module.large.grad
+    dist.destroy_process_group()
+
+
 def case_buckets_in_shared_memory(rank, size):
     """DDP over netsum's hook: the same training as without it, and nothing copied where ranks share memory."""
     import torch
@@ -199,6 +223,9 @@ class Training(unittest.TestCase):
     def test_equal_to_gloo_without_a_switch_running(self):
         ranks = run("equal_to_gloo", 3, seconds=120)
         self.assertEqual("switch", ranks[0].result)
+
+    def test_parameters_of_all_sizes(self):
+        run("parameters_of_all_sizes", 2, environment={"NETSUM_SHARED_MEMORY": "off"})
 
     def test_buckets_in_shared_memory(self):
         for size, environment, expected in ((3, {"NETSUM_SHARED_MEMORY": "required"}, ["switch", True]),

@@ -80,12 +80,19 @@ def bucket_hook(group, bucket):
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
         model.register_comm_hook(None, netsum.torch.bucket_hook)   # or the process group in place of None
 
-    A bucket moves when it is first reduced; with gradient_as_bucket_view the gradients are views of it and move with it.
+    A bucket moves when it is first reduced; with gradient_as_bucket_view the gradients are views of it and move with it. Each
+    parameter's gradient is a tensor of its own: it shares its exponents with no other parameter's.
     """
-    gradients = bucket.buffer()
-    _backend_of(group, "bucket_hook")._netsum_move_to_allocated(gradients)
-    work = torch.distributed.all_reduce(gradients, op=torch.distributed.ReduceOp.AVG, group=group, async_op=True)
-    return work.get_future().then(lambda done: done.value()[0])
+    buffer = bucket.buffer()
+    _backend_of(group, "bucket_hook")._netsum_move_to_allocated(buffer)
+    options = torch.distributed.AllreduceCoalescedOptions()
+    options.reduceOp = torch.distributed.ReduceOp.AVG
+    work = (group or torch.distributed.group.WORLD).allreduce_coalesced(bucket.gradients(), options)
+
+    def averaged(done):
+        done.value()  # raises its error
+        return buffer
+    return work.get_future().then(averaged)
 
 
 def statistics(group=None):
