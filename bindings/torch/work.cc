@@ -1,11 +1,17 @@
 #include "work.h"
 
 #include <ATen/core/ivalue.h>
+#include <pybind11/pybind11.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 
 #include "netsum/error.h"
+
+namespace py = pybind11;
 
 namespace netsum::torch_backend {
 
@@ -18,6 +24,15 @@ std::string describe(const std::vector<at::Tensor>& tensors) {
 }
 
 namespace {
+
+constexpr std::chrono::milliseconds signals_every{100};
+
+// Python runs the handlers of signals on its main thread: if that waits here, Ctrl-C would act at the deadline.
+void look_for_signals() {
+  if (gettid() != getpid() || Py_IsInitialized() == 0) return;
+  const py::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
 
 std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   std::vector<c10::Device> devices;
@@ -72,11 +87,17 @@ bool GroupWork::isCompleted() {
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
   check_process();
   std::unique_lock lock(mutex_);
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, [this] { return completed_; });  // bounded: the operation has a deadline
-  } else if (!cv_.wait_for(lock, timeout, [this] { return completed_; })) {
-    throw std::runtime_error("netsum: rank " + std::to_string(rank_) + " waited " + std::to_string(timeout.count()) +
-                             " ms for " + what_ + ", which is still under way");
+  using Clock = std::chrono::steady_clock;
+  // Without a timeout it is bounded as well: the operation has a deadline.
+  const auto until = timeout == kNoTimeout ? Clock::time_point::max() : Clock::now() + timeout;
+  while (!cv_.wait_until(lock, std::min(until, Clock::now() + signals_every), [this] { return completed_; })) {
+    if (Clock::now() >= until) {
+      throw std::runtime_error("netsum: rank " + std::to_string(rank_) + " waited " + std::to_string(timeout.count()) +
+                               " ms for " + what_ + ", which is still under way");
+    }
+    lock.unlock();
+    look_for_signals();
+    lock.lock();
   }
   if (exception_) std::rethrow_exception(exception_);
   lock.unlock();

@@ -53,6 +53,27 @@ def reduce_until_error(victim, rank):
     return until_error(lambda: dist.all_reduce(torch.ones(10_000)))
 
 
+def case_interrupted(rank, size):
+    """A signal's handler runs while its process waits for a rank that does not come."""
+    import signal
+
+    import torch
+    import torch.distributed as dist
+    init()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        work = dist.all_reduce(torch.ones(100), async_op=True)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            work.wait()
+            raise AssertionError("the wait ended")
+        except KeyboardInterrupt:
+            assert not work.is_completed()
+        store.set("interrupted", "")
+    store.wait(["interrupted"])
+
+
 def case_last_rank_dies(rank, size):
     return reduce_until_error(size - 1, rank)
 
@@ -328,6 +349,10 @@ class Failures(unittest.TestCase):
             else:
                 self.assertEqual(flights[2], (2, "nccl:all_reduce", [[1000]], ["Float"], "started"))
                 self.assertIn("rank 1", record["entries"][2]["netsum_error"])
+
+    def test_a_wait_is_interrupted(self):
+        with Switch() as switch:
+            run("interrupted", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})
 
     def test_wait_with_a_time_out(self):
         run("impatient", 2)
