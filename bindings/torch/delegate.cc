@@ -1,10 +1,11 @@
 #include "delegate.h"
 
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_as_real.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -88,6 +89,22 @@ void Outputs::write() const {
   for (const auto& [to, values] : copies_) torch_backend::write(to, values);
 }
 
+namespace {
+
+bool compares_floats(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  return tensor.is_floating_point() && (op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX);
+}
+
+std::int64_t all_but_sign(bool wide) {
+  return wide ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int32_t>::max();
+}
+
+// Turns the bits of negative floats around, or back.
+at::Tensor turned(const at::Tensor& integers) {
+  const bool wide = integers.scalar_type() == at::kLong;
+  return integers.bitwise_xor(integers.bitwise_right_shift(wide ? 63 : 31).bitwise_and(all_but_sign(wide)));
+}
+
 at::Tensor as_summable(const at::Tensor& tensor) {
   if (gloo_knows(tensor.scalar_type())) return dense(tensor);
   switch (tensor.scalar_type()) {
@@ -102,6 +119,29 @@ at::Tensor as_summable(const at::Tensor& tensor) {
   }
 }
 
+}  // namespace
+
+at::Tensor as_reducible(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (!compares_floats(tensor, op)) return as_summable(tensor);
+  const bool wide = tensor.scalar_type() == at::kDouble;
+  const at::Tensor floats = dense(tensor).detach().to(wide ? at::kDouble : at::kFloat);
+  const at::Tensor integers = turned(floats.view(wide ? at::kLong : at::kInt));
+  const std::int64_t greatest = all_but_sign(wide);
+  return integers.masked_fill_(floats.isnan(), op == c10d::ReduceOp::MAX ? greatest : -greatest - 1);
+}
+
+void take_reduced(const at::Tensor& tensor, at::Tensor reduced, const c10d::ReduceOp& op, int ranks) {
+  if (op == c10d::ReduceOp::AVG) {
+    const bool whole = at::isIntegralType(reduced.scalar_type(), /*includeBool=*/true);
+    whole ? reduced.div_(ranks, "trunc") : reduced.div_(ranks);  // toward zero, as on the switch
+  }
+  if (compares_floats(tensor, op)) {
+    const at::Tensor floats = turned(reduced).view(reduced.scalar_type() == at::kLong ? at::kDouble : at::kFloat);
+    reduced = floats.masked_fill(floats.isnan(), std::numeric_limits<double>::quiet_NaN());
+  }
+  if (!reduced.is_same(tensor)) write(tensor, reduced);
+}
+
 bool sums_complex(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
   const auto complex =
       std::find_if(tensors.begin(), tensors.end(), [](const at::Tensor& each) { return each.is_complex(); });
@@ -113,40 +153,36 @@ bool sums_complex(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& 
   return true;
 }
 
-void divide(at::Tensor& tensor, int by) {
-  if (at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
-    tensor.div_(by, "trunc");
-  } else {
-    tensor.div_(by);
-  }
-}
-
 namespace {
 
 // 1.x has a tensor for each device of a rank.
 template <class Supplement>
-at::Tensor factor_of(const Supplement& by) {
+double number_in(const Supplement& by) {
   if constexpr (requires { by.tensor_factor; }) {
-    if (by.tensor_factor.defined()) return by.tensor_factor;
+    if (by.tensor_factor.defined()) return by.tensor_factor.item().toDouble();
   } else {
-    if (!by.tensor_factors.empty()) return by.tensor_factors.front();
+    if (!by.tensor_factors.empty()) return by.tensor_factors.front().item().toDouble();
   }
-  return at::scalar_tensor(by.double_factor, at::kDouble);
+  return by.double_factor;
 }
 
 }  // namespace
 
-void premultiply(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
+std::optional<double> factor_of(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
+  if (op != c10d::ReduceOp::PREMUL_SUM) return std::nullopt;
   const auto* const by = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (by == nullptr) throw std::invalid_argument("netsum: PREMUL_SUM without a factor");
-  const at::Tensor factor = factor_of(*by);
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.is_floating_point()) {
       throw std::invalid_argument(std::string("netsum: PREMUL_SUM of tensors of dtype ") +
                                   c10::toString(tensor.scalar_type()) + ", which has no fractions");
     }
-    tensor.detach().mul_(factor);
   }
+  return number_in(*by);
+}
+
+void multiply(const std::vector<at::Tensor>& tensors, double by) {
+  for (const at::Tensor& tensor : tensors) write(tensor, tensor.detach().to(at::kDouble).mul_(by));
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,18 +44,21 @@ class Outputs {
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // the caller's, and what stands for it
 };
 
-// A dense copy in a type that Gloo adds and that holds every value of the tensor's type; the tensor itself if it is such a
-// one. Throws, naming the dtype, if there is none.
-[[nodiscard]] at::Tensor as_summable(const at::Tensor& tensor);
+// A dense copy in a type that Gloo reduces and that holds every value of the tensor's type; the tensor itself if it is such
+// a one. Throws, naming the dtype, if there is none. MIN and MAX of floats are those of integers in the same order, as the
+// switch has them: -0 is below +0, and NaN stays; Gloo's own differ from rank to rank.
+[[nodiscard]] at::Tensor as_reducible(const at::Tensor& tensor, const c10d::ReduceOp& op);
+// From what as_reducible() gave and Gloo has reduced (AVG: summed) to the tensor.
+void take_reduced(const at::Tensor& tensor, at::Tensor reduced, const c10d::ReduceOp& op, int ranks);
 
 // Whether the operation is a sum over complex tensors. Throws for other operations on such.
 [[nodiscard]] bool sums_complex(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op);
 
-// Divides in place; integers round toward zero, as they do on the switch.
-void divide(at::Tensor& tensor, int by);
+// This rank's factor, if the operation is a premultiplied sum. Throws for tensors of integers.
+[[nodiscard]] std::optional<double> factor_of(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
 
-// Multiplies in place by the factor of this rank's premultiplied sum. Throws for tensors of integers.
-void premultiply(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op);
+// In place, in double.
+void multiply(const std::vector<at::Tensor>& tensors, double by);
 
 // A work that ends after all of `inner` and then `then`; both run on `threads`, as Gloo has few threads. `outputs`: its
 // result.

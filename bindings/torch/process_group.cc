@@ -191,26 +191,21 @@ auto Group<Base>::reduce_all(Call call, Tensors& tensors, const c10d::ReduceOp& 
     return after(*threads_, {reduce_all(call, parts, op, timeout, type)}, this->getRank(), type,
                  to_string(call) + describe(tensors), tensors, [sums] { sums.write(); });
   }
-  if (op == c10d::ReduceOp::PREMUL_SUM) {
-    check_usable();
-    premultiply(tensors, op);
-    return reduce_all(call, tensors, c10d::ReduceOp::SUM, timeout, type);
+  const auto factor = factor_of(op, tensors);
+  const c10d::ReduceOp without = factor ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op;
+  if (by_switch(call, tensors, &without)) {
+    return queue_->all_reduce(tensors, *switch_op(without), {given(timeout), factor}, type);
   }
-  if (by_switch(call, tensors, &op)) return queue_->all_reduce(tensors, *switch_op(op), given(timeout), type);
-  return gloo_reduce_all(tensors, op, timeout, type);
+  if (factor) multiply(tensors, *factor);
+  return gloo_reduce_all(tensors, without, timeout, type);
 }
 
 template <class Base>
 auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                                   c10d::OpType type) -> WorkPtr {
-  const bool average = op == c10d::ReduceOp::AVG;
-  Tensors summable;
-  bool converted = false;
-  for (const at::Tensor& tensor : tensors) {
-    summable.push_back(as_summable(tensor));
-    converted = converted || !summable.back().is_same(tensor);
-  }
-  const c10d::ReduceOp gloo_op = average ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op;
+  Tensors reducible;
+  for (const at::Tensor& tensor : tensors) reducible.push_back(as_reducible(tensor, op));
+  const c10d::ReduceOp gloo_op = op == c10d::ReduceOp::AVG ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op;
   WorkPtr inner;
   stopwatch_.begin();
   try {
@@ -218,26 +213,20 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
       c10d::AllreduceOptions options;
       options.reduceOp = gloo_op;
       options.timeout = timeout;
-      inner = gloo_->allreduce(summable, options);
+      inner = gloo_->allreduce(reducible, options);
     } else {
       c10d::AllreduceCoalescedOptions options;
       options.reduceOp = gloo_op;
       options.timeout = timeout;
-      inner = gloo_->allreduce_coalesced(summable, options);
+      inner = gloo_->allreduce_coalesced(reducible, options);
     }
   } catch (...) {
     stopwatch_.end();
     throw;
   }
-  std::function<void()> then;
-  if (average || converted) {
-    then = [tensors, summable, average, size = this->getSize()]() mutable {
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        if (average) divide(summable[i], size);
-        if (!summable[i].is_same(tensors[i])) write(tensors[i], summable[i]);
-      }
-    };
-  }
+  auto then = [tensors, reducible, op, size = this->getSize()] {
+    for (std::size_t i = 0; i < tensors.size(); ++i) take_reduced(tensors[i], reducible[i], op, size);
+  };
   return after(*threads_, {inner}, this->getRank(), type, "all_reduce" + describe(tensors) + " over Gloo", tensors,
                std::move(then), [this] { stopwatch_.end(); });
 }
@@ -264,35 +253,23 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
                    if (root) sums.write();
                  });
   }
-  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) {
-    check_usable();
-    Tensors scaled;
-    for (const at::Tensor& tensor : tensors) scaled.push_back(tensor.detach().clone());
-    premultiply(scaled, options.reduceOp);
-    auto sum = options;
-    sum.reduceOp = c10d::ReduceOp::SUM;
-    return after(*threads_, {reduce(scaled, sum)}, this->getRank(), c10d::OpType::REDUCE, "reduce" + describe(tensors),
-                 tensors, [tensors, scaled, root] {
-                   for (std::size_t i = 0; root && i < tensors.size(); ++i) write(tensors[i], scaled[i]);
-                 });
-  }
-  if (by_switch(Call::reduce, tensors, &options.reduceOp)) {
-    return queue_->reduce(tensors, *switch_op(options.reduceOp), static_cast<std::uint32_t>(options.rootRank),
-                          given(options.timeout));
-  }
-  const bool average = options.reduceOp == c10d::ReduceOp::AVG;
-  Tensors summable;
-  for (const at::Tensor& tensor : tensors) summable.push_back(as_summable(tensor));
+  const auto factor = factor_of(options.reduceOp, tensors);
   auto gloo_options = options;
-  if (average) gloo_options.reduceOp = c10d::ReduceOp::SUM;
-  const WorkPtr inner = gloo_->reduce(summable, gloo_options);
+  if (factor) gloo_options.reduceOp = c10d::ReduceOp::SUM;
+  if (by_switch(Call::reduce, tensors, &gloo_options.reduceOp)) {
+    return queue_->reduce(tensors, *switch_op(gloo_options.reduceOp), static_cast<std::uint32_t>(options.rootRank),
+                          {given(options.timeout), factor});
+  }
+  const c10d::ReduceOp op = gloo_options.reduceOp;
+  Tensors reducible;
+  for (const at::Tensor& tensor : tensors) reducible.push_back(as_reducible(factor ? tensor.detach().clone() : tensor, op));
+  if (factor) multiply(reducible, *factor);
+  if (op == c10d::ReduceOp::AVG) gloo_options.reduceOp = c10d::ReduceOp::SUM;
+  const WorkPtr inner = gloo_->reduce(reducible, gloo_options);
   std::function<void()> then;
   if (root) {
-    then = [tensors, summable, average, size = this->getSize()]() mutable {
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        if (average) divide(summable[i], size);
-        if (!summable[i].is_same(tensors[i])) write(tensors[i], summable[i]);
-      }
+    then = [tensors, reducible, op, size = this->getSize()] {
+      for (std::size_t i = 0; i < tensors.size(); ++i) take_reduced(tensors[i], reducible[i], op, size);
     };
   }
   return after_gloo(inner, Call::reduce, c10d::OpType::REDUCE, tensors, std::move(then));
@@ -424,19 +401,16 @@ auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output,
     return after(*threads_, {scatter_reduced(call, at::view_as_real(flat).view(-1), part, 2 * offset, options, type)},
                  this->getRank(), type, to_string(call) + describe({output}), {output}, [sums] { sums.write(); });
   }
-  c10d::ReduceOp op = options.reduceOp;
-  if (op == c10d::ReduceOp::PREMUL_SUM) {
-    check_usable();
-    premultiply({flat}, op);
-    op = c10d::ReduceOp(c10d::ReduceOp::SUM);
-  }
   Tensors whole{flat};
+  const auto factor = factor_of(options.reduceOp, whole);
+  const c10d::ReduceOp op = factor ? c10d::ReduceOp(c10d::ReduceOp::SUM) : options.reduceOp;
   WorkPtr inner;
   if (by_switch(call, whole, &op)) {
     const bool even = offset == this->getRank() * output.numel() && flat.numel() == this->getSize() * output.numel();
-    if (even) return queue_->reduce_scatter(flat, output, *switch_op(op), given(options.timeout), type);
-    inner = queue_->all_reduce(whole, *switch_op(op), given(options.timeout), type);
+    if (even) return queue_->reduce_scatter(flat, output, *switch_op(op), {given(options.timeout), factor}, type);
+    inner = queue_->all_reduce(whole, *switch_op(op), {given(options.timeout), factor}, type);
   } else {
+    if (factor) multiply(whole, *factor);
     inner = gloo_reduce_all(whole, op, options.timeout, c10d::OpType::ALLREDUCE);
   }
   return after(*threads_, {inner}, this->getRank(), type, to_string(call) + describe({output}), {output},

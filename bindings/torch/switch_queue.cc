@@ -43,9 +43,10 @@ std::string words_of(const std::exception_ptr& error) {
   }
 }
 
-CallOptions call_of(std::optional<std::chrono::milliseconds> timeout) {
+CallOptions call_of(std::optional<std::chrono::milliseconds> timeout, std::optional<double> factor = {}) {
   CallOptions call;
   if (timeout) call.deadline = *timeout;
+  call.factor = factor;
   return call;
 }
 
@@ -64,19 +65,19 @@ SwitchQueue::~SwitchQueue() {
   all_ended_.wait(lock, [this] { return pending_.empty() && !completing_; });
 }
 
-c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, Timeout timeout,
-                                                      c10d::OpType type) {
-  return submit(in_place<Transfer>(tensors), std::string("all_reduce(") + to_string(op) + ")", type, true, timeout,
+c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
+                                                      const Settings& settings, c10d::OpType type) {
+  return submit(in_place<Transfer>(tensors), std::string("all_reduce(") + to_string(op) + ")", type, true, settings.timeout,
                 [&](const at::Tensor& tensor, const at::Tensor&) {
-                  return communicator_.all_reduce_async(view_of(tensor), op, call_of(timeout));
+                  return communicator_.all_reduce_async(view_of(tensor), op, call_of(settings.timeout, settings.factor));
                 });
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
-                                                  Timeout timeout) {
+                                                  const Settings& settings) {
   return submit(in_place<Transfer>(tensors), std::string("reduce(") + to_string(op) + ") to rank " + std::to_string(root),
-                c10d::OpType::REDUCE, true, timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
-                  return communicator_.reduce_async(view_of(tensor), op, root, call_of(timeout));
+                c10d::OpType::REDUCE, true, settings.timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
+                  return communicator_.reduce_async(view_of(tensor), op, root, call_of(settings.timeout, settings.factor));
                 });
 }
 
@@ -89,10 +90,11 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tenso
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op,
-                                                          Timeout timeout, c10d::OpType type) {
-  return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true, timeout,
+                                                          const Settings& settings, c10d::OpType type) {
+  return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true, settings.timeout,
                 [&](const at::Tensor& whole, const at::Tensor& part) {
-                  return communicator_.reduce_scatter_async(view_of(whole), view_of(part), op, call_of(timeout));
+                  return communicator_.reduce_scatter_async(view_of(whole), view_of(part), op,
+                                                            call_of(settings.timeout, settings.factor));
                 });
 }
 

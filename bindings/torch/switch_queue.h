@@ -33,16 +33,20 @@ class SwitchQueue {
   [[nodiscard]] bool reduces(ReduceOp op, DType dtype) const { return communicator_.can_reduce(op, dtype); }
 
   using Timeout = std::optional<std::chrono::milliseconds>;
+  struct Settings {
+    Timeout timeout;
+    std::optional<double> factor;  // multiplies this rank's values before they are summed
+  };
   // In place, each tensor in an operation of its own. A tensor that is not dense travels as a copy. The switch
   // reduces what is reduced.
-  c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, Timeout timeout,
+  c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, const Settings& settings,
                                            c10d::OpType type);
   c10::intrusive_ptr<GroupWork> reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
-                                       Timeout timeout);
+                                       const Settings& settings);
   c10::intrusive_ptr<GroupWork> broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root, Timeout timeout);
   // `in` is as long as all ranks' `out`.
-  c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op, Timeout timeout,
-                                               c10d::OpType type);
+  c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op,
+                                               const Settings& settings, c10d::OpType type);
   // `out` is as long as all ranks' `in`.
   c10::intrusive_ptr<GroupWork> all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout, c10d::OpType type);
 

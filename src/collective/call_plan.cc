@@ -5,6 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "netsum/error.h"
+#include "runtime/thread.h"
 
 namespace netsum::collective {
 namespace {
@@ -186,7 +187,10 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
     copy_bytes(values, begin_of(call.in), bytes);
     operation.data = values;
     operation.out = nullptr;
-    if (factor) kernels::scale(call.in.dtype, values, call.in.elements, *factor);
+    if (factor) {
+      const runtime::DefaultFloatingPoint environment;  // the caller's own would change all ranks' results
+      kernels::scale(call.in.dtype, values, call.in.elements, *factor);
+    }
   }
   if (own) {
     if (scatters) {

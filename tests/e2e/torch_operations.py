@@ -215,6 +215,14 @@ def case_the_rest(rank, size):
             dist.reduce(ours, dst=0, op=op)
             dist.reduce(theirs, dst=0, op=op, group=gloo)
             assert rank != 0 or torch.allclose(ours.double(), theirs.double(), rtol=1e-3), (dtype, op)
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):  # -0 < +0, and NaN stays, whoever has them
+        for op, zero in ((dist.ReduceOp.MIN, True), (dist.ReduceOp.MAX, False)):
+            tensor = torch.tensor([0.0 if rank == r else -0.0 for r in range(size)] +
+                                  [math.nan if rank == r else 1.0 for r in range(size)] + [-1.0 - rank, math.inf], dtype=dtype)
+            dist.all_reduce(tensor, op=op)
+            assert (torch.signbit(tensor[:size]) == zero).all() and (tensor[:size] == 0).all(), (dtype, op, tensor)
+            assert tensor[size:2 * size].isnan().all(), (dtype, op, tensor)
+            assert tensor[2 * size:].tolist() == [-size if zero else -1, math.inf], (dtype, op, tensor)
     total = sum(range(1, size + 1))
     for dtype in (torch.float64, torch.int64, torch.int16, torch.uint8, torch.bfloat16):  # Gloo has no average
         tensor = torch.full((9,), rank + 1, dtype=dtype)

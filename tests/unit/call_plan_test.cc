@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -124,6 +125,16 @@ TEST_F(Plan, WhatCannotBeIsRefusedWithTheReason) {
   expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(0)}), "overlaps");
   expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, everything, 2.0), "a factor is for sums");
   expect(refusal(of_bytes(Collective::broadcast, {}, {}), everything, 2.0), "a factor is for sums");
+}
+
+TEST_F(Plan, AFactorRoundsToNearestWhateverTheCallersThreadDoes) {
+  in.assign(6, 1.0F);
+  ASSERT_EQ(0, std::fesetround(FE_UPWARD));
+  const CallPlan plan =
+      plan_of({Collective::all_reduce, ReduceOp::sum, view(in), view(in)}, {1, 3, everything}, 1 + 0x1p-30);
+  EXPECT_EQ(FE_UPWARD, std::fegetround());
+  std::fesetround(FE_TONEAREST);
+  EXPECT_EQ(std::vector<float>(6, 1.0F), in);
 }
 
 }  // namespace
