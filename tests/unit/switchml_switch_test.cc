@@ -201,6 +201,60 @@ TEST_F(SwitchTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
   ASSERT_EQ(1U, sink_.sent().size());
   EXPECT_EQ(host(0), sink_.sent()[0].to);
   EXPECT_EQ((Sums{7}), take_results());
+  receive(0, chunk(0, 0), 3);  // that answer was lost, as others have shown it
+  EXPECT_EQ((Sums{7}), take_results());
+}
+
+// A rank may be without values. Its packets are short, and the results are not.
+TEST_F(SwitchTest, AShortRepeatIsAnsweredOncePerInterval) {
+  const wire::switchml::ChunkHeader empty = chunk(0, 0);
+  std::vector<std::byte> repeat(wire::switchml::chunk_packet_bytes(empty));
+  wire::switchml::write_chunk_header(repeat, {wire::switchml::Type::contribution, 0, epoch, 100}, empty);
+  wire::switchml::seal(repeat);
+  receive(repeat, host(0));
+  receive(repeat, host(0));  // told to wait, which does not keep the result away
+  receive(1, chunk(0, 0), 4);
+  take_results();
+  for (int i = 0; i < 100; ++i) receive(repeat, host(0));
+  EXPECT_EQ((Sums{4}), take_results());
+  now_ += std::chrono::milliseconds(1);
+  receive(repeat, host(0));
+  EXPECT_EQ((Sums{4}), take_results());
+}
+
+// One notice to each rank for each slot, and one answer to each packet: not one notice to each rank for each packet.
+TEST(SwitchMismatch, CostsAsManyDatagramsAsSumsDo) {
+  constexpr std::uint32_t many = 32, slots = 4;
+  switchml::SwitchJobConfig config{epoch, 256, slots, {}};
+  for (std::uint32_t rank = 0; rank < many; ++rank) {
+    config.members.push_back({100 + rank, endpoint_of(static_cast<std::uint8_t>(rank), 9)});
+  }
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory(switchml::Switch::memory_bytes(config) / sizeof(Line));
+  switchml::Switch aggregator;
+  ASSERT_TRUE(aggregator.add_job(config, std::as_writable_bytes(std::span(memory))));
+  RecordingSink sink;
+  std::size_t packets = 0;
+  for (std::uint32_t repeat = 0; repeat < 2; ++repeat) {
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      for (std::uint32_t rank = 0; rank < many; ++rank) {
+        wire::switchml::ChunkHeader header{
+            .chunk = slot, .signature = rank < many / 2 ? 1U : 2U, .slot = static_cast<std::uint16_t>(slot), .elements = 4};
+        std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
+        wire::switchml::write_chunk_header(
+            packet, {wire::switchml::Type::contribution, static_cast<std::uint16_t>(rank), epoch, 100 + rank}, header);
+        wire::switchml::seal(packet);
+        const RxView view{packet, config.members[rank].endpoint};
+        aggregator.on_packets({&view, 1}, Time{std::chrono::seconds(1 + repeat)}, sink);
+        sink.flush();
+        ++packets;
+      }
+    }
+    EXPECT_LE(sink.take().size(), 2 * many * slots);
+  }
+  EXPECT_EQ(packets - slots * many / 2, aggregator.job_counters(epoch)->dropped_mismatch);
 }
 
 // A result is lent to the sink until its flush(): the slot's next chunk in the same batch must not overwrite it.

@@ -260,6 +260,11 @@ TEST_F(TreeSwitchTest, AMismatchGoesToEverybody) {
   std::vector<Endpoint> to;
   for (const Datagram& each : told) to.push_back(each.to);
   EXPECT_EQ((std::vector{at(1), at(2), child, parent}), to);
+  // The parent missed that, and asks.
+  const auto asked = receive(said(Type::waiting, chunk(), set_of({1, 2, 3, 4, 5})), parent);
+  ASSERT_EQ(1U, asked.size());
+  EXPECT_EQ(parent, asked[0].to);
+  EXPECT_EQ(told[0].bytes, asked[0].bytes);
   const auto relayed = receive(told[0].bytes, parent);
   EXPECT_EQ(3U, relayed.size());
   EXPECT_TRUE(receive(told[0].bytes, at(1)).empty()) << "no rank says so";

@@ -21,7 +21,7 @@ using wire::atp::Type;
 namespace {
 
 // A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out. The
-// same limit applies to repeats to all ranks and to asks.
+// same limit applies to repeats that are shorter than their answer, to repeated sums and to asks.
 constexpr Duration answer_interval = std::chrono::milliseconds(1);
 
 // Float values are buffered until all ranks' have arrived, because they are added in rank order. As many chunks as fit do
@@ -60,7 +60,7 @@ struct Server::Entry {
   Ranks float_seen{};
   std::uint32_t buffer = no_buffer;
   std::uint32_t other_rank = 0, other_signature = 0, first_rank = 0;  // mismatch
-  Ranks told{};  // ranks answered since told_since, with "have yours" or similar
+  Ranks told{};  // ranks answered since told_since, with whatever it was
   Time told_since{}, repeated{}, asked{};
   std::uint64_t sent_in_batch = 0;  // the last batch in which the sink referenced the memory
   std::uint32_t result_bytes = 0;   // once complete
@@ -300,7 +300,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   }
   if (entry.signature != common.signature) return answer_mismatch(*job, entry, rank, common.signature, now, sink);
   if (entry.state == Entry::State::mismatch) {
-    return answer_mismatch(*job, entry, entry.other_rank, entry.other_signature, now, sink);
+    return answer_mismatch(*job, entry, rank, common.signature, now, sink);
   }
   entry.collision |= common.collision;
   if (entry.state != Entry::State::complete) entry.ecn |= common.ecn || packet.congested || congested;
@@ -308,7 +308,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   if (common.floats) return on_floats(*job, entry, gradient, rank, now, sink);
   if (entry.seen.intersects(*ranks)) {
     const Ranks missing = ranks->minus(entry.seen);
-    if (missing.empty()) return answer_repeat(*job, entry, *ranks, now, sink);
+    if (missing.empty()) return answer_repeat(*job, entry, *ranks, common.elements, config.roots[position], now, sink);
     ++counters.overlaps;
     return ask(*job, entry, missing, false, now, sink);
   }
@@ -378,7 +378,7 @@ void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, s
   if (entry.state == Entry::State::complete || entry.float_seen.contains(rank)) {
     Ranks one;
     one.insert(rank);
-    return answer_repeat(job, entry, one, now, sink);
+    return answer_repeat(job, entry, one, gradient.common.elements, job.config.members[rank].endpoint, now, sink);
   }
   if (gradient.common.elements != entry.elements) return void(++job.counters.dropped_shape);
   ++job.counters.floats;
@@ -426,6 +426,7 @@ void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
   }
   entry.state = Entry::State::complete;
   entry.as_floats = floats;
+  entry.told.clear();  // of what they were told until now
   entry.result_bytes = static_cast<std::uint32_t>(wire::atp::parameter_bytes(common));
   if (entry.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
   const std::span<std::byte> packet = job.result_of(entry);
@@ -452,24 +453,26 @@ bool Server::may_tell(Entry& entry, std::uint32_t rank, Time now) {
 }
 
 // A repeat of values that are already in the sum.
-void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, Time now, Sink& sink) {
+void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, std::size_t elements, const Endpoint& root, Time now,
+                           Sink& sink) {
   ServerJobCounters& counters = job.counters;
   if (entry.state == Entry::State::complete && ranks.size() > 1) {  // which of the ranks lacks the result is unknown
     if (now - entry.repeated < answer_interval) return void(++counters.repeats_silent);
     entry.repeated = now;
     entry.sent_in_batch = batch_;
     ++counters.repeats_answered;
-    return to_everybody(job, job.result_of(entry), sink);
+    return sink.multicast(job.result_of(entry), {&root, 1});
   }
   const std::uint32_t rank = ranks.front();
   const std::span<const Endpoint> to(&job.config.members[rank].endpoint, 1);
   // One packet for one, however soon: the last answer may be lost, and its rank finds that out by other results.
+  const bool answered = entry.state == Entry::State::complete && elements >= entry.elements;
+  if (!answered && !may_tell(entry, rank, now)) return void(++counters.repeats_silent);
   if (entry.state == Entry::State::complete) {
     ++counters.repeats_answered;
     entry.sent_in_batch = batch_;
     return sink.multicast(job.result_of(entry), to);
   }
-  if (!may_tell(entry, rank, now)) return void(++counters.repeats_silent);
   switch (entry.state) {
     case Entry::State::floats:
       ++counters.repeats_waiting;
@@ -503,7 +506,7 @@ void Server::ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time n
   });
 }
 
-// Tells every rank once; after that, only ranks that contribute again, as the first answer may be lost.
+// Tells every rank once; after that, who contributes again is told alone, as the first answer may be lost.
 void Server::answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::uint32_t signature, Time now, Sink& sink) {
   ++job.counters.dropped_mismatch;
   const bool first = entry.state != Entry::State::mismatch;
@@ -517,7 +520,8 @@ void Server::answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::ui
   const wire::atp::MismatchPacket mismatch{job.answer(Type::mismatch, entry), entry.signature, entry.other_signature,
                                            static_cast<std::uint16_t>(entry.first_rank),
                                            static_cast<std::uint16_t>(entry.other_rank)};
-  for (const ServerMember& member : job.config.members) {
+  const std::span<const ServerMember> members(job.config.members);
+  for (const ServerMember& member : first ? members : members.subspan(rank, 1)) {
     wire::atp::write_mismatch(sink.datagram(member.endpoint, wire::atp::mismatch_bytes), mismatch);
   }
 }

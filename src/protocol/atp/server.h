@@ -174,7 +174,8 @@ class Server {
                  Sink& sink);
   void begin_floats(Job& job, Entry& entry, Sink& sink);
   void send_parameter(Job& job, Entry& entry, bool floats, Sink& sink);
-  void answer_repeat(Job& job, Entry& entry, const Ranks& ranks, Time now, Sink& sink);
+  void answer_repeat(Job& job, Entry& entry, const Ranks& ranks, std::size_t elements, const Endpoint& root, Time now,
+                     Sink& sink);
   void answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::uint32_t signature, Time now, Sink& sink);
   void ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time now, Sink& sink);
   void to_everybody(Job& job, std::span<const std::byte> packet, Sink& sink);

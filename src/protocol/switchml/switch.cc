@@ -16,7 +16,8 @@
 namespace netsum::switchml {
 namespace {
 
-// A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out.
+// A repeat of an incomplete chunk is answered at most this often, per chunk and rank: the workers' shortest time-out. So is
+// one that is shorter than its answer.
 constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
 // int32 sums are what nearly all packets are.
@@ -299,11 +300,11 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
     job.told.clear(number);
     if (!job.is_root()) job.asked.clear(number);
   }
-  if (slot.mismatch) return answer_mismatch(job, slot, slot.other_rank, slot.other_signature, now, sink);
+  if (slot.mismatch) return answer_mismatch(job, slot, rank, header.signature, now, sink);
 
   if (job.has(slot, rank)) {  // Alg. 3, l. 18-23
     if (slot.complete) {
-      answer_result(job, slot, member, sink);
+      answer_result(job, slot, member, header, now, sink);
     } else if (!job.is_root() && (slot.sent || slot.ordered())) {
       if (!slot.fits(header)) return void(++counters.dropped_shape);
       pass_up_repeat(job, slot, packet, common, now, sink);
@@ -333,10 +334,15 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
   if (!from_switch || !slot.ordered()) tell_losses(job, slot, member, now, sink);
 }
 
-void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink) {
+// One packet for one, however soon: the last answer may be lost, and its rank finds that out by other results.
+void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, const wire::switchml::ChunkHeader& repeat,
+                           Time now, Sink& sink) {
+  const bool quiet = slot.quiet && job.quiet.contains(job.number_of(slot), member);
+  const bool longer = !quiet && repeat.elements < slot.elements;
+  if (longer && !may_tell(job, slot, member, now)) return void(++job.counters.repeats_silent);
   ++job.counters.repeats_answered;
   ++job.counters.results_sent;
-  if (slot.quiet && job.quiet.contains(job.number_of(slot), member)) return acknowledge(job, slot, member, sink);
+  if (quiet) return acknowledge(job, slot, member, sink);
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), job.audience.rank(member));
   if (job.audience.asked(member)) {
@@ -443,6 +449,7 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
 
 void Switch::send_result(Job& job, SlotState& slot, Sink& sink) {
   slot.sent_in_batch = batch_;
+  job.told.clear(job.number_of(slot));  // of what they were told until now
   const std::size_t members = job.config.members.size();
   const std::size_t quiet = slot.quiet ? job.quiet.count(job.number_of(slot)) : 0;
   // A group's packet is one for all, also for those that want no values.
@@ -529,7 +536,7 @@ void Switch::tell_waiting(Job& job, const SlotState& slot, std::size_t member, S
   });
 }
 
-// Tells every rank once; after that, only ranks that contribute again, as the first answer may be lost.
+// Tells everybody once; after that, who contributes again is told alone, as the first answer may be lost.
 void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink) {
   ++job.counters.dropped_mismatch;
   const bool first = !slot.mismatch;
@@ -539,7 +546,16 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std:
     slot.other_rank = rank;
     slot.other_signature = signature;
   }
-  if (!first && !may_tell(job, slot, job.member_of[rank], now)) return;
+  const std::size_t member = job.member_of[rank];
+  if (!first) {
+    if (may_tell(job, slot, member, now)) tell_mismatch(job, slot, job.member(member).endpoint, sink);
+    return;
+  }
+  for (const Endpoint& endpoint : job.audience.ranks()) tell_mismatch(job, slot, endpoint, sink);
+  if (!job.is_root()) tell_mismatch(job, slot, *job.config.tree->parent, sink);
+}
+
+void Switch::tell_mismatch(const Job& job, const SlotState& slot, const Endpoint& to, Sink& sink) {
   const wire::switchml::MismatchPacket mismatch{{wire::switchml::Type::mismatch, 0, job.config.epoch, job.folded_epochs},
                                                 slot.operation,
                                                 slot.chunk,
@@ -547,12 +563,8 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std:
                                                 slot.other_signature,
                                                 slot.first_rank,
                                                 slot.other_rank};
-  const auto tell = [&](const Endpoint& endpoint) {
-    job.send(endpoint, wire::switchml::mismatch_bytes, sink,
-             [&](std::span<std::byte> packet) { wire::switchml::write_mismatch(packet, mismatch); });
-  };
-  for (const Endpoint& endpoint : job.audience.ranks()) tell(endpoint);
-  if (!job.is_root()) tell(*job.config.tree->parent);
+  job.send(to, wire::switchml::mismatch_bytes, sink,
+           [&](std::span<std::byte> packet) { wire::switchml::write_mismatch(packet, mismatch); });
 }
 
 const JobCounters* Switch::job_counters(std::uint64_t epoch) const {

@@ -64,7 +64,7 @@ struct JobCounters {
   std::uint64_t group_unheard = 0;       // ranks taken out of the group: they do not receive it; no packets
   std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
   std::uint64_t repeats_waiting = 0;     // a repeat of an incomplete chunk: "have yours"
-  std::uint64_t repeats_silent = 0;      // the same again within the interval
+  std::uint64_t repeats_silent = 0;      // either again within the interval
   std::uint64_t passed_up = 0;           // of `contributions`: sent to the parent unsummed, as they are
   std::uint64_t sums_sent = 0;           // upstream; no packets
   std::uint64_t sums_repeated = 0;       // of `sums_sent`
@@ -197,13 +197,15 @@ class Switch {
   void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink);
   void send_result(Job& job, SlotState& slot, Sink& sink);
   static void acknowledge(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
-  void answer_result(Job& job, SlotState& slot, std::size_t member, Sink& sink);
+  void answer_result(Job& job, SlotState& slot, std::size_t member, const wire::switchml::ChunkHeader& repeat, Time now,
+                     Sink& sink);
   [[nodiscard]] static bool may_tell(Job& job, SlotState& slot, std::size_t member, Time now);
   static void tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink);
   static void tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink,
                            std::uint32_t overtaken_by = wire::switchml::WaitingPacket::not_overtaken);
   static void answer_waiting(Job& job, SlotState& slot, std::size_t member, Time now, Sink& sink);
   static void answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink);
+  static void tell_mismatch(const Job& job, const SlotState& slot, const Endpoint& to, Sink& sink);
 
   // In a tree (switch_tree.cc): from the parent, and what only child switches send.
   void on_tree_packet(Job& job, const RxView& received, const wire::switchml::Common& common, Time now, Sink& sink);

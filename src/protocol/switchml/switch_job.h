@@ -73,7 +73,7 @@ struct Switch::Job {
   std::vector<SlotState> slots;  // [slot * 2 + version]
   // By slot state. A member's bit, or a rank's in a round whose floats are summed in rank order.
   BitRows seen;
-  BitRows told;   // by member: answered with "have yours" or "mismatch" since told_since
+  BitRows told;   // by member: answered, with whatever it was, since told_since
   BitRows quiet;  // by member: wants no values; of a child switch, all below it. Of use in slots that say so
   // Of a complete round, for acknowledgements: the slot's memory may hold an encrypted packet.
   std::vector<std::array<std::byte, wire::switchml::max_blocks>> exponents;

@@ -163,7 +163,11 @@ void Switch::on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, 
     // The parent is a round ahead: the result was lost.
     if (ours && slot.sent && !slot.complete && slot.identity() < identity) return repeat_sum(job, slot, now, sink);
   }
-  if (found != nullptr && (found->complete || found->mismatch)) return;
+  if (found != nullptr && found->complete) return;
+  if (found != nullptr && found->mismatch) {  // the parent was told, and does not know
+    if (ours) tell_mismatch(job, *found, *job.config.tree->parent, sink);
+    return;
+  }
   if (overtaken) {
     if (found != nullptr && found->sent) repeat_if_lost(job, *found, waiting.overtaken_by, sink);
     return;
