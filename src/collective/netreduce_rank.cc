@@ -156,7 +156,7 @@ class UdpRingRank final : public RingRank {
 
   void complete(session::JoinRequest& request, const Site& site) const override {
     request.message_packets = settings().message_packets;
-    request.near = site.near;
+    request.near = site.near && is_near_alone(site.lanes.front().aggregator);
     for (const Lane& lane : site.lanes) request.members.push_back(member_at(lane.local()));
   }
 

@@ -376,8 +376,7 @@ std::uint32_t mtu_for_all(const Options& options, const FirstHop& hop, const Sit
 }
 
 bool is_near_alone(const Endpoint& address) {
-  const auto interface = transport::interface_of(address);
-  return interface && interface->loopback;
+  return transport::is_loopback(address);
 }
 
 std::size_t lanes_of(const Reach& reach) {

@@ -132,7 +132,7 @@ class SwitchMlRank final : public RankProtocol {
   }
 
   void complete(session::JoinRequest& request, const Site& site) const override {
-    request.near = site.near && !settings_.local_checksums;
+    request.near = site.near && is_near_alone(site.lanes.front().aggregator) && !settings_.local_checksums;
   }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,

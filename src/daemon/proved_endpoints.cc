@@ -100,10 +100,10 @@ EndpointCookies cookies_of(const std::string& listen, const std::string& daemon_
 std::string check_endpoints(const session::JoinRequest& request, const EndpointCookies& cookies) {
   for (std::size_t lane = 0; lane < request.endpoints.size(); ++lane) {
     const Endpoint& endpoint = request.endpoints[lane];
-    // Packets without a seal are believed of near ranks: no other host can send from an address of this one.
-    if (request.near && !transport::is_of_this_host(endpoint)) {
-      return "rank " + std::to_string(request.rank) + " says that no packet of it leaves this host, and " +
-             transport::to_string(endpoint) + " is not of it";
+    // Packets without a seal are believed of near ranks: no other host can send from the loopback device.
+    if (request.near && !transport::is_loopback(endpoint)) {
+      return "rank " + std::to_string(request.rank) + " says that its packets need no keys, and " +
+             transport::to_string(endpoint) + " is not of the loopback device: another host can send from there";
     }
     if (cookie_at(request.cookies, lane) == cookies.of(endpoint)) continue;
     return unproved_rank("rank " + std::to_string(request.rank), endpoint).what();

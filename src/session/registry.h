@@ -77,7 +77,7 @@ struct JoinRequest {
   std::uint64_t switch_receive_bytes = 0;  // of the rank's switch, as RegistryConfig::receive_bytes
 
   PacketSecurity security = PacketSecurity::none;  // the least that this rank puts up with
-  // No packet between the rank and the aggregator leaves their host, as both their systems say: it does without seals.
+  // All packets between the rank and the aggregator take the loopback device: it does without seals.
   bool near = false;
 
   // Proof that the endpoints receive packets from the aggregator's lanes, and from the switch's: one per endpoint.

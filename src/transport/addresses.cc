@@ -24,6 +24,11 @@ bool is_unspecified(const Endpoint& endpoint) {
   return std::all_of(begin, endpoint.address.end(), [](std::uint8_t byte) { return byte == 0; });
 }
 
+bool is_loopback(const Endpoint& endpoint) {
+  constexpr std::array<std::uint8_t, 16> one = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return is_ipv4(endpoint) ? endpoint.address[12] == 127 : endpoint.address == one;
+}
+
 Endpoint resolve(const std::string& address) {
   const auto bad = [&] {
     return Error(ErrorCode::bad_argument, "'" + address + "' is not HOST:PORT (or [IPV6]:PORT), PORT 0 to 65535");

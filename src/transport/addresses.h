@@ -16,6 +16,8 @@ namespace netsum::transport {
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 [[nodiscard]] bool is_ipv4(const Endpoint& endpoint);
 [[nodiscard]] bool is_unspecified(const Endpoint& endpoint);
+// 127.0.0.0/8 or ::1: no kernel takes a packet with it from a link. Of a host's other addresses, IPv6 takes them.
+[[nodiscard]] bool is_loopback(const Endpoint& endpoint);
 
 [[nodiscard]] Endpoint endpoint_of(const sockaddr_storage& address);
 

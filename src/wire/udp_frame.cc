@@ -68,6 +68,11 @@ std::optional<UdpFrame> read_udp_frame(std::span<const std::byte> frame) {
   // Behind a short packet there is padding.
   if (packet > frame.size() - in_frame::ip || datagram < 8 || packet < 20 + datagram) return std::nullopt;
   if (checksum_of(sum_words(frame.subspan(in_frame::ip, 20))) != 0) return std::nullopt;
+  // As the kernel drops what comes from a link and says that it does not.
+  if (head[in_frame::at_from] == std::byte{127} ||
+      std::equal(head + in_frame::at_from, head + in_frame::at_from + 4, head + in_frame::at_to)) {
+    return std::nullopt;
+  }
   UdpFrame found;
   found.from = endpoint_at(head + in_frame::at_from, head + in_frame::udp);
   found.to = endpoint_at(head + in_frame::at_to, head + in_frame::udp + 2);

@@ -43,8 +43,9 @@ struct UdpFrame {
   std::span<const std::byte> datagram{};
 };
 
-// None: no whole UDP datagram in IPv4 without options, fragments and VLAN tags, or a wrong IP header. UDP's checksum is not
-// looked at: where a frame is read before the kernel has it, a sender on the same machine may have left it to a device.
+// None: no whole UDP datagram in IPv4 without options, fragments and VLAN tags, or a wrong IP header, or one that says that
+// the frame came from the host that it went to. UDP's checksum is not looked at: where a frame is read before the kernel has
+// it, a sender on the same machine may have left it to a device.
 [[nodiscard]] std::optional<UdpFrame> read_udp_frame(std::span<const std::byte> frame);
 
 }  // namespace netsum::wire

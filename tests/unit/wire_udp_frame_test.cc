@@ -84,6 +84,14 @@ TEST(UdpFrames, RefuseEverythingElse) {
   EXPECT_FALSE(read_udp_frame(less));
 }
 
+TEST(UdpFrames, FromALinkAreOfOtherHosts) {
+  UdpWay forged = way;
+  forged.from.address = way.to.address;
+  EXPECT_FALSE(read_udp_frame(frame(100, forged)));
+  forged.from.address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  EXPECT_FALSE(read_udp_frame(frame(100, forged)));
+}
+
 // Changed frames with a right checksum of the IP header: whatever is read is inside the frame.
 TEST(UdpFrames, OfStrangersAreReadWithinTheirBounds) {
   std::mt19937 random(1);
