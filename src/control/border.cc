@@ -206,6 +206,9 @@ Parsed<Join> parse(const proto::JoinRequest& in) {
     request.endpoints = lanes_of(in.endpoints());
     request.pool_slots = in.pool_slots();
     request.switch_address = in.switch_address();
+    // This daemon connects to it, through a library that takes files and other services for addresses too.
+    demand(request.switch_address.empty() || session::is_address(request.switch_address),
+           "the address of the rank's switch is not HOST:PORT");
     request.recovers = in.recovers();
     if (in.has_progress()) request.progress = progress_of(in.progress());
     request.aggregators = list_of(in.aggregators(), session::most_aggregators, "more aggregators than a job has", as_it_is);

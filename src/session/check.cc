@@ -7,9 +7,11 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "session/atp_job.h"
 #include "session/chip_profile.h"
 #include "session/switchml_job.h"
@@ -42,7 +44,7 @@ std::string check_job_name(const std::string& job) {
   if (job.empty()) return "the job has no name";
   if (is_name(job)) return "";
   return "a job's name has at most " + std::to_string(longest_name) +
-         " bytes, and no line breaks or other control characters";
+         " bytes of UTF-8, and no line breaks or other control characters";
 }
 
 // Checks for every protocol; the protocols' rules check that each switch has a path up.
@@ -134,6 +136,26 @@ bool has_keys(const Installation::Lane& lane, bool sealed) {
          });
 }
 
+// How many bytes the first character of a text has. 0: it is not UTF-8, or a control character, or one that ends a line or
+// turns the direction of what is behind it.
+std::size_t printable_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < bytes) return 0;
+  char32_t code = first & (0x7fU >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3fU);
+  }
+  constexpr std::array<char32_t, 5> least = {0, 0, 0xa0, 0x800, 0x10000};  // what is less is C1, or has a shorter form
+  const auto within = [&](char32_t from, char32_t to) { return code >= from && code <= to; };
+  const bool surrogate = within(0xd800, 0xdfff), line = within(0x2028, 0x2029),
+             turns = code == 0x61c || within(0x200e, 0x200f) || within(0x202a, 0x202e) || within(0x2066, 0x2069);
+  return code < least[bytes] || code > 0x10ffff || surrogate || line || turns ? 0 : bytes;
+}
+
 bool same_children(const Installation::Lane& a, const Installation::Lane& b) {
   return std::equal(a.children.begin(), a.children.end(), b.children.begin(), b.children.end(),
                     [](const Installation::Child& c, const Installation::Child& d) {
@@ -143,19 +165,41 @@ bool same_children(const Installation::Lane& a, const Installation::Lane& b) {
 
 }  // namespace
 
-bool printable(const std::string& text) {
-  return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+bool printable(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t bytes = printable_bytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
 }
 
 bool is_name(const std::string& text) {
   return text.size() <= longest_name && printable(text);
 }
 
-std::string one_line(std::string text) {
-  if (text.size() > longest_text) text.resize(longest_text);
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  return text;
+bool is_address(std::string_view text) {
+  const auto all = [](std::string_view part, std::string_view others) {
+    return !part.empty() && std::all_of(part.begin(), part.end(), [&](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || others.find(c) != others.npos;
+    });
+  };
+  const std::size_t colon = text.rfind(':');
+  if (text.size() > longest_name || colon == text.npos) return false;
+  const std::string_view host = text.substr(0, colon);
+  if (!parse_number<std::uint16_t>(text.substr(colon + 1), 1)) return false;
+  return host.starts_with('[') && host.ends_with(']') ? all(host.substr(1, host.size() - 2), ":.%-_") : all(host, ".-_");
+}
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t bytes = printable_bytes(text), taken = std::max<std::size_t>(bytes, 1);
+    if (line.size() + taken > longest_text) break;
+    line += bytes == 0 ? " " : text.substr(0, bytes);
+    text.remove_prefix(taken);
+  }
+  return line;
 }
 
 bool is_anywhere(const Endpoint& endpoint) {

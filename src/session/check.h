@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/endpoint.h"
 #include "session/job_view.h"
@@ -15,7 +16,8 @@
 
 namespace netsum::session {
 
-// Text from strangers goes into one-line errors, logs and tables: it may add no lines, and no megabytes.
+// Text from strangers goes into one-line errors, logs, tables and JSON: it is UTF-8, adds no lines and no megabytes, and
+// leaves the text around it as it is.
 inline constexpr std::size_t longest_name = 255;   // of a job, protocol or address
 inline constexpr std::size_t longest_text = 2047;  // of a reason
 inline constexpr std::size_t most_aggregators = 256;
@@ -23,10 +25,12 @@ inline constexpr std::size_t most_lanes = 64;       // an aggregator's threads
 inline constexpr std::uint32_t most_slots = 4096;   // per lane
 inline constexpr std::size_t most_switches = 4096;  // of a job
 
-[[nodiscard]] bool printable(const std::string& text);
+[[nodiscard]] bool printable(std::string_view text);
 [[nodiscard]] bool is_name(const std::string& text);  // short and printable; may be empty
-// The text as one line of at most longest_text bytes.
-[[nodiscard]] std::string one_line(std::string text);
+// HOST:PORT, of a name, an IPv4 address or an [IPv6] one.
+[[nodiscard]] bool is_address(std::string_view text);
+// The text as one printable line of at most longest_text bytes.
+[[nodiscard]] std::string one_line(std::string_view text);
 
 // Whether packets can be sent there and reach one host: a unicast address, and a port.
 [[nodiscard]] bool is_host(const Endpoint& endpoint);

@@ -223,7 +223,8 @@ std::string to_json(const Report& report, bool compact) {
                              {"memory_used", report.memory_used},
                              {"counters", counters_json(report.counters)},
                              {"jobs", std::move(jobs)}};
-  return compact ? json.dump() : json.dump(2);
+  // Text of this host's may be anything: a path, what the system says.
+  return json.dump(compact ? -1 : 2, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 Report from_json(const std::string& text) {

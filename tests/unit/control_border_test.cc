@@ -196,6 +196,41 @@ void expect_refused(const Message& good, const std::vector<Change<Message>>& cha
   }
 }
 
+TEST(Border, TextOfStrangersIsOneLineOfUtf8) {
+  for (const char* const text : {"", "train", "Zürich", "東京", "🚂", "\u00a0"}) {
+    EXPECT_TRUE(session::printable(text)) << text;
+    EXPECT_EQ(text, session::one_line(text));
+  }
+  // Lone and missing continuation bytes, forms that are too long, surrogates, beyond Unicode; then C0, DEL, C1, ends of
+  // lines, and turns of direction.
+  for (const char* const text :
+       {"\x80", "\xc3", "\xe6\x9d", "\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+        "\xff", "\n", "\x1b[2J", "\x7f", "\xc2\x9b", "\u2028", "\u2029", "\u061c", "\u200e", "\u202e", "\u2066"}) {
+    const std::string between = "a" + std::string(text) + "b";
+    EXPECT_FALSE(session::printable(between)) << between;
+    const std::string line = session::one_line(between);
+    EXPECT_TRUE(session::printable(line) && line.starts_with("a ") && line.ends_with("b")) << line;
+  }
+  std::string most;
+  while (most.size() < 2 * session::longest_text) most += "東";
+  const std::string line = session::one_line(most);
+  EXPECT_TRUE(session::printable(line)) << "cut between characters";
+  EXPECT_GT(line.size(), session::longest_text - 3);
+  EXPECT_LE(line.size(), session::longest_text);
+}
+
+TEST(Border, ASwitchIsAtHostAndPort) {
+  for (const char* const address :
+       {"leaf:1", "10.0.0.1:7170", "[fd00::1]:7170", "[fe80::1%eth0]:1", "a-b_c.example.org:65535"}) {
+    EXPECT_TRUE(session::is_address(address)) << address;
+  }
+  for (const char* const address : {"", "leaf", ":1", "leaf:", "leaf:0", "leaf:65536", "leaf:1x", "fd00::1:1", "[]:1",
+                                    "unix:/run/x:1", "unix:x", "unix-abstract:x:1", "dns:///leaf:1", "xds:///leaf:1",
+                                    "ipv4:1.2.3.4:1", "a@b:1", "leaf/x:1", "le af:1", "le\naf:1"}) {
+    EXPECT_FALSE(session::is_address(address)) << address;
+  }
+}
+
 TEST(Border, RequestsThatMakeNoSense) {
   proto::HelloRequest asks;
   asks.set_job(std::string(256, 'j'));
@@ -229,6 +264,7 @@ TEST(Border, RequestsThatMakeNoSense) {
         }},
        {"aggregators", [](auto& m) { m.add_aggregators("\t"); }},
        {"switch", [](auto& m) { m.set_switch_address("\r"); }},
+       {"HOST:PORT", [](auto& m) { m.set_switch_address("unix:/run/other.sock:1"); }},
        {"shared memory", [](auto& m) { m.set_why_not_local(std::string(256, 'x')); }}});
   expect_refused<proto::Membership>(written<proto::Membership>(Life{1, 2, 3}),
                                     {{"epoch", [](auto& m) { m.clear_job_epoch(); }},
