@@ -51,6 +51,8 @@ class SwitchCommand final : public Command {
                    "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
     settings().add("flight-records", options_.flight_records, "FOLDER",
                    "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
+    settings().add("state", options_.state, "FOLDER",
+                   "Keep a secret there, so that running jobs of ATP take this switch back after a restart");
     settings().add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     settings().add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     settings().add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of switches below are TLS");

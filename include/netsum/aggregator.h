@@ -54,6 +54,7 @@ struct AggregatorOptions {
   bool busy_poll = true;          // threads poll for a moment before they sleep
   std::string metrics;            // metrics and a web page: "host:port", or a port of listen's host; empty: none
   std::string flight_records;     // a folder, to which the record of each job that fails is written; empty: none
+  std::string state;              // a folder for what outlives a restart: ATP's jobs go on with their switch; empty: none
   std::string token;              // shared secret that every worker must show; empty: none
   std::string daemon_token;       // shared secret of daemons, needed to tell this one of jobs; empty: none
   std::string tls_cert, tls_key;  // PEM files: switches the control channel to TLS

@@ -171,7 +171,7 @@ struct Aggregator::Impl {
 
 Aggregator::Aggregator(const AggregatorOptions& options) {
   check_profile(options);
-  impl_ = std::make_unique<Impl>(options, daemon::node_options(options, "aggregator"));
+  impl_ = std::make_unique<Impl>(options, daemon::node_options(options, "aggregator", options.state));
 }
 
 Aggregator::Aggregator(Aggregator&&) noexcept = default;

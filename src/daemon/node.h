@@ -28,9 +28,10 @@ struct NodeOptions {
   std::string metrics;            // as AggregatorOptions'
 };
 
-// `DaemonOptions`: AggregatorOptions, ParameterServerOptions. `own`: this process in words, for errors.
+// `DaemonOptions`: AggregatorOptions, ParameterServerOptions. `own`: this process in words, for errors. `state`: of an
+// aggregator. Where ranks join, those of a job that goes on probe anew.
 template <class DaemonOptions>
-[[nodiscard]] NodeOptions node_options(const DaemonOptions& daemon, const std::string& own) {
+[[nodiscard]] NodeOptions node_options(const DaemonOptions& daemon, const std::string& own, const std::string& state = {}) {
   if (daemon.threads == 0 || daemon.threads > 64) {
     throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
   }
@@ -38,7 +39,7 @@ template <class DaemonOptions>
   node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
                   daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
   node.threads = {daemon.pin_threads, daemon.busy_poll};
-  node.cookies = cookies_of(daemon.listen, daemon.daemon_token);
+  node.cookies = cookies_of(daemon.listen, state);
   node.metrics = daemon.metrics;
   control::ServerOptions& server = node.server;
   server.listen = daemon.listen;

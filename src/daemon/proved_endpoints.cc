@@ -1,34 +1,45 @@
 #include "daemon/proved_endpoints.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <span>
+#include <system_error>
 
 #include "netsum/error.h"
 #include "session/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 #include "transport/random.h"
+#include "transport/socket.h"
 
 namespace netsum::daemon {
 namespace {
 
-// From the kernel's boot ID, random per boot; without one, drawn now.
-[[nodiscard]] SipKey key_of_this_boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string text;
+[[nodiscard]] SipKey random_key() {
   SipKey key{};
-  if (file >> text) {
-    int digits = 0;
-    for (const char c : text) {
-      const auto digit = std::string_view("0123456789abcdef").find(c);
-      if (digit == std::string_view::npos || digits == 32) continue;
-      std::uint64_t& word = key[static_cast<std::size_t>(digits++ / 16)];
-      word = word << 4 | digit;
-    }
-    if (digits == 32) return key;
-  }
-  for (std::uint64_t& word : key) word = transport::random_number();
+  transport::random_bytes(std::as_writable_bytes(std::span(key)));
+  return key;
+}
+
+// In a file that this user alone reads, drawn once. Daemons with the same folder may begin at the same time.
+[[nodiscard]] SipKey key_in(const std::string& folder) {
+  const std::string path = folder + "/cookies";
+  const auto fail = [&] {
+    return Error(ErrorCode::bad_argument, "cannot keep a secret in '" + path + "': " + transport::errno_text());
+  };
+  std::error_code ignored;  // open() says what is wrong
+  std::filesystem::create_directories(folder, ignored);
+  const transport::Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (file.number() < 0 || ::flock(file.number(), LOCK_EX) != 0) throw fail();
+  SipKey key{};
+  if (::pread(file.number(), key.data(), sizeof key, 0) == sizeof key) return key;
+  key = random_key();
+  if (::pwrite(file.number(), key.data(), sizeof key, 0) != sizeof key || ::fsync(file.number()) != 0) throw fail();
   return key;
 }
 
@@ -41,7 +52,7 @@ namespace {
   return Error(ErrorCode::refused,
                rank + "'s data endpoint " + transport::to_string(endpoint) +
                    " has not been probed: nothing shows that it receives what is sent there. Are addresses "
-                   "translated on the way, or was the switch's host started again?");
+                   "translated on the way, or was the switch started again without --state?");
 }
 
 void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
@@ -87,12 +98,12 @@ void check_lane(const session::TreeInstallation& installation, std::size_t lane,
 
 }  // namespace
 
-EndpointCookies cookies_of(const std::string& listen, const std::string& daemon_token) {
-  const SipKey boot = key_of_this_boot();
-  const std::string text = "cookies of " + listen + " " + daemon_token + " ";
+EndpointCookies cookies_of(const std::string& listen, const std::string& state) {
+  if (state.empty()) return EndpointCookies(random_key());
+  const SipKey kept = key_in(state);
   const auto half = [&](char which) {
-    const std::string message = text + which;
-    return siphash(boot, std::as_bytes(std::span(message)));
+    const std::string message = "cookies of " + listen + " " + which;
+    return siphash(kept, std::as_bytes(std::span(message)));
   };
   return EndpointCookies({half('0'), half('1')});
 }

@@ -15,9 +15,9 @@
 
 namespace netsum::daemon {
 
-// No other host knows their secret. It is the same after a restart, but not after a reboot, so that a restarted switch
-// accepts the cookies of ranks in the middle of a job.
-[[nodiscard]] EndpointCookies cookies_of(const std::string& listen, const std::string& daemon_token);
+// Nobody else knows their secret. With `state`, a folder, it is the same after a restart, so that a restarted switch accepts
+// the cookies of ranks in the middle of a job. Throws Error: bad_argument, if nothing can be kept there.
+[[nodiscard]] EndpointCookies cookies_of(const std::string& listen, const std::string& state);
 
 // Empty, or the endpoint of a joining rank that is not proved.
 [[nodiscard]] std::string check_endpoints(const session::JoinRequest& request, const EndpointCookies& cookies);

@@ -226,14 +226,15 @@ class Failures(unittest.TestCase):
     def test_a_switch_that_comes_back_takes_part_again(self):
         with cli.Switch() as any_port:
             address = any_port.address
-        with cli.Switch(listen=address) as first, Server() as server:  # data at the same port, then as now
+        # Data at the same port, then as now, and the same secret, by which it knows the ranks.
+        with tempfile.TemporaryDirectory() as state, cli.Switch("--state", state, listen=address) as first, Server() as server:
             ranks = [rank(server, first, number, 2, *SMALL, "--iterations", 1_000_000) for number in range(2)]
             try:
                 for process in ranks:
                     process.wait_line(process.out, "iteration 3")
                 first.signal(signal.SIGKILL)
                 first.wait(10)
-                with cli.Switch(listen=address) as second:
+                with cli.Switch("--state", state, listen=address) as second:
                     cli.until(lambda: any(job["counters"]["completed"] > 0 for job in second.status()["jobs"]), 40,
                               "the switch sums again")
             finally:

@@ -2,9 +2,11 @@
 #include "daemon/node.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -131,6 +133,25 @@ TEST(Node, ServesAProtocolThatItDoesNotKnow) {
     send();
     return client.report(seconds(5)).counters.value("strangers") > 0;
   }));
+}
+
+// Whoever knew the secret could have results sent anywhere.
+TEST(ProvedEndpoints, TheSecretOfCookiesIsRandomAndOutlivesARestart) {
+  const std::string folder = ::testing::TempDir() + "netsum_cookies." + std::to_string(::getpid());
+  const Endpoint endpoint = transport::resolve("192.0.2.1:7");
+  const auto cookie = [&](const std::string& state, const std::string& listen = "0.0.0.0:7170") {
+    return cookies_of(listen, state).of(endpoint);
+  };
+  EXPECT_NE(cookie(""), cookie(""));
+  const std::uint64_t first = cookie(folder);
+  EXPECT_EQ(first, cookie(folder));
+  EXPECT_NE(first, cookie(folder, "0.0.0.0:7171")) << "another daemon with this folder";
+  EXPECT_EQ(0600U, static_cast<unsigned>(std::filesystem::status(folder + "/cookies").permissions()));
+  std::filesystem::resize_file(folder + "/cookies", 5);  // a start that was cut short
+  EXPECT_NE(first, cookie(folder));
+  EXPECT_EQ(cookie(folder), cookie(folder));
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(static_cast<void>(cookie("/proc/nowhere")), Error);
 }
 
 // Packets without a seal are believed of near ranks, so nobody else may say that it is one.
