@@ -32,6 +32,19 @@ inline constexpr std::size_t counter_bytes = 8, hash_bytes = 8;
 inline constexpr std::size_t longest_trailer = trailer_bytes(PacketSecurity::encrypt);
 
 // HighwayHash-64 (Alakuijala, Cox and Wassenberg, 2017) of the bytes.
+// Memory of a neighbour's keys, both ways, for the account: OpenSSL's contexts take most of it.
+[[nodiscard]] constexpr std::size_t link_bytes(PacketSecurity security) {
+  switch (security) {
+    case PacketSecurity::none:
+      return 0;
+    case PacketSecurity::tag:
+      return 1024;
+    case PacketSecurity::encrypt:
+      return 6144;
+  }
+  return 0;
+}
+
 [[nodiscard]] std::uint64_t keyed_hash(const PacketKey& key, std::span<const std::byte> bytes);
 
 // Both ends of one kind of protection. One key serves one of them: each has its own, derived.

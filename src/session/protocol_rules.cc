@@ -38,8 +38,10 @@ ProtocolRules switchml_rules() {
   };
   rules.check_request = check_no_ring;
   rules.units = units_of_packet;
-  rules.memory_bytes = [](const JoinRequest& request, const Placement&) -> std::uint64_t {
-    return switchml::Switch::total_bytes(request.packet_elements, request.slots_fixed, request.world_size);
+  rules.memory_bytes = [](const JoinRequest& request, const Placement& placement) -> std::uint64_t {
+    const std::size_t members =
+        placement.switches.empty() ? request.world_size : neighbours_of(placement, Placement::at_server);
+    return switchml::Switch::total_bytes(request.packet_elements, request.slots_fixed, request.world_size, members, true);
   };
   return rules;
 }

@@ -85,6 +85,12 @@ struct Installation {
   bool again = false;
 };
 
+// The ranks and switches next to a switch of the placement, or to the server.
+[[nodiscard]] inline std::size_t neighbours_of(const Placement& placement, std::uint32_t at) {
+  return static_cast<std::size_t>(std::count(placement.switch_of_rank.begin(), placement.switch_of_rank.end(), at) +
+                                  std::count(placement.parent_of_switch.begin(), placement.parent_of_switch.end(), at));
+}
+
 struct JoinRequest;
 
 // A window of `count` messages.

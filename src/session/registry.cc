@@ -479,9 +479,10 @@ struct Registry::Impl {
     const std::uint64_t unit = std::uint64_t{rules.units(agreed)} * config.lanes;
     std::uint64_t bytes = 0;
     std::string no_memory;
+    const std::uint64_t seals = seal::link_bytes(security_of(job, rules)) * (first.world_size + placement.switches.size());
     const auto fits = [&] {
       agreed.slots_fixed = slots;
-      bytes = rules.memory_bytes(agreed, placement) * config.lanes;
+      bytes = (rules.memory_bytes(agreed, placement) + seals) * config.lanes;
       no_memory = memory.check(job.tenant, bytes, quota_of(job.tenant).memory_bytes);
       return slots * unit <= slots_free && no_memory.empty() && rules.check_request(agreed).empty();
     };

@@ -129,7 +129,10 @@ std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
   if (installation.start.protocol == switchml_chip_rules().name) {
     return lanes * switchml::ChipSwitch::total_bytes(admission.packet_elements, admission.slots);
   }
-  return lanes * switchml::Switch::total_bytes(admission.packet_elements, admission.slots, 0);
+  const std::size_t members = neighbours_of(admission.placement, installation.a_switch);
+  return lanes * (switchml::Switch::total_bytes(admission.packet_elements, admission.slots, admission.rank_epochs.size(),
+                                                members, false) +
+                  (members + 1) * seal::link_bytes(admission.security));
 }
 
 }  // namespace netsum::session

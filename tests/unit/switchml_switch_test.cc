@@ -3,6 +3,7 @@
 #include "protocol/switchml/switch.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "seal/sealer.h"
 #include "support/recording_sink.h"
 #include "support/virtual_cluster.h"
 
@@ -577,6 +579,35 @@ TEST_F(NarrowTest, Float16IsSummedExactlyAndRoundedOnce) {
 }
 
 // A job has room for what its ranks send at once; one value of each lies on a page or two of it.
+// Else tenants take memory that their quotas do not show.
+TEST(GatherMemory, AllThatAJobTakesIsCharged) {
+  for (const PacketSecurity security : {PacketSecurity::none, PacketSecurity::tag, PacketSecurity::encrypt}) {
+    for (const std::uint32_t many : {2U, 2U, 500U}) {  // what the process takes once is taken the first time
+      switchml::SwitchJobConfig config{epoch, 64, 64, {}};
+      config.security = security;
+      seal::PacketKey::Bytes bytes{};
+      bytes[0] = std::byte{1};
+      const seal::PacketKey key(bytes);
+      if (security != PacketSecurity::none) config.results = key;
+      for (std::uint32_t rank = 0; rank < many; ++rank) {
+        switchml::Member& member = config.members.emplace_back();
+        member = {100 + rank, endpoint_of(static_cast<std::uint8_t>(rank), static_cast<std::uint16_t>(1 + rank / 256))};
+        if (security != PacketSecurity::none) member.keys = {key, key};
+      }
+      struct alignas(64) Line {
+        std::byte bytes[64];
+      };
+      std::vector<Line> memory(switchml::Switch::memory_bytes(config) / sizeof(Line));
+      const std::size_t before = mallinfo2().uordblks;
+      const auto job = switchml::Switch::make_job(config, std::as_writable_bytes(std::span(memory)));
+      const std::size_t taken = mallinfo2().uordblks - before;
+      if (many == 2) continue;
+      EXPECT_LE(taken, switchml::Switch::total_bytes(64, 64, many, many, true) - switchml::Switch::memory_bytes(config) +
+                           many * seal::link_bytes(security));
+    }
+  }
+}
+
 TEST(GatherMemory, IsTouchedAsFarAsItIsUsed) {
   constexpr std::uint32_t many = wire::switchml::max_workers, slots = 16, elements = 1024;
   const std::size_t bytes = switchml::Switch::memory_bytes(elements, slots, many);

@@ -116,7 +116,8 @@ std::size_t Server::memory_bytes(std::uint32_t packet_elements, std::uint32_t wi
 }
 
 std::size_t Server::total_bytes(std::uint32_t packet_elements, std::uint32_t window, std::uint32_t world_size) {
-  return memory_bytes(packet_elements, window, world_size) + sizeof(Job) + std::size_t{window} * 2 * sizeof(Entry);
+  return memory_bytes(packet_elements, window, world_size) + sizeof(Job) + std::size_t{window} * 2 * sizeof(Entry) +
+         packet_elements * sizeof(double) + world_size * (sizeof(ServerMember) + 4 * sizeof(Endpoint));
 }
 
 Server::Server() = default;

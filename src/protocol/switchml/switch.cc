@@ -71,9 +71,17 @@ std::size_t Switch::memory_bytes(const SwitchJobConfig& config) {
   return memory_bytes(config.packet_elements, config.slots, config.tree->parent ? 0 : config.tree->rank_epochs.size());
 }
 
-std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
-  return memory_bytes(packet_elements, slots, ranks) + sizeof(Job) +
-         std::size_t{slots} * 2 * (sizeof(SlotState) + wire::switchml::max_blocks);
+std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks, std::size_t members,
+                                bool gathers) {
+  const std::size_t row = (std::max(ranks, members) + 63) / 64 * sizeof(std::uint64_t);
+  // Rows of seen, told, quiet and asked; two places of Overtaken.
+  const std::size_t round = sizeof(SlotState) + wire::switchml::max_blocks + 4 * row + 2 * sizeof(std::uint32_t);
+  // Twice in an audience; newest and checked of Overtaken; what is below, and what is missing there.
+  const std::size_t member = sizeof(Member) + 2 * sizeof(Endpoint) + 4 * sizeof(std::uint64_t) +
+                             sizeof(wire::switchml::Ranks) + sizeof(Job::Reported);
+  const std::size_t rank = sizeof(std::uint32_t) + sizeof(std::uint16_t);  // its epoch, and whose member it is
+  return memory_bytes(packet_elements, slots, gathers ? ranks : 0) + sizeof(Job) + std::size_t{slots} * 2 * round +
+         members * member + ranks * rank;
 }
 
 Switch::Switch(const EndpointCookies& cookies) : probe_answers_(cookies) {}

@@ -146,8 +146,9 @@ class Switch {
   // Bytes of slot memory that a job of `ranks` ranks needs on this lane. Memory for packets of floats lies at the end; a
   // switch below the root of a tree needs none: ranks 0.
   [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
-  // Including the slots' state.
-  [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
+  // Including all state but seals. `ranks`: of the job; `members`: of this switch, which is the root if it `gathers` floats.
+  [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks,
+                                               std::size_t members, bool gathers);
   [[nodiscard]] static std::size_t memory_bytes(const SwitchJobConfig& config);
 
   explicit Switch(const EndpointCookies& cookies = EndpointCookies());
