@@ -17,10 +17,8 @@ bool is_chosen_by_route(const OwnAddresses::Address& own) {
 }  // namespace
 
 void OwnAddresses::learn(const Endpoint& peer, const Address& own) {
-  const std::lock_guard lock(mutex_);
-  if (last_.first == peer && last_.second == own) return;
   if (is_chosen_by_route(own)) return;
-  last_ = {peer, own};
+  const std::lock_guard lock(mutex_);
   if (all_.size() >= most_peers && !all_.contains(peer)) all_.clear();
   const auto [known, is_new] = all_.try_emplace(peer, own);
   if (!is_new && known->second == own) return;
@@ -32,6 +30,14 @@ std::optional<OwnAddresses::Address> OwnAddresses::find(const Endpoint& peer) co
   const std::lock_guard lock(mutex_);
   const auto found = all_.find(peer);
   return found == all_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<OwnAddresses::Address> OwnAddressesView::find(const Endpoint& peer) {
+  const std::uint64_t version = all_.version();
+  if (version != version_ || known_.size() >= most_peers) known_.clear();
+  version_ = version;
+  const auto known = known_.find(peer);
+  return known != known_.end() ? known->second : known_.emplace(peer, all_.find(peer)).first->second;
 }
 
 }  // namespace netsum::transport

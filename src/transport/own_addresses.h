@@ -8,7 +8,6 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
-#include <utility>
 
 #include "base/endpoint.h"
 
@@ -29,8 +28,19 @@ class OwnAddresses {
  private:
   mutable std::mutex mutex_;
   std::unordered_map<Endpoint, Address, EndpointHash> all_;
-  std::pair<Endpoint, Address> last_{};
   std::atomic<std::uint64_t> version_ = 0;
+};
+
+// What one thread looks up for each packet: without a lock while nothing changes.
+class OwnAddressesView {
+ public:
+  explicit OwnAddressesView(const OwnAddresses& all) : all_(all) {}
+  [[nodiscard]] std::optional<OwnAddresses::Address> find(const Endpoint& peer);
+
+ private:
+  const OwnAddresses& all_;
+  std::uint64_t version_ = 0;
+  std::unordered_map<Endpoint, std::optional<OwnAddresses::Address>, EndpointHash> known_;
 };
 
 }  // namespace netsum::transport

@@ -55,12 +55,12 @@ SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> 
       ipv6_(ipv6),
       peer_(peer),
       unsegmentable_from_(segmentation ? std::numeric_limits<std::size_t>::max() : 0),
-      own_addresses_(own_addresses),
       counters_(counters),
       arena_bytes_(trains_bytes()),
       arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes_)),
       batch_(messages_per_call),
       singles_(messages_per_call) {
+  if (own_addresses != nullptr) own_addresses_.emplace(*own_addresses);
   trains_.reserve(max_trains);
   pieces_.reserve(max_pieces);
 }
@@ -196,11 +196,11 @@ void SegmentTrains::put(Batch& batch, const Train& train, const Endpoint& to, st
     const auto segment = static_cast<std::uint16_t>(train.segment_bytes);
     add_note(header, message.control, SOL_UDP, UDP_SEGMENT, segment);
   }
-  if (own_addresses_ != nullptr) name_source(to, header, message.control);
+  if (own_addresses_) name_source(to, header, message.control);
   ++batch.count;
 }
 
-void SegmentTrains::name_source(const Endpoint& to, msghdr& header, std::byte* control) const {
+void SegmentTrains::name_source(const Endpoint& to, msghdr& header, std::byte* control) {
   const auto own = own_addresses_->find(to);
   if (!own) return;
   if (ipv6_) {  // also of an IPv4 datagram

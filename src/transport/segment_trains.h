@@ -74,14 +74,14 @@ class SegmentTrains final : public Sink {
   void put_datagrams(Batch& batch, const Train& train, const Endpoint& to);
   void put(Batch& batch, const Train& train, const Endpoint& to, std::size_t datagrams, std::size_t bytes, iovec* pieces,
            std::size_t piece_count);
-  void name_source(const Endpoint& to, msghdr& header, std::byte* control) const;
+  void name_source(const Endpoint& to, msghdr& header, std::byte* control);
   std::size_t send(Batch& batch);  // the number of datagrams that the kernel took
 
   int descriptor_;
   bool ipv6_;
   std::optional<Endpoint> peer_;
   std::size_t unsegmentable_from_;  // trains with segments this long or longer are sent as single datagrams
-  const OwnAddresses* own_addresses_;
+  std::optional<OwnAddressesView> own_addresses_;
   Counters& counters_;
 
   const std::size_t arena_bytes_;

@@ -68,6 +68,7 @@ TrainNotes notes_of(msghdr& header) {
 
 TrainReceiver::TrainReceiver(int descriptor, bool coalescing, OwnAddresses* own_addresses, Counters& counters)
     : descriptor_(descriptor), own_addresses_(own_addresses), counters_(counters) {
+  if (own_addresses_ != nullptr) known_addresses_.emplace(*own_addresses_);
   const std::size_t count = coalescing ? trains_per_call() : datagrams_per_call;
   buffers_ = new_lines(count * buffer_stride);
   headers_.resize(count);
@@ -111,7 +112,7 @@ void TrainReceiver::split(msghdr& header, const Message& message, std::size_t by
   const TrainNotes notes = notes_of(header);
   const std::size_t segment = notes.segment > 0 ? notes.segment : bytes;
   const Endpoint source = endpoint_of(message.source);
-  if (own_addresses_ != nullptr && notes.own) own_addresses_->learn(source, *notes.own);
+  if (known_addresses_ && notes.own && known_addresses_->find(source) != notes.own) own_addresses_->learn(source, *notes.own);
   const auto* data = static_cast<const std::byte*>(message.buffer.iov_base);
   const std::size_t headers = header_bytes(source);
   std::size_t begin = 0;

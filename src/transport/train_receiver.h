@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,7 @@ class TrainReceiver {
 
   int descriptor_;
   OwnAddresses* own_addresses_;
+  std::optional<OwnAddressesView> known_addresses_;
   Counters& counters_;
   Lines buffers_;
   std::vector<mmsghdr> headers_;

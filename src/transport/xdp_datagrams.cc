@@ -47,6 +47,7 @@ class XdpDatagrams final : public Transport {
         ecn_(options.ecn),
         poll_(::epoll_create1(EPOLL_CLOEXEC)),
         outbox_(*this) {
+    if (own_addresses_ != nullptr) known_addresses_.emplace(*own_addresses_);
     if (poll_.number() < 0) throw Error(ErrorCode::refused, "cannot watch sockets: " + errno_text());
     watch(beside_->descriptor());
     for (const auto& share : queues_->shares()) {
@@ -127,10 +128,10 @@ class XdpDatagrams final : public Transport {
   void read(const iovec& frame);
   [[nodiscard]] bool is_own(const Endpoint& to);
   [[nodiscard]] const Way& way_to(const Endpoint& to);
-  [[nodiscard]] std::optional<OwnAddresses::Address> own_of(const Endpoint& peer) const {
-    return own_addresses_ == nullptr ? std::nullopt : own_addresses_->find(peer);
+  [[nodiscard]] std::optional<OwnAddresses::Address> own_of(const Endpoint& peer) {
+    return known_addresses_ ? known_addresses_->find(peer) : std::nullopt;
   }
-  void ask_way(const Endpoint& to, Way& way) const;
+  void ask_way(const Endpoint& to, Way& way);
   [[nodiscard]] std::span<std::byte> begin(const Way& way, std::size_t bytes);
   void flush();
 
@@ -140,6 +141,7 @@ class XdpDatagrams final : public Transport {
   const std::optional<Endpoint> peer_;
   const Endpoint local_;
   OwnAddresses* const own_addresses_;  // null: `local_` says it
+  std::optional<OwnAddressesView> known_addresses_;
   std::uint64_t own_version_ = 0;
   std::map<OwnAddresses::Address, bool> own_;  // whether they are this host's
   SteadyClock::time_point own_until_{};
@@ -208,7 +210,7 @@ const Way& XdpDatagrams::way_to(const Endpoint& to) {
   return way;
 }
 
-void XdpDatagrams::ask_way(const Endpoint& to, Way& way) const {
+void XdpDatagrams::ask_way(const Endpoint& to, Way& way) {
   way.socket = nullptr;
   way.until = now_ + ask_again;
   way.own = own_of(to);
