@@ -160,6 +160,25 @@ class TranslatedPorts(unittest.TestCase):
         if made.returncode != 0:
             self.skipTest("nft: " + made.stderr.strip())
 
+    def test_the_same_ports_pass(self):
+        """As `docker -p 7170:7170 -p 7170:7170/udp`, to a container with an address of its own."""
+        inner = f"{PREFIX}-container"
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", inner], capture_output=True)
+        netns.ip("netns", "add", inner)
+        netns.ip("-n", SWITCH, "link", "add", "docker0", "type", "veth", "peer", "name", "eth0", "netns", inner)
+        for host, device, address in ((SWITCH, "docker0", "172.31.0.1/24"), (inner, "eth0", "172.31.0.2/24")):
+            netns.ip("-n", host, "addr", "add", address, "dev", device)
+            netns.ip("-n", host, "link", "set", device, "up")
+        netns.ip("-n", inner, "route", "add", "default", "via", "172.31.0.1")
+        subprocess.run(["ip", "netns", "exec", SWITCH, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"], check=True)
+        self.nft("add table ip mapped; add chain ip mapped in { type nat hook prerouting priority dstnat; }; "
+                 "add rule ip mapped in meta l4proto { tcp, udp } th dport 7170 dnat to 172.31.0.2")
+        self.addCleanup(self.nft, "delete table ip mapped")
+        with daemon(inner):
+            at = ("--switch", first(SWITCH) + ":7170")
+            with Job(at, at) as job:
+                self.assertEqual(expected(), job.hash())
+
     def test_joins_and_the_doctor_name_it(self):
         self.nft("add table ip mapped; add chain ip mapped in { type nat hook prerouting priority dstnat; }; "
                  "add rule ip mapped in tcp dport 8170 redirect to :7170; add rule ip mapped in udp dport 8170 redirect to :7170; "
