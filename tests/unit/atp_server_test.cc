@@ -554,6 +554,13 @@ TEST_F(AtpServerTest, AnOverflowedSumIsMadeAgainFromFloats) {
   EXPECT_TRUE(one().common.floats);
 }
 
+TEST_F(AtpServerTest, ASumOfFloatsKeepsTheSignOfZeros) {
+  overflow(0, 2);
+  static_cast<void>(one());
+  for (const std::uint32_t rank : {0U, 1U, 2U}) floats(rank, 0, {1e9F, -0.0F});
+  EXPECT_EQ(bits({3e9F, -0.0F}), one().values);
+}
+
 TEST_F(AtpServerTest, AWideSumThatStaysWideIsMadeAgainFromFloats) {
   sum(3, 0, {0}, nothing, {1});
   single(2, 0, {0});

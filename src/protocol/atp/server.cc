@@ -388,8 +388,8 @@ void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, s
   entry.float_seen.insert(rank);
   if (entry.float_seen != job.all) return;
 
-  // In rank order, regardless of the order of arrival: the same bits in every run.
-  std::fill(job.float_sum.begin(), job.float_sum.end(), 0.0);
+  // In rank order, regardless of the order of arrival: the same bits in every run. -0 changes no value that is added to it.
+  std::fill(job.float_sum.begin(), job.float_sum.end(), -0.0);
   for (std::uint32_t r = 0; r < job.config.topology.world_size(); ++r) {
     kernels::add_floats(job.float_sum.data(), job.buffer_of(entry.buffer, r), entry.elements);
   }
