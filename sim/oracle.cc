@@ -112,6 +112,12 @@ double nearest(DType dtype, double value) {
   return std::fabs(rounded) > format_of(dtype).largest ? std::copysign(HUGE_VAL, value) : rounded;
 }
 
+// As a rank sends it: a finite value stays finite.
+double travels(DType wire, double value) {
+  const double largest = format_of(wire).largest;
+  return std::isfinite(value) ? std::clamp(nearest(wire, value), -largest, largest) : value;
+}
+
 std::string complaint(std::size_t element, const char* what, double got, double expected) {
   return "element " + std::to_string(element) + ": " + what + " (got " + std::to_string(got) + ", the sum is " +
          std::to_string(expected) + ")";
@@ -220,7 +226,7 @@ std::string judge_narrow(const Operation& call, const std::vector<std::vector<st
     float sum = -0.0F;
     double wide = -0.0;
     for (const auto& input : values) {
-      const double value = nearest(wire, static_cast<double>(input[i]));
+      const double value = travels(wire, static_cast<double>(input[i]));
       sum += static_cast<float>(value);
       wide += value;
     }

@@ -174,7 +174,8 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
   const bool racks = numbers == Numbers::in_racks;
   const bool in_order = racks || numbers == Numbers::in_order || numbers == Numbers::as_bfloat16;
   const std::uint32_t added = in_order ? ranks : added_before;
-  // float32 in 16 bits: each input and the sum are rounded; in float16, values below 2^-14 to a multiple of 2^-24.
+  // float32 in 16 bits: each input and the sum are rounded; values below 2^-14 to a multiple of 2^-24 in float16, those
+  // below 2^-126 of 2^-133 in bfloat16.
   const DType narrow = numbers == Numbers::as_float16 ? DType::float16 : DType::bfloat16;
   const bool narrowed = dtype == DType::float32 && (numbers == Numbers::as_float16 || numbers == Numbers::as_bfloat16);
   const double rounding = rounding_of(narrowed ? narrow : dtype);
@@ -182,7 +183,9 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
   const double of_racks = racks ? 2 * rounding * (1 + 0x1p-10) : 0;
   const double of_inputs = narrowed ? rounding * (1 + 0x1p-7) : 0;
   const double additions = ((added - 1) * 0x1p-24 * (1 + 0x1p-7) + of_racks + of_inputs) / divisor;
-  const double half_step = dtype == DType::float16 || numbers == Numbers::as_float16 ? 0x1p-25 : 0x1p-149;
+  const double half_step = dtype == DType::float16 || numbers == Numbers::as_float16 ? 0x1p-25
+                           : dtype == DType::bfloat16 || narrowed                    ? 0x1p-134
+                                                                                     : 0x1p-149;
   const double smallest = half_step * (narrowed ? 1 + ranks / divisor : 1);  // half of the smallest subnormal, or more
 
   Block<float> values{};

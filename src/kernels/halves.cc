@@ -93,6 +93,15 @@ void ToBfloat16(std::uint16_t* HWY_RESTRICT halves, const float* HWY_RESTRICT va
   for (std::size_t i = 0; i < count; ++i) halves[i] = to_brain(values[i]);
 }
 
+// The largest finite value is the one before infinity.
+void KeepFinite(std::uint16_t infinity, std::uint16_t* HWY_RESTRICT halves, const float* HWY_RESTRICT values,
+                std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool finite = (std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU) < 0x7f800000U;
+    halves[i] = static_cast<std::uint16_t>(halves[i] - ((halves[i] & 0x7fffU) == infinity && finite ? 1 : 0));
+  }
+}
+
 }  // namespace netsum::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -103,6 +112,7 @@ HWY_EXPORT(FromFloat16);
 HWY_EXPORT(ToFloat16);
 HWY_EXPORT(FromBfloat16);
 HWY_EXPORT(ToBfloat16);
+HWY_EXPORT(KeepFinite);
 
 void from_float16(float* values, const std::uint16_t* halves, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(FromFloat16)(values, halves, count);
@@ -118,6 +128,11 @@ void from_bfloat16(float* values, const std::uint16_t* halves, std::size_t count
 
 void to_bfloat16(std::uint16_t* halves, const float* values, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(ToBfloat16)(halves, values, count);
+}
+
+void to_narrow_wire(DType travels, std::uint16_t* halves, const float* values, std::size_t count) {
+  travels == DType::float16 ? to_float16(halves, values, count) : to_bfloat16(halves, values, count);
+  HWY_DYNAMIC_DISPATCH(KeepFinite)(travels == DType::float16 ? 0x7c00 : 0x7f80, halves, values, count);
 }
 
 }  // namespace netsum::kernels

@@ -71,6 +71,9 @@ void to_float16(std::uint16_t* halves, const float* values, std::size_t count);
 void from_bfloat16(float* values, const std::uint16_t* halves, std::size_t count);
 void to_bfloat16(std::uint16_t* halves, const float* values, std::size_t count);
 
+// float32 that travels in 16 bits: as above, but a finite value stays finite, and is the type's largest at most.
+void to_narrow_wire(DType travels, std::uint16_t* halves, const float* values, std::size_t count);
+
 // Scaled integers, ATP's numbers: a float times one scale for the whole job, in int32, added exactly or caught overflowing;
 // and the sum of the floats themselves, for chunks that overflowed (docs/numerics.md, "Scaled integers (ATP)").
 

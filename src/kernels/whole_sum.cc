@@ -251,7 +251,7 @@ void sum_narrowed(DType narrow, std::byte* out, std::byte* copy, Sources sources
     const std::size_t n = std::min(most, count - begin);
     for (std::size_t rank = 0; rank < sources.size(); ++rank) {
       const auto* const values = reinterpret_cast<const float*>(sources[rank]) + begin;
-      narrow == DType::float16 ? to_float16(halves[rank].data(), values, n) : to_bfloat16(halves[rank].data(), values, n);
+      to_narrow_wire(narrow, halves[rank].data(), values, n);
       at[rank] = reinterpret_cast<const std::byte*>(halves[rank].data());
     }
     sum_gathered(narrow, reinterpret_cast<std::byte*>(sums.data()), Sources(at.data(), sources.size()), n, divisor);

@@ -165,7 +165,7 @@ void check_narrow(const Job& job, const std::vector<std::vector<std::byte>>& inp
   for (std::size_t i = 0; i < job.operation.elements; ++i) {
     std::vector<std::uint16_t> values;
     for (const auto& input : inputs) {
-      values.push_back(wide ? testing::nearest_narrow(wire, static_cast<double>(values_of<float>(input)[i]))
+      values.push_back(wide ? testing::narrow_on_wire(wire, static_cast<double>(values_of<float>(input)[i]))
                             : values_of<std::uint16_t>(input)[i]);
     }
     const std::uint16_t expected = testing::narrow_sum(wire, values, divisor);

@@ -126,7 +126,7 @@ void check_narrow(const Call& call, DType wire, std::uint32_t divisor) {
   for (std::size_t i = 0; i < call.operation.elements; ++i) {
     std::vector<std::uint16_t> values;
     for (std::size_t rank = 0; rank < call.halves.size(); ++rank) {
-      values.push_back(wide ? nearest_narrow(wire, static_cast<double>(call.input[rank][i])) : call.half_input[rank][i]);
+      values.push_back(wide ? narrow_on_wire(wire, static_cast<double>(call.input[rank][i])) : call.half_input[rank][i]);
     }
     const std::uint16_t expected = narrow_sum(wire, values, divisor);
     const double value = narrow_value(wire, expected);

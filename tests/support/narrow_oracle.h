@@ -35,6 +35,13 @@ inline std::uint16_t nearest_narrow(DType dtype, double value) {
   return static_cast<std::uint16_t>(sign | std::min<std::int64_t>(steps, infinity));
 }
 
+// As a float32 travels: a finite value stays finite.
+inline std::uint16_t narrow_on_wire(DType dtype, double value) {
+  const std::uint16_t nearest = nearest_narrow(dtype, value);
+  const bool clamped = std::isfinite(value) && std::isinf(narrow_value(dtype, nearest));
+  return static_cast<std::uint16_t>(nearest - (clamped ? 1 : 0));
+}
+
 // float16: exactly. bfloat16: in float32, in rank order, and in double if that overflows. Divided, then rounded.
 inline std::uint16_t narrow_sum(DType dtype, std::span<const std::uint16_t> values, std::uint32_t divisor) {
   double exact = -0.0;

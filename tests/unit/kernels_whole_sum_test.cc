@@ -125,6 +125,30 @@ TEST_P(WholeSum, HasTheBitsOfPackets) {
   }
 }
 
+// x and -x are 0 whatever x is, and what was finite stays so, one value at a time and in vectors.
+TEST_P(WholeSum, WhatIsFiniteStaysSoInNarrowPackets) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const auto& [travels, largest] : {std::pair{DType::float16, 65504.0F}, std::pair{DType::bfloat16, 0x1.fep127F}}) {
+    for (const float beyond : {65520.0F, 3.3961776e38F, std::numeric_limits<float>::max()}) {
+      for (const std::size_t count : {1U, 40U}) {
+        const std::vector<float> values(count, beyond), opposite(count, -beyond), infinities(count, infinity);
+        std::vector<std::uint16_t> halves(count);
+        to_narrow_wire(travels, halves.data(), values.data(), count);
+        EXPECT_EQ(std::min(static_cast<double>(largest),
+                           testing::narrow_value(travels, testing::nearest_narrow(travels, static_cast<double>(beyond)))),
+                  testing::narrow_value(travels, halves.back()));
+        to_narrow_wire(travels, halves.data(), infinities.data(), count);
+        EXPECT_EQ(HUGE_VAL, testing::narrow_value(travels, halves.back()));
+        std::vector<float> sum(count, 1.0F);
+        const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(values.data()),
+                                            reinterpret_cast<const std::byte*>(opposite.data())};
+        sum_all(DType::float32, reinterpret_cast<std::byte*>(sum.data()), nullptr, sources, count, 1, travels);
+        EXPECT_EQ(std::vector<float>(count), sum);
+      }
+    }
+  }
+}
+
 // As 16-bit packets: in place of a source, and with a copy.
 TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
   Random random(9);
@@ -144,7 +168,7 @@ TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
             for (std::size_t i = 0; i < count; ++i) {
               float value = 0;
               std::memcpy(&value, tensors.back().data() + i * 4, 4);
-              halves[rank][i] = testing::nearest_narrow(travels, static_cast<double>(value));
+              halves[rank][i] = testing::narrow_on_wire(travels, static_cast<double>(value));
             }
           }
           for (const Bytes& tensor : tensors) sources.push_back(tensor.data());

@@ -69,8 +69,7 @@ void ChunkCodec::encode_unscaled(const stream::Operation& operation, std::uint64
   } else if (!is_float(wire.dtype)) {
     kernels::to_ordered(operation.op, operation.dtype, payload, values, elements);
   } else {
-    const auto to_narrow = wire.dtype == DType::float16 ? kernels::to_float16 : kernels::to_bfloat16;
-    to_narrow(halves_.data(), stream::tensor_at<const float>(operation, offset), elements);
+    kernels::to_narrow_wire(wire.dtype, halves_.data(), stream::tensor_at<const float>(operation, offset), elements);
     std::memcpy(payload, halves_.data(), std::size_t{elements} * 2);
   }
 }
