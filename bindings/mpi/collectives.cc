@@ -12,6 +12,7 @@
 
 #include "datatypes.h"
 #include "job.h"
+#include "netsum/error.h"
 #include "process.h"
 #include "stream/operation.h"
 
@@ -66,9 +67,12 @@ class Call {
       if (path != Path::the_switch) return std::nullopt;
       body(*job_);
       return MPI_SUCCESS;
+    } catch (const Error& error) {
+      // Nothing has happened: MPI says what is wrong with the arguments, as the communicator's error handler wants it.
+      if (error.code() == ErrorCode::bad_argument) return std::nullopt;
+      return give_up(error);
     } catch (const std::exception& error) {
-      job_->give_up(error.what());
-      return process.fail(comm_, std::string(collective_names[static_cast<std::size_t>(collective_)]) + ": " + error.what());
+      return give_up(error);
     }
   }
 
@@ -80,6 +84,12 @@ class Call {
     if (offered != Path::the_switch) return offered;
     if (!job_->join(comm_)) return Path::not_joined;
     return suits(job_->at_switch());
+  }
+
+  [[nodiscard]] int give_up(const std::exception& error) {
+    job_->give_up(error.what());
+    return Process::get().fail(comm_,
+                               std::string(collective_names[static_cast<std::size_t>(collective_)]) + ": " + error.what());
   }
 
   const Collective collective_;

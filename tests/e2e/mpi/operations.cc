@@ -381,11 +381,13 @@ void wait_for_progress() {
   }
 }
 
-// Until the switch is gone: then each call is an error.
+// Until the switch is gone: then each call is an error. An argument that is wrong before that is one for itself alone.
 void sum_until_error() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int one = 1;
   int sum = 0, code = MPI_SUCCESS;
+  check_sum(MPI_COMM_WORLD, "the first sum");
+  check(MPI_Bcast(&sum, 1, MPI_INT, 6, MPI_COMM_WORLD) != MPI_SUCCESS, "a broadcast from rank 6 of 2 succeeded");
   for (long turn = 0; code == MPI_SUCCESS; ++turn) {
     code = MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (turn == 0 && rank_of(MPI_COMM_WORLD) == 0) {
