@@ -261,16 +261,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init([](c10::intrusive_ptr<GroupBase> gloo, Connection* connection, std::shared_ptr<Aggregator> shard,
                        c10::intrusive_ptr<c10d::Store> store, const std::string& path, const std::string& reason,
                        const std::string& job, const std::string& mode, const std::string& switches, int shards,
-                       std::chrono::milliseconds timeout, const std::string& log_prefix) {
+                       std::vector<int> world_ranks, std::chrono::milliseconds timeout, const std::string& log_prefix) {
              auto group = c10::make_intrusive<Staged>(
                  timeout, std::move(gloo), connection == nullptr ? nullptr : connection->take(), std::move(shard),
-                 std::move(store), Decision{path, reason, job, mode, switches, shards}, log_to_stderr(log_prefix));
+                 std::move(store), Decision{path, reason, job, mode, switches, shards, std::move(world_ranks)},
+                 log_to_stderr(log_prefix));
              remember(group);
              return group;
            }),
            py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),
-           py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"), py::arg("shards"), py::arg("timeout"),
-           py::arg("log_prefix"));
+           py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"), py::arg("shards"),
+           py::arg("world_ranks"), py::arg("timeout"), py::arg("log_prefix"));
 }
 
 }  // namespace netsum::torch_backend

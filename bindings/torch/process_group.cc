@@ -77,7 +77,8 @@ Group<Base>::Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> 
       store_(std::move(store)),
       shard_(std::move(shard)),
       log_(std::move(log)) {
-  if (communicator) queue_ = std::make_unique<SwitchQueue>(std::move(*communicator), stopwatch_, *threads_);
+  if (communicator)
+    queue_ = std::make_unique<SwitchQueue>(std::move(*communicator), decision_.world_ranks, stopwatch_, *threads_);
 }
 
 template <class Base>

@@ -40,7 +40,8 @@ struct Decision {
   std::string job;
   std::string mode;
   std::string switches;
-  int shards = 0;  // how many ranks run a part of the switch
+  int shards = 0;                // how many ranks run a part of the switch
+  std::vector<int> world_ranks;  // of the group's ranks
 };
 
 // Of tensors in host memory; staged_group.h has the others.

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <cstring>
+#include <regex>
 #include <span>
 #include <utility>
 
@@ -52,8 +53,33 @@ CallOptions call_of(std::optional<std::chrono::milliseconds> timeout, std::optio
 
 }  // namespace
 
-SwitchQueue::SwitchQueue(Communicator communicator, Stopwatch& stopwatch, CallbackThreads& threads)
-    : communicator_(std::move(communicator)), stopwatch_(stopwatch), threads_(threads) {}
+SwitchQueue::SwitchQueue(Communicator communicator, std::vector<int> world_ranks, Stopwatch& stopwatch,
+                         CallbackThreads& threads)
+    : communicator_(std::move(communicator)),
+      world_ranks_(std::move(world_ranks)),
+      stopwatch_(stopwatch),
+      threads_(threads) {}
+
+// "waits for ranks 0 and 1" of a group: "waits for ranks 0 (global rank 2) and 1 (global rank 3)".
+Error SwitchQueue::named_in_world(const Error& error) const {
+  static const std::regex list("\\branks? \\d+(?:(?:, | and )\\d+)*"), number("\\d+");
+  const auto replace_all = [](const std::string& text, const std::regex& what, const auto& by) {
+    std::string replaced;
+    auto from = text.begin();
+    for (std::sregex_iterator match(text.begin(), text.end(), what), end; match != end; ++match) {
+      replaced.append(from, (*match)[0].first).append(by(match->str()));
+      from = (*match)[0].second;
+    }
+    return replaced.append(from, text.end());
+  };
+  return {error.code(), replace_all(error.what(), list, [&](const std::string& ranks) {
+            return replace_all(ranks, number, [&](const std::string& rank) {
+              const std::size_t of_group = rank.size() < 9 ? std::stoul(rank) : world_ranks_.size();
+              const bool differs = of_group < world_ranks_.size() && world_ranks_[of_group] != static_cast<int>(of_group);
+              return differs ? rank + " (global rank " + std::to_string(world_ranks_[of_group]) + ")" : rank;
+            });
+          })};
+}
 
 void SwitchQueue::abort() {
   communicator_.abort("the process group was destroyed");
@@ -130,6 +156,10 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
     Work lent = [&] {
       try {
         return issue(in, out);
+      } catch (const Error& thrown) {
+        const Error named = named_in_world(thrown);
+        flights_.end(pending.flight, named.what());
+        throw named;
       } catch (...) {
         flights_.end(pending.flight, words_of(std::current_exception()));
         throw;
@@ -182,6 +212,8 @@ void SwitchQueue::complete_next() {
     try {
       part.lent.wait();
       if (part.out.data_ptr() != part.target.data_ptr()) write(part.target, part.out);
+    } catch (const Error& thrown) {
+      if (!error) error = std::make_exception_ptr(named_in_world(thrown));
     } catch (...) {
       if (!error) error = std::current_exception();
     }

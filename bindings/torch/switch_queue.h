@@ -24,7 +24,8 @@ namespace netsum::torch_backend {
 class SwitchQueue {
  public:
   // Works end and futures' callbacks run on `threads`, which outlive the queue and still run callbacks after its end.
-  SwitchQueue(Communicator communicator, Stopwatch& stopwatch, CallbackThreads& threads);
+  // Errors name ranks of the group by their numbers in the world too.
+  SwitchQueue(Communicator communicator, std::vector<int> world_ranks, Stopwatch& stopwatch, CallbackThreads& threads);
   ~SwitchQueue();  // fails pending operations, then leaves the job
   SwitchQueue(const SwitchQueue&) = delete;
   SwitchQueue& operator=(const SwitchQueue&) = delete;
@@ -89,8 +90,10 @@ class SwitchQueue {
   c10::intrusive_ptr<GroupWork> submit(const std::vector<Transfer>& transfers, std::string what, c10d::OpType type,
                                        bool reduces, Timeout timeout, const Issue& issue);
   void complete_next();
+  [[nodiscard]] Error named_in_world(const Error& error) const;
 
   Communicator communicator_;
+  const std::vector<int> world_ranks_;
   Stopwatch& stopwatch_;
   CallbackThreads& threads_;
   std::atomic<std::uint64_t> operations_{0}, bytes_{0};

@@ -1,5 +1,6 @@
 """Several process groups, groups of some of the ranks, groups that are destroyed and built again."""
 
+import datetime
 import os
 import tempfile
 import unittest
@@ -141,6 +142,23 @@ def case_shards_left_open(rank, size):
     assert netsum.torch.statistics()["switches"].count(",") == size - 1, netsum.torch.statistics()
 
 
+def case_errors_of_a_group(rank, size):
+    """They name a rank by its number in the group and in the world."""
+    import torch
+    import torch.distributed as dist
+    init()
+    group = dist.new_group([1, 2], timeout=datetime.timedelta(seconds=1))
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        try:
+            dist.all_reduce(torch.ones(100), group=group)
+            raise AssertionError("the sum of one rank of two ended")
+        except RuntimeError as error:
+            assert "rank 1 (global rank 2)" in str(error), error
+        store.set("ended", "")
+    store.wait(["ended"])
+
+
 class Groups(unittest.TestCase):
     def test_subgroups_over_a_switch(self):
         with Switch() as switch:
@@ -148,6 +166,10 @@ class Groups(unittest.TestCase):
 
     def test_subgroups_without_a_switch_running(self):
         run("subgroups", 4)
+
+    def test_errors_of_a_group(self):
+        with Switch() as switch:
+            run("errors_of_a_group", 3, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})
 
     def test_built_again(self):
         ports = {"PORTS": ",".join(str(free_port()) for _ in range(4))}

@@ -173,7 +173,8 @@ def build(store, rank, size, timeout, make_gloo):
     agreement = Agreement(store, rank, size, timeout)
     hostname = socket.gethostname()
 
-    settings, report = _C.Settings(), {"host": hostname}
+    world_rank = torch.distributed.get_rank() if world_store is None else rank
+    settings, report = _C.Settings(), {"host": hostname, "world_rank": world_rank}
     try:
         settings = _C.read_settings()
         report.update(settings=settings.common_to_all_ranks(), host_identity=host_identity())
@@ -183,7 +184,7 @@ def build(store, rank, size, timeout, make_gloo):
     def judge(reports):
         if world_store is not None:
             _forget_barriers(world_store)
-        return _plan(reports)
+        return _plan(reports) | {"world_ranks": [r["world_rank"] for r in reports]}
 
     plan = agreement.round("plan", report, judge)
     debug_prefix = f"netsum[{rank}]: " if settings.log == "debug" else ""
@@ -200,7 +201,7 @@ def build(store, rank, size, timeout, make_gloo):
                             reason=reason, job=plan["job"] if path == "switch" else "", mode=plan["mode"],
                             switches=",".join(addresses) if path == "switch" else "",
                             shards=len(plan["leaders"]) if path == "switch" and not (settings.above or settings.switches) else 0,
-                            timeout=timeout, log_prefix=prefix)
+                            world_ranks=plan["world_ranks"], timeout=timeout, log_prefix=prefix)
     forks.keep_from_children(before, store)
 
     if path == "switch":
