@@ -14,6 +14,13 @@ at::Tensor dense(const at::Tensor& tensor) {
   return is_dense(tensor) ? tensor : tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
+bool shares_memory(const at::Tensor& tensor) {
+  for (std::int64_t dim = 0; tensor.layout() == at::kStrided && dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) return true;
+  }
+  return false;
+}
+
 void write(const at::Tensor& to, const at::Tensor& values) {
   at::Tensor once = to.detach(), value = values;
   for (std::int64_t dim = 0; dim < to.dim(); ++dim) {

@@ -12,6 +12,9 @@ namespace netsum::torch_backend {
 // The tensor itself if it is dense (or has no strides: sparse), or a dense copy.
 [[nodiscard]] at::Tensor dense(const at::Tensor& tensor);
 
+// Whether elements share their memory: the tensor is expanded.
+[[nodiscard]] bool shares_memory(const at::Tensor& tensor);
+
 // To a tensor of any strides. Throws if elements that share their memory (of an expanded tensor) were to have different
 // values.
 void write(const at::Tensor& to, const at::Tensor& values);

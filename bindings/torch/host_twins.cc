@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dense.h"
 #include "torch_device.h"
 
 namespace netsum::torch_backend {
@@ -78,7 +79,12 @@ void HostTwins::copy_out(c10::Device device) const {
 
 void HostTwins::copy_in(c10::Device device) const {
   for (const Twin& twin : twins_) {
-    if (twin.is_written && twin.device.device() == device) twin.device.detach().copy_(twin.host, /*non_blocking=*/true);
+    if (!twin.is_written || twin.device.device() != device) continue;
+    if (shares_memory(twin.device)) {
+      write(twin.device, twin.host);  // compares, and so waits for the device
+    } else {
+      twin.device.detach().copy_(twin.host, /*non_blocking=*/true);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "dense.h"
 #include "routes.h"
 #include "torch_device.h"
 
@@ -97,7 +98,7 @@ template <class Base>
 bool StagedGroup<Base>::is_staged_in_chunks(const Tensors& tensors, const c10d::ReduceOp& op) const {
   return !tensors.empty() && any_at_device(tensors) && this->would_take(Call::all_reduce, tensors, &op) &&
          std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-           return tensor.device() == tensors.front().device() && tensor.is_contiguous();
+           return tensor.device() == tensors.front().device() && is_dense(tensor);
          });
 }
 

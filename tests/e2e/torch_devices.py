@@ -7,7 +7,7 @@ import types
 import unittest
 
 import torch_support
-from torch_support import TORCH, init, run
+from torch_support import TORCH, init_at_host, run
 
 DEVICE = "cuda" if os.environ.get("NETSUM_TEST_DEVICE") == "cuda" else "privateuseone"
 
@@ -43,14 +43,6 @@ def import_device():
 
 def at_device(tensor):
     return tensor.to(DEVICE)
-
-
-def init_at_host(**more):
-    """init(), for tests that say of each tensor where it is."""
-    import torch
-    init(**more)
-    if DEVICE == "cuda":
-        torch.set_default_device("cpu")
 
 
 def case_collectives(rank, size):
@@ -92,6 +84,11 @@ def case_collectives(rank, size):
         dist.broadcast(tensor, 1)
         return [tensor]
     both(broadcast, values)
+
+    def broadcast_of_an_expanded_tensor(tensor):
+        dist.broadcast(tensor[None].expand(3, -1), 1)
+        return [tensor]
+    both(broadcast_of_an_expanded_tensor, values[:1000])
 
     def reduce(tensor):
         dist.reduce(tensor, 1)

@@ -1,16 +1,13 @@
 """Every call with tensors of every layout in memory, against arithmetic: over the switch, and over Gloo alone.
 
-NETSUM_TEST_DEVICE=cuda:0 has the tensors in a device's memory.
+NETSUM_TEST_DEVICE=cuda has the tensors in a device's memory.
 """
 
 import math
-import os
 import unittest
 
 import torch_support
-from torch_support import Switch, init, run
-
-DEVICE = os.environ.get("NETSUM_TEST_DEVICE", "cpu")
+from torch_support import DEVICE, Switch, init_at_host, run
 
 # Each makes a tensor of a shape and type, whose elements are anywhere in its memory.
 LAYOUTS = {
@@ -148,7 +145,7 @@ def check_complex(rank, size):
 def case_every_call(rank, size):
     import torch
     import torch.distributed as dist
-    init()
+    init_at_host()
     for dtype in (torch.float32, torch.int16, torch.complex64):
         for layout in LAYOUTS:
             if layout == "negated" and not dtype.is_floating_point:

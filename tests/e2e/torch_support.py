@@ -217,6 +217,14 @@ def init(backend="netsum", seconds=30, **more):
     dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds), **more)
 
 
+def init_at_host(**more):
+    """init(), for tests that say of each tensor where it is."""
+    import torch
+    init(**more)
+    if DEVICE == "cuda":
+        torch.set_default_device("cpu")
+
+
 def _run_case(case):
     """One rank of a case."""
     function = vars(sys.modules["__main__"])[f"case_{case}"]

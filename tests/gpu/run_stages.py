@@ -26,6 +26,7 @@ STAGES = [
     ("machine", 60, [GPU / "machine.py"]),
     ("devices", 150, [E2E / "torch_devices.py"]),
     ("operations", 150, [E2E / "torch_operations.py"]),
+    ("layouts", 120, [E2E / "torch_layouts.py"]),
     ("streams", 150, [GPU / "streams.py"]),
     ("nccl", 150, [GPU / "nccl.py"]),
     ("training", 180, [GPU / "training.py"]),
