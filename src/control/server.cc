@@ -564,7 +564,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       aggregator.on_stopped(stop.job_epoch);
     }
     for (const session::StartJob& start : due.step.changes.starts) begin(start);
-    for (const session::JobFailure& failure : due.step.failures) log("job '" + failure.job + "' failed: " + failure.reason);
+    for (const session::JobFailure& failure : due.step.failures) {
+      log_of(failure.tenant, "job '" + failure.job + "' failed: " + failure.reason);
+    }
     keep_records();
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
     latest.reset();
@@ -589,13 +591,14 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       aggregator.on_started(start);
     }
     if (teller) teller->add(start);
-    log("job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
-        std::to_string(start.admission.packet_elements) + " elements per packet, " + std::to_string(start.admission.slots) +
-        " slots per lane" + (start.admission.local ? ", in shared memory" : "") +
-        (start.admission.security == PacketSecurity::none
-             ? ""
-             : std::string(", packets protected by ") + to_string(start.admission.security)));
-    if (!start.warning.empty()) log("warning: job '" + start.job + "': " + start.warning);
+    log_of(start.tenant, "job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
+                             std::to_string(start.admission.packet_elements) + " elements per packet, " +
+                             std::to_string(start.admission.slots) + " slots per lane" +
+                             (start.admission.local ? ", in shared memory" : "") +
+                             (start.admission.security == PacketSecurity::none
+                                  ? ""
+                                  : std::string(", packets protected by ") + to_string(start.admission.security)));
+    if (!start.warning.empty()) log_of(start.tenant, "warning: job '" + start.job + "': " + start.warning);
   }
 
   void look_at(std::uint64_t epoch) {
@@ -629,6 +632,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     const telemetry::FlightFileOrigin origin{version, options.switches.own, address, std::chrono::system_clock::now(),
                                              now()};
     for (const telemetry::FlightRecord& record : failures) {
+      if (!may_say_more(record.tenant)) continue;
       report_errors(
           [&] { log("job '" + record.job + "' failed: see `netsum explain " + folder->write(record, origin) + "`"); });
     }
@@ -637,6 +641,24 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   template <class Action>
   void report_errors(const Action& action) const {
     if (const std::string error = error_of(action); !error.empty()) log("warning: " + error);
+  }
+  // Of jobs of one tenant, so that they push nobody else's out of logs and records. Without tenants all jobs are trusted.
+  [[nodiscard]] bool may_say_more(const std::string& tenant) {
+    if (tenant.empty()) return true;
+    std::uint32_t left_out = 0;
+    bool may = false;
+    {
+      const std::lock_guard lock(log_mutex);
+      Said& said = said_of[tenant];
+      if (now() - said.since >= said_interval) left_out = std::exchange(said, {now(), 0, 0}).left_out;
+      may = said.lines < most_lines;
+      ++(may ? said.lines : said.left_out);
+    }
+    if (left_out != 0) log("tenant '" + tenant + "': " + std::to_string(left_out) + " lines and records were left out");
+    return may;
+  }
+  void log_of(const std::string& tenant, const std::string& line) {
+    if (may_say_more(tenant)) log(line);
   }
   void log(const std::string& line) const {
     check_may_wait("the log");
@@ -665,7 +687,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       const Lock lock(*this);
       aggregator.registry().on_pool(a_switch, slots);
     };
-    events.log = [this](const std::string& line) { log(line); };
+    events.log = [this](const std::string& tenant, const std::string& line) { log_of(tenant, line); };
     teller = std::make_unique<SwitchTeller>(options.switches, hooks.switches, std::move(events));
   }
 
@@ -754,6 +776,13 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   std::string challenge = new_challenge();
 
   mutable std::mutex log_mutex;
+  struct Said {
+    Time since{};
+    std::uint32_t lines = 0, left_out = 0;
+  };
+  static constexpr Duration said_interval = std::chrono::seconds(10);
+  static constexpr std::uint32_t most_lines = 100;
+  std::map<std::string, Said> said_of;  // by tenant; with log_mutex
   // Of the control plane's own thread.
   std::optional<telemetry::Report> latest;
   std::string version;  // as reports say

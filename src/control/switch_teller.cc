@@ -260,10 +260,11 @@ struct SwitchTeller::Impl {
     std::string& last = job->second.complaints[a_switch];
     if (last == what) return;
     last = what;
-    const std::string line =
-        "warning: switch " + a_switch + " does not take part in job '" + job->second.start->job + "': " + what;
+    const std::string tenant = job->second.start->tenant, line = "warning: switch " + a_switch +
+                                                                 " does not take part in job '" + job->second.start->job +
+                                                                 "': " + what;
     lock.unlock();
-    events.log(line);
+    events.log(tenant, line);
     lock.lock();
   }
 

@@ -47,7 +47,7 @@ struct SwitchTellerEvents {
   // A switch that the job cannot do without is missing, for this reason.
   std::function<void(std::uint64_t job_epoch, const std::string& why)> failed;
   std::function<void(const std::string& a_switch, std::uint32_t pool_slots)> pool;  // of each lane, for ATP
-  std::function<void(const std::string&)> log;
+  std::function<void(const std::string& tenant, const std::string& line)> log;      // of a tenant's job
 };
 
 // Any thread. No call but stop() waits.

@@ -18,6 +18,7 @@ constexpr std::uint32_t least_slots = 2;  // a measured window is halved down to
 constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time to detect a death
 constexpr std::size_t most_events = 8192;                       // between two calls of take_events()
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
+constexpr std::size_t failures_of_each = 4;                     // that are remembered, for each job that a tenant may have
 
 // A packet's share of a receive buffer. The kernel charges the memory that holds it: a network card's driver gives each
 // frame a page, or half of one, and the kernel's structures add less than a kilobyte. So packets that fill their frames take
@@ -160,8 +161,16 @@ struct Registry::Impl {
     if (!new_job || quota.jobs == UINT32_MAX) return "";
     const auto of_tenant =
         std::count_if(jobs.begin(), jobs.end(), [&](const auto& entry) { return entry.second.tenant == request.tenant; });
-    if (of_tenant < quota.jobs) return "";
-    return "tenant '" + request.tenant + "' has " + std::to_string(quota.jobs) + " jobs already: end one";
+    if (of_tenant >= quota.jobs) {
+      return "tenant '" + request.tenant + "' has " + std::to_string(quota.jobs) + " jobs already: end one";
+    }
+    // Each is remembered, logged and recorded. All of a tenant's jobs may begin anew at once, and again.
+    const std::size_t most = failures_of_each * std::max<std::size_t>(quota.jobs, 16);
+    const auto failures_of_tenant = static_cast<std::size_t>(std::count_if(
+        failed.begin(), failed.end(), [&](const auto& entry) { return entry.second.tenant == request.tenant; }));
+    if (failures_of_tenant < most) return "";
+    return std::to_string(failures_of_tenant) + " jobs of tenant '" + request.tenant + "' have failed within " +
+           in_seconds(remember_failed) + ": wait, and see why";
   }
   [[nodiscard]] const Quota& quota_of(const std::string& tenant) const {
     static const Quota none;
@@ -511,6 +520,7 @@ struct Registry::Impl {
 
     StartJob start;
     start.job = name;
+    start.tenant = job.tenant;
     start.protocol = rules.name;
     start.watched = rules.watched;
     start.switches_needed = rules.switches_needed && !placement.switches.empty();
@@ -605,7 +615,7 @@ struct Registry::Impl {
     job.failure = std::move(failure);
     job.lost = lost;
     job.since = now;
-    failures.push_back({job.name, job.failure});
+    failures.push_back({job.name, job.tenant, job.failure});
     failed.emplace(job.epoch, std::move(job));
     if (failed.size() <= config.max_jobs) return;
     const auto oldest = std::min_element(failed.begin(), failed.end(),
@@ -807,7 +817,7 @@ void Registry::start_failed(std::uint64_t job_epoch, const std::string& reason, 
     r.outcomes[member.ticket] = {Refusal::no_memory, "job '" + job.name + "': " + reason, {}};
   }
   r.release(job);
-  r.failures.push_back({job.name, reason});
+  r.failures.push_back({job.name, job.tenant, reason});
   r.note(JobEvent::Kind::failed, job, now, {}, reason, FailureCause::not_started);
   r.succeed(job, now);
   r.forget(job);

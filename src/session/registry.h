@@ -148,7 +148,7 @@ struct RegistryConfig {
 // For the runtime: a complete job to start on the lanes, or one to stop.
 struct StartJob {
   Admission admission;
-  std::string job;
+  std::string job, tenant;
   std::string protocol;                                    // ProtocolRules::name
   std::vector<std::vector<Endpoint>> endpoints;            // [rank][lane]
   bool switches_needed = false;                            // the job cannot do without any switch of its placement
@@ -165,7 +165,7 @@ struct StopJob {
 };
 // For the log, once for each job that fails.
 struct JobFailure {
-  std::string job, reason;
+  std::string job, tenant, reason;
 };
 
 struct HeartbeatReply {

@@ -302,6 +302,20 @@ std::string explain(const std::string& json) {
   }
 }
 
+namespace {
+
+// As part of a file's name.
+std::string plain(const std::string& text) {
+  std::string name;
+  for (const char c : text.substr(0, longest_name)) {
+    const bool same = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+    name += same ? c : '_';
+  }
+  return name;
+}
+
+}  // namespace
+
 FlightFolder::FlightFolder(std::string path, std::size_t most_files) : path_(std::move(path)), most_files_(most_files) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
@@ -315,16 +329,13 @@ FlightFolder::FlightFolder(std::string path, std::size_t most_files) : path_(std
 }
 
 std::string FlightFolder::write(const FlightRecord& record, const FlightFileOrigin& origin) const {
-  std::string name;
-  for (const char c : record.job.substr(0, longest_name)) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
-    name += plain ? c : '_';
-  }
+  const std::string tenant = record.tenant.empty() ? "" : plain(record.tenant) + ".";
   const double written = std::chrono::duration<double>(origin.written.time_since_epoch()).count();
-  char number[32];  // two tenants' jobs may have one name
+  char number[32];
   std::snprintf(number, sizeof number, ".%03d-%06x-", static_cast<int>((written - std::floor(written)) * 1e3),
                 static_cast<unsigned>(record.job_epoch & 0xffffff));
-  const std::string path = path_ + "/" + utc(written, "%Y%m%dT%H%M%S") + number + name + suffix;  // sorted by time
+  const std::string when = utc(written, "%Y%m%dT%H%M%S") + number;  // in front, so that files are sorted by time
+  const std::string path = path_ + "/" + when + tenant + plain(record.job) + suffix;
   {
     std::ofstream file(path, std::ios::binary);
     file << to_json(record, origin);
@@ -334,11 +345,15 @@ std::string FlightFolder::write(const FlightRecord& record, const FlightFileOrig
       throw Error(ErrorCode::internal, "the flight record '" + path + "' cannot be written: is the disk full?");
     }
   }
+  // No tenant's failures push another's out.
   std::vector<std::string> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
     const std::string each = entry.path().filename().string();
-    if (each.ends_with(suffix)) files.push_back(each);
+    if (!each.ends_with(suffix) || each.size() < when.size()) continue;
+    const std::string_view whose =
+        std::string_view(each).substr(when.size(), each.size() - when.size() - std::strlen(suffix));
+    if (tenant.empty() ? whose.find('.') == whose.npos : whose.starts_with(tenant)) files.push_back(each);
   }
   std::sort(files.begin(), files.end());
   for (std::size_t i = 0; i + most_files_ < files.size(); ++i) std::filesystem::remove(path_ + "/" + files[i], error);

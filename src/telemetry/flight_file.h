@@ -23,7 +23,7 @@ struct FlightFileOrigin {
 // Error: bad_argument, if it is none.
 [[nodiscard]] std::string explain(const std::string& json);
 
-// A folder of such files, of which the newest stay.
+// A folder of such files, of which the newest of each tenant stay.
 class FlightFolder {
  public:
   // Makes the folder where there is none. Throws Error: bad_argument, if nothing can be written there.

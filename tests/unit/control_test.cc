@@ -71,8 +71,12 @@ struct TestServer {
       check_may_wait("a lane");
       report.version = "test";
     };
+    hooks.log = [this](const std::string& line) {
+      if (log) log(line);
+    };
     server = std::make_unique<Server>(std::move(options), std::move(hooks));
   }
+  std::function<void(const std::string& line)> log;  // set before the first job
   std::function<void(const std::string& job)> fail;  // what the data plane throws where a job starts
   std::vector<bool> listens;                         // of the last job
   int started = 0, stopped = 0;                      // by control threads, one at a time; read when all of them are done
@@ -480,6 +484,36 @@ TEST(Control, QuotasHoldForAllJobsOfATenant) {
   static_cast<void>(join(a, second, seconds(5)));
   const Error jobs = error_of([&] { static_cast<void>(join(a, third, seconds(5))); });
   EXPECT_TRUE(says(jobs, "tenant 'a' has 2 jobs already")) << jobs.what();
+}
+
+// Whoever begins jobs all the time fills no log.
+TEST(Control, TheLinesOfATenantAreLimited) {
+  std::mutex mutex;
+  std::map<char, int> lines;  // by the job's first letter
+  ServerOptions options;
+  options.tenants = {tenant("a"), tenant("b")};
+  constexpr int many = 400;
+  {
+    TestServer test(std::move(options));
+    test.log = [&](const std::string& line) {
+      const std::lock_guard lock(mutex);
+      if (line.starts_with("job '")) ++lines[line[5]];
+    };
+    const auto begin = [&](const std::string& whose, int jobs) {
+      Client client({test.server->address(), tenant(whose).token, ""});
+      for (int i = 0; i < jobs; ++i) {
+        session::JoinRequest asked = request(0, 1);
+        asked.job = whose + std::to_string(i);
+        const session::Admission job = join(client, asked, seconds(5));
+        client.leave(job.job_epoch, 0, job.rank_epoch, seconds(5));
+      }
+    };
+    begin("a", many);
+    begin("b", 1);
+  }
+  EXPECT_GE(lines['a'], 100);
+  EXPECT_LT(lines['a'], many);
+  EXPECT_EQ(1, lines['b']);
 }
 
 TEST(Control, TenantsCanBeReplacedWhileJobsRun) {

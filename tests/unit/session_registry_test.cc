@@ -90,6 +90,31 @@ class RegistryTest : public ::testing::Test {
   }
 };
 
+// A tenant's failures are remembered, logged and recorded, as long as its jobs begin. All of them may fail, and begin anew.
+TEST_F(RegistryTest, QuotasLimitFailures) {
+  RegistryConfig c = config();
+  c.quotas["loud"].jobs = 2;
+  registry = Registry(std::move(c));
+  const auto fail_one = [&](const std::string& tenant) {
+    JoinRequest asked = request(0, 1);
+    asked.tenant = tenant;
+    const auto outcome = registry.join_outcome(registry.join(asked, now));
+    if (outcome->admission) registry.fail(outcome->admission->job_epoch, "over", now);
+    return *outcome;
+  };
+  int failed = 0;
+  JoinOutcome last;
+  while (failed < 1000 && (last = fail_one("loud")).admission) ++failed;
+  EXPECT_GE(failed, 4 * 2);
+  EXPECT_LT(failed, 100);
+  EXPECT_EQ(Refusal::quota, last.refusal);
+  EXPECT_NE(std::string::npos, last.reason.find("have failed within 30.0 s")) << last.reason;
+  EXPECT_TRUE(fail_one("other").admission);
+  now += 31s;
+  registry.on_timer(now);
+  EXPECT_TRUE(fail_one("loud").admission);
+}
+
 // ---- admission
 
 TEST(Refusals, HaveNames) {

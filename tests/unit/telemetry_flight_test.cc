@@ -261,6 +261,15 @@ TEST(FlightFolder, KeepsTheNewestFiles) {
   for (const auto& entry : std::filesystem::directory_iterator(path))
     EXPECT_EQ(entry.path().string().find("last"), std::string::npos);
 
+  // Another tenant's, more than there is room for, push out none but their own.
+  record.tenant = "loud";
+  for (int i = 0; i < 9; ++i) {
+    static_cast<void>(
+        folder.write(record, {"", "", "", std::chrono::system_clock::time_point(std::chrono::seconds(2'000'000 + i)), {}}));
+  }
+  for (const std::string& each : left) EXPECT_TRUE(std::filesystem::exists(each)) << each;
+  const auto files = std::filesystem::directory_iterator(path);
+  EXPECT_EQ(6, std::distance(begin(files), end(files)));
   std::filesystem::remove_all(pattern);
   EXPECT_THROW(FlightFolder("/proc/flights"), Error);
 }
