@@ -137,17 +137,6 @@ class Recent {
   std::chrono::steady_clock::time_point until_;
 };
 
-std::string proof_in(std::string_view query) {
-  constexpr std::string_view name = "proof=";
-  for (std::size_t at = 0; at < query.size();) {
-    const std::size_t end = std::min(query.find('&', at), query.size());
-    const std::string_view part = query.substr(at, end - at);
-    if (part.starts_with(name)) return std::string(part.substr(name.size()));
-    at = end + 1;
-  }
-  return "";
-}
-
 // A viewer as the pages' cache knows it. No tenant's name begins so.
 constexpr char everything[] = " all";
 std::string viewer_key(const PageAdmittance::Viewer& viewer) {
@@ -177,8 +166,8 @@ std::vector<Page> pages_of(std::function<Report()> collect, PageAdmittance admit
   status.make = [recent, challenge](const std::string& viewer) {
     return status_for(recent->report(), viewer, challenge ? challenge() : "");
   };
-  status.viewer = [viewer = admittance.viewer](std::string_view query) {
-    return viewer_key(viewer ? viewer(proof_in(query)) : PageAdmittance::Viewer());
+  status.viewer = [viewer = admittance.viewer](std::string_view proof) {
+    return viewer_key(viewer ? viewer(proof) : PageAdmittance::Viewer());
   };
   return {std::move(metrics), std::move(status),
           Page{"/", "text/html; charset=utf-8", [](const std::string&) { return std::string(page_html); }}};

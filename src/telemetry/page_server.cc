@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <list>
 #include <map>
@@ -46,6 +47,22 @@ constexpr char for_browsers[] =
     "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer"
     "\r\nContent-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+// Of a request's head; `name`: in small letters. Empty: it has none.
+std::string_view header_in(std::string_view head, std::string_view name) {
+  constexpr std::string_view blanks = " \t";
+  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
+  for (std::size_t end = head.find("\r\n"); end != head.npos; end = head.find("\r\n")) {
+    head.remove_prefix(end + 2);
+    std::string_view line = head.substr(0, head.find("\r\n"));
+    const std::string_view key = line.substr(0, line.find(':'));
+    if (key.size() == line.size() || !std::equal(key.begin(), key.end(), name.begin(), name.end(), same)) continue;
+    line.remove_prefix(key.size() + 1);
+    line.remove_prefix(std::min(line.find_first_not_of(blanks), line.size()));
+    return line.substr(0, line.find_last_not_of(blanks) + 1);
+  }
+  return {};
+}
 
 Answer answer_of(const char* status, const std::string& page, const std::string& type = "text/plain; charset=utf-8",
                  bool head = false) {
@@ -152,14 +169,14 @@ struct PageServer::Impl {
     if (method == "HEAD") return answer_of("200 OK", "", page->type, true);
     if (method != "GET") return answer_of("405 Method Not Allowed", "");
     try {
-      return cached(*page, mark == std::string_view::npos ? "" : target.substr(mark + 1), now);
+      return cached(*page, header_in(request, "netsum-proof"), now);
     } catch (const std::exception& e) {
       return answer_of("500 Internal Server Error", std::string(e.what()) + "\n");
     }
   }
 
-  Answer cached(const Page& page, std::string_view query, Clock::time_point now) {
-    std::pair<const Page*, std::string> key{&page, page.viewer ? page.viewer(query) : ""};
+  Answer cached(const Page& page, std::string_view proof, Clock::time_point now) {
+    std::pair<const Page*, std::string> key{&page, page.viewer ? page.viewer(proof) : ""};
     std::erase_if(cache, [&](const auto& entry) { return now >= entry.second.at + limits.page; });
     if (const auto found = cache.find(key); found != cache.end()) return found->second.answer;
     Answer answer = answer_of("200 OK", page.make(key.second), page.type);

@@ -25,8 +25,9 @@ struct Page {
   std::string path, type;  // "/metrics"; of its content
   // Called on the server's thread; may throw (500).
   std::function<std::string(const std::string& viewer)> make;
-  // For whom it is made, from what follows the "?": each has a page of its own. None: all have the same.
-  std::function<std::string(std::string_view query)> viewer{};
+  // For whom it is made, from the request's header "netsum-proof": each has a page of its own. None: all have the same. In a
+  // header, as addresses end in logs and histories.
+  std::function<std::string(std::string_view proof)> viewer{};
 };
 
 class PageServer {

@@ -362,21 +362,21 @@ TEST(MetricsServer, ThePageShowsEachTenantItsOwnJobs) {
   admittance.challenge = [] { return std::string("4711"); };
   const MetricsServer server(
       "127.0.0.1:0", [&] { return report; }, admittance);
-  const auto status = [&](const std::string& query) {
-    return answer_to(port_of(server), "GET /status.json" + query + " HTTP/1.1\r\n\r\n");
+  const auto status = [&](const std::string& header) {
+    return answer_to(port_of(server), "GET /status.json HTTP/1.1\r\nHost: x\r\n" + header + "\r\n");
   };
   const std::tuple<const char*, bool, bool, const char*> cases[] = {
       {"", false, false, "\"hidden_jobs\":2"},
-      {"?proof=a", true, false, "\"viewer\":\"a\",\"hidden_jobs\":1"},
-      {"?proof=", false, false, "\"viewer\":\"\""},
-      {"?x=1&proof=operator", true, true, "\"viewer\":\"c\",\"hidden_jobs\":0"},
-      {"?proof=all", false, false, "\"hidden_jobs\":2"},
-      {"?proof=b", false, false, "\"challenge\":\"4711\""},
+      {"Netsum-Proof: a\r\n", true, false, "\"viewer\":\"a\",\"hidden_jobs\":1"},
+      {"netsum-proof:\r\n", false, false, "\"viewer\":\"\""},
+      {"X: 1\r\nnetsum-proof:operator \r\nY: 2\r\n", true, true, "\"viewer\":\"c\",\"hidden_jobs\":0"},
+      {"netsum-proof: all\r\n", false, false, "\"hidden_jobs\":2"},
+      {"xnetsum-proof: a\r\n", false, false, "\"challenge\":\"4711\""},
   };
-  for (const auto& [query, mine, theirs, words] : cases) {
-    const std::string answer = status(query);
-    EXPECT_EQ(answer.find("\"mine\"") != std::string::npos, mine) << query;
-    EXPECT_EQ(answer.find("\"theirs\"") != std::string::npos, theirs) << query;
+  for (const auto& [header, mine, theirs, words] : cases) {
+    const std::string answer = status(header);
+    EXPECT_EQ(answer.find("\"mine\"") != std::string::npos, mine) << header;
+    EXPECT_EQ(answer.find("\"theirs\"") != std::string::npos, theirs) << header;
     EXPECT_NE(answer.find(words), std::string::npos) << answer;
   }
 }
