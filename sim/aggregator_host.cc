@@ -114,7 +114,7 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
         id(), call.from,
         {call.number, id(), aggregator_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, call.tenant, now)});
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {
-    aggregator_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, call.tenant, now);
+    aggregator_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, call.tenant, leave->why, now);
   }
   settle(now);
   check();

@@ -29,6 +29,7 @@ struct BeatCall {
 struct LeaveCall {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank = 0, rank_epoch = 0;
+  session::Farewell why{};
 };
 // From an aggregator to a switch below it: asks for the switch's endpoints.
 struct GreetCall {};

@@ -165,7 +165,7 @@ void WorkerHost::carry_out(const session::Rank::Beat& beat, Time) {
 }
 
 void WorkerHost::carry_out(const session::Rank::Leave& leave, Time) {
-  call(leave.site, next_call_++, LeaveCall{leave.life.job_epoch, place_.rank, leave.life.rank_epoch});
+  call(leave.site, next_call_++, LeaveCall{leave.life.job_epoch, place_.rank, leave.life.rank_epoch, leave.why});
 }
 
 void WorkerHost::on_reply(const ControlReply& reply, Time now) {

@@ -156,8 +156,9 @@ struct Communicator::Impl {
       });
     }
     monitor->stop();
+    const auto failure = engine ? engine->failure() : nullptr;
     engine.reset();
-    monitor->leave();
+    monitor->leave(failure.get());
   }
 
   void connect() {

@@ -75,8 +75,8 @@ void Monitor::stop() {
   thread_.join();
 }
 
-void Monitor::leave() {
-  rank_.leave();
+void Monitor::leave(const Error* why) {
+  rank_.leave(why);
   carry_out();
 }
 
@@ -107,7 +107,7 @@ void Monitor::loop() {
   while (true) {
     mailbox_.run_all();
     if (stopping_) return;
-    if (engine_->failure()) leave();  // another thread has failed the engine
+    if (const auto failure = engine_->failure()) leave(failure.get());  // another thread has failed the engine
     rank_.on_timer(now());
     carry_out();
     if (rank_.ended()) return;
@@ -234,7 +234,7 @@ void Monitor::carry_out(const session::Rank::Beat& beat) {
 
 void Monitor::carry_out(const session::Rank::Leave& leave) {
   try {
-    clients_[leave.site]->leave(leave.life.job_epoch, options_.rank, leave.life.rank_epoch, leave_deadline);
+    clients_[leave.site]->leave({leave.life.job_epoch, options_.rank, leave.life.rank_epoch, leave.why}, leave_deadline);
   } catch (const Error&) {
     // An aggregator that is gone needs no goodbye.
   }

@@ -30,8 +30,8 @@ class Monitor final : private session::Rank::Operations {
   [[nodiscard]] Joined join();
   // `recovering`: the same engine, if its job recovers.
   void start(runtime::Engine& engine, runtime::WorkerEngine* recovering);
-  void stop();   // ends the thread
-  void leave();  // tells every aggregator; after stop()
+  void stop();                   // ends the thread
+  void leave(const Error* why);  // tells every aggregator; after stop(). Null: in good order
 
   // From an I/O thread: a lane cannot go on.
   void lane_failed(std::uint32_t lane, const protocol::LaneFailure& failure);

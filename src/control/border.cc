@@ -235,7 +235,13 @@ Parsed<Life> parse(const proto::Membership& in) {
   return parsed([&] {
     demand(in.job_epoch() != 0 && in.rank_epoch() != 0, "an epoch that was never issued");
     demand(in.rank() < max_world_size, "a rank that no job has");
-    return Life{in.job_epoch(), in.rank(), in.rank_epoch()};
+    const auto cause = static_cast<session::FailureCause>(std::min<std::uint32_t>(in.cause(), UINT8_MAX));
+    Life life{in.job_epoch(), in.rank(), in.rank_epoch(), {cause, session::one_line(in.reason())}};
+    if (cause > session::last_cause) life.farewell.cause = session::FailureCause::other;  // of a later netsum
+    if (cause != session::FailureCause::none && life.farewell.reason.empty()) {
+      life.farewell.reason = "rank " + std::to_string(life.rank) + " left the job, and gave no reason";
+    }
+    return life;
   });
 }
 
@@ -457,6 +463,8 @@ void write(const Life& life, proto::Membership& out) {
   out.set_job_epoch(life.job_epoch);
   out.set_rank(life.rank);
   out.set_rank_epoch(life.rank_epoch);
+  out.set_cause(static_cast<std::uint32_t>(life.farewell.cause));
+  out.set_reason(session::one_line(life.farewell.reason));
 }
 
 void write_uninstall(std::uint64_t job_epoch, proto::Membership& out) {

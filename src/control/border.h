@@ -52,12 +52,6 @@ struct Join {
   std::chrono::milliseconds wait{};  // for the other ranks
 };
 
-// A rank in a life of its job.
-struct Life {
-  std::uint64_t job_epoch = 0;
-  std::uint32_t rank = 0, rank_epoch = 0;
-};
-
 // Requests, as an aggregator receives them.
 [[nodiscard]] Parsed<std::string> parse(const proto::HelloRequest& in);  // the job's name, or nothing
 [[nodiscard]] Parsed<Join> parse(const proto::JoinRequest& in);

@@ -100,10 +100,9 @@ session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t
   return impl_->accept(parse(reply));
 }
 
-void Client::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
-                   std::chrono::milliseconds deadline) {
+void Client::leave(const Life& life, std::chrono::milliseconds deadline) {
   proto::Membership message;
-  write(Life{job_epoch, rank, rank_epoch}, message);
+  write(life, message);
   proto::LeaveReply reply;
   impl_->check(impl_->call(&Stub::Leave, "Leave", deadline, message, reply));
 }

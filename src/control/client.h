@@ -18,6 +18,13 @@
 
 namespace netsum::control {
 
+// A rank in a life of its job.
+struct Life {
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank = 0, rank_epoch = 0;
+  session::Farewell farewell{};  // in Leave
+};
+
 struct Hello {
   std::vector<Endpoint> lanes;                      // the aggregator's data sockets, one per thread
   std::uint64_t instance = 0;                       // random, new at every start of the aggregator
@@ -52,7 +59,7 @@ class Client {
                                         std::chrono::milliseconds deadline, const std::stop_token& stop = {});
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                                   std::chrono::milliseconds deadline);
-  void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, std::chrono::milliseconds deadline);
+  void leave(const Life& life, std::chrono::milliseconds deadline);
   [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
 
  private:

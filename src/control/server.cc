@@ -224,7 +224,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return answer(context, "Leave", *message, [&](const Principal& caller, const Life& life) {
       {
         const Lock lock(*this);
-        aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, now());
+        aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, life.farewell, now());
       }
       wake();
       return grpc::Status::OK;
@@ -483,10 +483,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     std::vector<std::uint64_t> leases;  // that have expired
     std::deque<Command> commands;
     std::vector<std::pair<JoinCall*, grpc::Status>> answers;
-    std::vector<std::uint64_t> watched;  // to look at
-    bool look = false;                   // for the flight recorder
+    std::vector<std::uint64_t> watched;   // to look at
+    std::vector<session::JobEvent> ends;  // of jobs
+    bool look = false;                    // for the flight recorder
     [[nodiscard]] bool empty() const {
-      return step.empty() && leases.empty() && commands.empty() && watched.empty() && !look;
+      return step.empty() && leases.empty() && commands.empty() && watched.empty() && ends.empty() && !look;
     }
   };
 
@@ -520,8 +521,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       if (lease.until <= at || stopping) due.leases.push_back(epoch);
     }
     due.commands.swap(commands);
-    for (const session::JobEvent& event : due.step.events) recorder.record(event);
-    due.step.events.clear();
+    for (session::JobEvent& event : std::exchange(due.step.events, {})) {
+      recorder.record(event);
+      if (is_end(event.kind)) due.ends.push_back(std::move(event));
+    }
     if (at >= next_flight_look && !stopping) {
       due.look = recorder.any_running();
       next_flight_look = at + telemetry::FlightRecorder::look_interval;
@@ -556,7 +559,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   void carry_out(Due& due) {
     // A failed job's last state is read before its lanes forget it.
-    if (due.look || !due.step.failures.empty()) look_at_flights();
+    if (due.look || !due.ends.empty()) look_at_flights();
     for (const session::StopJob& stop : due.step.changes.stops) {
       report_errors([&] { hooks.stop_job(stop); });
       if (teller) teller->remove(stop.job_epoch);
@@ -564,8 +567,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       aggregator.on_stopped(stop.job_epoch);
     }
     for (const session::StartJob& start : due.step.changes.starts) begin(start);
-    for (const session::JobFailure& failure : due.step.failures) {
-      log_of(failure.tenant, "job '" + failure.job + "' failed: " + failure.reason);
+    for (const session::JobEvent& end : due.ends) {
+      log_of(end.tenant, "job '" + end.job + "' " + (end.kind == session::JobEvent::Kind::ended ? "ended" : "failed: " + end.what));
     }
     keep_records();
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
@@ -640,7 +643,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     for (const telemetry::FlightRecord& record : failures) {
       if (!may_say_more(record.tenant)) continue;
       report_errors(
-          [&] { log("job '" + record.job + "' failed: see `netsum explain " + folder->write(record, origin) + "`"); });
+          [&] { log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more"); });
     }
   }
 
@@ -721,7 +724,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
         entry.stalled_seconds = std::chrono::duration<double>(recorder.stalled_for(entry.job, at)).count();
         out.jobs.push_back(std::move(entry));
       }
-      out.counters.add("jobs_failed", recorder.failures());
+      for (const auto& [name, value] : recorder.failures()) out.counters.add(name, value);
     }
     if (events != 0) {
       for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);

@@ -34,8 +34,8 @@ HeartbeatReply Aggregator::heartbeat(std::uint64_t job_epoch, std::uint32_t rank
 }
 
 void Aggregator::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
-                       Time now) {
-  if (registry_.belongs(job_epoch, tenant)) registry_.leave(job_epoch, rank, rank_epoch, now);
+                       const Farewell& why, Time now) {
+  if (registry_.belongs(job_epoch, tenant)) registry_.leave(job_epoch, rank, rank_epoch, why, now);
 }
 
 void Aggregator::on_timer(Time now) {
@@ -52,7 +52,7 @@ void Aggregator::on_timer(Time now) {
 }
 
 Aggregator::Step Aggregator::step(Time now, const std::function<bool(std::uint64_t)>& ready) {
-  Step step{take_changes(registry_), registry_.take_failures(), std::exchange(late_, {}), registry_.take_events()};
+  Step step{take_changes(registry_), std::exchange(late_, {}), registry_.take_events()};
   for (const std::uint64_t ticket : registry_.decided()) {
     const auto call = calls_.find(ticket);
     if (call == calls_.end()) continue;

@@ -29,12 +29,9 @@ class Aggregator {
   };
   struct Step {
     Changes changes;  // stops first, then starts; both before the answers
-    std::vector<JobFailure> failures;
     std::vector<Answer> answers;
     std::vector<JobEvent> events;  // nothing to carry out: for the flight recorder
-    [[nodiscard]] bool empty() const {
-      return changes.stops.empty() && changes.starts.empty() && failures.empty() && answers.empty();
-    }
+    [[nodiscard]] bool empty() const { return changes.stops.empty() && changes.starts.empty() && answers.empty(); }
   };
 
   explicit Aggregator(RegistryConfig config) : registry_(std::move(config)) {}
@@ -50,7 +47,8 @@ class Aggregator {
   bool cancel(Call call, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                          const std::string& tenant, Time now);
-  void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant, Time now);
+  void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
+             const Farewell& why, Time now);
 
   // ---- steps
 

@@ -10,7 +10,7 @@
 
 namespace netsum::session {
 
-// Why a job failed.
+// Why a job failed. The numbers travel: later ones come last.
 enum class FailureCause : std::uint8_t {
   none,
   silent,         // a rank's heartbeats stayed away
@@ -20,9 +20,18 @@ enum class FailureCause : std::uint8_t {
   mismatch,       // ranks issued different calls
   started_again,  // a later start of the same job is here, or a rank has begun anew
   shutting_down,
-  not_started,  // the lanes could not serve it
-  refused,      // all ranks were refused
-  other,        // the text says: a switch that is needed, for example
+  not_started,      // the lanes could not serve it
+  refused,          // all ranks were refused
+  other,            // the text says: a switch that is needed, for example
+  deadline,         // an operation did not end in time
+  aggregator_lost,  // a rank heard nothing any more from one of the job's aggregators, or its packets did not come through
+};
+inline constexpr auto last_cause = FailureCause::aggregator_lost;
+
+// Why a rank leaves; none: in good order.
+struct Farewell {
+  FailureCause cause = FailureCause::none;
+  std::string reason{};
 };
 
 struct JobEvent {
@@ -45,5 +54,9 @@ struct JobEvent {
   std::string what{};                       // in words; may be empty
   FailureCause cause = FailureCause::none;  // of Kind::failed and refused
 };
+
+[[nodiscard]] constexpr bool is_end(JobEvent::Kind kind) {
+  return kind == JobEvent::Kind::refused || kind == JobEvent::Kind::failed || kind == JobEvent::Kind::ended;
+}
 
 }  // namespace netsum::session

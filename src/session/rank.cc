@@ -6,6 +6,25 @@
 #include "session/words.h"
 
 namespace netsum::session {
+namespace {
+
+FailureCause cause_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::mismatch:
+      return FailureCause::mismatch;
+    case ErrorCode::deadline:
+      return FailureCause::deadline;
+    case ErrorCode::worker_lost:
+      return FailureCause::left;
+    case ErrorCode::aggregator_lost:
+    case ErrorCode::aggregator_restarted:
+      return FailureCause::aggregator_lost;
+    default:
+      return FailureCause::other;
+  }
+}
+
+}  // namespace
 
 std::vector<Rank::Action> Rank::take_actions() {
   return std::exchange(actions_, {});
@@ -213,7 +232,7 @@ void Rank::fail(const Error& error, Time now) {
     remember();
     last_ = error;
     actions_.emplace_back(Retry{error});
-    say_goodbye();  // to those that have admitted this attempt: it does not go on
+    say_goodbye(&error);  // to those that have admitted this attempt: it does not go on
   } else {
     return end(error);
   }
@@ -232,13 +251,13 @@ void Rank::try_again(Time now) {
 
 void Rank::end(const Error& error) {
   actions_.emplace_back(End{error});
-  leave();
+  leave(&error);
 }
 
-void Rank::leave() {
+void Rank::leave(const Error* why) {
   if (phase_ == Phase::joining) cancel_joins();
   phase_ = Phase::ended;
-  say_goodbye();
+  say_goodbye(why);
 }
 
 void Rank::cancel_joins() {
@@ -248,10 +267,11 @@ void Rank::cancel_joins() {
 }
 
 // Then the other ranks know that this one will not contribute, and has not just died.
-void Rank::say_goodbye() {
+void Rank::say_goodbye(const Error* why) {
+  const Farewell farewell = why == nullptr ? Farewell() : Farewell{cause_of(why->code()), why->what()};
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (!sites_[i].admission) continue;
-    actions_.emplace_back(Leave{i, {sites_[i].admission->job_epoch, sites_[i].admission->rank_epoch}});
+    actions_.emplace_back(Leave{i, {sites_[i].admission->job_epoch, sites_[i].admission->rank_epoch}, farewell});
     sites_[i].admission.reset();
   }
 }

@@ -56,6 +56,7 @@ class Rank {
   struct Leave {
     std::size_t site = 0;
     Life life;
+    Farewell why;
   };
   // End the lanes, but not the operations. Joining again follows, for as long as `patience`.
   struct Suspend {
@@ -125,7 +126,7 @@ class Rank {
   void on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now);
   // Also when an operation's deadline passes.
   void on_timer(Time now);
-  void leave();  // in good order; the rank has ended
+  void leave(const Error* why = nullptr);  // null: in good order; the rank has ended
 
   [[nodiscard]] Time next_timeout() const;
   [[nodiscard]] bool waiting() const { return phase_ == Phase::waiting; }  // before it joins, or joins again
@@ -150,7 +151,7 @@ class Rank {
   void try_again(Time now);
   void end(const Error& error);
   void cancel_joins();
-  void say_goodbye();
+  void say_goodbye(const Error* why);
   void remember();
 
   const Config config_;

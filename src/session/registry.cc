@@ -58,6 +58,7 @@ struct Job {
   Time since{};
   std::string failure;
   std::optional<std::uint32_t> lost;
+  Farewell farewell;  // of the first rank that left for a reason
   bool mismatch = false;
   Placement placement;
   bool told = true;                          // its ranks have been told of their admission
@@ -90,7 +91,6 @@ struct Registry::Impl {
   std::map<std::string, std::uint32_t> joins;                              // number of waiting joins, by tenant
   std::vector<StartJob> starts;
   std::vector<StopJob> stops;
-  std::vector<JobFailure> failures;
   std::vector<JobEvent> events;
   std::set<std::uint32_t> rank_epochs;         // of running and failed jobs
   std::map<std::string, std::uint32_t> pools;  // of switches that are parents of others
@@ -615,7 +615,6 @@ struct Registry::Impl {
     job.failure = std::move(failure);
     job.lost = lost;
     job.since = now;
-    failures.push_back({job.name, job.tenant, job.failure});
     failed.emplace(job.epoch, std::move(job));
     if (failed.size() <= config.max_jobs) return;
     const auto oldest = std::min_element(failed.begin(), failed.end(),
@@ -817,7 +816,6 @@ void Registry::start_failed(std::uint64_t job_epoch, const std::string& reason, 
     r.outcomes[member.ticket] = {Refusal::no_memory, "job '" + job.name + "': " + reason, {}};
   }
   r.release(job);
-  r.failures.push_back({job.name, job.tenant, reason});
   r.note(JobEvent::Kind::failed, job, now, {}, reason, FailureCause::not_started);
   r.succeed(job, now);
   r.forget(job);
@@ -836,15 +834,17 @@ void Registry::on_pool(const std::string& a_switch, std::uint32_t slots) {
   if (parent && slots != 0) impl_->pools[a_switch] = slots;
 }
 
-void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
+void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now) {
   Job* job = impl_->running(job_epoch);
   if (job == nullptr) return;
   const auto found = job->ranks.find(rank);
   if (found == job->ranks.end() || found->second.epoch != rank_epoch) return;
-  if (!job->left.contains(rank)) impl_->note(JobEvent::Kind::left, *job, now, rank);
+  if (!job->left.contains(rank)) impl_->note(JobEvent::Kind::left, *job, now, rank, why.reason);
   job->left.insert(rank);
+  if (job->farewell.cause == FailureCause::none) job->farewell = why;
   if (job->left.size() == job->world_size) {
-    impl_->end(impl_->keys.at(job_epoch), {}, FailureCause::none, std::nullopt, now);
+    const Farewell first = job->farewell;
+    impl_->end(impl_->keys.at(job_epoch), first.reason, first.cause, std::nullopt, now);
   }
 }
 
@@ -958,9 +958,6 @@ std::vector<StartJob> Registry::take_starts() {
 }
 std::vector<StopJob> Registry::take_stops() {
   return std::exchange(impl_->stops, {});
-}
-std::vector<JobFailure> Registry::take_failures() {
-  return std::exchange(impl_->failures, {});
 }
 
 std::vector<JobEvent> Registry::take_events() {

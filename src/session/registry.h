@@ -163,10 +163,6 @@ struct StartJob {
 struct StopJob {
   std::uint64_t job_epoch;
 };
-// For the log, once for each job that fails.
-struct JobFailure {
-  std::string job, tenant, reason;
-};
 
 struct HeartbeatReply {
   enum class State : std::uint8_t { running, failed, unknown } state = State::unknown;
@@ -216,7 +212,8 @@ class Registry {
   // The pool of a switch that is a parent of others, and that no rank names; for jobs that begin from now on.
   void on_pool(const std::string& a_switch, std::uint32_t slots);
 
-  void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
+  // The job has failed if a rank leaves for a reason: the first one's is the job's, once all have left.
+  void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   // The job cannot go on, whatever the cause.
   void fail(std::uint64_t job_epoch, const std::string& reason, Time now);
@@ -231,8 +228,7 @@ class Registry {
   // Those since the last call. Daemons and the simulator use take_changes().
   [[nodiscard]] std::vector<StartJob> take_starts();
   [[nodiscard]] std::vector<StopJob> take_stops();
-  [[nodiscard]] std::vector<JobFailure> take_failures();
-  // For the flight recorder. Past some thousands that nobody takes, later ones are lost.
+  // For the log and the flight recorder. Past some thousands that nobody takes, later ones are lost.
   [[nodiscard]] std::vector<JobEvent> take_events();
 
   // Whether a running or failed job is the tenant's. No tenant may see or touch another's jobs.

@@ -32,41 +32,48 @@ constexpr char suffix[] = ".flight.json";
 
 struct CauseWords {
   FailureCause cause;
-  const char* name;    // in the file
   const char* advice;  // what to do
 };
 constexpr auto causes = std::to_array<CauseWords>({
-    {FailureCause::none, "none", "Nothing: the job ended in good order."},
-    {FailureCause::silent, "silent",
+    {FailureCause::none, "Nothing: the job ended in good order."},
+    {FailureCause::silent,
      "Look at that rank's host first: is the process alive (its own log, `dmesg` for the OOM killer), is the host up, does "
      "TCP reach this daemon from it (`nc -zv`)? A process that was only stopped (a debugger, a swapping host) counts as "
      "dead "
      "too: raise --heartbeat-timeout-ms where that is usual. With Options::recovery the job waits for a new process "
      "instead."},
-    {FailureCause::died, "died",
+    {FailureCause::died,
      "The kernel closed the rank's connection, so its process has ended: its own log, its exit status and `dmesg` "
      "(OOM killer) say why. Start the job again, or use Options::recovery."},
-    {FailureCause::gave_up, "gave_up",
+    {FailureCause::gave_up,
      "A rank's connect deadline passed before all ranks were there. Start all ranks at about the same time, or raise "
      "Options::connect_deadline; then look why the missing ranks did not come: the address that they were given, the token, "
      "a firewall in front of this daemon's TCP port."},
-    {FailureCause::left, "left",
+    {FailureCause::left,
      "The rank ended its communicator while others were in a collective call: its own log says why (an exception, a missed "
      "deadline, fewer iterations than the others). All ranks must make the same calls."},
-    {FailureCause::mismatch, "mismatch",
+    {FailureCause::mismatch,
      "The ranks named above issued different calls at the same place: another collective, another length or type, another "
      "order. Compare what they call there; conditions on the rank number are the usual reason."},
-    {FailureCause::started_again, "started_again",
+    {FailureCause::started_again,
      "Nothing, if a launcher started the job again: a later start ends an earlier one. Otherwise two jobs have the same "
      "name: give one another name."},
-    {FailureCause::shutting_down, "shutting_down",
+    {FailureCause::shutting_down,
      "This daemon was stopped while the job ran. Stop daemons between jobs, or use Options::recovery with several "
      "aggregators."},
-    {FailureCause::not_started, "not_started",
+    {FailureCause::not_started,
      "This daemon could not serve the job; the reason above says what it lacked. Ask for fewer slots, or give the daemon "
      "more memory."},
-    {FailureCause::refused, "refused", "The ranks were refused before the job ran; the reason above says what to change."},
-    {FailureCause::other, "other", "The reason above says what went wrong."},
+    {FailureCause::refused, "The ranks were refused before the job ran; the reason above says what to change."},
+    {FailureCause::other, "The reason above says what went wrong."},
+    {FailureCause::deadline,
+     "An operation had no result in time. Where a rank is named that it waited for, look at that rank first. Where the "
+     "packets "
+     "of all ranks have no answer, look at the path: `netsum doctor --switch` says whether UDP passes. Raise "
+     "Options::operation_deadline where ranks may be that late."},
+    {FailureCause::aggregator_lost,
+     "The ranks could no longer use one of the job's aggregators, as the reason above says. Look whether that one runs, and "
+     "at the network between it and the ranks."},
 });
 
 const CauseWords& words_of(FailureCause cause) {
@@ -74,7 +81,7 @@ const CauseWords& words_of(FailureCause cause) {
 }
 const CauseWords& words_of(const std::string& name) {
   const auto* const found =
-      std::find_if(causes.begin(), causes.end(), [&](const CauseWords& words) { return name == words.name; });
+      std::find_if(causes.begin(), causes.end(), [&](const CauseWords& words) { return name == name_of(words.cause); });
   return found == causes.end() ? words_of(FailureCause::other) : *found;
 }
 
@@ -269,7 +276,7 @@ std::string to_json(const FlightRecord& record, const FlightFileOrigin& origin) 
       {"protocol", looked.job.protocol},
       {"world_size", record.world_size},
       {"seconds", seconds(origin.now - record.began)},
-      {"cause", words_of(record.cause).name},
+      {"cause", name_of(record.cause)},
       {"failure", session::one_line(record.failure)},
   };
   if (record.lost) json["rank"] = *record.lost;

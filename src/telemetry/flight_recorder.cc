@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 #include "session/words.h"
@@ -78,6 +79,13 @@ bool alarming(const std::string& name) {
 
 }  // namespace
 
+const char* name_of(FailureCause cause) {
+  constexpr const char* names[] = {"none",     "silent",        "died",           "gave_up",     "left",
+                                   "mismatch", "started_again", "shutting_down",  "not_started", "refused",
+                                   "other",    "deadline",      "aggregator_lost"};
+  return names[static_cast<std::size_t>(cause)];
+}
+
 void FlightRecorder::add(FlightRecord& record, FlightEvent event) const {
   record.events.push_back(std::move(event));
   if (record.events.size() <= limits_.events) return;
@@ -88,7 +96,7 @@ void FlightRecorder::add(FlightRecord& record, FlightEvent event) const {
 void FlightRecorder::record(const JobEvent& event) {
   auto kept = kept_.find({event.tenant, event.job});
   if (kept == kept_.end()) {
-    if (kept_.size() >= limits_.jobs) return;
+    if (kept_.size() >= limits_.jobs && !session::is_end(event.kind)) return;  // an end is counted in any case
     kept = kept_.try_emplace({event.tenant, event.job}).first;
     kept->second.record.job = event.job;
     kept->second.record.tenant = event.tenant;
@@ -108,13 +116,15 @@ void FlightRecorder::record(const JobEvent& event) {
     }
   }
   add(record, {event.at, name_of(event.kind), event.rank, what});
-  if (event.kind == JobEvent::Kind::failed || event.kind == JobEvent::Kind::refused) return fail(kept, event);
-  if (event.kind != JobEvent::Kind::ended) return;
+  if (!session::is_end(event.kind)) return;
+  JobEvent failure = event;
+  // The ranks that waited left for this reason: their words are less plain.
+  const bool deserted = event.kind == JobEvent::Kind::ended || event.cause == FailureCause::left;
+  if (!deserted || (job.deserters.empty() && event.kind != JobEvent::Kind::ended)) return fail(kept, failure);
   if (job.deserters.empty()) {
     kept_.erase(kept);
     return;
   }
-  JobEvent failure = event;
   failure.cause = FailureCause::left;
   failure.rank = job.deserters.front();
   failure.what = session::name_ranks(job.deserters) + " of job '" + event.job + "' left while others waited for " +
@@ -129,7 +139,7 @@ void FlightRecorder::fail(std::map<Key, Kept>::iterator kept, const JobEvent& ev
   record.cause = event.cause;
   record.failure = event.what;
   record.lost = event.rank;
-  ++failures_;
+  ++failures_[static_cast<std::size_t>(event.cause)];
   failed_.push_back(std::move(record));
   if (failed_.size() > limits_.failures) failed_.pop_front();
 }
@@ -208,6 +218,14 @@ std::vector<FlightRecord> FlightRecorder::take_failures() {
     failures.push_back(std::move(record));
   }
   return failures;
+}
+
+Counters FlightRecorder::failures() const {
+  Counters counters{{"jobs_failed", std::accumulate(failures_.begin(), failures_.end(), std::uint64_t{0})}};
+  for (std::size_t cause = 1; cause < failures_.size(); ++cause) {
+    counters.add(std::string("jobs_failed_") + name_of(static_cast<FailureCause>(cause)), failures_[cause]);
+  }
+  return counters;
 }
 
 std::vector<FlightEvent> FlightRecorder::latest(const session::JobStatus& job, std::size_t most) const {

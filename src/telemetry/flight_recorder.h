@@ -2,6 +2,7 @@
 // sees events of membership and, twice a second, a report of the job; nothing of packets. Pure: the owner hands in the time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,8 @@
 #include "session/job_report.h"
 
 namespace netsum::telemetry {
+
+[[nodiscard]] const char* name_of(session::FailureCause cause);  // in records and metrics
 
 struct FlightEvent {
   Time at{};
@@ -61,7 +64,7 @@ class FlightRecorder {
   // For how long the job's oldest chunk has waited; 0: for no second.
   [[nodiscard]] Duration stalled_for(const session::JobStatus& job, Time now) const;
   [[nodiscard]] bool any_running() const;
-  [[nodiscard]] std::uint64_t failures() const { return failures_; }  // ever
+  [[nodiscard]] Counters failures() const;  // ever: jobs_failed, and jobs_failed_CAUSE of each cause
 
  private:
   struct Kept {
@@ -86,7 +89,7 @@ class FlightRecorder {
   void fail(std::map<Key, Kept>::iterator kept, const session::JobEvent& event);
 
   Limits limits_;
-  std::uint64_t failures_ = 0;
+  std::array<std::uint64_t, std::size_t{1} + static_cast<std::size_t>(session::last_cause)> failures_{};  // by cause
   std::map<Key, Kept> kept_;
   std::deque<FlightRecord> failed_;  // not taken yet, oldest first
   std::deque<FlightRecord> told_;    // taken: for latest()

@@ -105,13 +105,21 @@ std::string metrics_page(const Report& report) {
   add(MetricType::Gauge, "memory_used_bytes", "Memory that jobs have.", static_cast<double>(report.memory_used));
   add(MetricType::Gauge, "jobs", "Jobs that are joining, running or failed lately.",
       static_cast<double>(report.jobs.size()));
+  constexpr std::string_view by_cause = "jobs_failed_";
+  MetricFamily failed{"netsum_jobs_failed_total", "Jobs that failed, by cause.", MetricType::Counter, {}};
   for (const auto& [name, value] : report.counters) {
+    if (name.starts_with(by_cause)) {
+      failed.metric.push_back(
+          sample(MetricType::Counter, {{"cause", std::string(name.substr(by_cause.size()))}}, static_cast<double>(value)));
+    }
+    if (name.starts_with("jobs_failed")) continue;
     // Prometheus counts in base units.
     const bool time = name.ends_with(nanoseconds);
     add(MetricType::Counter,
         (time ? name.substr(0, name.size() - nanoseconds.size()) + "_seconds" : std::string(name)) + "_total",
         "Of the whole aggregator.", (time ? 1e-9 : 1) * static_cast<double>(value));
   }
+  if (!failed.metric.empty()) families.push_back(std::move(failed));
   for (MetricFamily& family : states_of(report.jobs)) families.push_back(std::move(family));
   for (MetricFamily& family : families_of(report.jobs)) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);

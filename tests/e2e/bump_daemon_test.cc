@@ -80,7 +80,7 @@ class BumpDaemonTest : public ::testing::Test {
           const session::Admission admission =
               client.join(each, session::netreduce_rules(), std::chrono::seconds(20), std::stop_token());
           EXPECT_EQ(2U, admission.members.size());
-          client.leave(admission.job_epoch, each.rank, admission.rank_epoch, std::chrono::seconds(5));
+          client.leave({admission.job_epoch, each.rank, admission.rank_epoch}, std::chrono::seconds(5));
           return std::string("joined");
         } catch (const Error& error) {
           return std::string(error.what());

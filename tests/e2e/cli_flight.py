@@ -3,11 +3,14 @@
 import glob
 import json
 import os
+import re
 import signal
 import tempfile
 import unittest
+import urllib.request
 
 import cli_support as cli
+from cli_status import free_port
 
 
 class Flight(unittest.TestCase):
@@ -64,6 +67,37 @@ class Flight(unittest.TestCase):
                 self.assertEqual((record["job"], record["cause"], record["rank"]), ("vision", "left", 2))
                 self.assertIn("rank 2 of job 'vision' left while others waited for it", text)
                 self.assertIn("All ranks must make the same calls", text)
+
+    def test_every_end_is_logged_once_recorded_and_counted_by_cause(self):
+        port = free_port()
+        with cli.Switch("--flight-records", self.folder, "--metrics", port, "--heartbeat-timeout-ms", 60_000) as switch:
+            def pair(job, first, second):
+                return [cli.rank_process(switch.address, rank, 2, "--job", job, *flags) for rank, flags in enumerate((first, second))]
+            endless = ["--elements", 1000, "--iterations", 1_000_000]
+            lengths = pair("lengths", endless, ["--elements", 2000])
+            late = pair("late", [*endless, "--deadline", 1], endless)
+            well = pair("well", ["--elements", 1000], ["--elements", 1000])
+            with lengths[0], lengths[1], late[0], late[1], well[0], well[1]:
+                late[0].wait_line(late[0].out, "iteration 3")
+                late[1].signal(signal.SIGSTOP)
+                self.assertEqual(late[0].wait(30), 1)
+                late[1].signal(signal.SIGCONT)
+                self.assertEqual([rank.wait(30) for rank in (*lengths, late[1], *well)], [1, 1, 1, 0, 0])
+
+            def ends():
+                found = [re.search(r"job '(\w+)' (failed|ended)", line) for line in switch.err]
+                return sorted(each.groups() for each in found if each)
+            cli.until(lambda: len(ends()) >= 3, 20, f"three ends in {switch.err}")
+            self.assertEqual(ends(), [("late", "failed"), ("lengths", "failed"), ("well", "ended")])
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                failed = re.findall(r'netsum_jobs_failed_total{cause="(\w+)"} ([1-9]\d*)', answer.read().decode())
+            self.assertEqual(dict(failed), {"mismatch": "1", "deadline": "1"})
+            records = cli.until(lambda: [each for each in [glob.glob(os.path.join(self.folder, "*.json"))] if len(each) == 2], 20, "two records")[0]
+            causes = set()
+            for path in records:
+                with open(path) as file:
+                    causes.add(json.load(file)["cause"])
+            self.assertEqual(causes, {"mismatch", "deadline"})
 
     def test_no_record_of_what_ends_well(self):
         with cli.Switch("--flight-records", self.folder) as switch:

@@ -124,7 +124,7 @@ class CheckedRegistry {
   }
 
   void leave(const Life& life) {
-    registry_.leave(life.job_epoch, life.rank, life.rank_epoch, now_);
+    registry_.leave(life.job_epoch, life.rank, life.rank_epoch, {}, now_);
     if (is_member(life) && running_.contains(life.job_epoch)) left_.insert({life.job_epoch, life.rank});
     carry_out();
   }
@@ -187,7 +187,6 @@ class CheckedRegistry {
   bool take_actions() {
     const auto stops = registry_.take_stops();
     const auto began = registry_.take_starts();
-    static_cast<void>(registry_.take_failures());
     for (const session::StopJob& stop : stops) check(running_.erase(stop.job_epoch) == 1, "what is stopped ran");
     for (const session::StartJob& start : began) {
       const session::Admission& a = start.admission;

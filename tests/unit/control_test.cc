@@ -178,14 +178,14 @@ TEST(Control, JoinHeartbeatLeave) {
   using State = session::HeartbeatReply::State;
   EXPECT_EQ(State::running, first.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(5)).state);
   EXPECT_EQ(State::unknown, first.heartbeat(mine.job_epoch + 1, 0, mine.rank_epoch, seconds(5)).state);
-  second.leave(other.job_epoch, 1, other.rank_epoch, seconds(5));
+  second.leave({other.job_epoch, 1, other.rank_epoch}, seconds(5));
   EXPECT_TRUE(first.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(5)).left.contains(1));
   const telemetry::Report report = first.report(seconds(5));
   EXPECT_EQ("test", report.version);
   ASSERT_EQ(1U, report.jobs.size());
   EXPECT_EQ("j", report.jobs[0].job.job);
   EXPECT_TRUE(report.jobs[0].job.left.contains(1));
-  first.leave(mine.job_epoch, 0, mine.rank_epoch, seconds(5));
+  first.leave({mine.job_epoch, 0, mine.rank_epoch}, seconds(5));
   test.server.reset();
   EXPECT_EQ(1, test.started);
   EXPECT_EQ(1, test.stopped);
@@ -444,7 +444,7 @@ TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
 
   using State = session::HeartbeatReply::State;
   EXPECT_EQ(State::unknown, b.heartbeat(of_a.job_epoch, 0, of_a.rank_epoch, seconds(5)).state);
-  b.leave(of_a.job_epoch, 0, of_a.rank_epoch, seconds(5));
+  b.leave({of_a.job_epoch, 0, of_a.rank_epoch}, seconds(5));
   EXPECT_EQ(State::running, a.heartbeat(of_a.job_epoch, 0, of_a.rank_epoch, seconds(5)).state);
 
   const auto jobs = [](Client& c) { return c.report(seconds(5)).jobs; };
@@ -812,7 +812,7 @@ TEST(Control, DeadSwitchesAndASilentNameServerDelayNoOtherJob) {
     const auto mine = join(client, request_at("quick", live.server->address()), seconds(30));
     EXPECT_TRUE(live.is_told(mine.job_epoch));
     static_cast<void>(client.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(30)));
-    client.leave(mine.job_epoch, 0, mine.rank_epoch, seconds(30));
+    client.leave({mine.job_epoch, 0, mine.rank_epoch}, seconds(30));
     took.push_back(Clock::now() - begin);
   }
   // What waits behind one dead switch waits for its deadline. The median: a busy machine is late now and then.

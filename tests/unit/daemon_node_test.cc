@@ -128,7 +128,7 @@ TEST(Node, ServesAProtocolThatItDoesNotKnow) {
   EXPECT_EQ(report.counters.value("packets_received"), 1U);
   EXPECT_GT(report.counters.value("busy_nanoseconds"), 0U);
 
-  client.leave(admission.job_epoch, 0, admission.rank_epoch, seconds(5));
+  client.leave({admission.job_epoch, 0, admission.rank_epoch}, seconds(5));
   EXPECT_TRUE(transport::eventually([&] {
     send();
     return client.report(seconds(5)).counters.value("strangers") > 0;

@@ -100,8 +100,8 @@ TEST_F(AggregatorTest, ARankThatGivesUpBeforeItIsToldEndsTheJob) {
   EXPECT_TRUE(aggregator.cancel(1, now));
   const Aggregator::Step ended = step();
   ASSERT_EQ(ended.changes.stops.size(), 1U);
-  ASSERT_EQ(ended.failures.size(), 1U);
-  EXPECT_NE(ended.failures[0].reason.find("rank 0"), std::string::npos) << ended.failures[0].reason;
+  EXPECT_EQ(ended.events.back().kind, JobEvent::Kind::failed);
+  EXPECT_NE(ended.events.back().what.find("rank 0"), std::string::npos) << ended.events.back().what;
   ASSERT_EQ(ended.answers.size(), 1U) << "the other rank learns of it from its first heartbeat";
   EXPECT_EQ(ended.answers[0].call, 2U);
   EXPECT_FALSE(aggregator.cancel(1, now));
@@ -109,7 +109,7 @@ TEST_F(AggregatorTest, ARankThatGivesUpBeforeItIsToldEndsTheJob) {
 
 TEST_F(AggregatorTest, StopsComeBeforeTheStartsThatNeedTheirSlots) {
   const Admission first = run_alone(1, "first");
-  aggregator.leave(first.job_epoch, 0, first.rank_epoch, "", now);
+  aggregator.leave(first.job_epoch, 0, first.rank_epoch, "", {}, now);
   aggregator.join(2, request(0, 1, "second"), never, now);
   const Aggregator::Step both = step();
   ASSERT_EQ(both.changes.stops.size(), 1U);
@@ -183,7 +183,7 @@ TEST_F(AggregatorTest, RanksHearWhatTheDataPlaneShows) {
 TEST_F(AggregatorTest, AnotherTenantsJobIsUnknownAndUntouched) {
   const Admission admission = run_alone(1, "train", "a");
   EXPECT_EQ(aggregator.heartbeat(admission.job_epoch, 0, admission.rank_epoch, "b", now).state, State::unknown);
-  aggregator.leave(admission.job_epoch, 0, admission.rank_epoch, "b", now);
+  aggregator.leave(admission.job_epoch, 0, admission.rank_epoch, "b", {}, now);
   EXPECT_TRUE(step().empty());
   EXPECT_EQ(aggregator.heartbeat(admission.job_epoch, 0, admission.rank_epoch, "a", now).state, State::running);
 }

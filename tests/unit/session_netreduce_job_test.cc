@@ -600,7 +600,7 @@ TEST_F(NetreduceRegistry, AQueuePairOfARunningJobIsTaken) {
                  "job 'second': a queue pair between ranks 0 and 1 on lane 0 is another's");
   EXPECT_EQ(all_slots - 4U * 16 * 3 * lanes, registry.slots_free());
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    registry.leave(first.admission->job_epoch, rank, first.admission->rank_epochs[rank], now);
+    registry.leave(first.admission->job_epoch, rank, first.admission->rank_epochs[rank], {}, now);
   }
   EXPECT_TRUE(join({request(0, 3, "second"), request(1, 3, "second"), request(2, 3, "second")}).admission);
 }

@@ -480,20 +480,35 @@ TEST_F(RegistryTest, AJobThatNeverBecomesCompleteIsRefused) {
 TEST_F(RegistryTest, LeavingFreesTheSlotsWhenAllHaveLeft) {
   const auto members = admit({request(0, 2), request(1, 2)});
   const std::uint64_t epoch = members[0].job_epoch;
-  registry.leave(epoch, 0, members[0].rank_epoch, now);
-  registry.leave(epoch, 0, members[0].rank_epoch, now);  // a repeated goodbye says nothing new
+  registry.leave(epoch, 0, members[0].rank_epoch, {}, now);
+  registry.leave(epoch, 0, members[0].rank_epoch, {}, now);  // a repeated goodbye says nothing new
   EXPECT_LT(registry.slots_free(), all_slots);
   const HeartbeatReply reply = registry.heartbeat(epoch, 1, members[1].rank_epoch, now);
   EXPECT_EQ(reply.state, State::running);
   EXPECT_EQ(reply.left, set_of({0}));
   EXPECT_TRUE(registry.take_stops().empty());
-  registry.leave(epoch, 1, members[1].rank_epoch, now);
+  registry.leave(epoch, 1, members[1].rank_epoch, {}, now);
   EXPECT_EQ(registry.slots_free(), all_slots);
   const auto stops = registry.take_stops();
   ASSERT_EQ(stops.size(), 1U);
   EXPECT_EQ(stops[0].job_epoch, epoch);
   EXPECT_EQ(registry.heartbeat(epoch, 1, members[1].rank_epoch, now).state, State::unknown);
   EXPECT_EQ(registry.next_timeout(), never);
+}
+
+TEST_F(RegistryTest, AJobWhoseRankLeavesForAReasonHasFailedForTheFirstOne) {
+  const auto members = admit({request(0, 3), request(1, 3), request(2, 3)});
+  const std::uint64_t epoch = members[0].job_epoch;
+  registry.leave(epoch, 2, members[2].rank_epoch, {}, now);
+  registry.leave(epoch, 1, members[1].rank_epoch, {FailureCause::deadline, "rank 1 waited too long"}, now);
+  EXPECT_TRUE(registry.take_stops().empty()) << "the others may not need it any more";
+  registry.leave(epoch, 0, members[0].rank_epoch, {FailureCause::left, "rank 1 left"}, now);
+  EXPECT_EQ(registry.take_stops().size(), 1U);
+  const auto events = registry.take_events();
+  EXPECT_EQ(std::count_if(events.begin(), events.end(), [](const JobEvent& event) { return is_end(event.kind); }), 1);
+  EXPECT_EQ(events.back().kind, JobEvent::Kind::failed);
+  EXPECT_EQ(events.back().cause, FailureCause::deadline);
+  EXPECT_EQ(events.back().what, "rank 1 waited too long");
 }
 
 TEST_F(RegistryTest, ASilentRankIsNamedAndItsJobsSlotsAreFree) {
@@ -518,11 +533,11 @@ TEST_F(RegistryTest, ASilentRankIsNamedAndItsJobsSlotsAreFree) {
   const auto again = admit({request(0, 1)});
   EXPECT_NE(again[0].job_epoch, epoch);
   EXPECT_EQ(registry.jobs().size(), 2U);
-  registry.leave(epoch, 1, members[1].rank_epoch, now);
+  registry.leave(epoch, 1, members[1].rank_epoch, {}, now);
   EXPECT_EQ(registry.heartbeat(epoch, 2, members[2].rank_epoch, now).state, State::failed);
   EXPECT_EQ(registry.heartbeat(again[0].job_epoch, 0, again[0].rank_epoch, now).state, State::running);
   // And is forgotten in the end.
-  registry.leave(again[0].job_epoch, 0, again[0].rank_epoch, now);
+  registry.leave(again[0].job_epoch, 0, again[0].rank_epoch, {}, now);
   ASSERT_NE(registry.next_timeout(), never);
   registry.on_timer(registry.next_timeout());
   EXPECT_TRUE(registry.jobs().empty());
@@ -531,7 +546,7 @@ TEST_F(RegistryTest, ASilentRankIsNamedAndItsJobsSlotsAreFree) {
 
 TEST_F(RegistryTest, ARankThatLeftIsNotExpectedToBeHeardFrom) {
   const auto members = admit({request(0, 2), request(1, 2)});
-  registry.leave(members[0].job_epoch, 0, members[0].rank_epoch, now);
+  registry.leave(members[0].job_epoch, 0, members[0].rank_epoch, {}, now);
   static_cast<void>(registry.heartbeat(members[0].job_epoch, 1, members[1].rank_epoch, now + 10s));
   registry.on_timer(now + 10s);
   EXPECT_EQ(registry.heartbeat(members[0].job_epoch, 1, members[1].rank_epoch, now + 10s).state, State::running);
@@ -540,9 +555,9 @@ TEST_F(RegistryTest, ARankThatLeftIsNotExpectedToBeHeardFrom) {
 TEST_F(RegistryTest, OnlyMembersAreBelieved) {
   const auto members = admit({request(0, 1)});
   const std::uint64_t epoch = members[0].job_epoch;
-  registry.leave(epoch, 0, members[0].rank_epoch + 1, now);
-  registry.leave(epoch, 1, members[0].rank_epoch, now);
-  registry.leave(epoch + 1, 0, members[0].rank_epoch, now);
+  registry.leave(epoch, 0, members[0].rank_epoch + 1, {}, now);
+  registry.leave(epoch, 1, members[0].rank_epoch, {}, now);
+  registry.leave(epoch + 1, 0, members[0].rank_epoch, {}, now);
   EXPECT_EQ(registry.heartbeat(epoch, 0, members[0].rank_epoch + 1, now).state, State::unknown);
   EXPECT_EQ(registry.heartbeat(epoch, 7, members[0].rank_epoch, now).state, State::unknown);
   EXPECT_EQ(registry.heartbeat(epoch, 0xffffffff, members[0].rank_epoch, now).state, State::unknown);
@@ -630,7 +645,7 @@ void random_life(std::uint64_t seed) {
       case 5:
         if (!members.empty()) {
           const Member& member = members[below(members.size())];
-          registry.leave(member.epoch, member.rank, member.rank_epoch, now);
+          registry.leave(member.epoch, member.rank, member.rank_epoch, {}, now);
         }
         break;
       case 6:
@@ -982,7 +997,7 @@ TEST_F(RecoveryTest, NobodyElseEndsALife) {
 
 TEST_F(RecoveryTest, TheSuccessorOfARankThatLeftWaitsForTheOthers) {
   const auto first = start(2);
-  registry.leave(first[1].job_epoch, 1, first[1].rank_epoch, now);
+  registry.leave(first[1].job_epoch, 1, first[1].rank_epoch, {}, now);
   const std::uint64_t successor = registry.join(recovering(1, 2), now);
   for (int i = 0; i < 60; ++i) {
     now += 100ms;
@@ -1169,7 +1184,7 @@ TEST_F(RegistryTest, MemoryIsOfTheJobsThatLive) {
         case 0: {  // all leave
           const auto admissions = admit({request(0, 2, job), request(1, 2, job)});
           for (std::uint32_t rank = 0; rank < 2; ++rank) {
-            registry.leave(admissions[rank].job_epoch, rank, admissions[rank].rank_epoch, now);
+            registry.leave(admissions[rank].job_epoch, rank, admissions[rank].rank_epoch, {}, now);
           }
           break;
         }
@@ -1193,13 +1208,11 @@ TEST_F(RegistryTest, MemoryIsOfTheJobsThatLive) {
       registry.on_timer(now);
       static_cast<void>(registry.take_starts());
       static_cast<void>(registry.take_stops());
-      static_cast<void>(registry.take_failures());
     }
     // A failed job is remembered for a while.
     now += 60s;
     registry.on_timer(now);
     static_cast<void>(registry.take_stops());
-    static_cast<void>(registry.take_failures());
     return mallinfo2().uordblks;
   };
   const std::size_t first = live(100);
