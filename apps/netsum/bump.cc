@@ -34,7 +34,7 @@ class BumpCommand final : public Command {
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of bumps below are TLS");
     s.add("daemon-token-file", daemon_token_file_, "FILE",
           "Secret of daemons, in the first line: only daemons that know it may tell this one of jobs");
-    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").positive();
+    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").at_least(1000);
     s.add_flag("one-arm", options_.one_arm,
                "One port, on a switch that redirects hosts' RoCE packets to it: they return by it");
     s.add("threads", options_.threads, "N", "Threads: one serves the ports, and the others, if there are any, rings")

@@ -126,7 +126,18 @@ Declared& Declared::within(Number least, Number most, const char* requires_what)
 }
 
 Declared& Declared::positive() {
-  option_.check(CLI::PositiveNumber);
+  return at_least(1);
+}
+
+Declared& Declared::at_least(std::uint64_t least) {
+  CLI::Validator limits(
+      [=](std::string& text) {
+        std::uint64_t value = 0;
+        if (!text.starts_with('-') && CLI::detail::lexical_cast(text, value) && value >= least) return std::string();
+        return "requires a whole number of at least " + std::to_string(least) + ", not '" + text + "'";
+      },
+      ">= " + std::to_string(least));
+  option_.check(limits);
   return *this;
 }
 

@@ -40,6 +40,7 @@ class Declared {
   Declared& between(int least, int most);
   Declared& between(double least, double most);
   Declared& positive();
+  Declared& at_least(std::uint64_t least);
   Declared& group(const std::string& heading);  // "": not listed
 
  private:

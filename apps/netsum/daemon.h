@@ -1,10 +1,13 @@
 // Common parts of the daemons: signals, the line with the listening address, and shutdown.
 #pragma once
 
+#include <spdlog/async.h>
+
 #include <csignal>
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -13,10 +16,27 @@
 
 namespace netsum::app {
 
+inline constexpr char log_pattern[] = "%H:%M:%S.%e %n[%P] %^%l%$ %v";
+
 // Blocks SIGTERM, SIGINT and SIGHUP for this thread and threads that it starts, so that only wait_for_stop() takes them.
 [[nodiscard]] sigset_t block_stop_signals();
-// `reload` is called for each SIGHUP. Meanwhile the service manager hears that this process lives, if it wants to.
-void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload);
+// `reload` is called for each SIGHUP. Meanwhile the service manager hears that the daemon lives, if it wants to: each time
+// that `alive` says so.
+void wait_for_stop(const sigset_t& signals, const std::function<void()>& reload, const std::function<bool()>& alive);
+
+// A daemon's log, as long as this lives: whoever reads it and stops delays nobody. Lines that find no place are lost, and
+// counted in the log itself.
+class PatientLog {
+ public:
+  PatientLog();
+  ~PatientLog();  // waits for a moment for lines that are still to be written
+  PatientLog(const PatientLog&) = delete;
+  PatientLog& operator=(const PatientLog&) = delete;
+
+ private:
+  std::shared_ptr<spdlog::details::thread_pool> pool_;
+  std::shared_ptr<spdlog::logger> former_;
+};
 
 // Raises the limit to the system's maximum, so that the control plane's own connection limits are the effective ones.
 void raise_descriptor_limit();
@@ -37,6 +57,8 @@ void check_tls_pair(const std::string& certificate, const std::string& key);
 template <class Start, class Reload, class Ready, class Ended>
 int run_daemon(Start start, Reload reload, Ready ready, Ended ended) {
   const sigset_t stop = block_stop_signals();
+  std::signal(SIGPIPE, SIG_IGN);  // no reader's end is a daemon's
+  const PatientLog patient_log;
   raise_descriptor_limit();
   auto daemon = [&] {
     try {
@@ -52,7 +74,8 @@ int run_daemon(Start start, Reload reload, Ready ready, Ended ended) {
   std::fflush(stdout);
   ready(address);
   tell_service_manager("READY=1");
-  wait_for_stop(stop, [&] { reload(daemon); });
+  wait_for_stop(
+      stop, [&] { reload(daemon); }, [&] { return daemon.alive(); });
   ended(daemon);
   return exit_done;
 }

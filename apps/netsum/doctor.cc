@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
@@ -65,7 +64,6 @@ class DoctorCommand final : public Command {
   }
 
   int run() override {
-    setenv("GRPC_VERBOSITY", "NONE", 0);  // what is wrong with a certificate is said below
     Findings findings;
     std::optional<Endpoint> local;
     if (!address_.empty()) {

@@ -6,12 +6,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "command.h"
+#include "daemon.h"
 #include "netsum/error.h"
 
 namespace {
@@ -97,8 +99,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // errors say what is wrong
   auto logger = spdlog::stderr_color_mt("netsum");
-  logger->set_pattern("%H:%M:%S.%e %n[%P] %^%l%$ %v");
+  logger->set_pattern(log_pattern);
   spdlog::set_default_logger(logger);
   try {
     return run(argc, argv);

@@ -39,7 +39,7 @@ class PsCommand final : public Command {
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the switches' control channels are TLS");
-    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").positive();
+    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").at_least(1000);
     s.add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
     s.add("seed", options_.loss_seed, "S", "Seed of --loss");
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");

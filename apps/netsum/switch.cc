@@ -60,7 +60,7 @@ class SwitchCommand final : public Command {
                         "Whose ranks may share memory, by name or number, once for each; its own user's and root's may");
     settings()
         .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead")
-        .positive();
+        .at_least(1000);
     settings().add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
     settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");

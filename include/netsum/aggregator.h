@@ -82,6 +82,8 @@ class Aggregator {
   // From now on; jobs of tenants that are gone run on. Any thread. Throws Error: bad_argument; the former tenants then stay.
   void set_tenants(std::vector<Tenant> tenants);
 
+  // False: one of its threads has hung for 10 seconds, as earlier calls found. Never waits. Any thread.
+  [[nodiscard]] bool alive();
   [[nodiscard]] std::string address() const;  // "host:port" to give to workers; the real port if 0 was asked for
 
  private:

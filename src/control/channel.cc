@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "control/diagnosis.h"
 #include "session/check.h"
 
 namespace netsum::control {
@@ -48,11 +49,11 @@ Error error_of(const grpc::Status& status, const std::string& address) {
   const std::string at = "aggregator " + address, words = session::one_line(status.error_message());
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      return {ErrorCode::unreachable, at + " is not reachable: " + words + ": is netsum running there, and the port open?"};
+      return {ErrorCode::unreachable, at + " is not reachable: is netsum running there, and the port open?"};
     case grpc::StatusCode::ABORTED:  // it is busy: to callers that ask again, as if it had not answered
       return {ErrorCode::unreachable, at + ": " + words};
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return {ErrorCode::deadline, at + ": " + words};
+    case grpc::StatusCode::DEADLINE_EXCEEDED:  // the aggregator's own reason, or gRPC's "Deadline Exceeded"
+      return {ErrorCode::deadline, at + ": " + (words == "Deadline Exceeded" ? "no answer in time" : words)};
     case grpc::StatusCode::INTERNAL:
     case grpc::StatusCode::UNKNOWN:
     case grpc::StatusCode::CANCELLED:
@@ -62,12 +63,12 @@ Error error_of(const grpc::Status& status, const std::string& address) {
   }
 }
 
-Error error_of_greeting(const grpc::Status& status, const ClientOptions& options, std::chrono::milliseconds deadline) {
-  if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return error_of(status, options.address);
-  return {ErrorCode::unreachable, "aggregator " + options.address + " was not reachable within " +
-                                      std::to_string(deadline.count()) + " ms" +
-                                      (options.tls_ca.empty() ? " without TLS" : " over TLS with the CA " + options.tls_ca) +
-                                      ": is netsum running there, and the port open?"};
+Error error_of_greeting(const grpc::Status& status, const ClientOptions& options) {
+  const bool unreachable =
+      status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED || status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  if (!unreachable) return error_of(status, options.address);
+  return {ErrorCode::unreachable,
+          "aggregator " + options.address + " is not reachable: " + diagnose(options.address, options.tls_ca)};
 }
 
 }  // namespace netsum::control

@@ -71,7 +71,7 @@ Hello Client::hello(std::chrono::milliseconds deadline, const std::string& job) 
   proto::HelloReply reply;
   // Also finds a switch that starts a moment later.
   const grpc::Status status = impl_->call(&Stub::Hello, "Hello", deadline, message, reply, {}, true);
-  if (!status.ok()) throw error_of_greeting(status, impl_->options, deadline);
+  if (!status.ok()) throw error_of_greeting(status, impl_->options);
   return impl_->accept(parse(reply));
 }
 
@@ -109,7 +109,8 @@ void Client::leave(const Life& life, std::chrono::milliseconds deadline) {
 
 telemetry::Report Client::report(std::chrono::milliseconds deadline) {
   proto::StatusReply reply;
-  impl_->check(impl_->call(&Stub::Status, "Status", deadline, proto::StatusRequest(), reply));
+  const grpc::Status status = impl_->call(&Stub::Status, "Status", deadline, proto::StatusRequest(), reply);
+  if (!status.ok()) throw error_of_greeting(status, impl_->options);
   return impl_->accept(parse(reply));
 }
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t least_token = 16, longest_name = 64;
 constexpr std::size_t number_digits = 16;
+constexpr std::size_t most_revoked = 4096;
 
 std::string hexadecimal(const unsigned char* bytes, std::size_t size) {
   constexpr char digits[] = "0123456789abcdef";
@@ -99,13 +100,40 @@ Tenants::Tenants(std::vector<Tenant> tenants) {
   }
 }
 
-const Tenant* Tenants::prove(std::string_view proof, std::string_view challenge, std::string_view call,
-                             std::string_view request) const {
-  const auto found = by_number_.find(proof.substr(0, number_digits));
-  if (found == by_number_.end()) return nullptr;
+namespace {
+
+const Tenant* proved(const std::map<std::string, Tenant, std::less<>>& by_number, std::string_view proof,
+                     std::string_view challenge, std::string_view call, std::string_view request) {
+  const auto found = by_number.find(proof.substr(0, number_digits));
+  if (found == by_number.end()) return nullptr;
   const std::string expected = proof_of(found->second.token, challenge, call, request);
   const bool same = proof.size() == expected.size() && CRYPTO_memcmp(proof.data(), expected.data(), expected.size()) == 0;
   return same ? &found->second : nullptr;
+}
+
+}  // namespace
+
+const Tenant* Tenants::prove(std::string_view proof, std::string_view challenge, std::string_view call,
+                             std::string_view request) const {
+  return proved(by_number_, proof, challenge, call, request);
+}
+
+const Tenant* Tenants::prove_former(std::string_view proof, std::string_view challenge, std::string_view call,
+                                    std::string_view request) const {
+  const Tenant* const tenant = prove(proof, challenge, call, request);
+  return tenant != nullptr ? tenant : proved(revoked_, proof, challenge, call, request);
+}
+
+Tenants::Known Tenants::knows(std::string_view proof) const {
+  const std::string_view number = proof.substr(0, number_digits);
+  if (by_number_.contains(number)) return Known::yes;
+  return revoked_.contains(number) ? Known::formerly : Known::no;
+}
+
+void Tenants::succeed(const Tenants& former) {
+  if (former.revoked_.size() < most_revoked) revoked_ = former.revoked_;
+  revoked_.insert(former.by_number_.begin(), former.by_number_.end());
+  std::erase_if(revoked_, [&](const auto& entry) { return by_number_.contains(entry.first); });
 }
 
 Tenants Tenants::one(std::string token) {

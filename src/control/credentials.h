@@ -57,8 +57,18 @@ class Tenants {
                                     std::string_view request) const;
   [[nodiscard]] bool empty() const { return by_number_.empty(); }
 
+  // The token of a proof that may be of another challenge.
+  enum class Known : std::uint8_t { no, yes, formerly };
+  [[nodiscard]] Known knows(std::string_view proof) const;
+  // As prove(), also by a token that was revoked.
+  [[nodiscard]] const Tenant* prove_former(std::string_view proof, std::string_view challenge, std::string_view call,
+                                           std::string_view request) const;
+  // These take the place of `former`: the tokens that are gone were revoked.
+  void succeed(const Tenants& former);
+
  private:
   std::map<std::string, Tenant, std::less<>> by_number_;  // by the token's number: not secret
+  std::map<std::string, Tenant, std::less<>> revoked_;    // of the latest change, and as many as fit before
 };
 
 }  // namespace netsum::control

@@ -30,6 +30,7 @@
 #include "control/credentials.h"
 #include "control/netsum.grpc.pb.h"
 #include "session/aggregator.h"
+#include "session/supervisor.h"
 #include "session/switchml_job.h"
 #include "session/words.h"
 #include "telemetry/flight_file.h"
@@ -45,7 +46,9 @@ using grpc::StatusCode;
 
 constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at watched jobs
 constexpr Duration longest_join = std::chrono::minutes(30);
-constexpr std::size_t events_shown = 8;  // of each job, in reports
+constexpr std::size_t events_shown = 8;                           // of each job, in reports
+constexpr Duration refusals_interval = std::chrono::seconds(10);  // in which no more than these are logged:
+constexpr std::size_t most_refusals = 20;
 constexpr std::size_t most_leases = 1024;
 constexpr std::size_t most_commands = 1024;  // waiting for the control plane's thread
 
@@ -209,26 +212,32 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   ServerUnaryReactor* Heartbeat(CallbackServerContext* context, const proto::Membership* message,
                                 proto::HeartbeatReply* reply) override {
-    return answer(context, "Heartbeat", *message, [&](const Principal& caller, const Life& life) {
-      session::HeartbeatReply beat;
-      {
-        const Lock lock(*this);
-        beat = aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, now());
-      }
-      write(beat, *reply);
-      return grpc::Status::OK;
-    });
+    return answer(
+        context, "Heartbeat", *message,
+        [&](const Principal& caller, const Life& life) {
+          session::HeartbeatReply beat;
+          {
+            const Lock lock(*this);
+            beat = aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, now());
+          }
+          write(beat, *reply);
+          return grpc::Status::OK;
+        },
+        true);
   }
 
   ServerUnaryReactor* Leave(CallbackServerContext* context, const proto::Membership* message, proto::LeaveReply*) override {
-    return answer(context, "Leave", *message, [&](const Principal& caller, const Life& life) {
-      {
-        const Lock lock(*this);
-        aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, life.farewell, now());
-      }
-      wake();
-      return grpc::Status::OK;
-    });
+    return answer(
+        context, "Leave", *message,
+        [&](const Principal& caller, const Life& life) {
+          {
+            const Lock lock(*this);
+            aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, life.farewell, now());
+          }
+          wake();
+          return grpc::Status::OK;
+        },
+        true);
   }
 
   ServerUnaryReactor* Join(CallbackServerContext* context, const proto::JoinRequest* message,
@@ -321,30 +330,54 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   }
   template <class Message>
   [[nodiscard]] std::optional<Principal> prove(CallbackServerContext* context, const Tenants& known, const char* key,
-                                               const char* call, const Message& message) const {
+                                               const char* call, const Message& message, bool formerly = false) const {
     if (known.empty()) return Principal{};
     const auto proof = context->client_metadata().find(key);
     if (proof == context->client_metadata().end()) return std::nullopt;
+    const std::string_view shown(proof->second.data(), proof->second.size());
+    const std::string text = message.SerializeAsString();
     const Tenant* const tenant =
-        known.prove({proof->second.data(), proof->second.size()}, challenge, call, message.SerializeAsString());
+        formerly ? known.prove_former(shown, challenge, call, text) : known.prove(shown, challenge, call, text);
     if (tenant == nullptr) return std::nullopt;
     return Principal{tenant->name, tenant->sees_all};
   }
-  [[nodiscard]] grpc::Status unauthenticated(CallbackServerContext* context, bool of_daemons = false) const {
+  // A caller's first call has no proof yet, and after a restart of this daemon one of the former challenge: those are no
+  // attempts with a wrong token.
+  [[nodiscard]] grpc::Status unauthenticated(CallbackServerContext* context, bool of_daemons = false) {
     context->AddTrailingMetadata(challenge_key, challenge);
-    if (of_daemons && !daemons.empty()) {
+    const bool alone = of_daemons && !daemons.empty();
+    const auto proof = context->client_metadata().find(alone ? daemon_proof_key : proof_key);
+    const bool shown = proof != context->client_metadata().end();
+    const auto known =
+        shown ? (alone ? daemons : *tenants_now()).knows({proof->second.data(), proof->second.size()}) : Tenants::Known::yes;
+    if (known != Tenants::Known::yes) {
+      {
+        const std::lock_guard lock(refusals_mutex);
+        ++wrong_tokens;
+      }
+      log_refusal(std::string("a caller at ") + host_of(*context) + " showed a " +
+                  (known == Tenants::Known::formerly ? "revoked" : "wrong") + (alone ? " daemon's token" : " token"));
+    }
+    if (alone) {
       return {StatusCode::UNAUTHENTICATED,
               "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file"};
     }
-    return {StatusCode::UNAUTHENTICATED, context->client_metadata().contains(proof_key)
-                                             ? "wrong token"
-                                             : "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"};
+    if (!shown) {
+      return {StatusCode::UNAUTHENTICATED, "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"};
+    }
+    return {StatusCode::UNAUTHENTICATED,
+            known == Tenants::Known::formerly
+                ? "wrong token: that of --token-file (NETSUM_TOKEN_FILE) was revoked, as it is no longer in the daemon's "
+                  "--tenants file"
+                : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)"};
   }
 
-  // Calls what(caller, value) with the parsed message.
+  // Calls what(caller, value) with the parsed message. `in_life`: of a rank's life, whose epochs the caller must know: a
+  // token that was revoked since the job began will do, and the job runs on.
   template <class Message, class What>
-  ServerUnaryReactor* answer(CallbackServerContext* context, const char* call, const Message& message, const What& what) {
-    const auto caller = authenticate(context, call, message);
+  ServerUnaryReactor* answer(CallbackServerContext* context, const char* call, const Message& message, const What& what,
+                             bool in_life = false) {
+    const auto caller = prove(context, *tenants_now(), proof_key, call, message, in_life);
     if (!caller) return finish(context, unauthenticated(context));
     const auto value = parse(message);
     if (!value) return finish(context, senseless(value.why()));
@@ -486,8 +519,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     std::vector<std::uint64_t> watched;   // to look at
     std::vector<session::JobEvent> ends;  // of jobs
     bool look = false;                    // for the flight recorder
+    bool pulse = false;                   // alive() asks
+    std::vector<std::string> refusals;    // for the log
     [[nodiscard]] bool empty() const {
-      return step.empty() && leases.empty() && commands.empty() && watched.empty() && ends.empty() && !look;
+      return step.empty() && leases.empty() && commands.empty() && watched.empty() && ends.empty() && !look && !pulse &&
+             refusals.empty();
     }
   };
 
@@ -514,6 +550,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     due.step = aggregator.step(at, [this](std::uint64_t epoch) { return !teller || teller->ready(epoch); });
     for (session::Aggregator::Answer& answer : due.step.answers) {
       JoinCall& call = *calls.at(answer.call);
+      note_refusal(answer, call, due);
       due.answers.emplace_back(&call, status_of(answer, call));
       forget(call);
     }
@@ -521,6 +558,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       if (lease.until <= at || stopping) due.leases.push_back(epoch);
     }
     due.commands.swap(commands);
+    due.pulse = pulse_asked.has_value();
     for (session::JobEvent& event : std::exchange(due.step.events, {})) {
       recorder.record(event);
       if (is_end(event.kind)) due.ends.push_back(std::move(event));
@@ -532,6 +570,22 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     if (at < next_look || stopping) return;
     next_look = at + tick;
     due.watched = aggregator.watched();
+  }
+
+  // What ended a whole job is in the log already.
+  void note_refusal(const session::Aggregator::Answer& answer, const JoinCall& call, Due& due) {
+    if (!answer.late && answer.outcome.refusal == session::Refusal::none) return;
+    {
+      const std::lock_guard lock(refusals_mutex);
+      ++joins_refused;
+    }
+    const std::string why = answer.late ? "the job did not become complete in time" : answer.outcome.reason;
+    if (std::any_of(due.step.events.begin(), due.step.events.end(),
+                    [&](const session::JobEvent& event) { return is_end(event.kind) && event.what == why; })) {
+      return;
+    }
+    due.refusals.push_back("job '" + call.job + "': rank " + std::to_string(call.rank) + " at " + call.peer +
+                           " was refused: " + why);
   }
 
   // The status of a join's answer. Also writes the reply, if admitted.
@@ -580,6 +634,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     }
     for (const auto& [call, status] : due.answers) call->Finish(status);
     for (const std::uint64_t epoch : due.watched) look_at(epoch);
+    for (const std::string& line : due.refusals) log_refusal(line);
+    if (!due.pulse) return;
+    if (hooks.reach_lanes) hooks.reach_lanes();
+    const Lock lock(*this);
+    pulse_asked.reset();
   }
 
   void begin(const session::StartJob& start) {
@@ -674,6 +733,25 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     const std::lock_guard lock(log_mutex);
     if (hooks.log) hooks.log(line);
   }
+  // Strangers cause these lines: no more than some in a while.
+  void log_refusal(const std::string& line) {
+    std::size_t unlogged = 0;
+    {
+      const std::lock_guard lock(refusals_mutex);
+      if (now() >= refusals_since + refusals_interval) {
+        refusals_since = now();
+        refusals_logged = 0;
+        unlogged = std::exchange(refusals_unlogged, 0);
+      }
+      if (refusals_logged == most_refusals) {
+        ++refusals_unlogged;
+        return;
+      }
+      ++refusals_logged;
+    }
+    if (unlogged != 0) log(std::to_string(unlogged) + " more refusals are not in this log");
+    log(line);
+  }
   void wake() {
     {
       const std::lock_guard lock(mutex);
@@ -726,6 +804,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       }
       for (const auto& [name, value] : recorder.failures()) out.counters.add(name, value);
     }
+    {
+      const std::lock_guard lock(refusals_mutex);
+      out.counters.add("joins_refused", joins_refused);
+      out.counters.add("wrong_tokens", wrong_tokens);
+    }
     if (events != 0) {
       for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
     }
@@ -751,7 +834,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   void set_tenants(std::vector<Tenant> list) {
     std::map<std::string, session::Quota> quotas;
     for (const Tenant& tenant : list) quotas[tenant.name] = quota_of(tenant);
-    std::shared_ptr<const Tenants> known = std::make_shared<const Tenants>(std::move(list));
+    Tenants fresh(std::move(list));
+    fresh.succeed(*tenants_now());
+    std::shared_ptr<const Tenants> known = std::make_shared<const Tenants>(std::move(fresh));
     {
       const Lock lock(*this);
       aggregator.registry().set_quotas(std::move(quotas));
@@ -777,7 +862,13 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   std::deque<Command> commands;
   Time next_look{}, next_flight_look{};
   telemetry::FlightRecorder recorder;
+  std::optional<Time> pulse_asked;  // and not answered
   bool stopping = false;
+
+  std::mutex refusals_mutex;  // for the five below
+  std::uint64_t joins_refused = 0, wrong_tokens = 0;
+  std::size_t refusals_logged = 0, refusals_unlogged = 0;  // since
+  Time refusals_since{};
 
   std::mutex tenants_mutex;
   std::shared_ptr<const Tenants> tenants = std::make_shared<const Tenants>();
@@ -827,6 +918,11 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   if (!options.token.empty() && !options.tenants.empty()) {
     throw Error(ErrorCode::bad_argument, "a daemon has either a token or tenants with tokens of their own, not both");
   }
+  if (options.registry.heartbeat_timeout < 2 * session::beat_interval) {
+    throw Error(ErrorCode::bad_argument, "the heartbeat timeout must be at least " +
+                                             session::in_seconds(2 * session::beat_interval) +
+                                             ": ranks send a heartbeat each " + session::in_seconds(session::beat_interval));
+  }
   impl_ = std::make_unique<Impl>(std::move(options), std::move(hooks));
   Impl* const impl = impl_.get();
   if (!impl->options.flight_records.empty()) impl->folder.emplace(impl->options.flight_records);
@@ -869,6 +965,17 @@ Server::~Server() {
   if (impl_->teller) impl_->teller->stop();
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   impl_->server->Wait();
+}
+
+bool Server::alive() {
+  const Time at = now();
+  {
+    const Impl::Lock lock(*impl_);
+    if (impl_->pulse_asked) return at - *impl_->pulse_asked < impl_->options.hangs_after;
+    impl_->pulse_asked = at;
+  }
+  impl_->wake();
+  return true;
 }
 
 std::string Server::address() const {

@@ -2,6 +2,7 @@
 // steps.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/time.h"
 #include "control/client.h"
 #include "control/listener.h"
 #include "control/switch_teller.h"
@@ -26,10 +28,11 @@ struct ServerOptions {
   std::string daemon_token{};     // not empty: needed to tell this process of other daemons' jobs
   std::vector<Tenant> tenants{};  // empty: any caller that knows `token`; any at all if that is empty
   ConnectionLimits connections{};
-  std::uint32_t joins_of_one_peer = 1024;  // ranks that wait for the rest of their jobs
-  std::string flight_records{};            // a folder for records of jobs that fail; empty: none
-  SwitchTellerOptions switches{};          // the caller fills in tokens, tls_ca and lanes
-  session::RegistryConfig registry{};      // `random` may be empty: then the system's source
+  std::uint32_t joins_of_one_peer = 1024;           // ranks that wait for the rest of their jobs
+  std::string flight_records{};                     // a folder for records of jobs that fail; empty: none
+  SwitchTellerOptions switches{};                   // the caller fills in tokens, tls_ca and lanes
+  session::RegistryConfig registry{};               // `random` may be empty: then the system's source
+  Duration hangs_after = std::chrono::seconds(10);  // as alive() says
 };
 
 // The caller that tells a switch of a job. Ranks' endpoints have cookies; other daemons' endpoints are believed if the
@@ -50,6 +53,7 @@ struct ServerHooks {
   std::function<void(telemetry::Report&)> fill_report;
   std::function<session::JobView(std::uint64_t job_epoch)> look;  // at a watched job; may be empty
   std::function<void(const std::string&)> log;
+  std::function<void()> reach_lanes;                                    // returns once each lane has answered; may be empty
   std::function<std::vector<Endpoint>(const std::string& job)> groups;  // as Hello's; may be empty; any thread, never waits
   std::string local_socket;                                   // where ranks on this host get shared memory; empty: none
   std::function<bool(const std::string& address)> same_host;  // whether HOST:PORT is of this host; may be empty; any thread
@@ -76,6 +80,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
+  // False: the control plane, or a lane, has not answered an earlier call for hangs_after. Never waits. Any thread.
+  [[nodiscard]] bool alive();
   [[nodiscard]] std::string address() const;
   [[nodiscard]] telemetry::Report report();
   // The page's viewers: tenants, if there are any. Any thread.

@@ -192,6 +192,10 @@ void Aggregator::set_tenants(std::vector<Tenant> tenants) {
   impl_->node.set_tenants(std::move(tenants));
 }
 
+bool Aggregator::alive() {
+  return impl_->node.alive();
+}
+
 std::string Aggregator::address() const {
   return impl_->node.address();
 }

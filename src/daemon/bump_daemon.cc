@@ -700,13 +700,15 @@ struct BumpDaemon::Impl {
       server = std::make_unique<control::Server>(std::move(control), std::move(hooks));
     }
     if (!options.metrics.empty()) {
-      metrics =
-          std::make_unique<telemetry::MetricsServer>(telemetry::metrics_address(options.metrics, options.listen), [this] {
+      metrics = std::make_unique<telemetry::MetricsServer>(
+          telemetry::metrics_address(options.metrics, options.listen),
+          [this] {
             if (server) return server->report();
             telemetry::Report report;
             fill(report);
             return report;
-          });
+          },
+          telemetry::PageAdmittance(), [this] { return !server || server->alive(); });
     }
   }
 
@@ -768,6 +770,10 @@ BumpDaemon::BumpDaemon(const BumpOptions& options) : impl_(std::make_unique<Impl
 BumpDaemon::BumpDaemon(BumpDaemon&&) noexcept = default;
 
 BumpDaemon::~BumpDaemon() = default;
+
+bool BumpDaemon::alive() {
+  return !impl_->server || impl_->server->alive();
+}
 
 std::string BumpDaemon::address() const {
   return impl_->server ? impl_->server->address() : "";

@@ -91,11 +91,15 @@ void Node::serve(std::vector<std::unique_ptr<service::Service>> services, contro
   };
   hooks.fill_report = [impl](telemetry::Report& report) { impl->fill(report); };
   hooks.log = impl->options.sockets.log;
+  hooks.reach_lanes = [impl] {
+    for (const auto& lane : impl->lanes) lane->run([] {});
+  };
   impl->server = std::make_unique<control::Server>(std::move(server), std::move(hooks));
   if (!impl->options.metrics.empty()) {
     const std::string at = telemetry::metrics_address(impl->options.metrics, impl->options.server.listen);
     impl->metrics = std::make_unique<telemetry::MetricsServer>(
-        at, [impl] { return impl->server->report(); }, impl->server->page_admittance());
+        at, [impl] { return impl->server->report(); }, impl->server->page_admittance(),
+        [impl] { return impl->server->alive(); });
   }
 }
 
@@ -108,6 +112,10 @@ Node::~Node() {
 
 void Node::set_tenants(std::vector<Tenant> tenants) {
   impl_->server->set_tenants(std::move(tenants));
+}
+
+bool Node::alive() {
+  return impl_->server->alive();
 }
 
 std::string Node::address() const {

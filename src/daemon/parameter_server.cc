@@ -79,6 +79,10 @@ void ParameterServer::set_tenants(std::vector<Tenant> tenants) {
   impl_->node.set_tenants(std::move(tenants));
 }
 
+bool ParameterServer::alive() {
+  return impl_->node.alive();
+}
+
 std::string ParameterServer::address() const {
   return impl_->node.address();
 }

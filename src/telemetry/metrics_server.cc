@@ -165,7 +165,7 @@ std::string status_for(const Report& report, const std::string& viewer, const st
   return json.dump();
 }
 
-std::vector<Page> pages_of(std::function<Report()> collect, PageAdmittance admittance) {
+std::vector<Page> pages_of(std::function<Report()> collect, PageAdmittance admittance, std::function<bool()> alive) {
   const auto recent = std::make_shared<Recent>(std::move(collect));
   Page metrics{"/metrics", "text/plain; version=0.0.4; charset=utf-8",
                [recent](const std::string&) { return metrics_page(recent->report()); }};
@@ -177,7 +177,13 @@ std::vector<Page> pages_of(std::function<Report()> collect, PageAdmittance admit
   status.viewer = [viewer = admittance.viewer](std::string_view proof) {
     return viewer_key(viewer ? viewer(proof) : PageAdmittance::Viewer());
   };
-  return {std::move(metrics), std::move(status),
+  // For whoever starts daemons again: it costs no report.
+  const auto health = [alive = std::move(alive)](const std::string&) -> std::string {
+    if (alive && !alive()) throw Error(ErrorCode::internal, "a thread of this daemon does not answer");
+    return "ok\n";
+  };
+  return {std::move(metrics), std::move(status), Page{"/healthz", "text/plain; charset=utf-8", health},
+          Page{"/readyz", "text/plain; charset=utf-8", health},
           Page{"/", "text/html; charset=utf-8", [](const std::string&) { return std::string(page_html); }}};
 }
 
@@ -188,7 +194,8 @@ std::string metrics_address(const std::string& metrics, const std::string& liste
   return listen.empty() ? "127.0.0.1:" + metrics : listen.substr(0, listen.rfind(':') + 1) + metrics;
 }
 
-MetricsServer::MetricsServer(const std::string& listen, std::function<Report()> collect, PageAdmittance admittance)
-    : server_(listen, pages_of(std::move(collect), std::move(admittance))) {}
+MetricsServer::MetricsServer(const std::string& listen, std::function<Report()> collect, PageAdmittance admittance,
+                             std::function<bool()> alive)
+    : server_(listen, pages_of(std::move(collect), std::move(admittance), std::move(alive))) {}
 
 }  // namespace netsum::telemetry

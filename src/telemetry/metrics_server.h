@@ -29,7 +29,8 @@ struct PageAdmittance {
 class MetricsServer {
  public:
   // "HOST:PORT". Without an admittance everybody sees all jobs. Throws Error: bad_argument, refused (address in use).
-  MetricsServer(const std::string& listen, std::function<Report()> collect, PageAdmittance admittance = {});
+  MetricsServer(const std::string& listen, std::function<Report()> collect, PageAdmittance admittance = {},
+                std::function<bool()> alive = {});
   [[nodiscard]] std::string address() const { return server_.address(); }
 
  private:

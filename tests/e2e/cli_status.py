@@ -46,6 +46,72 @@ class Status(unittest.TestCase):
                 with rank:
                     self.assertEqual(rank.wait(30), 0, rank.err)
 
+    def test_a_log_that_nobody_reads_delays_nobody(self):
+        for leaves in (False, True):
+            with self.subTest(leaves=leaves):
+                reader, writer = os.pipe()
+                os.set_blocking(writer, False)
+                try:
+                    while True:
+                        os.write(writer, b"x" * 4096)
+                except BlockingIOError:
+                    os.set_blocking(writer, True)
+                if leaves:
+                    os.close(reader)
+                daemon = subprocess.Popen([cli.NETSUM, "switch", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=writer,
+                                          stdin=subprocess.DEVNULL, env=cli.environment())
+                try:
+                    os.close(writer)
+                    address = daemon.stdout.readline().decode().split()[1]
+                    cli.bench("--switch", address, "--rank", 0, "--world-size", 1, "--elements", 1000)
+                    cli.checked(cli.run("status", "--switch", address))
+                    daemon.send_signal(signal.SIGTERM)
+                    self.assertEqual(daemon.wait(20), 0)
+                finally:
+                    daemon.kill()
+                    daemon.wait()
+                    daemon.stdout.close()
+                    if not leaves:
+                        os.close(reader)
+
+    def test_what_is_refused_is_logged_and_counted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            token = {}
+            for name in ("right", "wrong"):
+                token[name] = os.path.join(folder, name)
+                with open(token[name], "w") as file:
+                    file.write(f"the {name} secret of this test\n")
+            with cli.Switch("--token-file", token["right"]) as switch:
+                result = cli.run("status", "--switch", switch.address, "--token-file", token["wrong"])
+                self.assertEqual(result.returncode, 3)
+                self.assertIn("wrong token: the daemon does not know that of --token-file", result.stderr)
+                with cli.rank_process(switch.address, 0, 2, "--token-file", token["right"]) as first:
+                    cli.until(lambda: "1/2" in cli.run("status", "--switch", switch.address, "--token-file", token["right"]).stdout, 20, "rank 0")
+                    self.assertEqual(cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 1, "--world-size", 3,
+                                             "--token-file", token["right"]).returncode, 3)
+                    report = json.loads(cli.run("status", "--switch", switch.address, "--token-file", token["right"], "--json").stdout)
+                    self.assertEqual((report["counters"]["wrong_tokens"], report["counters"]["joins_refused"]), (1, 1))
+                    for words in ("a caller at 127.0.0.1 showed a wrong token", "rank 1 at 127.0.0.1 was refused: .* world size 3"):
+                        cli.until(lambda: any(re.search(words, line) for line in switch.err), 20, f"'{words}' in {switch.err}")
+                    first.signal(signal.SIGKILL)
+
+    def test_why_no_daemon_answers_is_told_apart(self):
+        port = free_port()
+        with cli.Switch("--metrics", port) as switch:
+            for flags, words in ((["127.0.0.1:1"], "the connection was refused"), ([f"127.0.0.1:{port}"], "is it that of --metrics?"),
+                                 ([switch.address, "--tls-ca", "/dev/null"], "has no PEM certificate")):
+                result = cli.run("status", "--connect-deadline", 1, "--switch", *flags)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+                self.assertIn(words, result.stderr)
+
+    def test_health_is_apart_from_metrics(self):
+        port = free_port()
+        with cli.Switch("--metrics", port):
+            for path in ("healthz", "readyz"):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
+                    self.assertEqual(answer.read(), b"ok\n")
+
     def test_idle(self):
         with cli.Switch("--threads", 2, "--slots", 4096) as switch:
             status = switch.status()

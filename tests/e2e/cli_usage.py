@@ -49,6 +49,12 @@ class Usage(unittest.TestCase):
                 self.assertEqual(result.stdout, "")
                 self.assertRegex(result.stderr, r"\Anetsum: [^\n]+\n\Z")
 
+    def test_numbers_that_are_too_small_are_refused_in_plain_words(self):
+        for flag, least in (("slots", 1), ("heartbeat-timeout-ms", 1000)):
+            for value in ("0", "-1", "many"):
+                result = cli.run("switch", f"--{flag}={value}")
+                self.assertEqual((result.returncode, result.stderr), (
+                    2, f"netsum: --{flag}: requires a whole number of at least {least}, not '{value}' (see netsum --help)\n"))
 
     def test_output_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "w") as full:

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <latch>
 #include <memory>
 #include <mutex>
@@ -67,6 +68,10 @@ struct TestServer {
       check_may_wait("a lane");
       ++stopped;
     };
+    hooks.reach_lanes = [this] {
+      check_may_wait("a lane");
+      if (reach_lanes) reach_lanes();
+    };
     hooks.fill_report = [](telemetry::Report& report) {
       check_may_wait("a lane");
       report.version = "test";
@@ -78,6 +83,7 @@ struct TestServer {
   }
   std::function<void(const std::string& line)> log;  // set before the first job
   std::function<void(const std::string& job)> fail;  // what the data plane throws where a job starts
+  std::function<void()> reach_lanes;                 // empty: they answer at once
   std::vector<bool> listens;                         // of the last job
   int started = 0, stopped = 0;                      // by control threads, one at a time; read when all of them are done
   std::unique_ptr<Server> server;
@@ -248,6 +254,23 @@ TEST(Control, ParametersThatDifferAreRefusedInTheRegistrysWords) {
   EXPECT_TRUE(says(error, "elements per packet 512, rank 0 with 256")) << error.what();
   EXPECT_TRUE(says(error, test.server->address())) << error.what();
   static_cast<void>(join(second, request(1, 2), seconds(30)));
+}
+
+TEST(Control, ADaemonWhoseLanesDoNotAnswerIsNotAlive) {
+  ServerOptions options;
+  options.hangs_after = {};
+  TestServer test(std::move(options));
+  EXPECT_TRUE(test.server->alive());
+  while (!test.server->alive()) {
+  }
+  std::promise<void> answer;
+  test.reach_lanes = [told = answer.get_future().share()] { told.wait(); };
+  static_cast<void>(test.server->alive());
+  EXPECT_FALSE(test.server->alive());
+  EXPECT_FALSE(test.server->alive());
+  answer.set_value();
+  while (!test.server->alive()) {
+  }
 }
 
 TEST(Control, ASilentRankIsNamedToTheOthers) {
@@ -429,6 +452,21 @@ Tenant tenant(const std::string& name) {
   t.name = name;
   t.token = name + "'s token, which is long enough";
   return t;
+}
+
+TEST(Control, ARevokedTokenAdmitsNobodyAndItsJobsRunOn) {
+  ServerOptions options;
+  options.tenants = {tenant("a")};
+  TestServer test(std::move(options));
+  Client a({test.server->address(), tenant("a").token, ""});
+  const session::Admission mine = join(a, request(0, 1), seconds(5));
+  test.server->set_tenants({tenant("b")});
+  EXPECT_EQ(session::HeartbeatReply::State::running, a.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(5)).state);
+  const Error error = error_of([&] { static_cast<void>(a.report(seconds(5))); });
+  EXPECT_TRUE(says(error, "was revoked")) << error.what();
+  a.leave({mine.job_epoch, 0, mine.rank_epoch}, seconds(5));
+  Client b({test.server->address(), tenant("b").token, ""});
+  EXPECT_EQ(1U, b.report(seconds(5)).counters.value("wrong_tokens"));
 }
 
 TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
