@@ -46,7 +46,7 @@ void Admittance::check_reach(const std::string& listen, const std::string& other
       "127.0.0.1, or pass --anyone-may-join if the network is trusted");
 }
 
-TenantAdmittance::TenantAdmittance(Settings& settings) : secret_(settings) {
+TenantAdmittance::TenantAdmittance(Settings& settings) : settings_(settings), secret_(settings) {
   settings.add("tenants", tenants_file_, "FILE",
                "TOML file of tenants, each with a token, jobs and limits of its own; read again on SIGHUP");
   settings.add("daemon-token-file", daemon_token_file_, "FILE",
@@ -55,10 +55,10 @@ TenantAdmittance::TenantAdmittance(Settings& settings) : secret_(settings) {
 }
 
 void TenantAdmittance::resolve(const std::string& listen) {
-  if (!secret_.token_file().empty() && !tenants_file_.empty()) {
-    throw UsageError(
-        "--token-file and --tenants exclude each other: with --tenants every tenant has a token of its own. Leave out "
-        "--token-file, or unset NETSUM_TOKEN_FILE, which netsum's systemd unit sets");
+  // A file of the unit's environment is no wish of whoever names tenants (etc/systemd).
+  const bool asked = settings_.origin("token-file") != "NETSUM_TOKEN_FILE";
+  if (!secret_.token_file().empty() && asked && !tenants_file_.empty()) {
+    throw UsageError("--token-file and --tenants exclude each other: with --tenants every tenant has a token of its own");
   }
   daemon_token_ = read_token(daemon_token_file_, "--daemon-token-file");
   if (tenants_file_.empty()) {

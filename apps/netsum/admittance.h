@@ -60,6 +60,7 @@ class TenantAdmittance {
   [[nodiscard]] std::vector<Tenant> read() const;
   static void say(const std::string& line);
 
+  const Settings& settings_;
   Admittance secret_;
   std::string tenants_file_, daemon_token_file_;
   std::uint32_t memory_mib_ = 1024;

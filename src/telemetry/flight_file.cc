@@ -17,8 +17,8 @@
 #include "netsum/error.h"
 #include "session/check.h"
 #include "session/words.h"
-#include "telemetry/json.h"
 #include "telemetry/report.h"
+#include "telemetry/shallow_json.h"
 
 namespace netsum::telemetry {
 namespace {
@@ -68,8 +68,7 @@ constexpr auto causes = std::to_array<CauseWords>({
     {FailureCause::other, "The reason above says what went wrong."},
     {FailureCause::deadline,
      "An operation had no result in time. Where a rank is named that it waited for, look at that rank first. Where the "
-     "packets "
-     "of all ranks have no answer, look at the path: `netsum doctor --switch` says whether UDP passes. Raise "
+     "packets of all ranks have no answer, look at the path: `netsum doctor --switch` says whether UDP passes. Raise "
      "Options::operation_deadline where ranks may be that late."},
     {FailureCause::aggregator_lost,
      "The ranks could no longer use one of the job's aggregators, as the reason above says. Look whether that one runs, and "
@@ -295,18 +294,18 @@ std::string explain(const std::string& json) {
     return Error(ErrorCode::bad_argument, "the file is not a netsum flight record: " + session::one_line(why));
   };
   if (json.size() > longest_file) throw none("it has " + std::to_string(json.size()) + " bytes");
-  try {
-    const auto file = parse_json(json);
-    const auto version = file.at("netsum_flight_record").get<std::int64_t>();
-    if (version != record_format) {
-      throw Error(ErrorCode::bad_argument, "the flight record has format " + std::to_string(version) +
-                                               ", and this netsum reads format " + std::to_string(record_format) +
-                                               ": use the version that wrote it");
-    }
-    return explained(file);
-  } catch (const nlohmann::json::exception&) {
-    throw none("it is not complete, or no JSON of a record");
-  }
+  return read_json(
+      json,
+      [](const ordered_json& file) {
+        const auto version = file.at("netsum_flight_record").get<std::int64_t>();
+        if (version != record_format) {
+          throw Error(ErrorCode::bad_argument, "the flight record has format " + std::to_string(version) +
+                                                   ", and this netsum reads format " + std::to_string(record_format) +
+                                                   ": use the version that wrote it");
+        }
+        return explained(file);
+      },
+      none);
 }
 
 namespace {
@@ -343,18 +342,19 @@ std::string FlightFolder::write(const FlightRecord& record, const FlightFileOrig
                 static_cast<unsigned>(record.job_epoch & 0xffffff));
   const std::string when = utc(written, "%Y%m%dT%H%M%S") + number;  // in front, so that files are sorted by time
   const std::string path = path_ + "/" + when + tenant + plain(record.job) + suffix;
+  const std::string unfinished = path + ".new";
+  std::error_code error;
   {
-    std::ofstream file(path, std::ios::binary);
+    std::ofstream file(unfinished, std::ios::binary);
     file << to_json(record, origin);
-    if (!file.flush()) {
-      std::error_code ignored;
-      std::filesystem::remove(path, ignored);  // what is there is no record
+    if (file.flush()) std::filesystem::rename(unfinished, path, error);
+    if (!file || error) {
+      std::filesystem::remove(unfinished, error);
       throw Error(ErrorCode::internal, "the flight record '" + path + "' cannot be written: is the disk full?");
     }
   }
   // No tenant's failures push another's out.
   std::vector<std::string> files;
-  std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
     const std::string each = entry.path().filename().string();
     if (!each.ends_with(suffix) || each.size() < when.size()) continue;

@@ -9,7 +9,7 @@
 #include "netsum/error.h"
 #include "session/check.h"
 #include "session/words.h"
-#include "telemetry/json.h"
+#include "telemetry/shallow_json.h"
 #include "transport/addresses.h"
 
 namespace netsum::telemetry {
@@ -33,34 +33,39 @@ ordered_json counters_json(const Counters& counters) {
   return json;
 }
 
+Error nonsense(const std::string& why) {
+  return {ErrorCode::internal, "invalid report from the aggregator: " + why};
+}
+
 // Values from an untrusted aggregator: a number in range, a text of one line.
 template <class Number>
 Number number_of(const ordered_json& json) {
   const auto value = json.is_number_unsigned() ? json.get<std::uint64_t>() : UINT64_MAX;
   const bool fits = json.is_number_unsigned() && value <= std::numeric_limits<Number>::max();
-  if (!fits) throw Error(ErrorCode::internal, "a number is none");
+  if (!fits) throw nonsense("a number is out of range, or of another type");
   return static_cast<Number>(value);
 }
 
 std::string text_of(const ordered_json& json) {
   auto text = json.get<std::string>();
-  if (text.size() > session::longest_text || !session::printable(text)) throw Error(ErrorCode::internal, "a text is none");
+  if (text.size() > session::longest_text || !session::printable(text))
+    throw nonsense("a text is too long, or not printable");
   return text;
 }
 
 Counters counters_of(const ordered_json& json) {
-  if (!json.is_object()) throw Error(ErrorCode::internal, "counters have no names");
+  if (!json.is_object()) throw nonsense("counters have no names");
   Counters counters;
   for (const auto& [name, value] : json.items()) counters.add(text_of(name), number_of<std::uint64_t>(value));
   return counters;
 }
 
 std::vector<std::uint32_t> ranks_of(const ordered_json& json) {
-  if (!json.is_array() || json.size() > max_world_size) throw Error(ErrorCode::internal, "ranks are no list");
+  if (!json.is_array() || json.size() > max_world_size) throw nonsense("the ranks are not a list, or too many");
   std::vector<std::uint32_t> ranks;
   for (const auto& rank : json) {
     ranks.push_back(number_of<std::uint32_t>(rank));
-    if (ranks.back() >= max_world_size) throw Error(ErrorCode::internal, "a rank is none");
+    if (ranks.back() >= max_world_size) throw nonsense("a rank is out of range");
   }
   return ranks;
 }
@@ -161,6 +166,43 @@ void read_place(const ordered_json& job, JobReport& entry) {
   }
 }
 
+Report read_report(const ordered_json& json) {
+  Report report;
+  report.version = text_of(json.at("version"));
+  if (json.contains("daemon")) report.daemon = text_of(json.at("daemon"));
+  if (json.contains("address")) report.address = text_of(json.at("address"));
+  report.uptime_seconds = json.at("uptime_seconds");
+  report.lanes = number_of<std::uint32_t>(json.at("lanes"));
+  report.slots = number_of<std::uint32_t>(json.at("slots"));
+  report.slots_free = number_of<std::uint32_t>(json.at("slots_free"));
+  report.memory_bytes = number_of<std::uint64_t>(json.at("memory_bytes"));
+  report.memory_used = number_of<std::uint64_t>(json.at("memory_used"));
+  report.counters = counters_of(json.at("counters"));
+  for (const auto& job : json.at("jobs")) {
+    JobReport entry;
+    entry.job.job = text_of(job.at("job"));
+    entry.job.job_epoch = number_of<std::uint64_t>(job.at("job_epoch"));
+    entry.job.running = job.at("state") == "running";
+    entry.job.failure = text_of(job.at("failure"));
+    entry.job.world_size = number_of<std::uint32_t>(job.at("world_size"));
+    if (entry.job.world_size > max_world_size) throw nonsense("the world size of a job is out of range");
+    entry.job.packet_elements = number_of<std::uint32_t>(job.at("packet_elements"));
+    entry.job.slots = number_of<std::uint32_t>(job.at("slots"));
+    entry.job.tenant = text_of(job.at("tenant"));
+    entry.job.memory_bytes = number_of<std::uint64_t>(job.at("memory_bytes"));
+    entry.job.joined = set_of(job.at("joined"));
+    entry.job.left = set_of(job.at("left"));
+    entry.counters = counters_of(job.at("counters"));
+    for (const auto& stall : job.at("stalled")) {
+      entry.stalled.push_back({number_of<std::uint64_t>(stall.at("operation")), number_of<std::uint32_t>(stall.at("chunk")),
+                               number_of<std::uint32_t>(stall.at("slot")), ranks_of(stall.at("missing"))});
+    }
+    read_place(job, entry);
+    report.jobs.push_back(std::move(entry));
+  }
+  return report;
+}
+
 }  // namespace
 
 const char* state_of(const session::JobStatus& job) {
@@ -228,52 +270,8 @@ std::string to_json(const Report& report, bool compact) {
 }
 
 Report from_json(const std::string& text) {
-  const auto nonsense = [](const std::string& why) {
-    return Error(ErrorCode::internal, "invalid report from the aggregator: " + why);
-  };
   if (text.size() > longest_report) throw nonsense("it has " + std::to_string(text.size()) + " bytes");
-  try {
-    const auto json = parse_json(text);
-    Report report;
-    report.version = text_of(json.at("version"));
-    if (json.contains("daemon")) report.daemon = text_of(json.at("daemon"));
-    if (json.contains("address")) report.address = text_of(json.at("address"));
-    report.uptime_seconds = json.at("uptime_seconds");
-    report.lanes = number_of<std::uint32_t>(json.at("lanes"));
-    report.slots = number_of<std::uint32_t>(json.at("slots"));
-    report.slots_free = number_of<std::uint32_t>(json.at("slots_free"));
-    report.memory_bytes = number_of<std::uint64_t>(json.at("memory_bytes"));
-    report.memory_used = number_of<std::uint64_t>(json.at("memory_used"));
-    report.counters = counters_of(json.at("counters"));
-    for (const auto& job : json.at("jobs")) {
-      JobReport entry;
-      entry.job.job = text_of(job.at("job"));
-      entry.job.job_epoch = number_of<std::uint64_t>(job.at("job_epoch"));
-      entry.job.running = job.at("state") == "running";
-      entry.job.failure = text_of(job.at("failure"));
-      entry.job.world_size = number_of<std::uint32_t>(job.at("world_size"));
-      if (entry.job.world_size > max_world_size) throw Error(ErrorCode::internal, "a job's world size is none");
-      entry.job.packet_elements = number_of<std::uint32_t>(job.at("packet_elements"));
-      entry.job.slots = number_of<std::uint32_t>(job.at("slots"));
-      entry.job.tenant = text_of(job.at("tenant"));
-      entry.job.memory_bytes = number_of<std::uint64_t>(job.at("memory_bytes"));
-      entry.job.joined = set_of(job.at("joined"));
-      entry.job.left = set_of(job.at("left"));
-      entry.counters = counters_of(job.at("counters"));
-      for (const auto& stall : job.at("stalled")) {
-        entry.stalled.push_back({number_of<std::uint64_t>(stall.at("operation")),
-                                 number_of<std::uint32_t>(stall.at("chunk")), number_of<std::uint32_t>(stall.at("slot")),
-                                 ranks_of(stall.at("missing"))});
-      }
-      read_place(job, entry);
-      report.jobs.push_back(std::move(entry));
-    }
-    return report;
-  } catch (const nlohmann::json::exception& e) {
-    throw nonsense(session::one_line(e.what()));
-  } catch (const Error& e) {
-    throw nonsense(e.what());
-  }
+  return read_json(text, &read_report, &nonsense);
 }
 
 std::string to_table(const Report& report) {

@@ -137,6 +137,10 @@ TEST_F(FlightTest, ADropAndALossyNetworkAreToldOnce) {
   EXPECT_EQ(kinds(), Names({"started", "dropped", "lossy", "lossless"}));
 }
 
+TEST_F(FlightTest, AFileThatNestsWithoutEndIsRefused) {
+  EXPECT_THROW(static_cast<void>(explain(std::string(200'000, '['))), Error);
+}
+
 TEST_F(FlightTest, MemoryIsBounded) {
   const auto refuse = [&](const char* job) { event(Kind::refused, {}, "no", FailureCause::refused, job, 0); };
   for (const char* const job : {"a", "b", "c", "d"}) event(Kind::joined, 0, {}, FailureCause::none, job, 0);
