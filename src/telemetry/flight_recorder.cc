@@ -96,7 +96,10 @@ void FlightRecorder::add(FlightRecord& record, FlightEvent event) const {
 void FlightRecorder::record(const JobEvent& event) {
   auto kept = kept_.find({event.tenant, event.job});
   if (kept == kept_.end()) {
-    if (kept_.size() >= limits_.jobs && !session::is_end(event.kind)) return;  // an end is counted in any case
+    if (kept_.size() >= limits_.jobs) {
+      if (event.cause != FailureCause::none) ++failures_[static_cast<std::size_t>(event.cause)];  // without a record
+      return;
+    }
     kept = kept_.try_emplace({event.tenant, event.job}).first;
     kept->second.record.job = event.job;
     kept->second.record.tenant = event.tenant;

@@ -562,8 +562,7 @@ TEST(Control, TenantsCanBeReplacedWhileJobsRun) {
   const session::Admission job = join(a, request(0, 1), seconds(5));
   EXPECT_EQ(ErrorCode::bad_argument, error_of([&] { test.server->set_tenants({tenant("b"), tenant("b")}); }).code());
   test.server->set_tenants({tenant("b")});
-  EXPECT_EQ(ErrorCode::refused,
-            error_of([&] { static_cast<void>(a.heartbeat(job.job_epoch, 0, job.rank_epoch, seconds(5))); }).code());
+  EXPECT_EQ(session::HeartbeatReply::State::running, a.heartbeat(job.job_epoch, 0, job.rank_epoch, seconds(5)).state);
   EXPECT_TRUE(b.report(seconds(5)).jobs.empty());
   test.server->set_tenants({tenant("a"), tenant("b")});
   EXPECT_EQ(session::HeartbeatReply::State::running, a.heartbeat(job.job_epoch, 0, job.rank_epoch, seconds(5)).state);
@@ -683,7 +682,7 @@ TEST(Control, TlsTrustsOnlyTheCa) {
   EXPECT_TRUE(says(without, "without TLS")) << without.what();
   const Error other = error_of([&] { static_cast<void>(deceived.hello(milliseconds(500))); });
   EXPECT_EQ(ErrorCode::unreachable, other.code());
-  EXPECT_TRUE(says(other, "over TLS with the CA " + stranger.certificate())) << other.what();
+  EXPECT_TRUE(says(other, "its certificate is not signed by that of " + stranger.certificate())) << other.what();
 }
 
 TEST(Control, KeysTravelOverTlsAlone) {
