@@ -622,7 +622,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     }
     for (const session::StartJob& start : due.step.changes.starts) begin(start);
     for (const session::JobEvent& end : due.ends) {
-      log_of(end.tenant, "job '" + end.job + "' " + (end.kind == session::JobEvent::Kind::ended ? "ended" : "failed: " + end.what));
+      log_of(end.tenant,
+             "job '" + end.job + "' " + (end.kind == session::JobEvent::Kind::ended ? "ended" : "failed: " + end.what));
     }
     keep_records();
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);

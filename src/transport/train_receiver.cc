@@ -112,7 +112,8 @@ void TrainReceiver::split(msghdr& header, const Message& message, std::size_t by
   const TrainNotes notes = notes_of(header);
   const std::size_t segment = notes.segment > 0 ? notes.segment : bytes;
   const Endpoint source = endpoint_of(message.source);
-  if (known_addresses_ && notes.own && known_addresses_->find(source) != notes.own) own_addresses_->learn(source, *notes.own);
+  if (known_addresses_ && notes.own && known_addresses_->find(source) != notes.own)
+    own_addresses_->learn(source, *notes.own);
   const auto* data = static_cast<const std::byte*>(message.buffer.iov_base);
   const std::size_t headers = header_bytes(source);
   std::size_t begin = 0;
