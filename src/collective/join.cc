@@ -8,6 +8,7 @@
 #include "collective/rank_protocol.h"
 #include "collective/reach.h"
 #include "runtime/thread.h"
+#include "session/check.h"
 #include "transport/interfaces.h"
 #include "transport/lossy.h"
 
@@ -119,6 +120,8 @@ void reach_all(Attempt& attempt) {
 void check(const Options& options, const RankProtocol& protocol) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   if (options.aggregators.empty()) throw bad("no aggregator is named");
+  // The message of a join takes no other text, and its library does not say so.
+  if (const std::string error = session::check_job_name(options.job); !error.empty()) throw bad(error);
   const session::ProtocolRules rules = protocol.rules();
   if (options.world_size == 0 || options.world_size > rules.max_world_size) {
     throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " +

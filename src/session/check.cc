@@ -40,13 +40,6 @@ std::string first_of(std::initializer_list<std::string> errors) {
   return "";
 }
 
-std::string check_job_name(const std::string& job) {
-  if (job.empty()) return "the job has no name";
-  if (is_name(job)) return "";
-  return "a job's name has at most " + std::to_string(longest_name) +
-         " bytes of UTF-8, and no line breaks or other control characters";
-}
-
 // Checks for every protocol; the protocols' rules check that each switch has a path up.
 std::string check_placement(const Placement& placement, std::size_t ranks) {
   const std::size_t switches = placement.switches.size();
@@ -176,6 +169,13 @@ bool printable(std::string_view text) {
 
 bool is_name(const std::string& text) {
   return text.size() <= longest_name && printable(text);
+}
+
+std::string check_job_name(const std::string& job) {
+  if (job.empty()) return "the job has no name";
+  if (is_name(job)) return "";
+  return "a job's name has at most " + std::to_string(longest_name) +
+         " bytes of UTF-8, and no line breaks or other control characters";
 }
 
 bool is_address(std::string_view text) {

@@ -27,6 +27,8 @@ inline constexpr std::size_t most_switches = 4096;  // of a job
 
 [[nodiscard]] bool printable(std::string_view text);
 [[nodiscard]] bool is_name(const std::string& text);  // short and printable; may be empty
+// Empty, or what is wrong with it.
+[[nodiscard]] std::string check_job_name(const std::string& job);
 // HOST:PORT, of a name, an IPv4 address or an [IPv6] one.
 [[nodiscard]] bool is_address(std::string_view text);
 // The text as one printable line of at most longest_text bytes.

@@ -36,6 +36,7 @@ class Usage(unittest.TestCase):
                       ["bench", "all-reduce", "--rank", "0"],
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1", "--rank", "2", "--world-size", "2"],
                       ["bench", "all-reduce", "--spine", "127.0.0.1:1", "--switch", "127.0.0.1:1", "--rank", "0", "--world-size", "2"],
+                      ["bench", "all-reduce", "--switch", "127.0.0.1:1", "--rank", "0", "--world-size", "2", "--job", "\udcff"],  # no UTF-8
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1"],
                       ["bench", "all-reduce", "--switch", "127.0.0.1:1", "--workers", "2"],
                       ["status"], ["switch", "--tls-cert", "x"], ["switch", "--listen", "nonsense"],
