@@ -31,7 +31,6 @@ inline constexpr std::size_t counter_bytes = 8, hash_bytes = 8;
 }
 inline constexpr std::size_t longest_trailer = trailer_bytes(PacketSecurity::encrypt);
 
-// HighwayHash-64 (Alakuijala, Cox and Wassenberg, 2017) of the bytes.
 // Memory of a neighbour's keys, both ways, for the account: OpenSSL's contexts take most of it.
 [[nodiscard]] constexpr std::size_t link_bytes(PacketSecurity security) {
   switch (security) {
@@ -45,6 +44,7 @@ inline constexpr std::size_t longest_trailer = trailer_bytes(PacketSecurity::enc
   return 0;
 }
 
+// HighwayHash-64 (Alakuijala, Cox and Wassenberg, 2017) of the bytes.
 [[nodiscard]] std::uint64_t keyed_hash(const PacketKey& key, std::span<const std::byte> bytes);
 
 // Both ends of one kind of protection. One key serves one of them: each has its own, derived.
