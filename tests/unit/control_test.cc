@@ -543,7 +543,7 @@ TEST(Control, TheLinesOfATenantAreLimited) {
         session::JoinRequest asked = request(0, 1);
         asked.job = whose + std::to_string(i);
         const session::Admission job = join(client, asked, seconds(5));
-        client.leave(job.job_epoch, 0, job.rank_epoch, seconds(5));
+        client.leave({job.job_epoch, 0, job.rank_epoch}, seconds(5));
       }
     };
     begin("a", many);
