@@ -136,7 +136,7 @@ Declared& Declared::at_least(std::uint64_t least) {
         if (!text.starts_with('-') && CLI::detail::lexical_cast(text, value) && value >= least) return std::string();
         return "requires a whole number of at least " + std::to_string(least) + ", not '" + text + "'";
       },
-      ">= " + std::to_string(least));
+      least == 1 ? "POSITIVE" : "AT LEAST " + std::to_string(least));
   option_.check(limits);
   return *this;
 }

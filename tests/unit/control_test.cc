@@ -551,7 +551,7 @@ TEST(Control, TheLinesOfATenantAreLimited) {
   }
   EXPECT_GE(lines['a'], 100);
   EXPECT_LT(lines['a'], many);
-  EXPECT_EQ(1, lines['b']);
+  EXPECT_GE(lines['b'], 1);
 }
 
 TEST(Control, TenantsCanBeReplacedWhileJobsRun) {
