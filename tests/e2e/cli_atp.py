@@ -273,7 +273,7 @@ class Failures(unittest.TestCase):
     def test_bad_usage(self):
         with cli.Switch("--pool-elements", 2048) as switch, Server() as server:
             for words, code in ((["--switch", "127.0.0.1:1"], 2),  # no --ps
-                                (["--ps", server.address, "--switch", server.address, "--rank", 0, "--world-size", 1], 3),
+                                (["--ps", server.address, "--switch", server.address, "--rank", 0, "--world-size", 1], 2),
                                 (["--ps", switch.address, "--rank", 0, "--world-size", 1], 3),
                                 (["--ps", server.address, "--switch", switch.address, "--rank", 0, "--world-size", 1,
                                   "--packet-elements", 9000], 3),

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import tempfile
 import unittest
 
 import cli_support as cli
