@@ -219,7 +219,6 @@ def case_capture(rank, size):
 def case_ddp(rank, size):
     """DistributedDataParallel trains at the device as it does at the host, bit for bit."""
     import torch
-    import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     import netsum.torch
