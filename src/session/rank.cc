@@ -268,7 +268,9 @@ void Rank::cancel_joins() {
 
 // Then the other ranks know that this one will not contribute, and has not just died.
 void Rank::say_goodbye(const Error* why) {
-  const Farewell farewell = why == nullptr ? Farewell() : Farewell{cause_of(why->code()), why->what()};
+  // What its own caller has closed has not failed. If others wait for this rank, the aggregator says so.
+  const bool in_order = why == nullptr || why->code() == ErrorCode::closed;
+  const Farewell farewell = in_order ? Farewell() : Farewell{cause_of(why->code()), why->what()};
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (!sites_[i].admission) continue;
     actions_.emplace_back(Leave{i, {sites_[i].admission->job_epoch, sites_[i].admission->rank_epoch}, farewell});
