@@ -24,7 +24,7 @@ void prove(grpc::ClientContext& context, const Credentials& credentials, const c
 
 // The error of a failed call: unreachable, deadline, internal, or refused, with the aggregator's reason.
 [[nodiscard]] Error error_of(const grpc::Status& status, const std::string& address);
-// The error of a failed call that waited for the connection.
+// The error of a failed call that waited for the connection. Looks why there is none, which may take seconds.
 [[nodiscard]] Error error_of_greeting(const grpc::Status& status, const ClientOptions& options);
 
 }  // namespace netsum::control

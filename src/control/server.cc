@@ -613,7 +613,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   void carry_out(Due& due) {
     // A failed job's last state is read before its lanes forget it.
-    if (due.look || !due.ends.empty()) look_at_flights();
+    const auto failed = [](const session::JobEvent& end) { return end.kind == session::JobEvent::Kind::failed; };
+    if (due.look || std::any_of(due.ends.begin(), due.ends.end(), failed)) look_at_flights();
     for (const session::StopJob& stop : due.step.changes.stops) {
       report_errors([&] { hooks.stop_job(stop); });
       if (teller) teller->remove(stop.job_epoch);

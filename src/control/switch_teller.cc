@@ -215,7 +215,7 @@ struct SwitchTeller::Impl {
     const std::string& name = call.due.a_switch;
     const proto::HelloReply& reply = std::get<Greeting>(call.messages).reply;
     try {
-      if (!call.status.ok()) throw error_of_greeting(call.status, client_of(name));
+      if (!call.status.ok()) throw error_of(call.status, name);  // looks no further: this thread waits for nobody
       const auto hello = parse(reply);
       if (!hello) throw Error(ErrorCode::internal, "invalid reply: " + hello.why());
       std::vector<Endpoint> lanes = hello->lanes;
