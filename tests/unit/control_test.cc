@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -70,7 +71,12 @@ struct TestServer {
     };
     hooks.reach_lanes = [this] {
       check_may_wait("a lane");
-      if (reach_lanes) reach_lanes();
+      std::function<void()> reach;
+      {
+        const std::lock_guard lock(reach_mutex);
+        reach = reach_lanes;
+      }
+      if (reach) reach();
     };
     hooks.fill_report = [](telemetry::Report& report) {
       check_may_wait("a lane");
@@ -83,6 +89,7 @@ struct TestServer {
   }
   std::function<void(const std::string& line)> log;  // set before the first job
   std::function<void(const std::string& job)> fail;  // what the data plane throws where a job starts
+  std::mutex reach_mutex;                            // of reach_lanes
   std::function<void()> reach_lanes;                 // empty: they answer at once
   std::vector<bool> listens;                         // of the last job
   int started = 0, stopped = 0;                      // by control threads, one at a time; read when all of them are done
@@ -259,13 +266,20 @@ TEST(Control, ParametersThatDifferAreRefusedInTheRegistrysWords) {
 TEST(Control, ADaemonWhoseLanesDoNotAnswerIsNotAlive) {
   ServerOptions options;
   options.hangs_after = {};
+  std::atomic<bool> asked = false;
+  std::promise<void> answer;
   TestServer test(std::move(options));
   EXPECT_TRUE(test.server->alive());
   while (!test.server->alive()) {
   }
-  std::promise<void> answer;
-  test.reach_lanes = [told = answer.get_future().share()] { told.wait(); };
-  static_cast<void>(test.server->alive());
+  {
+    const std::lock_guard lock(test.reach_mutex);
+    test.reach_lanes = [&asked, told = answer.get_future().share()] {
+      asked = true;
+      told.wait();
+    };
+  }
+  while (!asked) static_cast<void>(test.server->alive());
   EXPECT_FALSE(test.server->alive());
   EXPECT_FALSE(test.server->alive());
   answer.set_value();
