@@ -724,7 +724,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       may = said.lines < most_lines;
       ++(may ? said.lines : said.left_out);
     }
-    if (left_out != 0) log("tenant '" + tenant + "': " + std::to_string(left_out) + " lines and records were left out");
+    if (left_out != 0)
+      log("tenant '" + tenant + "': " + std::to_string(left_out) +
+          " log lines and flight records were dropped: its jobs write too many");
     return may;
   }
   void log_of(const std::string& tenant, const std::string& line) {
@@ -751,7 +753,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       }
       ++refusals_logged;
     }
-    if (unlogged != 0) log(std::to_string(unlogged) + " more refusals are not in this log");
+    if (unlogged != 0) log(std::to_string(unlogged) + " more calls were refused and not logged");
     log(line);
   }
   void wake() {

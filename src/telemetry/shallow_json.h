@@ -22,7 +22,7 @@ auto read_json(const std::string& text, const Read& read, const Wrong& wrong) {
   } catch (const nlohmann::json::parse_error& error) {
     throw wrong("it is no JSON from byte " + std::to_string(error.byte) + " on");
   } catch (const nlohmann::json::exception&) {
-    throw wrong("parts of it are missing, or are of another type");
+    throw wrong("a field is missing, or has another type");
   }
 }
 
