@@ -62,7 +62,7 @@ function(netsum_precompiled NAME FLAG)
   endif()
 endfunction()
 
-# netsum_compiled_together(TARGET): several files of the target are one translation unit, so that the headers of gRPC, JSON and CLI11
+# netsum_compiled_together(TARGET): several files of the target are one translation unit, so that the headers of JSON and CLI11
 # are parsed once for all of them. In release not for code that runs once a packet: what a compiler makes of it shall not depend on
 # its neighbours, and compiled file by file it also shows a missing #include. The preset debug compiles everything file by file.
 function(netsum_compiled_together TARGET)

@@ -1,30 +1,72 @@
-// gRPC channels to aggregators, and their statuses as errors.
+// A caller's connection to a daemon: it finds the host, connects, does TLS and proves the tokens as far as needed, and sends
+// one request at a time. It never waits: its owner polls its descriptor, and calls step() when that is ready or time is up.
+// One thread at a time.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
-#include "control/client.h"
-#include "control/credentials.h"
+#include "control/client_options.h"
+#include "control/ends.h"
+#include "control/lookup.h"
 #include "netsum/error.h"
+#include "transport/socket.h"
 
 namespace netsum::control {
 
-// `target`: gRPC's name of options.address. Throws Error: bad_argument, if the CA cannot be read.
-[[nodiscard]] std::shared_ptr<grpc::Channel> open_channel(const ClientOptions& options, const std::string& target);
+class Channel {
+ public:
+  using Clock = std::chrono::steady_clock;
 
-// Adds the proofs of the caller's tokens to a call; `request`: its bytes.
-void prove(grpc::ClientContext& context, const Credentials& credentials, const char* call, std::string_view request);
-// Whether to make the call once more: the daemon has issued a new challenge.
-[[nodiscard]] bool challenged(const grpc::ClientContext& context, const grpc::Status& status, Credentials& credentials);
+  // Throws Error: bad_argument (the address, the CA's file). `tls`: of options.tls_ca, or null.
+  Channel(ClientOptions options, std::shared_ptr<const TlsContext> tls, Resolve resolve = &look_up);
 
-// The error of a failed call: unreachable, deadline, internal, or refused, with the aggregator's reason.
-[[nodiscard]] Error error_of(const grpc::Status& status, const std::string& address);
-// The error of a failed call that waited for the connection. Looks why there is none, which may take seconds.
-[[nodiscard]] Error error_of_greeting(const grpc::Status& status, const ClientOptions& options);
+  // `keeps_trying`: also finds a daemon that starts a moment later. Otherwise each address is tried once.
+  void request(Kind kind, Bytes payload, Clock::time_point deadline, bool keeps_trying = false);
+  [[nodiscard]] bool busy() const { return busy_; }
+  void give_up();  // the request in flight; the daemon learns of it, as the connection ends
+
+  // For poll(): -1: there is no descriptor now.
+  [[nodiscard]] int descriptor() const { return socket_ ? socket_->number() : -1; }
+  [[nodiscard]] short events();
+  [[nodiscard]] Clock::time_point wake_by() const;  // the latest time of the next step
+  // The outcome of the request, once: an answer, or why there is none (unreachable, deadline).
+  struct Outcome {
+    Answer answer;
+    std::optional<Error> error{};
+  };
+  [[nodiscard]] std::optional<Outcome> step(Clock::time_point now);
+
+  [[nodiscard]] std::string numeric_address() const;  // of the daemon; of the last connection
+
+ private:
+  void connect(Clock::time_point now);
+  void on_connected();
+  void exchange();
+  void lose(const std::string& why, Clock::time_point now);
+  [[nodiscard]] Outcome late() const;
+  [[nodiscard]] Outcome failed() const;
+
+  const ClientOptions options_;
+  const std::shared_ptr<const TlsContext> tls_;
+  const Resolve resolve_;
+  std::unique_ptr<Lookup> lookup_;
+  std::vector<Endpoint> addresses_;  // not tried yet, the next one last
+  std::optional<transport::Descriptor> socket_;
+  std::optional<CallerEnd> end_;
+  Endpoint peer_;
+  bool connecting_ = false, reused_ = false;
+
+  bool busy_ = false, keeps_trying_ = false;
+  Kind kind_{};
+  Bytes payload_;
+  Clock::time_point deadline_{}, try_again_{}, connected_by_{};
+  std::string why_;  // the last attempt failed
+};
 
 }  // namespace netsum::control

@@ -1,19 +1,25 @@
 #include "control/client.h"
 
-#include <grpcpp/grpcpp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/waiting.h"
 #include "control/border.h"
 #include "control/channel.h"
-#include "control/credentials.h"
-#include "control/netsum.grpc.pb.h"
+#include "transport/socket.h"
 
 namespace netsum::control {
 namespace {
 
-using Stub = proto::Aggregator::Stub;
+using Clock = Channel::Clock;
+using std::chrono::milliseconds;
 
 // How much longer than its deadline a call waits for the aggregator's reason.
 constexpr auto grace = std::chrono::seconds(2);
@@ -22,68 +28,89 @@ constexpr auto grace = std::chrono::seconds(2);
 
 struct Client::Impl {
   const ClientOptions options;
-  Credentials credentials;
-  std::unique_ptr<Stub> stub;
+  std::mutex mutex;  // a call at a time
+  Channel channel;
 
-  explicit Impl(ClientOptions o) : options(std::move(o)), credentials(options.token, options.daemon_token) {}
+  explicit Impl(const ClientOptions& o)
+      : options(o), channel(o, o.tls_ca.empty() ? nullptr : TlsContext::of_caller(o.tls_ca)) {}
 
-  // A daemon that needs a proof refuses once, with its challenge.
-  template <class Request, class Reply>
-  [[nodiscard]] grpc::Status call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                                  const char* name, std::chrono::milliseconds deadline, const Request& request, Reply& reply,
-                                  const std::stop_token& stop = {}, bool wait_for_ready = false) {
+  struct Call {
+    milliseconds deadline;
+    const std::stop_token stop{};
+    bool keeps_trying = false;
+  };
+
+  [[nodiscard]] Bytes exchange(Kind kind, Bytes request, const Call& call) {
     check_may_wait("an aggregator's answer");
-    const auto end = std::chrono::system_clock::now() + deadline;
-    const std::string bytes = credentials.empty() ? std::string() : request.SerializeAsString();
-    for (bool again = false;; again = true) {
-      grpc::ClientContext context;
-      const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
-      context.set_deadline(end);
-      context.set_wait_for_ready(wait_for_ready);
-      prove(context, credentials, name, bytes);
-      const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
-      if (again || !challenged(context, status, credentials)) return status;
+    const std::lock_guard lock(mutex);
+    std::optional<transport::Descriptor> stopped;
+    if (call.stop.stop_possible()) stopped.emplace(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    const std::stop_callback on_stop(call.stop, [&] {
+      if (stopped) static_cast<void>(eventfd_write(stopped->number(), 1));
+    });
+    channel.request(kind, std::move(request), Clock::now() + call.deadline, call.keeps_trying);
+    while (true) {
+      if (auto outcome = channel.step(Clock::now())) {
+        if (outcome->error) throw Error(*outcome->error);
+        if (outcome->answer.failure) throw error_of(*outcome->answer.failure, options.address);
+        return std::move(outcome->answer.payload);
+      }
+      const auto left = std::chrono::ceil<milliseconds>(channel.wake_by() - Clock::now()).count();
+      std::array<pollfd, 2> watched{
+          {{channel.descriptor(), channel.events(), 0}, {stopped ? stopped->number() : -1, POLLIN, 0}}};
+      ::poll(watched.data(), watched.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
+      if (watched[1].revents != 0) {
+        channel.give_up();
+        throw Error(ErrorCode::closed, "the call was given up");
+      }
     }
-  }
-
-  void check(const grpc::Status& status) const {
-    if (!status.ok()) throw error_of(status, options.address);
   }
 
   template <class Value>
   [[nodiscard]] Value accept(Parsed<Value> parsed) const {
     if (parsed) return std::move(*parsed);
-    throw Error(ErrorCode::internal, "invalid reply from aggregator " + options.address + ": " + parsed.why() +
-                                         ": does it run the same version of netsum?");
+    throw Error(ErrorCode::internal, "invalid reply from aggregator " + options.address + ": " + parsed.why());
   }
 };
 
-Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
-  impl_->stub = proto::Aggregator::NewStub(open_channel(impl_->options, impl_->options.address));
+Error error_of(const Failure& failure, const std::string& address) {
+  const std::string at = "aggregator " + address;
+  switch (failure.kind) {
+    case ErrorKind::busy:  // to callers that ask again, as if it had not answered
+      return {ErrorCode::unreachable, at + ": " + failure.words};
+    case ErrorKind::late:
+      return {ErrorCode::deadline, at + ": " + failure.words};
+    case ErrorKind::internal:
+      return {ErrorCode::internal, at + ": " + failure.words};
+    case ErrorKind::invalid:
+    case ErrorKind::refused:
+    case ErrorKind::overloaded:
+    case ErrorKind::unauthenticated:
+      break;
+  }
+  return {ErrorCode::refused, at + " refused: " + failure.words};
 }
 
+Client::Client(const ClientOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 
-Hello Client::hello(std::chrono::milliseconds deadline, const std::string& job) {
-  proto::HelloRequest message;
-  write(job, message);
-  proto::HelloReply reply;
+Hello Client::hello(milliseconds deadline, const std::string& job) {
   // Also finds a switch that starts a moment later.
-  const grpc::Status status = impl_->call(&Stub::Hello, "Hello", deadline, message, reply, {}, true);
-  if (!status.ok()) throw error_of_greeting(status, impl_->options);
-  return impl_->accept(parse(reply));
+  return impl_->accept(parse<Hello>(
+      view(impl_->exchange(Kind::hello, write(HelloRequest{job}), {.deadline = deadline, .keeps_trying = true}))));
 }
 
 session::Admission Client::join(const session::JoinRequest& request, const session::ProtocolRules& rules,
-                                std::chrono::milliseconds deadline, const std::stop_token& stop) {
-  proto::JoinRequest message;
-  write(Join{request, deadline}, message);
-  proto::JoinReply reply;
-  const grpc::Status status = impl_->call(&Stub::Join, "Join", deadline + grace, message, reply, stop);
-  if (stop.stop_requested()) throw Error(ErrorCode::closed, "joining job '" + request.job + "' was given up");
-  impl_->check(status);
-  session::Admission admission = impl_->accept(parse(reply, request, rules));
+                                milliseconds deadline, const std::stop_token& stop) {
+  Bytes reply;
+  try {
+    reply = impl_->exchange(Kind::join, write(Join{request, deadline}), {.deadline = deadline + grace, .stop = stop});
+  } catch (const Error&) {
+    if (stop.stop_requested()) throw Error(ErrorCode::closed, "joining job '" + request.job + "' was given up");
+    throw;
+  }
+  session::Admission admission = impl_->accept(parse_admission(view(reply), request, rules));
   if (impl_->options.tls_ca.empty() && admission.security != PacketSecurity::none) {
     throw Error(ErrorCode::internal,
                 "aggregator " + impl_->options.address + " sent keys without TLS, where others read them");
@@ -92,26 +119,17 @@ session::Admission Client::join(const session::JoinRequest& request, const sessi
 }
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
-                                          std::chrono::milliseconds deadline) {
-  proto::Membership message;
-  write(Life{job_epoch, rank, rank_epoch}, message);
-  proto::HeartbeatReply reply;
-  impl_->check(impl_->call(&Stub::Heartbeat, "Heartbeat", deadline, message, reply));
-  return impl_->accept(parse(reply));
+                                          milliseconds deadline) {
+  return impl_->accept(parse<session::HeartbeatReply>(view(
+      impl_->exchange(Kind::heartbeat, write(Beat{{job_epoch, rank, rank_epoch, {}}}), {.deadline = deadline}))));
 }
 
-void Client::leave(const Life& life, std::chrono::milliseconds deadline) {
-  proto::Membership message;
-  write(life, message);
-  proto::LeaveReply reply;
-  impl_->check(impl_->call(&Stub::Leave, "Leave", deadline, message, reply));
+void Client::leave(const Life& life, milliseconds deadline) {
+  static_cast<void>(impl_->exchange(Kind::leave, write(life), {.deadline = deadline}));
 }
 
-telemetry::Report Client::report(std::chrono::milliseconds deadline) {
-  proto::StatusReply reply;
-  const grpc::Status status = impl_->call(&Stub::Status, "Status", deadline, proto::StatusRequest(), reply);
-  if (!status.ok()) throw error_of_greeting(status, impl_->options);
-  return impl_->accept(parse(reply));
+telemetry::Report Client::report(milliseconds deadline) {
+  return impl_->accept(parse_report(view(impl_->exchange(Kind::status, write(StatusRequest{}), {.deadline = deadline}))));
 }
 
 }  // namespace netsum::control

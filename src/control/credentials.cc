@@ -30,14 +30,18 @@ std::string hexadecimal(const unsigned char* bytes, std::size_t size) {
   return text;
 }
 
-std::string digest(const std::string& token, const std::string& text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+std::array<unsigned char, 32> hmac(const std::string& token, const std::string& text) {
+  std::array<unsigned char, 32> bytes{};
   unsigned int size = 0;
   if (HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), reinterpret_cast<const unsigned char*>(text.data()),
            text.size(), bytes.data(), &size) == nullptr) {
     throw Error(ErrorCode::internal, "OpenSSL cannot compute HMAC-SHA256");
   }
-  return hexadecimal(bytes.data(), size);
+  return bytes;
+}
+std::string digest(const std::string& token, const std::string& text) {
+  const auto bytes = hmac(token, text);
+  return hexadecimal(bytes.data(), bytes.size());
 }
 
 std::string number_of(const std::string& token) {
@@ -59,21 +63,13 @@ std::string proof_of(const std::string& token, std::string_view challenge, std::
   return number_of(token) + ":" + digest(token, text);
 }
 
-std::vector<std::pair<std::string, std::string>> Credentials::proofs(std::string_view call, std::string_view request) const {
-  std::vector<std::pair<std::string, std::string>> metadata;
-  const std::lock_guard lock(mutex_);
-  if (challenge_.empty()) return metadata;
-  if (!token_.empty()) metadata.emplace_back(proof_key, proof_of(token_, challenge_, call, request));
-  if (!daemon_token_.empty()) metadata.emplace_back(daemon_proof_key, proof_of(daemon_token_, challenge_, call, request));
-  return metadata;
+std::string_view number_in(std::string_view proof) {
+  return proof.substr(0, number_digits);
 }
 
-bool Credentials::learn(std::string_view challenge) {
-  if (empty() || challenge.empty()) return false;
-  const std::lock_guard lock(mutex_);
-  if (challenge_ == challenge) return false;
-  challenge_ = challenge;
-  return true;
+seal::PacketKey session_key(const std::string& token, std::string_view transcript) {
+  const auto bytes = hmac(token, "netsum control, tags of frames\n" + std::string(transcript));
+  return seal::PacketKey(std::as_bytes(std::span(bytes)));
 }
 
 Tenants::Tenants(std::vector<Tenant> tenants) {
@@ -124,8 +120,13 @@ const Tenant* Tenants::prove_former(std::string_view proof, std::string_view cha
   return tenant != nullptr ? tenant : proved(revoked_, proof, challenge, call, request);
 }
 
+const Tenant* Tenants::find(std::string_view number) const {
+  const auto found = by_number_.find(number);
+  return found == by_number_.end() ? nullptr : &found->second;
+}
+
 Tenants::Known Tenants::knows(std::string_view proof) const {
-  const std::string_view number = proof.substr(0, number_digits);
+  const std::string_view number = number_in(proof);
   if (by_number_.contains(number)) return Known::yes;
   return revoked_.contains(number) ? Known::formerly : Known::no;
 }

@@ -1,46 +1,33 @@
-// Tokens on the control plane: proved, never sent. A daemon issues a challenge, new at every start; a caller sends a keyed
-// digest of the challenge, the call's name and the request. An overheard proof opens only that same call, and a rogue daemon
-// learns nothing that another daemon accepts for another request.
+// Tokens on the control plane: proved, never sent. A proof is a keyed digest of a challenge that is never used again; the
+// same token keys the tags of the connection's frames (frames.h). Who overhears all of it learns no token, and can neither
+// repeat a request nor change one.
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "netsum/tenant.h"
+#include "seal/packet_key.h"
 
 namespace netsum::control {
-
-inline constexpr char challenge_key[] = "netsum-challenge";        // metadata of a refusal for lack of a proof
-inline constexpr char proof_key[] = "netsum-proof";                // metadata of a call: proves the tenant's token
-inline constexpr char daemon_proof_key[] = "netsum-daemon-proof";  // proves the daemons' token
 
 [[nodiscard]] std::string new_challenge();  // throws Error: the random number generator failed
 // "TOKEN'S NUMBER:DIGEST", in hexadecimal digits.
 [[nodiscard]] std::string proof_of(const std::string& token, std::string_view challenge, std::string_view call,
                                    std::string_view request);
 
-// A caller's side: its tokens, and the daemon's latest challenge. Any thread.
-class Credentials {
- public:
-  Credentials(std::string token, std::string daemon_token)
-      : token_(std::move(token)), daemon_token_(std::move(daemon_token)) {}
+// The token's number in a proof; not secret.
+[[nodiscard]] std::string_view number_in(std::string_view proof);
 
-  [[nodiscard]] bool empty() const { return token_.empty() && daemon_token_.empty(); }
-  // Metadata of a call, by key; none before the first challenge.
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> proofs(std::string_view call,
-                                                                        std::string_view request) const;
-  // Whether to call once more: the challenge is a new one.
-  [[nodiscard]] bool learn(std::string_view challenge);
-
- private:
-  const std::string token_, daemon_token_;
-  mutable std::mutex mutex_;
-  std::string challenge_;
+// A caller's tokens.
+struct Credentials {
+  std::string token, daemon_token;
 };
+// The key of a connection's tags. `transcript`: as of a proof.
+[[nodiscard]] seal::PacketKey session_key(const std::string& token, std::string_view transcript);
 
 // The tenants that a daemon knows.
 class Tenants {
@@ -57,6 +44,8 @@ class Tenants {
                                     std::string_view request) const;
   [[nodiscard]] bool empty() const { return by_number_.empty(); }
 
+  // The tenant of a token's number; null: the token is not known, or no longer.
+  [[nodiscard]] const Tenant* find(std::string_view number) const;
   // The token of a proof that may be of another challenge.
   enum class Known : std::uint8_t { no, yes, formerly };
   [[nodiscard]] Known knows(std::string_view proof) const;

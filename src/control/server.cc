@@ -1,9 +1,5 @@
 #include "control/server.h"
 
-#include <grpcpp/grpcpp.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,14 +7,12 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <tuple>
@@ -26,9 +20,10 @@
 
 #include "base/waiting.h"
 #include "control/border.h"
+#include "control/channel_server.h"
 #include "control/clock.h"
 #include "control/credentials.h"
-#include "control/netsum.grpc.pb.h"
+#include "control/tls.h"
 #include "session/aggregator.h"
 #include "session/supervisor.h"
 #include "session/switchml_job.h"
@@ -40,10 +35,6 @@
 namespace netsum::control {
 namespace {
 
-using grpc::CallbackServerContext;
-using grpc::ServerUnaryReactor;
-using grpc::StatusCode;
-
 constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at watched jobs
 constexpr Duration longest_join = std::chrono::minutes(30);
 constexpr std::size_t events_shown = 8;                           // of each job, in reports
@@ -51,35 +42,6 @@ constexpr Duration refusals_interval = std::chrono::seconds(10);  // in which no
 constexpr std::size_t most_refusals = 20;
 constexpr std::size_t most_leases = 1024;
 constexpr std::size_t most_commands = 1024;  // waiting for the control plane's thread
-
-// gRPC's limits for a peer that opens a connection and sends nothing, or nothing more.
-constexpr int handshake_ms = 5'000, idle_connection_ms = 60'000;
-constexpr int calls_of_one_connection = 256;
-
-std::string read_file(const std::string& path, const char* flag) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::bad_argument, std::string("cannot read '") + path + "' (" + flag + ")");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// gRPC would find out only at the first connection.
-void check_pair(const std::string& certificate, const std::string& key, const std::string& listen) {
-  const auto memory = [](const std::string& text) {
-    return std::unique_ptr<BIO, decltype(&BIO_free)>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
-  };
-  const auto from_certificate = memory(certificate), from_key = memory(key);
-  const std::unique_ptr<X509, decltype(&X509_free)> x509(
-      PEM_read_bio_X509(from_certificate.get(), nullptr, nullptr, nullptr), &X509_free);
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pkey(
-      PEM_read_bio_PrivateKey(from_key.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free);
-  if (x509 && pkey && X509_check_private_key(x509.get(), pkey.get()) == 1) return;
-  ERR_clear_error();
-  throw Error(ErrorCode::bad_argument, "cannot serve " + listen +
-                                           " over TLS: --tls-cert is no PEM certificate, --tls-key no "
-                                           "PEM key, or they do not belong together");
-}
 
 std::string list(const RankSet& set) {
   std::string text;
@@ -89,44 +51,23 @@ std::string list(const RankSet& set) {
   return text;
 }
 
-// HOST:PORT of a peer as gRPC names it: ipv4:127.0.0.1:80, ipv6:%5B::1%5D:80.
-std::string address_of(const CallbackServerContext& context) {
-  const std::string peer = context.peer();
-  std::string address;
-  for (std::size_t i = peer.find(':') + 1; i < peer.size(); ++i) {
-    const std::string_view code = std::string_view(peer).substr(i, 3);
-    if (code == "%5B" || code == "%5D") {
-      address += code == "%5B" ? '[' : ']';
-      i += 2;
-    } else {
-      address += peer[i];
-    }
-  }
-  return address;
-}
-std::string host_of(const CallbackServerContext& context) {
-  const std::string address = address_of(context);
+std::string host_in(const std::string& address) {
   return address.substr(0, address.rfind(':'));
 }
 
-grpc::Status senseless(const std::string& why) {
-  return {StatusCode::INVALID_ARGUMENT, why};
+template <class Message>
+Answer with(const Message& message) {
+  return {std::nullopt, write(message)};
 }
-grpc::Status refused(const session::JoinOutcome& outcome) {
-  return {StatusCode::FAILED_PRECONDITION, outcome.reason + " (" + session::to_string(outcome.refusal) + ")"};
+Answer without(ErrorKind kind, const std::string& why) {
+  return {Failure{kind, why}};
 }
-grpc::Status overloaded(const std::string& what) {
-  return {StatusCode::RESOURCE_EXHAUSTED, what};
+Answer refused(const session::JoinOutcome& outcome) {
+  return without(ErrorKind::refused, outcome.reason + " (" + session::to_string(outcome.refusal) + ")");
 }
 // Unlike what is refused, this may succeed a moment later, also at the daemon that is started in place of this one.
-grpc::Status busy() {
-  return {StatusCode::ABORTED, "this daemon is busy, or shutting down: try again later"};
-}
-
-ServerUnaryReactor* finish(CallbackServerContext* context, const grpc::Status& status) {
-  ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
+Answer busy() {
+  return without(ErrorKind::busy, "this daemon is busy, or shutting down: try again later");
 }
 
 // The error in one line, if memory ran out or the data plane refused.
@@ -143,7 +84,7 @@ template <class Action>
 }
 
 // Strangers can load the control plane, so it gets only the CPU time that this host's lanes and ranks leave. Threads inherit
-// the priority: gRPC's too, which `start` starts.
+// the priority.
 void with_low_priority(const std::function<void()>& start) {
   constexpr int nicer = 10;
   std::exception_ptr failure;
@@ -165,9 +106,12 @@ session::Quota quota_of(const Tenant& tenant) {
 
 }  // namespace
 
-// Two kinds of thread: gRPC's, which change the state below under its lock and never wait, and the server's own, which
-// carries out the resulting steps. Pending joins hold no thread.
-struct Server::Impl final : proto::Aggregator::CallbackService {
+// The connections' thread changes the state below under its lock and never waits; the server's own thread carries out the
+// resulting steps. Pending joins hold no thread.
+struct Server::Impl {
+  using Request = ChannelServer::Request;
+  using Connection = ChannelServer::Connection;
+
   Impl(ServerOptions o, ServerHooks h) : options(std::move(o)), hooks(std::move(h)), aggregator(options.registry) {}
 
   // Guards all state below, which every rank of every job needs: never wait while holding it.
@@ -183,270 +127,245 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     NoWaiting no_waiting_;
   };
 
-  // ---- the service
+  // ---- requests, on the connections' thread. Nothing: the answer follows.
 
-  // The caller. Tenant "": the daemon has no tenants.
-  struct Principal {
-    std::string tenant;
-    bool sees_all = true;
-  };
-
-  ServerUnaryReactor* Hello(CallbackServerContext* context, const proto::HelloRequest* message,
-                            proto::HelloReply* reply) override {
-    return answer(context, "Hello", *message, [&](const Principal&, const std::string& job) {
-      control::Hello hello;
-      hello.lanes = hooks.lanes();
-      hello.instance = instance;
-      hello.local_socket = hooks.local_socket;
-      if (hooks.groups && !job.empty()) hello.groups = hooks.groups(job);
-      if (hooks.pool) std::tie(hello.pool_slots, hello.pool_elements) = hooks.pool();
-      hello.same_host = hooks.same_host && hooks.same_host(address_of(*context));
-      hello.receive_bytes = options.registry.receive_bytes;
-      hello.in_wire = options.switches.in_wire;
-      hello.security = hooks.chip ? PacketSecurity::none : options.registry.security;
-      hello.chip = hooks.chip;
-      write(hello, *reply);
-      return grpc::Status::OK;
-    });
+  std::optional<Answer> on_request(const Request& request) {
+    switch (request.kind) {
+      case Kind::hello:
+        return answered<HelloRequest>(request, [&](const HelloRequest& asked) { return on_hello(request, asked); });
+      case Kind::join:
+        return answered<Join>(request, [&](const Join& join) { return on_join(request, join); });
+      case Kind::heartbeat:
+        return answered<Beat>(request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
+      case Kind::leave:
+        return answered<Life>(request, [&](const Life& life) { return on_leave(request, life); }, true);
+      case Kind::status:
+        return answered<StatusRequest>(request, [&](const StatusRequest&) { return on_status(request); });
+      case Kind::install:
+        return install<session::Installation>(
+            request, static_cast<bool>(hooks.install),
+            [this](const session::Installation& installation, const Caller& from) {
+              hooks.install(installation, from);
+              return with(InstallReply{instance});
+            });
+      case Kind::install_ring:
+        return install<session::TreeInstallation>(
+            request, static_cast<bool>(hooks.install_ring),
+            [this](const session::TreeInstallation& installation, const Caller& from) {
+              return with(RingView{hooks.install_ring(installation, from), instance});
+            });
+      case Kind::uninstall:
+        return of_daemon<Uninstall>(request, [&](const Uninstall& asked) { return on_uninstall(request, asked.job_epoch); });
+      default:
+        return without(ErrorKind::invalid, "this daemon knows no such request");
+    }
   }
 
-  ServerUnaryReactor* Heartbeat(CallbackServerContext* context, const proto::Membership* message,
-                                proto::HeartbeatReply* reply) override {
-    return answer(
-        context, "Heartbeat", *message,
-        [&](const Principal& caller, const Life& life) {
-          session::HeartbeatReply beat;
-          {
-            const Lock lock(*this);
-            beat = aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, now());
-          }
-          write(beat, *reply);
-          return grpc::Status::OK;
-        },
-        true);
+  // `in_life`: of a rank's life, whose epochs the caller must know: a token that was revoked since the job began will do, and
+  // the job runs on.
+  template <class Message, class What>
+  std::optional<Answer> answered(const Request& request, const What& what, bool in_life = false) {
+    if (!in_life && is_revoked(request.principal)) return without(ErrorKind::unauthenticated, revoked_words);
+    const auto message = parse<Message>(request.payload);
+    if (!message) return without(ErrorKind::invalid, message.why());
+    return what(*message);
+  }
+  // Between daemons. Without a daemons' token, as any other request.
+  template <class Message, class What>
+  std::optional<Answer> of_daemon(const Request& request, const What& what) {
+    if (daemons.empty()) return answered<Message>(request, what);
+    if (!request.principal.daemon) {
+      return without(ErrorKind::unauthenticated,
+                     "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file");
+    }
+    return answered<Message>(request, what, true);
   }
 
-  ServerUnaryReactor* Leave(CallbackServerContext* context, const proto::Membership* message, proto::LeaveReply*) override {
-    return answer(
-        context, "Leave", *message,
-        [&](const Principal& caller, const Life& life) {
-          {
-            const Lock lock(*this);
-            aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, life.farewell, now());
-          }
-          wake();
-          return grpc::Status::OK;
-        },
-        true);
+  Answer on_hello(const Request& request, const HelloRequest& asked) {
+    control::Hello hello;
+    hello.lanes = hooks.lanes();
+    hello.instance = instance;
+    hello.local_socket = hooks.local_socket;
+    if (hooks.groups && !asked.job.empty()) hello.groups = hooks.groups(asked.job);
+    if (hooks.pool) std::tie(hello.pool_slots, hello.pool_elements) = hooks.pool();
+    hello.same_host = hooks.same_host && hooks.same_host(request.address);
+    hello.receive_bytes = options.registry.receive_bytes;
+    hello.in_wire = options.switches.in_wire;
+    hello.security = hooks.chip ? PacketSecurity::none : options.registry.security;
+    hello.chip = hooks.chip;
+    return with(hello);
   }
 
-  ServerUnaryReactor* Join(CallbackServerContext* context, const proto::JoinRequest* message,
-                           proto::JoinReply* reply) override {
-    const auto caller = authenticate(context, "Join", *message);
-    if (!caller) return finish(context, unauthenticated(context));
-    const auto join = parse(*message);
-    if (!join) return finish(context, senseless(join.why()));
-    session::JoinRequest request = join->request;
-    request.tenant = caller->tenant;
-    auto call = std::make_unique<JoinCall>(*this, host_of(*context), request, reply);
+  Answer on_beat(const Request& request, const Life& life) {
+    const Lock lock(*this);
+    return with(aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, now()));
+  }
+
+  Answer on_leave(const Request& request, const Life& life) {
     {
       const Lock lock(*this);
-      if (stopping) return finish(context, overloaded("the aggregator is shutting down"));
-      std::uint32_t& of_peer = joins_of_peer[call->peer];
-      if (of_peer >= options.joins_of_one_peer) {
-        return finish(context, overloaded("this host has " + std::to_string(options.joins_of_one_peer) +
-                                          " ranks that wait for the rest of their jobs already"));
-      }
-      ++of_peer;
-      call->number = ++last_call;
-      calls[call->number] = call.get();
-      const Time at = now();
-      aggregator.join(call->number, request, at + std::min<Duration>(join->wait, longest_join), at);
+      aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, life.farewell, now());
     }
     wake();
-    return call.release();  // owns itself until OnDone()
+    return with(Done{});
   }
 
-  ServerUnaryReactor* Status(CallbackServerContext* context, const proto::StatusRequest* message,
-                             proto::StatusReply* reply) override {
-    const auto caller = authenticate(context, "Status", *message);
-    if (!caller) return finish(context, unauthenticated(context));
-    return command(context, [this, caller = *caller, reply] {
+  std::optional<Answer> on_join(const Request& request, const Join& join) {
+    session::JoinRequest asked = join.request;
+    asked.tenant = request.principal.tenant;
+    JoinCall call{request.connection, host_in(request.address), asked.job, asked.rank, asked.world_size};
+    {
+      const Lock lock(*this);
+      if (stopping) return without(ErrorKind::overloaded, "the aggregator is shutting down");
+      std::uint32_t& of_peer = joins_of_peer[call.peer];
+      if (of_peer >= options.joins_of_one_peer) {
+        return without(ErrorKind::overloaded, "this host has " + std::to_string(options.joins_of_one_peer) +
+                                                  " ranks that wait for the rest of their jobs already");
+      }
+      ++of_peer;
+      const session::Aggregator::Call number = ++last_call;
+      call_of[call.connection] = number;
+      calls.emplace(number, std::move(call));
+      const Time at = now();
+      aggregator.join(number, asked, at + std::min<Duration>(join.wait, longest_join), at);
+    }
+    wake();
+    return std::nullopt;
+  }
+
+  std::optional<Answer> on_status(const Request& request) {
+    const bool sees_all = this->sees_all(request.principal);
+    return command(request, [this, tenant = request.principal.tenant, sees_all] {
       telemetry::Report visible = shared_report();
-      std::erase_if(visible.jobs,
-                    [&](const telemetry::JobReport& job) { return !caller.sees_all && job.job.tenant != caller.tenant; });
-      write(visible, *reply);
-      return grpc::Status::OK;
+      std::erase_if(visible.jobs, [&](const telemetry::JobReport& job) { return !sees_all && job.job.tenant != tenant; });
+      return Answer{std::nullopt, write_report(visible)};
     });
   }
 
-  ServerUnaryReactor* Install(CallbackServerContext* context, const proto::Installation* message,
-                              proto::InstallReply* reply) override {
-    return install(context, "Install", *message, static_cast<bool>(hooks.install), reply,
-                   [this](const session::Installation& installation, const Caller& from, proto::InstallReply&) {
-                     hooks.install(installation, from);
-                   });
-  }
-
-  ServerUnaryReactor* InstallRing(CallbackServerContext* context, const proto::TreeInstallation* message,
-                                  proto::RingView* reply) override {
-    return install(context, "InstallRing", *message, static_cast<bool>(hooks.install_ring), reply,
-                   [this](const session::TreeInstallation& installation, const Caller& from, proto::RingView& to) {
-                     write(hooks.install_ring(installation, from), to);
-                   });
-  }
-
-  ServerUnaryReactor* Uninstall(CallbackServerContext* context, const proto::Membership* message,
-                                proto::LeaveReply*) override {
-    const auto caller = authenticate_daemon(context, "Uninstall", *message);
-    if (!caller) return finish(context, unauthenticated(context, true));
-    const auto epoch = parse_uninstall(*message);
-    if (!epoch) return finish(context, senseless(epoch.why()));
-    return command(context, [this, caller = *caller, epoch = *epoch] {
+  std::optional<Answer> on_uninstall(const Request& request, std::uint64_t epoch) {
+    return command(request, [this, tenant = request.principal.tenant, epoch] {
       bool mine = false;
       {
         const Lock lock(*this);
         const auto lease = leases.find(epoch);
-        mine = lease != leases.end() && lease->second.tenant == caller.tenant;
+        mine = lease != leases.end() && lease->second.tenant == tenant;
       }
       if (mine) uninstall(epoch);
-      return grpc::Status::OK;
+      return with(Done{});
     });
   }
 
-  // ---- authentication, and calls answered at once
+  // ---- who calls
 
-  template <class Message>
-  [[nodiscard]] std::optional<Principal> authenticate(CallbackServerContext* context, const char* call,
-                                                      const Message& message) {
-    return prove(context, *tenants_now(), proof_key, call, message);
-  }
-  // For calls between daemons. Without a daemons' token, as any other call.
-  template <class Message>
-  [[nodiscard]] std::optional<Principal> authenticate_daemon(CallbackServerContext* context, const char* call,
-                                                             const Message& message) {
-    if (daemons.empty()) return authenticate(context, call, message);
-    return prove(context, daemons, daemon_proof_key, call, message);
-  }
-  template <class Message>
-  [[nodiscard]] std::optional<Principal> prove(CallbackServerContext* context, const Tenants& known, const char* key,
-                                               const char* call, const Message& message, bool formerly = false) const {
-    if (known.empty()) return Principal{};
-    const auto proof = context->client_metadata().find(key);
-    if (proof == context->client_metadata().end()) return std::nullopt;
-    const std::string_view shown(proof->second.data(), proof->second.size());
-    const std::string text = message.SerializeAsString();
-    const Tenant* const tenant =
-        formerly ? known.prove_former(shown, challenge, call, text) : known.prove(shown, challenge, call, text);
-    if (tenant == nullptr) return std::nullopt;
-    return Principal{tenant->name, tenant->sees_all};
-  }
-  // A caller's first call has no proof yet, and after a restart of this daemon one of the former challenge: those are no
-  // attempts with a wrong token.
-  [[nodiscard]] grpc::Status unauthenticated(CallbackServerContext* context, bool of_daemons = false) {
-    context->AddTrailingMetadata(challenge_key, challenge);
-    const bool alone = of_daemons && !daemons.empty();
-    const auto proof = context->client_metadata().find(alone ? daemon_proof_key : proof_key);
-    const bool shown = proof != context->client_metadata().end();
-    const auto known =
-        shown ? (alone ? daemons : *tenants_now()).knows({proof->second.data(), proof->second.size()}) : Tenants::Known::yes;
-    if (known != Tenants::Known::yes) {
-      {
-        const std::lock_guard lock(refusals_mutex);
-        ++wrong_tokens;
+  static constexpr char revoked_words[] =
+      "wrong token: that of --token-file (NETSUM_TOKEN_FILE) was revoked, as it is no longer in the daemon's --tenants file";
+
+  Verdict judge(const Proofs& proofs, const std::string& transcript, const std::string& peer) {
+    const auto known = tenants_now();
+    Verdict verdict;
+    Principal principal;
+    if (!daemons.empty() && !proofs.daemon_token.empty()) {
+      const Tenant* const daemon = daemons.prove(proofs.daemon_token, transcript, "Connect", "");
+      principal.daemon = daemon != nullptr;
+      if (daemon != nullptr) verdict.token = daemon->token;
+      if (daemon == nullptr) note_wrong_token(peer, "showed a wrong daemon's token");
+    }
+    if (known->empty()) {
+      if (!proofs.daemon_token.empty() && !daemons.empty() && !principal.daemon) {
+        verdict.why =
+            "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
+        return verdict;
       }
-      log_refusal(std::string("a caller at ") + host_of(*context) + " showed a " +
-                  (known == Tenants::Known::formerly ? "revoked" : "wrong") + (alone ? " daemon's token" : " token"));
+      verdict.principal = std::move(principal);
+      return verdict;
     }
-    if (alone) {
-      return {StatusCode::UNAUTHENTICATED,
-              "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file"};
+    if (proofs.token.empty()) {
+      verdict.why = "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)";
+      return verdict;
     }
-    if (!shown) {
-      return {StatusCode::UNAUTHENTICATED, "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)"};
+    const Tenant* const tenant = known->prove_former(proofs.token, transcript, "Connect", "");
+    if (tenant == nullptr) {
+      const bool formerly = known->knows(proofs.token) == Tenants::Known::formerly;
+      note_wrong_token(peer, formerly ? "showed a revoked token" : "showed a wrong token");
+      verdict.why = formerly ? revoked_words
+                             : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
+      return verdict;
     }
-    return {StatusCode::UNAUTHENTICATED,
-            known == Tenants::Known::formerly
-                ? "wrong token: that of --token-file (NETSUM_TOKEN_FILE) was revoked, as it is no longer in the daemon's "
-                  "--tenants file"
-                : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)"};
+    principal.tenant = tenant->name;
+    principal.number = number_in(proofs.token);
+    verdict.token = tenant->token;
+    verdict.principal = std::move(principal);
+    return verdict;
+  }
+  void note_wrong_token(const std::string& peer, const std::string& what) {
+    {
+      const std::lock_guard lock(refusals_mutex);
+      ++wrong_tokens;
+    }
+    log_refusal("a caller at " + host_in(peer) + " " + what);
+  }
+  [[nodiscard]] bool is_revoked(const Principal& principal) {
+    return !principal.number.empty() && tenants_now()->find(principal.number) == nullptr;
+  }
+  [[nodiscard]] bool sees_all(const Principal& principal) {
+    if (principal.number.empty()) return true;
+    const auto known = tenants_now();
+    const Tenant* const tenant = known->find(principal.number);
+    return tenant != nullptr && tenant->sees_all;
   }
 
-  // Calls what(caller, value) with the parsed message. `in_life`: of a rank's life, whose epochs the caller must know: a
-  // token that was revoked since the job began will do, and the job runs on.
-  template <class Message, class What>
-  ServerUnaryReactor* answer(CallbackServerContext* context, const char* call, const Message& message, const What& what,
-                             bool in_life = false) {
-    const auto caller = prove(context, *tenants_now(), proof_key, call, message, in_life);
-    if (!caller) return finish(context, unauthenticated(context));
-    const auto value = parse(message);
-    if (!value) return finish(context, senseless(value.why()));
-    return finish(context, what(*caller, *value));
-  }
+  // ---- requests that wait for the control plane's own thread
 
-  // ---- calls that wait for the control plane's own thread
-
-  struct JoinCall final : ServerUnaryReactor {
-    JoinCall(Impl& i, std::string p, const session::JoinRequest& request, proto::JoinReply* r)
-        : impl(i), peer(std::move(p)), job(request.job), rank(request.rank), world_size(request.world_size), reply(r) {}
-    void OnCancel() override { impl.give_up(*this); }
-    void OnDone() override { delete this; }
-
-    Impl& impl;
-    const std::string peer, job;
-    const std::uint32_t rank, world_size;
-    proto::JoinReply* const reply;
-    session::Aggregator::Call number = 0;
+  struct JoinCall {
+    Connection connection = 0;
+    std::string peer, job;
+    std::uint32_t rank = 0, world_size = 0;
   };
 
   // Under the lock: this call is answered next, or was cancelled.
-  void forget(const JoinCall& call) {
-    calls.erase(call.number);
-    if (const auto of_peer = joins_of_peer.find(call.peer); --of_peer->second == 0) joins_of_peer.erase(of_peer);
+  void forget(session::Aggregator::Call number) {
+    const auto call = calls.find(number);
+    if (const auto of_peer = joins_of_peer.find(call->second.peer); --of_peer->second == 0) joins_of_peer.erase(of_peer);
+    call_of.erase(call->second.connection);
+    calls.erase(call);
   }
 
-  void give_up(JoinCall& call) {
+  // Its request is not answered.
+  void on_closed(Connection connection) {
     {
       const Lock lock(*this);
-      if (!aggregator.cancel(call.number, now())) return;  // answered just now
-      forget(call);
+      const auto number = call_of.find(connection);
+      if (number == call_of.end() || !aggregator.cancel(number->second, now())) return;
+      forget(number->second);
     }
     wake();
-    call.Finish({StatusCode::CANCELLED, "the rank gave up"});
   }
 
   struct Command {
-    ServerUnaryReactor* reactor = nullptr;
-    std::function<grpc::Status()> carry_out;
+    Connection connection = 0;
+    std::function<Answer()> carry_out;
   };
-  ServerUnaryReactor* command(CallbackServerContext* context, std::function<grpc::Status()> what) {
-    ServerUnaryReactor* const reactor = context->DefaultReactor();
-    bool taken = false;
+  std::optional<Answer> command(const Request& request, std::function<Answer()> what) {
     {
       const Lock lock(*this);
-      taken = !stopping && commands.size() < most_commands;
-      if (taken) commands.push_back({reactor, std::move(what)});
+      if (stopping || commands.size() >= most_commands) return busy();
+      commands.push_back({request.connection, std::move(what)});
     }
-    if (taken) {
-      wake();
-    } else {
-      reactor->Finish(busy());
-    }
-    return reactor;
+    wake();
+    return std::nullopt;
   }
 
-  template <class Message, class Reply, class How>
-  ServerUnaryReactor* install(CallbackServerContext* context, const char* call, const Message& message, bool is_switch,
-                              Reply* reply, const How& how) {
-    const auto caller = authenticate_daemon(context, call, message);
-    if (!caller) return finish(context, unauthenticated(context, true));
-    if (!is_switch) return finish(context, {StatusCode::FAILED_PRECONDITION, "this is no switch, but a parameter server"});
-    auto installation = parse(message);
-    if (!installation) return finish(context, senseless(installation.why()));
-    reply->set_instance(instance);
-    const Caller from{address_of(*context), !daemons.empty()};
-    return command(context, [this, caller = *caller, from, installation = std::move(*installation), how, reply] {
-      return install_with_lease(caller, installation, [&] { how(installation, from, *reply); });
+  template <class Installation, class How>
+  std::optional<Answer> install(const Request& request, bool is_switch, const How& how) {
+    return of_daemon<Installation>(request, [&](const Installation& installation) -> std::optional<Answer> {
+      if (!is_switch) return without(ErrorKind::refused, "this daemon is a parameter server, and takes no jobs from others");
+      const Caller from{request.address, request.principal.daemon};
+      return command(request, [this, tenant = request.principal.tenant, from, installation, how] {
+        Answer answer;
+        const auto failure =
+            install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
+        return failure ? Answer{failure} : std::move(answer);
+      });
     });
   }
 
@@ -466,21 +385,21 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   }
 
   template <class Installation, class How>
-  grpc::Status install_with_lease(const Principal& caller, const Installation& installation, const How& how) {
+  std::optional<Failure> install_with_lease(const std::string& tenant, const Installation& installation, const How& how) {
     const std::uint64_t epoch = epoch_of(installation);
     const auto [holder, bytes] = cost_of(installation);
     bool charged = false;
     {
       const Lock lock(*this);
       const auto lease = leases.find(epoch);
-      if (lease != leases.end() && lease->second.tenant != caller.tenant)
-        return refused_installation("the job is another's");
+      if (lease != leases.end() && lease->second.tenant != tenant)
+        return refused_installation("this job belongs to another tenant");
       if (lease == leases.end() && leases.size() >= most_leases) {
-        return overloaded("this switch serves " + std::to_string(most_leases) + " jobs already");
+        return Failure{ErrorKind::overloaded, "this switch serves " + std::to_string(most_leases) + " jobs already"};
       }
       if (bytes != 0 && aggregator.registry().memory().of(holder) == 0) {
-        const std::uint64_t quota = holder == 0 ? UINT64_MAX : aggregator.registry().quota_of(caller.tenant).memory_bytes;
-        const std::string owner = holder == 0 ? std::string() : caller.tenant;
+        const std::uint64_t quota = holder == 0 ? UINT64_MAX : aggregator.registry().quota_of(tenant).memory_bytes;
+        const std::string owner = holder == 0 ? std::string() : tenant;
         if (const std::string error = aggregator.registry().memory().check(owner, bytes, quota); !error.empty()) {
           return refused_installation(error);
         }
@@ -494,11 +413,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       if (charged) aggregator.registry().memory().release(holder);
       return refused_installation(error);
     }
-    leases[epoch] = {now() + session::installation_lease, caller.tenant};
-    return grpc::Status::OK;
+    leases[epoch] = {now() + session::installation_lease, tenant};
+    return std::nullopt;
   }
-  [[nodiscard]] static grpc::Status refused_installation(const std::string& why) {
-    return {StatusCode::FAILED_PRECONDITION, why};
+  [[nodiscard]] static std::optional<Failure> refused_installation(const std::string& why) {
+    return Failure{ErrorKind::refused, why};
   }
 
   void uninstall(std::uint64_t epoch) {
@@ -515,7 +434,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     session::Aggregator::Step step;
     std::vector<std::uint64_t> leases;  // that have expired
     std::deque<Command> commands;
-    std::vector<std::pair<JoinCall*, grpc::Status>> answers;
+    std::vector<std::pair<Connection, Answer>> answers;
     std::vector<std::uint64_t> watched;   // to look at
     std::vector<session::JobEvent> ends;  // of jobs
     bool look = false;                    // for the flight recorder
@@ -549,10 +468,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     if (at >= aggregator.next_timeout()) aggregator.on_timer(at);
     due.step = aggregator.step(at, [this](std::uint64_t epoch) { return !teller || teller->ready(epoch); });
     for (session::Aggregator::Answer& answer : due.step.answers) {
-      JoinCall& call = *calls.at(answer.call);
+      const JoinCall& call = calls.at(answer.call);
       note_refusal(answer, call, due);
-      due.answers.emplace_back(&call, status_of(answer, call));
-      forget(call);
+      due.answers.emplace_back(call.connection, answer_of(answer, call));
+      forget(answer.call);
     }
     for (const auto& [epoch, lease] : leases) {
       if (lease.until <= at || stopping) due.leases.push_back(epoch);
@@ -588,19 +507,17 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
                            " was refused: " + why);
   }
 
-  // The status of a join's answer. Also writes the reply, if admitted.
-  [[nodiscard]] static grpc::Status status_of(const session::Aggregator::Answer& answer, const JoinCall& call) {
+  [[nodiscard]] static Answer answer_of(const session::Aggregator::Answer& answer, const JoinCall& call) {
     if (answer.late && answer.missing.empty()) {
-      return {StatusCode::DEADLINE_EXCEEDED,
-              "job '" + call.job + "': rank " + std::to_string(call.rank) + "'s former process has not ended in time"};
+      return without(ErrorKind::late, "job '" + call.job + "': rank " + std::to_string(call.rank) +
+                                          "'s former process has not ended in time");
     }
     if (answer.late) {
-      return {StatusCode::DEADLINE_EXCEEDED, "job '" + call.job + "': ranks " + list(answer.missing) + " of " +
-                                                 std::to_string(call.world_size) + " have not joined in time"};
+      return without(ErrorKind::late, "job '" + call.job + "': ranks " + list(answer.missing) + " of " +
+                                          std::to_string(call.world_size) + " have not joined in time");
     }
     if (answer.outcome.refusal != session::Refusal::none) return refused(answer.outcome);
-    write(*answer.outcome.admission, *call.reply);
-    return grpc::Status::OK;
+    return with(*answer.outcome.admission);
   }
 
   [[nodiscard]] Time next_wake() const {
@@ -630,11 +547,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
     latest.reset();
     for (Command& command : due.commands) {
-      grpc::Status status;
-      const std::string error = error_of([&] { status = command.carry_out(); });
-      command.reactor->Finish(error.empty() ? status : grpc::Status(StatusCode::INTERNAL, error));
+      Answer answer;
+      const std::string error = error_of([&] { answer = command.carry_out(); });
+      channel->answer(command.connection, error.empty() ? std::move(answer) : without(ErrorKind::internal, error));
     }
-    for (const auto& [call, status] : due.answers) call->Finish(status);
+    for (auto& [connection, answer] : due.answers) channel->answer(connection, std::move(answer));
     for (const std::uint64_t epoch : due.watched) look_at(epoch);
     for (const std::string& line : due.refusals) log_refusal(line);
     if (!due.pulse) return;
@@ -756,6 +673,25 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     if (unlogged != 0) log(std::to_string(unlogged) + " more calls were refused and not logged");
     log(line);
   }
+  // One line for a host and a minute, so that a flood does not fill the log.
+  void log_connection(const std::string& host, const std::string& why) {
+    constexpr std::size_t most_hosts = 1024;
+    constexpr Duration pause = std::chrono::minutes(1);
+    std::uint64_t unlogged = 0;
+    {
+      const std::lock_guard lock(refusals_mutex);
+      if (ended_of.size() >= most_hosts) std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
+      if (!ended_of.contains(host) && ended_of.size() >= most_hosts) return;
+      const auto [place, is_new] = ended_of.try_emplace(host);
+      if (!is_new && now() - place->second.since < pause) {
+        ++place->second.unlogged;
+        return;
+      }
+      unlogged = std::exchange(place->second, {now(), 0}).unlogged;
+    }
+    log_refusal("ended a control connection from " + host + ": " + why +
+                (unlogged == 0 ? "" : " (and " + std::to_string(unlogged) + " others before)"));
+  }
   void wake() {
     {
       const std::lock_guard lock(mutex);
@@ -856,7 +792,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   bool woken = false;
   session::Aggregator aggregator;
   session::Aggregator::Call last_call = 0;
-  std::map<session::Aggregator::Call, JoinCall*> calls;  // pending joins
+  std::map<session::Aggregator::Call, JoinCall> calls;  // pending joins
+  std::map<Connection, session::Aggregator::Call> call_of;
   std::map<std::string, std::uint32_t> joins_of_peer;
   struct Lease {
     Time until{};
@@ -869,7 +806,12 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   std::optional<Time> pulse_asked;  // and not answered
   bool stopping = false;
 
-  std::mutex refusals_mutex;  // for the five below
+  std::mutex refusals_mutex;  // for the six below
+  struct Ended {
+    Time since{};
+    std::uint64_t unlogged = 0;
+  };
+  std::map<std::string, Ended> ended_of;  // connections, by host
   std::uint64_t joins_refused = 0, wrong_tokens = 0;
   std::size_t refusals_logged = 0, refusals_unlogged = 0;  // since
   Time refusals_since{};
@@ -895,25 +837,18 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   std::uint64_t instance = transport::random_number();
   Time started = now();
   std::string address;
-  std::unique_ptr<grpc::Server> server;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
-  std::unique_ptr<Listener> listener;
+  std::unique_ptr<ChannelServer> channel;
   std::unique_ptr<SwitchTeller> teller;  // null: there are no switches below
   std::thread thread;
 };
 
 Server::Server(ServerOptions options, ServerHooks hooks) {
   if (!options.registry.random) options.registry.random = &transport::random_number;
-  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  std::shared_ptr<const TlsContext> tls;
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     throw Error(ErrorCode::bad_argument, "--tls-cert and --tls-key go together");
   }
-  if (!options.tls_cert.empty()) {
-    grpc::SslServerCredentialsOptions tls;
-    tls.pem_key_cert_pairs.push_back({read_file(options.tls_key, "--tls-key"), read_file(options.tls_cert, "--tls-cert")});
-    check_pair(tls.pem_key_cert_pairs[0].cert_chain, tls.pem_key_cert_pairs[0].private_key, options.listen);
-    credentials = grpc::SslServerCredentials(tls);
-  }
+  if (!options.tls_cert.empty()) tls = TlsContext::of_daemon(options.tls_cert, options.tls_key, options.listen);
   if (options.tls_cert.empty()) {  // no key ever travels in clear
     options.registry.keys = options.registry.keys_below = false;
     options.registry.security = PacketSecurity::none;
@@ -934,31 +869,25 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   if (!impl->options.daemon_token.empty()) impl->daemons = Tenants::one(impl->options.daemon_token);
   if (!impl->options.tenants.empty()) impl->set_tenants(impl->options.tenants);
   const std::string& listen = impl->options.listen;
-  impl->listener =
-      std::make_unique<Listener>(listen, impl->options.connections, [impl](const std::string& line) { impl->log(line); });
-  grpc::ServerBuilder builder;
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, handshake_ms);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, idle_connection_ms);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, calls_of_one_connection);
-  impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
-  builder.RegisterService(impl);
+  ChannelServer::Hooks on;
+  on.manners.wants = [impl] { return std::pair(!impl->tenants_now()->empty(), !impl->daemons.empty()); };
+  on.manners.judge = [impl](const Proofs& proofs, const std::string& transcript, const std::string& peer) {
+    return impl->judge(proofs, transcript, peer);
+  };
+  on.on_request = [impl](const ChannelServer::Request& request) { return impl->on_request(request); };
+  on.on_closed = [impl](ChannelServer::Connection connection) { impl->on_closed(connection); };
+  on.on_refused = [impl](const std::string& host, const std::string& why) { impl->log_connection(host, why); };
+  impl->channel = std::make_unique<ChannelServer>(listen, std::move(tls), impl->options.connections, std::move(on));
+  impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->channel->port());
   with_low_priority([&] {
-    impl->server = builder.BuildAndStart();
-    if (!impl->server) throw Error(ErrorCode::internal, "gRPC cannot serve " + listen);
-    impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->listener->port());
     if (impl->hooks.switches.describe) impl->start_telling();
     impl->thread = std::thread([impl] { impl->run(); });
-    impl->listener->start([impl](int socket) {
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = socket;
-      impl->acceptor->HandleNewConnection(&connection);
-    });
+    impl->channel->start();
   });
 }
 
 Server::~Server() {
-  impl_->listener.reset();
+  impl_->channel->stop_accepting();
   {
     const Impl::Lock lock(*impl_);
     impl_->stopping = true;
@@ -967,8 +896,7 @@ Server::~Server() {
   impl_->wake();
   impl_->thread.join();
   if (impl_->teller) impl_->teller->stop();
-  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  impl_->server->Wait();
+  impl_->channel->stop();
 }
 
 bool Server::alive() {

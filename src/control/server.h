@@ -1,5 +1,5 @@
-// The aggregator's side of the control plane: gRPC in front of a session::Aggregator, and a thread that carries out its
-// steps.
+// The aggregator's side of the control plane: connections (channel_server.h) in front of a session::Aggregator, and a thread
+// that carries out its steps.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/time.h"
-#include "control/client.h"
-#include "control/listener.h"
+#include "control/connection_limits.h"
 #include "control/switch_teller.h"
 #include "netsum/tenant.h"
+#include "session/chip_profile.h"
 #include "session/job_view.h"
 #include "session/registry.h"
 #include "telemetry/metrics_server.h"

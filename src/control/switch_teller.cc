@@ -1,7 +1,10 @@
 #include "control/switch_teller.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -9,8 +12,9 @@
 
 #include "control/border.h"
 #include "control/channel.h"
+#include "control/client.h"
 #include "control/clock.h"
-#include "control/netsum.grpc.pb.h"
+#include "transport/socket.h"
 
 namespace netsum::control {
 namespace {
@@ -18,42 +22,19 @@ namespace {
 using session::Installations;
 using std::chrono::milliseconds;
 
-constexpr auto deadline = std::chrono::duration_cast<milliseconds>(session::installation_deadline);
-constexpr milliseconds farewell{400};  // to tell switches that this process ends
-
-// "ipv4:10.0.0.1:7170" or "ipv6:%5Bfe80::1%252%5D:7170", as gRPC writes peers, to HOST:PORT.
-std::string numeric_address(const std::string& peer) {
-  std::string text;
-  for (std::size_t i = peer.find(':') + 1; i < peer.size(); ++i) {
-    if (peer[i] == '%' && i + 2 < peer.size()) {
-      text += static_cast<char>(std::stoi(peer.substr(i + 1, 2), nullptr, 16));
-      i += 2;
-    } else {
-      text += peer[i];
-    }
-  }
-  return text;
-}
+constexpr auto call_deadline = std::chrono::duration_cast<milliseconds>(session::installation_deadline);
+constexpr milliseconds goodbye_patience{400};  // to tell switches that this process ends
 
 }  // namespace
 
 struct SwitchTeller::Impl {
-  template <class Request, class Reply>
-  struct Exchange {
-    Request request;
-    Reply reply;
-  };
-  using Greeting = Exchange<proto::HelloRequest, proto::HelloReply>;
-  using Install = Exchange<proto::Installation, proto::InstallReply>;
-  using InstallRing = Exchange<proto::TreeInstallation, proto::RingView>;
-  using Uninstall = Exchange<proto::Membership, proto::LeaveReply>;
-
+  // A switch's connection, and what it was asked.
   struct Call {
+    Call(const ClientOptions& client, std::shared_ptr<const TlsContext> tls, const Resolve& resolve)
+        : channel(client, std::move(tls), resolve) {}
+    Channel channel;
     Installations::Due due;
-    grpc::ClientContext context;
-    std::variant<Greeting, Install, InstallRing, Uninstall> messages;
-    grpc::Status status;
-    bool again = false;  // because the switch asked for a proof
+    Kind kind{};
   };
   struct Running {
     std::shared_ptr<const session::StartJob> start;
@@ -62,7 +43,10 @@ struct SwitchTeller::Impl {
   };
 
   Impl(SwitchTellerOptions o, SwitchTellerHooks h, SwitchTellerEvents e)
-      : options(std::move(o)), hooks(std::move(h)), events(std::move(e)) {
+      : options(std::move(o)),
+        hooks(std::move(h)),
+        events(std::move(e)),
+        tls(options.tls_ca.empty() ? nullptr : TlsContext::of_caller(options.tls_ca)) {
     for (const std::string& name : options.kept) installations.keep(name, now());
     thread = std::thread([this] { run(); });
   }
@@ -70,26 +54,24 @@ struct SwitchTeller::Impl {
   const SwitchTellerOptions options;
   const SwitchTellerHooks hooks;
   const SwitchTellerEvents events;
+  const std::shared_ptr<const TlsContext> tls;
+  const transport::Descriptor wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
   mutable std::mutex mutex;  // guards all from here to the next comment
-  std::condition_variable changed;
   Installations installations;
   std::map<std::uint64_t, Running> jobs;
-  std::map<const Call*, std::shared_ptr<Call>> under_way;
-  std::vector<std::shared_ptr<Call>> ended;
   std::vector<std::uint64_t> crowded;  // jobs that `installations` refused: too many switches
-  bool news = false, stopping = false;
+  bool stopping = false;
 
   // The thread's own.
-  std::map<std::string, std::unique_ptr<proto::Aggregator::Stub>> stubs;
-  std::map<std::string, std::unique_ptr<Credentials>> credentials;
+  std::map<std::string, std::unique_ptr<Call>> calls;  // by switch
   std::thread thread;
+
+  void notify() const { static_cast<void>(eventfd_write(wake.number(), 1)); }
 
   void run() {
     std::unique_lock lock(mutex);
     while (!stopping) {
-      news = false;
-      for (const auto& call : std::exchange(ended, {})) answer(*call, lock);
       for (const std::uint64_t epoch : std::exchange(crowded, {})) turn_away(epoch, lock);
       for (const std::uint64_t epoch : installations.take_moved()) place(epoch, lock);
       for (const auto& silent : installations.take_silent(now())) {
@@ -99,35 +81,54 @@ struct SwitchTeller::Impl {
       }
       for (const std::uint64_t epoch : installations.take_ready(now())) say_ready(epoch, lock);
       for (auto& due : installations.take_due(now())) begin(std::move(due), lock);
-      const auto forgotten = [&](const auto& entry) { return !installations.knows(entry.first); };
-      std::erase_if(stubs, forgotten);
-      std::erase_if(credentials, forgotten);
+      std::erase_if(calls, [&](const auto& entry) { return !installations.knows(entry.first); });
       const Time next = installations.next_timeout(now());
-      const auto woken = [&] { return news || stopping || !ended.empty(); };
-      if (next == never) {
-        changed.wait(lock, woken);
-      } else {
-        changed.wait_until(lock, std::chrono::steady_clock::time_point(next.time_since_epoch()), woken);
-      }
+      wait(next == never ? Channel::Clock::time_point::max() : Channel::Clock::time_point(next.time_since_epoch()), lock);
     }
     part(lock);
   }
 
-  // Says goodbye to switches that answer at once, and waits for pending calls.
+  // Until then, or until somebody has news or a switch answers; and hears all answers.
+  void wait(Channel::Clock::time_point until, std::unique_lock<std::mutex>& lock) {
+    std::vector<pollfd> watched{{wake.number(), POLLIN, 0}};
+    for (const auto& [name, call] : calls) {
+      if (!call->channel.busy()) continue;
+      watched.push_back({call->channel.descriptor(), call->channel.events(), 0});
+      until = std::min(until, call->channel.wake_by());
+    }
+    lock.unlock();
+    const auto left = until == Channel::Clock::time_point::max()
+                          ? -1
+                          : std::max<std::int64_t>(
+                                std::chrono::ceil<milliseconds>(until - Channel::Clock::now()).count(), 0);
+    ::poll(watched.data(), watched.size(), static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    eventfd_t count = 0;
+    static_cast<void>(eventfd_read(wake.number(), &count));
+    lock.lock();
+    for (auto& [name, call] : calls) {
+      if (!call->channel.busy()) continue;
+      if (const auto outcome = call->channel.step(Channel::Clock::now())) answer(*call, *outcome, lock);
+    }
+  }
+
+  // Says goodbye to switches that answer at once, and waits no longer for the others.
   void part(std::unique_lock<std::mutex>& lock) {
     for (const auto& [epoch, job] : std::exchange(jobs, {})) installations.remove(epoch);
-    for (const auto& [key, call] : under_way) {
-      if (call->due.what == Installations::Ask::greet) call->context.TryCancel();
+    for (const auto& [name, call] : calls) {
+      if (!call->channel.busy() || call->due.what != Installations::Ask::greet) continue;
+      call->channel.give_up();
+      installations.on_failure(name, now());
     }
-    const auto end = std::chrono::steady_clock::now() + farewell;
+    const auto busy = [&] {
+      return std::any_of(calls.begin(), calls.end(), [](const auto& entry) { return entry.second->channel.busy(); });
+    };
+    const auto end = Channel::Clock::now() + goodbye_patience;
     do {
-      for (const auto& call : std::exchange(ended, {})) answer(*call, lock);
       for (auto& due : installations.take_due(now())) {
         if (due.what == Installations::Ask::uninstall) begin(std::move(due), lock);
       }
-    } while ((!under_way.empty() || !ended.empty()) && changed.wait_until(lock, end, [&] { return !ended.empty(); }));
-    for (const auto& [key, call] : under_way) call->context.TryCancel();
-    changed.wait(lock, [&] { return under_way.empty(); });
+      if (busy()) wait(end, lock);
+    } while (busy() && Channel::Clock::now() < end);
   }
 
   // ---- answers
@@ -165,63 +166,51 @@ struct SwitchTeller::Impl {
     if (!why.empty()) complain(epoch, start->admission.placement.switches.front(), why, true, lock);
   }
 
-  void answer(const Call& call, std::unique_lock<std::mutex>& lock) {
-    const Installations::Due& due = call.due;
-    if (const auto known = credentials.find(due.a_switch);
-        !call.again && known != credentials.end() && challenged(call.context, call.status, *known->second)) {
-      return begin(due, lock, true);
-    }
-    if (due.what == Installations::Ask::greet) return on_greeted(call, lock);
-    if (!call.status.ok()) {
-      const Error error = error_of(call.status, due.a_switch);
-      const bool refused = error.code() == ErrorCode::refused;
+  void answer(const Call& call, const Channel::Outcome& outcome, std::unique_lock<std::mutex>& lock) {
+    const Installations::Due due = call.due;
+    std::optional<Error> error = outcome.error;
+    if (outcome.answer.failure) error = error_of(*outcome.answer.failure, due.a_switch);
+    if (due.what == Installations::Ask::greet) return on_greeted(call, outcome, error, lock);
+    if (error) {
+      const bool refused = error->code() == ErrorCode::refused;
       if (refused && due.what == Installations::Ask::install) {
         installations.on_refused(due.job_epoch, due.a_switch, now());
       } else if (refused) {
         installations.on_uninstalled(due.a_switch);
       } else {
         installations.on_failure(due.a_switch, now());
-        connect_anew(call);
       }
-      if (due.what == Installations::Ask::install) complain(due.job_epoch, due.a_switch, error.what(), refused, lock);
+      if (due.what == Installations::Ask::install) complain(due.job_epoch, due.a_switch, error->what(), refused, lock);
       return;
     }
     if (due.what == Installations::Ask::uninstall) return installations.on_uninstalled(due.a_switch);
-    session::JobView view;
-    std::uint64_t instance = 0;
-    if (const auto* ring = std::get_if<InstallRing>(&call.messages)) {
-      auto parsed = parse(ring->reply);
-      if (!parsed) {
-        installations.on_failure(due.a_switch, now());
-        return complain(due.job_epoch, due.a_switch, "invalid reply: " + parsed.why(), false, lock);
-      }
-      view = std::move(*parsed);
-      instance = ring->reply.instance();
-    } else {
-      instance = std::get<Install>(call.messages).reply.instance();
+    const auto taken = [&](std::uint64_t instance, session::JobView view) {
+      installations.on_installed(due.job_epoch, due.a_switch, instance, now());
+      if (const auto job = jobs.find(due.job_epoch); job != jobs.end()) job->second.views[due.a_switch] = std::move(view);
+    };
+    const auto invalid = [&](const std::string& why) {
+      installations.on_failure(due.a_switch, now());
+      complain(due.job_epoch, due.a_switch, "invalid reply: " + why, false, lock);
+    };
+    if (call.kind == Kind::install_ring) {
+      auto ring = parse<RingView>(view(outcome.answer.payload));
+      return ring ? taken(ring->instance, std::move(ring->view)) : invalid(ring.why());
     }
-    installations.on_installed(due.job_epoch, due.a_switch, instance, now());
-    if (const auto job = jobs.find(due.job_epoch); job != jobs.end()) job->second.views[due.a_switch] = std::move(view);
+    const auto reply = parse<InstallReply>(view(outcome.answer.payload));
+    return reply ? taken(reply->instance, {}) : invalid(reply.why());
   }
 
-  // A new connection is tried sooner, and resolves the name again. A connection still in setup goes on: a slow name server
-  // may take longer than one call.
-  void connect_anew(const Call& call) {
-    if (stopping || call.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return;
-    stubs.erase(call.due.a_switch);
-  }
-
-  void on_greeted(const Call& call, std::unique_lock<std::mutex>& lock) {
-    const std::string& name = call.due.a_switch;
-    const proto::HelloReply& reply = std::get<Greeting>(call.messages).reply;
+  void on_greeted(const Call& call, const Channel::Outcome& outcome, const std::optional<Error>& failure,
+                  std::unique_lock<std::mutex>& lock) {
+    const std::string name = call.due.a_switch;
     try {
-      if (!call.status.ok()) throw error_of(call.status, name);  // looks no further: this thread waits for nobody
-      const auto hello = parse(reply);
+      if (failure) throw Error(*failure);
+      const auto hello = parse<Hello>(view(outcome.answer.payload));
       if (!hello) throw Error(ErrorCode::internal, "invalid reply: " + hello.why());
       std::vector<Endpoint> lanes = hello->lanes;
       if (hello->in_wire != options.in_wire) {
         throw Error(ErrorCode::refused, options.in_wire
-                                            ? "it is no bump in the wire, as this one is"
+                                            ? "it is not a bump in the wire, as this one is"
                                             : "it is a bump in the wire, which takes part in jobs of bumps only");
       }
       if (options.in_wire && lanes.empty()) {
@@ -232,14 +221,13 @@ struct SwitchTeller::Impl {
                                             std::to_string(options.lanes) + ": start it with --threads " +
                                             std::to_string(options.lanes));
       }
-      hooks.complete(lanes, numeric_address(call.context.peer()));
+      hooks.complete(lanes, call.channel.numeric_address());
       installations.on_greeted(name, lanes, hello->instance, now());
       lock.unlock();
       events.pool(name, hello->pool_slots);
       lock.lock();
     } catch (const Error& error) {
       installations.on_failure(name, now());
-      connect_anew(call);
       std::vector<std::uint64_t> waiting;
       for (const auto& [epoch, job] : jobs) {
         const auto& names = job.start->admission.placement.switches;
@@ -280,7 +268,7 @@ struct SwitchTeller::Impl {
     return {name, options.token, options.tls_ca, options.daemon_token};
   }
 
-  void begin(Installations::Due due, std::unique_lock<std::mutex>& lock, bool again = false) {
+  void begin(Installations::Due due, std::unique_lock<std::mutex>& lock) {
     std::shared_ptr<const session::StartJob> start;
     SwitchLanes lanes;
     if (due.what == Installations::Ask::install) {
@@ -289,75 +277,41 @@ struct SwitchTeller::Impl {
       start = job->second.start;
       lanes = installations.lanes_of(due.job_epoch);
     }
-    const auto call = std::make_shared<Call>();
-    call->due = std::move(due);
-    call->again = again;
-    under_way.emplace(call.get(), call);
     lock.unlock();
     std::string why;
     try {
-      send(call, start, lanes);
+      send(due, start, lanes);
     } catch (const std::exception& error) {
       why = error.what();
     }
     lock.lock();
     if (why.empty()) return;
-    under_way.erase(call.get());
-    const Installations::Due& failed = call->due;
-    installations.on_failure(failed.a_switch, now());
-    if (failed.what == Installations::Ask::install) complain(failed.job_epoch, failed.a_switch, why, false, lock);
+    installations.on_failure(due.a_switch, now());
+    if (due.what == Installations::Ask::install) complain(due.job_epoch, due.a_switch, why, false, lock);
   }
 
-  void send(const std::shared_ptr<Call>& call, const std::shared_ptr<const session::StartJob>& start,
-            const SwitchLanes& lanes) {
-    const std::string& name = call->due.a_switch;
-    const ClientOptions client = client_of(name);
-    auto& known = credentials[name];
-    if (!known) known = std::make_unique<Credentials>(client.token, client.daemon_token);
-    auto& stub = stubs[name];
-    if (!stub) {
-      stub = proto::Aggregator::NewStub(open_channel(client, options.target ? options.target(name) : name));
-    }
-    call->context.set_deadline(std::chrono::system_clock::now() + deadline);
-    const auto show = [&](const char* what, const auto& request) {
-      if (!known->empty()) prove(call->context, *known, what, request.SerializeAsString());
+  void send(const Installations::Due& due, const std::shared_ptr<const session::StartJob>& start, const SwitchLanes& lanes) {
+    auto& call = calls[due.a_switch];
+    if (!call) call = std::make_unique<Call>(client_of(due.a_switch), tls, options.resolve);
+    call->due = due;
+    const auto ask = [&](Kind kind, Bytes payload) {
+      call->kind = kind;
+      // A greeting also finds a switch that starts a moment later.
+      call->channel.request(kind, std::move(payload), Channel::Clock::now() + call_deadline, kind == Kind::hello);
     };
-    // gRPC's thread must not own the call: a context may have the last reference to its channel, and a channel that ends in
-    // gRPC's own thread waits for none of them, so that one may run on after main() has returned.
-    const auto done = [this, key = static_cast<const Call*>(call.get())](const grpc::Status& status) {
-      const std::lock_guard lock(mutex);
-      ended.push_back(std::move(under_way.extract(key).mapped()));
-      ended.back()->status = status;
-      changed.notify_all();
-    };
-    auto* const async = stub->async();
-    switch (call->due.what) {
-      case Installations::Ask::greet: {
-        call->context.set_wait_for_ready(true);  // also finds a switch that starts a moment later
-        auto& messages = call->messages.emplace<Greeting>();
-        show("Hello", messages.request);
-        return async->Hello(&call->context, &messages.request, &messages.reply, done);
-      }
-      case Installations::Ask::uninstall: {
-        auto& messages = call->messages.emplace<Uninstall>();
-        write_uninstall(call->due.job_epoch, messages.request);
-        show("Uninstall", messages.request);
-        return async->Uninstall(&call->context, &messages.request, &messages.reply, done);
-      }
+    switch (due.what) {
+      case Installations::Ask::greet:
+        return ask(Kind::hello, control::write(HelloRequest{}));
+      case Installations::Ask::uninstall:
+        return ask(Kind::uninstall, control::write(Uninstall{due.job_epoch}));
       case Installations::Ask::install:
         break;
     }
-    const auto message = hooks.describe(*start, call->due.index, call->due.again, lanes);
+    const auto message = hooks.describe(*start, due.index, due.again, lanes);
     if (const auto* ring = std::get_if<session::TreeInstallation>(&message)) {
-      auto& messages = call->messages.emplace<InstallRing>();
-      write(*ring, messages.request);
-      show("InstallRing", messages.request);
-      return async->InstallRing(&call->context, &messages.request, &messages.reply, done);
+      return ask(Kind::install_ring, control::write(*ring));
     }
-    auto& messages = call->messages.emplace<Install>();
-    write(std::get<session::Installation>(message), messages.request);
-    show("Install", messages.request);
-    async->Install(&call->context, &messages.request, &messages.reply, done);
+    ask(Kind::install, control::write(std::get<session::Installation>(message)));
   }
 };
 
@@ -373,7 +327,7 @@ void SwitchTeller::stop() {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;
   }
-  impl_->changed.notify_all();
+  impl_->notify();
   if (impl_->thread.joinable()) impl_->thread.join();
 }
 
@@ -386,16 +340,14 @@ void SwitchTeller::add(const session::StartJob& start) {
   if (!impl_->installations.add(start.admission.job_epoch, placement, now(), start.switches_needed)) {
     impl_->crowded.push_back(start.admission.job_epoch);
   }
-  impl_->news = true;
-  impl_->changed.notify_all();
+  impl_->notify();
 }
 
 void SwitchTeller::remove(std::uint64_t job_epoch) {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->jobs.erase(job_epoch) == 0) return;
   impl_->installations.remove(job_epoch);
-  impl_->news = true;
-  impl_->changed.notify_all();
+  impl_->notify();
 }
 
 bool SwitchTeller::ready(std::uint64_t job_epoch) const {

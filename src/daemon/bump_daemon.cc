@@ -31,7 +31,7 @@
 #include "transport/port_set.h"
 #include "transport/random.h"
 #include "transport/udp.h"
-#include "version.h"
+#include "control/fingerprint.h"
 #include "wire/ethernet.h"
 
 namespace netsum::daemon {
@@ -713,7 +713,7 @@ struct BumpDaemon::Impl {
   }
 
   void fill(telemetry::Report& report) const {
-    report.version = NETSUM_VERSION;
+    report.version = control::version();
     report.daemon = "bump";
     report.lanes = 1;
     report.uptime_seconds = std::chrono::duration<double>(runtime::now() - started).count();

@@ -11,7 +11,7 @@
 #include "daemon/served_jobs.h"
 #include "runtime/aggregator_lane.h"
 #include "telemetry/metrics_server.h"
-#include "version.h"
+#include "control/fingerprint.h"
 
 namespace netsum::daemon {
 namespace {
@@ -32,7 +32,7 @@ struct Node::Impl {
   std::atomic<bool> closing = false, jobs_stopped = false;
 
   void fill(telemetry::Report& report) const {
-    report.version = NETSUM_VERSION;
+    report.version = control::version();
     jobs->fill(report, lanes.size(), [&](std::size_t lane, const std::function<void()>& add) {
       lanes[lane]->run([&] {
         report.counters.add(named(lanes[lane]->counters()));

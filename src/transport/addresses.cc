@@ -29,7 +29,13 @@ bool is_loopback(const Endpoint& endpoint) {
   return is_ipv4(endpoint) ? endpoint.address[12] == 127 : endpoint.address == one;
 }
 
-Endpoint resolve(const std::string& address) {
+namespace {
+
+struct HostAndPort {
+  std::string host, port;
+};
+
+HostAndPort split(const std::string& address) {
   const auto bad = [&] {
     return Error(ErrorCode::bad_argument, "'" + address + "' is not HOST:PORT (or [IPV6]:PORT), PORT 0 to 65535");
   };
@@ -38,8 +44,7 @@ Endpoint resolve(const std::string& address) {
   if (address.find('\0') != std::string::npos)
     throw Error(ErrorCode::bad_argument, "an address is HOST:PORT, without a NUL");
   if (colon == std::string::npos || colon == 0) throw bad();
-  std::string host = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
+  std::string host = address.substr(0, colon), port = address.substr(colon + 1);
   if (host.front() == '[') {
     if (host.back() != ']' || host.size() < 3) throw bad();
     host = host.substr(1, host.size() - 2);
@@ -47,20 +52,50 @@ Endpoint resolve(const std::string& address) {
     throw bad();
   }
   if (!parse_number<std::uint16_t>(port)) throw bad();
+  return {std::move(host), std::move(port)};
+}
 
+// Empty: `error` says why.
+std::vector<Endpoint> ask(const HostAndPort& of, int flags, int& error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = flags;
   addrinfo* list = nullptr;
-  if (const int rc = getaddrinfo(host.c_str(), port.c_str(), &hints, &list); rc != 0) {
-    throw Error(ErrorCode::unreachable, "cannot find host '" + host + "' of '" + address + "': " + gai_strerror(rc));
-  }
+  error = getaddrinfo(of.host.c_str(), of.port.c_str(), &hints, &list);
+  if (error != 0) return {};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
-  const addrinfo* chosen = list;
-  while (chosen != nullptr && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
-  if (chosen == nullptr) chosen = list;
-  sockaddr_storage storage{};
-  std::memcpy(&storage, chosen->ai_addr, chosen->ai_addrlen);
-  return endpoint_of(storage);
+  std::vector<Endpoint> found;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+      if (each->ai_family != family) continue;
+      sockaddr_storage storage{};
+      std::memcpy(&storage, each->ai_addr, each->ai_addrlen);
+      found.push_back(endpoint_of(storage));
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<Endpoint> resolve_all(const std::string& address) {
+  const HostAndPort of = split(address);
+  int error = 0;
+  std::vector<Endpoint> found = ask(of, 0, error);
+  if (found.empty()) {
+    throw Error(ErrorCode::unreachable, "cannot find host '" + of.host + "' of '" + address + "': " + gai_strerror(error));
+  }
+  return found;
+}
+
+Endpoint resolve(const std::string& address) {
+  return resolve_all(address).front();
+}
+
+std::optional<Endpoint> resolve_numeric(const std::string& address) {
+  int error = 0;
+  const std::vector<Endpoint> found = ask(split(address), AI_NUMERICHOST, error);
+  return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
 std::string to_string(const Endpoint& endpoint) {

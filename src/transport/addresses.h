@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/endpoint.h"
 
@@ -13,6 +15,9 @@ namespace netsum::transport {
 // "host:port" or "[v6]:port". A host with addresses of both families resolves to IPv4, which servers listen on by default.
 // Throws Error: bad_argument (not of that form), unreachable (no such host).
 [[nodiscard]] Endpoint resolve(const std::string& address);
+[[nodiscard]] std::vector<Endpoint> resolve_all(const std::string& address);  // IPv4 first
+// None: the host is a name. Never asks a name server. Throws Error: bad_argument.
+[[nodiscard]] std::optional<Endpoint> resolve_numeric(const std::string& address);
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 [[nodiscard]] bool is_ipv4(const Endpoint& endpoint);
 [[nodiscard]] bool is_unspecified(const Endpoint& endpoint);

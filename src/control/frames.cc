@@ -1,0 +1,194 @@
+#include "control/frames.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/bytes.h"
+#include "control/broken.h"
+#include "control/messages.h"
+
+namespace netsum::control {
+namespace {
+
+constexpr std::size_t longest_handshake = 1024;  // greeting and proofs together stay below 4 KiB
+
+// By who is not netsum.
+std::string spoken_in_place(std::string_view begin, bool by_daemon) {
+  if (begin.starts_with('\x16') || begin.starts_with('\x15')) {
+    return by_daemon ? "it speaks TLS: pass --tls-ca FILE, where the daemon has --tls-cert"
+                     : "it speaks TLS, and this daemon has no --tls-cert";
+  }
+  if (begin.starts_with("PRI") || (by_daemon && begin.size() >= 4 && begin[3] == '\x04')) {
+    return "it speaks HTTP/2, as netsum before 0.2 did: install the same version at both ends";
+  }
+  if (begin.starts_with("HTTP")) return "a web page is at this port: is it that of --metrics? Give the one of --listen";
+  return "it does not speak netsum's control protocol";
+}
+
+}  // namespace
+
+bool is_request(Kind kind) {
+  return kind >= Kind::hello && kind <= Kind::uninstall;
+}
+
+std::size_t longest_from_caller(Kind kind) {
+  switch (kind) {
+    case Kind::greeting:
+    case Kind::proofs:
+    case Kind::hello:
+    case Kind::heartbeat:
+    case Kind::status:
+    case Kind::uninstall:
+      return longest_handshake;
+    case Kind::leave:
+      return 4 << 10;  // with a reason
+    case Kind::join:
+      return 256 << 10;  // with the addresses of all aggregators
+    case Kind::install:
+      return 1 << 20;
+    case Kind::install_ring:
+      return 4 << 20;  // with the endpoints and keys of all ranks
+    default:
+      return 0;
+  }
+}
+
+std::size_t longest_from_daemon(Kind kind) {
+  switch (kind) {
+    case Kind::challenge:
+    case Kind::welcome:
+      return longest_handshake;
+    case Kind::failure:
+      return 4 << 10;
+    case Kind::answer:
+      return longest_report;
+    default:
+      return 0;
+  }
+}
+
+Frames::Frames(End own, std::unique_ptr<TlsStream> tls) : own_(own), tls_(std::move(tls)) {
+  write(magic);
+}
+
+void Frames::received(std::string_view bytes) {
+  if (taken_ != 0) {
+    in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(taken_));
+    taken_ = 0;
+  }
+  if (tls_) {
+    tls_->received(bytes, in_);
+  } else {
+    in_.insert(in_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+bool Frames::magic_is_read() {
+  if (greeted_) return true;
+  const std::string_view begin = view(in_).substr(0, magic.size());
+  if (begin != magic.substr(0, begin.size())) {
+    throw Broken(spoken_in_place(begin, own_ == End::caller), true);
+  }
+  if (begin.size() < magic.size()) return false;
+  taken_ = magic.size();
+  return greeted_ = true;
+}
+
+std::optional<Frame> Frames::next() {
+  if (!magic_is_read()) return std::nullopt;
+  const std::string_view rest = view(in_).substr(taken_);
+  if (rest.size() < header_bytes) return std::nullopt;
+  const auto* const header = reinterpret_cast<const std::byte*>(rest.data());
+  const std::size_t length = load_le<std::uint32_t>(header);
+  const auto kind = static_cast<Kind>(rest[4]);
+  const bool tagged = rest[5] == 1;
+  const std::size_t longest = own_ == End::daemon ? longest_from_caller(kind) : longest_from_daemon(kind);
+  if (longest == 0 || (rest[5] & ~1) != 0 || rest[6] != 0 || rest[7] != 0) throw Broken("it sent a frame of an unknown kind");
+  if (length > longest) {
+    throw Broken("it sent a frame of " + std::to_string(length) + " bytes, where " + std::to_string(longest) +
+                 " are the limit");
+  }
+  // A failure ends the connection; who has no key yet, or not the same, cannot tag it.
+  const bool last_words = kind == Kind::failure && own_ == End::caller && received_frames_ == 0;
+  if (tagged != key_.has_value() && !last_words) throw Broken("it sent a frame without the right tag");
+  if (tagged && !key_) throw Broken("it sent a tag before there is a key");
+  const std::size_t whole = header_bytes + length + (tagged ? tag_bytes : 0);
+  if (rest.size() < whole) return std::nullopt;
+  const std::string_view payload = rest.substr(header_bytes, length);
+  if (tagged) {
+    std::array<char, tag_bytes> expected{};
+    tag_of(true, rest.substr(0, header_bytes), payload, expected.data());
+    if (CRYPTO_memcmp(expected.data(), payload.data() + length, tag_bytes) != 0) {
+      throw Broken("it sent a frame with a wrong tag: its token is another one, or somebody changes frames on the way");
+    }
+    ++received_frames_;
+  }
+  taken_ += whole;
+  return Frame{kind, payload};
+}
+
+void Frames::send(Kind kind, std::string_view payload) {
+  std::array<char, header_bytes> header{};
+  store_le(reinterpret_cast<std::byte*>(header.data()), static_cast<std::uint32_t>(payload.size()));
+  header[4] = static_cast<char>(kind);
+  header[5] = key_ ? 1 : 0;
+  Bytes whole(header.begin(), header.end());
+  whole.insert(whole.end(), payload.begin(), payload.end());
+  if (key_) {
+    std::array<char, tag_bytes> tag{};
+    tag_of(false, {header.data(), header.size()}, payload, tag.data());
+    whole.insert(whole.end(), tag.begin(), tag.end());
+    ++sent_frames_;
+  }
+  write(view(whole));
+}
+
+void Frames::protect(const seal::PacketKey& key) {
+  key_ = key;
+}
+
+void Frames::tag_of(bool incoming, std::string_view header, std::string_view payload, char* tag) {
+  const bool from_caller = incoming != (own_ == End::caller);
+  Bytes text;
+  text.reserve(9 + header.size() + payload.size());
+  text.push_back(from_caller ? 'c' : 'd');
+  std::array<char, 8> number{};
+  store_le(reinterpret_cast<std::byte*>(number.data()), incoming ? received_frames_ : sent_frames_);
+  text.insert(text.end(), number.begin(), number.end());
+  text.insert(text.end(), header.begin(), header.end());
+  text.insert(text.end(), payload.begin(), payload.end());
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  if (HMAC(EVP_sha256(), key_->bytes().data(), static_cast<int>(key_->bytes().size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), &size) == nullptr) {
+    throw Broken("OpenSSL cannot compute HMAC-SHA256");
+  }
+  std::copy_n(digest.begin(), tag_bytes, tag);
+}
+
+void Frames::write(std::string_view bytes) {
+  if (tls_) {
+    tls_->write(bytes);
+  } else {
+    out_.insert(out_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+std::string_view Frames::outgoing() {
+  if (tls_) tls_->take_outgoing(out_);
+  return view(out_).substr(sent_);
+}
+
+void Frames::sent(std::size_t bytes) {
+  sent_ += bytes;
+  if (sent_ == out_.size()) {
+    Bytes().swap(out_);
+    sent_ = 0;
+  }
+}
+
+}  // namespace netsum::control
