@@ -121,7 +121,15 @@ void DaemonEnd::refuse(ErrorKind kind, const std::string& words) {
 }
 
 void DaemonEnd::received(std::string_view bytes) {
-  frames_.received(bytes);
+  const bool had_tls = frames_.has_tls();
+  try {
+    frames_.received(bytes);
+  } catch (const Broken&) {
+    if (had_tls && !frames_.has_tls()) {
+      frames_.send(Kind::failure, view(write(Failure{ErrorKind::refused, "it takes connections with TLS alone: pass --tls-ca FILE (NETSUM_TLS_CA)"})));
+    }
+    throw;
+  }
   while (!principal_) {
     const auto frame = frames_.next();
     if (!frame) return;

@@ -80,6 +80,12 @@ void Frames::received(std::string_view bytes) {
     in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(taken_));
     taken_ = 0;
   }
+  if (tls_ && own_ == End::daemon && !heard_ && bytes.starts_with(magic.front())) {
+    tls_.reset();  // to a caller without TLS nothing else could be said
+    write(magic);
+    throw Broken("it does not speak TLS", true);
+  }
+  heard_ = true;
   if (tls_) {
     tls_->received(bytes, in_);
   } else {

@@ -70,7 +70,7 @@ class Frames {
   [[nodiscard]] std::string_view outgoing();
   void sent(std::size_t bytes);
 
-  [[nodiscard]] bool secret() const { return tls_ == nullptr || tls_->ready(); }  // the TLS handshake is done
+  [[nodiscard]] bool has_tls() const { return tls_ != nullptr; }
   [[nodiscard]] std::string binding() const { return tls_ ? tls_->binding() : std::string(); }
   [[nodiscard]] std::size_t held_bytes() const { return in_.size() + out_.size(); }
   [[nodiscard]] bool partial() const { return in_.size() > taken_; }  // part of a frame is here
@@ -83,12 +83,12 @@ class Frames {
   void tag_of(bool incoming, std::string_view header, std::string_view payload, char* tag);
 
   const End own_;
-  const std::unique_ptr<TlsStream> tls_;
+  std::unique_ptr<TlsStream> tls_;
   Bytes in_, out_;  // what has come and is not taken, in clear; what goes, as it goes
   std::size_t taken_ = 0, sent_ = 0;
   std::uint64_t received_frames_ = 0, sent_frames_ = 0;  // with tags
   std::optional<seal::PacketKey> key_;
-  bool greeted_ = false;
+  bool heard_ = false, greeted_ = false;  // any bytes, and the peer's eight first ones
 };
 
 }  // namespace netsum::control

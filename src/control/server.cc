@@ -165,7 +165,10 @@ struct Server::Impl {
   // the job runs on.
   template <class Message, class What>
   std::optional<Answer> answered(const Request& request, const What& what, bool in_life = false) {
-    if (!in_life && is_revoked(request.principal)) return without(ErrorKind::unauthenticated, revoked_words);
+    if (!in_life && is_revoked(request.principal)) {
+      note_wrong_token(request.address, "showed a revoked token");
+      return without(ErrorKind::unauthenticated, revoked_words);
+    }
     const auto message = parse<Message>(request.payload);
     if (!message) return without(ErrorKind::invalid, message.why());
     return what(*message);
