@@ -1,6 +1,5 @@
 // Everything that can go wrong for a communicator ends in an error that says what, where and who, in bounded time.
 #include <fcntl.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,11 +15,11 @@
 
 #include "control/border.h"
 #include "control/client.h"
-#include "control/netsum.grpc.pb.h"
 #include "e2e/rank_threads.h"
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
 #include "session/netreduce_job.h"
+#include "support/raw_channel.h"
 #include "transport/udp.h"
 #include "wire/switchml.h"
 
@@ -678,21 +677,11 @@ class Installing : public ::testing::Test {
   }
 
   // What the switch says against an installation; nothing: it is done.
-  template <class Message, class Reply, class Installation>
-  std::string install(grpc::Status (control::proto::Aggregator::Stub::*call)(grpc::ClientContext*, const Message&, Reply*),
-                      const Installation& installation) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + patience);
-    Message message;
-    Reply reply;
-    control::write(installation, message);
-    return ((*stub_).*call)(&context, message, &reply).error_message();
-  }
   std::string install(const session::Installation& installation) {
-    return install(&control::proto::Aggregator::Stub::Install, installation);
+    return RawChannel::why(channel_.call(control::Kind::install, installation));
   }
   std::string install(const session::TreeInstallation& installation) {
-    return install(&control::proto::Aggregator::Stub::InstallRing, installation);
+    return RawChannel::why(channel_.call(control::Kind::install_ring, installation));
   }
   template <class Installation>
   void expect_refused(const Installation& installation, const std::vector<std::string>& words) {
@@ -731,8 +720,7 @@ class Installing : public ::testing::Test {
 
   const Aggregator aggregator_;
   control::Client client_{{aggregator_.address(), "", ""}};
-  const std::unique_ptr<control::proto::Aggregator::Stub> stub_ =
-      control::proto::Aggregator::NewStub(grpc::CreateChannel(aggregator_.address(), grpc::InsecureChannelCredentials()));
+  RawChannel channel_{{aggregator_.address(), "", ""}};
   const std::vector<Endpoint> lanes_ = client_.hello(patience).lanes;
   std::vector<Proved> own_;  // at each lane
 };

@@ -4,10 +4,9 @@ the memory, threads and descriptors that they had after the first minute.
 
 usage: soak.py NETSUM [MINUTES] [--seed S]          (scripts/soak builds first)
 
-Of both daemons a table is printed, a line a minute: taken when all ranks have ended, since their connections are descriptors, and
-some of gRPC's threads are theirs. It fails if a daemon ends, if a job ends otherwise than it was to, and if at the end
-  - threads or descriptors are more than after the first minute (gRPC has a minute to give up what it keeps for the next call), or
-  - gRPC's pools have more threads than two a processor above it: it adds one when all are busy, and keeps it, or
+Of both daemons a table is printed, a line a minute: taken when all ranks have ended, since their connections are descriptors.
+It fails if a daemon ends, if a job ends otherwise than it was to, and if at the end
+  - threads or descriptors are more than after the first minute, or
   - the resident memory is more than MEMORY_BOUND above it, or
   - a slot is still somebody's.
 """
@@ -24,8 +23,6 @@ import traceback
 import cli_support as cli
 
 MEMORY_BOUND = 8 << 20
-# gRPC's, as the kernel cuts their names. They grow when all of their threads are busy at once.
-POOLS = ("default-executo", "resolver-execut", "event_engine", "grpc_global_tim")
 AT_A_TIME = 3  # jobs
 SMALL = ["--elements", 50_000, "--warmup", 0]
 LONGEST_JOB = 90
@@ -128,9 +125,8 @@ class Soak:
                     names.append(name.read().strip())
             except FileNotFoundError:  # it has just ended
                 pass
-        others = sorted(name for name in names if name not in POOLS)
-        return {"rss": int(fields["VmRSS"].split()[0]) << 10, "threads": len(others), "pooled": len(names) - len(others),
-                "descriptors": len(os.listdir(f"/proc/{process.pid}/fd")), "names": others}
+        return {"rss": int(fields["VmRSS"].split()[0]) << 10, "threads": len(names),
+                "descriptors": len(os.listdir(f"/proc/{process.pid}/fd")), "names": sorted(names)}
 
     def settled(self, reference):
         """States of the daemons, once none has more threads or descriptors than in `reference`; or a minute later."""
@@ -189,8 +185,6 @@ class Soak:
                 if state[what] > reference[name][what]:
                     self.complaints.append(f"the {name} has {state[what]} {what}, and had {reference[name][what]} after the first minute"
                                            f" ({state['names']})")
-            if state["pooled"] > reference[name]["pooled"] + 2 * os.cpu_count():
-                self.complaints.append(f"gRPC's pools at the {name} have {state['pooled']} threads, and had {reference[name]['pooled']}")
             if state["rss"] > reference[name]["rss"] + MEMORY_BOUND:
                 self.complaints.append(f"the {name} has {state['rss'] >> 20} MB, and had {reference[name]['rss'] >> 20}")
         for name, process in self.daemons.items():

@@ -24,7 +24,7 @@ ALLOWED = {
     "dpdk": {"transport"},  # the plugin that it loads
     "dataplane": {"base", "wire", "protocol", "service", "transport"},  # switches outside of this process
     "telemetry": {"base", "session", "transport"},
-    "control": {"base", "seal", "session", "transport", "telemetry"},
+    "control": {"base", "wire", "seal", "stream", "session", "transport", "telemetry"},
     "runtime": {"base", "wire", "stream", "protocol", "service", "transport"},
     "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
@@ -61,10 +61,8 @@ FACADES = {"collective", "daemon", "parallel"}
 PUBLIC_WORDS = {"netsum/error.h", "netsum/tenant.h", "netsum/types.h"}
 GENERATED = {"version.h"}
 
-# Generated from .proto files, and what has their types in its signatures: the border, where a message from outside becomes a
-# validated value, and gRPC's two ends. Nothing of protocol buffers travels past them.
-PROTOBUF = re.compile(r"\.pb\.h$|^control/border\.h$|^google/protobuf/")
-AT_THE_BORDER = {f"src/control/{name}" for name in ("border.h", "border.cc", "server.cc", "client.cc", "switch_teller.cc")}
+# How messages travel is the border's, where one from outside becomes a validated value; and of the digest of their layouts.
+MAY_ENCODE = {"protozero": {"src/control/codec.h"}, "control/codec.h": {"src/control/border.cc", "src/control/fingerprint.cc"}}
 
 PURE_STANDARD_MORE = {"sim": {"ostream", "sstream"}}  # its traces are text, handed out
 
@@ -109,11 +107,10 @@ def complaint(folder, bracket, header):
 
 
 def beyond_border(where, header):
-    if header.startswith("grpc") and not where.startswith("src/control/"):
-        return "gRPC is control/'s"
-    if not PROTOBUF.search(header) or where in AT_THE_BORDER:
-        return None
-    return "protocol buffers stay at the border and at gRPC's ends"
+    for name, places in MAY_ENCODE.items():
+        if name in {header, header.split("/")[0]} and where not in places:
+            return "only " + ", ".join(sorted(places)) + " may include it"
+    return None
 
 
 def check(root):
@@ -170,15 +167,15 @@ SAMPLES = [
     ("src/runtime/sideways.cc", '#include "session/registry.h"\n#include "control/client.h"\n', 2),
     ("src/runtime/above.h", '#include "apps/netsum/config.h"\n', 1),
     ("src/control/bare.h", '#include "client.h"\n', 1),
-    ("src/control/client.cc", '#include <grpcpp/grpcpp.h>\n#include "control/border.h"\n#include "control/netsum.grpc.pb.h"\n', 0),
-    ("src/control/client.h", '#include "control/netsum.pb.h"\n', 1),
-    ("src/collective/join.cc", '#include <grpcpp/grpcpp.h>\n#include "control/border.h"\n#include "control/client.h"\n', 2),
+    ("src/control/codec.h", "#include <protozero/pbf_reader.hpp>\n", 0),
+    ("src/control/border.cc", '#include "control/border.h"\n#include "control/codec.h"\n', 0),
+    ("src/control/client.cc", '#include <protozero/pbf_reader.hpp>\n#include "control/border.h"\n#include "control/codec.h"\n', 2),
     ("src/novelty/file.h", "#include <vector>\n", 1),
     ("bindings/nccl/good.cc", '#include <poll.h>\n#include "bindings/nccl/tcp.h"\n#include "bindings/settings/reach.h"\n#include "netsum/error.h"\n', 0),
     ("bindings/torch/good.cc", '#include <torch/version.h>\n#include "work.h"\n', 0),
     ("bindings/nccl/upward.cc", '#include "bindings/torch/work.h"\n#include "collective/join.h"\n', 2),
     ("bindings/novelty/file.cc", "#include <vector>\n", 1),
-    ("include/netsum/third.h", "#include <grpcpp/grpcpp.h>\n", 1),
+    ("include/netsum/third.h", "#include <openssl/ssl.h>\n", 1),
     ("include/netsum/inner.h", '#include "base/bytes.h"\n', 1),
 ]
 

@@ -116,6 +116,14 @@ Endpoint Flows::for_switch(std::size_t flow) const {
   return local_of(flows_.at(flow).switch_socket);
 }
 
+std::optional<std::size_t> Flows::of_worker(const Endpoint& worker) const {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t number = flows_.size(); number-- > 0;) {  // its port may have been another worker's
+    if (flows_[number].worker == worker) return number;
+  }
+  return std::nullopt;
+}
+
 void Flows::admit(std::size_t number, const Endpoint& worker, const Owner& owner) {
   const std::lock_guard lock(mutex_);
   Flow& flow = flows_.at(number);

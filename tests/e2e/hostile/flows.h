@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <string>
 #include <thread>
@@ -26,6 +27,8 @@ class Flows {
   [[nodiscard]] std::size_t open(const Endpoint& lane);
   [[nodiscard]] Endpoint for_worker(std::size_t flow) const;
   [[nodiscard]] Endpoint for_switch(std::size_t flow) const;
+  // The one to which these datagrams come: a worker sends probes before it joins.
+  [[nodiscard]] std::optional<std::size_t> of_worker(const Endpoint& worker) const;
   // Who is behind it, once it has joined. The meddlers start again, from a seed that is the rank's own.
   void admit(std::size_t flow, const Endpoint& worker, const Owner& owner);
 

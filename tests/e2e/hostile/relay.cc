@@ -1,45 +1,119 @@
 #include "relay.h"
 
-#include <grpcpp/grpcpp.h>
+#include <sys/eventfd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "calls.h"
 #include "control/border.h"
-#include "control/netsum.grpc.pb.h"
+#include "control/channel_server.h"
 #include "transport/addresses.h"
+#include "transport/socket.h"
 
 namespace netsum::hostile {
 namespace {
 
-namespace proto = control::v1;
+using control::Answer;
+using control::ChannelServer;
+using control::Kind;
+using control::Life;
+using Clock = Calls::Channel::Clock;
+using Outcome = Calls::Channel::Outcome;
 
-// A rank that is not heard from for 3 s is dead, and so is a switch: beats come every 0.5 s, and two in a row may fail.
+// A rank that is not heard from for 3 s is dead, and so is a switch: beats come every 0.5 s, and wait 1 s for their answers.
+// Two in a row may fail, or one be without an answer.
 constexpr int failures_in_a_row = 2;
 constexpr auto longest_delay = std::chrono::milliseconds(400);
+constexpr auto longest_call = std::chrono::hours(1);  // callers that wait for less go away, and their calls with them
 constexpr std::size_t remembered = 64;
 
 }  // namespace
 
-struct Relay::Impl final : proto::Aggregator::Service {
-  Impl(std::uint64_t seed, double i, Flows& f, std::function<void(const std::string&)> s)
-      : intensity(i), flows(f), say(std::move(s)), random(seed) {}
-
-  template <class Request, class Reply>
-  grpc::Status forward(grpc::ServerContext& from,
-                       grpc::Status (proto::Aggregator::Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
-                       const Request& request, Reply& reply, bool wait_for_ready = false) {
-    const auto context = grpc::ClientContext::FromServerContext(from);  // with its deadline, and cancelled with it
-    context->set_wait_for_ready(wait_for_ready);
-    return (stub.get()->*call)(context.get(), request, &reply);
+// Requests come on the server's thread, which hands them to one of its own: that one passes them on and waits for the
+// switch.
+struct Relay::Impl {
+  Impl(const std::string& a, std::uint64_t seed, double i, Flows& f, std::function<void(const std::string&)> s)
+      : aggregator(a), intensity(i), flows(f), say(std::move(s)), random(seed), server("127.0.0.1:0", nullptr, {}, hooks()) {
+    thread = std::thread([this] { run(); });
+    server.start();
+  }
+  ~Impl() {
+    server.stop();
+    hand_in([this] { stopping = true; });
+    thread.join();
   }
 
-  // Every 1/probability-th call, beginning anywhere: calls are few, and each fault is to happen. With the mutex held.
+  ChannelServer::Hooks hooks() {
+    ChannelServer::Hooks hooks;
+    hooks.manners.wants = [] { return std::pair(false, false); };
+    hooks.manners.judge = [](const auto&...) {
+      return control::Verdict{.principal = control::Principal{}, .why = {}, .token = {}};
+    };
+    hooks.on_request = [this](const ChannelServer::Request& request) {
+      hand_in([this, from = request.connection, kind = request.kind,
+               message = control::Bytes(request.payload.begin(), request.payload.end())] { take(from, kind, message); });
+      return std::nullopt;
+    };
+    hooks.on_closed = [this](ChannelServer::Connection from) { hand_in([this, from] { calls.drop(from); }); };
+    return hooks;
+  }
+
+  void hand_in(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex);
+      handed_in.push_back(std::move(work));
+    }
+    static_cast<void>(eventfd_write(wake.number(), 1));
+  }
+
+  // ---- the relay's thread
+
+  void run() {
+    while (!stopping) {
+      calls.proceed(late.empty() ? Clock::time_point::max() : late.begin()->first, wake.number());
+      eventfd_t count = 0;
+      static_cast<void>(eventfd_read(wake.number(), &count));
+      std::vector<std::function<void()>> now;
+      {
+        const std::lock_guard lock(mutex);
+        now.swap(handed_in);
+      }
+      while (!late.empty() && late.begin()->first <= Clock::now()) {
+        now.push_back(std::move(late.begin()->second));
+        late.erase(late.begin());
+      }
+      for (const auto& work : now) work();
+    }
+  }
+
+  void forward(ChannelServer::Connection from, Kind kind, control::Bytes message, Calls::Done done) {
+    auto channel = calls.take_idle();
+    if (!channel) channel = std::make_unique<Calls::Channel>(control::ClientOptions{aggregator, "", ""}, nullptr);
+    calls.begin(std::move(channel), kind, std::move(message), longest_call, std::move(done), from);
+  }
+  // One after the other; the last one's outcome is its caller's, if it is to have any.
+  void forward_all(ChannelServer::Connection from, std::vector<std::pair<Kind, control::Bytes>> messages, bool answered) {
+    const auto [kind, message] = std::move(messages.front());
+    messages.erase(messages.begin());
+    forward(from, kind, message, [this, from, answered, rest = std::move(messages)](const Outcome& outcome) {
+      if (!rest.empty()) return forward_all(from, rest, answered);
+      if (answered) answer(from, outcome);
+    });
+  }
+  void answer(ChannelServer::Connection from, const Outcome& outcome) {
+    server.answer(from, outcome.error ? failure(control::ErrorKind::busy, outcome.error->what()) : outcome.answer);
+  }
+  static Answer failure(control::ErrorKind kind, const std::string& words) { return {control::Failure{kind, words}}; }
+
+  // Every 1/probability-th call, beginning anywhere: calls are few, and each fault is to happen.
   bool happens(Fault fault, double probability) {
     double& credit = credits.try_emplace(fault, random.unit()).first->second;
     credit += probability * intensity;
@@ -49,156 +123,134 @@ struct Relay::Impl final : proto::Aggregator::Service {
     return true;
   }
 
-  grpc::Status Hello(grpc::ServerContext* context, const proto::HelloRequest* request, proto::HelloReply* reply) override {
-    // As a worker's own: a switch that starts a moment later is found.
-    const grpc::Status status = forward(*context, &proto::Aggregator::Stub::Hello, *request, *reply, true);
-    if (!status.ok()) return status;
-    std::vector<std::size_t> opened;
-    for (proto::Endpoint& lane : *reply->mutable_lanes()) {
-      opened.push_back(flows.open(*control::parse(lane)));
-      control::write(flows.for_worker(opened.back()), lane);
+  void take(ChannelServer::Connection from, Kind kind, const control::Bytes& message) {
+    switch (kind) {
+      case Kind::hello:
+        return forward(from, kind, message, [this, from](Outcome outcome) {
+          const auto hello = control::parse<control::Hello>(view(outcome.answer.payload));
+          if (!outcome.error && !outcome.answer.failure && hello) outcome.answer.payload = with_flows(*hello);
+          answer(from, outcome);
+        });
+      case Kind::join:
+        return join(from, *control::parse<control::Join>(view(message)));
+      case Kind::heartbeat:
+        return beat(from, control::parse<control::Beat>(view(message))->life);
+      case Kind::leave: {
+        std::vector<std::pair<Kind, control::Bytes>> messages{{kind, message}};
+        if (happens(Fault::leave_repeated, 0.5)) messages.emplace_back(kind, message);
+        return forward_all(from, std::move(messages), !happens(Fault::leave_unanswered, 0.3));
+      }
+      default:
+        return forward_all(from, {{kind, message}}, true);
     }
-    const std::lock_guard lock(mutex);
-    flows_of[context->peer()] = std::move(opened);  // a worker joins over the connection over which it said hello
-    return status;
   }
 
-  grpc::Status Join(grpc::ServerContext* context, const proto::JoinRequest* request, proto::JoinReply* reply) override {
+  control::Bytes with_flows(control::Hello hello) {
+    for (Endpoint& lane : hello.lanes) lane = flows.for_worker(flows.open(lane));
+    return control::write(hello);
+  }
+
+  void join(ChannelServer::Connection from, const control::Join& asked) {
+    control::Join rewritten = asked;
     std::vector<std::size_t> own;
-    {
-      const std::lock_guard lock(mutex);
-      own = flows_of[context->peer()];
+    for (Endpoint& endpoint : rewritten.request.endpoints) {
+      const auto flow = flows.of_worker(endpoint);
+      if (!flow) {
+        return server.answer(from, failure(control::ErrorKind::internal, "the proxy does not know this worker's sockets"));
+      }
+      own.push_back(*flow);
+      endpoint = flows.for_switch(*flow);
     }
-    if (own.size() != static_cast<std::size_t>(request->endpoints_size())) {
-      return {grpc::StatusCode::INTERNAL, "the proxy does not know this worker's sockets"};
-    }
-    proto::JoinRequest rewritten = *request;
-    for (std::size_t lane = 0; lane < own.size(); ++lane) {
-      control::write(flows.for_switch(own[lane]), *rewritten.mutable_endpoints(static_cast<int>(lane)));
-    }
-    const grpc::Status status = forward(*context, &proto::Aggregator::Stub::Join, rewritten, *reply);
-    if (!status.ok()) return status;
-    nlohmann::ordered_json line{{"job", request->job()},
-                                {"job_epoch", reply->job_epoch()},
-                                {"rank", request->rank()},
-                                {"rank_epoch", reply->rank_epoch()},
-                                {"packet_elements", reply->packet_elements()},
-                                {"slots", reply->slots()},
+    forward(from, Kind::join, control::write(rewritten), [this, from, asked = asked.request, own](const Outcome& outcome) {
+      if (!outcome.error && !outcome.answer.failure) {
+        const auto admission = control::parse_admission(view(outcome.answer.payload), asked, session::switchml_rules());
+        if (admission) admit(asked, *admission, own);
+      }
+      answer(from, outcome);
+    });
+  }
+
+  void admit(const session::JoinRequest& asked, const session::Admission& admission, const std::vector<std::size_t>& own) {
+    nlohmann::ordered_json line{{"job", asked.job},
+                                {"job_epoch", admission.job_epoch},
+                                {"rank", asked.rank},
+                                {"rank_epoch", admission.rank_epoch},
+                                {"packet_elements", admission.packet_elements},
+                                {"slots", admission.slots},
                                 {"worker", nlohmann::json::array()},
                                 {"to_switch", nlohmann::json::array()}};
     for (std::size_t lane = 0; lane < own.size(); ++lane) {
-      const Endpoint worker = *control::parse(request->endpoints(static_cast<int>(lane)));
-      flows.admit(own[lane], worker,
-                  {request->job(), reply->job_epoch(), request->rank(), static_cast<std::uint32_t>(lane)});
+      const Endpoint& worker = asked.endpoints[lane];
+      flows.admit(own[lane], worker, {asked.job, admission.job_epoch, asked.rank, static_cast<std::uint32_t>(lane)});
       line["worker"].push_back(transport::to_string(worker));
       line["to_switch"].push_back(transport::to_string(flows.for_switch(own[lane])));
     }
     say(line.dump());
-    return status;
   }
 
-  grpc::Status Heartbeat(grpc::ServerContext* context, const proto::Membership* request,
-                         proto::HeartbeatReply* reply) override {
-    Duration delay{};
-    bool unanswered = false, repeated = false;
-    std::unique_ptr<proto::Membership> stale, forged;
-    {
-      const std::lock_guard lock(mutex);
-      int& failures = failures_of[{request->job_epoch(), request->rank()}];
-      if (failures < failures_in_a_row && happens(Fault::beat_lost, 0.2)) {
-        ++failures;
-        return {grpc::StatusCode::UNAVAILABLE, "lost on the way there"};
-      }
-      unanswered = failures < failures_in_a_row && happens(Fault::beat_unanswered, 0.2);
-      failures = unanswered ? failures + 1 : 0;
-      repeated = happens(Fault::beat_repeated, 0.3);
-      if (happens(Fault::beat_delayed, 0.2)) delay = random.between(Duration(0), longest_delay);
-      if (!past.empty() && happens(Fault::beat_stale, 0.3)) {
-        stale = std::make_unique<proto::Membership>(past[random.below(past.size())]);
-      }
-      if (happens(Fault::leave_forged, 0.3)) {
-        forged = std::make_unique<proto::Membership>(*request);
-        forged->set_rank_epoch(request->rank_epoch() ^ static_cast<std::uint32_t>(random.between(1, 0xffffffff)));
-      }
-      if (past.size() < remembered)
-        past.push_back(*request);
-      else
-        past[random.below(past.size())] = *request;
+  void beat(ChannelServer::Connection from, const Life& life) {
+    int& failures = failures_of[{life.job_epoch, life.rank}];
+    if (failures < failures_in_a_row && happens(Fault::beat_lost, 0.2)) {
+      ++failures;
+      return server.answer(from, failure(control::ErrorKind::busy, "lost on the way there"));
     }
-    proto::LeaveReply ignored;
-    proto::HeartbeatReply other;
-    std::this_thread::sleep_for(delay);
-    if (forged) static_cast<void>(forward(*context, &proto::Aggregator::Stub::Leave, *forged, ignored));
-    if (stale) static_cast<void>(forward(*context, &proto::Aggregator::Stub::Heartbeat, *stale, other));
-    if (repeated) static_cast<void>(forward(*context, &proto::Aggregator::Stub::Heartbeat, *request, other));
-    const grpc::Status status = forward(*context, &proto::Aggregator::Stub::Heartbeat, *request, *reply);
-    return unanswered ? grpc::Status{grpc::StatusCode::UNAVAILABLE, "lost on the way back"} : status;
-  }
-
-  grpc::Status Leave(grpc::ServerContext* context, const proto::Membership* request, proto::LeaveReply* reply) override {
-    bool repeated = false, unanswered = false;
-    {
-      const std::lock_guard lock(mutex);
-      repeated = happens(Fault::leave_repeated, 0.5);
-      unanswered = happens(Fault::leave_unanswered, 0.3);
+    const bool unanswered = failures == 0 && happens(Fault::beat_unanswered, 0.2);
+    failures = unanswered ? failures_in_a_row : 0;
+    std::vector<std::pair<Kind, control::Bytes>> messages;
+    const auto also = [&](Kind kind, const auto& message) { messages.emplace_back(kind, control::write(message)); };
+    if (happens(Fault::leave_forged, 0.3)) {
+      Life forged = life;
+      forged.rank_epoch ^= static_cast<std::uint32_t>(random.between(1, 0xffffffff));
+      also(Kind::leave, forged);
     }
-    if (repeated) static_cast<void>(forward(*context, &proto::Aggregator::Stub::Leave, *request, *reply));
-    const grpc::Status status = forward(*context, &proto::Aggregator::Stub::Leave, *request, *reply);
-    return unanswered ? grpc::Status{grpc::StatusCode::UNAVAILABLE, "lost on the way back"} : status;
+    if (!past.empty() && happens(Fault::beat_stale, 0.3))
+      also(Kind::heartbeat, control::Beat{past[random.below(past.size())]});
+    if (happens(Fault::beat_repeated, 0.3)) also(Kind::heartbeat, control::Beat{life});
+    also(Kind::heartbeat, control::Beat{life});
+    if (past.size() < remembered) {
+      past.push_back(life);
+    } else {
+      past[random.below(past.size())] = life;
+    }
+    const auto begins =
+        Clock::now() + (happens(Fault::beat_delayed, 0.2) ? random.between(Duration(0), longest_delay) : Duration(0));
+    late.emplace(begins, [this, from, messages, unanswered] { forward_all(from, messages, !unanswered); });
   }
 
-  grpc::Status Status(grpc::ServerContext* context, const proto::StatusRequest* request,
-                      proto::StatusReply* reply) override {
-    return forward(*context, &proto::Aggregator::Stub::Status, *request, *reply);
-  }
-
+  const std::string aggregator;
   const double intensity;
   Flows& flows;
   const std::function<void(const std::string&)> say;
-  std::unique_ptr<proto::Aggregator::Stub> stub;
-  mutable std::mutex mutex;  // of all below
+  const transport::Descriptor wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::mutex mutex;  // of the next one
+  std::vector<std::function<void()>> handed_in;
+  // The relay's thread's own.
+  bool stopping = false;
+  Calls calls;
+  std::multimap<Clock::time_point, std::function<void()>> late;
   Random random;
-  Counts counts{};
+  std::array<std::atomic<std::uint64_t>, fault_kinds> counts{};
   std::map<Fault, double> credits;
-  std::map<std::string, std::vector<std::size_t>> flows_of;  // by the connection
   std::map<std::pair<std::uint64_t, std::uint32_t>, int> failures_of;
-  std::vector<proto::Membership> past;
-  std::string address;
-  std::unique_ptr<grpc::Server> server;
+  std::vector<Life> past;
+  std::thread thread;
+  ChannelServer server;
 };
 
 Relay::Relay(const std::string& aggregator, std::uint64_t seed, double intensity, Flows& flows,
              std::function<void(const std::string&)> say)
-    : impl_(std::make_unique<Impl>(seed, intensity, flows, std::move(say))) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  impl_->stub =
-      proto::Aggregator::NewStub(grpc::CreateCustomChannel(aggregator, grpc::InsecureChannelCredentials(), arguments));
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(impl_.get());
-  impl_->server = builder.BuildAndStart();
-  if (!impl_->server || port == 0) throw std::runtime_error("the proxy cannot listen");
-  impl_->address = "127.0.0.1:" + std::to_string(port);
-}
+    : impl_(std::make_unique<Impl>(aggregator, seed, intensity, flows, std::move(say))) {}
 
-Relay::~Relay() {
-  impl_->server->Shutdown(std::chrono::system_clock::now());
-  impl_->server->Wait();
-}
+Relay::~Relay() = default;
 
 std::string Relay::address() const {
-  return impl_->address;
+  return "127.0.0.1:" + std::to_string(impl_->server.port());
 }
 
 Counts Relay::counts() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->counts;
+  Counts counts{};
+  std::copy(impl_->counts.begin(), impl_->counts.end(), counts.begin());
+  return counts;
 }
 
 }  // namespace netsum::hostile

@@ -1,5 +1,5 @@
-// The control plane of the hostile proxy: a gRPC server that passes calls on to the switch, puts its own data sockets in
-// place of both sides', and loses and repeats heartbeats and goodbyes.
+// The control plane of the hostile proxy: a server that passes calls on to the switch, puts its own data sockets in place of
+// both sides', and loses and repeats heartbeats and goodbyes.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,6 @@
 // the addresses from which the switch believes them. So the forgeries are the best that somebody could send who has read all
 // of a job's traffic and sits elsewhere. Says "storming" once a thousand datagrams are out, and after SIGTERM one line of
 // JSON.
-#include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,8 +23,9 @@
 
 #include "base/bytes.h"
 #include "control/border.h"
-#include "control/netsum.grpc.pb.h"
+#include "control/client.h"
 #include "sim/random.h"
+#include "tests/support/raw_channel.h"
 #include "transport/addresses.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
@@ -36,7 +37,9 @@ using std::chrono::milliseconds;
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-namespace proto = control::v1;
+using control::Kind;
+using control::Life;
+using testing::RawChannel;
 
 std::atomic<bool> stopping = false;
 
@@ -364,8 +367,8 @@ class DataStorm {
 // Well-formed calls that must not work: for the running job with other epochs, and of shapes that cannot be.
 class ControlStorm {
  public:
-  ControlStorm(std::uint64_t seed, const Knowledge& knowledge, proto::Aggregator::Stub& stub)
-      : random_(seed), k_(knowledge), stub_(stub) {}
+  ControlStorm(std::uint64_t seed, const Knowledge& knowledge)
+      : random_(seed), k_(knowledge), channel_({k_.control, "", ""}) {}
 
   Json run() {
     while (!stopping) {
@@ -374,97 +377,92 @@ class ControlStorm {
           heartbeat();
           break;
         case 1:
-          leave();
+          ++leaves_;
+          static_cast<void>(call(Kind::leave, control::write(forged())));
           break;
         default:
-          join();
+          ++joins_;
+          if (call(Kind::join, forged_join())) ++believed_;
       }
     }
     return {{"heartbeats", heartbeats_}, {"leaves", leaves_}, {"joins", joins_}, {"believed", believed_}};
   }
 
  private:
-  proto::Membership forged() {
-    proto::Membership membership;
+  Life forged() {
     const std::uint64_t rank = random_.below(k_.rank_epochs.size());
-    membership.set_job_epoch(random_.chance(0.8) ? k_.job_epoch : random_.next());
-    membership.set_rank(random_.chance(0.8) ? static_cast<std::uint32_t>(rank) : static_cast<std::uint32_t>(random_.next()));
+    Life life{.job_epoch = random_.chance(0.8) ? k_.job_epoch : random_.next(),
+              .rank = static_cast<std::uint32_t>(random_.chance(0.8) ? rank : random_.next())};
     // Of another rank, or none; never this one's.
-    membership.set_rank_epoch(random_.chance(0.5)
-                                  ? k_.rank_epochs[rank] + 1 + static_cast<std::uint32_t>(random_.below(1000))
-                                  : k_.rank_epochs[(rank + 1) % k_.rank_epochs.size()]);
-    if (membership.rank() != rank) membership.set_rank_epoch(0);
-    return membership;
-  }
-  static void prepare(grpc::ClientContext& context) {
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    life.rank_epoch = random_.chance(0.5) ? k_.rank_epochs[rank] + 1 + static_cast<std::uint32_t>(random_.below(1000))
+                                          : k_.rank_epochs[(rank + 1) % k_.rank_epochs.size()];
+    if (life.rank != rank) life.rank_epoch = 0;
+    return life;
   }
 
+  // The answer, if it is none that says no.
+  std::optional<control::Bytes> call(Kind kind, control::Bytes message) {
+    auto outcome = channel_.call(kind, std::move(message), std::chrono::seconds(2));
+    if (outcome.error || outcome.answer.failure) return std::nullopt;
+    return std::move(outcome.answer.payload);
+  }
   void heartbeat() {
-    grpc::ClientContext context;
-    prepare(context);
-    proto::HeartbeatReply reply;
     ++heartbeats_;
-    const grpc::Status status = stub_.Heartbeat(&context, forged(), &reply);
-    if (status.ok() && (reply.state() != proto::HeartbeatReply::UNKNOWN || !reply.reason().empty())) ++believed_;
+    const auto answer = call(Kind::heartbeat, control::write(control::Beat{forged()}));
+    if (!answer) return;
+    const auto reply = control::parse<session::HeartbeatReply>(view(*answer));
+    if (!reply || reply->state != session::HeartbeatReply::State::unknown || !reply->reason.empty()) ++believed_;
   }
-  void leave() {
-    grpc::ClientContext context;
-    prepare(context);
-    proto::LeaveReply reply;
-    ++leaves_;
-    static_cast<void>(stub_.Leave(&context, forged(), &reply));
-  }
-  void join() {
-    grpc::ClientContext context;
-    prepare(context);
-    proto::JoinRequest request;
-    proto::JoinReply reply;
-    request.set_protocol_version(wire::switchml::version);
-    request.set_protocol("switchml");
-    request.set_job(k_.job);
-    request.set_world_size(static_cast<std::uint32_t>(k_.rank_epochs.size()));
-    request.set_rank(static_cast<std::uint32_t>(random_.below(request.world_size())));
-    request.set_packet_elements(k_.packet_elements);
-    request.set_slots_fixed(k_.slots);
-    for (std::size_t i = 0; i < k_.lanes.size(); ++i) control::write(k_.workers.front(), *request.add_endpoints());
-    switch (random_.below(7)) {
+  control::Bytes forged_join() {
+    const auto from = [this](std::uint64_t least) { return static_cast<std::uint32_t>(random_.between(least, 0xffffffff)); };
+    control::Join join;
+    session::JoinRequest& request = join.request;
+    request.protocol_version = wire::switchml::version;
+    request.protocol = "switchml";
+    request.job = k_.job;
+    request.world_size = static_cast<std::uint32_t>(k_.rank_epochs.size());
+    request.rank = static_cast<std::uint32_t>(random_.below(request.world_size));
+    request.packet_elements = k_.packet_elements;
+    request.slots_fixed = k_.slots;
+    request.endpoints.assign(k_.lanes.size(), k_.workers.front());
+    const std::uint64_t what = random_.below(7);
+    if (what > 1) request.job = "s";
+    switch (what) {
       case 0:
         break;  // the running job's own
       case 1:
-        request.set_job(std::string(random_.below(100'000), 'j'));
-        request.set_world_size(0);
+        request.job = std::string(random_.below(100'000), 'j');
+        request.world_size = 0;
         break;
       case 2:
-        request.set_job("s");
-        request.set_rank(static_cast<std::uint32_t>(random_.between(256, 0xffffffff)));
-        request.set_world_size(static_cast<std::uint32_t>(random_.between(257, 0xffffffff)));
+        request.rank = from(256);
+        request.world_size = from(257);
         break;
       case 3:
-        request.set_job("s");
-        request.set_packet_elements(static_cast<std::uint32_t>(random_.between(15361, 0xffffffff)));
+        request.packet_elements = from(15361);
         break;
       case 4:
-        request.set_job("s");
-        request.set_slots_fixed(static_cast<std::uint32_t>(random_.between(4097, 0xffffffff)));
+        request.slots_fixed = from(4097);
         break;
-      case 5:
-        request.set_job("s");
-        request.mutable_endpoints(0)->set_address(std::string(random_.below(40), 'e') + "eeeeeeeeeeeeeeeee");
-        break;
-      default:
-        request.set_job("s");  // alone of two, and not patient
-        request.set_rank(0);
-        request.set_world_size(2);
-        request.set_wait_ms(static_cast<std::uint32_t>(random_.below(20)));
+      case 5: {  // one more endpoint, whose address is too long: fields 9 and 1, with their lengths
+        const std::string address = std::string(random_.below(40), 'e') + "eeeeeeeeeeeeeeeee";
+        const auto length = static_cast<char>(address.size());
+        control::Bytes bytes = control::write(join);
+        for (const char byte : std::string{0x4a, static_cast<char>(length + 2), 0x0a, length} + address)
+          bytes.push_back(byte);
+        return bytes;
+      }
+      default:  // alone of two, and not patient
+        request.rank = 0;
+        request.world_size = 2;
+        join.wait = milliseconds(random_.below(20));
     }
-    ++joins_;
-    if (stub_.Join(&context, request, &reply).ok()) ++believed_;
+    return control::write(join);
   }
 
   sim::Random random_;
   const Knowledge& k_;
-  proto::Aggregator::Stub& stub_;
+  RawChannel channel_;
   std::uint64_t heartbeats_ = 0, leaves_ = 0, joins_ = 0, believed_ = 0;
 };
 
@@ -490,15 +488,10 @@ int run(std::uint64_t seed, std::uint64_t per_second, const Json& json) {
                       endpoints(json.at("workers")),
                       endpoints(json.at("believed")),
                       {}};
-  const auto stub = proto::Aggregator::NewStub(grpc::CreateChannel(knowledge.control, grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  proto::HelloReply hello;
-  if (!stub->Hello(&context, {}, &hello).ok()) throw std::runtime_error("the switch does not answer");
-  for (const auto& lane : hello.lanes()) knowledge.lanes.push_back(*control::parse(lane));
+  knowledge.lanes = control::Client({knowledge.control, "", ""}).hello(std::chrono::seconds(10)).lanes;
 
   DataStorm data(sim::derive(seed, 1), knowledge);
-  ControlStorm control(sim::derive(seed, 2), knowledge, *stub);
+  ControlStorm control(sim::derive(seed, 2), knowledge);
   Json told_data, told_control;
   std::thread data_thread([&] { told_data = data.run(per_second); });
   std::thread control_thread([&] { told_control = control.run(); });

@@ -4,7 +4,6 @@
 // With no daemons (an empty word) it is as busy and talks to nobody. It says "attacking" once all have begun, and after
 // SIGTERM, or after 200 s, one line of JSON: what it sent, what was answered, and what reached an address that never asked
 // for anything ("reflected").
-#include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
@@ -18,7 +17,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -28,6 +26,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -35,10 +34,12 @@
 #include <thread>
 #include <vector>
 
+#include "calls.h"
 #include "control/border.h"
-#include "control/credentials.h"
-#include "control/netsum.grpc.pb.h"
+#include "control/client.h"
+#include "session/atp_job.h"
 #include "sim/random.h"
+#include "tests/support/raw_channel.h"
 #include "transport/addresses.h"
 #include "transport/socket.h"
 #include "wire/atp.h"
@@ -52,8 +53,9 @@ using std::chrono::seconds;
 using transport::Descriptor;
 using Bytes = std::vector<std::byte>;
 using Json = nlohmann::ordered_json;
-using Stub = control::v1::Aggregator::Stub;
-namespace proto = control::v1;
+using control::Kind;
+using hostile::Calls;
+using testing::RawChannel;
 
 // What is open at a time: more than a daemon has to bear of one tenant, and little enough for the machine.
 constexpr std::size_t idle_connections = 600, local_connections = 300, half_open_joins = 300, dead_switches = 64;
@@ -95,68 +97,29 @@ struct Socket {
 };
 
 struct Daemon {
-  std::string address;
-  std::unique_ptr<control::Credentials> credentials;
-  std::unique_ptr<Stub> stub;
-  proto::HelloReply hello;
-  [[nodiscard]] bool is_switch() const { return hello.pool_slots() != 0; }
+  control::ClientOptions options;
+  control::Hello hello{};
+  [[nodiscard]] bool is_switch() const { return hello.pool_slots != 0; }
 };
 
-// Calls that wait for their answers without a thread; all are over at the end.
-class Calls {
- public:
-  template <class Reply>
-  struct Call {
-    grpc::ClientContext context;
-    proto::JoinRequest request;
-    Reply reply;
-  };
-  void join(const std::string& what, const Daemon& daemon, const proto::JoinRequest& request, milliseconds limit);
-  [[nodiscard]] std::size_t open() {
-    const std::lock_guard lock(mutex_);
-    return open_.size();
-  }
-  ~Calls() {
-    std::unique_lock lock(mutex_);
-    for (auto& each : open_) each->context.TryCancel();
-    changed_.wait(lock, [&] { return open_.empty(); });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::shared_ptr<Call<proto::JoinReply>>> open_;
-};
-
-template <class Request>
-void prepare(grpc::ClientContext& context, const Daemon& daemon, const char* call, const Request& request,
-             milliseconds limit) {
-  context.set_deadline(std::chrono::system_clock::now() + limit);
-  for (const auto& [key, proof] : daemon.credentials->proofs(call, request.SerializeAsString()))
-    context.AddMetadata(key, proof);
+bool note(const std::string& what, const RawChannel::Outcome& outcome) {
+  const auto& failure = outcome.answer.failure;
+  const bool silence =
+      outcome.error || (failure && (failure->kind == control::ErrorKind::busy || failure->kind == control::ErrorKind::late));
+  const bool taken = !outcome.error && !failure;
+  count(what + (taken ? "_taken" : silence ? "_unanswered" : "_refused"));
+  return taken;
 }
 
-void note(const std::string& what, const grpc::Status& status) {
-  const bool silence = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
-                       status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                       status.error_code() == grpc::StatusCode::CANCELLED;
-  count(what + (status.ok() ? "_taken" : silence ? "_unanswered" : "_refused"));
+// Over a connection of its own.
+void begin_join(Calls& calls, const std::string& what, const Daemon& daemon, const control::Join& join, milliseconds limit) {
+  calls.begin(std::make_unique<Calls::Channel>(daemon.options, nullptr), Kind::join, control::write(join), limit,
+              [what](const RawChannel::Outcome& outcome) { note(what, outcome); });
 }
-
-void Calls::join(const std::string& what, const Daemon& daemon, const proto::JoinRequest& request, milliseconds limit) {
-  auto call = std::make_shared<Call<proto::JoinReply>>();
-  call->request = request;
-  prepare(call->context, daemon, "Join", call->request, limit);
-  {
-    const std::lock_guard lock(mutex_);
-    open_.push_back(call);
-  }
-  daemon.stub->async()->Join(&call->context, &call->request, &call->reply, [this, what, call](const grpc::Status& status) {
-    note(what, status);
-    const std::lock_guard lock(mutex_);
-    std::erase(open_, call);
-    changed_.notify_all();
-  });
+void wait_for(Calls& calls) {
+  const auto end = Calls::Channel::Clock::now() + a_moment;
+  do calls.proceed(end);
+  while (Calls::Channel::Clock::now() < end);
 }
 
 constexpr std::string_view own_name = "hostile";  // in the daemons' tenants file
@@ -166,31 +129,19 @@ class Tenant {
   Tenant(const std::vector<std::string>& daemons, const std::string& token, std::vector<std::string> victims)
       : victims_(std::move(victims)) {
     for (const std::string& address : daemons) {
-      Daemon& daemon = daemons_.emplace_back();
-      daemon.address = address;
-      daemon.credentials = std::make_unique<control::Credentials>(token, "");
-      daemon.stub = proto::Aggregator::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-      while (true) {
-        grpc::ClientContext context;
-        prepare(context, daemon, "Hello", proto::HelloRequest(), seconds(20));
-        if (daemon.stub->Hello(&context, {}, &daemon.hello).ok()) break;
-        const auto challenge = context.GetServerTrailingMetadata().find(control::challenge_key);
-        if (challenge == context.GetServerTrailingMetadata().end() ||
-            !daemon.credentials->learn({challenge->second.data(), challenge->second.size()})) {
-          throw std::runtime_error(address + " does not answer");
-        }
-      }
+      Daemon& daemon = daemons_.emplace_back(Daemon{{address, token, ""}});
+      daemon.hello = control::Client(daemon.options).hello(seconds(20));
     }
   }
 
   // Each runs in threads of its own, `threads` of them, until the end.
-  struct Kind {
+  struct Attack {
     std::size_t threads;
     std::function<void(sim::Random)> attack;
   };
-  [[nodiscard]] std::map<std::string, Kind> kinds() {
+  [[nodiscard]] std::map<std::string, Attack> kinds() {
     const auto of = [this](void (Tenant::*attack)(sim::Random), std::size_t threads = 1) {
-      return Kind{threads, [this, attack](sim::Random random) { (this->*attack)(random); }};
+      return Attack{threads, [this, attack](sim::Random random) { (this->*attack)(random); }};
     };
     return {{"data", of(&Tenant::data)},           {"joins", of(&Tenant::joins, 2)},  {"control", of(&Tenant::control, 2)},
             {"half_open", of(&Tenant::half_open)}, {"idle", of(&Tenant::idle)},       {"local", of(&Tenant::local)},
@@ -200,25 +151,30 @@ class Tenant {
  private:
   static void wait() { std::this_thread::sleep_for(a_moment); }
 
-  Daemon& any(sim::Random& random) { return daemons_[random.below(daemons_.size())]; }
+  const Daemon& any(sim::Random& random) const { return daemons_[random.below(daemons_.size())]; }
 
-  template <class Request, class Reply>
-  bool call(const std::string& what, Daemon& daemon, const char* name,
-            grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*), const Request& request,
-            Reply& reply) {
-    grpc::ClientContext context;
-    prepare(context, daemon, name, request, seconds(2));
-    const grpc::Status status = (daemon.stub.get()->*method)(&context, request, &reply);
-    note(what, status);
-    return status.ok();
-  }
+  // Blocking calls, one at a time; to each daemon over one connection.
+  struct Caller {
+    explicit Caller(const std::vector<Daemon>& daemons) {
+      for (const Daemon& daemon : daemons) channels.try_emplace(daemon.options.address, daemon.options);
+    }
+    // The answer, if it is none that says no.
+    template <class Message>
+    std::optional<control::Bytes> operator()(const std::string& what, const Daemon& daemon, Kind kind,
+                                             const Message& message) {
+      auto outcome = channels.at(daemon.options.address).call(kind, control::write(message), seconds(2));
+      if (!note(what, outcome)) return std::nullopt;
+      return std::move(outcome.answer.payload);
+    }
+    std::map<std::string, RawChannel> channels;
+  };
 
   // A socket at which a rank of ours is, and what shows each daemon that it is there.
   struct Rank {
     explicit Rank(const std::vector<Daemon>& daemons) {
       for (const Daemon& daemon : daemons) {
-        std::vector<std::uint64_t>& cookies = proofs[daemon.address];
-        for (const auto& lane : daemon.hello.lanes()) cookies.push_back(cookie_of(*control::parse(lane)));
+        std::vector<std::uint64_t>& cookies = proofs[daemon.options.address];
+        for (const Endpoint& lane : daemon.hello.lanes) cookies.push_back(cookie_of(lane));
       }
     }
     [[nodiscard]] std::uint64_t cookie_of(const Endpoint& lane) const {
@@ -245,24 +201,25 @@ class Tenant {
   };
 
   // With `proved`, from where results may be sent to that socket: its cookies, as the lanes answer probes.
-  [[nodiscard]] static proto::JoinRequest request(const Daemon& daemon, const std::string& job, std::uint32_t rank,
-                                                  std::uint32_t world_size, const Endpoint& endpoint,
-                                                  const std::vector<std::uint64_t>& proved = {}) {
-    proto::JoinRequest request;
-    request.set_protocol_version(daemon.is_switch() ? wire::switchml::version : wire::atp::version);
-    request.set_protocol(daemon.is_switch() ? "switchml" : "atp");
-    request.set_job(job);
-    request.set_rank(rank);
-    request.set_world_size(world_size);
-    request.set_packet_elements(256);
-    request.set_slots_fixed(2);
-    for (int i = 0; i < daemon.hello.lanes_size(); ++i) control::write(endpoint, *request.add_endpoints());
-    request.mutable_cookies()->Add(proved.begin(), proved.end());
-    return request;
+  [[nodiscard]] static control::Join request(const Daemon& daemon, const std::string& job, std::uint32_t rank,
+                                             std::uint32_t world_size, const Endpoint& endpoint,
+                                             const std::vector<std::uint64_t>& proved = {}) {
+    control::Join join;
+    session::JoinRequest& request = join.request;
+    request.protocol_version = daemon.is_switch() ? wire::switchml::version : wire::atp::version;
+    request.protocol = daemon.is_switch() ? "switchml" : "atp";
+    request.job = job;
+    request.rank = rank;
+    request.world_size = world_size;
+    request.packet_elements = 256;
+    request.slots_fixed = 2;
+    request.endpoints.assign(daemon.hello.lanes.size(), endpoint);
+    request.cookies = proved;
+    return join;
   }
-  [[nodiscard]] proto::JoinRequest request(const Daemon& daemon, const std::string& job, std::uint32_t rank,
-                                           std::uint32_t world_size, const Rank& own) const {
-    return request(daemon, job, rank, world_size, own.socket.local, own.proofs.at(daemon.address));
+  [[nodiscard]] control::Join request(const Daemon& daemon, const std::string& job, std::uint32_t rank,
+                                      std::uint32_t world_size, const Rank& own) const {
+    return request(daemon, job, rank, world_size, own.socket.local, own.proofs.at(daemon.options.address));
   }
 
   // Packets of no job, noise, and trains of such packets, to all data ports.
@@ -270,8 +227,8 @@ class Tenant {
     const Socket socket(SOCK_DGRAM, 1);
     std::vector<sockaddr_storage> lanes;
     for (const Daemon& daemon : daemons_) {
-      for (const auto& lane : daemon.hello.lanes()) {
-        static_cast<void>(transport::to_sockaddr(*control::parse(lane), false, lanes.emplace_back()));
+      for (const Endpoint& lane : daemon.hello.lanes) {
+        static_cast<void>(transport::to_sockaddr(lane, false, lanes.emplace_back()));
       }
     }
     constexpr std::size_t batch = 64;
@@ -347,17 +304,15 @@ class Tenant {
   // Whole jobs, one after the other; some of them are left to be found out.
   void joins(sim::Random random) {
     const Rank own(daemons_);
+    Caller call(daemons_);
     while (!stopping) {
-      Daemon& daemon = any(random);
-      proto::JoinReply reply;
-      if (!call("join", daemon, "Join", &Stub::Join, request(daemon, "h" + std::to_string(random.next()), 0, 1, own), reply))
-        continue;
-      if (random.chance(0.1)) continue;
-      proto::Membership membership;
-      membership.set_job_epoch(reply.job_epoch());
-      membership.set_rank_epoch(reply.rank_epoch());
-      proto::LeaveReply left;
-      call("leave", daemon, "Leave", &Stub::Leave, membership, left);
+      const Daemon& daemon = any(random);
+      const control::Join asked = request(daemon, "h" + std::to_string(random.next()), 0, 1, own);
+      const auto answer = call("join", daemon, Kind::join, asked);
+      if (!answer || random.chance(0.1)) continue;
+      const auto rules = daemon.is_switch() ? session::switchml_rules() : session::atp_rules();
+      const auto admission = control::parse_admission(view(*answer), asked.request, rules);
+      if (admission) call("leave", daemon, Kind::leave, control::Life{admission->job_epoch, 0, admission->rank_epoch, {}});
     }
   }
 
@@ -366,46 +321,40 @@ class Tenant {
     const Rank own(daemons_);
     Calls calls;
     while (!stopping) {
-      for (std::size_t i = calls.open(); i < half_open_joins; ++i) {
-        Daemon& daemon = any(random);
-        proto::JoinRequest join = request(daemon, "half" + std::to_string(random.below(200)),
-                                          static_cast<std::uint32_t>(random.below(256)), 256, own);
-        join.set_wait_ms(1'800'000);
-        calls.join("half_open", daemon, join, longest_life);
+      for (std::size_t i = calls.size(); i < half_open_joins; ++i) {
+        const Daemon& daemon = any(random);
+        control::Join join = request(daemon, "half" + std::to_string(random.below(200)),
+                                     static_cast<std::uint32_t>(random.below(256)), 256, own);
+        join.wait = std::chrono::minutes(30);
+        begin_join(calls, "half_open", daemon, join, longest_life);
       }
-      wait();
+      wait_for(calls);
     }
   }
 
   // Every other call, with nothing in it, with noise, and as messages that are none.
   void control(sim::Random random) {
+    Caller call(daemons_);
     while (!stopping) {
-      Daemon& daemon = any(random);
-      proto::HelloReply hello;
-      proto::StatusReply status;
-      proto::HeartbeatReply heartbeat;
-      proto::InstallReply installed;
-      proto::RingView view;
-      proto::Membership nobody;
-      nobody.set_job_epoch(random.next());
+      const Daemon& daemon = any(random);
       switch (random.below(6)) {
         case 0:
-          call("hello", daemon, "Hello", &Stub::Hello, {}, hello);
+          call("hello", daemon, Kind::hello, control::HelloRequest());
           break;
         case 1:
-          call("status", daemon, "Status", &Stub::Status, {}, status);
+          call("status", daemon, Kind::status, control::StatusRequest());
           break;
         case 2:
-          call("heartbeat", daemon, "Heartbeat", &Stub::Heartbeat, nobody, heartbeat);
+          call("heartbeat", daemon, Kind::heartbeat, control::Beat{{random.next(), 0, 0, {}}});
           break;
         case 3:
-          call("install", daemon, "Install", &Stub::Install, {}, installed);
+          call("install", daemon, Kind::install, session::Installation());
           break;
         case 4:
-          call("install_ring", daemon, "InstallRing", &Stub::InstallRing, {}, view);
+          call("install_ring", daemon, Kind::install_ring, session::TreeInstallation());
           break;
         default:
-          noise_to(daemon.address, random);
+          noise_to(daemon.options.address, random);
       }
     }
   }
@@ -444,11 +393,12 @@ class Tenant {
     }
   }
   void idle(sim::Random) {
-    keep("idle", idle_connections, [this](std::size_t i) { return connected(daemons_[i % daemons_.size()].address); });
+    keep("idle", idle_connections,
+         [this](std::size_t i) { return connected(daemons_[i % daemons_.size()].options.address); });
   }
   void local(sim::Random) {
     for (const Daemon& daemon : daemons_) {
-      const std::string& name = daemon.hello.local_socket();
+      const std::string& name = daemon.hello.local_socket;
       if (name.empty()) continue;
       keep("local", local_connections, [&](std::size_t i) {
         auto to = std::make_unique<Descriptor>(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -471,19 +421,19 @@ class Tenant {
     for (std::size_t i = 0; i < dead_switches; ++i) dead.push_back(std::make_unique<Socket>(SOCK_STREAM, 1));
     Calls calls;
     while (!stopping) {
-      for (Daemon& daemon : daemons_) {
-        if (daemon.is_switch() || calls.open() > 10 * ranks_at_dead_switches) continue;
+      for (const Daemon& daemon : daemons_) {
+        if (daemon.is_switch() || calls.size() > 10 * ranks_at_dead_switches) continue;
         const std::string job = "dead" + std::to_string(random.next());
         for (std::uint32_t rank = 0; rank < ranks_at_dead_switches; ++rank) {
-          proto::JoinRequest join = request(daemon, job, rank, ranks_at_dead_switches, own);
-          join.set_switch_address(random.chance(0.3) ? "nowhere" + std::to_string(random.below(1000)) + ".invalid:7170"
-                                                     : transport::to_string(dead[random.below(dead.size())]->local));
-          join.set_pool_slots(4096);
-          join.set_wait_ms(5000);
-          calls.join("at_dead_switch", daemon, join, seconds(10));
+          control::Join join = request(daemon, job, rank, ranks_at_dead_switches, own);
+          join.request.switch_address = random.chance(0.3) ? "nowhere" + std::to_string(random.below(1000)) + ".invalid:7170"
+                                                           : transport::to_string(dead[random.below(dead.size())]->local);
+          join.request.pool_slots = 4096;
+          join.wait = seconds(5);
+          begin_join(calls, "at_dead_switch", daemon, join, seconds(10));
         }
       }
-      wait();
+      wait_for(calls);
     }
   }
 
@@ -491,28 +441,24 @@ class Tenant {
   void reflect(sim::Random random) {
     const Socket own(SOCK_DGRAM, 1), stranger(SOCK_DGRAM, 3);
     constexpr std::uint32_t children = 32, elements = 256;
+    Caller call(daemons_);
     while (!stopping) {
-      for (Daemon& daemon : daemons_) {
-        proto::Installation installation;
+      for (const Daemon& daemon : daemons_) {
+        session::Installation installation;
         const std::uint64_t epoch = random.next();
-        installation.set_job("r" + std::to_string(epoch));
-        installation.set_job_epoch(epoch);
-        installation.set_folded_epochs(7);
-        installation.set_packet_elements(elements);
-        installation.set_next_level(1);
-        installation.set_window(64);
-        for (int i = 0; i < daemon.hello.lanes_size(); ++i) {
-          auto& lane = *installation.add_lanes();
-          control::write(own.local, *lane.mutable_parent());
-          for (std::uint32_t rank = 0; rank < children; ++rank) {
-            auto& child = *lane.add_children();
-            control::write(stranger.local, *child.mutable_endpoint());
-            child.set_rank_epoch(rank + 1);
-            child.add_ranks(rank);
-          }
+        installation.job = "r" + std::to_string(epoch);
+        installation.job_epoch = epoch;
+        installation.folded_epochs = 7;
+        installation.packet_elements = elements;
+        installation.next_level = 1;
+        installation.window = 64;
+        session::Installation::Lane lane_of_others;
+        lane_of_others.parent = own.local;
+        for (std::uint32_t rank = 0; rank < children; ++rank) {
+          lane_of_others.children.push_back({stranger.local, false, rank + 1, {rank}, 0});
         }
-        proto::InstallReply reply;
-        call("reflecting_install", daemon, "Install", &Stub::Install, installation, reply);
+        installation.lanes.assign(daemon.hello.lanes.size(), lane_of_others);
+        call("reflecting_install", daemon, Kind::install, installation);
         Bytes bytes(wire::atp::parameter_header_bytes + elements * 4);
         wire::atp::Common common;
         common.type = wire::atp::Type::parameter;
@@ -521,15 +467,13 @@ class Tenant {
         common.elements = elements;
         wire::atp::write_parameter_header(bytes, common, 0);
         wire::atp::seal(bytes);
-        for (const auto& lane : daemon.hello.lanes()) {
+        for (const Endpoint& lane : daemon.hello.lanes) {
           sockaddr_storage to{};
-          const socklen_t size = transport::to_sockaddr(*control::parse(lane), false, to);
+          const socklen_t size = transport::to_sockaddr(lane, false, to);
           static_cast<void>(
               sendto(own.descriptor.number(), bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&to), size));
         }
-        proto::JoinReply joined;
-        call("reflecting_join", daemon, "Join", &Stub::Join,
-             request(daemon, "r" + std::to_string(epoch), 0, 1, stranger.local), joined);
+        call("reflecting_join", daemon, Kind::join, request(daemon, installation.job, 0, 1, stranger.local));
       }
       wait();
       count("reflected", stranger.drain());
@@ -540,33 +484,29 @@ class Tenant {
   // Somebody else's jobs: their ranks, their ends, their names.
   void others(sim::Random random) {
     const Rank own(daemons_);
+    Caller call(daemons_);
     Calls calls;
     while (!stopping) {
-      for (Daemon& daemon : daemons_) {
-        proto::StatusReply status;
-        if (call("status", daemon, "Status", &Stub::Status, {}, status)) {
-          const Json report = Json::parse(status.report_json());
-          for (const auto& job : report.at("jobs")) {
+      for (const Daemon& daemon : daemons_) {
+        if (const auto status = call("status", daemon, Kind::status, control::StatusRequest())) {
+          const auto reply = control::parse<control::StatusReply>(view(*status));
+          for (const auto& job : Json::parse(reply ? reply->report_json : R"({"jobs": []})").at("jobs")) {
             if (job.at("tenant") == own_name) continue;  // may have a victim's name all the same
             count("others_seen");
-            proto::Membership membership;
-            membership.set_job_epoch(job.at("job_epoch"));
-            membership.set_rank_epoch(static_cast<std::uint32_t>(random.next()));
-            proto::LeaveReply left;
-            proto::HeartbeatReply heartbeat;
-            call("others_leave", daemon, "Leave", &Stub::Leave, membership, left);
-            call("others_uninstall", daemon, "Uninstall", &Stub::Uninstall, membership, left);
-            call("others_heartbeat", daemon, "Heartbeat", &Stub::Heartbeat, membership, heartbeat);
+            const control::Life life{job.at("job_epoch"), 0, static_cast<std::uint32_t>(random.next()), {}};
+            call("others_leave", daemon, Kind::leave, life);
+            call("others_uninstall", daemon, Kind::uninstall, control::Uninstall{life.job_epoch});
+            call("others_heartbeat", daemon, Kind::heartbeat, control::Beat{life});
           }
         }
         for (const std::string& victim : victims_) {
-          if (calls.open() > 64) continue;
-          proto::JoinRequest join = request(daemon, victim, static_cast<std::uint32_t>(random.below(2)), 2, own);
-          join.set_wait_ms(200);
-          calls.join("others_name", daemon, join, seconds(2));
+          if (calls.size() > 64) continue;
+          control::Join join = request(daemon, victim, static_cast<std::uint32_t>(random.below(2)), 2, own);
+          join.wait = milliseconds(200);
+          begin_join(calls, "others_name", daemon, join, seconds(2));
         }
       }
-      wait();
+      wait_for(calls);
     }
   }
 
