@@ -74,7 +74,9 @@ void CallerEnd::received(std::string_view bytes) {
   frames_.received(bytes);
   while (const auto frame = frames_.next()) {
     heard_ = true;
-    if (frame->kind == Kind::failure) {
+    if (skipped_ != 0 && welcome_ && (frame->kind == Kind::failure || frame->kind == Kind::answer)) {
+      --skipped_;
+    } else if (frame->kind == Kind::failure) {
       auto failure = parse<Failure>(frame->payload);
       if (!failure) throw Broken("its reason to refuse cannot be read: " + failure.why());
       answer_ = Answer{std::move(*failure)};
