@@ -322,6 +322,7 @@ struct ChannelServer::Impl {
     }
     while (const auto frame = peer.end.take_request()) {
       const auto answer = hooks.on_request({id, *peer.end.principal(), peer.address, frame->kind, frame->payload});
+      peer.end.forget_request();
       if (!answer) break;
       peer.end.answer(*answer);
       if (!send(peer)) return false;

@@ -90,6 +90,7 @@ void CallerEnd::received(std::string_view bytes) {
       throw Broken("it sent a frame that nothing asked for");
     }
   }
+  frames_.forget_taken();
 }
 
 void CallerEnd::on_challenge(std::string_view payload) {

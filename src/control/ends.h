@@ -81,6 +81,7 @@ class DaemonEnd {
   void received(std::string_view bytes);
   // A request that has come, once; no other one comes until it is answered. Throws Broken.
   [[nodiscard]] std::optional<Frame> take_request();
+  void forget_request() { frames_.forget_taken(); }  // it has been read; its answer may come much later
   void answer(const Answer& answer);
 
   [[nodiscard]] std::string_view outgoing() { return frames_.outgoing(); }

@@ -75,11 +75,15 @@ Frames::Frames(End own, std::unique_ptr<TlsStream> tls) : own_(own), tls_(std::m
   write(magic);
 }
 
+void Frames::forget_taken() {
+  if (taken_ == 0) return;
+  // Into less memory: a connection lives longer than its largest frame.
+  Bytes(in_.begin() + static_cast<std::ptrdiff_t>(taken_), in_.end()).swap(in_);
+  taken_ = 0;
+}
+
 void Frames::received(std::string_view bytes) {
-  if (taken_ != 0) {
-    in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(taken_));
-    taken_ = 0;
-  }
+  forget_taken();
   if (tls_ && own_ == End::daemon && !heard_ && bytes.starts_with(magic.front())) {
     tls_.reset();  // to a caller without TLS nothing else could be said
     write(magic);

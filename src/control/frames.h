@@ -48,7 +48,7 @@ enum class Kind : std::uint8_t {
 
 struct Frame {
   Kind kind{};
-  std::string_view payload;  // until the next call
+  std::string_view payload;  // until forget_taken() or received()
 };
 
 class Frames {
@@ -62,6 +62,9 @@ class Frames {
   // The next frame, if it is whole. Throws Broken: it is too long, of no kind that may come, or its tag is wrong.
   [[nodiscard]] std::optional<Frame> next();
 
+  // Frames that next() has returned need no memory any more.
+  void forget_taken();
+
   void send(Kind kind, std::string_view payload);
   // From now on, in both directions. Until then, and afterwards a failure before the first tagged frame, come without tags.
   void protect(const seal::PacketKey& key);
@@ -72,7 +75,7 @@ class Frames {
 
   [[nodiscard]] bool has_tls() const { return tls_ != nullptr; }
   [[nodiscard]] std::string binding() const { return tls_ ? tls_->binding() : std::string(); }
-  [[nodiscard]] std::size_t held_bytes() const { return in_.size() + out_.size(); }
+  [[nodiscard]] std::size_t held_bytes() const { return in_.capacity() + out_.capacity(); }
   [[nodiscard]] bool partial() const { return in_.size() > taken_; }  // part of a frame is here
 
  private:
