@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "netsum/types.h"
+
 namespace netsum::daemon {
 
 struct BumpOptions {

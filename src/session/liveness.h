@@ -13,8 +13,9 @@ namespace netsum::session {
 
 // From a connection's end until the process is dead. A living one connects again with its next heartbeat.
 inline constexpr Duration reconnect_allowed = std::chrono::seconds(2);
-// A judge that looks so much later than it meant to did not run.
+// A judge that looks so much later than it meant to did not run, and hears first what waits in its sockets.
 inline constexpr Duration usual_delay = std::chrono::milliseconds(200);
+inline constexpr Duration hearing = std::chrono::seconds(1);
 
 class Liveness {
  public:
@@ -31,8 +32,8 @@ class Liveness {
   // The judge looks at `now`, and meant to look at `meant`.
   void look(Time now, Time meant) {
     if (meant == never || now <= meant + usual_delay) return;
-    heard_ += now - meant;
-    if (closed_) *closed_ += now - meant;
+    heard_ += now - meant + hearing;
+    if (closed_) *closed_ += now - meant + hearing;
   }
 
   [[nodiscard]] Time heard() const { return heard_; }

@@ -183,7 +183,7 @@ TEST(ControlEnds, WhatStrangersSendIsRefusedAtItsHeader) {
            {"GET / HTTP/1.1\r\n", "does not speak"},
            {"PRI * HTTP/2.0\r\n", "HTTP/2, as netsum before"},
            {"\x16\x03\x01", "speaks TLS"},
-           {"netsum 1", "does not speak"}}) {
+           {"netsum 1\r\n\r\n", "does not speak"}}) {
     Daemon daemon;
     const std::string why = why_broken(*daemon.end, bytes);
     EXPECT_TRUE(says(why, words)) << words << ": " << why;

@@ -93,6 +93,7 @@ TEST(Supervisor, ADroppedJobIsAskedAboutSoonerAndBelieved) {
   EXPECT_EQ(beat_retry_interval, s.interval());
   EXPECT_FALSE(s.on_reply(0, running(), start));
   expect(s.on_reply(1, running(), start), ErrorCode::aggregator_restarted, {"b:2", "no longer serves"});
+  look(s, 1, start + silence_allowed);
   expect(s.on_no_reply(1, "refused", start + silence_allowed), ErrorCode::aggregator_lost,
          {"b:2 no longer serves this job, and has not answered"});
 }
