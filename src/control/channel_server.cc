@@ -197,7 +197,8 @@ struct ChannelServer::Impl {
       }
       const auto waits = each->second.waits;
       if (!each->second.parting && waits == Peer::Waits::proof) tell(each->second, "it has not proved a token in time");
-      if (!each->second.parting && waits == Peer::Waits::frame) tell(each->second, "it has sent part of a frame, and no more");
+      if (!each->second.parting && waits == Peer::Waits::frame)
+        tell(each->second, "it has sent part of a frame, and no more");
       if (!each->second.parting && waits == Peer::Waits::reader) tell(each->second, "it does not read its answer");
       close(each);
     }
@@ -244,8 +245,9 @@ struct ChannelServer::Impl {
     const Endpoint host = host_of(from);
     const auto known = of_host.find(host);
     const bool crowded = known != of_host.end() && known->second >= limits.of_one_host;
-    if (crowded && !drop_unproved(&host)) return refuse(number, from, "its host has", limits.of_one_host);
-    if (peers.size() >= limits.connections && !drop_unproved(nullptr)) {
+    if (crowded && !drop_unproved(&host) && !drop_idle(&host))
+      return refuse(number, from, "its host has", limits.of_one_host);
+    if (peers.size() >= limits.connections && !drop_unproved(nullptr) && !drop_idle(nullptr)) {
       return refuse(number, from, "this daemon has", limits.connections);
     }
     if (unproved.size() >= limits.unproved) static_cast<void>(drop_unproved(nullptr));
@@ -282,6 +284,25 @@ struct ChannelServer::Impl {
       return true;
     }
     return false;
+  }
+
+  // One without a request, of a host or (null) of the hosts that have the most connections: the one whose time is over
+  // first, as those that have begun a request and not ended it. Who means well connects again when it has something to ask.
+  bool drop_idle(const Endpoint* host) {
+    auto chosen = peers.end();
+    std::pair<std::uint32_t, Clock::time_point> best;
+    for (auto each = peers.begin(); each != peers.end(); ++each) {
+      const Peer& peer = each->second;
+      if (peer.end.busy() || (host != nullptr && peer.host != *host)) continue;
+      const std::pair rank{UINT32_MAX - of_host.at(peer.host), peer.deadline};
+      if (chosen != peers.end() && best <= rank) continue;
+      chosen = each;
+      best = rank;
+    }
+    if (chosen == peers.end()) return false;
+    tell(chosen->second, "there were too many connections");
+    close(chosen);
+    return true;
   }
 
   // ---- one connection
@@ -375,11 +396,11 @@ struct ChannelServer::Impl {
 
   void set_deadline(Peer& peer) {
     using Waits = Peer::Waits;
-    const Waits waits = !peer.proved                      ? Waits::proof
-                        : !peer.end.outgoing().empty()    ? Waits::reader
-                        : peer.end.busy()                 ? Waits::request
-                        : peer.end.partial()              ? Waits::frame
-                                                          : Waits::nothing;
+    const Waits waits = !peer.proved                   ? Waits::proof
+                        : !peer.end.outgoing().empty() ? Waits::reader
+                        : peer.end.busy()              ? Waits::request
+                        : peer.end.partial()           ? Waits::frame
+                                                       : Waits::nothing;
     if (waits == peer.waits && waits != Waits::nothing) return;  // the time is that of the first byte
     peer.waits = waits;
     const auto now = Clock::now();
@@ -439,8 +460,8 @@ struct ChannelServer::Impl {
   void notify() const { static_cast<void>(eventfd_write(wake.number(), 1)); }
 };
 
-ChannelServer::ChannelServer(const std::string& listen, std::shared_ptr<const TlsContext> tls, const ConnectionLimits& limits,
-                             Hooks hooks)
+ChannelServer::ChannelServer(const std::string& listen, std::shared_ptr<const TlsContext> tls,
+                             const ConnectionLimits& limits, Hooks hooks)
     : impl_(std::make_unique<Impl>(listen, std::move(tls), limits, std::move(hooks))) {}
 
 ChannelServer::~ChannelServer() {
