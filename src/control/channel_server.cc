@@ -32,6 +32,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds no_descriptors{100}, for_last_words{1000}, between_looks{50};
 constexpr int backlog = 4096, accepts_per_turn = 64;
 constexpr std::size_t read_bytes = 16384, unproved_read_bytes = 2048;
+// In the kernel, which would take megabytes of answers that nobody reads and that no limit counts.
+constexpr int unsent_bytes = 16384;
 
 int listening_socket(const std::string& address) {
   const Endpoint endpoint = transport::resolve(address);
@@ -252,6 +254,7 @@ struct ChannelServer::Impl {
     }
     if (unproved.size() >= limits.unproved) static_cast<void>(drop_unproved(nullptr));
     transport::set_option(number, IPPROTO_TCP, TCP_NODELAY, 1);
+    transport::set_option(number, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
     auto stream = context == nullptr ? nullptr : std::make_unique<TlsStream>(*context);
     const Connection id = ++last;
     const auto made =
