@@ -317,7 +317,9 @@ struct ChannelServer::Impl {
     // A caller that waits for an answer says nothing; but it may end.
     if ((what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && (peer.watched & EPOLLIN) == 0) return close(found);
     try {
-      if (!peer.parting && !proceed(id, peer)) return close(found);
+      // Nothing more is done for who does not read what was said.
+      if (!send(peer)) return close(found);
+      if (!peer.parting && peer.end.outgoing().empty() && !proceed(id, peer)) return close(found);
       if (peer.parting && !drain(peer)) return close(found);
       if (!send(peer)) return close(found);
     } catch (const Broken& broken) {
@@ -330,7 +332,7 @@ struct ChannelServer::Impl {
     } catch (const std::bad_alloc&) {
       return close(found);
     }
-    if (!charge(peer)) return close(found);
+    if (!charge(id, peer)) return close(found);
     rewatch(id, peer);
     if (!peer.parting) set_deadline(peer);
   }
@@ -423,16 +425,28 @@ struct ChannelServer::Impl {
     look_by(peer.deadline);
   }
 
-  // False: too much is held already.
-  bool charge(Peer& peer) {
+  // Where more would be held than may be, the largest of the holder that has the most makes way. False: that is this one.
+  bool charge(Connection id, Peer& peer) {
     const std::size_t now = peer.end.held_bytes();
-    std::size_t& of_holder = held_of[peer.held_by];
-    of_holder += now - peer.held;
+    held_of[peer.held_by] += now - peer.held;
     held += now - peer.held;
     peer.held = now;
-    if (of_holder <= limits.held_of_one && held <= limits.held_bytes) return true;
-    tell(peer, "too many bytes wait for it, or of its messages");
-    return false;
+    while (true) {
+      auto most = held_of.try_emplace(peer.held_by).first;
+      if (most->second <= limits.held_of_one) {
+        if (held <= limits.held_bytes) return true;
+        const auto less = [](const auto& one, const auto& other) { return one.second < other.second; };
+        most = std::max_element(held_of.begin(), held_of.end(), less);
+      }
+      auto largest = peers.end();
+      for (auto each = peers.begin(); each != peers.end(); ++each) {
+        if (each->second.held_by != most->first) continue;
+        if (largest == peers.end() || each->second.held > largest->second.held) largest = each;
+      }
+      tell(largest->second, "too many bytes wait for it, or of its messages");
+      if (largest->first == id) return false;
+      close(largest);
+    }
   }
   void uncharge(Peer& peer) {
     const auto of_holder = held_of.find(peer.held_by);

@@ -81,15 +81,16 @@ def client_hello():
 class Kept:
     """Connections that begin with the same bytes; another one for each that the daemon ends."""
 
-    def __init__(self, address, most, begin, hosts=("127.0.0.1",), a_turn=20, drips=False, resets=False):
+    def __init__(self, address, most, begin, hosts=("127.0.0.1",), a_turn=20, drips=False, resets=False, renews=False):
         self.address, self.most, self.begin, self.hosts, self.a_turn = address, most, begin, hosts, a_turn
-        self.drips, self.resets = drips, resets
+        self.drips, self.resets, self.renews = drips, resets, renews
         self.open, self.poll, self.made, self.next_drip = {}, select.poll(), 0, 0
 
     def turn(self):
         for number, _ in self.poll.poll(0):
-            self.poll.unregister(number)
-            self.open.pop(number).close()
+            self.close(number)
+        if self.renews and len(self.open) == self.most:  # who does not read does not notice the end
+            self.close(next(iter(self.open)))
         for _ in range(min(self.a_turn, self.most - len(self.open))):
             try:
                 self.add(connect(self.address, self.hosts[self.made % len(self.hosts)]))
@@ -102,6 +103,10 @@ class Kept:
                     connection.send(b"d")
                 except OSError:
                     pass
+
+    def close(self, number):
+        self.poll.unregister(number)
+        self.open.pop(number).close()
 
     def add(self, connection):
         self.made += 1
@@ -129,7 +134,7 @@ def attacks(address):
         "plain": lambda: Kept(address, 8000, greeting(b"none")),
         "unfinished": lambda: Kept(address, 600, client_hello()),
         "begun": lambda: Kept(address, 4096, proved() + frame(INSTALL_RING, bytes(16 << 10), LONGEST), several_hosts, a_turn=100),
-        "unread": lambda: Kept(address, 200, proved() + frame(STATUS) * 1000, several_hosts),
+        "unread": lambda: Kept(address, 200, proved() + frame(STATUS) * 1000, several_hosts, renews=True),
         # Buffers that were large once.
         "large": lambda: Kept(address, 1000, proved() + frame(INSTALL_RING, bytes(LONGEST)) + frame(STATUS), several_hosts, a_turn=1),
     }
