@@ -32,6 +32,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds no_descriptors{100}, for_last_words{1000}, between_looks{50};
 constexpr int backlog = 4096, accepts_per_turn = 64;
 constexpr std::size_t read_bytes = 16384, unproved_read_bytes = 2048;
+// In the kernel, which would take megabytes of answers that nobody reads and that no limit counts.
+constexpr int unsent_bytes = 16384;
 
 int listening_socket(const std::string& address) {
   const Endpoint endpoint = transport::resolve(address);
@@ -197,7 +199,8 @@ struct ChannelServer::Impl {
       }
       const auto waits = each->second.waits;
       if (!each->second.parting && waits == Peer::Waits::proof) tell(each->second, "it has not proved a token in time");
-      if (!each->second.parting && waits == Peer::Waits::frame) tell(each->second, "it has sent part of a frame, and no more");
+      if (!each->second.parting && waits == Peer::Waits::frame)
+        tell(each->second, "it has sent part of a frame, and no more");
       if (!each->second.parting && waits == Peer::Waits::reader) tell(each->second, "it does not read its answer");
       close(each);
     }
@@ -244,12 +247,14 @@ struct ChannelServer::Impl {
     const Endpoint host = host_of(from);
     const auto known = of_host.find(host);
     const bool crowded = known != of_host.end() && known->second >= limits.of_one_host;
-    if (crowded && !drop_unproved(&host)) return refuse(number, from, "its host has", limits.of_one_host);
-    if (peers.size() >= limits.connections && !drop_unproved(nullptr)) {
+    if (crowded && !drop_unproved(&host) && !drop_idle(&host))
+      return refuse(number, from, "its host has", limits.of_one_host);
+    if (peers.size() >= limits.connections && !drop_unproved(nullptr) && !drop_idle(nullptr)) {
       return refuse(number, from, "this daemon has", limits.connections);
     }
     if (unproved.size() >= limits.unproved) static_cast<void>(drop_unproved(nullptr));
     transport::set_option(number, IPPROTO_TCP, TCP_NODELAY, 1);
+    transport::set_option(number, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
     auto stream = context == nullptr ? nullptr : std::make_unique<TlsStream>(*context);
     const Connection id = ++last;
     const auto made =
@@ -284,6 +289,25 @@ struct ChannelServer::Impl {
     return false;
   }
 
+  // One without a request, of a host or (null) of the hosts that have the most connections: the one whose time is over
+  // first, as those that have begun a request and not ended it. Who means well connects again when it has something to ask.
+  bool drop_idle(const Endpoint* host) {
+    auto chosen = peers.end();
+    std::pair<std::uint32_t, Clock::time_point> best;
+    for (auto each = peers.begin(); each != peers.end(); ++each) {
+      const Peer& peer = each->second;
+      if (peer.end.busy() || (host != nullptr && peer.host != *host)) continue;
+      const std::pair rank{UINT32_MAX - of_host.at(peer.host), peer.deadline};
+      if (chosen != peers.end() && best <= rank) continue;
+      chosen = each;
+      best = rank;
+    }
+    if (chosen == peers.end()) return false;
+    tell(chosen->second, "there were too many connections");
+    close(chosen);
+    return true;
+  }
+
   // ---- one connection
 
   void serve(Connection id, std::uint32_t what = 0) {
@@ -293,7 +317,9 @@ struct ChannelServer::Impl {
     // A caller that waits for an answer says nothing; but it may end.
     if ((what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && (peer.watched & EPOLLIN) == 0) return close(found);
     try {
-      if (!peer.parting && !proceed(id, peer)) return close(found);
+      // Nothing more is done for who does not read what was said.
+      if (!send(peer)) return close(found);
+      if (!peer.parting && peer.end.outgoing().empty() && !proceed(id, peer)) return close(found);
       if (peer.parting && !drain(peer)) return close(found);
       if (!send(peer)) return close(found);
     } catch (const Broken& broken) {
@@ -306,7 +332,7 @@ struct ChannelServer::Impl {
     } catch (const std::bad_alloc&) {
       return close(found);
     }
-    if (!charge(peer)) return close(found);
+    if (!charge(id, peer)) return close(found);
     rewatch(id, peer);
     if (!peer.parting) set_deadline(peer);
   }
@@ -375,11 +401,11 @@ struct ChannelServer::Impl {
 
   void set_deadline(Peer& peer) {
     using Waits = Peer::Waits;
-    const Waits waits = !peer.proved                      ? Waits::proof
-                        : !peer.end.outgoing().empty()    ? Waits::reader
-                        : peer.end.busy()                 ? Waits::request
-                        : peer.end.partial()              ? Waits::frame
-                                                          : Waits::nothing;
+    const Waits waits = !peer.proved                   ? Waits::proof
+                        : !peer.end.outgoing().empty() ? Waits::reader
+                        : peer.end.busy()              ? Waits::request
+                        : peer.end.partial()           ? Waits::frame
+                                                       : Waits::nothing;
     if (waits == peer.waits && waits != Waits::nothing) return;  // the time is that of the first byte
     peer.waits = waits;
     const auto now = Clock::now();
@@ -399,16 +425,28 @@ struct ChannelServer::Impl {
     look_by(peer.deadline);
   }
 
-  // False: too much is held already.
-  bool charge(Peer& peer) {
+  // Where more would be held than may be, the largest of the holder that has the most makes way. False: that is this one.
+  bool charge(Connection id, Peer& peer) {
     const std::size_t now = peer.end.held_bytes();
-    std::size_t& of_holder = held_of[peer.held_by];
-    of_holder += now - peer.held;
+    held_of[peer.held_by] += now - peer.held;
     held += now - peer.held;
     peer.held = now;
-    if (of_holder <= limits.held_of_one && held <= limits.held_bytes) return true;
-    tell(peer, "too many bytes wait for it, or of its messages");
-    return false;
+    while (true) {
+      auto most = held_of.try_emplace(peer.held_by).first;
+      if (most->second <= limits.held_of_one) {
+        if (held <= limits.held_bytes) return true;
+        const auto less = [](const auto& one, const auto& other) { return one.second < other.second; };
+        most = std::max_element(held_of.begin(), held_of.end(), less);
+      }
+      auto largest = peers.end();
+      for (auto each = peers.begin(); each != peers.end(); ++each) {
+        if (each->second.held_by != most->first) continue;
+        if (largest == peers.end() || each->second.held > largest->second.held) largest = each;
+      }
+      tell(largest->second, "too many bytes wait for it, or of its messages");
+      if (largest->first == id) return false;
+      close(largest);
+    }
   }
   void uncharge(Peer& peer) {
     const auto of_holder = held_of.find(peer.held_by);
@@ -439,8 +477,8 @@ struct ChannelServer::Impl {
   void notify() const { static_cast<void>(eventfd_write(wake.number(), 1)); }
 };
 
-ChannelServer::ChannelServer(const std::string& listen, std::shared_ptr<const TlsContext> tls, const ConnectionLimits& limits,
-                             Hooks hooks)
+ChannelServer::ChannelServer(const std::string& listen, std::shared_ptr<const TlsContext> tls,
+                             const ConnectionLimits& limits, Hooks hooks)
     : impl_(std::make_unique<Impl>(listen, std::move(tls), limits, std::move(hooks))) {}
 
 ChannelServer::~ChannelServer() {
