@@ -226,6 +226,7 @@ Parsed<Join> parse(const proto::JoinRequest& in) {
     request.generation = in.generation();
     request.security = security_of(in.security());
     request.near = in.near();
+    request.process = {in.host(), in.process()};
     demand_none(check(request));
     return join;
   });
@@ -243,6 +244,20 @@ Parsed<Life> parse(const proto::Membership& in) {
     }
     return life;
   });
+}
+
+Parsed<session::NamedJob> parse(const proto::NamedJob& in) {
+  return parsed([&] {
+    demand_none(session::check_job_name(in.job()));
+    demand(session::is_name(in.tenant()), "the tenant's name is none");
+    session::NamedJob named{in.job()};
+    if (!in.tenant().empty()) named.tenant = in.tenant();
+    return named;
+  });
+}
+
+Parsed<bool> parse(const proto::DrainRequest& in) {
+  return in.undo();
 }
 
 Parsed<std::uint64_t> parse_uninstall(const proto::Membership& in) {
@@ -381,6 +396,7 @@ Parsed<session::HeartbeatReply> parse(const proto::HeartbeatReply& in) {
     if (in.has_lost()) reply.lost = in.lost();
     reply.left = ranks_of(in.left());
     reply.mismatch = in.mismatch();
+    reply.ended_by_operator = in.ended_by_operator();
     reply.missing = ranks_of(in.missing());
     demand_none(check(reply));
     return reply;
@@ -457,6 +473,8 @@ void write(const Join& join, proto::JoinRequest& out) {
   out.set_generation(request.generation);
   out.set_security(static_cast<std::uint32_t>(request.security));
   out.set_near(request.near);
+  out.set_host(request.process.host);
+  out.set_process(request.process.id);
 }
 
 void write(const Life& life, proto::Membership& out) {
@@ -465,6 +483,11 @@ void write(const Life& life, proto::Membership& out) {
   out.set_rank_epoch(life.rank_epoch);
   out.set_cause(static_cast<std::uint32_t>(life.farewell.cause));
   out.set_reason(session::one_line(life.farewell.reason));
+}
+
+void write(const session::NamedJob& named, proto::NamedJob& out) {
+  out.set_job(named.job);
+  out.set_tenant(named.tenant.value_or(""));
 }
 
 void write_uninstall(std::uint64_t job_epoch, proto::Membership& out) {
@@ -573,6 +596,7 @@ void write(const session::HeartbeatReply& reply, proto::HeartbeatReply& out) {
   if (reply.lost) out.set_lost(*reply.lost);
   write_ranks(reply.left, *out.mutable_left());
   out.set_mismatch(reply.mismatch);
+  out.set_ended_by_operator(reply.ended_by_operator);
   write_ranks(reply.missing, *out.mutable_missing());
 }
 

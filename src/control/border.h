@@ -56,6 +56,8 @@ struct Join {
 [[nodiscard]] Parsed<std::string> parse(const proto::HelloRequest& in);  // the job's name, or nothing
 [[nodiscard]] Parsed<Join> parse(const proto::JoinRequest& in);
 [[nodiscard]] Parsed<Life> parse(const proto::Membership& in);
+[[nodiscard]] Parsed<session::NamedJob> parse(const proto::NamedJob& in);
+[[nodiscard]] Parsed<bool> parse(const proto::DrainRequest& in);                   // whether to undo it
 [[nodiscard]] Parsed<std::uint64_t> parse_uninstall(const proto::Membership& in);  // the job's epoch
 [[nodiscard]] Parsed<session::Installation> parse(const proto::Installation& in);
 [[nodiscard]] Parsed<session::TreeInstallation> parse(const proto::TreeInstallation& in);
@@ -75,6 +77,7 @@ struct Join {
 void write(const std::string& job, proto::HelloRequest& out);
 void write(const Join& join, proto::JoinRequest& out);
 void write(const Life& life, proto::Membership& out);
+void write(const session::NamedJob& named, proto::NamedJob& out);
 void write_uninstall(std::uint64_t job_epoch, proto::Membership& out);
 void write(const session::Installation& installation, proto::Installation& out);
 void write(const session::TreeInstallation& installation, proto::TreeInstallation& out);

@@ -49,6 +49,10 @@ struct Client::Impl {
   void check(const grpc::Status& status) const {
     if (!status.ok()) throw error_of(status, options.address);
   }
+  // Of a call that may be this process's first one.
+  void check_greeting(const grpc::Status& status) const {
+    if (!status.ok()) throw error_of_greeting(status, options);
+  }
 
   template <class Value>
   [[nodiscard]] Value accept(Parsed<Value> parsed) const {
@@ -71,7 +75,7 @@ Hello Client::hello(std::chrono::milliseconds deadline, const std::string& job) 
   proto::HelloReply reply;
   // Also finds a switch that starts a moment later.
   const grpc::Status status = impl_->call(&Stub::Hello, "Hello", deadline, message, reply, {}, true);
-  if (!status.ok()) throw error_of_greeting(status, impl_->options);
+  impl_->check_greeting(status);
   return impl_->accept(parse(reply));
 }
 
@@ -110,8 +114,30 @@ void Client::leave(const Life& life, std::chrono::milliseconds deadline) {
 telemetry::Report Client::report(std::chrono::milliseconds deadline) {
   proto::StatusReply reply;
   const grpc::Status status = impl_->call(&Stub::Status, "Status", deadline, proto::StatusRequest(), reply);
-  if (!status.ok()) throw error_of_greeting(status, impl_->options);
+  impl_->check_greeting(status);
   return impl_->accept(parse(reply));
+}
+
+void Client::end(const session::NamedJob& job, std::chrono::milliseconds deadline) {
+  proto::NamedJob message;
+  write(job, message);
+  proto::EndReply reply;
+  impl_->check_greeting(impl_->call(&Stub::End, "End", deadline, message, reply));
+}
+
+void Client::drain(bool undo, std::chrono::milliseconds deadline) {
+  proto::DrainRequest message;
+  message.set_undo(undo);
+  proto::DrainReply reply;
+  impl_->check_greeting(impl_->call(&Stub::Drain, "Drain", deadline, message, reply));
+}
+
+std::string Client::flight_record(const session::NamedJob& job, std::chrono::milliseconds deadline) {
+  proto::NamedJob message;
+  write(job, message);
+  proto::ExplainReply reply;
+  impl_->check_greeting(impl_->call(&Stub::Explain, "Explain", deadline, message, reply));
+  return reply.record_json();
 }
 
 }  // namespace netsum::control

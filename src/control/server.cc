@@ -189,6 +189,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
   struct Principal {
     std::string tenant;
     bool sees_all = true;
+    // Whoever has the daemon's own token; every caller where there is none.
+    [[nodiscard]] bool operates() const { return tenant.empty(); }
   };
 
   ServerUnaryReactor* Hello(CallbackServerContext* context, const proto::HelloRequest* message,
@@ -269,13 +271,61 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
 
   ServerUnaryReactor* Status(CallbackServerContext* context, const proto::StatusRequest* message,
                              proto::StatusReply* reply) override {
-    const auto caller = authenticate(context, "Status", *message);
+    const auto caller = authenticate_person(context, "Status", *message);
     if (!caller) return finish(context, unauthenticated(context));
     return command(context, [this, caller = *caller, reply] {
-      telemetry::Report visible = shared_report();
-      std::erase_if(visible.jobs,
-                    [&](const telemetry::JobReport& job) { return !caller.sees_all && job.job.tenant != caller.tenant; });
-      write(visible, *reply);
+      write(caller.sees_all ? shared_report() : telemetry::visible_to(caller.tenant, shared_report()), *reply);
+      return grpc::Status::OK;
+    });
+  }
+
+  ServerUnaryReactor* End(CallbackServerContext* context, const proto::NamedJob* message, proto::EndReply*) override {
+    return operate(context, "End", *message, [this, by = host_of(*context)](const Principal& caller, session::NamedJob job) {
+      if (!caller.operates() && !within(caller, job)) return others_job();
+      std::string why;
+      {
+        const Lock lock(*this);
+        why = aggregator.registry().end(job, by, now());
+      }
+      if (why.empty()) return grpc::Status::OK;
+      if (telemetry::has_job(shared_report(), job)) why = "job '" + job.job + "' joined at another daemon: end it there";
+      return grpc::Status(StatusCode::FAILED_PRECONDITION, why);
+    });
+  }
+
+  ServerUnaryReactor* Drain(CallbackServerContext* context, const proto::DrainRequest* message,
+                            proto::DrainReply*) override {
+    return operate(context, "Drain", *message, [this, by = host_of(*context)](const Principal& caller, bool undo) {
+      if (!caller.operates()) {
+        return grpc::Status(StatusCode::FAILED_PRECONDITION,
+                            "no tenant's token drains a daemon: pass its --daemon-token-file");
+      }
+      {
+        const Lock lock(*this);
+        aggregator.registry().set_draining(!undo, now());
+      }
+      log("an operator at " + by +
+          (undo ? " ended the drain: new jobs are admitted"
+                : " drains this daemon: no new job is admitted, and those that run go on"));
+      return grpc::Status::OK;
+    });
+  }
+
+  ServerUnaryReactor* Explain(CallbackServerContext* context, const proto::NamedJob* message,
+                              proto::ExplainReply* reply) override {
+    return operate(context, "Explain", *message, [this, reply](const Principal& caller, session::NamedJob job) {
+      if (!caller.sees_all && !within(caller, job)) return others_job();
+      look_at_flights();
+      std::optional<telemetry::FlightRecord> record;
+      {
+        const Lock lock(*this);
+        record = recorder.find(job);
+      }
+      if (!record) {
+        return grpc::Status(StatusCode::FAILED_PRECONDITION,
+                            "no job '" + job.job + "' is here, nor among the latest that ended: `netsum status` lists them");
+      }
+      reply->set_record_json(telemetry::to_json(*record, origin_at(record->ended.value_or(now()))));
       return grpc::Status::OK;
     });
   }
@@ -327,6 +377,25 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
                                                              const Message& message) {
     if (daemons.empty()) return authenticate(context, call, message);
     return prove(context, daemons, daemon_proof_key, call, message);
+  }
+  // For people's calls, to which a daemon with tenants takes the daemons' token too.
+  template <class Message>
+  [[nodiscard]] std::optional<Principal> authenticate_person(CallbackServerContext* context, const char* call,
+                                                             const Message& message) {
+    if (!daemons.empty()) {
+      if (auto daemon = prove(context, daemons, daemon_proof_key, call, message)) return daemon;
+    }
+    return authenticate(context, call, message);
+  }
+  // Limits the job to the caller's. False: it is named as another's.
+  [[nodiscard]] static bool within(const Principal& caller, session::NamedJob& job) {
+    if (job.tenant && *job.tenant != caller.tenant) return false;
+    job.tenant = caller.tenant;
+    return true;
+  }
+  [[nodiscard]] static grpc::Status others_job() {
+    return {StatusCode::FAILED_PRECONDITION,
+            "another tenant's jobs are its own: only the daemon's token (--daemon-token-file) reaches them"};
   }
   template <class Message>
   [[nodiscard]] std::optional<Principal> prove(CallbackServerContext* context, const Tenants& known, const char* key,
@@ -435,6 +504,16 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     return reactor;
   }
 
+  // Calls what(caller, value) on the control plane's own thread.
+  template <class Message, class What>
+  ServerUnaryReactor* operate(CallbackServerContext* context, const char* call, const Message& message, What what) {
+    const auto caller = authenticate_person(context, call, message);
+    if (!caller) return finish(context, unauthenticated(context));
+    const auto value = parse(message);
+    if (!value) return finish(context, senseless(value.why()));
+    return command(context, [caller = *caller, value = *value, what = std::move(what)] { return what(caller, value); });
+  }
+
   template <class Message, class Reply, class How>
   ServerUnaryReactor* install(CallbackServerContext* context, const char* call, const Message& message, bool is_switch,
                               Reply* reply, const How& how) {
@@ -477,6 +556,9 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
         return refused_installation("the job is another's");
       if (lease == leases.end() && leases.size() >= most_leases) {
         return overloaded("this switch serves " + std::to_string(most_leases) + " jobs already");
+      }
+      if (lease == leases.end() && aggregator.registry().draining()) {
+        return refused_installation("an operator drains it for maintenance, so that no new job begins there");
       }
       if (bytes != 0 && aggregator.registry().memory().of(holder) == 0) {
         const std::uint64_t quota = holder == 0 ? UINT64_MAX : aggregator.registry().quota_of(caller.tenant).memory_bytes;
@@ -692,6 +774,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     });
   }
 
+  [[nodiscard]] telemetry::FlightFileOrigin origin_at(Time at) const {
+    const auto ago = std::chrono::duration_cast<std::chrono::system_clock::duration>(now() - at);
+    return {version, options.switches.own, address, std::chrono::system_clock::now() - ago, at};
+  }
+
   void keep_records() {
     std::vector<telemetry::FlightRecord> failures;
     {
@@ -699,8 +786,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
       failures = recorder.take_failures();
     }
     if (!folder) return;
-    const telemetry::FlightFileOrigin origin{version, options.switches.own, address, std::chrono::system_clock::now(),
-                                             now()};
+    const telemetry::FlightFileOrigin origin = origin_at(now());
     for (const telemetry::FlightRecord& record : failures) {
       if (!may_say_more(record.tenant)) continue;
       report_errors(
@@ -807,6 +893,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
         out.jobs.push_back(std::move(entry));
       }
       for (const auto& [name, value] : recorder.failures()) out.counters.add(name, value);
+      out.draining = aggregator.registry().draining();
+      if (events != 0) out.ended = recorder.ended(at);
     }
     {
       const std::lock_guard lock(refusals_mutex);
@@ -816,6 +904,11 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     if (events != 0) {
       for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
     }
+    std::erase_if(out.ended, [&](const telemetry::EndedJob& ended) {
+      return ended.job_epoch != 0 && std::any_of(out.jobs.begin(), out.jobs.end(), [&](const telemetry::JobReport& job) {
+               return job.job.job_epoch == ended.job_epoch;
+             });
+    });
     out.daemon = options.switches.own;
     out.address = address;
     out.lanes = options.registry.lanes;

@@ -57,7 +57,6 @@ std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options)
 
 daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions& options) {
   node.sockets.multicast = !options.multicast.empty();
-  node.server.daemon_token = options.daemon_token;
   return node;
 }
 

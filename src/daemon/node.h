@@ -45,6 +45,7 @@ template <class DaemonOptions>
   server.listen = daemon.listen;
   server.token = daemon.token;
   server.tenants = daemon.tenants;
+  server.daemon_token = daemon.daemon_token;
   server.tls_cert = daemon.tls_cert;
   server.tls_key = daemon.tls_key;
   server.flight_records = daemon.flight_records;

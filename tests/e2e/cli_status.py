@@ -74,6 +74,67 @@ class Status(unittest.TestCase):
                     if not leaves:
                         os.close(reader)
 
+    def test_an_operator_ends_a_job(self):
+        port = free_port()
+        with cli.Switch("--metrics", port) as switch:
+            def end(job, *words):
+                return cli.run("end", job, "--switch", switch.address, *words)
+            result = end("vision")
+            self.assertEqual((result.returncode, len(result.stderr.splitlines())), (3, 1), result.stderr)
+            self.assertIn("no job 'vision' joins or runs here", result.stderr)
+            ranks = [cli.rank_process(switch.address, rank, 2, "--job", "vision", "--elements", 1000, "--iterations", 1_000_000, "--recovery", 60)
+                     for rank in range(2)]
+            waiting = cli.rank_process(switch.address, 0, 2, "--job", "waiting")
+            with ranks[0], ranks[1], waiting:
+                ranks[0].wait_line(ranks[0].out, "iteration 3")
+                cli.until(lambda: len(switch.status()["jobs"]) == 2, 20, "two jobs")
+                self.assertEqual(cli.checked(end("vision")).stdout, "job 'vision' is ended\n")
+                self.assertEqual(json.loads(cli.checked(end("waiting", "--json")).stdout), {"job": "waiting", "ended": True})
+                for rank, job in ((ranks[0], "vision"), (ranks[1], "vision"), (waiting, "waiting")):
+                    self.assertEqual(rank.wait(20), 3, rank.err)
+                    self.assertIn(f"an operator at 127.0.0.1 ended job '{job}' (netsum end)", rank.error_lines()[0])
+                for job in ("vision", "waiting"):
+                    cli.until(lambda job=job: sum(f"ended job '{job}'" in line for line in switch.err) == 1, 20, f"one line of {job} in {switch.err}")
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                    self.assertIn('netsum_jobs_failed_total{cause="operator"} 2', answer.read().decode())
+                table = cli.checked(cli.run("status", "--switch", switch.address)).stdout
+                self.assertRegex(table, r"(?s)lately.*\n  waiting failed [\d.]+ s ago: an operator at 127.0.0.1 ended job 'waiting'")
+                self.assertIn("  waiting              failed", cli.checked(cli.run("top", "--switch", switch.address, "--frames", 1)).stdout)
+
+    def test_a_drained_daemon_admits_no_job_and_those_that_run_go_on(self):
+        with cli.Switch() as switch:
+            def drain(*words):
+                return cli.run("drain", "--switch", switch.address, *words)
+            with cli.rank_process(switch.address, 0, 1, "--job", "vision", "--elements", 1000, "--iterations", 1_000_000) as rank:
+                rank.wait_line(rank.out, "iteration 3")
+                self.assertEqual(cli.checked(drain()).stdout, "draining: 1 job runs\n")
+                with cli.rank_process(switch.address, 0, 1, "--job", "late") as late:
+                    self.assertEqual(late.wait(20), 3, late.err)
+                    self.assertIn("job 'late' is not admitted: an operator drains this daemon", late.error_lines()[0])
+                self.assertIn("draining: no new job is admitted", cli.checked(cli.run("status", "--switch", switch.address)).stdout)
+                self.assertIn("draining", cli.checked(cli.run("top", "--switch", switch.address, "--frames", 1)).stdout)
+                late = drain("--wait", "0.1")
+                self.assertEqual((late.returncode, late.stderr), (1, "netsum: 1 job runs still; the daemon goes on draining\n"))
+                seen = len(rank.out)
+                cli.until(lambda: len(rank.out) > seen + 2, 20, "the job goes on")
+                with cli.Process("drain", "--switch", switch.address, "--wait", 60, "--json") as waiting:
+                    cli.until(lambda: sum("drains this daemon" in line for line in switch.err) == 3, 20, f"three drains in {switch.err}")
+                    rank.signal(signal.SIGTERM)
+                    self.assertEqual(waiting.wait(30), 0, waiting.err)
+                    self.assertEqual(json.loads(waiting.out[0]), {"draining": True, "jobs": 0})
+            self.assertEqual(cli.checked(drain("--undo")).stdout, "new jobs are admitted: no job runs\n")
+            cli.checked(cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--world-size", 1))
+        self.assertEqual(drain("--undo", "--wait", "5").returncode, 2)
+
+    def test_a_drained_rack_switch_takes_no_new_part(self):
+        with cli.Switch() as spine, cli.Switch() as leaf:
+            cli.checked(cli.run("drain", "--switch", leaf.address))
+            rank = cli.ranks_in_tree(spine, [leaf], "--job", "tree")[0]
+            with rank:
+                self.assertNotEqual(rank.wait(30), 0)
+                self.assertIn(f"switch {leaf.address}", rank.error_lines()[0])
+                self.assertIn("an operator drains it for maintenance", rank.error_lines()[0])
+
     def test_what_is_refused_is_logged_and_counted(self):
         with tempfile.TemporaryDirectory() as folder:
             token = {}
@@ -133,7 +194,7 @@ class Status(unittest.TestCase):
                 cli.until(stalled, 10, "a stalled operation that waits for rank 2 alone")
                 table = cli.checked(cli.run("status", "--switch", switch.address)).stdout
                 self.assertRegex(table, r"(?m)^vision +running +3/3")
-                self.assertRegex(table, r"operation \d+, chunk \d+ .*waits for rank 2")
+                self.assertRegex(table, rf"operation \d+, chunk \d+ .*waits for rank 2 \(127.0.0.1, \S+, process {ranks[2].pid}\)")
                 ranks[2].signal(signal.SIGCONT)
                 seen = len(ranks[0].out)
                 cli.until(lambda: len(ranks[0].out) > seen + 2, 20, "the job goes on")
@@ -161,7 +222,7 @@ class Status(unittest.TestCase):
                                 r"^  vision +running +switchml +2/2 +[\d.]+ [kMG]bit/s +[\d.]+ k? +[\d.]+ % +\d+$"):
                     cli.until(said(pattern), 20, f"'{pattern}' in {top.out}")
                 ranks[1].signal(signal.SIGSTOP)
-                cli.until(said(r"vision .* rank 1 at 127.0.0.1 for \d+ s \(operation \d+\)$"), 20, f"the wait in {top.out}")
+                cli.until(said(rf"vision .* rank 1 at 127.0.0.1, \S+, process {ranks[1].pid} for \d+ s \(operation \d+\)$"), 20, f"the wait in {top.out}")
                 top.signal(signal.SIGTERM)
                 self.assertEqual(top.wait(10), 0)
         result = cli.run("top", "--switch", "127.0.0.1:1", "--frames", 1)
