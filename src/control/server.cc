@@ -928,10 +928,10 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     const std::lock_guard lock(tenants_mutex);
     return tenants;
   }
-  void set_tenants(std::vector<Tenant> list) {
+  void set_tenants(const std::vector<Tenant>& list) {
     std::map<std::string, session::Quota> quotas;
     for (const Tenant& tenant : list) quotas[tenant.name] = quota_of(tenant);
-    Tenants fresh(std::move(list));
+    Tenants fresh(list);
     fresh.succeed(*tenants_now());
     std::shared_ptr<const Tenants> known = std::make_shared<const Tenants>(std::move(fresh));
     {
@@ -1103,7 +1103,7 @@ telemetry::PageAdmittance Server::page_admittance() {
   return admittance;
 }
 void Server::set_tenants(std::vector<Tenant> tenants) {
-  impl_->set_tenants(std::move(tenants));
+  impl_->set_tenants(tenants);
 }
 
 }  // namespace netsum::control

@@ -297,11 +297,15 @@ class Status(unittest.TestCase):
                 switch.signal(signal.SIGHUP)
                 cli.until(lambda: status(switch, "b") == 0, 10, "the other tenant is known")
                 self.assertEqual(status(switch, "a"), 3)
+                write("tenants", '[[tenant]]\nname = "both"\ntoken = ["the secret of tenant a", "the secret of tenant b"]\n')
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: status(switch, "a") == 0, 10, "both tokens are one tenant's")
+                self.assertEqual(status(switch, "b"), 0)
                 write("tenants", "[[tenant]]\nname = 7\n")
                 switch.signal(signal.SIGHUP)
                 cli.until(lambda: any("the previous ones stay in effect" in line for line in switch.err), 10, "a line about the file")
                 self.assertEqual(status(switch, "b"), 0)
-            for text in ("", "[tenant]\n", '[[tenant]]\nname = "a"\ntoken = "short"\n', '[[tenant]]\nname = "a"\nquota = 1\n'):
+            for text in ("", "[tenant]\n", '[[tenant]]\nname = "a"\ntoken = []\n', '[[tenant]]\nname = "a"\ntoken = [7]\n', '[[tenant]]\nname = "a"\ntoken = "short"\n', '[[tenant]]\nname = "a"\nquota = 1\n'):
                 result = cli.run("switch", "--tenants", write("bad", text))
                 self.assertEqual(result.returncode, 2, result.stderr)
 

@@ -484,6 +484,29 @@ TEST(Control, ARevokedTokenAdmitsNobodyAndItsJobsRunOn) {
   EXPECT_EQ(1U, b.report(seconds(5)).counters.value("wrong_tokens"));
 }
 
+TEST(Control, ATenantsTokensTakeEachOthersPlace) {
+  const auto with = [](const std::string& first, const std::string& second) {
+    Tenant t = tenant("a");
+    t.token = first;
+    t.second_token = second;
+    return t;
+  };
+  const std::string former = "the former token of a", later = "the later token of a";
+  ServerOptions options;
+  options.tenants = {with(former, later)};
+  TestServer test(std::move(options));
+  Client before({test.server->address(), former, ""}), after({test.server->address(), later, ""});
+  const session::Admission mine = join(before, request(0, 1), seconds(5));
+  ASSERT_EQ(1U, after.report(seconds(5)).jobs.size());
+  EXPECT_EQ("a", after.report(seconds(5)).jobs[0].job.tenant);
+  test.server->set_tenants({with(later, "")});
+  EXPECT_EQ(session::HeartbeatReply::State::running, before.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(5)).state);
+  EXPECT_TRUE(says(error_of([&] { static_cast<void>(before.report(seconds(5))); }), "was revoked"));
+  EXPECT_EQ(1U, after.report(seconds(5)).jobs.size());
+  EXPECT_TRUE(says(error_of([&] { test.server->set_tenants({with(later, later)}); }), "the same token twice"));
+  EXPECT_TRUE(says(error_of([&] { test.server->set_tenants({with(later, "short")}); }), "fewer than 16"));
+}
+
 TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
   ServerOptions options;
   options.tenants = {tenant("a"), tenant("b")};
