@@ -1,24 +1,21 @@
 #include "control/server.h"
 
+#include <grpc/grpc_security.h>
 #include <grpcpp/grpcpp.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <tuple>
@@ -26,6 +23,7 @@
 
 #include "base/waiting.h"
 #include "control/border.h"
+#include "control/certificate.h"
 #include "control/clock.h"
 #include "control/credentials.h"
 #include "control/netsum.grpc.pb.h"
@@ -56,30 +54,42 @@ constexpr std::size_t most_commands = 1024;  // waiting for the control plane's 
 constexpr int handshake_ms = 5'000, idle_connection_ms = 60'000;
 constexpr int calls_of_one_connection = 256;
 
-std::string read_file(const std::string& path, const char* flag) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::bad_argument, std::string("cannot read '") + path + "' (" + flag + ")");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+// gRPC's own SSL credentials never change. These ask at each handshake.
+class ReloadedCredentials final : public grpc::ServerCredentials {
+ public:
+  explicit ReloadedCredentials(DaemonCertificate certificate)
+      : latest_(std::move(certificate)),
+        credentials_(
+            grpc_ssl_server_credentials_create_with_options(grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE, &fetch, this))) {}
+  ~ReloadedCredentials() override { grpc_server_credentials_release(credentials_); }
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
-// gRPC would find out only at the first connection.
-void check_pair(const std::string& certificate, const std::string& key, const std::string& listen) {
-  const auto memory = [](const std::string& text) {
-    return std::unique_ptr<BIO, decltype(&BIO_free)>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
-  };
-  const auto from_certificate = memory(certificate), from_key = memory(key);
-  const std::unique_ptr<X509, decltype(&X509_free)> x509(
-      PEM_read_bio_X509(from_certificate.get(), nullptr, nullptr, nullptr), &X509_free);
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pkey(
-      PEM_read_bio_PrivateKey(from_key.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free);
-  if (x509 && pkey && X509_check_private_key(x509.get(), pkey.get()) == 1) return;
-  ERR_clear_error();
-  throw Error(ErrorCode::bad_argument, "cannot serve " + listen +
-                                           " over TLS: --tls-cert is no PEM certificate, --tls-key no "
-                                           "PEM key, or they do not belong together");
-}
+  void set(DaemonCertificate certificate) {
+    const std::lock_guard lock(mutex_);
+    latest_ = std::move(certificate);
+    changed_ = true;
+  }
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+  static grpc_ssl_certificate_config_reload_status fetch(void* self, grpc_ssl_server_certificate_config** config) {
+    auto& own = *static_cast<ReloadedCredentials*>(self);
+    const std::lock_guard lock(own.mutex_);
+    if (!std::exchange(own.changed_, false)) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const grpc_ssl_pem_key_cert_pair pair{own.latest_.key.c_str(), own.latest_.chain.c_str()};
+    // gRPC wants roots, although no caller shows a certificate.
+    *config = grpc_ssl_server_certificate_config_create(own.latest_.chain.c_str(), &pair, 1);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  std::mutex mutex_;
+  DaemonCertificate latest_;
+  bool changed_ = true;
+  grpc_server_credentials* const credentials_;
+};
 
 std::string list(const RankSet& set) {
   std::string text;
@@ -911,6 +921,7 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     });
     out.daemon = options.switches.own;
     out.address = address;
+    out.certificate_until = std::chrono::duration<double>(certificate_until.load().time_since_epoch()).count();
     out.lanes = options.registry.lanes;
     out.uptime_seconds = std::chrono::duration<double>(now() - started).count();
     if (hooks.fill_report) hooks.fill_report(out);
@@ -942,8 +953,23 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
     tenants = std::move(known);
   }
 
+  // ---- the certificate
+
+  // Of connections from now on.
+  void take_certificate(const DaemonCertificate& certificate) {
+    tls->set(certificate);
+    certificate_until = certificate.until;
+    const std::string warning = expiry_warning(certificate, options.tls_cert, std::chrono::system_clock::now());
+    if (!warning.empty()) log(warning);
+  }
+  void reload_certificate() {
+    take_certificate(read_certificate(options.tls_cert, options.tls_key, std::chrono::system_clock::now()));
+  }
+
   ServerOptions options;
   ServerHooks hooks;
+  std::shared_ptr<ReloadedCredentials> tls;  // null: none
+  std::atomic<std::chrono::system_clock::time_point> certificate_until{};
   std::mutex mutex;  // for all members up to `stopping`
   std::condition_variable changed;
   bool woken = false;
@@ -1001,11 +1027,11 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     throw Error(ErrorCode::bad_argument, "--tls-cert and --tls-key go together");
   }
+  std::shared_ptr<ReloadedCredentials> tls;
+  DaemonCertificate certificate;
   if (!options.tls_cert.empty()) {
-    grpc::SslServerCredentialsOptions tls;
-    tls.pem_key_cert_pairs.push_back({read_file(options.tls_key, "--tls-key"), read_file(options.tls_cert, "--tls-cert")});
-    check_pair(tls.pem_key_cert_pairs[0].cert_chain, tls.pem_key_cert_pairs[0].private_key, options.listen);
-    credentials = grpc::SslServerCredentials(tls);
+    certificate = read_certificate(options.tls_cert, options.tls_key, std::chrono::system_clock::now());
+    credentials = tls = std::make_shared<ReloadedCredentials>(certificate);
   }
   if (options.tls_cert.empty()) {  // no key ever travels in clear
     options.registry.keys = options.registry.keys_below = false;
@@ -1022,6 +1048,8 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   }
   impl_ = std::make_unique<Impl>(std::move(options), std::move(hooks));
   Impl* const impl = impl_.get();
+  impl->tls = std::move(tls);
+  if (impl->tls) impl->take_certificate(certificate);
   if (!impl->options.flight_records.empty()) impl->folder.emplace(impl->options.flight_records);
   if (!impl->options.token.empty()) impl->tenants = std::make_shared<const Tenants>(Tenants::one(impl->options.token));
   if (!impl->options.daemon_token.empty()) impl->daemons = Tenants::one(impl->options.daemon_token);
@@ -1104,6 +1132,9 @@ telemetry::PageAdmittance Server::page_admittance() {
 }
 void Server::set_tenants(std::vector<Tenant> tenants) {
   impl_->set_tenants(tenants);
+}
+void Server::reload_certificate() {
+  if (impl_->tls) impl_->reload_certificate();
 }
 
 }  // namespace netsum::control

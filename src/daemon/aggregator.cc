@@ -191,6 +191,10 @@ void Aggregator::set_tenants(std::vector<Tenant> tenants) {
   impl_->node.set_tenants(std::move(tenants));
 }
 
+void Aggregator::reload_certificate() {
+  impl_->node.reload_certificate();
+}
+
 bool Aggregator::alive() {
   return impl_->node.alive();
 }

@@ -76,6 +76,7 @@ class Node {
 
   // From serve() on:
   void set_tenants(std::vector<Tenant> tenants);
+  void reload_certificate();   // as Server's
   [[nodiscard]] bool alive();  // as Aggregator's
   [[nodiscard]] std::string address() const;
   void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how);  // as Server's; before serve(): no effect

@@ -103,6 +103,10 @@ std::string metrics_page(const Report& report) {
   add(MetricType::Gauge, "slots_free", "Slots that no job owns.", report.slots_free);
   add(MetricType::Gauge, "memory_bytes", "Memory that jobs may have.", static_cast<double>(report.memory_bytes));
   add(MetricType::Gauge, "memory_used_bytes", "Memory that jobs have.", static_cast<double>(report.memory_used));
+  if (report.certificate_until != 0) {
+    add(MetricType::Gauge, "certificate_expiry_timestamp_seconds", "When its certificate expires, since 1970.",
+        report.certificate_until);
+  }
   add(MetricType::Gauge, "draining", "1: no new job is admitted.", report.draining ? 1 : 0);
   add(MetricType::Gauge, "jobs", "Jobs that are joining, running or failed lately.",
       static_cast<double>(report.jobs.size()));

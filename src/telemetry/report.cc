@@ -237,6 +237,7 @@ Report read_report(const ordered_json& json) {
   if (json.contains("ended")) {
     for (const auto& ended : json.at("ended")) report.ended.push_back(read_ended(ended));
     report.draining = json.at("draining");
+    report.certificate_until = json.at("certificate_expiry_unix_seconds");
   }
   return report;
 }
@@ -353,6 +354,7 @@ std::string to_json(const Report& report, bool compact) {
                              {"memory_bytes", report.memory_bytes},
                              {"memory_used", report.memory_used},
                              {"counters", counters_json(report.counters)},
+                             {"certificate_expiry_unix_seconds", report.certificate_until},
                              {"draining", report.draining},
                              {"jobs", std::move(jobs)},
                              {"ended", std::move(ended)}};

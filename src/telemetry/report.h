@@ -37,6 +37,7 @@ struct Report {
   Counters counters;                                // of the whole aggregator
   std::vector<JobReport> jobs;
   std::vector<EndedJob> ended{};  // that are no longer among `jobs`: those that failed first, and then the latest first
+  double certificate_until = 0;   // the end of its certificate, in seconds since 1970; 0: it has none
   bool draining = false;          // it admits no new jobs
 };
 

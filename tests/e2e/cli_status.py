@@ -6,10 +6,12 @@ import pty
 import re
 import resource
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.request
 
@@ -364,11 +366,45 @@ class Secrets(unittest.TestCase):
             cli.checked(cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--world-size", 1,
                                 "--token-file", right))
 
-    def test_tls(self):
-        certificate, key = self.path("cert.pem"), self.path("key.pem")
+    def certificate(self, name):
+        """Paths of a certificate that expires soon, and of its key."""
+        certificate, key = self.path(name + "-cert.pem"), self.path(name + "-key.pem")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
                         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate],
                        check=True, capture_output=True, timeout=60)
+        return certificate, key
+
+    def test_a_certificate_is_changed_while_jobs_run(self):
+        former, later = self.certificate("former"), self.certificate("later")
+        used = self.path("cert.pem"), self.path("key.pem")
+
+        def put(certificate, key):
+            for source, target in zip((certificate, key), used):
+                shutil.copy(source, target)
+        put(*former)
+        port = free_port()
+        with cli.Switch("--tls-cert", used[0], "--tls-key", used[1], "--metrics", port) as switch:
+            def status(ca):
+                return cli.run("status", "--switch", switch.address, "--tls-ca", ca, "--connect-deadline", 2).returncode
+            self.assertTrue(any("(--tls-cert) expires in 1 day" in line for line in switch.err), switch.err)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                expiry = float(re.search(r"(?m)^netsum_certificate_expiry_timestamp_seconds (\S+)", answer.read().decode())[1])
+            self.assertTrue(86400 < expiry - time.time() <= 2 * 86400, expiry)
+            with cli.rank_process(switch.address, 0, 1, "--tls-ca", former[0], "--elements", 1000, "--iterations", 1_000_000) as rank:
+                rank.wait_line(rank.out, "iteration 3")
+                put(later[0], former[1])
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: any("the previous certificate stays in effect: the key in" in line for line in switch.err), 20, "a refusal")
+                self.assertEqual((status(former[0]), status(later[0])), (0, 3))
+                put(*later)
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: status(later[0]) == 0, 20, "the later certificate")
+                self.assertEqual(status(former[0]), 3)
+                seen = len(rank.out)
+                cli.until(lambda: len(rank.out) > seen + 2, 20, "the job goes on")
+
+    def test_tls(self):
+        certificate, key = self.certificate("own")
         with cli.Switch("--tls-cert", certificate, "--tls-key", key) as switch:
             cli.checked(cli.run("status", "--switch", switch.address, "--tls-ca", certificate))
             result = cli.run("status", "--switch", switch.address, "--connect-deadline", 2)
