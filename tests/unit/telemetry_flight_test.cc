@@ -201,6 +201,7 @@ TEST_F(FlightTest, MemoryIsBounded) {
 TEST(FlightFile, ExplainsASilentRank) {
   Time now{1000s};
   session::RegistryConfig config;
+  config.heartbeat_timeout = 3s;
   config.random = [number = std::uint64_t{1}]() mutable { return ++number; };
   session::Registry registry(config);
   FlightRecorder recorder;
