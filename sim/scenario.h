@@ -109,6 +109,9 @@ struct JobPlan {
   [[nodiscard]] std::uint32_t units() const { return (packet_elements + 255) / 256; }  // of an aggregator's slots, per slot
 };
 
+// Of aggregators and of ranks: there are no connections whose end would tell of a death.
+inline constexpr Duration heartbeat_timeout = std::chrono::seconds(3);
+
 struct Scenario {
   std::uint64_t seed = 0;
   Settings settings;

@@ -54,6 +54,7 @@ void WorkerHost::launch(Time now) {
   config.aggregators = addresses(aggregators_);
   config.predecessor = protocol_.predecessor(place_.rank, plan().workers);
   config.recovers = plan().recovers;
+  config.silence = heartbeat_timeout;
   config.pause = [this] {
     return random_.between(Duration(std::chrono::milliseconds(10)), Duration(std::chrono::seconds(2)));
   };

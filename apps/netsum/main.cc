@@ -99,7 +99,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  setenv("GRPC_VERBOSITY", "NONE", 0);  // errors say what is wrong
   auto logger = spdlog::stderr_color_mt("netsum");
   logger->set_pattern(log_pattern);
   spdlog::set_default_logger(logger);

@@ -165,6 +165,7 @@ Settings read(const Lookup& lookup, Settings settings) {
   read_verbs(reader, settings, has_spines, options.protocol);
   settings.address = reader.text("NETSUM_ADDRESS");
   reader.seconds("NETSUM_CONNECT_SECONDS", options.connect_deadline, 0.1, 3600);
+  reader.seconds("NETSUM_HEARTBEAT_SECONDS", options.heartbeat_timeout, 1, 3600);
   reader.seconds("NETSUM_OPERATION_SECONDS", options.operation_deadline, 0.1, 86400);
   read_tls(reader, settings);
   options.packet_security = reader.one_of("NETSUM_PACKET_SECURITY", securities, PacketSecurity::none);

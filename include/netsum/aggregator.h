@@ -66,7 +66,7 @@ struct AggregatorOptions {
   std::vector<std::string> local_users;  // users, by name or number, whose ranks may share memory, besides its own and root
   std::vector<Tenant> tenants;           // in place of `token`: each has a token, jobs and limits of its own
   std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together
-  std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
+  std::uint32_t heartbeat_timeout_ms = default_heartbeat_timeout_ms;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;

@@ -42,7 +42,7 @@ struct ParameterServerOptions {
   bool require_keys = false;
   std::vector<Tenant> tenants;                // in place of `token`: each has a token, jobs and limits of its own
   std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together
-  std::uint32_t heartbeat_timeout_ms = 3000;  // a rank silent for this long is dead
+  std::uint32_t heartbeat_timeout_ms = default_heartbeat_timeout_ms;  // a rank silent for this long is dead
   double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   std::string metrics;         // metrics and a web page: "host:port", or a port of listen's host; empty: none

@@ -29,6 +29,7 @@ session::Rank::Config config_of(const Options& options, const RankProtocol& prot
   config.predecessor = protocol.predecessor();
   config.recovers = options.recovery.count() > 0;
   config.recovery = runtime::bounded(options.recovery);
+  config.silence = options.heartbeat_timeout;
   config.pause = [] { return recovery_pause; };
   return config;
 }
@@ -228,7 +229,7 @@ void Monitor::carry_out(const session::Rank::Beat& beat) {
         clients_[beat.site]->heartbeat(beat.life.job_epoch, options_.rank, beat.life.rank_epoch, beat_deadline);
     rank_.on_reply(beat.site, reply, now());
   } catch (const Error& error) {
-    rank_.on_no_reply(beat.site, error.what(), now());
+    rank_.on_no_reply(beat.site, error.what(), now(), error.code() == ErrorCode::unreachable);
   }
 }
 

@@ -15,7 +15,7 @@
 #include "control/ends.h"
 #include "control/lookup.h"
 #include "netsum/error.h"
-#include "transport/socket.h"
+#include "transport/own_descriptor.h"
 
 namespace netsum::control {
 
@@ -57,7 +57,7 @@ class Channel {
   const Resolve resolve_;
   std::unique_ptr<Lookup> lookup_;
   std::vector<Endpoint> addresses_;  // not tried yet, the next one last
-  std::optional<transport::Descriptor> socket_;
+  std::optional<transport::OwnDescriptor> socket_;
   std::optional<CallerEnd> end_;
   Endpoint peer_;
   bool connecting_ = false, reused_ = false;

@@ -463,7 +463,7 @@ struct ChannelServer::Impl {
   void close(std::map<Connection, Peer>::iterator at) {
     Peer& peer = at->second;
     const Connection id = at->first;
-    const bool asks = peer.end.busy();
+    const bool was_proved = peer.proved;
     uncharge(peer);
     if (--of_host[peer.host] == 0) of_host.erase(peer.host);
     if (peer.proved && !peer.end.principal()->tenant.empty()) {
@@ -471,7 +471,7 @@ struct ChannelServer::Impl {
     }
     unproved.erase(id);
     peers.erase(at);  // which also ends its watch
-    if (asks && hooks.on_closed) hooks.on_closed(id);
+    if (was_proved && hooks.on_closed) hooks.on_closed(id);
   }
 
   void notify() const { static_cast<void>(eventfd_write(wake.number(), 1)); }

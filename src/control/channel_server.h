@@ -31,7 +31,7 @@ class ChannelServer {
   struct Hooks {
     DaemonEnd::Manners manners;
     std::function<std::optional<Answer>(const Request&)> on_request;  // nothing: answer() follows
-    std::function<void(Connection)> on_closed;                        // with a request that is not answered
+    std::function<void(Connection)> on_closed;  // one that had proved its token
     // A connection was refused or ended; for the log. `host`: without a port.
     std::function<void(const std::string& host, const std::string& why)> on_refused;
   };

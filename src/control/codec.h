@@ -70,7 +70,7 @@ void fields(Archive& a, Inner<Value>& m) {
 
 class Writer {
  public:
-  explicit Writer(Bytes& out) : out_(out) {}
+  explicit Writer(Bytes& out) : bytes_(out), out_(out) {}
 
   template <class Number>
   void number(std::uint32_t tag, const char*, Number& value) {
@@ -97,8 +97,12 @@ class Writer {
   }
   template <class Message>
   void message(std::uint32_t tag, const char*, Message& value) {
-    Writer inner(out_, tag);
-    fields(inner, value);
+    const std::size_t before = bytes_.size();
+    {
+      Writer inner(*this, tag);
+      fields(inner, value);
+    }
+    if (bytes_.size() == before) out_.add_bytes(tag, "", 0);  // protozero leaves out what is empty; in lists it counts
   }
   template <class Value>
   void maybe(std::uint32_t tag, const char* name, std::optional<Value>& value) {
@@ -141,7 +145,8 @@ class Writer {
 
  private:
   using Pbf = protozero::basic_pbf_writer<Bytes>;
-  Writer(Pbf& parent, std::uint32_t tag) : out_(parent, tag) {}
+  Writer(Writer& parent, std::uint32_t tag) : bytes_(parent.bytes_), out_(parent.out_, tag) {}
+  Bytes& bytes_;
   Pbf out_;
 };
 

@@ -74,7 +74,9 @@ void CallerEnd::received(std::string_view bytes) {
   frames_.received(bytes);
   while (const auto frame = frames_.next()) {
     heard_ = true;
-    if (frame->kind == Kind::failure) {
+    if (skipped_ != 0 && welcome_ && (frame->kind == Kind::failure || frame->kind == Kind::answer)) {
+      --skipped_;
+    } else if (frame->kind == Kind::failure) {
       auto failure = parse<Failure>(frame->payload);
       if (!failure) throw Broken("its reason to refuse cannot be read: " + failure.why());
       answer_ = Answer{std::move(*failure)};
@@ -122,7 +124,15 @@ void DaemonEnd::refuse(ErrorKind kind, const std::string& words) {
 }
 
 void DaemonEnd::received(std::string_view bytes) {
-  frames_.received(bytes);
+  const bool had_tls = frames_.has_tls();
+  try {
+    frames_.received(bytes);
+  } catch (const Broken&) {
+    if (had_tls && !frames_.has_tls()) {
+      frames_.send(Kind::failure, view(write(Failure{ErrorKind::refused, "it takes connections with TLS alone: pass --tls-ca FILE (NETSUM_TLS_CA)"})));
+    }
+    throw;
+  }
   while (!principal_) {
     const auto frame = frames_.next();
     if (!frame) return;

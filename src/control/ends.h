@@ -32,6 +32,8 @@ class CallerEnd {
   void request(Kind kind, Bytes payload);
   // Throws Broken.
   void received(std::string_view bytes);
+  // The answer in flight is of no use any more: it is left out when it comes.
+  void skip_answer() { ++skipped_; }
   // The answer to the request, once.
   [[nodiscard]] std::optional<Answer> take_answer() { return std::exchange(answer_, std::nullopt); }
 
@@ -50,6 +52,7 @@ class CallerEnd {
   bool heard_ = false, proved_ = false, welcome_ = false;
   std::optional<std::pair<Kind, Bytes>> request_;  // not sent yet
   std::optional<Answer> answer_;
+  std::uint32_t skipped_ = 0;  // answers to come, to requests before the one in flight
 };
 
 // Who is at the other end, as far as tokens show.

@@ -84,6 +84,12 @@ void Frames::forget_taken() {
 
 void Frames::received(std::string_view bytes) {
   forget_taken();
+  if (tls_ && own_ == End::daemon && !heard_ && bytes.starts_with(magic.front())) {
+    tls_.reset();  // to a caller without TLS nothing else could be said
+    write(magic);
+    throw Broken("it does not speak TLS", true);
+  }
+  heard_ = true;
   if (tls_) {
     tls_->received(bytes, in_);
   } else {

@@ -3,7 +3,7 @@
 //   0  length of the payload, 32 bits     4  kind     5  1: with a tag     6  zero, 16 bits        little endian
 //
 // A tag is HMAC-SHA256, cut to 16 bytes, over the direction, the frame's number in it, the header and the payload: nobody
-// in between changes, repeats, drops or reorders a frame unseen. Before its first frame each end sends eight bytes that say
+// in between changes, repeats, drops or reorders a frame unseen. Before its first frame each end sends twelve bytes that say
 // what it speaks.
 //
 // Pure: bytes in and out. The peer's bytes are kept as far as one frame of a kind that may come now, and no further.
@@ -21,7 +21,7 @@
 
 namespace netsum::control {
 
-inline constexpr std::string_view magic = "netsum 2";
+inline constexpr std::string_view magic = "netsum 2\r\n\r\n";  // a web server answers it, and so is told apart
 
 // Requests, the frames before them, and answers. The numbers travel.
 enum class Kind : std::uint8_t {
@@ -73,7 +73,7 @@ class Frames {
   [[nodiscard]] std::string_view outgoing();
   void sent(std::size_t bytes);
 
-  [[nodiscard]] bool secret() const { return tls_ == nullptr || tls_->ready(); }  // the TLS handshake is done
+  [[nodiscard]] bool has_tls() const { return tls_ != nullptr; }
   [[nodiscard]] std::string binding() const { return tls_ ? tls_->binding() : std::string(); }
   [[nodiscard]] std::size_t held_bytes() const { return in_.capacity() + out_.capacity(); }
   [[nodiscard]] bool partial() const { return in_.size() > taken_; }  // part of a frame is here
@@ -86,12 +86,12 @@ class Frames {
   void tag_of(bool incoming, std::string_view header, std::string_view payload, char* tag);
 
   const End own_;
-  const std::unique_ptr<TlsStream> tls_;
+  std::unique_ptr<TlsStream> tls_;
   Bytes in_, out_;  // what has come and is not taken, in clear; what goes, as it goes
   std::size_t taken_ = 0, sent_ = 0;
   std::uint64_t received_frames_ = 0, sent_frames_ = 0;  // with tags
   std::optional<seal::PacketKey> key_;
-  bool greeted_ = false;
+  bool heard_ = false, greeted_ = false;  // any bytes, and the peer's first ones
 };
 
 }  // namespace netsum::control

@@ -165,7 +165,10 @@ struct Server::Impl {
   // the job runs on.
   template <class Message, class What>
   std::optional<Answer> answered(const Request& request, const What& what, bool in_life = false) {
-    if (!in_life && is_revoked(request.principal)) return without(ErrorKind::unauthenticated, revoked_words);
+    if (!in_life && is_revoked(request.principal)) {
+      note_wrong_token(request.address, "showed a revoked token");
+      return without(ErrorKind::unauthenticated, revoked_words);
+    }
     const auto message = parse<Message>(request.payload);
     if (!message) return without(ErrorKind::invalid, message.why());
     return what(*message);
@@ -198,12 +201,14 @@ struct Server::Impl {
 
   Answer on_beat(const Request& request, const Life& life) {
     const Lock lock(*this);
+    life_of[request.connection] = {life.job_epoch, life.rank, life.rank_epoch};
     return with(aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, now()));
   }
 
   Answer on_leave(const Request& request, const Life& life) {
     {
       const Lock lock(*this);
+      life_of.erase(request.connection);
       aggregator.leave(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, life.farewell, now());
     }
     wake();
@@ -322,6 +327,13 @@ struct Server::Impl {
     std::uint32_t rank = 0, world_size = 0;
   };
 
+  // A rank's, that was heard over a connection.
+  struct RankLife {
+    std::uint64_t job_epoch = 0;
+    std::uint32_t rank = 0, rank_epoch = 0;
+    bool operator==(const RankLife&) const = default;
+  };
+
   // Under the lock: this call is answered next, or was cancelled.
   void forget(session::Aggregator::Call number) {
     const auto call = calls.find(number);
@@ -330,15 +342,21 @@ struct Server::Impl {
     calls.erase(call);
   }
 
-  // Its request is not answered.
   void on_closed(Connection connection) {
     {
       const Lock lock(*this);
-      const auto number = call_of.find(connection);
-      if (number == call_of.end() || !aggregator.cancel(number->second, now())) return;
-      forget(number->second);
+      if (const auto life = life_of.extract(connection); !life.empty()) close_life(life.mapped());
+      if (const auto number = call_of.find(connection); number != call_of.end() && aggregator.cancel(number->second, now())) {
+        forget(number->second);
+      }
     }
     wake();
+  }
+  // Under the lock.
+  void close_life(const RankLife& life) {
+    const bool elsewhere =
+        std::any_of(life_of.begin(), life_of.end(), [&](const auto& entry) { return entry.second == life; });
+    if (!elsewhere) aggregator.closed(life.job_epoch, life.rank, life.rank_epoch, now());
   }
 
   struct Command {
@@ -470,6 +488,9 @@ struct Server::Impl {
     for (session::Aggregator::Answer& answer : due.step.answers) {
       const JoinCall& call = calls.at(answer.call);
       note_refusal(answer, call, due);
+      if (answer.outcome.admission) {
+        life_of[call.connection] = {answer.outcome.admission->job_epoch, call.rank, answer.outcome.admission->rank_epoch};
+      }
       due.answers.emplace_back(call.connection, answer_of(answer, call));
       forget(answer.call);
     }
@@ -794,6 +815,7 @@ struct Server::Impl {
   session::Aggregator::Call last_call = 0;
   std::map<session::Aggregator::Call, JoinCall> calls;  // pending joins
   std::map<Connection, session::Aggregator::Call> call_of;
+  std::map<Connection, RankLife> life_of;
   std::map<std::string, std::uint32_t> joins_of_peer;
   struct Lease {
     Time until{};

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "netsum/types.h"
+
 namespace netsum::daemon {
 
 struct BumpOptions {
@@ -23,7 +25,7 @@ struct BumpOptions {
                        // empty: none
   std::string metrics, flight_records;  // as in AggregatorOptions, like the rest
   std::uint32_t slots = 16384;
-  std::uint32_t heartbeat_timeout_ms = 3000;
+  std::uint32_t heartbeat_timeout_ms = default_heartbeat_timeout_ms;
   std::string token, tls_cert, tls_key;
   // Rings of hosts in several racks, with a bump in each: the bumps send each other datagrams, at `listen`'s address and
   // port. Ranks join at one of them, and name the one next to them. Needs `listen`; then there may be no ports.

@@ -38,6 +38,10 @@ void Aggregator::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_
   if (registry_.belongs(job_epoch, tenant)) registry_.leave(job_epoch, rank, rank_epoch, why, now);
 }
 
+void Aggregator::closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
+  registry_.closed(job_epoch, rank, rank_epoch, now);
+}
+
 void Aggregator::on_timer(Time now) {
   if (now >= registry_.next_timeout()) registry_.on_timer(now);
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {

@@ -50,6 +50,9 @@ class Aggregator {
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
              const Farewell& why, Time now);
 
+  // The connection of such a life has ended.
+  void closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
+
   // ---- steps
 
   // A rank is told of its admission when every lane serves the job, and `ready`: the job's switches know it. Without them

@@ -102,7 +102,7 @@ void Rank::on_started(Time now) {
   phase_ = Phase::running;
   cause_.reset();
   unsealed_.reset();
-  Supervisor::Config config{config_.job, config_.rank, {}, config_.predecessor};
+  Supervisor::Config config{config_.job, config_.rank, {}, config_.predecessor, config_.silence};
   for (const Site& site : sites_) config.aggregators.push_back(site.address);
   supervisor_.emplace(std::move(config), now);
   next_beat_ = now;
@@ -124,11 +124,11 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   if (error) fail(*error, now);
 }
 
-void Rank::on_no_reply(std::size_t site, const std::string& why, Time now) {
+void Rank::on_no_reply(std::size_t site, const std::string& why, Time now, bool closed) {
   if (site >= sites_.size()) return;
   sites_[site].beat_until = never;
   if (phase_ != Phase::running) return;
-  auto error = supervisor_->on_no_reply(site, why, now);
+  auto error = supervisor_->on_no_reply(site, why, now, closed);
   if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
   if (error) fail(*error, now);
 }

@@ -96,6 +96,7 @@ class Rank {
     std::optional<std::uint32_t> predecessor{};  // as Supervisor::Config's
     bool recovers = false;                       // the job outlives its processes
     Duration recovery = Duration::max();         // if so: how long this rank waits for all ranks to join again
+    Duration silence = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of an aggregator (liveness.h)
     std::function<Duration()> pause;             // before each attempt to join again
   };
 
@@ -120,7 +121,7 @@ class Rank {
   // ---- running
 
   void on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
-  void on_no_reply(std::size_t site, const std::string& why, Time now);
+  void on_no_reply(std::size_t site, const std::string& why, Time now, bool closed = false);  // as Supervisor's
   // A lane to the site cannot go on. If the site does not know the job, that is no error yet: heartbeats, faster from now
   // on, bring the reason.
   void on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now);

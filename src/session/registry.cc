@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "session/check.h"
+#include "session/liveness.h"
 #include "session/words.h"
 
 namespace netsum::session {
@@ -43,7 +44,7 @@ struct Rank {
   JoinRequest request;
   std::uint64_t ticket = 0;
   std::uint32_t epoch = 0;
-  Time heard{};
+  Liveness liveness;
 };
 
 enum class Phase : std::uint8_t { joining, running, failed };
@@ -563,7 +564,7 @@ struct Registry::Impl {
     for (auto& [rank, member] : job.ranks) {
       if (!member.request.members.empty()) start.admission.members.push_back(member.request.members);
       member.epoch = new_rank_epoch();
-      member.heard = now;
+      member.liveness.hear(now);
       start.admission.rank_epochs.push_back(member.epoch);
       start.endpoints.push_back(member.request.endpoints);
       start.listens.push_back(member.request.listens);
@@ -685,7 +686,7 @@ struct Registry::Impl {
     if (job.phase == Phase::running && may_succeed(job, request)) {
       wait(ticket, key, request);
       const std::uint32_t rank = request.rank;
-      job.successors[rank] = {std::move(request), ticket, 0, now};
+      job.successors[rank] = {std::move(request), ticket, 0, Liveness(now)};
       return;
     }
     if (job.phase == Phase::running) {
@@ -714,7 +715,7 @@ struct Registry::Impl {
     note(JobEvent::Kind::joined, job, now, request.rank);
     wait(ticket, key, request);
     const std::uint32_t rank = request.rank;
-    job.ranks[rank] = {std::move(request), ticket, 0, now};
+    job.ranks[rank] = {std::move(request), ticket, 0, Liveness(now)};
     if (job.ranks.size() == job.world_size) admit(key, job, now);
   }
 
@@ -722,7 +723,7 @@ struct Registry::Impl {
   void refuse_successors(Job& job, Time now) {
     std::erase_if(job.successors, [&](auto& entry) {
       auto& [rank, successor] = entry;
-      if (job.left.contains(rank) || now - successor.heard < config.heartbeat_timeout + succession_slack) return false;
+      if (job.left.contains(rank) || now < successor.liveness.heard() + config.heartbeat_timeout + succession_slack) return false;
       wait_no_more(successor.ticket, job.tenant);
       outcomes[successor.ticket] = {Refusal::duplicate_rank,
                                     "rank " + std::to_string(rank) + " of job '" + job.name +
@@ -825,7 +826,7 @@ void Registry::admission_told(std::uint64_t job_epoch, Time now) {
   Job* job = impl_->running(job_epoch);
   if (job == nullptr) return;
   job->told = true;
-  for (auto& [rank, member] : job->ranks) member.heard = now;
+  for (auto& [rank, member] : job->ranks) member.liveness.hear(now);
 }
 
 void Registry::on_pool(const std::string& a_switch, std::uint32_t slots) {
@@ -861,7 +862,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   if (job == nullptr) return reply;
   const auto found = job->ranks.find(rank);
   if (found == job->ranks.end() || found->second.epoch != rank_epoch) return reply;
-  found->second.heard = now;
+  found->second.liveness.hear(now);
   reply.state = HeartbeatReply::State::running;
   reply.left = job->left;
   return reply;
@@ -886,31 +887,50 @@ void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason,
   fail(job_epoch, reason, now);
 }
 
+void Registry::closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
+  Job* const job = impl_->running(job_epoch);
+  if (job == nullptr) return;
+  const auto found = job->ranks.find(rank);
+  if (found != job->ranks.end() && found->second.epoch == rank_epoch) found->second.liveness.close(now);
+}
+
 void Registry::on_timer(Time now) {
   Impl& r = *impl_;
+  const Time meant = next_timeout();
   std::erase_if(r.failed, [&](const auto& entry) {
     const bool old = now - entry.second.since >= remember_failed;
     if (old) r.forget(entry.second);
     return old;
   });
-  std::vector<std::pair<std::string, std::uint32_t>> dead;
+  struct Dead {
+    std::string key;
+    std::uint32_t rank;
+    bool closed;
+  };
+  std::vector<Dead> dead;
   std::vector<std::string> late;
   for (auto& [key, job] : r.jobs) {
     r.refuse_successors(job, now);
     if (job.phase == Phase::joining && now - job.since >= r.config.join_timeout) late.push_back(key);
     if (job.phase != Phase::running || !job.told) continue;
+    for (auto& [rank, member] : job.ranks) member.liveness.look(now, meant);
     for (const auto& [rank, member] : job.ranks) {
-      if (!job.left.contains(rank) && now - member.heard >= r.config.heartbeat_timeout) {
-        dead.emplace_back(key, rank);
+      if (!job.left.contains(rank) && now >= member.liveness.dead_at(r.config.heartbeat_timeout)) {
+        dead.push_back({key, rank, member.liveness.has_closed()});
         break;
       }
     }
   }
-  for (const auto& [key, rank] : dead) {
-    r.end(key,
-          "rank " + std::to_string(rank) + " of job '" + r.jobs.at(key).name + "' has not been heard from for " +
-              in_seconds(r.config.heartbeat_timeout) + ": it died, or its host is unreachable",
-          FailureCause::silent, rank, now);
+  for (const auto& [key, rank, closed] : dead) {
+    const std::string who = "rank " + std::to_string(rank) + " of job '" + r.jobs.at(key).name + "'";
+    if (closed) {
+      r.end(key, who + " died: its process has ended, as its connection closed", FailureCause::died, rank, now);
+    } else {
+      r.end(key,
+            who + " has not been heard from for " + in_seconds(r.config.heartbeat_timeout) +
+                ": it is stopped, or its host is unreachable",
+            FailureCause::silent, rank, now);
+    }
   }
   for (const std::string& key : late) {
     const Job& job = r.jobs.at(key);
@@ -929,11 +949,11 @@ Time Registry::next_timeout() const {
     if (job.phase != Phase::running) continue;
     for (const auto& [rank, successor] : job.successors) {
       if (!job.left.contains(rank))
-        next = std::min(next, successor.heard + impl_->config.heartbeat_timeout + succession_slack);
+        next = std::min(next, successor.liveness.heard() + impl_->config.heartbeat_timeout + succession_slack);
     }
     if (!job.told) continue;
     for (const auto& [rank, member] : job.ranks) {
-      if (!job.left.contains(rank)) next = std::min(next, member.heard + impl_->config.heartbeat_timeout);
+      if (!job.left.contains(rank)) next = std::min(next, member.liveness.dead_at(impl_->config.heartbeat_timeout));
     }
   }
   for (const auto& [epoch, job] : impl_->failed) next = std::min(next, job.since + remember_failed);

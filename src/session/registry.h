@@ -134,7 +134,7 @@ struct RegistryConfig {
   std::function<std::string(const JoinRequest&)> check_endpoints;
   // A lane's receive buffer, including the kernel's overhead per packet; 0: it does not bound windows.
   std::uint64_t receive_bytes = 0;
-  Duration heartbeat_timeout = std::chrono::seconds(3);
+  Duration heartbeat_timeout = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of a silent rank (liveness.h)
   // For a job that never becomes complete. Longer than any worker's connect deadline should be.
   Duration join_timeout = std::chrono::minutes(30);
   // Of jobs' packets, where `keys` may be told to ranks: the control channel is secret. A rank may ask for more.
@@ -217,6 +217,8 @@ class Registry {
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   // The job cannot go on, whatever the cause.
   void fail(std::uint64_t job_epoch, const std::string& reason, Time now);
+  // The connection over which the rank was heard has ended.
+  void closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   // A rank is known to have died, before its heartbeats are missed.
   void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how, Time now);
   // The data plane found that ranks of the job issued different calls.

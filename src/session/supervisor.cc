@@ -17,11 +17,12 @@ std::string disagreement(const Admission& first, const Admission& other) {
 }
 
 Supervisor::Supervisor(Config config, Time now)
-    : config_(std::move(config)), sites_(config_.aggregators.size(), {now, false, {}}) {}
+    : config_(std::move(config)), sites_(config_.aggregators.size(), {Liveness(now), false, {}, never}) {}
 
 std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatReply& reply, Time now) {
   Site& site = sites_[index];
-  site.heard = now;
+  site.liveness.hear(now);
+  site.next_look = now + beat_interval + beat_patience;
   const std::string at = "aggregator " + config_.aggregators[index];
   switch (reply.state) {
     case HeartbeatReply::State::unknown:
@@ -43,13 +44,16 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
   return std::nullopt;
 }
 
-std::optional<Error> Supervisor::on_no_reply(std::size_t index, const std::string& why, Time now) {
-  const Site& site = sites_[index];
-  if (now - site.heard < silence_allowed) return std::nullopt;
+std::optional<Error> Supervisor::on_no_reply(std::size_t index, const std::string& why, Time now, bool closed) {
+  Site& site = sites_[index];
+  site.liveness.look(now, site.next_look);
+  site.next_look = now + beat_interval + beat_patience;
+  if (closed) site.liveness.close(now);
+  if (now < site.liveness.dead_at(config_.silence)) return std::nullopt;
   return Error(ErrorCode::aggregator_lost, "aggregator " + config_.aggregators[index] +
                                                (site.dropped ? " no longer serves this job, and" : "") +
-                                               " has not answered for " + in_seconds(silence_allowed) + " (" + job() +
-                                               ", rank " + std::to_string(config_.rank) + "): " + why);
+                                               " has not answered for " + in_seconds(now - site.liveness.heard()) + " (" +
+                                               job() + ", rank " + std::to_string(config_.rank) + "): " + why);
 }
 
 Duration Supervisor::interval() const {
@@ -63,7 +67,7 @@ std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {
   own.insert(config_.rank);  // this rank waits, like all others, for an earlier sum
   stall->missing = sites_[stall->site].missing.minus(own);
   if (config_.predecessor && left_.contains(*config_.predecessor)) stall->missing.insert(*config_.predecessor);
-  stall->told = sites_[stall->site].heard;
+  stall->told = sites_[stall->site].liveness.heard();
   return stall;
 }
 

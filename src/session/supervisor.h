@@ -11,6 +11,7 @@
 #include "base/bitmap.h"
 #include "base/time.h"
 #include "netsum/error.h"
+#include "session/liveness.h"
 #include "session/registry.h"
 
 namespace netsum::session {
@@ -18,7 +19,6 @@ namespace netsum::session {
 inline constexpr Duration beat_interval = std::chrono::milliseconds(500);
 inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);  // while it is unclear why a lane fell off
 inline constexpr Duration beat_patience = std::chrono::seconds(1);               // for one answer
-inline constexpr Duration silence_allowed = std::chrono::seconds(3);             // of an aggregator
 
 // For a job that recovers: whether joining again may help.
 [[nodiscard]] bool recoverable(ErrorCode code);
@@ -41,13 +41,15 @@ class Supervisor {
     std::uint32_t rank = 0;
     std::vector<std::string> aggregators;           // addresses, by site
     std::optional<std::uint32_t> predecessor = {};  // the rank whose connection brings the results (NetReduce)
+    Duration silence = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of an aggregator (liveness.h)
   };
 
   Supervisor(Config config, Time now);
 
   // A returned error ends the job on this rank.
   [[nodiscard]] std::optional<Error> on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
-  [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now);
+  // `closed`: no process answers there any more, not even to refuse.
+  [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now, bool closed = false);
 
   [[nodiscard]] const RankSet& left() const { return left_; }  // in good order, as last heard
 
@@ -70,9 +72,10 @@ class Supervisor {
 
  private:
   struct Site {
-    Time heard{};
+    Liveness liveness;
     bool dropped = false;
     RankSet missing;  // as it last said
+    Time next_look = never;  // at the latest
   };
 
   // Adds the missing ranks from the aggregator's heartbeats, where a lane cannot know them.

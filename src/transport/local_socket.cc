@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "netsum/error.h"
-#include "transport/fork.h"
+#include "transport/own_descriptor.h"
 
 namespace netsum::transport {
 namespace {
@@ -32,17 +32,6 @@ Address address_of(const std::string& name) {
   address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
-
-class OwnDescriptor final : public Descriptor, NotForChildren {
- public:
-  explicit OwnDescriptor(int number) : Descriptor(number) { enlist(); }
-  ~OwnDescriptor() { delist(); }
-  OwnDescriptor(const OwnDescriptor&) = delete;
-  OwnDescriptor& operator=(const OwnDescriptor&) = delete;
-
- private:
-  void in_child() noexcept override { close(); }
-};
 
 int make_socket() {
   return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

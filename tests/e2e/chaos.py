@@ -25,7 +25,7 @@ import cli_support as cli
 PROXY = STRANGER = COMMAND = None
 SEED, ROUNDS = 1, 1
 NOTICED_WITHIN = 10
-MAGIC = b"netsum 2"
+MAGIC = b"netsum 2\r\n\r\n"
 
 
 class Proxy(cli.Process):

@@ -43,7 +43,7 @@ class Failures(unittest.TestCase):
             cli.until(lambda: switch.status()["slots_free"] == switch.status()["slots"], 10, "the job's slots are free")
 
     def test_stopped_worker_is_named(self):
-        with cli.Switch() as switch, Job(switch, 2) as ranks:
+        with cli.Switch("--heartbeat-timeout-ms", 3000) as switch, Job(switch, 2) as ranks:
             ranks[1].signal(signal.SIGSTOP)
             self.check_noticed([ranks[0]], r"rank 1\b")
 

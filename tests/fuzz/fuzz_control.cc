@@ -14,18 +14,16 @@ namespace {
 
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
-// What passes is written as it was read, and in few words refused.
-template <class Message, class Value>
-bool passes(const Message& /*read*/, const control::Parsed<Value>& value) {
-  if (!fuzz::passed(value, 2048)) return false;
-  Message again;
-  control::write(*value, again);
-  const auto same = control::parse(again);
+// The message after its way here, if it passed: then it is written as it was read, and else in few words refused.
+template <class Message>
+std::optional<Message> passed(const Message& sent, FuzzedDataProvider& input) {
+  const auto value = control::parse<Message>(control::view(fuzz::arrived(sent, input)));
+  if (!fuzz::passed(value, 2048)) return std::nullopt;
+  const control::Bytes again = control::write(*value);
+  const auto same = control::parse<Message>(control::view(again));
   fuzz::check(bool{same}, "what was accepted is accepted again");
-  Message third;
-  control::write(*same, third);
-  fuzz::check(third.SerializeAsString() == again.SerializeAsString(), "a message is read as it is written");
-  return true;
+  fuzz::check(control::write(*same) == again, "a message is read as it is written");
+  return *value;
 }
 
 class Switch {
@@ -91,37 +89,35 @@ std::uint32_t a_switch_of(const session::StartJob& start, FuzzedDataProvider& in
 
 void on_join(fuzz::CheckedRegistry& registry, FuzzedDataProvider& input) {
   const control::Join asked{fuzz::request_of(input, registry), std::chrono::milliseconds(1)};
-  const auto message = fuzz::arrived<control::proto::JoinRequest>(asked, input);
-  if (!message) return;
-  if (const auto join = control::parse(*message); passes(*message, join)) registry.join(join->request);
+  if (const auto join = passed(asked, input)) registry.join(join->request);
 }
 
 void on_life(fuzz::CheckedRegistry& registry, bool leaves, FuzzedDataProvider& input) {
   control::Life life;
   if (!registry.lives.empty()) {
     const auto& known = registry.lives[input.ConsumeIntegral<std::uint8_t>() % registry.lives.size()];
-    life = {known.job_epoch, known.rank, known.rank_epoch};
+    life = {known.job_epoch, known.rank, known.rank_epoch, {}};
   }
-  const auto message = fuzz::arrived<control::proto::Membership>(life, input);
-  if (!message) return;
-  const auto parsed = control::parse(*message);
-  if (!passes(*message, parsed)) return;
-  const fuzz::CheckedRegistry::Life at{parsed->job_epoch, parsed->rank, parsed->rank_epoch, {}, {}};
-  leaves ? registry.leave(at) : registry.heartbeat(at);
+  const auto at = [](const control::Life& of) {
+    return fuzz::CheckedRegistry::Life{of.job_epoch, of.rank, of.rank_epoch, {}, {}};
+  };
+  if (leaves) {
+    if (const auto left = passed(life, input)) registry.leave(at(*left));
+  } else if (const auto beat = passed(control::Beat{life}, input)) {
+    registry.heartbeat(at(beat->life));
+  }
 }
 
 void on_install(const session::StartJob* start, Switch& a_switch, FuzzedDataProvider& input) {
-  control::proto::Installation message;
-  if (start != nullptr) control::write(fuzz::CheckedRegistry::installation_for(*start, a_switch_of(*start, input)), message);
-  if (!fuzz::arrive(message, input)) return;
-  if (const auto installation = control::parse(message); passes(message, installation)) a_switch.install(*installation);
+  session::Installation told;
+  if (start != nullptr) told = fuzz::CheckedRegistry::installation_for(*start, a_switch_of(*start, input));
+  if (const auto installation = passed(told, input)) a_switch.install(*installation);
 }
 
 void on_install_ring(const session::StartJob* start, FuzzedDataProvider& input) {
-  control::proto::TreeInstallation message;
-  if (start != nullptr) control::write(fuzz::CheckedRegistry::ring_for(*start, a_switch_of(*start, input)), message);
-  if (!fuzz::arrive(message, input)) return;
-  if (const auto installation = control::parse(message); passes(message, installation)) Switch::install(*installation);
+  session::TreeInstallation told;
+  if (start != nullptr) told = fuzz::CheckedRegistry::ring_for(*start, a_switch_of(*start, input));
+  if (const auto installation = passed(told, input)) Switch::install(*installation);
 }
 
 }  // namespace
@@ -156,18 +152,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 7:
         on_install_ring(latest(true), input);
         break;
-      case 8: {
-        control::proto::Membership message;
-        control::write_uninstall(1, message);
-        if (!fuzz::arrive(message, input)) break;
-        if (const auto epoch = control::parse_uninstall(message)) a_switch.uninstall(*epoch);
+      case 8:
+        if (const auto ended = passed(control::Uninstall{1}, input)) a_switch.uninstall(ended->job_epoch);
         break;
-      }
-      case 9: {
-        const auto message = fuzz::arrived<control::proto::HelloRequest>(std::string("train"), input);
-        if (message) static_cast<void>(passes(*message, control::parse(*message)));
+      case 9:
+        static_cast<void>(passed(control::HelloRequest{"train"}, input));
         break;
-      }
       default:
         if (registry.tickets.empty()) break;
         const std::size_t index = input.ConsumeIntegral<std::uint8_t>() % registry.tickets.size();

@@ -71,9 +71,8 @@ void on_join_reply(FuzzedDataProvider& input) {
   for (std::size_t i = 0; i < registry.tickets.size(); ++i) registry.poll(i);
   if (registry.lives.empty()) return;
   const auto& life = registry.lives[input.ConsumeIntegral<std::uint8_t>() % registry.lives.size()];
-  const auto message = fuzz::arrived<control::proto::JoinReply>(life.admission, input);
-  if (!message) return;
-  const auto admission = control::parse(*message, life.request, fuzz::rules_of(life.request));
+  const auto admission = control::parse_admission(control::view(fuzz::arrived(life.admission, input)), life.request,
+                                                  fuzz::rules_of(life.request));
   if (!passes(admission)) return;
   start_lanes(*admission, life.request);
   for (const stream::Operation& again : remembered.log.resume(admission->resumption)) {
@@ -87,9 +86,7 @@ void on_heartbeat_reply(FuzzedDataProvider& input) {
   reply.reason = "rank 1 died";
   reply.lost = 1;
   reply.left = RankSet::first(2);
-  const auto message = fuzz::arrived<control::proto::HeartbeatReply>(reply, input);
-  if (!message) return;
-  const auto parsed = control::parse(*message);
+  const auto parsed = control::parse<session::HeartbeatReply>(control::view(fuzz::arrived(reply, input)));
   if (!passes(parsed)) return;
   session::Supervisor supervisor({"job", 0, {"aggregator"}, 2}, {});
   const auto error = supervisor.on_reply(0, *parsed, {});
@@ -98,13 +95,11 @@ void on_heartbeat_reply(FuzzedDataProvider& input) {
 }
 
 void on_ring_view(FuzzedDataProvider& input) {
-  const session::JobView seen{"ranks 0 and 1", RankSet::first(3)};
-  const auto message = fuzz::arrived<control::proto::RingView>(seen, input);
-  if (!message) return;
-  const auto view = control::parse(*message);
+  const control::RingView seen{{"ranks 0 and 1", RankSet::first(3)}, 1};
+  const auto view = control::parse<control::RingView>(control::view(fuzz::arrived(seen, input)));
   if (!passes(view)) return;
   const session::Placement placement{{"a", "b"}, {1, session::Placement::at_server}, {0, 0, 1}};
-  static_cast<void>(session::refined(RankSet::first(3), placement, "a", view->missing));
+  static_cast<void>(session::refined(RankSet::first(3), placement, "a", view->view.missing));
 }
 
 void on_status_reply(FuzzedDataProvider& input) {
@@ -114,16 +109,15 @@ void on_status_reply(FuzzedDataProvider& input) {
   job.job.world_size = 3;
   job.job.joined = RankSet::first(3);
   job.counters = {{"packets", 7}};
-  control::proto::StatusReply message;
-  control::write(report, message);
-  std::string& json = *message.mutable_report_json();
+  control::StatusReply message{telemetry::to_json(report)};
+  std::string& json = message.report_json;
   for (int changes = input.ConsumeIntegralInRange<int>(0, 4); changes > 0; --changes) {
     const std::size_t at = input.ConsumeIntegralInRange<std::size_t>(0, json.size());
     json.replace(
         at, std::min(json.size() - at, input.ConsumeIntegralInRange<std::size_t>(0, 8)),
         input.PickValueInArray<std::string>({"", "-1", "1025", "4294967296", "1e400", "[]", "{}", "\"\\u0007\"", "null"}));
   }
-  const auto parsed = control::parse(message);
+  const auto parsed = control::parse_report(control::view(fuzz::arrived(message, input)));
   if (!passes(parsed)) return;
   fuzz::check(!telemetry::to_table(*parsed).empty() && !telemetry::to_json(*parsed).empty(), "a report has a table");
 }
@@ -132,9 +126,7 @@ void on_hello_reply(FuzzedDataProvider& input) {
   const Endpoint lane{.address = {0xfd, 1}, .port = 7170}, group{.address = {0xff, 2}, .port = 7170};
   const control::Hello said{
       {lane, lane}, 1, 1024, 256, "netsum-1", {group, group}, false, 0, false, PacketSecurity::tag, session::ChipProfile{}};
-  const auto message = fuzz::arrived<control::proto::HelloReply>(said, input);
-  if (!message) return;
-  const auto hello = control::parse(*message);
+  const auto hello = control::parse<control::Hello>(control::view(fuzz::arrived(said, input)));
   if (!passes(hello)) return;
   if (hello->chip) fuzz::check(session::check(*hello->chip).empty(), "a chip is possible");
   for (const Endpoint& at : hello->lanes) fuzz::check(at.port != 0, "a lane has a port");

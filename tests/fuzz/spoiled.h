@@ -1,48 +1,30 @@
-// Messages of protocol buffers that are right but for a few fields, at any depth: bytes alone seldom get as far as what is
-// checked last.
+// Messages that are right but for a few fields, at any depth: bytes alone seldom get as far as what is checked last.
 #pragma once
 
 #include <fuzzer/FuzzedDataProvider.h>
-#include <google/protobuf/message.h>
 
+#include <array>
+#include <chrono>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "control/codec.h"
 #include "fuzz/harness.h"
 
 namespace netsum::fuzz {
 
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
+using control::fields;
 
 [[nodiscard]] inline std::uint64_t odd_number(FuzzedDataProvider& input) {
   if (input.ConsumeBool()) return input.ConsumeIntegralInRange<std::uint64_t>(0, 8);
-  return input.PickValueInArray<std::uint64_t>({9,
-                                                16,
-                                                32,
-                                                33,
-                                                63,
-                                                64,
-                                                65,
-                                                255,
-                                                256,
-                                                257,
-                                                1023,
-                                                1024,
-                                                1025,
-                                                4096,
-                                                4097,
-                                                0xffff,
-                                                0x10000,
-                                                0xffffff,
-                                                0x1000000,
-                                                0x40000040,
-                                                0x7fffffff,
-                                                0xfffffffe,
-                                                0xffffffff,
-                                                UINT64_MAX / 2,
-                                                UINT64_MAX - 1,
-                                                UINT64_MAX});
+  return input.PickValueInArray<std::uint64_t>(
+      {9,      16,      32,         33,         63,         64,         65,         255,            256,
+       257,    1023,    1024,       1025,       4096,       4097,       0xffff,     0x10000,        0xffffff,
+       0x1000000, 0x40000040, 0x7fffffff, 0xfffffffe, 0xffffffff, UINT64_MAX / 2, UINT64_MAX - 1, UINT64_MAX});
 }
 
 [[nodiscard]] inline std::string odd_text(FuzzedDataProvider& input) {
@@ -62,90 +44,130 @@ using google::protobuf::Message;
   }
 }
 
-inline void spoil(Message& message, FuzzedDataProvider& input);
-
-inline void spoil_value(Message& message, const FieldDescriptor* field, FuzzedDataProvider& input) {
-  const auto* r = message.GetReflection();
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return spoil(*r->MutableMessage(&message, field), input);
-    case FieldDescriptor::CPPTYPE_STRING:
-      return r->SetString(&message, field, odd_text(input));
-    case FieldDescriptor::CPPTYPE_UINT32:
-      return r->SetUInt32(&message, field, static_cast<std::uint32_t>(odd_number(input)));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return r->SetUInt64(&message, field, odd_number(input));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return r->SetBool(&message, field, input.ConsumeBool());
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return r->SetEnumValue(&message, field, static_cast<int>(odd_number(input)));
-    default:
-      check(false, "a kind of field that no message has yet");
+// Goes through a message's fields (control/messages.h), counts them, and changes that with the number `target`.
+class Spoiler {
+ public:
+  template <class Message>
+  static void spoil(Message& message, FuzzedDataProvider& input) {
+    Spoiler counts(input, SIZE_MAX);
+    fields(counts, message);
+    if (counts.seen_ == 0) return;
+    Spoiler changes(input, input.ConsumeIntegralInRange<std::size_t>(0, counts.seen_ - 1));
+    fields(changes, message);
   }
-}
 
-// One of the list's elements, or one more, which is like another.
-inline void spoil_element(Message& message, const FieldDescriptor* field, FuzzedDataProvider& input) {
-  const auto* r = message.GetReflection();
-  const int size = r->FieldSize(message, field);
-  const bool add = size == 0 || input.ConsumeBool();
-  const int at = size == 0 ? 0 : input.ConsumeIntegralInRange<int>(0, size - 1);
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_MESSAGE: {
-      if (!add) return spoil(*r->MutableRepeatedMessage(&message, field, at), input);
-      Message* const added = r->AddMessage(&message, field);
-      if (size != 0) added->CopyFrom(r->GetRepeatedMessage(message, field, at));
-      return;
-    }
-    case FieldDescriptor::CPPTYPE_STRING:
-      return add ? r->AddString(&message, field, odd_text(input))
-                 : r->SetRepeatedString(&message, field, at, odd_text(input));
-    case FieldDescriptor::CPPTYPE_UINT32: {
-      const auto value = static_cast<std::uint32_t>(odd_number(input));
-      return add ? r->AddUInt32(&message, field, value) : r->SetRepeatedUInt32(&message, field, at, value);
-    }
-    case FieldDescriptor::CPPTYPE_UINT64: {
-      const std::uint64_t value = odd_number(input);
-      return add ? r->AddUInt64(&message, field, value) : r->SetRepeatedUInt64(&message, field, at, value);
-    }
-    default:
-      check(false, "a kind of list that no message has yet");
+  template <class Number>
+  void number(std::uint32_t, const char*, Number& value) {
+    if (hit()) value = static_cast<Number>(odd_number(input_));
   }
-}
+  template <class Choice>
+  void choice(std::uint32_t, const char*, Choice& value, Choice) {
+    if (hit()) value = static_cast<Choice>(odd_number(input_) & 0xff);
+  }
+  void flag(std::uint32_t, const char*, bool& value) {
+    if (hit()) value = input_.ConsumeBool();
+  }
+  void duration(std::uint32_t, const char*, std::chrono::milliseconds& value) {
+    if (hit()) value = std::chrono::milliseconds(input_.ConsumeIntegral<std::uint16_t>());
+  }
+  void text(std::uint32_t, const char*, std::string& value, std::size_t) {
+    if (hit()) value = odd_text(input_);
+  }
+  void bytes(std::uint32_t, const char*, std::array<std::uint8_t, 16>& value) {
+    if (hit()) value[input_.ConsumeIntegralInRange<std::size_t>(0, 15)] = input_.ConsumeIntegral<std::uint8_t>();
+  }
+  void key(std::uint32_t, const char*, seal::PacketKey& value) {
+    if (!hit()) return;
+    seal::PacketKey::Bytes bytes{};
+    bytes[0] = std::byte{input_.ConsumeIntegral<std::uint8_t>()};
+    value = input_.ConsumeBool() ? seal::PacketKey(bytes) : seal::PacketKey();
+  }
+  template <class Message>
+  void message(std::uint32_t, const char*, Message& value) {
+    fields(*this, value);
+  }
+  template <class Value>
+  void maybe(std::uint32_t, const char*, std::optional<Value>& value) {
+    if (hit()) {
+      input_.ConsumeBool() ? value.reset() : static_cast<void>(value.emplace());
+    } else if (value) {
+      element(*value);
+    }
+  }
+  template <class Value>
+  void list(std::uint32_t, const char*, std::vector<Value>& values, std::size_t) {
+    if (hit()) return change(values);
+    for (Value& value : values) element(value);
+  }
+  template <class Value>
+  void lists(std::uint32_t tag, const char* name, std::vector<std::vector<Value>>& values, std::size_t, std::size_t most) {
+    if (hit()) return change(values);
+    for (std::vector<Value>& value : values) list(tag, name, value, most);
+  }
+  template <class Key, class Value>
+  void map(std::uint32_t, const char*, std::map<Key, Value>& values, std::size_t) {
+    if (!hit()) return;
+    if (!values.empty() && input_.ConsumeBool()) values.erase(values.begin());
+    values[static_cast<Key>(odd_number(input_))] = static_cast<Value>(odd_number(input_));
+  }
+  void ranks(std::uint32_t, const char*, RankSet& value) {
+    if (hit()) value.insert(input_.ConsumeIntegralInRange<std::uint32_t>(0, max_world_size - 1));
+  }
 
-inline void spoil(Message& message, FuzzedDataProvider& input) {
-  const int fields = message.GetDescriptor()->field_count();
-  if (fields == 0) return;
-  const FieldDescriptor* const field = message.GetDescriptor()->field(input.ConsumeIntegralInRange<int>(0, fields - 1));
-  const auto* r = message.GetReflection();
-  if (!field->is_repeated()) return spoil_value(message, field, input);
-  const int size = r->FieldSize(message, field);
-  switch (size == 0 ? 5 : input.ConsumeIntegralInRange<int>(0, 7)) {
-    case 0:
-      return r->ClearField(&message, field);
-    case 1:
-      return r->RemoveLast(&message, field);
-    case 2:
-      return r->SwapElements(&message, field, 0, input.ConsumeIntegralInRange<int>(0, size - 1));
-    case 3: {
-      const int more = input.ConsumeIntegralInRange<int>(1, 1100);
-      for (int i = 0; i < more && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE; ++i) {
-        r->AddMessage(&message, field)->CopyFrom(r->GetRepeatedMessage(message, field, 0));
+ private:
+  Spoiler(FuzzedDataProvider& input, std::size_t target) : input_(input), target_(target) {}
+  [[nodiscard]] bool hit() { return seen_++ == target_; }
+
+  template <class Value>
+  void element(Value& value) {
+    if constexpr (control::is_number<Value>) {
+      number(0, "", value);
+    } else if constexpr (control::is_text<Value>) {
+      text(0, "", value, 0);
+    } else {
+      fields(*this, value);
+    }
+  }
+  // One less, two swapped, or some more.
+  template <class Value>
+  void change(std::vector<Value>& values) {
+    switch (values.empty() ? 3 : input_.ConsumeIntegralInRange<int>(0, 3)) {
+      case 0:
+        return values.clear();
+      case 1:
+        return values.pop_back();
+      case 2:
+        return std::swap(values.front(), values[input_.ConsumeIntegralInRange<std::size_t>(0, values.size() - 1)]);
+      default: {
+        const Value like = values.empty() ? Value{} : values.front();
+        values.resize(values.size() + input_.ConsumeIntegralInRange<std::size_t>(1, input_.ConsumeBool() ? 2 : 1100), like);
       }
-      return;
     }
-    default:
-      return spoil_element(message, field, input);
   }
-}
 
-// The message over a network on which a stranger is: as it was, with some fields changed, or any bytes in its place. False:
-// no handler sees it.
-[[nodiscard]] inline bool arrive(Message& message, FuzzedDataProvider& input) {
+  FuzzedDataProvider& input_;
+  const std::size_t target_;
+  std::size_t seen_ = 0;
+};
+
+// The message over a network on which a stranger is: as it was, with some fields changed, with some bytes changed, or any
+// bytes in its place.
+template <class Message>
+[[nodiscard]] control::Bytes arrived(Message message, FuzzedDataProvider& input) {
   const int kind = input.ConsumeIntegralInRange<int>(0, 7);
-  if (kind == 0) return message.ParseFromString(input.ConsumeRandomLengthString(512));
-  for (int changes = kind < 3 ? 0 : input.ConsumeIntegralInRange<int>(1, 3); changes > 0; --changes) spoil(message, input);
-  return true;
+  if (kind == 0) {
+    const std::string any = input.ConsumeRandomLengthString(512);
+    return {any.begin(), any.end()};
+  }
+  for (int changes = kind < 3 ? 0 : input.ConsumeIntegralInRange<int>(1, 3); changes > 0; --changes) {
+    Spoiler::spoil(message, input);
+  }
+  control::Bytes bytes = control::encoded(message);
+  if (kind == 7 && !bytes.empty()) {
+    bytes[input.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] = input.ConsumeIntegral<char>();
+    if (input.ConsumeBool()) bytes.resize(input.ConsumeIntegralInRange<std::size_t>(0, bytes.size()));
+  }
+  return bytes;
 }
 
 }  // namespace netsum::fuzz

@@ -1,10 +1,10 @@
-// The control plane over real gRPC on loopback: admission, secrets, TLS, and errors in words.
+// The control plane over real sockets on loopback: admission, secrets, TLS, and errors in words.
 
 #include "control/client.h"
 
 #include <arpa/inet.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,8 +24,8 @@
 
 #include "base/waiting.h"
 #include "control/border.h"
+#include "control/channel.h"
 #include "control/credentials.h"
-#include "control/netsum.grpc.pb.h"
 #include "control/server.h"
 #include "session/atp_job.h"
 #include "session/installations.h"
@@ -109,41 +109,26 @@ session::JoinRequest request(std::uint32_t rank, std::uint32_t world_size) {
   return request;
 }
 
-// Ranks that join without a thread each.
-struct JoinCaller {
-  explicit JoinCaller(const std::string& address, const std::string& secret = "")
-      : token(secret), stub(v1::Aggregator::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
-    if (token.empty()) return;
-    grpc::ClientContext context;
-    v1::HelloReply reply;
-    EXPECT_FALSE(stub->Hello(&context, {}, &reply).ok());
-    const auto found = context.GetServerTrailingMetadata().find(challenge_key);
-    challenge.assign(found->second.data(), found->second.size());
-  }
-  std::string token, challenge;
-  std::unique_ptr<v1::Aggregator::Stub> stub;
-};
-class JoiningRank {
+// Ranks that join without a thread each. Their joins end with it.
+class JoiningRanks {
  public:
-  JoiningRank(const JoinCaller& caller, const session::JoinRequest& asked) {
-    write(Join{asked, std::chrono::minutes(1)}, message_);
-    if (!caller.token.empty()) {
-      context_.AddMetadata(proof_key, proof_of(caller.token, caller.challenge, "Join", message_.SerializeAsString()));
+  explicit JoiningRanks(std::string address, std::string token = "")
+      : address_(std::move(address)), token_(std::move(token)) {}
+  void add(const session::JoinRequest& asked) {
+    Channel& channel = *channels_.emplace_back(std::make_unique<Channel>(ClientOptions{address_, token_, ""}, nullptr));
+    channel.request(Kind::join, write(Join{asked, std::chrono::minutes(1)}), Channel::Clock::now() + std::chrono::minutes(1));
+  }
+  // Until what they wait for is there.
+  template <class There>
+  void until(const There& there) {
+    while (!there()) {
+      for (const auto& channel : channels_) static_cast<void>(channel->step(Channel::Clock::now()));
     }
-    caller.stub->async()->Join(&context_, &message_, &reply_, [this](const grpc::Status&) { done_.count_down(); });
   }
-  ~JoiningRank() {
-    context_.TryCancel();
-    done_.wait();
-  }
-  JoiningRank(const JoiningRank&) = delete;
-  JoiningRank& operator=(const JoiningRank&) = delete;
 
  private:
-  grpc::ClientContext context_;
-  v1::JoinRequest message_;
-  v1::JoinReply reply_;
-  std::latch done_{1};
+  const std::string address_, token_;
+  std::vector<std::unique_ptr<Channel>> channels_;
 };
 
 template <class Call>
@@ -335,28 +320,30 @@ TEST(Control, JoinsWaitWithoutThreads) {
     return std::distance(begin(tasks), end(tasks));
   };
   constexpr std::uint32_t ranks = 200;
-  std::vector<std::unique_ptr<JoiningRank>> joining;
-  const JoinCaller caller(test.server->address());
-  joining.push_back(std::make_unique<JoiningRank>(caller, request(0, ranks + 1)));
-  while (test.server->report().jobs.empty() || test.server->report().jobs[0].job.joined.size() < 1) {
-  }
+  const auto joined = [&] {
+    const auto jobs = test.server->report().jobs;
+    return jobs.empty() ? 0 : jobs[0].job.joined.size();
+  };
+  JoiningRanks joining(test.server->address());
+  joining.add(request(0, ranks + 1));
+  joining.until([&] { return joined() == 1; });
   const auto before = threads();
-  for (std::uint32_t rank = 1; rank < ranks; ++rank) {
-    joining.push_back(std::make_unique<JoiningRank>(caller, request(rank, ranks + 1)));
-  }
-  while (test.server->report().jobs[0].job.joined.size() < ranks) {
-  }
-  EXPECT_LT(threads(), before + 8);
+  for (std::uint32_t rank = 1; rank < ranks; ++rank) joining.add(request(rank, ranks + 1));
+  joining.until([&] { return joined() == ranks; });
+  EXPECT_EQ(threads(), before);
 }
 
 TEST(Control, OneHostMayHaveSoManyRanksWait) {
   ServerOptions options;
   options.joins_of_one_peer = 2;
   TestServer test(std::move(options));
-  const JoinCaller caller(test.server->address());
-  const JoiningRank first(caller, request(0, 4)), second(caller, request(1, 4));
-  while (test.server->report().jobs.empty() || test.server->report().jobs[0].job.joined.size() < 2) {
-  }
+  JoiningRanks joining(test.server->address());
+  joining.add(request(0, 4));
+  joining.add(request(1, 4));
+  joining.until([&] {
+    const auto jobs = test.server->report().jobs;
+    return !jobs.empty() && jobs[0].job.joined.size() == 2;
+  });
   Client third({test.server->address(), "", ""});
   const Error error = error_of([&] { static_cast<void>(join(third, request(2, 4), seconds(5))); });
   EXPECT_EQ(ErrorCode::refused, error.code());
@@ -383,19 +370,27 @@ class Connections {
     to.sin_port = htons(port_);
     EXPECT_EQ(0, bind(number, reinterpret_cast<sockaddr*>(&from), sizeof from));
     EXPECT_EQ(0, connect(number, reinterpret_cast<sockaddr*>(&to), sizeof to));
-    constexpr std::string_view preface = "PRI * HTTP/2.0";  // the beginning of it
     if (!speaks) return;
-    EXPECT_EQ(static_cast<ssize_t>(preface.size()), send(number, preface.data(), preface.size(), MSG_NOSIGNAL));
+    CallerEnd caller({}, nullptr);
+    const auto say = [&] {
+      const auto out = caller.outgoing();
+      EXPECT_EQ(static_cast<ssize_t>(out.size()), send(number, out.data(), out.size(), MSG_NOSIGNAL));
+      caller.sent(out.size());
+    };
+    say();
+    std::array<char, 4096> heard;
+    while (!caller.welcome()) {
+      const ssize_t got = recv(number, heard.data(), heard.size(), 0);
+      if (got <= 0) return refused_.push_back(number);
+      caller.received({heard.data(), static_cast<std::size_t>(got)});
+      say();
+    }
   }
   void remove_first() {
     close(open_.front());
     open_.erase(open_.begin());
   }
-  // With what HTTP/2 begins with. False: it was ended.
-  [[nodiscard]] bool first_is_answered() const {
-    char byte = 0;
-    return recv(open_.front(), &byte, 1, 0) > 0;
-  }
+  [[nodiscard]] bool any_is_refused() const { return !refused_.empty(); }
   // Those that the daemon has ended, once there are so many or time is up.
   [[nodiscard]] std::vector<std::size_t> ended(std::size_t count, seconds patience = seconds(4)) const {
     std::vector<std::size_t> all;
@@ -403,8 +398,11 @@ class Connections {
          all.size() < count && std::chrono::steady_clock::now() < end;) {
       all.clear();
       for (std::size_t i = 0; i < open_.size(); ++i) {
-        char byte = 0;
-        const ssize_t got = recv(open_[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        std::array<char, 4096> said;
+        ssize_t got = 0;
+        do {
+          got = recv(open_[i], said.data(), said.size(), MSG_DONTWAIT);
+        } while (got > 0);
         if (got == 0 || (got < 0 && errno == ECONNRESET)) all.push_back(i);
       }
     }
@@ -414,12 +412,12 @@ class Connections {
  private:
   std::uint16_t port_;
   std::string from_;
-  std::vector<int> open_;
+  std::vector<int> open_, refused_;
 };
 
 TEST(Control, OnePeersConnectionsKeepNoOtherPeerOut) {
   ServerOptions options;
-  options.connections.of_one_peer = 3;
+  options.connections.of_one_host = 3;
   TestServer test(std::move(options));
   Connections connections(test, "127.0.0.2");
   for (int i = 0; i < 4; ++i) connections.add();
@@ -428,10 +426,9 @@ TEST(Control, OnePeersConnectionsKeepNoOtherPeerOut) {
   EXPECT_EQ(1U, other.hello(seconds(5)).lanes.size());
 }
 
-// gRPC has these, and does not say when they end.
 TEST(Control, ConnectionsThatHaveSpokenAreCountedWhileTheyAreOpen) {
   ServerOptions options;
-  options.connections.of_one_peer = 2;
+  options.connections.of_one_host = 2;
   TestServer test(std::move(options));
   Connections connections(test, "127.0.0.2");
   connections.add(true);
@@ -441,17 +438,17 @@ TEST(Control, ConnectionsThatHaveSpokenAreCountedWhileTheyAreOpen) {
   connections.remove_first();
   const auto end = std::chrono::steady_clock::now() + seconds(4);
   bool admitted = false;
-  while (!admitted && std::chrono::steady_clock::now() < end) {  // until gRPC has noticed
+  while (!admitted && std::chrono::steady_clock::now() < end) {  // until the daemon has noticed
     Connections once(test, "127.0.0.2");
     once.add(true);
-    admitted = once.first_is_answered();
+    admitted = !once.any_is_refused();
   }
   EXPECT_TRUE(admitted);
 }
 
-TEST(Control, WhoSaysNothingIsNotWaitedFor) {
+TEST(Control, AConnectionThatSaysNothingIsEnded) {
   ServerOptions options;
-  options.connections.silence = std::chrono::milliseconds(50);
+  options.connections.handshake = std::chrono::milliseconds(50);
   TestServer test(std::move(options));
   Connections connections(test, "127.0.0.2");
   connections.add();
@@ -507,10 +504,9 @@ TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
   // An incomplete job of a's is not completed by a rank of b's.
   session::JoinRequest half0 = request(0, 2), half1 = request(1, 2);
   half0.job = half1.job = "half";
-  const JoinCaller caller(test.server->address(), tenant("a").token);
-  const JoiningRank waiting(caller, half0);
-  while (jobs(a).size() < 2) {
-  }
+  JoiningRanks waiting(test.server->address(), tenant("a").token);
+  waiting.add(half0);
+  waiting.until([&] { return jobs(a).size() == 2; });
   EXPECT_EQ(ErrorCode::deadline, error_of([&] { static_cast<void>(join(b, half1, milliseconds(100))); }).code());
   Client stranger({test.server->address(), "a token of nobody's, long enough", ""});
   EXPECT_EQ(ErrorCode::refused, error_of([&] { static_cast<void>(stranger.report(seconds(5))); }).code());
@@ -582,34 +578,44 @@ TEST(Control, TenantsCanBeReplacedWhileJobsRun) {
   EXPECT_EQ(session::HeartbeatReply::State::running, a.heartbeat(job.job_epoch, 0, job.rank_epoch, seconds(5)).state);
 }
 
-// What a client sends to whoever listens there.
+// All that two ends say to each other until a request is answered.
 std::string overheard(const std::string& token) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof at;
-  EXPECT_EQ(0, bind(listener, reinterpret_cast<sockaddr*>(&at), sizeof at));
-  EXPECT_EQ(0, listen(listener, 1));
-  EXPECT_EQ(0, getsockname(listener, reinterpret_cast<sockaddr*>(&at), &length));
-  std::jthread caller([&] {
-    Client client({"127.0.0.1:" + std::to_string(ntohs(at.sin_port)), token, ""});
-    EXPECT_THROW(static_cast<void>(client.hello(milliseconds(500))), Error);
-  });
-  const int connection = accept(listener, nullptr, nullptr);
-  std::string heard;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = read(connection, buffer, sizeof buffer)) > 0;) heard.append(buffer, static_cast<std::size_t>(n));
-  close(connection);
-  close(listener);
-  return heard;
+  DaemonEnd::Manners manners;
+  manners.wants = [] { return std::pair(true, false); };
+  manners.judge = [&](const Proofs& proofs, const std::string& transcript, const std::string&) {
+    Verdict verdict;
+    if (Tenants({{"a", token}}).prove(proofs.token, transcript, "Connect", "") != nullptr) {
+      verdict.principal.emplace();
+      verdict.token = token;
+    }
+    return verdict;
+  };
+  CallerEnd caller({token, ""}, nullptr);
+  DaemonEnd daemon(manners, nullptr, "");
+  caller.request(Kind::status, write(StatusRequest{}));
+  std::string said;
+  while (true) {
+    const std::string up(caller.outgoing());
+    caller.sent(up.size());
+    daemon.received(up);
+    if (daemon.take_request()) daemon.answer({std::nullopt, write(StatusReply{"{}"})});
+    const std::string down(daemon.outgoing());
+    daemon.sent(down.size());
+    caller.received(down);
+    said += up + down;
+    if (const auto answer = caller.take_answer()) {
+      EXPECT_FALSE(answer->failure);
+      return said;
+    }
+    EXPECT_FALSE(up.empty() && down.empty());
+  }
 }
 
 TEST(Control, TokensAreNeverSent) {
   const std::string token = "a secret of sixteen characters or more";
   const std::string heard = overheard(token);
-  EXPECT_FALSE(heard.empty());
   EXPECT_EQ(std::string::npos, heard.find(token.substr(0, 8)));
+  EXPECT_NE(heard, overheard(token)) << "nothing that can be said again";
   // A proof is of one challenge, one call and one request.
   const Tenants known({{"a", token}});
   const std::string proof = proof_of(token, "1", "Leave", "x");
@@ -692,8 +698,8 @@ TEST(Control, TlsTrustsOnlyTheCa) {
       deceived({test.server->address(), "", stranger.certificate()});
   EXPECT_EQ(1U, trusted.hello(seconds(5)).lanes.size());
   const Error without = error_of([&] { static_cast<void>(plain.hello(milliseconds(500))); });
-  EXPECT_EQ(ErrorCode::unreachable, without.code());
-  EXPECT_TRUE(says(without, "without TLS")) << without.what();
+  EXPECT_EQ(ErrorCode::refused, without.code());
+  EXPECT_TRUE(says(without, "with TLS alone: pass --tls-ca")) << without.what();
   const Error other = error_of([&] { static_cast<void>(deceived.hello(milliseconds(500))); });
   EXPECT_EQ(ErrorCode::unreachable, other.code());
   EXPECT_TRUE(says(other, "its certificate is not signed by that of " + stranger.certificate())) << other.what();
@@ -744,30 +750,10 @@ TEST(Control, TlsFilesThatCannotServeAreRefused) {
 
 // ---- switches below
 
-// A UDP port that never answers: the name server of all who ask it.
-class SilentNameServer {
+// A name server that answers nobody.
+class Silent final : public Lookup {
  public:
-  SilentNameServer() : socket_(::socket(AF_INET, SOCK_DGRAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    EXPECT_EQ(0, bind(socket_, reinterpret_cast<const sockaddr*>(&address), length));
-    EXPECT_EQ(0, getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length));
-    port_ = ntohs(address.sin_port);
-  }
-  ~SilentNameServer() { close(socket_); }
-  [[nodiscard]] std::string target(const std::string& address) const {
-    return address.front() == 'd' ? "dns://127.0.0.1:" + std::to_string(port_) + "/" + address : address;
-  }
-  [[nodiscard]] bool was_asked() const {
-    char byte = 0;
-    return recv(socket_, &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0;
-  }
-
- private:
-  int socket_;
-  std::uint16_t port_ = 0;
+  [[nodiscard]] std::optional<std::vector<Endpoint>> result() override { return std::nullopt; }
 };
 
 // Whose jobs have switches, and tell these nothing but their names.
@@ -842,21 +828,23 @@ session::JoinRequest request_at(const std::string& job, const std::string& a_swi
 using Clock = std::chrono::steady_clock;
 
 TEST(Control, DeadSwitchesAndASilentNameServerDelayNoOtherJob) {
-  const SilentNameServer names;
+  std::atomic<int> names_asked_for = 0;
   Below live("127.0.0.1:0", 7);
   ServerOptions options;
-  options.switches.target = [&](const std::string& address) { return names.target(address); };
+  options.switches.resolve = [&](const std::string& address) -> std::unique_ptr<Lookup> {
+    if (address.front() != 'd') return look_up(address);
+    ++names_asked_for;
+    return std::make_unique<Silent>();
+  };
   const auto dead = [](int i) {
     return (i % 2 == 0 ? "dead" : "127.0.0.1:") + std::to_string(i + 1) + (i % 2 == 0 ? ".test:7170" : "");
   };
   Teller test(options);
-  const JoinCaller caller(test.server->address());
-  std::vector<std::unique_ptr<JoiningRank>> slow;
-  for (int i = 0; i < 64; ++i) {
-    slow.push_back(std::make_unique<JoiningRank>(caller, request_at("slow" + std::to_string(i), dead(i))));
-  }
+  constexpr int slow_jobs = 64;
+  JoiningRanks slow(test.server->address());
+  for (int i = 0; i < slow_jobs; ++i) slow.add(request_at("slow" + std::to_string(i), dead(i)));
   Client client({test.server->address(), "", ""});
-  while (test.server->report().jobs.size() < slow.size()) std::this_thread::yield();
+  slow.until([&] { return test.server->report().jobs.size() == slow_jobs; });
   std::vector<Clock::duration> took;
   for (int i = 0; i < 11; ++i) {
     const auto begin = Clock::now();
@@ -869,7 +857,7 @@ TEST(Control, DeadSwitchesAndASilentNameServerDelayNoOtherJob) {
   // What waits behind one dead switch waits for its deadline. The median: a busy machine is late now and then.
   std::nth_element(took.begin(), took.begin() + 5, took.end());
   EXPECT_LT(took[5], session::installation_deadline) << "of a join, a heartbeat and a goodbye";
-  EXPECT_TRUE(names.was_asked());
+  EXPECT_GT(names_asked_for, 0);
 }
 
 TEST(Control, ASwitchIsToldOfRunningJobsWithinASecondOfBeingReachable) {

@@ -1,5 +1,6 @@
 // Membership under virtual time: who is admitted, who is refused and in which words, and that no slot is ever lost.
 #include "session/check.h"
+#include "session/liveness.h"
 #include "session/registry.h"
 #include "session/words.h"
 
@@ -509,6 +510,36 @@ TEST_F(RegistryTest, AJobWhoseRankLeavesForAReasonHasFailedForTheFirstOne) {
   EXPECT_EQ(events.back().kind, JobEvent::Kind::failed);
   EXPECT_EQ(events.back().cause, FailureCause::deadline);
   EXPECT_EQ(events.back().what, "rank 1 waited too long");
+}
+
+TEST_F(RegistryTest, ARankWhoseConnectionClosesIsDeadUnlessItConnectsAgain) {
+  const auto members = admit({request(0, 2), request(1, 2)});
+  const std::uint64_t epoch = members[0].job_epoch;
+  registry.closed(epoch, 1, members[1].rank_epoch + 1, now);  // of another life
+  registry.closed(epoch, 0, members[0].rank_epoch, now);
+  EXPECT_EQ(registry.next_timeout(), now + reconnect_allowed);
+  EXPECT_EQ(registry.heartbeat(epoch, 0, members[0].rank_epoch, now + 1s).state, State::running);
+  registry.on_timer(now + reconnect_allowed);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    static_cast<void>(registry.heartbeat(epoch, rank, members[rank].rank_epoch, now + 2s));
+  }
+  registry.closed(epoch, 1, members[1].rank_epoch, now + 2s);
+  registry.on_timer(now + 2s + reconnect_allowed - 1ns);
+  EXPECT_EQ(registry.heartbeat(epoch, 0, members[0].rank_epoch, now + 2s).state, State::running);
+  registry.on_timer(now + 2s + reconnect_allowed);
+  const HeartbeatReply reply = registry.heartbeat(epoch, 0, members[0].rank_epoch, now + 4s);
+  EXPECT_EQ(reply.lost, 1U);
+  EXPECT_NE(reply.reason.find("rank 1 of job 'train' died"), std::string::npos) << reply.reason;
+}
+
+// An aggregator that was stopped finds all ranks' heartbeats in its sockets afterwards.
+TEST_F(RegistryTest, TheTimeInWhichTheAggregatorDidNotRunDoesNotCount) {
+  const auto members = admit({request(0, 2), request(1, 2)});
+  registry.on_timer(now + 10min);
+  EXPECT_EQ(registry.heartbeat(members[0].job_epoch, 0, members[0].rank_epoch, now + 10min).state, State::running);
+  EXPECT_EQ(registry.next_timeout(), now + 10min + hearing);
+  registry.on_timer(registry.next_timeout());
+  EXPECT_EQ(registry.heartbeat(members[0].job_epoch, 0, members[0].rank_epoch, now + 10min).lost, 1U);
 }
 
 TEST_F(RegistryTest, ASilentRankIsNamedAndItsJobsSlotsAreFree) {

@@ -1,0 +1,52 @@
+// When a peer counts as dead: one rule, for a daemon that judges ranks and for a rank that judges its aggregators. Its
+// process has ended, as its connection has closed and it has opened no other one since; or nothing has been heard from it for
+// a time-out. Time in which the judge itself did not run does not count: a process that was stopped, swapped out or moved has
+// heard nobody, and what was sent to it meanwhile is still in its sockets.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "base/time.h"
+
+namespace netsum::session {
+
+// From a connection's end until the process is dead. A living one connects again with its next heartbeat.
+inline constexpr Duration reconnect_allowed = std::chrono::seconds(2);
+// A judge that looks so much later than it meant to did not run, and hears first what waits in its sockets.
+inline constexpr Duration usual_delay = std::chrono::milliseconds(200);
+inline constexpr Duration hearing = std::chrono::seconds(1);
+
+class Liveness {
+ public:
+  Liveness() = default;
+  explicit Liveness(Time now) : heard_(now) {}
+
+  void hear(Time now) {
+    heard_ = now;
+    closed_.reset();
+  }
+  void close(Time now) {
+    if (!closed_) closed_ = now;
+  }
+  // The judge looks at `now`, and meant to look at `meant`.
+  void look(Time now, Time meant) {
+    if (meant == never || now <= meant + usual_delay) return;
+    heard_ += now - meant + hearing;
+    if (closed_) *closed_ += now - meant + hearing;
+  }
+
+  [[nodiscard]] Time heard() const { return heard_; }
+  [[nodiscard]] Time dead_at(Duration timeout) const {
+    const Time silent = after(heard_, timeout);
+    return closed_ ? std::min(silent, after(*closed_, reconnect_allowed)) : silent;
+  }
+  // Of a dead one: whether its connection's end says so.
+  [[nodiscard]] bool has_closed() const { return closed_.has_value(); }
+
+ private:
+  Time heard_{};
+  std::optional<Time> closed_;
+};
+
+}  // namespace netsum::session
