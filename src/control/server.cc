@@ -136,24 +136,24 @@ struct Server::Impl {
       case Kind::join:
         return answered<Join>(request, [&](const Join& join) { return on_join(request, join); });
       case Kind::heartbeat:
-        return answered<Beat>(request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
+        return answered<Beat>(
+            request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
       case Kind::leave:
-        return answered<Life>(request, [&](const Life& life) { return on_leave(request, life); }, true);
+        return answered<Life>(
+            request, [&](const Life& life) { return on_leave(request, life); }, true);
       case Kind::status:
         return answered<StatusRequest>(request, [&](const StatusRequest&) { return on_status(request); });
       case Kind::install:
-        return install<session::Installation>(
-            request, static_cast<bool>(hooks.install),
-            [this](const session::Installation& installation, const Caller& from) {
-              hooks.install(installation, from);
-              return with(InstallReply{instance});
-            });
+        return install<session::Installation>(request, static_cast<bool>(hooks.install),
+                                              [this](const session::Installation& installation, const Caller& from) {
+                                                hooks.install(installation, from);
+                                                return with(InstallReply{instance});
+                                              });
       case Kind::install_ring:
-        return install<session::TreeInstallation>(
-            request, static_cast<bool>(hooks.install_ring),
-            [this](const session::TreeInstallation& installation, const Caller& from) {
-              return with(RingView{hooks.install_ring(installation, from), instance});
-            });
+        return install<session::TreeInstallation>(request, static_cast<bool>(hooks.install_ring),
+                                                  [this](const session::TreeInstallation& installation, const Caller& from) {
+                                                    return with(RingView{hooks.install_ring(installation, from), instance});
+                                                  });
       case Kind::uninstall:
         return of_daemon<Uninstall>(request, [&](const Uninstall& asked) { return on_uninstall(request, asked.job_epoch); });
       default:
@@ -161,8 +161,8 @@ struct Server::Impl {
     }
   }
 
-  // `in_life`: of a rank's life, whose epochs the caller must know: a token that was revoked since the job began will do, and
-  // the job runs on.
+  // `in_life`: of a rank's life, whose epochs the caller must know: a token that was revoked since the job began will do,
+  // and the job runs on.
   template <class Message, class What>
   std::optional<Answer> answered(const Request& request, const What& what, bool in_life = false) {
     if (!in_life && is_revoked(request.principal)) {
@@ -277,8 +277,7 @@ struct Server::Impl {
     }
     if (known->empty()) {
       if (!proofs.daemon_token.empty() && !daemons.empty() && !principal.daemon) {
-        verdict.why =
-            "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
+        verdict.why = "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
         return verdict;
       }
       verdict.principal = std::move(principal);
@@ -292,8 +291,8 @@ struct Server::Impl {
     if (tenant == nullptr) {
       const bool formerly = known->knows(proofs.token) == Tenants::Known::formerly;
       note_wrong_token(peer, formerly ? "showed a revoked token" : "showed a wrong token");
-      verdict.why = formerly ? revoked_words
-                             : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
+      verdict.why =
+          formerly ? revoked_words : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
       return verdict;
     }
     principal.tenant = tenant->name;
@@ -342,11 +341,12 @@ struct Server::Impl {
     calls.erase(call);
   }
 
-  void on_closed(Connection connection) {
+  void on_closed(Connection connection, bool by_daemon) {
     {
       const Lock lock(*this);
-      if (const auto life = life_of.extract(connection); !life.empty()) close_life(life.mapped());
-      if (const auto number = call_of.find(connection); number != call_of.end() && aggregator.cancel(number->second, now())) {
+      if (const auto life = life_of.extract(connection); !life.empty() && !by_daemon) close_life(life.mapped());
+      if (const auto number = call_of.find(connection);
+          number != call_of.end() && aggregator.cancel(number->second, now())) {
         forget(number->second);
       }
     }
@@ -380,8 +380,7 @@ struct Server::Impl {
       const Caller from{request.address, request.principal.daemon};
       return command(request, [this, tenant = request.principal.tenant, from, installation, how] {
         Answer answer;
-        const auto failure =
-            install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
+        const auto failure = install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
         return failure ? Answer{failure} : std::move(answer);
       });
     });
@@ -701,7 +700,8 @@ struct Server::Impl {
     std::uint64_t unlogged = 0;
     {
       const std::lock_guard lock(refusals_mutex);
-      if (ended_of.size() >= most_hosts) std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
+      if (ended_of.size() >= most_hosts)
+        std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
       if (!ended_of.contains(host) && ended_of.size() >= most_hosts) return;
       const auto [place, is_new] = ended_of.try_emplace(host);
       if (!is_new && now() - place->second.since < pause) {
@@ -897,7 +897,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
     return impl->judge(proofs, transcript, peer);
   };
   on.on_request = [impl](const ChannelServer::Request& request) { return impl->on_request(request); };
-  on.on_closed = [impl](ChannelServer::Connection connection) { impl->on_closed(connection); };
+  on.on_closed = [impl](ChannelServer::Connection connection, bool by_daemon) { impl->on_closed(connection, by_daemon); };
   on.on_refused = [impl](const std::string& host, const std::string& why) { impl->log_connection(host, why); };
   impl->channel = std::make_unique<ChannelServer>(listen, std::move(tls), impl->options.connections, std::move(on));
   impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->channel->port());
