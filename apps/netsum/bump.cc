@@ -29,7 +29,7 @@ class BumpCommand final : public Command {
           "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
     s.add("flight-records", options_.flight_records, "FOLDER",
           "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
-    s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
+    s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS; read again on SIGHUP");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of bumps below are TLS");
     s.add("daemon-token-file", daemon_token_file_, "FILE",
@@ -76,7 +76,7 @@ class BumpCommand final : public Command {
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
     return run_daemon([&] { return daemon::BumpDaemon(options_); },
-                      [](const daemon::BumpDaemon&) { log_line("SIGHUP: a bump in the wire has no tenants to read again"); },
+                      [&](daemon::BumpDaemon& bump) { reload_certificate(bump, options_.tls_cert); },
                       [&](const std::string&) {
                         log_line("ready: a bump in the wire with " + std::to_string(options_.ports.size()) + " ports");
                       },

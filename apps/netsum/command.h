@@ -50,6 +50,8 @@ class Command {
 [[nodiscard]] std::unique_ptr<Command> make_ps_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_bump_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_status_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_end_command(CLI::App& root, Sections& sections);
+[[nodiscard]] std::unique_ptr<Command> make_drain_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_top_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_doctor_command(CLI::App& root, Sections& sections);
 [[nodiscard]] std::unique_ptr<Command> make_explain_command(CLI::App& root, Sections& sections);

@@ -49,6 +49,18 @@ void log_line(const std::string& line);
 // Throws UsageError: one is given without the other.
 void check_tls_pair(const std::string& certificate, const std::string& key);
 
+// On SIGHUP. On an error the former certificate stays, and the log has the reason.
+template <class Daemon>
+void reload_certificate(Daemon& daemon, const std::string& certificate) {
+  if (certificate.empty()) return log_line("SIGHUP: there is no --tls-cert to read again");
+  try {
+    daemon.reload_certificate();
+    log_line("SIGHUP: the certificate from " + certificate);
+  } catch (const std::exception& error) {
+    log_line(std::string("warning: SIGHUP: the previous certificate stays in effect: ") + error.what());
+  }
+}
+
 // SWITCH=PARENT[,...]; throws UsageError.
 [[nodiscard]] std::map<std::string, std::string> parse_switch_parents(const std::string& text);
 

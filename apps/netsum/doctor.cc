@@ -2,6 +2,7 @@
 #include "doctor.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -64,6 +65,7 @@ class DoctorCommand final : public Command {
   }
 
   int run() override {
+    std::signal(SIGPIPE, SIG_IGN);  // a peer that ends a TLS connection is a finding
     Findings findings;
     std::optional<Endpoint> local;
     if (!address_.empty()) {

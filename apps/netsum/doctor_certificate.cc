@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "config.h"
+#include "control/certificate.h"
 #include "doctor.h"
 #include "netsum/error.h"
 #include "transport/addresses.h"
@@ -25,7 +26,6 @@ namespace {
 using Level = Finding::Level;
 using Clock = std::chrono::steady_clock;
 
-constexpr int soon_days = 30;
 constexpr std::chrono::seconds for_connecting{3};
 
 template <class Type>
@@ -47,7 +47,7 @@ std::string subject_of(const X509* certificate) {
 
 constexpr char renew[] =
     "openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN=netsum -addext subjectAltName=IP:ADDRESS -keyout key.pem "
-    "-out cert.pem, and start the daemon again";
+    "-out cert.pem, and send the daemon SIGHUP";
 
 void check_dates(const X509* certificate, const std::string& whose, Findings& findings) {
   const ASN1_TIME *const from = X509_get0_notBefore(certificate), *const until = X509_get0_notAfter(certificate);
@@ -60,7 +60,7 @@ void check_dates(const X509* certificate, const std::string& whose, Findings& fi
     findings.push_back({"certificate", Level::wrong,
                         name + " is valid only from " + text_of(from) + " on: is this host's clock right?",
                         "timedatectl status"});
-  } else if (ASN1_TIME_diff(&days, &seconds, nullptr, until) == 1 && days < soon_days) {
+  } else if (ASN1_TIME_diff(&days, &seconds, nullptr, until) == 1 && days < control::expires_soon_days) {
     findings.push_back(
         {"certificate", Level::advice, name + " expires in " + std::to_string(days) + " days, on " + text_of(until), renew});
   } else {

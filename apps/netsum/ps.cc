@@ -36,7 +36,7 @@ class PsCommand final : public Command {
           "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
     s.add("flight-records", options_.flight_records, "FOLDER",
           "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
-    s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
+    s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS; read again on SIGHUP");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the switches' control channels are TLS");
     s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").at_least(1000);
@@ -63,7 +63,10 @@ class PsCommand final : public Command {
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
     return run_daemon([&] { return ParameterServer(options_); },
-                      [&](ParameterServer& daemon) { admittance_.reload(daemon); },
+                      [&](ParameterServer& daemon) {
+                        admittance_.reload(daemon);
+                        reload_certificate(daemon, options_.tls_cert);
+                      },
                       [&](const std::string& address) {
                         log_line("ready: listening " + address + ", " + std::to_string(options_.threads) + " threads");
                       });

@@ -1,12 +1,10 @@
 // `netsum status`: an aggregator's state, and the ranks that it waits for.
-#include <chrono>
 #include <cstdio>
 
 #include "command.h"
-#include "control/client.h"
+#include "daemon_call.h"
 #include "screen.h"
 #include "telemetry/report.h"
-#include "transport/switch_list.h"
 
 namespace netsum::app {
 namespace {
@@ -14,26 +12,23 @@ namespace {
 class StatusCommand final : public Command {
  public:
   StatusCommand(CLI::App& app, Sections& sections) : Command(app, "status", sections) {
-    settings().add("switch", address_, "HOST:PORT", "The aggregator; or srv:NAME or @FILE, if it names one");
-    settings().add("token-file", token_file_, "FILE", "Secret that the aggregator wants, in the first line");
-    settings().add("tls-ca", tls_ca_, "FILE", "PEM file: the control channel is TLS");
-    settings().add("connect-deadline", deadline_seconds_, "SECONDS", "For the answer").between(0.001, 1e6);
     settings().add_flag("json", json_, "Print JSON in place of tables; with --watch each report on a line of its own");
     settings()
         .add("watch", watch_seconds_, "SECONDS", "Again and again, with so many seconds in between; 0: once")
         .between(0.0, 3600.0);
     footer(
-        "Shows the aggregator's counters, its jobs, and for each operation that stalls the ranks that it waits for.\n"
+        "Shows the aggregator's counters, its jobs, for each operation that stalls the ranks that it waits for, and the "
+        "jobs\n"
+        "that ended lately.\n"
         "Examples:\n"
         "  netsum status --switch 10.0.0.1:7170\n"
         "  netsum status --switch 10.0.0.1:7170 --watch 10 --json >>status.jsonl");
   }
 
   int run() override {
-    if (address_.empty()) throw UsageError("status needs --switch HOST:PORT (or NETSUM_SWITCH)");
-    control::Client client({transport::one_switch(address_), read_token(token_file_), tls_ca_});
+    control::Client client = call_.client();
     const auto text = [&] {
-      const auto report = client.report(std::chrono::milliseconds(static_cast<std::int64_t>(deadline_seconds_ * 1e3)));
+      const auto report = client.report(call_.deadline());
       std::string words = json_ ? telemetry::to_json(report, watch_seconds_ > 0) : telemetry::to_table(report);
       if (!words.ends_with('\n')) words += '\n';
       return words;
@@ -60,8 +55,8 @@ class StatusCommand final : public Command {
   }
 
  private:
-  std::string address_, token_file_, tls_ca_;
-  double deadline_seconds_ = 5, watch_seconds_ = 0;
+  DaemonCall call_{settings()};
+  double watch_seconds_ = 0;
   bool json_ = false;
 };
 

@@ -53,7 +53,8 @@ class SwitchCommand final : public Command {
                    "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
     settings().add("state", options_.state, "FOLDER",
                    "Keep a secret there, so that running jobs of ATP take this switch back after a restart");
-    settings().add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS");
+    settings().add("tls-cert", options_.tls_cert, "FILE",
+                   "PEM certificate: the control channel is TLS; read again on SIGHUP");
     settings().add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
     settings().add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of switches below are TLS");
     settings().add_list("local-user", options_.local_users, "USER",
@@ -82,7 +83,11 @@ class SwitchCommand final : public Command {
     path_.apply(options_);
     options_.chip = profile_.empty() ? options_.data_plane != DataPlane::sockets : is_chip(profile_);
     options_.log = log_line;
-    return run_daemon([&] { return Aggregator(options_); }, [&](Aggregator& daemon) { admittance_.reload(daemon); },
+    return run_daemon([&] { return Aggregator(options_); },
+                      [&](Aggregator& daemon) {
+                        admittance_.reload(daemon);
+                        reload_certificate(daemon, options_.tls_cert);
+                      },
                       [&](const std::string& address) {
                         log_line("ready: listening " + address + ", " + std::to_string(options_.threads) + " threads, " +
                                  std::to_string(options_.slots) + " slots");

@@ -1,7 +1,10 @@
 #include "tenants.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include "toml.h"
 
@@ -16,6 +19,16 @@ class Reader {
     const toml::node* const node = table_.get(key);
     if (node == nullptr || !node->is_string()) throw UsageError(where_ + ": `" + key + "` is missing, or no string");
     return node->as_string()->get();
+  }
+  // One text, or a list of one or two.
+  [[nodiscard]] std::pair<std::string, std::string> one_or_two(const char* key) const {
+    const toml::node* const node = table_.get(key);
+    const toml::array* const list = node == nullptr ? nullptr : node->as_array();
+    if (list == nullptr) return {text(key), ""};
+    const bool right = (list->size() == 1 || list->size() == 2) &&
+                       std::all_of(list->begin(), list->end(), [](const toml::node& each) { return each.is_string(); });
+    if (!right) throw UsageError(where_ + ": `" + key + "` is a string, or a list of one or two");
+    return {list->front().as_string()->get(), list->size() == 1 ? "" : list->back().as_string()->get()};
   }
   template <class Number>
   [[nodiscard]] Number number(const char* key) const {
@@ -52,7 +65,7 @@ Tenant read(const toml::table& table, const std::string& where) {
   const Reader reader(table, where);
   Tenant tenant;
   tenant.name = reader.text("name");
-  tenant.token = reader.text("token");
+  std::tie(tenant.token, tenant.second_token) = reader.one_or_two("token");
   tenant.memory_bytes = reader.number<std::uint64_t>("max_memory_bytes");
   tenant.jobs = reader.number<std::uint32_t>("max_jobs");
   tenant.joins = reader.number<std::uint32_t>("max_pending_joins");

@@ -11,6 +11,8 @@ namespace {
 
 using telemetry::JobReport;
 
+constexpr std::size_t most_ended = 5;  // shown of each daemon
+
 std::string scaled(double value, const char* unit) {
   constexpr const char* prefixes[] = {"", "k", "M", "G", "T"};
   std::size_t at = 0;
@@ -61,6 +63,10 @@ std::string row(const std::string& job, const std::string& state, const std::str
   return line + "\n";
 }
 
+std::string full_name(const std::string& job, const std::string& tenant) {
+  return tenant.empty() ? job : tenant + "/" + job;
+}
+
 RankSet set_of(const std::vector<std::uint32_t>& ranks) {
   RankSet set;
   for (const std::uint32_t rank : ranks) {
@@ -78,9 +84,9 @@ std::string waits_for(const JobReport& job) {
   const JobReport::Stalled& oldest = job.stalled.front();
   const RankSet missing = set_of(oldest.missing);
   std::string text = missing.empty() ? "the switch above" : session::name_ranks(missing);
-  std::string hosts;
+  std::string hosts = missing.size() == 1 ? telemetry::place_of(job, missing.front()) : "";
   for (const auto& host : job.hosts) {
-    if (set_of(host.ranks).intersects(missing)) hosts += (hosts.empty() ? "" : ", ") + host.address;
+    if (missing.size() > 1 && set_of(host.ranks).intersects(missing)) hosts += (hosts.empty() ? "" : ", ") + host.address;
   }
   if (!hosts.empty()) text += " at " + hosts;
   return text + " for " + duration(job.stalled_seconds) + " (" + job.stalled_unit + " " + std::to_string(oldest.operation) +
@@ -116,18 +122,24 @@ std::string TopText::of_daemon(const Answer& answer) {
   text += "\n  " + std::to_string(report.slots - std::min(report.slots, report.slots_free)) + " of " +
           std::to_string(report.slots) + " slots, " + session::in_bytes(report.memory_used) +
           (report.memory_bytes == UINT64_MAX ? "" : " of " + session::in_bytes(report.memory_bytes)) + " of memory, " +
-          std::to_string(report.jobs.size()) + (report.jobs.size() == 1 ? " job" : " jobs") + "\n";
+          std::to_string(report.jobs.size()) + (report.jobs.size() == 1 ? " job" : " jobs") +
+          (report.draining ? ", draining: no new job is admitted" : "") + "\n";
   if (!report.jobs.empty())
     text += row("JOB", "STATE", "PROTOCOL", "RANKS", "IN", "PACKETS/S", "AGAIN", "SLOTS", "WAITS FOR");
-  for (const JobReport& job : report.jobs) {
+  for (const JobReport* const each : telemetry::failed_first(report.jobs)) {
+    const JobReport& job = *each;
     const auto found = rates ? rates->jobs.find(telemetry::key_of(job))
                              : std::map<telemetry::Rates::Key, telemetry::JobRates>::const_iterator();
     const bool known = rates && found != rates->jobs.end() && job.job.running;
     const std::string rest = job.job.failure.empty() ? waits_for(job) : job.job.failure;
-    text += row(job.job.tenant.empty() ? job.job.job : job.job.tenant + "/" + job.job.job, telemetry::state_of(job.job),
-                job.job.protocol, std::to_string(job.job.joined.size()) + "/" + std::to_string(job.job.world_size),
+    text += row(full_name(job.job.job, job.job.tenant), telemetry::state_of(job.job), job.job.protocol,
+                std::to_string(job.job.joined.size()) + "/" + std::to_string(job.job.world_size),
                 known ? scaled(found->second.bits_in, "bit/s") : "", known ? scaled(found->second.packets_in, "") : "",
                 known ? percent(found->second.sent_again) : "", std::to_string(job.job.slots), rest);
+  }
+  for (std::size_t i = 0; i < std::min(most_ended, report.ended.size()); ++i) {
+    const telemetry::EndedJob& ended = report.ended[i];
+    text += "  " + padded(full_name(ended.job, ended.tenant), 20) + telemetry::in_words(ended) + "\n";
   }
   last_[answer.address] = report;
   return text;

@@ -58,6 +58,9 @@ class ParameterServer {
 
   // From now on; jobs of tenants that are gone run on. Any thread. Throws Error: bad_argument; the former tenants then stay.
   void set_tenants(std::vector<Tenant> tenants);
+  // Reads tls_cert and tls_key again, for connections from now on. Any thread. Throws Error: bad_argument; the former ones
+  // then stay.
+  void reload_certificate();
 
   // False: one of its threads has hung for 10 seconds, as earlier calls found. Never waits. Any thread.
   [[nodiscard]] bool alive();

@@ -1,6 +1,9 @@
 #include "collective/join.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <set>
 #include <utility>
@@ -169,6 +172,12 @@ std::unique_ptr<Attempt> prepare_again(const Options& options, const MakeRank& m
   return attempt;
 }
 
+session::Process own_process() {
+  std::array<char, session::longest_name> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0 || !session::is_name(host.data())) host[0] = '\0';
+  return {host.data(), static_cast<std::uint32_t>(getpid())};
+}
+
 session::JoinRequest request_of(const Attempt& attempt, const Site& site) {
   const Options& options = attempt.options;
   const Reach& reach = attempt.reach;
@@ -192,6 +201,7 @@ session::JoinRequest request_of(const Attempt& attempt, const Site& site) {
     request.cookies.push_back(lane.cookie);
     if (!reach.hop.lanes.empty()) request.switch_cookies.push_back(lane.switch_cookie);
   }
+  request.process = own_process();
   request.local_ticket = site.local ? site.local->ticket() : 0;
   request.why_not_local = site.why_not_local;
   request.needs_local = site.needs_local;

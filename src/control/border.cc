@@ -90,6 +90,12 @@ void check_sound(Life& m) {
 void check_sound(session::HeartbeatReply& m) {
   demand_none(session::check(m));
 }
+void check_sound(session::NamedJob& m) {
+  demand_none(session::check_job_name(m.job));
+  demand(session::is_name(m.tenant.value_or("")), "the tenant's name is not printable");
+}
+void check_sound(Drain&) {}
+void check_sound(FlightRecord&) {}
 void check_sound(session::Installation& m) {
   demand_none(session::check(m));
 }
@@ -168,6 +174,9 @@ template Parsed<Life> parse(std::string_view);
 template Parsed<session::HeartbeatReply> parse(std::string_view);
 template Parsed<StatusRequest> parse(std::string_view);
 template Parsed<StatusReply> parse(std::string_view);
+template Parsed<session::NamedJob> parse(std::string_view);
+template Parsed<Drain> parse(std::string_view);
+template Parsed<FlightRecord> parse(std::string_view);
 template Parsed<session::Installation> parse(std::string_view);
 template Parsed<InstallReply> parse(std::string_view);
 template Parsed<session::TreeInstallation> parse(std::string_view);
@@ -188,6 +197,9 @@ template Bytes write(const Life&);
 template Bytes write(const session::HeartbeatReply&);
 template Bytes write(const StatusRequest&);
 template Bytes write(const StatusReply&);
+template Bytes write(const session::NamedJob&);
+template Bytes write(const Drain&);
+template Bytes write(const FlightRecord&);
 template Bytes write(const session::Installation&);
 template Bytes write(const InstallReply&);
 template Bytes write(const session::TreeInstallation&);

@@ -132,4 +132,16 @@ telemetry::Report Client::report(milliseconds deadline) {
   return impl_->accept(parse_report(view(impl_->exchange(Kind::status, write(StatusRequest{}), {.deadline = deadline}))));
 }
 
+void Client::end(const session::NamedJob& job, milliseconds deadline) {
+  static_cast<void>(impl_->exchange(Kind::end, write(job), {.deadline = deadline}));
+}
+
+void Client::drain(bool undo, milliseconds deadline) {
+  static_cast<void>(impl_->exchange(Kind::drain, write(Drain{undo}), {.deadline = deadline}));
+}
+
+std::string Client::flight_record(const session::NamedJob& job, milliseconds deadline) {
+  return impl_->accept(parse<FlightRecord>(view(impl_->exchange(Kind::explain, write(job), {.deadline = deadline})))).json;
+}
+
 }  // namespace netsum::control

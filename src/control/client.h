@@ -35,6 +35,10 @@ class Client {
                                                   std::chrono::milliseconds deadline);
   void leave(const Life& life, std::chrono::milliseconds deadline);
   [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
+  // For operators.
+  void end(const session::NamedJob& job, std::chrono::milliseconds deadline);
+  void drain(bool undo, std::chrono::milliseconds deadline);
+  [[nodiscard]] std::string flight_record(const session::NamedJob& job, std::chrono::milliseconds deadline);  // JSON
 
  private:
   struct Impl;

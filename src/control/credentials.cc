@@ -72,9 +72,9 @@ seal::PacketKey session_key(const std::string& token, std::string_view transcrip
   return seal::PacketKey(std::as_bytes(std::span(bytes)));
 }
 
-Tenants::Tenants(std::vector<Tenant> tenants) {
+Tenants::Tenants(const std::vector<Tenant>& tenants) {
   std::set<std::string> names;
-  for (Tenant& tenant : tenants) {
+  for (const Tenant& tenant : tenants) {
     const bool printable =
         std::all_of(tenant.name.begin(), tenant.name.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
     if (tenant.name.empty() || tenant.name.size() > longest_name || !printable) {
@@ -83,17 +83,25 @@ Tenants::Tenants(std::vector<Tenant> tenants) {
     }
     if (!names.insert(tenant.name).second)
       throw Error(ErrorCode::bad_argument, "two tenants are called '" + tenant.name + "'");
-    if (tenant.token.size() < least_token) {
-      throw Error(ErrorCode::bad_argument, "the token of tenant '" + tenant.name + "' has fewer than " +
-                                               std::to_string(least_token) +
-                                               " characters: make one with `openssl rand -hex 16`");
-    }
-    const std::string number = number_of(tenant.token);
-    const auto [place, is_new] = by_number_.try_emplace(number, std::move(tenant));
-    if (!is_new)
-      throw Error(ErrorCode::bad_argument,
-                  "tenants '" + place->second.name + "' and '" + tenant.name + "' have the same token: give each its own");
+    add(tenant, tenant.token);
+    if (!tenant.second_token.empty()) add(tenant, tenant.second_token);
   }
+}
+
+void Tenants::add(Tenant tenant, const std::string& token) {
+  if (token.size() < least_token) {
+    throw Error(ErrorCode::bad_argument, "a token of tenant '" + tenant.name + "' has fewer than " +
+                                             std::to_string(least_token) +
+                                             " characters: make one with `openssl rand -hex 16`");
+  }
+  tenant.token = token;
+  const std::string name = tenant.name;
+  const auto [place, is_new] = by_number_.try_emplace(number_of(token), std::move(tenant));
+  if (is_new) return;
+  throw Error(ErrorCode::bad_argument,
+              place->second.name == name
+                  ? "tenant '" + name + "' has the same token twice: one is enough"
+                  : "tenants '" + place->second.name + "' and '" + name + "' have the same token: give each its own");
 }
 
 namespace {

@@ -34,7 +34,7 @@ class Tenants {
  public:
   Tenants() = default;
   // Throws Error: bad_argument, if names or tokens are missing, too short, or used twice.
-  explicit Tenants(std::vector<Tenant> tenants);
+  explicit Tenants(const std::vector<Tenant>& tenants);
 
   // For a daemon with a single token for everything: tenant "" owns all jobs, without a quota.
   [[nodiscard]] static Tenants one(std::string token);
@@ -56,7 +56,9 @@ class Tenants {
   void succeed(const Tenants& former);
 
  private:
-  std::map<std::string, Tenant, std::less<>> by_number_;  // by the token's number: not secret
+  void add(Tenant tenant, const std::string& token);
+
+  std::map<std::string, Tenant, std::less<>> by_number_;  // by a token's number, which is not secret; with that token
   std::map<std::string, Tenant, std::less<>> revoked_;    // of the latest change, and as many as fit before
 };
 

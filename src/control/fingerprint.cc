@@ -55,6 +55,8 @@ std::string layouts() {
          layout<StatusReply>(Kind::answer, "status") + layout<session::Installation>(Kind::install, "install") +
          layout<InstallReply>(Kind::answer, "install") + layout<session::TreeInstallation>(Kind::install_ring, "install_ring") +
          layout<RingView>(Kind::answer, "install_ring") + layout<Uninstall>(Kind::uninstall, "uninstall") +
+         layout<session::NamedJob>(Kind::end, "end") + layout<Drain>(Kind::drain, "drain") +
+         layout<session::NamedJob>(Kind::explain, "explain") + layout<FlightRecord>(Kind::answer, "explain") +
          layout<Failure>(Kind::failure, "failure");
 }
 

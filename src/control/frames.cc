@@ -32,7 +32,7 @@ std::string spoken_in_place(std::string_view begin, bool by_daemon) {
 }  // namespace
 
 bool is_request(Kind kind) {
-  return kind >= Kind::hello && kind <= Kind::uninstall;
+  return kind >= Kind::hello && kind <= Kind::explain;
 }
 
 std::size_t longest_from_caller(Kind kind) {
@@ -43,6 +43,9 @@ std::size_t longest_from_caller(Kind kind) {
     case Kind::heartbeat:
     case Kind::status:
     case Kind::uninstall:
+    case Kind::end:
+    case Kind::drain:
+    case Kind::explain:
       return longest_handshake;
     case Kind::leave:
       return 4 << 10;  // with a reason

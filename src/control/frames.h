@@ -40,6 +40,9 @@ enum class Kind : std::uint8_t {
   install = 21,
   install_ring = 22,
   uninstall = 23,
+  end = 24,
+  drain = 25,
+  explain = 26,
 };
 [[nodiscard]] bool is_request(Kind kind);
 // A payload's limit; 0: no frame of this kind may come from a peer in that role.

@@ -87,6 +87,12 @@ struct StatusRequest {};
 struct StatusReply {
   std::string report_json;
 };
+struct Drain {
+  bool undo = false;
+};
+struct FlightRecord {
+  std::string json;  // telemetry/flight_file.h
+};
 struct InstallReply {
   std::uint64_t instance = 0;  // as in Hello
 };
@@ -234,6 +240,8 @@ void fields(Archive& a, Join& m) {
   a.number(27, "generation", r.generation);
   a.choice(28, "security", r.security, PacketSecurity::encrypt);
   a.flag(29, "near", r.near);
+  a.text(30, "host", r.process.host, session::longest_name);
+  a.number(31, "process", r.process.id);
 }
 template <class Archive>
 void fields(Archive& a, session::Admission& m) {
@@ -275,6 +283,23 @@ void fields(Archive& a, session::HeartbeatReply& m) {
   a.ranks(4, "left", m.left);
   a.flag(5, "mismatch", m.mismatch);
   a.ranks(6, "missing", m.missing);
+  a.flag(7, "ended_by_operator", m.ended_by_operator);
+}
+// Of operators: to end it, or to explain it.
+template <class Archive>
+void fields(Archive& a, session::NamedJob& m) {
+  a.text(1, "job", m.job, session::longest_name);
+  std::string tenant = m.tenant.value_or("");
+  a.text(2, "tenant", tenant, session::longest_name);
+  if (!tenant.empty()) m.tenant = std::move(tenant);
+}
+template <class Archive>
+void fields(Archive& a, Drain& m) {
+  a.flag(1, "undo", m.undo);
+}
+template <class Archive>
+void fields(Archive& a, FlightRecord& m) {
+  a.text(1, "json", m.json, longest_report);
 }
 template <class Archive>
 void fields(Archive&, StatusRequest&) {}

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -20,6 +21,7 @@
 
 #include "base/waiting.h"
 #include "control/border.h"
+#include "control/certificate.h"
 #include "control/channel_server.h"
 #include "control/clock.h"
 #include "control/credentials.h"
@@ -136,24 +138,31 @@ struct Server::Impl {
       case Kind::join:
         return answered<Join>(request, [&](const Join& join) { return on_join(request, join); });
       case Kind::heartbeat:
-        return answered<Beat>(
-            request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
+        return answered<Beat>(request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
       case Kind::leave:
-        return answered<Life>(
-            request, [&](const Life& life) { return on_leave(request, life); }, true);
+        return answered<Life>(request, [&](const Life& life) { return on_leave(request, life); }, true);
       case Kind::status:
-        return answered<StatusRequest>(request, [&](const StatusRequest&) { return on_status(request); });
+        return of_person<StatusRequest>(request, [&](const StatusRequest&) { return on_status(request); });
       case Kind::install:
-        return install<session::Installation>(request, static_cast<bool>(hooks.install),
-                                              [this](const session::Installation& installation, const Caller& from) {
-                                                hooks.install(installation, from);
-                                                return with(InstallReply{instance});
-                                              });
+        return install<session::Installation>(
+            request, static_cast<bool>(hooks.install),
+            [this](const session::Installation& installation, const Caller& from) {
+              hooks.install(installation, from);
+              return with(InstallReply{instance});
+            });
       case Kind::install_ring:
-        return install<session::TreeInstallation>(request, static_cast<bool>(hooks.install_ring),
-                                                  [this](const session::TreeInstallation& installation, const Caller& from) {
-                                                    return with(RingView{hooks.install_ring(installation, from), instance});
-                                                  });
+        return install<session::TreeInstallation>(
+            request, static_cast<bool>(hooks.install_ring),
+            [this](const session::TreeInstallation& installation, const Caller& from) {
+              return with(RingView{hooks.install_ring(installation, from), instance});
+            });
+      case Kind::end:
+        return of_person<session::NamedJob>(request, [&](session::NamedJob job) { return on_end(request, std::move(job)); });
+      case Kind::drain:
+        return of_person<Drain>(request, [&](const Drain& drain) { return on_drain(request, drain.undo); });
+      case Kind::explain:
+        return of_person<session::NamedJob>(request,
+                                            [&](session::NamedJob job) { return on_explain(request, std::move(job)); });
       case Kind::uninstall:
         return of_daemon<Uninstall>(request, [&](const Uninstall& asked) { return on_uninstall(request, asked.job_epoch); });
       default:
@@ -161,10 +170,18 @@ struct Server::Impl {
     }
   }
 
-  // `in_life`: of a rank's life, whose epochs the caller must know: a token that was revoked since the job began will do,
-  // and the job runs on.
+  // Of people, to whom a daemon with tenants also listens if they have the daemons' token.
+  template <class Message, class What>
+  std::optional<Answer> of_person(const Request& request, const What& what) {
+    return answered<Message>(request, what, request.principal.daemon);
+  }
+  // `in_life`: of a rank's life, whose epochs the caller must know: a token that was revoked since the job began will do, and
+  // the job runs on.
   template <class Message, class What>
   std::optional<Answer> answered(const Request& request, const What& what, bool in_life = false) {
+    if (!in_life && request.principal.number.empty() && !tenants_now()->empty()) {
+      return without(ErrorKind::unauthenticated, no_token_words);
+    }
     if (!in_life && is_revoked(request.principal)) {
       note_wrong_token(request.address, "showed a revoked token");
       return without(ErrorKind::unauthenticated, revoked_words);
@@ -239,11 +256,69 @@ struct Server::Impl {
   }
 
   std::optional<Answer> on_status(const Request& request) {
-    const bool sees_all = this->sees_all(request.principal);
-    return command(request, [this, tenant = request.principal.tenant, sees_all] {
-      telemetry::Report visible = shared_report();
-      std::erase_if(visible.jobs, [&](const telemetry::JobReport& job) { return !sees_all && job.job.tenant != tenant; });
-      return Answer{std::nullopt, write_report(visible)};
+    return command(request, [this, tenant = request.principal.tenant, sees_all = sees_all(request.principal)] {
+      return Answer{std::nullopt,
+                    write_report(sees_all ? shared_report() : telemetry::visible_to(tenant, shared_report()))};
+    });
+  }
+
+  // Has the daemon's own token, or there is none to have.
+  [[nodiscard]] static bool operates(const Principal& principal) { return principal.daemon || principal.tenant.empty(); }
+  // Limits the job to the caller's. False: it is named as another's.
+  [[nodiscard]] static bool within(const Principal& principal, session::NamedJob& job) {
+    if (job.tenant && *job.tenant != principal.tenant) return false;
+    job.tenant = principal.tenant;
+    return true;
+  }
+  [[nodiscard]] static Answer others_job() {
+    return without(ErrorKind::refused,
+                   "another tenant's jobs are its own: only the daemon's token (--daemon-token-file) reaches them");
+  }
+
+  std::optional<Answer> on_end(const Request& request, session::NamedJob job) {
+    if (!operates(request.principal) && !within(request.principal, job)) return others_job();
+    return command(request, [this, by = host_in(request.address), job = std::move(job)] {
+      std::string why;
+      {
+        const Lock lock(*this);
+        why = aggregator.registry().end(job, by, now());
+      }
+      if (why.empty()) return with(Done{});
+      if (telemetry::has_job(shared_report(), job)) why = "job '" + job.job + "' joined at another daemon: end it there";
+      return without(ErrorKind::refused, why);
+    });
+  }
+
+  std::optional<Answer> on_drain(const Request& request, bool undo) {
+    if (!operates(request.principal)) {
+      return without(ErrorKind::refused, "no tenant's token drains a daemon: pass its --daemon-token-file");
+    }
+    return command(request, [this, by = host_in(request.address), undo] {
+      {
+        const Lock lock(*this);
+        aggregator.registry().set_draining(!undo, now());
+      }
+      log("an operator at " + by +
+          (undo ? " ended the drain: new jobs are admitted"
+                : " drains this daemon: no new job is admitted, and those that run go on"));
+      return with(Done{});
+    });
+  }
+
+  std::optional<Answer> on_explain(const Request& request, session::NamedJob job) {
+    if (!sees_all(request.principal) && !within(request.principal, job)) return others_job();
+    return command(request, [this, job = std::move(job)] {
+      look_at_flights();
+      std::optional<telemetry::FlightRecord> record;
+      {
+        const Lock lock(*this);
+        record = recorder.find(job);
+      }
+      if (!record) {
+        return without(ErrorKind::refused, "no job '" + job.job +
+                                               "' is here, nor among the latest that ended: `netsum status` lists them");
+      }
+      return with(FlightRecord{telemetry::to_json(*record, origin_at(record->ended.value_or(now())))});
     });
   }
 
@@ -265,6 +340,8 @@ struct Server::Impl {
   static constexpr char revoked_words[] =
       "wrong token: that of --token-file (NETSUM_TOKEN_FILE) was revoked, as it is no longer in the daemon's --tenants file";
 
+  static constexpr char no_token_words[] = "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)";
+
   Verdict judge(const Proofs& proofs, const std::string& transcript, const std::string& peer) {
     const auto known = tenants_now();
     Verdict verdict;
@@ -277,22 +354,27 @@ struct Server::Impl {
     }
     if (known->empty()) {
       if (!proofs.daemon_token.empty() && !daemons.empty() && !principal.daemon) {
-        verdict.why = "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
+        verdict.why =
+            "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
         return verdict;
       }
       verdict.principal = std::move(principal);
       return verdict;
     }
     if (proofs.token.empty()) {
-      verdict.why = "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)";
+      if (principal.daemon) {
+        verdict.principal = std::move(principal);
+      } else {
+        verdict.why = no_token_words;
+      }
       return verdict;
     }
     const Tenant* const tenant = known->prove_former(proofs.token, transcript, "Connect", "");
     if (tenant == nullptr) {
       const bool formerly = known->knows(proofs.token) == Tenants::Known::formerly;
       note_wrong_token(peer, formerly ? "showed a revoked token" : "showed a wrong token");
-      verdict.why =
-          formerly ? revoked_words : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
+      verdict.why = formerly ? revoked_words
+                             : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
       return verdict;
     }
     principal.tenant = tenant->name;
@@ -312,7 +394,7 @@ struct Server::Impl {
     return !principal.number.empty() && tenants_now()->find(principal.number) == nullptr;
   }
   [[nodiscard]] bool sees_all(const Principal& principal) {
-    if (principal.number.empty()) return true;
+    if (principal.daemon || principal.number.empty()) return true;
     const auto known = tenants_now();
     const Tenant* const tenant = known->find(principal.number);
     return tenant != nullptr && tenant->sees_all;
@@ -345,8 +427,7 @@ struct Server::Impl {
     {
       const Lock lock(*this);
       if (const auto life = life_of.extract(connection); !life.empty() && !by_daemon) close_life(life.mapped());
-      if (const auto number = call_of.find(connection);
-          number != call_of.end() && aggregator.cancel(number->second, now())) {
+      if (const auto number = call_of.find(connection); number != call_of.end() && aggregator.cancel(number->second, now())) {
         forget(number->second);
       }
     }
@@ -380,7 +461,8 @@ struct Server::Impl {
       const Caller from{request.address, request.principal.daemon};
       return command(request, [this, tenant = request.principal.tenant, from, installation, how] {
         Answer answer;
-        const auto failure = install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
+        const auto failure =
+            install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
         return failure ? Answer{failure} : std::move(answer);
       });
     });
@@ -413,6 +495,9 @@ struct Server::Impl {
         return refused_installation("this job belongs to another tenant");
       if (lease == leases.end() && leases.size() >= most_leases) {
         return Failure{ErrorKind::overloaded, "this switch serves " + std::to_string(most_leases) + " jobs already"};
+      }
+      if (lease == leases.end() && aggregator.registry().draining()) {
+        return refused_installation("an operator drains it for maintenance, so that no new job begins there");
       }
       if (bytes != 0 && aggregator.registry().memory().of(holder) == 0) {
         const std::uint64_t quota = holder == 0 ? UINT64_MAX : aggregator.registry().quota_of(tenant).memory_bytes;
@@ -629,6 +714,11 @@ struct Server::Impl {
     });
   }
 
+  [[nodiscard]] telemetry::FlightFileOrigin origin_at(Time at) const {
+    const auto ago = std::chrono::duration_cast<std::chrono::system_clock::duration>(now() - at);
+    return {version, options.switches.own, address, std::chrono::system_clock::now() - ago, at};
+  }
+
   void keep_records() {
     std::vector<telemetry::FlightRecord> failures;
     {
@@ -636,8 +726,7 @@ struct Server::Impl {
       failures = recorder.take_failures();
     }
     if (!folder) return;
-    const telemetry::FlightFileOrigin origin{version, options.switches.own, address, std::chrono::system_clock::now(),
-                                             now()};
+    const telemetry::FlightFileOrigin origin = origin_at(now());
     for (const telemetry::FlightRecord& record : failures) {
       if (!may_say_more(record.tenant)) continue;
       report_errors(
@@ -700,8 +789,7 @@ struct Server::Impl {
     std::uint64_t unlogged = 0;
     {
       const std::lock_guard lock(refusals_mutex);
-      if (ended_of.size() >= most_hosts)
-        std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
+      if (ended_of.size() >= most_hosts) std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
       if (!ended_of.contains(host) && ended_of.size() >= most_hosts) return;
       const auto [place, is_new] = ended_of.try_emplace(host);
       if (!is_new && now() - place->second.since < pause) {
@@ -764,6 +852,8 @@ struct Server::Impl {
         out.jobs.push_back(std::move(entry));
       }
       for (const auto& [name, value] : recorder.failures()) out.counters.add(name, value);
+      out.draining = aggregator.registry().draining();
+      if (events != 0) out.ended = recorder.ended(at);
     }
     {
       const std::lock_guard lock(refusals_mutex);
@@ -773,8 +863,14 @@ struct Server::Impl {
     if (events != 0) {
       for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
     }
+    std::erase_if(out.ended, [&](const telemetry::EndedJob& ended) {
+      return ended.job_epoch != 0 && std::any_of(out.jobs.begin(), out.jobs.end(), [&](const telemetry::JobReport& job) {
+               return job.job.job_epoch == ended.job_epoch;
+             });
+    });
     out.daemon = options.switches.own;
     out.address = address;
+    out.certificate_until = std::chrono::duration<double>(certificate_until.load().time_since_epoch()).count();
     out.lanes = options.registry.lanes;
     out.uptime_seconds = std::chrono::duration<double>(now() - started).count();
     if (hooks.fill_report) hooks.fill_report(out);
@@ -792,10 +888,10 @@ struct Server::Impl {
     const std::lock_guard lock(tenants_mutex);
     return tenants;
   }
-  void set_tenants(std::vector<Tenant> list) {
+  void set_tenants(const std::vector<Tenant>& list) {
     std::map<std::string, session::Quota> quotas;
     for (const Tenant& tenant : list) quotas[tenant.name] = quota_of(tenant);
-    Tenants fresh(std::move(list));
+    Tenants fresh(list);
     fresh.succeed(*tenants_now());
     std::shared_ptr<const Tenants> known = std::make_shared<const Tenants>(std::move(fresh));
     {
@@ -806,8 +902,22 @@ struct Server::Impl {
     tenants = std::move(known);
   }
 
+  // ---- the certificate
+
+  // Of connections from now on. Throws Error: bad_argument.
+  [[nodiscard]] std::shared_ptr<const TlsContext> take_certificate() {
+    const auto at = std::chrono::system_clock::now();
+    const DaemonCertificate certificate = read_certificate(options.tls_cert, options.tls_key, at);
+    auto tls = TlsContext::of_daemon(options.tls_cert, options.tls_key);
+    certificate_until = certificate.until;
+    const std::string warning = expiry_warning(certificate, options.tls_cert, at);
+    if (!warning.empty()) log(warning);
+    return tls;
+  }
+
   ServerOptions options;
   ServerHooks hooks;
+  std::atomic<std::chrono::system_clock::time_point> certificate_until{};
   std::mutex mutex;  // for all members up to `stopping`
   std::condition_variable changed;
   bool woken = false;
@@ -866,11 +976,9 @@ struct Server::Impl {
 
 Server::Server(ServerOptions options, ServerHooks hooks) {
   if (!options.registry.random) options.registry.random = &transport::random_number;
-  std::shared_ptr<const TlsContext> tls;
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     throw Error(ErrorCode::bad_argument, "--tls-cert and --tls-key go together");
   }
-  if (!options.tls_cert.empty()) tls = TlsContext::of_daemon(options.tls_cert, options.tls_key, options.listen);
   if (options.tls_cert.empty()) {  // no key ever travels in clear
     options.registry.keys = options.registry.keys_below = false;
     options.registry.security = PacketSecurity::none;
@@ -886,6 +994,8 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   }
   impl_ = std::make_unique<Impl>(std::move(options), std::move(hooks));
   Impl* const impl = impl_.get();
+  std::shared_ptr<const TlsContext> tls;
+  if (!impl->options.tls_cert.empty()) tls = impl->take_certificate();
   if (!impl->options.flight_records.empty()) impl->folder.emplace(impl->options.flight_records);
   if (!impl->options.token.empty()) impl->tenants = std::make_shared<const Tenants>(Tenants::one(impl->options.token));
   if (!impl->options.daemon_token.empty()) impl->daemons = Tenants::one(impl->options.daemon_token);
@@ -960,7 +1070,10 @@ telemetry::PageAdmittance Server::page_admittance() {
   return admittance;
 }
 void Server::set_tenants(std::vector<Tenant> tenants) {
-  impl_->set_tenants(std::move(tenants));
+  impl_->set_tenants(tenants);
+}
+void Server::reload_certificate() {
+  if (!impl_->options.tls_cert.empty()) impl_->channel->set_tls(impl_->take_certificate());
 }
 
 }  // namespace netsum::control

@@ -88,6 +88,9 @@ class Server {
   [[nodiscard]] telemetry::PageAdmittance page_admittance();
   // Applies from now on. Jobs of removed tenants run on. Throws Error: bad_argument; the former tenants then stay.
   void set_tenants(std::vector<Tenant> tenants);
+  // Reads the files of tls_cert and tls_key again, for connections from now on. Throws Error: bad_argument; the former ones
+  // then stay.
+  void reload_certificate();
   void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how);  // as Registry's; any thread
 
  private:

@@ -14,23 +14,8 @@
 #include "netsum/error.h"
 
 namespace netsum::control {
-namespace {
 
-template <class Type>
-using Owned = std::unique_ptr<Type, void (*)(Type*)>;
-
-void check_readable(const std::string& path, const char* flag) {
-  if (!std::ifstream(path, std::ios::binary)) {
-    throw Error(ErrorCode::bad_argument, "cannot read '" + path + "' (" + flag + ")");
-  }
-}
-
-}  // namespace
-
-std::shared_ptr<const TlsContext> TlsContext::of_daemon(const std::string& certificate_file, const std::string& key_file,
-                                                        const std::string& listen) {
-  check_readable(certificate_file, "--tls-cert");
-  check_readable(key_file, "--tls-key");
+std::shared_ptr<const TlsContext> TlsContext::of_daemon(const std::string& certificate_file, const std::string& key_file) {
   const auto made = std::make_shared<TlsContext>();
   made->context_.reset(SSL_CTX_new(TLS_server_method()));
   SSL_CTX* const context = made->get();
@@ -44,13 +29,12 @@ std::shared_ptr<const TlsContext> TlsContext::of_daemon(const std::string& certi
     return made;
   }
   ERR_clear_error();
-  throw Error(ErrorCode::bad_argument, "cannot serve " + listen +
-                                           " over TLS: --tls-cert is not a PEM certificate, --tls-key is not a PEM key, "
-                                           "or they do not belong together");
+  throw Error(ErrorCode::bad_argument,
+              "OpenSSL does not serve '" + certificate_file + "' (--tls-cert) with '" + key_file + "' (--tls-key)");
 }
 
 std::shared_ptr<const TlsContext> TlsContext::of_caller(const std::string& ca_file) {
-  check_readable(ca_file, "--tls-ca");
+  if (!std::ifstream(ca_file)) throw Error(ErrorCode::bad_argument, "cannot read '" + ca_file + "' (--tls-ca)");
   const auto made = std::make_shared<TlsContext>();
   made->context_.reset(SSL_CTX_new(TLS_client_method()));
   made->ca_file_ = ca_file;

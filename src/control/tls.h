@@ -14,9 +14,9 @@ namespace netsum::control {
 // What a connection's certificate is checked against, or what it shows. Any thread.
 class TlsContext {
  public:
-  // Both throw Error: bad_argument. `listen`: for the error.
+  // Both throw Error: bad_argument. What is wrong with a daemon's files, read_certificate() says better.
   [[nodiscard]] static std::shared_ptr<const TlsContext> of_daemon(const std::string& certificate_file,
-                                                                   const std::string& key_file, const std::string& listen);
+                                                                   const std::string& key_file);
   [[nodiscard]] static std::shared_ptr<const TlsContext> of_caller(const std::string& ca_file);
 
   [[nodiscard]] SSL_CTX* get() const { return context_.get(); }

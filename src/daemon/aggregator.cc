@@ -57,7 +57,6 @@ std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options)
 
 daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions& options) {
   node.sockets.multicast = !options.multicast.empty();
-  node.server.daemon_token = options.daemon_token;
   return node;
 }
 
@@ -190,6 +189,10 @@ Aggregator::~Aggregator() {
 
 void Aggregator::set_tenants(std::vector<Tenant> tenants) {
   impl_->node.set_tenants(std::move(tenants));
+}
+
+void Aggregator::reload_certificate() {
+  impl_->node.reload_certificate();
 }
 
 bool Aggregator::alive() {

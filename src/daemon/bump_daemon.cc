@@ -771,6 +771,10 @@ BumpDaemon::BumpDaemon(BumpDaemon&&) noexcept = default;
 
 BumpDaemon::~BumpDaemon() = default;
 
+void BumpDaemon::reload_certificate() {
+  if (impl_->server) impl_->server->reload_certificate();
+}
+
 bool BumpDaemon::alive() {
   return !impl_->server || impl_->server->alive();
 }

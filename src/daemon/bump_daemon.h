@@ -50,6 +50,7 @@ class BumpDaemon {
   BumpDaemon(BumpDaemon&&) noexcept;
   ~BumpDaemon();  // the wire is cut
 
+  void reload_certificate();                  // as Aggregator's
   [[nodiscard]] bool alive();                 // as Aggregator's
   [[nodiscard]] std::string address() const;  // as Aggregator's; empty if it does not listen
   [[nodiscard]] std::string summary() const;  // traffic carried so far, in one line

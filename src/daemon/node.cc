@@ -114,6 +114,10 @@ void Node::set_tenants(std::vector<Tenant> tenants) {
   impl_->server->set_tenants(std::move(tenants));
 }
 
+void Node::reload_certificate() {
+  impl_->server->reload_certificate();
+}
+
 bool Node::alive() {
   return impl_->server->alive();
 }

@@ -45,6 +45,7 @@ template <class DaemonOptions>
   server.listen = daemon.listen;
   server.token = daemon.token;
   server.tenants = daemon.tenants;
+  server.daemon_token = daemon.daemon_token;
   server.tls_cert = daemon.tls_cert;
   server.tls_key = daemon.tls_key;
   server.flight_records = daemon.flight_records;
@@ -75,6 +76,7 @@ class Node {
 
   // From serve() on:
   void set_tenants(std::vector<Tenant> tenants);
+  void reload_certificate();   // as Server's
   [[nodiscard]] bool alive();  // as Aggregator's
   [[nodiscard]] std::string address() const;
   void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how);  // as Server's; before serve(): no effect

@@ -79,6 +79,10 @@ void ParameterServer::set_tenants(std::vector<Tenant> tenants) {
   impl_->node.set_tenants(std::move(tenants));
 }
 
+void ParameterServer::reload_certificate() {
+  impl_->node.reload_certificate();
+}
+
 bool ParameterServer::alive() {
   return impl_->node.alive();
 }

@@ -12,6 +12,10 @@
 namespace netsum::seal {
 namespace {
 
+// OpenSSL would take itself down at exit, before objects with static storage that seal their last packets and messages then.
+// Whoever uses it first decides, so this runs as the library is loaded.
+[[maybe_unused]] const int stays_until_the_end = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+
 const unsigned char* unsigned_of(const std::byte* bytes) {
   return reinterpret_cast<const unsigned char*>(bytes);
 }

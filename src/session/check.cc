@@ -249,6 +249,7 @@ std::string check(const JoinRequest& request) {
   if (!std::all_of(request.members.begin(), request.members.end(), is_member)) {
     return "a queue pair of rank " + std::to_string(request.rank) + " whose numbers have more than 24 bits";
   }
+  if (!is_name(request.process.host)) return "the name of the rank's host is none";
   if (!is_name(request.why_not_local)) return "what the rank says of its shared memory cannot be";
   return "";
 }

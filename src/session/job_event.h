@@ -25,8 +25,9 @@ enum class FailureCause : std::uint8_t {
   other,            // the text says: a switch that is needed, for example
   deadline,         // an operation did not end in time
   aggregator_lost,  // a rank heard nothing any more from one of the job's aggregators, or its packets did not come through
+  ended_by_operator,
 };
-inline constexpr auto last_cause = FailureCause::aggregator_lost;
+inline constexpr auto last_cause = FailureCause::ended_by_operator;
 
 // Why a rank leaves; none: in good order.
 struct Farewell {

@@ -30,6 +30,8 @@ struct JobReport {
   struct Host {
     std::string address;
     std::vector<std::uint32_t> ranks;
+    std::string name{};                      // as its ranks say; empty: unknown
+    std::vector<std::uint32_t> processes{};  // of the ranks, in the same order; 0: unknown
   };
   struct Switch {
     std::string address, parent;       // the next one on the way to the aggregator; empty: that itself

@@ -118,6 +118,7 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   if (site >= sites_.size()) return;
   sites_[site].beat_until = never;
   if (phase_ != Phase::running) return;  // if the job has failed already, the first heartbeat of the running rank says so
+  ended_by_operator_ = reply.ended_by_operator;
   auto error = supervisor_->on_reply(site, reply, now);
   if (!error && !supervisor_->left().empty()) error = supervisor_->check_left(operations_.oldest_stall());
   if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
@@ -270,7 +271,10 @@ void Rank::cancel_joins() {
 void Rank::say_goodbye(const Error* why) {
   // What its own caller has closed has not failed. If others wait for this rank, the aggregator says so.
   const bool in_order = why == nullptr || why->code() == ErrorCode::closed;
-  const Farewell farewell = in_order ? Farewell() : Farewell{cause_of(why->code()), why->what()};
+  const FailureCause cause = in_order             ? FailureCause::none
+                             : ended_by_operator_ ? FailureCause::ended_by_operator
+                                                  : cause_of(why->code());
+  const Farewell farewell{cause, in_order ? "" : why->what()};
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (!sites_[i].admission) continue;
     actions_.emplace_back(Leave{i, {sites_[i].admission->job_epoch, sites_[i].admission->rank_epoch}, farewell});

@@ -168,6 +168,7 @@ class Rank {
   // A site whose results are none, until that site says how the job is.
   std::optional<std::pair<std::size_t, Error>> unsealed_;
   Error last_{ErrorCode::internal, ""};
+  bool ended_by_operator_ = false;
   Time give_up_ = never, next_attempt_ = never;
   std::map<std::string, std::uint32_t> former_epochs_;  // of this rank in lives that it gave up, by address
 };

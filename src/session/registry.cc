@@ -60,7 +60,7 @@ struct Job {
   std::string failure;
   std::optional<std::uint32_t> lost;
   Farewell farewell;  // of the first rank that left for a reason
-  bool mismatch = false;
+  bool mismatch = false, ended_by_operator = false;
   Placement placement;
   bool told = true;                          // its ranks have been told of their admission
   std::map<std::uint32_t, Rank> successors;  // a job that recovers: new processes for ranks not known to be dead
@@ -74,10 +74,11 @@ struct Job {
 }  // namespace
 
 const char* to_string(Refusal refusal) {
-  constexpr const char* names[] = {
-      "none",         "protocol_version", "protocol", "bad_parameters", "parameters_differ", "duplicate_rank",
-      "no_slots",     "no_memory",        "quota",    "job_running",    "results_forgotten", "superseded",
-      "shutting_down"};
+  constexpr const char* names[] = {"none",           "protocol_version",  "protocol",
+                                   "bad_parameters", "parameters_differ", "duplicate_rank",
+                                   "no_slots",       "no_memory",         "quota",
+                                   "job_running",    "results_forgotten", "superseded",
+                                   "shutting_down",  "draining",          "ended_by_operator"};
   return names[static_cast<std::size_t>(refusal)];
 }
 
@@ -97,7 +98,8 @@ struct Registry::Impl {
   std::map<std::string, std::uint32_t> pools;  // of switches that are parents of others
   std::uint64_t next_ticket = 1;
   std::uint32_t slots_free = 0;
-  bool closing = false;
+  bool closing = false, draining = false;
+  std::set<std::string> spared;  // keys of jobs that ran when the draining began, and have not ended since
 
   void note(JobEvent::Kind kind, const Job& job, Time now, std::optional<std::uint32_t> rank = {}, std::string what = {},
             FailureCause cause = FailureCause::none) {
@@ -150,6 +152,23 @@ struct Registry::Impl {
   void forget(const Job& job) {
     keys.erase(job.epoch);
     for (const auto& [rank, member] : job.ranks) rank_epochs.erase(member.epoch);
+  }
+
+  [[nodiscard]] static std::string drained(const std::string& job) {
+    return "job '" + job +
+           "' is not admitted: an operator drains this daemon for maintenance, so that no new job begins here; use another "
+           "one, or try again when the drain is over (netsum drain --undo)";
+  }
+  // Empty, or who has ended the job that the rank would go on with.
+  [[nodiscard]] std::string ended(const JoinRequest& request) const {
+    if (request.former_epoch == 0) return "";
+    const auto found = std::find_if(failed.begin(), failed.end(), [&](const auto& entry) {
+      const Job& job = entry.second;
+      const auto rank = job.ranks.find(request.rank);
+      return job.ended_by_operator && job.name == request.job && job.tenant == request.tenant && rank != job.ranks.end() &&
+             rank->second.epoch == request.former_epoch;
+    });
+    return found == failed.end() ? "" : found->second.failure;
   }
 
   // Empty, or why the tenant may have no further join or job.
@@ -583,7 +602,8 @@ struct Registry::Impl {
 
   void refuse_all(const std::string& key, Refusal refusal, const std::string& reason, Time now) {
     const auto job = jobs.extract(key);
-    note(JobEvent::Kind::refused, job.mapped(), now, {}, reason, FailureCause::refused);
+    note(JobEvent::Kind::refused, job.mapped(), now, {}, reason,
+         refusal == Refusal::ended_by_operator ? FailureCause::ended_by_operator : FailureCause::refused);
     for (const auto& [rank, member] : job.mapped().ranks) {
       outcomes[member.ticket] = {refusal, reason, {}};
       wait_no_more(member.ticket, job.mapped().tenant);
@@ -594,8 +614,10 @@ struct Registry::Impl {
   void succeed(Job& ended, Time now) {
     for (auto& [rank, successor] : std::exchange(ended.successors, {})) {
       wait_no_more(successor.ticket, ended.tenant);
-      if (closing) {
-        outcomes[successor.ticket] = {Refusal::shutting_down, "the aggregator is shutting down", {}};
+      if (closing || ended.ended_by_operator) {
+        outcomes[successor.ticket] = {closing ? Refusal::shutting_down : Refusal::ended_by_operator,
+                                      closing ? "the aggregator is shutting down" : ended.failure,
+                                      {}};
         continue;
       }
       register_rank(std::move(successor.request), successor.ticket, now);
@@ -610,10 +632,12 @@ struct Registry::Impl {
     release(job);
     NETSUM_CHECK(job.phase == Phase::running && slots_free <= config.slots);
     stops.push_back({job.epoch});
-    succeed(job, now);
-    if (failure.empty()) return forget(job);
-    job.phase = Phase::failed;
+    if (failure.empty() || cause == FailureCause::ended_by_operator) spared.erase(key);
     job.failure = std::move(failure);
+    job.ended_by_operator = cause == FailureCause::ended_by_operator;
+    succeed(job, now);
+    if (job.failure.empty()) return forget(job);
+    job.phase = Phase::failed;
     job.lost = lost;
     job.since = now;
     failed.emplace(job.epoch, std::move(job));
@@ -669,6 +693,12 @@ struct Registry::Impl {
       end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew",
           FailureCause::started_again, std::nullopt, now);
       found = jobs.find(key);
+    }
+    if (std::string error = ended(request); found == jobs.end() && !error.empty()) {
+      return refuse({Refusal::ended_by_operator, std::move(error), {}});
+    }
+    if (found == jobs.end() && draining && !(request.recovers && spared.contains(key))) {
+      return refuse({Refusal::draining, drained(request.job), {}});
     }
     if (std::string error = over_quota(request, found == jobs.end()); !error.empty()) {
       return refuse({Refusal::quota, std::move(error), {}});
@@ -856,6 +886,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
     reply.reason = found->second.failure;
     reply.lost = found->second.lost;
     reply.mismatch = found->second.mismatch;
+    reply.ended_by_operator = found->second.ended_by_operator;
     return reply;
   }
   Job* job = impl_->running(job_epoch);
@@ -892,6 +923,46 @@ void Registry::closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t
   if (job == nullptr) return;
   const auto found = job->ranks.find(rank);
   if (found != job->ranks.end() && found->second.epoch == rank_epoch) found->second.liveness.close(now);
+}
+
+std::string Registry::end(const NamedJob& named, const std::string& by, Time now) {
+  Impl& r = *impl_;
+  std::vector<std::string> found;
+  for (const auto& [key, job] : r.jobs) {
+    if (job.name == named.job && (!named.tenant || job.tenant == *named.tenant)) found.push_back(key);
+  }
+  if (found.empty()) return "no job '" + named.job + "' joins or runs here: `netsum status` lists those that do";
+  if (found.size() > 1) {
+    std::vector<std::string> tenants;
+    for (const std::string& key : found) tenants.push_back(r.jobs.at(key).tenant);
+    return "several tenants have a job '" + named.job + "' here: say whose (--tenant): " + list(tenants);
+  }
+  const std::string reason = "an operator at " + by + " ended job '" + named.job + "' (netsum end)";
+  if (r.jobs.at(found.front()).phase == Phase::running) {
+    r.end(found.front(), reason, FailureCause::ended_by_operator, std::nullopt, now);
+  } else {
+    r.refuse_all(found.front(), Refusal::ended_by_operator, reason, now);
+  }
+  return "";
+}
+
+void Registry::set_draining(bool draining, Time now) {
+  Impl& r = *impl_;
+  if (std::exchange(r.draining, draining) == draining) return;
+  r.spared.clear();
+  if (!draining) return;
+  std::vector<std::string> waiting;
+  for (const auto& [key, job] : r.jobs) {
+    if (job.phase == Phase::running)
+      r.spared.insert(key);
+    else
+      waiting.push_back(key);
+  }
+  for (const std::string& key : waiting) r.refuse_all(key, Refusal::draining, Impl::drained(r.jobs.at(key).name), now);
+}
+
+bool Registry::draining() const {
+  return impl_->draining;
 }
 
 void Registry::on_timer(Time now) {
@@ -1024,14 +1095,16 @@ std::vector<JobStatus> Registry::jobs() const {
   std::vector<JobStatus> list;
   const auto add = [&](const Job& job) {
     std::vector<Endpoint> endpoints;
+    std::vector<Process> processes;
     for (const auto& [rank, member] : job.ranks) {
+      processes.push_back(member.request.process);
       const std::vector<Endpoint>& own = member.request.endpoints;
       endpoints.push_back(own.empty() ? Endpoint() : own.front());
     }
     list.push_back({job.name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
                     job.phase == Phase::running, job.failure, job.charged, job.tenant, impl_->memory.of(job.epoch),
                     job.ranks.empty() ? "" : job.ranks.begin()->second.request.protocol, std::move(endpoints),
-                    job.placement});
+                    std::move(processes), job.placement});
   };
   for (const auto& [key, job] : impl_->jobs) add(job);
   for (const auto& [epoch, job] : impl_->failed) add(job);

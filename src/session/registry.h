@@ -37,8 +37,22 @@ enum class Refusal : std::uint8_t {
   results_forgotten,  // a job that recovers: no rank keeps the results that this one still needs
   superseded,         // a later generation of the job is here
   shutting_down,
+  draining,  // no new jobs until an operator says otherwise
+  ended_by_operator,
 };
 [[nodiscard]] const char* to_string(Refusal refusal);
+
+// A process of a job, as it says itself: for people.
+struct Process {
+  std::string host{};    // its name; empty: unknown
+  std::uint32_t id = 0;  // of the process on that host; 0: unknown
+};
+
+// The job that a person means. No tenant: whosever it is.
+struct NamedJob {
+  std::string job;
+  std::optional<std::string> tenant{};
+};
 
 struct JoinRequest {
   std::uint32_t protocol_version = 0;
@@ -72,6 +86,7 @@ struct JoinRequest {
   bool listens = false;  // to the job's multicast groups
 
   std::string tenant;  // the tenant whose token the rank showed; empty: the daemon has no tenants
+  Process process;     // that joins
 
   bool packet_elements_measured = false;   // the path carries so many, and fewer will do: agree on the least
   std::uint64_t switch_receive_bytes = 0;  // of the rank's switch, as RegistryConfig::receive_bytes
@@ -171,6 +186,7 @@ struct HeartbeatReply {
   RankSet left;                       // ranks that have left in good order
   bool mismatch = false;              // failed: ranks issued different calls; the reason names them
   RankSet missing{};                  // ranks that the oldest sum waits for, if the data plane cannot tell ranks itself
+  bool ended_by_operator = false;     // failed: and must not go on
 };
 
 struct JobStatus {
@@ -185,6 +201,7 @@ struct JobStatus {
   std::uint64_t memory_bytes = 0;     // charged
   std::string protocol{};             // ProtocolRules::name
   std::vector<Endpoint> endpoints{};  // of lane 0, by rank of `joined`, in order: where the ranks are
+  std::vector<Process> processes{};   // in the same order
   Placement placement{};              // of a job that runs or has run
 };
 
@@ -223,6 +240,11 @@ class Registry {
   void lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how, Time now);
   // The data plane found that ranks of the job issued different calls.
   void fail_mismatch(std::uint64_t job_epoch, const std::string& reason, Time now);
+  // Ends a job for the operator at `by`, a host. Empty, or why not.
+  [[nodiscard]] std::string end(const NamedJob& named, const std::string& by, Time now);
+  // Jobs whose ranks are not all there are refused, and new ones are; those that run go on, also when they recover.
+  void set_draining(bool draining, Time now);
+  [[nodiscard]] bool draining() const;
   void on_timer(Time now);  // ranks that fell silent, jobs that never became complete, failed jobs to forget
   [[nodiscard]] Time next_timeout() const;
   void shut_down(Time now);  // every job fails with a reason that says so

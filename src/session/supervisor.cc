@@ -30,9 +30,10 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
                                                         ": it was restarted; start the job again (this is rank " +
                                                         std::to_string(config_.rank) + ")");
     case HeartbeatReply::State::failed:
-      return Error(reply.lost       ? ErrorCode::worker_lost
-                   : reply.mismatch ? ErrorCode::mismatch
-                                    : ErrorCode::aggregator_lost,
+      return Error(reply.lost                ? ErrorCode::worker_lost
+                   : reply.mismatch          ? ErrorCode::mismatch
+                   : reply.ended_by_operator ? ErrorCode::refused
+                                             : ErrorCode::aggregator_lost,
                    reply.reason + " (said by " + at + ")");
     case HeartbeatReply::State::running:
       break;

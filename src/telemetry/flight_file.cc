@@ -35,7 +35,9 @@ struct CauseWords {
   const char* advice;  // what to do
 };
 constexpr auto causes = std::to_array<CauseWords>({
-    {FailureCause::none, "Nothing: the job ended in good order."},
+    {FailureCause::none, "Nothing: it did not fail. If an operation waits, look at the ranks that it waits for."},
+    {FailureCause::ended_by_operator,
+     "Nothing is wrong with the job: `netsum end` ended it. A launcher that starts jobs again starts this one again."},
     {FailureCause::silent,
      "Look at that rank's host first: is the process alive (its own log, `dmesg` for the OOM killer), is the host up, does "
      "TCP reach this daemon from it (`nc -zv`)? A process that was only stopped (a debugger, a swapping host) counts as "
@@ -117,7 +119,13 @@ std::string with_host(const ordered_json& file, std::uint64_t rank) {
   std::string text = "rank " + std::to_string(rank);
   for (const auto& host : file.value("hosts", ordered_json::array())) {
     const auto& ranks = host.at("ranks");
-    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return text + " (" + line_of(host.at("address")) + ")";
+    const auto at = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    if (at == ranks.size()) continue;
+    const auto processes = host.value("processes", std::vector<std::uint64_t>());
+    return text + " (" +
+           place_in_words(line_of(host.at("address")), session::one_line(host.value("name", "")),
+                          at < processes.size() ? processes[at] : 0) +
+           ")";
   }
   return text;
 }
@@ -227,7 +235,10 @@ std::string explained(const ordered_json& file) {
   text += ", at " + line_of(file.at("daemon")) + " " + line_of(file.at("address")) + " (netsum " +
           line_of(file.at("version")) + ")\n";
   text += "from " + utc(written - lasted, "%F %T") + " until " + utc(written, "%F %T") + " UTC\n\n";
-  text += "What happened\n" + wrapped(line_of(file.at("failure")));
+  const std::string failure = line_of(file.at("failure"));
+  text += "What happened\n" + wrapped(!failure.empty()            ? failure
+                                      : file.value("ended", true) ? "it ended in good order"
+                                                                  : "it has not ended");
   text += "\nWhom it waited for\n" + stalls_text(file);
   text += "\nEvents\n";
   if (const auto omitted = file.at("events_omitted").get<std::uint64_t>(); omitted != 0) {
@@ -246,8 +257,8 @@ std::string explained(const ordered_json& file) {
 }  // namespace
 
 std::string to_json(const FlightRecord& record, const FlightFileOrigin& origin) {
-  ordered_json events = ordered_json::array(), stalled = ordered_json::array(), hosts = ordered_json::array(),
-               switches = ordered_json::array(), counters = ordered_json::object();
+  ordered_json events = ordered_json::array(), stalled = ordered_json::array(), switches = ordered_json::array(),
+               counters = ordered_json::object();
   for (const FlightEvent& event : record.events) {
     ordered_json json = {{"seconds", seconds(event.at - record.began)}, {"kind", event.kind}};
     if (event.rank) json["rank"] = *event.rank;
@@ -258,7 +269,6 @@ std::string to_json(const FlightRecord& record, const FlightFileOrigin& origin) 
   for (const auto& stall : looked.stalled) {
     stalled.push_back({{"operation", stall.operation}, {"chunk", stall.chunk}, {"missing", stall.missing}});
   }
-  for (const auto& host : looked.hosts) hosts.push_back({{"address", host.address}, {"ranks", host.ranks}});
   for (const auto& each : looked.switches) {
     switches.push_back({{"address", each.address}, {"parent", each.parent}, {"ranks", each.ranks}});
   }
@@ -277,23 +287,34 @@ std::string to_json(const FlightRecord& record, const FlightFileOrigin& origin) 
       {"seconds", seconds(origin.now - record.began)},
       {"cause", name_of(record.cause)},
       {"failure", session::one_line(record.failure)},
+      {"ended", record.ended.has_value()},
   };
   if (record.lost) json["rank"] = *record.lost;
   json["events_omitted"] = record.omitted;
   json["events"] = std::move(events);
   json["stalled_unit"] = looked.stalled_unit;
   json["stalled"] = std::move(stalled);
-  json["hosts"] = std::move(hosts);
+  json["hosts"] = hosts_json(looked.hosts);
   json["switches"] = std::move(switches);
   json["counters"] = std::move(counters);
   return json.dump(2) + "\n";
 }
 
+namespace {
+
+Error no_record(const std::string& why) {
+  return {ErrorCode::bad_argument, "this is not a netsum flight record: " + session::one_line(why)};
+}
+
+}  // namespace
+
+std::string printable_record(const std::string& json) {
+  return read_json(
+      json, [](const ordered_json& record) { return record.dump(2, ' ', true) + "\n"; }, &no_record);
+}
+
 std::string explain(const std::string& json) {
-  const auto none = [](const std::string& why) {
-    return Error(ErrorCode::bad_argument, "the file is not a netsum flight record: " + session::one_line(why));
-  };
-  if (json.size() > longest_file) throw none("it has " + std::to_string(json.size()) + " bytes");
+  if (json.size() > longest_file) throw no_record("it has " + std::to_string(json.size()) + " bytes");
   return read_json(
       json,
       [](const ordered_json& file) {
@@ -305,7 +326,7 @@ std::string explain(const std::string& json) {
         }
         return explained(file);
       },
-      none);
+      &no_record);
 }
 
 namespace {

@@ -23,6 +23,9 @@ struct FlightFileOrigin {
 // Error: bad_argument, if it is none.
 [[nodiscard]] std::string explain(const std::string& json);
 
+// The same record, of which nothing but ASCII reaches a terminal.
+[[nodiscard]] std::string printable_record(const std::string& json);
+
 // A folder of such files, of which the newest of each tenant stay.
 class FlightFolder {
  public:

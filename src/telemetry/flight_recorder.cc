@@ -7,7 +7,6 @@
 
 #include "session/words.h"
 #include "telemetry/rates.h"
-#include "telemetry/report.h"
 
 namespace netsum::telemetry {
 namespace {
@@ -48,7 +47,7 @@ RankSet rank_set(const std::vector<std::uint32_t>& ranks) {
   return set;
 }
 
-std::string in_words(const JobReport::Stalled& chunk) {
+std::string chunk_in_words(const JobReport::Stalled& chunk) {
   std::string text = "operation " + std::to_string(chunk.operation) + ", chunk " + std::to_string(chunk.chunk);
   return chunk.missing.empty() ? text : text + " waits for " + session::name_ranks(rank_set(chunk.missing));
 }
@@ -68,6 +67,8 @@ void keep(FlightRecord& record, const JobReport& job) {
   }
   looked.job.endpoints.clear();
   looked.job.endpoints.shrink_to_fit();
+  looked.job.processes.clear();
+  looked.job.processes.shrink_to_fit();
   looked.job.placement = {};
   record.looked = std::move(looked);
 }
@@ -80,9 +81,9 @@ bool alarming(const std::string& name) {
 }  // namespace
 
 const char* name_of(FailureCause cause) {
-  constexpr const char* names[] = {"none",     "silent",        "died",           "gave_up",     "left",
-                                   "mismatch", "started_again", "shutting_down",  "not_started", "refused",
-                                   "other",    "deadline",      "aggregator_lost"};
+  constexpr const char* names[] = {
+      "none",          "silent",      "died",    "gave_up", "left",     "mismatch",        "started_again",
+      "shutting_down", "not_started", "refused", "other",   "deadline", "aggregator_lost", "operator"};
   return names[static_cast<std::size_t>(cause)];
 }
 
@@ -125,6 +126,8 @@ void FlightRecorder::record(const JobEvent& event) {
   const bool deserted = event.kind == JobEvent::Kind::ended || event.cause == FailureCause::left;
   if (!deserted || (job.deserters.empty() && event.kind != JobEvent::Kind::ended)) return fail(kept, failure);
   if (job.deserters.empty()) {
+    record.ended = event.at;
+    keep_ended(std::move(record));
     kept_.erase(kept);
     return;
   }
@@ -177,7 +180,7 @@ void FlightRecorder::look_at_stalls(Kept& kept, const JobReport& job, Time now) 
   if (!stall) {
     stall = {*oldest, now, false};
   } else if (stall->told ? stall->chunk.missing != oldest->missing : now - stall->since >= stalled_after) {
-    add(kept.record, {now, "stalled", {}, in_words(*oldest)});
+    add(kept.record, {now, "stalled", {}, chunk_in_words(*oldest)});
     stall->told = true;
   }
   stall->chunk.missing = oldest->missing;
@@ -186,7 +189,7 @@ void FlightRecorder::look_at_stalls(Kept& kept, const JobReport& job, Time now) 
   const RankSet gone = missing.minus(missing.minus(kept.left)).minus(kept.deserters);
   if (gone.empty() || now == stall->since) return;
   kept.deserters = kept.deserters.united(gone);
-  add(kept.record, {now, "deserted", gone.front(), in_words(*oldest) + ", which left before"});
+  add(kept.record, {now, "deserted", gone.front(), chunk_in_words(*oldest) + ", which left before"});
 }
 
 void FlightRecorder::look_at_counters(Kept& kept, const JobReport& job, Time now) const {
@@ -215,12 +218,59 @@ void FlightRecorder::look_at_counters(Kept& kept, const JobReport& job, Time now
 std::vector<FlightRecord> FlightRecorder::take_failures() {
   std::vector<FlightRecord> failures;
   for (FlightRecord& record : std::exchange(failed_, {})) {
-    told_.push_back(record);
-    told_.back().looked.reset();
-    if (told_.size() > limits_.failures) told_.pop_front();
+    keep_ended(record);
     failures.push_back(std::move(record));
   }
   return failures;
+}
+
+// One more pushes out the oldest of those whose tenant has the most: nobody's failures hide another's.
+void FlightRecorder::keep_ended(FlightRecord record) {
+  ended_.push_back(std::move(record));
+  if (ended_.size() <= limits_.ended) return;
+  std::map<std::string, std::size_t> of_tenant;
+  std::size_t most = 0;
+  for (const FlightRecord& each : ended_) most = std::max(most, ++of_tenant[each.tenant]);
+  ended_.erase(
+      std::find_if(ended_.begin(), ended_.end(), [&](const FlightRecord& each) { return of_tenant[each.tenant] == most; }));
+}
+
+std::optional<FlightRecord> FlightRecorder::find(const session::NamedJob& named) const {
+  const FlightRecord* latest = nullptr;
+  const auto look = [&](const FlightRecord& record) {
+    if (record.job != named.job || (named.tenant && record.tenant != *named.tenant)) return;
+    if (latest == nullptr || record.began >= latest->began) latest = &record;
+  };
+  for (const FlightRecord& record : ended_) look(record);
+  for (const FlightRecord& record : failed_) look(record);
+  for (const auto& [key, kept] : kept_) look(kept.record);
+  return latest == nullptr ? std::nullopt : std::optional(*latest);
+}
+
+std::vector<EndedJob> FlightRecorder::ended(Time now) const {
+  const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
+  std::vector<EndedJob> all;
+  for (const std::deque<FlightRecord>* const list : {&ended_, &failed_}) {
+    for (const FlightRecord& record : *list) {
+      EndedJob& ended = all.emplace_back();
+      ended.job = record.job;
+      ended.tenant = record.tenant;
+      ended.job_epoch = record.job_epoch;
+      ended.world_size = record.world_size;
+      ended.cause = name_of(record.cause);
+      ended.failure = record.failure;
+      ended.rank = record.lost;
+      ended.age_seconds = seconds(now - *record.ended);
+      ended.lasted_seconds = seconds(*record.ended - record.began);
+      if (!record.looked) continue;
+      ended.protocol = record.looked->job.protocol;
+      if (record.lost) ended.place = place_of(*record.looked, *record.lost);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const EndedJob& a, const EndedJob& b) {
+    return a.failure.empty() != b.failure.empty() ? b.failure.empty() : a.age_seconds < b.age_seconds;
+  });
+  return all;
 }
 
 Counters FlightRecorder::failures() const {
@@ -238,7 +288,7 @@ std::vector<FlightEvent> FlightRecorder::latest(const session::JobStatus& job, s
   };
   const auto kept = kept_.find({job.tenant, job.job});
   if (kept != kept_.end() && kept->second.record.job_epoch == job.job_epoch) return tail(kept->second.record);
-  for (const std::deque<FlightRecord>* const list : {&failed_, &told_}) {
+  for (const std::deque<FlightRecord>* const list : {&failed_, &ended_}) {
     for (const FlightRecord& record : *list) {
       if (record.job_epoch == job.job_epoch && record.job == job.job && record.tenant == job.tenant) return tail(record);
     }

@@ -103,6 +103,11 @@ std::string metrics_page(const Report& report) {
   add(MetricType::Gauge, "slots_free", "Slots that no job owns.", report.slots_free);
   add(MetricType::Gauge, "memory_bytes", "Memory that jobs may have.", static_cast<double>(report.memory_bytes));
   add(MetricType::Gauge, "memory_used_bytes", "Memory that jobs have.", static_cast<double>(report.memory_used));
+  if (report.certificate_until != 0) {
+    add(MetricType::Gauge, "certificate_expiry_timestamp_seconds", "When its certificate expires, since 1970.",
+        report.certificate_until);
+  }
+  add(MetricType::Gauge, "draining", "1: no new job is admitted.", report.draining ? 1 : 0);
   add(MetricType::Gauge, "jobs", "Jobs that are joining, running or failed lately.",
       static_cast<double>(report.jobs.size()));
   constexpr std::string_view by_cause = "jobs_failed_";
@@ -153,9 +158,10 @@ std::string viewer_key(const PageAdmittance::Viewer& viewer) {
 
 std::string status_for(const Report& report, const std::string& viewer, const std::string& challenge) {
   const bool sees_all = viewer.starts_with(everything);
-  Report visible = report;
-  if (!sees_all) {
-    std::erase_if(visible.jobs, [&](const JobReport& job) { return viewer.empty() || job.job.tenant != viewer; });
+  Report visible = sees_all ? report : visible_to(viewer, report);
+  if (!sees_all && viewer.empty()) {  // who has shown no token sees nobody's, also where jobs are nobody's
+    visible.jobs.clear();
+    visible.ended.clear();
   }
   auto json = nlohmann::ordered_json::parse(to_json(visible, true));
   json["tenants"] = !challenge.empty();

@@ -103,13 +103,11 @@ std::string format(const char* pattern, Args... args) {
 
 ordered_json json_of(const JobReport& entry) {
   const session::JobStatus& job = entry.job;
-  ordered_json stalled = ordered_json::array(), hosts = ordered_json::array(), switches = ordered_json::array(),
-               events = ordered_json::array();
+  ordered_json stalled = ordered_json::array(), switches = ordered_json::array(), events = ordered_json::array();
   for (const auto& stall : entry.stalled) {
     stalled.push_back(
         {{"operation", stall.operation}, {"chunk", stall.chunk}, {"slot", stall.slot}, {"missing", stall.missing}});
   }
-  for (const auto& host : entry.hosts) hosts.push_back({{"address", host.address}, {"ranks", host.ranks}});
   for (const auto& each : entry.switches) {
     switches.push_back({{"address", each.address}, {"parent", each.parent}, {"ranks", each.ranks}});
   }
@@ -131,7 +129,7 @@ ordered_json json_of(const JobReport& entry) {
           {"memory_bytes", job.memory_bytes},
           {"joined", members(job.joined, job.world_size)},
           {"left", members(job.left, job.world_size)},
-          {"hosts", std::move(hosts)},
+          {"hosts", hosts_json(entry.hosts)},
           {"switches", std::move(switches)},
           {"counters", counters_json(entry.counters)},
           {"stalled_unit", entry.stalled_unit},
@@ -147,7 +145,12 @@ void read_place(const ordered_json& job, JobReport& entry) {
   if (job.contains("stalled_seconds")) entry.stalled_seconds = job.at("stalled_seconds");
   if (job.contains("hosts")) {
     for (const auto& host : job.at("hosts")) {
-      entry.hosts.push_back({text_of(host.at("address")), ranks_of(host.at("ranks"))});
+      JobReport::Host& read = entry.hosts.emplace_back();
+      read.address = text_of(host.at("address"));
+      read.ranks = ranks_of(host.at("ranks"));
+      if (!host.contains("name")) continue;
+      read.name = text_of(host.at("name"));
+      for (const auto& process : host.at("processes")) read.processes.push_back(number_of<std::uint32_t>(process));
     }
   }
   if (job.contains("switches")) {
@@ -164,6 +167,37 @@ void read_place(const ordered_json& job, JobReport& entry) {
     read.what = text_of(event.at("what"));
     entry.events.push_back(std::move(read));
   }
+}
+
+EndedJob read_ended(const ordered_json& json) {
+  EndedJob ended;
+  ended.job = text_of(json.at("job"));
+  ended.tenant = text_of(json.at("tenant"));
+  ended.job_epoch = number_of<std::uint64_t>(json.at("job_epoch"));
+  ended.world_size = number_of<std::uint32_t>(json.at("world_size"));
+  ended.protocol = text_of(json.at("protocol"));
+  ended.cause = text_of(json.at("cause"));
+  ended.failure = text_of(json.at("failure"));
+  if (json.contains("rank")) ended.rank = number_of<std::uint32_t>(json.at("rank"));
+  ended.place = text_of(json.at("place"));
+  ended.age_seconds = json.at("age_seconds");
+  ended.lasted_seconds = json.at("lasted_seconds");
+  return ended;
+}
+
+ordered_json json_of(const EndedJob& ended) {
+  ordered_json json = {{"job", ended.job},
+                       {"job_epoch", ended.job_epoch},
+                       {"tenant", ended.tenant},
+                       {"protocol", ended.protocol},
+                       {"world_size", ended.world_size},
+                       {"cause", ended.cause},
+                       {"failure", session::one_line(ended.failure)}};
+  if (ended.rank) json["rank"] = *ended.rank;
+  json["place"] = ended.place;
+  json["age_seconds"] = ended.age_seconds;
+  json["lasted_seconds"] = ended.lasted_seconds;
+  return json;
 }
 
 Report read_report(const ordered_json& json) {
@@ -200,6 +234,11 @@ Report read_report(const ordered_json& json) {
     read_place(job, entry);
     report.jobs.push_back(std::move(entry));
   }
+  if (json.contains("ended")) {
+    for (const auto& ended : json.at("ended")) report.ended.push_back(read_ended(ended));
+    report.draining = json.at("draining");
+    report.certificate_until = json.at("certificate_expiry_unix_seconds");
+  }
   return report;
 }
 
@@ -223,21 +262,71 @@ std::string in_words(const JobReport& job, const JobReport::Stalled& stalled) {
   return text + " waits for " + (missing.empty() ? "the switch above" : session::name_ranks(missing));
 }
 
+Report visible_to(const std::string& tenant, const Report& report) {
+  Report visible = report;
+  std::erase_if(visible.jobs, [&](const JobReport& job) { return job.job.tenant != tenant; });
+  std::erase_if(visible.ended, [&](const EndedJob& job) { return job.tenant != tenant; });
+  return visible;
+}
+
+bool has_job(const Report& report, const session::NamedJob& named) {
+  return std::any_of(report.jobs.begin(), report.jobs.end(), [&](const JobReport& job) {
+    return job.job.job == named.job && (!named.tenant || job.job.tenant == *named.tenant);
+  });
+}
+
+std::string in_words(const EndedJob& ended) {
+  const std::string ago =
+      session::in_seconds(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(ended.age_seconds))) + " ago";
+  if (ended.failure.empty()) return "ended in good order " + ago;
+  return "failed " + ago + ": " + ended.failure + (ended.place.empty() ? "" : " (" + ended.place + ")");
+}
+
+std::string place_in_words(const std::string& address, const std::string& name, std::uint64_t process) {
+  return address + (name.empty() ? "" : ", " + name) + (process == 0 ? "" : ", process " + std::to_string(process));
+}
+
+std::string place_of(const JobReport& job, std::uint32_t rank) {
+  for (const JobReport::Host& host : job.hosts) {
+    const auto at = static_cast<std::size_t>(std::find(host.ranks.begin(), host.ranks.end(), rank) - host.ranks.begin());
+    if (at == host.ranks.size()) continue;
+    return place_in_words(host.address, host.name, at < host.processes.size() ? host.processes[at] : 0);
+  }
+  return "";
+}
+
+ordered_json hosts_json(const std::vector<JobReport::Host>& hosts) {
+  ordered_json json = ordered_json::array();
+  for (const JobReport::Host& host : hosts) {
+    json.push_back({{"address", host.address}, {"ranks", host.ranks}, {"name", host.name}, {"processes", host.processes}});
+  }
+  return json;
+}
+
+std::vector<const JobReport*> failed_first(const std::vector<JobReport>& jobs) {
+  std::vector<const JobReport*> sorted;
+  for (const JobReport& job : jobs) sorted.push_back(&job);
+  std::stable_partition(sorted.begin(), sorted.end(), [](const JobReport* job) { return !job->job.failure.empty(); });
+  return sorted;
+}
+
 void locate(JobReport& job) {
   const session::JobStatus& status = job.job;
-  std::map<Endpoint, std::size_t> known;  // as text a host is dear, with thousands of ranks
+  std::map<std::pair<Endpoint, std::string>, std::size_t> known;  // as text an address is dear, with thousands of ranks
   std::size_t place = 0;
   status.joined.for_each([&](std::uint32_t rank) {
     if (place >= status.endpoints.size()) return;
+    const session::Process process = place < status.processes.size() ? status.processes[place] : session::Process();
     Endpoint host = status.endpoints[place++];
     host.port = 0;
-    const auto [found, is_new] = known.emplace(host, job.hosts.size());
+    const auto [found, is_new] = known.emplace(std::pair(host, process.host), job.hosts.size());
     if (is_new) {
       std::string address = transport::to_string(host);
       address.resize(address.rfind(':'));
-      job.hosts.push_back({std::move(address), {}});
+      job.hosts.push_back({std::move(address), {}, process.host});
     }
     job.hosts[found->second].ranks.push_back(rank);
+    job.hosts[found->second].processes.push_back(process.id);
   });
   const session::Placement& placement = status.placement;
   for (std::size_t i = 0; i < placement.switches.size(); ++i) {
@@ -252,8 +341,9 @@ void locate(JobReport& job) {
 }
 
 std::string to_json(const Report& report, bool compact) {
-  ordered_json jobs = ordered_json::array();
+  ordered_json jobs = ordered_json::array(), ended = ordered_json::array();
   for (const JobReport& entry : report.jobs) jobs.push_back(json_of(entry));
+  for (const EndedJob& job : report.ended) ended.push_back(json_of(job));
   const ordered_json json = {{"version", report.version},
                              {"daemon", report.daemon},
                              {"address", report.address},
@@ -264,7 +354,10 @@ std::string to_json(const Report& report, bool compact) {
                              {"memory_bytes", report.memory_bytes},
                              {"memory_used", report.memory_used},
                              {"counters", counters_json(report.counters)},
-                             {"jobs", std::move(jobs)}};
+                             {"certificate_expiry_unix_seconds", report.certificate_until},
+                             {"draining", report.draining},
+                             {"jobs", std::move(jobs)},
+                             {"ended", std::move(ended)}};
   // Text of this host's may be anything: a path, what the system says.
   return json.dump(compact ? -1 : 2, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -274,30 +367,47 @@ Report from_json(const std::string& text) {
   return read_json(text, &read_report, &nonsense);
 }
 
+namespace {
+
+std::string jobs_table(const Report& report) {
+  std::string text = format("\n%-20s %-8s %9s %7s %14s %12s %12s %10s %9s\n", "job", "state", "ranks", "slots", "packets",
+                            "chunks", "MB in", "repeats", "in use");
+  for (const JobReport* const entry : failed_first(report.jobs)) {
+    const session::JobStatus& job = entry->job;
+    const std::string ranks = std::to_string(job.joined.size()) + "/" + std::to_string(job.world_size);
+    const std::uint64_t repeats = entry->counters.value("repeats_answered") + entry->counters.value("repeats_waiting") +
+                                  entry->counters.value("repeats_silent");
+    text += format("%-20s %-8s %9s %7u %14llu %12llu %12.1f %10llu %9llu\n", job.job.c_str(), state_of(job), ranks.c_str(),
+                   job.slots, static_cast<unsigned long long>(entry->counters.value("packets")),
+                   static_cast<unsigned long long>(entry->counters.value("chunks")),
+                   static_cast<double>(entry->counters.value("bytes")) / 1e6, static_cast<unsigned long long>(repeats),
+                   static_cast<unsigned long long>(entry->counters.value("slots_in_use")));
+    if (!job.failure.empty()) text += "  failed: " + job.failure + "\n";
+    for (const auto& stall : entry->stalled) {
+      const std::string place = stall.missing.size() == 1 ? place_of(*entry, stall.missing.front()) : "";
+      text += "  " + in_words(*entry, stall) + (place.empty() ? "" : " (" + place + ")") + "\n";
+    }
+    text += counters_text("  ", entry->counters);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string to_table(const Report& report) {
   std::string text = format("netsum %s, up %.0f s, %u lanes, %u of %u slots free", report.version.c_str(),
                             report.uptime_seconds, report.lanes, report.slots_free, report.slots);
   const bool limited = report.memory_bytes != UINT64_MAX;
   text += ", jobs have " + session::in_bytes(report.memory_used) +
           (limited ? " of " + session::in_bytes(report.memory_bytes) : "") + " of memory\n";
-  if (report.jobs.empty()) return text + "no jobs\n" + counters_text("", report.counters);
-  text += format("\n%-20s %-8s %9s %7s %14s %12s %12s %10s %9s\n", "job", "state", "ranks", "slots", "packets", "chunks",
-                 "MB in", "repeats", "in use");
-  for (const JobReport& entry : report.jobs) {
-    const session::JobStatus& job = entry.job;
-    const std::string ranks = std::to_string(job.joined.size()) + "/" + std::to_string(job.world_size);
-    const std::uint64_t repeats = entry.counters.value("repeats_answered") + entry.counters.value("repeats_waiting") +
-                                  entry.counters.value("repeats_silent");
-    text += format("%-20s %-8s %9s %7u %14llu %12llu %12.1f %10llu %9llu\n", job.job.c_str(), state_of(job), ranks.c_str(),
-                   job.slots, static_cast<unsigned long long>(entry.counters.value("packets")),
-                   static_cast<unsigned long long>(entry.counters.value("chunks")),
-                   static_cast<double>(entry.counters.value("bytes")) / 1e6, static_cast<unsigned long long>(repeats),
-                   static_cast<unsigned long long>(entry.counters.value("slots_in_use")));
-    if (!job.failure.empty()) text += "  failed: " + job.failure + "\n";
-    for (const auto& stall : entry.stalled) text += "  " + in_words(entry, stall) + "\n";
-    text += counters_text("  ", entry.counters);
+  if (report.draining) text += "draining: no new job is admitted (netsum drain --undo ends that)\n";
+  text += report.jobs.empty() ? "no jobs\n" : jobs_table(report) + "\n";
+  constexpr std::size_t most_ended = 8;
+  for (std::size_t i = 0; i < std::min(most_ended, report.ended.size()); ++i) {
+    const EndedJob& ended = report.ended[i];
+    text += (i == 0 ? "lately\n  " : "  ") + ended.job + " " + in_words(ended) + "\n";
   }
-  return text + "\n" + counters_text("", report.counters);
+  return text + counters_text("", report.counters);
 }
 
 }  // namespace netsum::telemetry

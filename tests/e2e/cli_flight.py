@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import tempfile
 import unittest
 import urllib.request
@@ -48,13 +49,14 @@ class Flight(unittest.TestCase):
                 self.assertEqual(kinds[-1], "failed")
                 self.assertEqual([stall["missing"] for stall in record["stalled"]][0], [2])
                 self.assertGreater(record["counters"]["contributions"], 0)
-                for words in ("rank 2 of job 'vision' has not been heard from for 2.5 s", "waited for rank 2 (127.0.0.1)",
+                for words in ("rank 2 of job 'vision' has not been heard from for 2.5 s", f"waited for rank 2 (127.0.0.1, {socket.gethostname()}, process {ranks[2].pid})",
                               "ranks 0-2, until +", "What to do", "OOM killer"):
                     self.assertIn(words, text)
                 self.assertTrue(any("netsum explain" in line for line in switch.err), switch.err)
                 job = switch.status()["jobs"][0]
                 self.assertEqual((job["state"], job["events"][-1]["kind"], job["protocol"]), ("failed", "failed", "switchml"))
-                self.assertEqual(job["hosts"], [{"address": "127.0.0.1", "ranks": [0, 1, 2]}])
+                self.assertEqual(job["hosts"], [{"address": "127.0.0.1", "ranks": [0, 1, 2], "name": socket.gethostname(),
+                                                 "processes": [rank.pid for rank in ranks]}])
 
     def test_a_rank_that_leaves_early(self):
         with cli.Switch("--flight-records", self.folder) as switch:
@@ -98,6 +100,25 @@ class Flight(unittest.TestCase):
                 with open(path) as file:
                     causes.add(json.load(file)["cause"])
             self.assertEqual(causes, {"mismatch", "deadline"})
+
+    def test_a_daemon_explains_its_jobs(self):
+        with cli.Switch("--flight-records", self.folder) as switch:
+            def explain(*words, **more):
+                return cli.run("explain", "--switch", switch.address, "vision", *words, **more)
+            self.assertEqual(explain().returncode, 3)
+            ranks = self.ranks(switch, 2)
+            with ranks[0], ranks[1]:
+                ranks[0].wait_line(ranks[0].out, "iteration 3")
+                self.assertIn("it has not ended", cli.checked(explain()).stdout)
+                ranks[1].signal(signal.SIGKILL)
+                _, text = self.record("the record of a job whose rank 1 was killed")
+                of_daemon = cli.checked(explain()).stdout
+                self.assertEqual([line for line in of_daemon.splitlines() if not line.startswith("from ")],
+                                 [line for line in text.splitlines() if not line.startswith("from ")])
+                record = json.loads(cli.checked(explain("--json")).stdout)
+                self.assertEqual((record["job"], record["cause"], record["rank"]), ("vision", "silent", 1))
+            file = glob.glob(os.path.join(self.folder, "*.flight.json"))[0]
+            self.assertEqual(cli.checked(cli.run("explain", file, env={"NETSUM_SWITCH": switch.address})).stdout, text)
 
     def test_no_record_of_what_ends_well(self):
         with cli.Switch("--flight-records", self.folder) as switch:

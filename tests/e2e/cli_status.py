@@ -6,10 +6,12 @@ import pty
 import re
 import resource
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.request
 
@@ -74,6 +76,67 @@ class Status(unittest.TestCase):
                     if not leaves:
                         os.close(reader)
 
+    def test_an_operator_ends_a_job(self):
+        port = free_port()
+        with cli.Switch("--metrics", port) as switch:
+            def end(job, *words):
+                return cli.run("end", job, "--switch", switch.address, *words)
+            result = end("vision")
+            self.assertEqual((result.returncode, len(result.stderr.splitlines())), (3, 1), result.stderr)
+            self.assertIn("no job 'vision' joins or runs here", result.stderr)
+            ranks = [cli.rank_process(switch.address, rank, 2, "--job", "vision", "--elements", 1000, "--iterations", 1_000_000, "--recovery", 60)
+                     for rank in range(2)]
+            waiting = cli.rank_process(switch.address, 0, 2, "--job", "waiting")
+            with ranks[0], ranks[1], waiting:
+                ranks[0].wait_line(ranks[0].out, "iteration 3")
+                cli.until(lambda: len(switch.status()["jobs"]) == 2, 20, "two jobs")
+                self.assertEqual(cli.checked(end("vision")).stdout, "job 'vision' is ended\n")
+                self.assertEqual(json.loads(cli.checked(end("waiting", "--json")).stdout), {"job": "waiting", "ended": True})
+                for rank, job in ((ranks[0], "vision"), (ranks[1], "vision"), (waiting, "waiting")):
+                    self.assertEqual(rank.wait(20), 3, rank.err)
+                    self.assertIn(f"an operator at 127.0.0.1 ended job '{job}' (netsum end)", rank.error_lines()[0])
+                for job in ("vision", "waiting"):
+                    cli.until(lambda job=job: sum(f"ended job '{job}'" in line for line in switch.err) == 1, 20, f"one line of {job} in {switch.err}")
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                    self.assertIn('netsum_jobs_failed_total{cause="operator"} 2', answer.read().decode())
+                table = cli.checked(cli.run("status", "--switch", switch.address)).stdout
+                self.assertRegex(table, r"(?s)lately.*\n  waiting failed [\d.]+ s ago: an operator at 127.0.0.1 ended job 'waiting'")
+                self.assertIn("  waiting              failed", cli.checked(cli.run("top", "--switch", switch.address, "--frames", 1)).stdout)
+
+    def test_a_drained_daemon_admits_no_job_and_those_that_run_go_on(self):
+        with cli.Switch() as switch:
+            def drain(*words):
+                return cli.run("drain", "--switch", switch.address, *words)
+            with cli.rank_process(switch.address, 0, 1, "--job", "vision", "--elements", 1000, "--iterations", 1_000_000) as rank:
+                rank.wait_line(rank.out, "iteration 3")
+                self.assertEqual(cli.checked(drain()).stdout, "draining: 1 job runs\n")
+                with cli.rank_process(switch.address, 0, 1, "--job", "late") as late:
+                    self.assertEqual(late.wait(20), 3, late.err)
+                    self.assertIn("job 'late' is not admitted: an operator drains this daemon", late.error_lines()[0])
+                self.assertIn("draining: no new job is admitted", cli.checked(cli.run("status", "--switch", switch.address)).stdout)
+                self.assertIn("draining", cli.checked(cli.run("top", "--switch", switch.address, "--frames", 1)).stdout)
+                late = drain("--wait", "0.1")
+                self.assertEqual((late.returncode, late.stderr), (1, "netsum: 1 job runs still; the daemon goes on draining\n"))
+                seen = len(rank.out)
+                cli.until(lambda: len(rank.out) > seen + 2, 20, "the job goes on")
+                with cli.Process("drain", "--switch", switch.address, "--wait", 60, "--json") as waiting:
+                    cli.until(lambda: sum("drains this daemon" in line for line in switch.err) == 3, 20, f"three drains in {switch.err}")
+                    rank.signal(signal.SIGTERM)
+                    self.assertEqual(waiting.wait(30), 0, waiting.err)
+                    self.assertEqual(json.loads(waiting.out[0]), {"draining": True, "jobs": 0})
+            self.assertEqual(cli.checked(drain("--undo")).stdout, "new jobs are admitted: no job runs\n")
+            cli.checked(cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--world-size", 1))
+        self.assertEqual(drain("--undo", "--wait", "5").returncode, 2)
+
+    def test_a_drained_rack_switch_takes_no_new_part(self):
+        with cli.Switch() as spine, cli.Switch() as leaf:
+            cli.checked(cli.run("drain", "--switch", leaf.address))
+            rank = cli.ranks_in_tree(spine, [leaf], "--job", "tree")[0]
+            with rank:
+                self.assertNotEqual(rank.wait(30), 0)
+                self.assertIn(f"switch {leaf.address}", rank.error_lines()[0])
+                self.assertIn("an operator drains it for maintenance", rank.error_lines()[0])
+
     def test_what_is_refused_is_logged_and_counted(self):
         with tempfile.TemporaryDirectory() as folder:
             token = {}
@@ -133,7 +196,7 @@ class Status(unittest.TestCase):
                 cli.until(stalled, 10, "a stalled operation that waits for rank 2 alone")
                 table = cli.checked(cli.run("status", "--switch", switch.address)).stdout
                 self.assertRegex(table, r"(?m)^vision +running +3/3")
-                self.assertRegex(table, r"operation \d+, chunk \d+ .*waits for rank 2")
+                self.assertRegex(table, rf"operation \d+, chunk \d+ .*waits for rank 2 \(127.0.0.1, \S+, process {ranks[2].pid}\)")
                 ranks[2].signal(signal.SIGCONT)
                 seen = len(ranks[0].out)
                 cli.until(lambda: len(ranks[0].out) > seen + 2, 20, "the job goes on")
@@ -161,7 +224,7 @@ class Status(unittest.TestCase):
                                 r"^  vision +running +switchml +2/2 +[\d.]+ [kMG]bit/s +[\d.]+ k? +[\d.]+ % +\d+$"):
                     cli.until(said(pattern), 20, f"'{pattern}' in {top.out}")
                 ranks[1].signal(signal.SIGSTOP)
-                cli.until(said(r"vision .* rank 1 at 127.0.0.1 for \d+ s \(operation \d+\)$"), 20, f"the wait in {top.out}")
+                cli.until(said(rf"vision .* rank 1 at 127.0.0.1, \S+, process {ranks[1].pid} for \d+ s \(operation \d+\)$"), 20, f"the wait in {top.out}")
                 top.signal(signal.SIGTERM)
                 self.assertEqual(top.wait(10), 0)
         result = cli.run("top", "--switch", "127.0.0.1:1", "--frames", 1)
@@ -236,11 +299,15 @@ class Status(unittest.TestCase):
                 switch.signal(signal.SIGHUP)
                 cli.until(lambda: status(switch, "b") == 0, 10, "the other tenant is known")
                 self.assertEqual(status(switch, "a"), 3)
+                write("tenants", '[[tenant]]\nname = "both"\ntoken = ["the secret of tenant a", "the secret of tenant b"]\n')
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: status(switch, "a") == 0, 10, "both tokens are one tenant's")
+                self.assertEqual(status(switch, "b"), 0)
                 write("tenants", "[[tenant]]\nname = 7\n")
                 switch.signal(signal.SIGHUP)
                 cli.until(lambda: any("the previous ones stay in effect" in line for line in switch.err), 10, "a line about the file")
                 self.assertEqual(status(switch, "b"), 0)
-            for text in ("", "[tenant]\n", '[[tenant]]\nname = "a"\ntoken = "short"\n', '[[tenant]]\nname = "a"\nquota = 1\n'):
+            for text in ("", "[tenant]\n", '[[tenant]]\nname = "a"\ntoken = []\n', '[[tenant]]\nname = "a"\ntoken = [7]\n', '[[tenant]]\nname = "a"\ntoken = "short"\n', '[[tenant]]\nname = "a"\nquota = 1\n'):
                 result = cli.run("switch", "--tenants", write("bad", text))
                 self.assertEqual(result.returncode, 2, result.stderr)
 
@@ -299,11 +366,45 @@ class Secrets(unittest.TestCase):
             cli.checked(cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--world-size", 1,
                                 "--token-file", right))
 
-    def test_tls(self):
-        certificate, key = self.path("cert.pem"), self.path("key.pem")
+    def certificate(self, name):
+        """Paths of a certificate that expires soon, and of its key."""
+        certificate, key = self.path(name + "-cert.pem"), self.path(name + "-key.pem")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
                         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate],
                        check=True, capture_output=True, timeout=60)
+        return certificate, key
+
+    def test_a_certificate_is_changed_while_jobs_run(self):
+        former, later = self.certificate("former"), self.certificate("later")
+        used = self.path("cert.pem"), self.path("key.pem")
+
+        def put(certificate, key):
+            for source, target in zip((certificate, key), used):
+                shutil.copy(source, target)
+        put(*former)
+        port = free_port()
+        with cli.Switch("--tls-cert", used[0], "--tls-key", used[1], "--metrics", port) as switch:
+            def status(ca):
+                return cli.run("status", "--switch", switch.address, "--tls-ca", ca, "--connect-deadline", 2).returncode
+            self.assertTrue(any("(--tls-cert) expires in 1 day" in line for line in switch.err), switch.err)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                expiry = float(re.search(r"(?m)^netsum_certificate_expiry_timestamp_seconds (\S+)", answer.read().decode())[1])
+            self.assertTrue(86400 < expiry - time.time() <= 2 * 86400, expiry)
+            with cli.rank_process(switch.address, 0, 1, "--tls-ca", former[0], "--elements", 1000, "--iterations", 1_000_000) as rank:
+                rank.wait_line(rank.out, "iteration 3")
+                put(later[0], former[1])
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: any("the previous certificate stays in effect: the key in" in line for line in switch.err), 20, "a refusal")
+                self.assertEqual((status(former[0]), status(later[0])), (0, 3))
+                put(*later)
+                switch.signal(signal.SIGHUP)
+                cli.until(lambda: status(later[0]) == 0, 20, "the later certificate")
+                self.assertEqual(status(former[0]), 3)
+                seen = len(rank.out)
+                cli.until(lambda: len(rank.out) > seen + 2, 20, "the job goes on")
+
+    def test_tls(self):
+        certificate, key = self.certificate("own")
         with cli.Switch("--tls-cert", certificate, "--tls-key", key) as switch:
             cli.checked(cli.run("status", "--switch", switch.address, "--tls-ca", certificate))
             result = cli.run("status", "--switch", switch.address, "--connect-deadline", 2)

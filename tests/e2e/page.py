@@ -60,7 +60,7 @@ class Page(unittest.TestCase):
             ranks = self.ranks(switch.address, 4, "vision")
             with ranks[0], ranks[1], ranks[2], ranks[3]:
                 text = shows(browser, "started: switchml")  # what happened to a job is looked at twice a second
-                for words in ("aggregator " + switch.address, "vision", "running", "4 of 4", "127.0.0.1 ranks 0–3"):
+                for words in ("aggregator " + switch.address, "vision", "running", "4 of 4", f"127.0.0.1 {socket.gethostname()} ranks 0–3, processes {', '.join(str(rank.pid) for rank in ranks)}"):
                     self.assertIn(words, text)
                 self.assertNotIn("has waited", text)
                 points = "[...document.querySelectorAll('#charts path')].map((path) => path.getAttribute('d')).join('').split('L').length"
@@ -70,7 +70,7 @@ class Page(unittest.TestCase):
                 if os.environ.get("NETSUM_SCREENSHOTS"):
                     cli.until(lambda: browser.value(points) > 800, 60, "long curves")
                 ranks[2].signal(signal.SIGSTOP)
-                shows(browser, "has waited for rank 2 at 127.0.0.1 for ")
+                shows(browser, f"has waited for rank 2 at 127.0.0.1, {socket.gethostname()}, process {ranks[2].pid} for ")
                 shows(browser, "stalled: operation ")
                 self.assertEqual(browser.value("document.querySelectorAll('.node.missing').length"), 1)
                 self.check_width(browser)
@@ -83,6 +83,8 @@ class Page(unittest.TestCase):
                 self.screenshot(browser, "page-dark.png")
                 browser.window(380, 1100)
                 self.check_width(browser)
+                top = "document.getElementById('%s').getBoundingClientRect().top"
+                self.assertLess(browser.value(top % "jobs"), browser.value(top % "charts"), "on a phone jobs come first")
                 self.screenshot(browser, "page-narrow.png")
                 ranks[2].signal(signal.SIGCONT)
                 shows(browser, "went on: operation ")
@@ -101,6 +103,8 @@ class Page(unittest.TestCase):
                     shows(browser, "running")
                     ranks[1].signal(signal.SIGKILL)
                     shows(browser, "rank 1 of job 'speech' has not been heard from for 1.0 s")
+                cli.checked(cli.run("drain", "--switch", address))
+                shows(browser, "draining")
                 switch.signal(signal.SIGTERM)
                 switch.wait(20)
             text = shows(browser, "trying again")
@@ -122,11 +126,25 @@ class Page(unittest.TestCase):
                 self.assertIn("switch " + left.address, text)
                 self.assertIn("switch " + right.address, text)
                 nested = browser.value("[...document.querySelectorAll('ul.tree ul ul')].map((list) => list.innerText.trim())")
-                self.assertEqual(nested, ["127.0.0.1 ranks 0, 1", "127.0.0.1 ranks 2, 3"])
+                self.assertEqual(nested, [f"127.0.0.1 {socket.gethostname()} ranks {a}, {b}, processes {ranks[a].pid}, {ranks[b].pid}"
+                                          for a, b in ((0, 1), (2, 3))])
                 self.screenshot(browser, "page-tree.png")
             finally:
                 for rank in ranks:
                     rank.__exit__()
+
+    def test_jobs_that_ended_with_those_that_failed_first(self):
+        with cli.Switch("--metrics", self.metrics) as switch, devtools.Browser() as browser:
+            self.open(browser)
+            cli.checked(cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 0, "--world-size", 1, "--job", "good"))
+            with cli.rank_process(switch.address, 0, 2, "--job", "lonely") as rank:
+                shows(browser, "waits for rank 1 to join")
+                cli.checked(cli.run("end", "lonely", "--switch", switch.address))
+                self.assertEqual(rank.wait(20), 3)
+            shows(browser, "ended job 'lonely' (netsum end)")
+            rows = browser.value("[...document.querySelectorAll('#ended tr')].map((row) => row.innerText)")
+            self.assertEqual([("lonely" in row, "good" in row) for row in rows], [(True, False), (False, True)], rows)
+            self.assertEqual(browser.complaints(), [])
 
     def test_tenants_see_their_own_jobs(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -161,6 +161,10 @@ TEST(Border, WhatIsWrittenIsRead) {
   using State = session::HeartbeatReply::State;
   EXPECT_EQ("same", again(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "died", 0, RankSet::first(2), true, RankSet::first(1024)}));
+  EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true}));
+  EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
+  EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
+  EXPECT_EQ("same", again(Drain{true}));
   EXPECT_EQ("same", again(RingView{{"differ", RankSet::first(3)}, 9}));
   EXPECT_EQ("same", again(Uninstall{5}));
   EXPECT_TRUE(parse_report(view(write_report({}))));

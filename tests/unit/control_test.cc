@@ -29,6 +29,7 @@
 #include "control/server.h"
 #include "session/atp_job.h"
 #include "session/installations.h"
+#include "telemetry/flight_file.h"
 #include "telemetry/report.h"
 #include "wire/atp.h"
 #include "wire/switchml.h"
@@ -434,7 +435,7 @@ TEST(Control, ConnectionsThatHaveSpokenAreCountedWhileTheyAreOpen) {
   connections.add(true);
   connections.add(true);
   connections.add();
-  EXPECT_EQ(std::vector<std::size_t>({2}), connections.ended(1));
+  EXPECT_EQ(std::vector<std::size_t>({0}), connections.ended(1)) << "it asks for nothing, and makes way";
   connections.remove_first();
   const auto end = std::chrono::steady_clock::now() + seconds(4);
   bool admitted = false;
@@ -480,6 +481,29 @@ TEST(Control, ARevokedTokenAdmitsNobodyAndItsJobsRunOn) {
   EXPECT_EQ(1U, b.report(seconds(5)).counters.value("wrong_tokens"));
 }
 
+TEST(Control, ATenantsTokensTakeEachOthersPlace) {
+  const auto with = [](const std::string& first, const std::string& second) {
+    Tenant t = tenant("a");
+    t.token = first;
+    t.second_token = second;
+    return t;
+  };
+  const std::string former = "the former token of a", later = "the later token of a";
+  ServerOptions options;
+  options.tenants = {with(former, later)};
+  TestServer test(std::move(options));
+  Client before({test.server->address(), former, ""}), after({test.server->address(), later, ""});
+  const session::Admission mine = join(before, request(0, 1), seconds(5));
+  ASSERT_EQ(1U, after.report(seconds(5)).jobs.size());
+  EXPECT_EQ("a", after.report(seconds(5)).jobs[0].job.tenant);
+  test.server->set_tenants({with(later, "")});
+  EXPECT_EQ(session::HeartbeatReply::State::running, before.heartbeat(mine.job_epoch, 0, mine.rank_epoch, seconds(5)).state);
+  EXPECT_TRUE(says(error_of([&] { static_cast<void>(before.report(seconds(5))); }), "was revoked"));
+  EXPECT_EQ(1U, after.report(seconds(5)).jobs.size());
+  EXPECT_TRUE(says(error_of([&] { test.server->set_tenants({with(later, later)}); }), "the same token twice"));
+  EXPECT_TRUE(says(error_of([&] { test.server->set_tenants({with(later, "short")}); }), "fewer than 16"));
+}
+
 TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
   ServerOptions options;
   options.tenants = {tenant("a"), tenant("b")};
@@ -510,6 +534,42 @@ TEST(Control, TenantsSeeAndTouchOnlyTheirOwnJobs) {
   EXPECT_EQ(ErrorCode::deadline, error_of([&] { static_cast<void>(join(b, half1, milliseconds(100))); }).code());
   Client stranger({test.server->address(), "a token of nobody's, long enough", ""});
   EXPECT_EQ(ErrorCode::refused, error_of([&] { static_cast<void>(stranger.report(seconds(5))); }).code());
+}
+
+TEST(Control, ATenantEndsAndExplainsItsOwnJobsAndTheDaemonsTokenReachesAll) {
+  ServerOptions options;
+  options.tenants = {tenant("a"), tenant("b")};
+  options.daemon_token = "the token of daemons, which is long enough";
+  TestServer test(std::move(options));
+  const std::string address = test.server->address();
+  Client a({address, tenant("a").token, ""}), b({address, tenant("b").token, ""});
+  Client operator_({address, "", "", "the token of daemons, which is long enough"});
+  const session::Admission of_a = join(a, request(0, 1), seconds(5));
+  const auto refused = [&](const char* words, const auto& call) {
+    const Error error = error_of(call);
+    EXPECT_EQ(ErrorCode::refused, error.code());
+    EXPECT_TRUE(says(error, words)) << error.what();
+  };
+  refused("no job 'j' joins or runs here", [&] { b.end({"j"}, seconds(5)); });
+  refused("another tenant's jobs", [&] { b.end({"j", "a"}, seconds(5)); });
+  refused("no job 'j' is here", [&] { static_cast<void>(b.flight_record({"j"}, seconds(5))); });
+  refused("no tenant's token drains a daemon", [&] { a.drain(false, seconds(5)); });
+  EXPECT_NE(telemetry::explain(operator_.flight_record({"j"}, seconds(5))).find("it has not ended"), std::string::npos);
+  EXPECT_EQ(1U, operator_.report(seconds(5)).jobs.size());
+  a.end({"j"}, seconds(5));
+  const auto reply = a.heartbeat(of_a.job_epoch, 0, of_a.rank_epoch, seconds(5));
+  EXPECT_TRUE(reply.ended_by_operator);
+  EXPECT_EQ("an operator at 127.0.0.1 ended job 'j' (netsum end)", reply.reason);
+  EXPECT_NE(telemetry::explain(a.flight_record({"j"}, seconds(5))).find("`netsum end` ended it"), std::string::npos);
+  EXPECT_EQ(1U, a.report(seconds(5)).counters.value("jobs_failed_operator"));
+
+  static_cast<void>(join(b, request(0, 1), seconds(5)));
+  operator_.drain(false, seconds(5));
+  EXPECT_TRUE(b.report(seconds(5)).draining);
+  refused("an operator drains this daemon", [&] { static_cast<void>(join(a, request(0, 1), seconds(5))); });
+  operator_.end({"j", "b"}, seconds(5));
+  operator_.drain(true, seconds(5));
+  static_cast<void>(join(a, request(0, 1), seconds(5)));
 }
 
 TEST(Control, QuotasHoldForAllJobsOfATenant) {

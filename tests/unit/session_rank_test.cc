@@ -252,6 +252,20 @@ TEST_F(RankTest, AnErrorThatNothingCuresEndsAJobThatRecovers) {
   expect_error(ErrorCode::mismatch, "operation 7; this is rank 1, with all_reduce of 8 float32");
 }
 
+TEST_F(RankTest, AJobThatAnOperatorEndedDoesNotRecoverAndItsOtherAggregatorsAreToldWhy) {
+  run(true);
+  HeartbeatReply ended{HeartbeatReply::State::failed, "an operator at x ended job 'train'", {}, {}};
+  ended.ended_by_operator = true;
+  rank->on_reply(0, ended, start);
+  std::vector<FailureCause> causes;
+  for (const Rank::Action& action : rank->take_actions()) {
+    if (const auto* end = std::get_if<Rank::End>(&action)) error = end->error;
+    if (const auto* leave = std::get_if<Rank::Leave>(&action)) causes.push_back(leave->why.cause);
+  }
+  expect_error(ErrorCode::refused, "an operator at x ended job 'train' (said by aggregator a:1)");
+  EXPECT_EQ(causes, std::vector<FailureCause>(2, FailureCause::ended_by_operator));
+}
+
 TEST_F(RankTest, AJobThatDoesNotRecoverEndsWithTheFirstError) {
   run();
   rank->on_timer(start);

@@ -542,6 +542,65 @@ TEST_F(RegistryTest, TheTimeInWhichTheAggregatorDidNotRunDoesNotCount) {
   EXPECT_EQ(registry.heartbeat(members[0].job_epoch, 0, members[0].rank_epoch, now + 10min).lost, 1U);
 }
 
+TEST_F(RegistryTest, AnOperatorEndsARunningJobWhichDoesNotGoOn) {
+  std::vector<JoinRequest> asked{request(0, 2), request(1, 2)};
+  for (JoinRequest& each : asked) each.recovers = true;
+  const auto members = admit(asked);
+  const std::uint64_t epoch = members[0].job_epoch,
+                      successor = registry.join(asked[0], now);  // of a rank that may have died
+  EXPECT_NE(registry.end({"other"}, "10.0.0.9", now).find("no job 'other' joins or runs here"), std::string::npos);
+  EXPECT_NE(registry.end({"train", "b"}, "10.0.0.9", now), "") << "another tenant's";
+  EXPECT_EQ(registry.end({"train"}, "10.0.0.9", now), "");
+  const HeartbeatReply reply = registry.heartbeat(epoch, 1, members[1].rank_epoch, now);
+  EXPECT_EQ(reply.state, State::failed);
+  EXPECT_TRUE(reply.ended_by_operator);
+  EXPECT_EQ(reply.reason, "an operator at 10.0.0.9 ended job 'train' (netsum end)");
+  EXPECT_EQ(registry.slots_free(), all_slots);
+  EXPECT_EQ(registry.take_stops().size(), 1U);
+  EXPECT_EQ(registry.take_events().back().cause, FailureCause::ended_by_operator);
+  EXPECT_EQ(registry.join_outcome(successor).value().refusal, Refusal::ended_by_operator);
+  JoinRequest again = asked[1];
+  again.former_epoch = members[1].rank_epoch;
+  expect_refused(again, Refusal::ended_by_operator, {"an operator at 10.0.0.9"});
+  for (JoinRequest& each : asked) each.recovers = false;
+  admit(asked);  // started anew
+}
+
+TEST_F(RegistryTest, AnOperatorEndsAJobThatWaitsForRanks) {
+  const std::uint64_t ticket = registry.join(request(0, 2), now);
+  EXPECT_EQ(registry.end({"train"}, "10.0.0.9", now), "");
+  EXPECT_EQ(registry.join_outcome(ticket).value().refusal, Refusal::ended_by_operator);
+  EXPECT_TRUE(registry.jobs().empty());
+}
+
+TEST_F(RegistryTest, WhoseJobIsToBeEndedMustBeSaid) {
+  for (const char* const tenant : {"a", "b"}) {
+    JoinRequest asked = request(0, 1);
+    asked.tenant = tenant;
+    admit({asked});
+  }
+  EXPECT_NE(registry.end({"train"}, "x", now).find("say whose (--tenant): a, b"), std::string::npos);
+  EXPECT_EQ(registry.end({"train", "b"}, "x", now), "");
+  for (const JobStatus& job : registry.jobs()) EXPECT_EQ(job.running, job.tenant == "a");
+}
+
+TEST_F(RegistryTest, ADrainedAggregatorLetsRunWhatRunsAndAdmitsNothingNew) {
+  std::vector<JoinRequest> asked{request(0, 2), request(1, 2)};
+  for (JoinRequest& each : asked) each.recovers = true;
+  const auto members = admit(asked);
+  const std::uint64_t waiting = registry.join(request(0, 2, "waits"), now);
+  registry.set_draining(true, now);
+  EXPECT_EQ(registry.join_outcome(waiting).value().refusal, Refusal::draining);
+  expect_refused(request(0, 1, "new"), Refusal::draining, {"job 'new' is not admitted", "netsum drain --undo"});
+  EXPECT_EQ(registry.heartbeat(members[0].job_epoch, 0, members[0].rank_epoch, now).state, State::running);
+  registry.lose(members[0].job_epoch, 1, "its process has ended", now);
+  EXPECT_EQ(admit(asked).size(), 2U) << "a job that ran recovers";
+  EXPECT_EQ(registry.end({"train"}, "x", now), "");
+  expect_refused(asked[0], Refusal::draining, {});
+  registry.set_draining(false, now);
+  admit(asked);
+}
+
 TEST_F(RegistryTest, ASilentRankIsNamedAndItsJobsSlotsAreFree) {
   const auto members = admit({request(0, 3), request(1, 3), request(2, 3)});
   const std::uint64_t epoch = members[0].job_epoch;

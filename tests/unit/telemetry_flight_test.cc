@@ -30,7 +30,7 @@ using Kind = session::JobEvent::Kind;
 class FlightTest : public ::testing::Test {
  protected:
   Time now{1000s};
-  FlightRecorder recorder{FlightRecorder::Limits{8, 3, 2}};
+  FlightRecorder recorder{FlightRecorder::Limits{8, 3, 2, 3}};
 
   void event(Kind kind, std::optional<std::uint32_t> rank = {}, const std::string& what = {},
              FailureCause cause = FailureCause::none, const std::string& job = "train", std::uint64_t epoch = 7) {
@@ -78,7 +78,7 @@ TEST_F(FlightTest, KeepsTheLatestEventsAndCountsTheOthers) {
   EXPECT_EQ(kinds().back(), "failed") << "status shows a failed job for a while";
 }
 
-TEST_F(FlightTest, AJobThatEndsInGoodOrderLeavesNothing) {
+TEST_F(FlightTest, AJobThatEndsInGoodOrderIsNoFailure) {
   event(Kind::joined, 0);
   event(Kind::started);
   EXPECT_TRUE(recorder.any_running());
@@ -87,7 +87,52 @@ TEST_F(FlightTest, AJobThatEndsInGoodOrderLeavesNothing) {
   event(Kind::left, 0);
   event(Kind::ended);
   EXPECT_TRUE(recorder.take_failures().empty());
-  EXPECT_TRUE(kinds().empty());
+  ASSERT_EQ(recorder.ended(now).size(), 1U);
+  EXPECT_EQ(recorder.ended(now)[0].cause, "none");
+  const auto record = recorder.find({"train"});
+  ASSERT_TRUE(record);
+  EXPECT_NE(explain(to_json(*record, {})).find("it ended in good order"), std::string::npos);
+}
+
+TEST_F(FlightTest, TheLatestJobOfANameIsFoundAndExplainedWhileItRuns) {
+  EXPECT_FALSE(recorder.find({"train"}));
+  event(Kind::started);
+  event(Kind::failed, 1, "rank 1 died", FailureCause::silent);
+  now += 1s;
+  event(Kind::started, {}, {}, FailureCause::none, "train", 8);
+  EXPECT_EQ(recorder.find({"train"})->job_epoch, 8U);
+  EXPECT_FALSE(recorder.find({"train", "b"})) << "another tenant's";
+  EXPECT_NE(explain(to_json(*recorder.find({"train"}), {})).find("it has not ended"), std::string::npos);
+}
+
+TEST_F(FlightTest, JobsThatFailedComeFirstAndNoTenantHidesAnothers) {
+  const auto end = [&](const std::string& tenant, const std::string& job, FailureCause cause) {
+    const bool failed = cause != FailureCause::none;
+    now += 1s;
+    recorder.record({Kind::started, job, tenant, 7, 4, now});
+    JobReport seen = report({});
+    seen.job.job = job;
+    seen.job.tenant = tenant;
+    seen.hosts = {{"10.0.0.1", {0, 1}, "node7", {40, 41}}};
+    recorder.look(seen, now);
+    recorder.record({failed ? Kind::failed : Kind::ended, job, tenant, 7, 4, now, failed ? std::optional(1U) : std::nullopt,
+                     failed ? "it broke" : "", cause});
+    static_cast<void>(recorder.take_failures());
+  };
+  const auto names = [&] {
+    std::vector<std::string> jobs;
+    for (const EndedJob& ended : recorder.ended(now)) jobs.push_back(ended.job);
+    return jobs;
+  };
+  end("a", "broken", FailureCause::died);
+  for (const char* const job : {"1", "2", "3", "4"}) end("loud", job, FailureCause::none);
+  EXPECT_EQ(names(), Names({"broken", "4", "3"}));
+  const EndedJob broken = recorder.ended(now + 1s)[0];
+  EXPECT_EQ(broken.cause, "died");
+  EXPECT_EQ(in_words(broken), "failed 5.0 s ago: it broke (10.0.0.1, node7, process 41)");
+  Report all;
+  all.ended = recorder.ended(now);
+  EXPECT_EQ(visible_to("loud", all).ended.size(), 2U);
 }
 
 TEST_F(FlightTest, AChunkThatWaitsForASecondIsStalledUntilItGoesOn) {
@@ -156,6 +201,7 @@ TEST_F(FlightTest, MemoryIsBounded) {
 TEST(FlightFile, ExplainsASilentRank) {
   Time now{1000s};
   session::RegistryConfig config;
+  config.heartbeat_timeout = 3s;
   config.random = [number = std::uint64_t{1}]() mutable { return ++number; };
   session::Registry registry(config);
   FlightRecorder recorder;
