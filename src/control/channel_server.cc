@@ -109,8 +109,9 @@ struct ChannelServer::Impl {
   const transport::Descriptor listener, events{epoll_create1(EPOLL_CLOEXEC)}, wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   static constexpr Connection wake_id = 0, listener_id = 1;
   Connection last = listener_id;
-  std::map<Connection, Peer> peers;  // oldest first
-  std::set<Connection> unproved;
+  std::map<Connection, Peer> peers;                   // oldest first
+  std::map<Endpoint, std::set<Connection>> unproved;  // by host
+  std::size_t unproved_count = 0;
   std::map<Endpoint, std::uint32_t> of_host;
   std::map<std::string, std::uint32_t> of_tenant;
   std::map<std::string, std::size_t> held_of;
@@ -138,7 +139,10 @@ struct ChannelServer::Impl {
       const int count = epoll_wait(events.number(), ready.data(), static_cast<int>(ready.size()), patience());
       const auto begin = ready.begin(), end = begin + std::max(count, 0);
       // Those who have proved themselves first: a stranger's handshake with TLS takes the time of many requests.
-      std::partition(begin, end, [&](const epoll_event& event) { return !unproved.contains(event.data.u64); });
+      std::partition(begin, end, [&](const epoll_event& event) {
+        const auto peer = peers.find(event.data.u64);
+        return peer == peers.end() || peer->second.proved;
+      });
       for (auto event = begin; event != end; ++event) {
         if (event->data.u64 > listener_id) serve(event->data.u64, event->events);
       }
@@ -202,7 +206,7 @@ struct ChannelServer::Impl {
       if (!each->second.parting && waits == Peer::Waits::frame)
         tell(each->second, "it has sent part of a frame, and no more");
       if (!each->second.parting && waits == Peer::Waits::reader) tell(each->second, "it does not read its answer");
-      close(each);
+      close(each, true);
     }
   }
 
@@ -252,14 +256,15 @@ struct ChannelServer::Impl {
     if (peers.size() >= limits.connections && !drop_unproved(nullptr) && !drop_idle(nullptr)) {
       return refuse(number, from, "this daemon has", limits.connections);
     }
-    if (unproved.size() >= limits.unproved) static_cast<void>(drop_unproved(nullptr));
+    if (unproved_count >= limits.unproved) static_cast<void>(drop_unproved(nullptr));
     transport::set_option(number, IPPROTO_TCP, TCP_NODELAY, 1);
     transport::set_option(number, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
     auto stream = context == nullptr ? nullptr : std::make_unique<TlsStream>(*context);
     const Connection id = ++last;
     const auto made =
         peers.try_emplace(id, number, from, hooks.manners, std::move(stream), Clock::now() + limits.handshake).first;
-    unproved.insert(id);
+    unproved[host].insert(id);
+    ++unproved_count;
     ++of_host[host];
     made->second.held_by = text_of_host(from);
     look_by(made->second.deadline);
@@ -275,18 +280,19 @@ struct ChannelServer::Impl {
   // The oldest of a host's connections without a proof; null: of the hosts that have the most of them. Strangers may have
   // many hosts with few connections each: those who prove themselves at once are done before so many others come.
   bool drop_unproved(const Endpoint* host) {
-    std::map<Endpoint, std::size_t> counts;
-    std::size_t most = 0;
-    for (const Connection id : unproved) most = std::max(most, ++counts[peers.at(id).host]);
-    for (const Connection id : unproved) {
-      const auto found = peers.find(id);
-      const Endpoint& of = found->second.host;
-      if (host != nullptr ? of != *host : counts[of] != most) continue;
-      tell(found->second, "there were too many connections that had not proved a token");
-      close(found);
-      return true;
-    }
-    return false;
+    const auto fewer = [](const auto& one, const auto& other) { return one.second.size() < other.second.size(); };
+    const auto of = host != nullptr ? unproved.find(*host) : std::max_element(unproved.begin(), unproved.end(), fewer);
+    if (of == unproved.end()) return false;
+    const auto oldest = peers.find(*of->second.begin());
+    tell(oldest->second, "there were too many connections that had not proved a token");
+    close(oldest);
+    return true;
+  }
+  void forget_unproved(Connection id, const Peer& peer) {
+    const auto of = unproved.find(peer.host);
+    if (of == unproved.end() || of->second.erase(id) == 0) return;
+    --unproved_count;
+    if (of->second.empty()) unproved.erase(of);
   }
 
   // One without a request, of a host or (null) of the hosts that have the most connections: the one whose time is over
@@ -304,7 +310,7 @@ struct ChannelServer::Impl {
     }
     if (chosen == peers.end()) return false;
     tell(chosen->second, "there were too many connections");
-    close(chosen);
+    close(chosen, true);
     return true;
   }
 
@@ -330,9 +336,9 @@ struct ChannelServer::Impl {
       peer.deadline = Clock::now() + for_last_words;
       look_by(peer.deadline);
     } catch (const std::bad_alloc&) {
-      return close(found);
+      return close(found, true);
     }
-    if (!charge(id, peer)) return close(found);
+    if (!charge(id, peer)) return close(found, true);
     rewatch(id, peer);
     if (!peer.parting) set_deadline(peer);
   }
@@ -368,7 +374,7 @@ struct ChannelServer::Impl {
       peer.held_by = "tenant " + tenant;
     }
     peer.proved = true;
-    unproved.erase(id);
+    forget_unproved(id, peer);
   }
 
   // False: it has ended.
@@ -445,7 +451,7 @@ struct ChannelServer::Impl {
       }
       tell(largest->second, "too many bytes wait for it, or of its messages");
       if (largest->first == id) return false;
-      close(largest);
+      close(largest, true);
     }
   }
   void uncharge(Peer& peer) {
@@ -460,7 +466,7 @@ struct ChannelServer::Impl {
     hooks.on_refused(peer.address.substr(0, peer.address.rfind(':')), why);
   }
 
-  void close(std::map<Connection, Peer>::iterator at) {
+  void close(std::map<Connection, Peer>::iterator at, bool by_daemon = false) {
     Peer& peer = at->second;
     const Connection id = at->first;
     const bool was_proved = peer.proved;
@@ -469,9 +475,9 @@ struct ChannelServer::Impl {
     if (peer.proved && !peer.end.principal()->tenant.empty()) {
       if (--of_tenant[peer.end.principal()->tenant] == 0) of_tenant.erase(peer.end.principal()->tenant);
     }
-    unproved.erase(id);
+    forget_unproved(id, peer);
     peers.erase(at);  // which also ends its watch
-    if (was_proved && hooks.on_closed) hooks.on_closed(id);
+    if (was_proved && hooks.on_closed) hooks.on_closed(id, by_daemon);
   }
 
   void notify() const { static_cast<void>(eventfd_write(wake.number(), 1)); }

@@ -31,7 +31,8 @@ class ChannelServer {
   struct Hooks {
     DaemonEnd::Manners manners;
     std::function<std::optional<Answer>(const Request&)> on_request;  // nothing: answer() follows
-    std::function<void(Connection)> on_closed;  // one that had proved its token
+    // One that had proved its token. `by_daemon`: a limit ended it, and its caller may well be there.
+    std::function<void(Connection, bool by_daemon)> on_closed;
     // A connection was refused or ended; for the log. `host`: without a port.
     std::function<void(const std::string& host, const std::string& why)> on_refused;
   };

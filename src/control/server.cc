@@ -423,10 +423,10 @@ struct Server::Impl {
     calls.erase(call);
   }
 
-  void on_closed(Connection connection) {
+  void on_closed(Connection connection, bool by_daemon) {
     {
       const Lock lock(*this);
-      if (const auto life = life_of.extract(connection); !life.empty()) close_life(life.mapped());
+      if (const auto life = life_of.extract(connection); !life.empty() && !by_daemon) close_life(life.mapped());
       if (const auto number = call_of.find(connection); number != call_of.end() && aggregator.cancel(number->second, now())) {
         forget(number->second);
       }
@@ -1007,7 +1007,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
     return impl->judge(proofs, transcript, peer);
   };
   on.on_request = [impl](const ChannelServer::Request& request) { return impl->on_request(request); };
-  on.on_closed = [impl](ChannelServer::Connection connection) { impl->on_closed(connection); };
+  on.on_closed = [impl](ChannelServer::Connection connection, bool by_daemon) { impl->on_closed(connection, by_daemon); };
   on.on_refused = [impl](const std::string& host, const std::string& why) { impl->log_connection(host, why); };
   impl->channel = std::make_unique<ChannelServer>(listen, std::move(tls), impl->options.connections, std::move(on));
   impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->channel->port());

@@ -223,7 +223,7 @@ class Processes(Chaos):
 
     def stopped_for_too_long(self, seed, rng):
         shape = shape_of(rng, iterations=60)
-        with cli.Switch() as switch, Proxy(switch, seed, 0.3) as proxy:
+        with cli.Switch("--heartbeat-timeout-ms", 3000) as switch, Proxy(switch, seed, 0.3) as proxy:
             truth = self.true_hashes(switch, 3, shape)
             with Job(proxy.address, 3, *self.FOREVER) as job:
                 victim = rng.randrange(3)

@@ -37,7 +37,7 @@ PR_SET_PDEATHSIG = 1
 
 # ---- the attack: python3 hostile_strangers.py --attack HOST:PORT KIND...
 
-MAGIC = b"netsum 2"
+MAGIC = b"netsum 2\r\n\r\n"
 GREETING, PROOFS, STATUS, INSTALL_RING = 1, 3, 20, 22
 LONGEST = 4 << 20  # of any frame
 

@@ -23,7 +23,7 @@ class Calls {
   using Done = std::function<void(const Channel::Outcome&)>;  // may begin others
 
   // `owner`: for drop().
-  void begin(std::unique_ptr<Channel> channel, control::Kind kind, control::Bytes message, std::chrono::milliseconds limit,
+  void begin(std::shared_ptr<Channel> channel, control::Kind kind, control::Bytes message, std::chrono::milliseconds limit,
              Done done, std::uint64_t owner = 0) {
     channel->request(kind, std::move(message), Channel::Clock::now() + limit, kind == control::Kind::hello);
     calls_.push_back({std::move(channel), std::move(done), owner});
@@ -32,13 +32,6 @@ class Calls {
   // Their connections end, and the daemon learns of that.
   void drop(std::uint64_t owner) {
     calls_.remove_if([&](const Call& call) { return call.owner == owner; });
-  }
-  // A connection that a call has left, if there is one.
-  [[nodiscard]] std::unique_ptr<Channel> take_idle() {
-    if (idle_.empty()) return nullptr;
-    auto channel = std::move(idle_.back());
-    idle_.pop_back();
-    return channel;
   }
 
   // Until one can go on, `also` is readable, or the time is up; then as far as all can go.
@@ -55,21 +48,18 @@ class Calls {
       const auto outcome = call->channel->step(Channel::Clock::now());
       if (!outcome) continue;
       const Done done = std::move(call->done);
-      if (idle_.size() < most_idle) idle_.push_back(std::move(call->channel));
       calls_.erase(call);
       done(*outcome);
     }
   }
 
  private:
-  static constexpr std::size_t most_idle = 8;
   struct Call {
-    std::unique_ptr<Channel> channel;
+    std::shared_ptr<Channel> channel;
     Done done;
     std::uint64_t owner = 0;
   };
   std::list<Call> calls_;
-  std::vector<std::unique_ptr<Channel>> idle_;
 };
 
 }  // namespace netsum::hostile

@@ -36,7 +36,7 @@ enum class Fault : std::uint8_t {
   replay_life,      // of an earlier life of the job
   replay_job,       // of another job
   beat_lost,        // a heartbeat that is not carried out
-  beat_unanswered,  // one that is, and whose answer is lost
+  beat_unanswered,  // one that is, and whose answer comes when nobody waits for it any more
   beat_repeated,
   beat_delayed,
   beat_stale,  // one of another rank's or job's earlier heartbeats comes again

@@ -28,10 +28,10 @@ using control::Life;
 using Clock = Calls::Channel::Clock;
 using Outcome = Calls::Channel::Outcome;
 
-// A rank that is not heard from for 3 s is dead, and so is a switch: beats come every 0.5 s, and wait 1 s for their answers.
-// Two in a row may fail, or one be without an answer.
+// Beats come every 0.5 s, and wait 1 s for their answers. Two in a row may fail, or one's answer may come too late.
 constexpr int failures_in_a_row = 2;
 constexpr auto longest_delay = std::chrono::milliseconds(400);
+constexpr auto too_late = std::chrono::milliseconds(1200);
 constexpr auto longest_call = std::chrono::hours(1);  // callers that wait for less go away, and their calls with them
 constexpr std::size_t remembered = 64;
 
@@ -62,7 +62,12 @@ struct Relay::Impl {
                message = control::Bytes(request.payload.begin(), request.payload.end())] { take(from, kind, message); });
       return std::nullopt;
     };
-    hooks.on_closed = [this](ChannelServer::Connection from) { hand_in([this, from] { calls.drop(from); }); };
+    hooks.on_closed = [this](ChannelServer::Connection from, bool) {
+      hand_in([this, from] {
+        calls.drop(from);
+        upstream.erase(from);
+      });
+    };
     return hooks;
   }
 
@@ -94,18 +99,25 @@ struct Relay::Impl {
     }
   }
 
-  void forward(ChannelServer::Connection from, Kind kind, control::Bytes message, Calls::Done done) {
-    auto channel = calls.take_idle();
-    if (!channel) channel = std::make_unique<Calls::Channel>(control::ClientOptions{aggregator, "", ""}, nullptr);
-    calls.begin(std::move(channel), kind, std::move(message), longest_call, std::move(done), from);
+  [[nodiscard]] std::shared_ptr<Calls::Channel> connection() const {
+    return std::make_shared<Calls::Channel>(control::ClientOptions{aggregator, "", ""}, nullptr);
   }
-  // One after the other; the last one's outcome is its caller's, if it is to have any.
-  void forward_all(ChannelServer::Connection from, std::vector<std::pair<Kind, control::Bytes>> messages, bool answered) {
-    const auto [kind, message] = std::move(messages.front());
-    messages.erase(messages.begin());
-    forward(from, kind, message, [this, from, answered, rest = std::move(messages)](const Outcome& outcome) {
-      if (!rest.empty()) return forward_all(from, rest, answered);
-      if (answered) answer(from, outcome);
+  // Over a connection that ends with its caller's: the switch judges by it whether a rank lives.
+  void forward(ChannelServer::Connection from, Kind kind, control::Bytes message, Calls::Done done) {
+    auto& channel = upstream[from];
+    if (!channel) channel = connection();
+    calls.begin(channel, kind, std::move(message), longest_call, std::move(done), from);
+  }
+  // That nobody asked for.
+  template <class Message>
+  void forge(Kind kind, const Message& message) {
+    calls.begin(connection(), kind, control::write(message), longest_call, [](const Outcome&) {});
+  }
+  // So often, one after the other; `done` gets the last one's outcome.
+  void forward_all(ChannelServer::Connection from, Kind kind, const control::Bytes& message, int times, Calls::Done done) {
+    forward(from, kind, message, [this, from, kind, message, times, done = std::move(done)](const Outcome& outcome) {
+      if (times == 1) return done(outcome);
+      forward_all(from, kind, message, times - 1, done);
     });
   }
   void answer(ChannelServer::Connection from, const Outcome& outcome) {
@@ -136,12 +148,14 @@ struct Relay::Impl {
       case Kind::heartbeat:
         return beat(from, control::parse<control::Beat>(view(message))->life);
       case Kind::leave: {
-        std::vector<std::pair<Kind, control::Bytes>> messages{{kind, message}};
-        if (happens(Fault::leave_repeated, 0.5)) messages.emplace_back(kind, message);
-        return forward_all(from, std::move(messages), !happens(Fault::leave_unanswered, 0.3));
+        const int times = happens(Fault::leave_repeated, 0.5) ? 2 : 1;
+        const bool answered = !happens(Fault::leave_unanswered, 0.3);
+        return forward_all(from, kind, message, times, [this, from, answered](const Outcome& outcome) {
+          if (answered) answer(from, outcome);
+        });
       }
       default:
-        return forward_all(from, {{kind, message}}, true);
+        return forward(from, kind, message, [this, from](const Outcome& outcome) { answer(from, outcome); });
     }
   }
 
@@ -196,26 +210,29 @@ struct Relay::Impl {
     }
     const bool unanswered = failures == 0 && happens(Fault::beat_unanswered, 0.2);
     failures = unanswered ? failures_in_a_row : 0;
-    std::vector<std::pair<Kind, control::Bytes>> messages;
-    const auto also = [&](Kind kind, const auto& message) { messages.emplace_back(kind, control::write(message)); };
     if (happens(Fault::leave_forged, 0.3)) {
       Life forged = life;
       forged.rank_epoch ^= static_cast<std::uint32_t>(random.between(1, 0xffffffff));
-      also(Kind::leave, forged);
+      forge(Kind::leave, forged);
     }
     if (!past.empty() && happens(Fault::beat_stale, 0.3))
-      also(Kind::heartbeat, control::Beat{past[random.below(past.size())]});
-    if (happens(Fault::beat_repeated, 0.3)) also(Kind::heartbeat, control::Beat{life});
-    also(Kind::heartbeat, control::Beat{life});
+      forge(Kind::heartbeat, control::Beat{past[random.below(past.size())]});
     if (past.size() < remembered) {
       past.push_back(life);
     } else {
       past[random.below(past.size())] = life;
     }
-    const auto begins =
-        Clock::now() + (happens(Fault::beat_delayed, 0.2) ? random.between(Duration(0), longest_delay) : Duration(0));
-    late.emplace(begins, [this, from, messages, unanswered] { forward_all(from, messages, !unanswered); });
+    const int times = happens(Fault::beat_repeated, 0.3) ? 2 : 1;
+    const Duration delay = happens(Fault::beat_delayed, 0.2) ? random.between(Duration(0), longest_delay) : Duration(0);
+    after(delay, [this, from, life, times, unanswered] {
+      forward_all(from, Kind::heartbeat, control::write(control::Beat{life}), times,
+                  [this, from, unanswered](const Outcome& outcome) {
+                    if (!unanswered) return answer(from, outcome);
+                    after(too_late, [this, from, outcome] { answer(from, outcome); });
+                  });
+    });
   }
+  void after(Duration delay, std::function<void()> work) { late.emplace(Clock::now() + delay, std::move(work)); }
 
   const std::string aggregator;
   const double intensity;
@@ -227,6 +244,7 @@ struct Relay::Impl {
   // The relay's thread's own.
   bool stopping = false;
   Calls calls;
+  std::map<ChannelServer::Connection, std::shared_ptr<Calls::Channel>> upstream;
   std::multimap<Clock::time_point, std::function<void()>> late;
   Random random;
   std::array<std::atomic<std::uint64_t>, fault_kinds> counts{};

@@ -113,7 +113,7 @@ bool note(const std::string& what, const RawChannel::Outcome& outcome) {
 
 // Over a connection of its own.
 void begin_join(Calls& calls, const std::string& what, const Daemon& daemon, const control::Join& join, milliseconds limit) {
-  calls.begin(std::make_unique<Calls::Channel>(daemon.options, nullptr), Kind::join, control::write(join), limit,
+  calls.begin(std::make_shared<Calls::Channel>(daemon.options, nullptr), Kind::join, control::write(join), limit,
               [what](const RawChannel::Outcome& outcome) { note(what, outcome); });
 }
 void wait_for(Calls& calls) {
