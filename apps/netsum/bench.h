@@ -44,7 +44,7 @@ struct BenchOptions : ProtocolFlags {
   bool back_to_back = false;  // timed all-reduces without barriers between them
   bool json = false;
   // All ranks on this machine
-  std::uint32_t workers = 2, switch_threads = 0, switch_slots = 16384;
+  std::uint32_t workers = 2, switch_threads = 0, switch_slots = default_slots;
   std::uint32_t pool_slots = 0, pool_elements = 0;  // ATP
   // One rank
   std::string job = "bench";

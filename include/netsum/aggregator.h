@@ -28,7 +28,7 @@ enum class DataPlane {
 struct AggregatorOptions {
   std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
   std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
-  std::uint32_t slots = 16384;         // slots of 256 elements (two versions each), over all threads
+  std::uint32_t slots = default_slots;         // slots of 256 elements (two versions each), over all threads
   // ATP: the aggregator slots of each thread, which all jobs share, and the elements of each; a job's packets have no more.
   // 0: 4096 slots of 2048 elements. At an address of the loopback device slots of 10880. As many as hold as many elements.
   std::uint32_t pool_slots = 0, pool_elements = 0;

@@ -24,7 +24,7 @@ struct BumpOptions {
   std::string listen;  // "host:port" of the control channel: for `netsum status`, and where ranks with RDMA hardware join;
                        // empty: none
   std::string metrics, flight_records;  // as in AggregatorOptions, like the rest
-  std::uint32_t slots = 16384;
+  std::uint32_t slots = default_slots;
   std::uint32_t heartbeat_timeout_ms = default_heartbeat_timeout_ms;
   std::string token, tls_cert, tls_key;
   // Rings of hosts in several racks, with a bump in each: the bumps send each other datagrams, at `listen`'s address and

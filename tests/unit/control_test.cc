@@ -288,7 +288,7 @@ TEST(Control, ASilentRankIsNamedToTheOthers) {
   EXPECT_EQ(session::HeartbeatReply::State::failed, reply.state);
   EXPECT_EQ(1U, reply.lost);
   EXPECT_NE(std::string::npos, reply.reason.find("rank 1 of job 'j'")) << reply.reason;
-  EXPECT_EQ(16384U, first.report(seconds(5)).slots_free);
+  EXPECT_EQ(default_slots, first.report(seconds(5)).slots_free);
 }
 
 TEST(Control, AJobThatTheDataPlaneCannotTakeIsRefusedAndOthersGoOn) {
