@@ -135,9 +135,8 @@ std::string judge_exact(const Operation& call, const std::vector<std::vector<std
 
 // The elements whose largest value decides the step that values are rounded to: [begin, end).
 std::size_t end_of_group(const JobPlan& job, std::size_t begin, std::size_t elements) {
-  if (!job.rescaled) return std::min(elements, begin + block);
-  constexpr std::size_t piece = 1 << 20;  // pieces by which ATP assigns tensors to lanes; packets begin anew in each
-  return std::min({elements, (begin / piece + 1) * piece, begin + job.packet_elements});
+  constexpr std::size_t scaled_block = 8192;  // of ATP
+  return std::min(elements, begin + (job.rescaled ? scaled_block : block));
 }
 
 std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std::vector<std::byte>>& inputs,
@@ -164,7 +163,7 @@ std::string judge_floats(const JobPlan& job, DType dtype, const std::vector<std:
       }
     }
     // Every rank's value is rounded to a step of the block's fixed point, or of 10^-8, or, if larger, of the scale that the
-    // packet's largest value allows; from 128 ranks on one bit more.
+    // block's largest value allows; from 128 ranks on one bit more.
     double step = std::ldexp(1.0, exponent - (31 - ranks_log));
     if (job.numbers == Numbers::in_order) step = 0;
     if (job.numbers == Numbers::scaled) step = job.rescaled ? std::max(1e-8, ranks > 128 ? 2 * step : step) : 1e-8;

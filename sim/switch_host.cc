@@ -59,14 +59,12 @@ void SwitchHost::install(const ControlCall& call, const InstallCall& install, Ti
     Served& served = jobs_[epoch];
     if (part.job) served.job = std::move(part.job);
     served.until = now + session::installation_lease;
-    if (has_keys(install.message)) keyed_.insert(epoch);
     installed.view = served.job->look();
   } catch (const Error& error) {
     const auto* const ring = std::get_if<session::TreeInstallation>(&install.message);
     const auto* const atp = std::get_if<session::Installation>(&install.message);
     installed.lost = ring != nullptr && ring->again;
-    // Keys serve nobody twice: not after a restart, nor where the first answer was lost and the lease has ended.
-    installed.declined = atp != nullptr && has_keys(install.message) && (atp->again || keyed_.contains(epoch));
+    installed.declined = atp != nullptr && has_keys(install.message) && atp->again;
     if (!installed.lost && !installed.declined)
       throw Violation(std::string("a switch cannot take a job that it should: ") + error.what());
   }

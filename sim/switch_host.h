@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "sim/host.h"
@@ -40,7 +39,6 @@ class SwitchHost final : public Host {
   HostLanes lanes_;
   std::unique_ptr<CheckedService> checked_;
   std::map<std::uint64_t, Served> jobs_;  // by epoch
-  std::set<std::uint64_t> keyed_;         // epochs of all that had keys
   std::uint64_t turns_ = 0;
 };
 

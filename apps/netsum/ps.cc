@@ -31,7 +31,7 @@ class PsCommand final : public Command {
     s.add("overflow", options_.overflow, "HOW",
           "exact, or saturating as in the paper: then results may depend on the order of arrival");
     s.add("scaling", options_.scaling, "HOW",
-          "fixed: floats travel times 10^8; dynamic: times less where their packet's largest value would not fit");
+          "fixed: floats travel times 10^8; dynamic: times less where the largest of 8192 values would not fit");
     s.add("metrics", options_.metrics, "[HOST:]PORT",
           "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
     s.add("flight-records", options_.flight_records, "FOLDER",

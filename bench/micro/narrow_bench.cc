@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -101,6 +102,7 @@ void buffered(benchmark::State& state) {
 
 void float16_in_place(benchmark::State& state) {
   std::vector<double> sums(slots * elements);
+  const std::vector<double> not_integers(elements, std::numeric_limits<double>::quiet_NaN());
   Bytes results(slots * packet_bytes);
   std::vector<float> floats(elements);
   std::vector<std::uint16_t> halves(elements);
@@ -117,7 +119,8 @@ void float16_in_place(benchmark::State& state) {
       },
       [&](std::size_t slot) {
         std::byte* const out = results.data() + slot * packet_bytes;
-        kernels::round_to_floats(reinterpret_cast<std::byte*>(floats.data()), sums.data() + slot * elements, elements);
+        kernels::round_to_floats(reinterpret_cast<std::byte*>(floats.data()), sums.data() + slot * elements,
+                                 not_integers.data(), elements, 1);
         kernels::to_float16(halves.data(), floats.data(), elements);
         std::memcpy(out, halves.data(), packet_bytes);
       });

@@ -473,21 +473,26 @@ struct Server::Impl {
     return installation.start.admission.job_epoch;
   }
 
-  // An installation's memory, and its number in the account.
-  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::Installation&) const {
-    return {0, hooks.pool_bytes};  // the pool, which all ATP jobs share
+  // An installation's memory, by number in the account. That of the pool, which all ATP jobs share, is nobody's.
+  static constexpr std::uint64_t pool_holder = 0;
+  using Costs = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  [[nodiscard]] Costs costs_of(const session::Installation& installation) const {
+    return {{pool_holder, hooks.pool_bytes}, {epoch_of(installation), session::memory_bytes(installation)}};
   }
-  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> cost_of(const session::TreeInstallation& installation) const {
+  [[nodiscard]] Costs costs_of(const session::TreeInstallation& installation) const {
     const bool rings = installation.start.protocol == session::netreduce_rules().name;
-    return {epoch_of(installation),
-            rings ? session::memory_bytes(installation) : session::switchml_memory_bytes(installation)};
+    return {{epoch_of(installation),
+             rings ? session::memory_bytes(installation) : session::switchml_memory_bytes(installation)}};
   }
 
   template <class Installation, class How>
   std::optional<Failure> install_with_lease(const std::string& tenant, const Installation& installation, const How& how) {
     const std::uint64_t epoch = epoch_of(installation);
-    const auto [holder, bytes] = cost_of(installation);
-    bool charged = false;
+    session::MemoryAccount& memory = aggregator.registry().memory();
+    std::vector<std::uint64_t> charged;
+    const auto give_back = [&] {
+      for (const std::uint64_t holder : charged) memory.release(holder);
+    };
     {
       const Lock lock(*this);
       const auto lease = leases.find(epoch);
@@ -499,20 +504,23 @@ struct Server::Impl {
       if (lease == leases.end() && aggregator.registry().draining()) {
         return refused_installation("an operator drains it for maintenance, so that no new job begins there");
       }
-      if (bytes != 0 && aggregator.registry().memory().of(holder) == 0) {
-        const std::uint64_t quota = holder == 0 ? UINT64_MAX : aggregator.registry().quota_of(tenant).memory_bytes;
-        const std::string owner = holder == 0 ? std::string() : tenant;
-        if (const std::string error = aggregator.registry().memory().check(owner, bytes, quota); !error.empty()) {
+      for (const auto& [holder, bytes] : costs_of(installation)) {
+        if (bytes == 0 || memory.of(holder) != 0) continue;
+        const bool pool = holder == pool_holder;
+        const std::string owner = pool ? std::string() : tenant;
+        const std::uint64_t quota = pool ? UINT64_MAX : aggregator.registry().quota_of(owner).memory_bytes;
+        if (const std::string error = memory.check(owner, bytes, quota); !error.empty()) {
+          give_back();
           return refused_installation(error);
         }
-        aggregator.registry().memory().charge(holder, owner, bytes);
-        charged = true;
+        memory.charge(holder, owner, bytes);
+        charged.push_back(holder);
       }
     }
     const std::string error = error_of(how);
     const Lock lock(*this);
     if (!error.empty()) {
-      if (charged) aggregator.registry().memory().release(holder);
+      give_back();
       return refused_installation(error);
     }
     leases[epoch] = {now() + session::installation_lease, tenant};

@@ -154,7 +154,7 @@ struct Aggregator::Impl {
     };
     if (chip) hooks.chip.emplace();
     if (!chip) hooks.local_socket = broker.name();
-    hooks.pool_bytes = lanes.size() * atp::Switch::memory_bytes(pool);
+    hooks.pool_bytes = lanes.size() * atp::Switch::total_bytes(pool);
     hooks.pool = [this] { return std::pair(pool.slots, pool.packet_elements); };
     node.serve(std::move(services), std::move(hooks));
   }

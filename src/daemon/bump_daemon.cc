@@ -187,6 +187,7 @@ Counters counters_of(const netreduce::LearnedRacksCounters& racks) {
   return {{"agreements_ready", racks.ready},
           {"agreements_begin", racks.begin},
           {"agreements_over", racks.over},
+          {"agreements_ask", racks.ask},
           {"ring_lives", racks.lives},
           {"dropped_agreement_malformed", racks.malformed},
           {"dropped_agreement_unknown", racks.strangers},

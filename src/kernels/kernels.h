@@ -104,8 +104,12 @@ void add_int16(std::byte* high, const std::byte* other, std::size_t count);
 // sum[i] += payload[i], float32 payload.
 void add_floats(double* sum, const std::byte* payload, std::size_t count);
 
-// payload[i] = sum[i] as the nearest float32. NaN becomes one NaN: which of two an addition keeps is up to the compiler.
-void round_to_floats(std::byte* payload, const double* sum, std::size_t count);
+// sum[i] += payload[i] * scale, float32 payload, rounded as by quantize_scaled(); NaN, for good, where that is no int32.
+void add_scaled(double* sum, const std::byte* payload, std::size_t count, double scale);
+
+// payload[i] = the nearest float32 of scaled[i] / divisor, as from dequantize_scaled(), where scaled[i] is an int32; of
+// sum[i] elsewhere. NaN becomes one NaN: which of two an addition keeps is up to the compiler.
+void round_to_floats(std::byte* payload, const double* sum, const double* scaled, std::size_t count, double divisor);
 
 // Sums of tensors that are all in this host's memory.
 

@@ -205,11 +205,27 @@ void AddFloats(double* sum, const std::byte* payload, std::size_t count) {
   });
 }
 
-void RoundToFloats(std::byte* payload, const double* sum, std::size_t count) {
+// False for NaN.
+template <class Tag>
+HWY_INLINE auto is_int32(hn::Vec<Tag> integer, Tag d) {
+  return hn::And(hn::Ge(integer, hn::Set(d, -0x1p31)), hn::Lt(integer, hn::Set(d, 0x1p31)));
+}
+
+void AddScaled(double* sum, const std::byte* payload, std::size_t count, double scale) {
   for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
     const hn::Rebind<float, decltype(d)> f;
     const auto nan = hn::Set(d, std::numeric_limits<double>::quiet_NaN());
-    const auto exact = load(d, sum + i);
+    const auto rounded = hn::Round(hn::Mul(hn::PromoteTo(d, load(f, payload + i * 4)), hn::Set(d, scale)));
+    store(hn::Add(load(d, sum + i), hn::IfThenElse(is_int32(rounded, d), rounded, nan)), d, sum + i);
+  });
+}
+
+void RoundToFloats(std::byte* payload, const double* sum, const double* scaled, std::size_t count, double divisor) {
+  for_vectors(D(), count, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<float, decltype(d)> f;
+    const auto nan = hn::Set(d, std::numeric_limits<double>::quiet_NaN());
+    const auto floats = load(d, sum + i), integers = load(d, scaled + i);
+    const auto exact = hn::IfThenElse(is_int32(integers, d), hn::Div(integers, hn::Set(d, divisor)), floats);
     store(to_floats(hn::IfThenElse(hn::IsNaN(exact), nan, exact), d), f, payload + i * 4);
   });
 }
@@ -229,6 +245,7 @@ HWY_EXPORT(AddInt16);
 HWY_EXPORT(AllZero);
 HWY_EXPORT(AddInt32Saturating);
 HWY_EXPORT(AddFloats);
+HWY_EXPORT(AddScaled);
 HWY_EXPORT(RoundToFloats);
 
 bool quantize_scaled(std::byte* payload, const float* values, std::size_t count, double scale) {
@@ -267,8 +284,12 @@ void add_floats(double* sum, const std::byte* payload, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(AddFloats)(sum, payload, count);
 }
 
-void round_to_floats(std::byte* payload, const double* sum, std::size_t count) {
-  HWY_DYNAMIC_DISPATCH(RoundToFloats)(payload, sum, count);
+void add_scaled(double* sum, const std::byte* payload, std::size_t count, double scale) {
+  HWY_DYNAMIC_DISPATCH(AddScaled)(sum, payload, count, scale);
+}
+
+void round_to_floats(std::byte* payload, const double* sum, const double* scaled, std::size_t count, double divisor) {
+  HWY_DYNAMIC_DISPATCH(RoundToFloats)(payload, sum, scaled, count, divisor);
 }
 
 }  // namespace netsum::kernels

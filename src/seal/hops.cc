@@ -13,6 +13,7 @@ void Hops::set(std::uint64_t number, PacketSecurity security, std::span<const Ne
   forget_marks(job);
   job.marks.assign(marks.begin(), marks.end());
   for (const std::uint64_t mark : marks) by_mark_.emplace(mark, &job);
+  count_issued(job);
   std::vector<std::unique_ptr<Link>> links;
   for (const Neighbour& neighbour : neighbours) {
     const auto former = std::find_if(job.links.begin(), job.links.end(), [&](const auto& link) {
@@ -24,7 +25,7 @@ void Hops::set(std::uint64_t number, PacketSecurity security, std::span<const Ne
       link = std::move(*former);
     } else {
       link = std::make_unique<Link>();
-      if (neighbour.send) link->sealer.emplace(security, neighbour.send, std::uint16_t{0});
+      if (neighbour.send) link->sealer.emplace(security, neighbour.send, std::uint16_t{0}, issued_);
       if (neighbour.receive) link->opener.emplace(security, neighbour.receive, std::uint16_t{0});
     }
     link->neighbour = neighbour;
@@ -40,6 +41,7 @@ void Hops::remove(std::uint64_t number) {
   const auto job = jobs_.find(number);
   if (job == jobs_.end()) return;
   forget_marks(job->second);
+  count_issued(job->second);
   jobs_.erase(job);
 }
 
@@ -47,6 +49,12 @@ void Hops::forget_marks(const Job& job) {
   for (const std::uint64_t mark : job.marks) {
     auto [found, end] = by_mark_.equal_range(mark);
     while (found != end) found = found->second == &job ? by_mark_.erase(found) : std::next(found);
+  }
+}
+
+void Hops::count_issued(const Job& job) {
+  for (const auto& link : job.links) {
+    if (link->sealer) issued_ = std::max(issued_, link->sealer->issued());
   }
 }
 

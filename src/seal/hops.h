@@ -35,7 +35,8 @@ class Hops {
 
   // A job whose packets are sealed, and have one of these marks; or its neighbours' new endpoints: a neighbour with the same
   // keys keeps its counters. Jobs may have equal marks: the neighbour tells them apart, so that none takes another's seals
-  // away.
+  // away. A job that was removed may be set again: counters of neighbours that are new go on behind all that were issued
+  // here.
   void set(std::uint64_t job, PacketSecurity security, std::span<const Neighbour> neighbours,
            std::span<const std::uint64_t> marks);
   void remove(std::uint64_t job);
@@ -61,6 +62,7 @@ class Hops {
   };
 
   void forget_marks(const Job& job);
+  void count_issued(const Job& job);
   [[nodiscard]] Job* job_of(std::span<const std::byte> packet, const Endpoint& neighbour);
   [[nodiscard]] std::size_t clear_of(std::size_t bytes, const Opener& opener) const;  // of a packet with its seal
   [[nodiscard]] static Link* link_of(Job& job, const Endpoint& endpoint);
@@ -71,6 +73,7 @@ class Hops {
   std::vector<RxView> opened_;
   std::vector<std::vector<std::byte>> rooms_;  // of decrypted packets, in this batch
   std::uint64_t unbelieved_ = 0;
+  std::uint64_t issued_ = 0;  // the greatest counter of links that are gone: their keys may come again
 };
 
 // Between a protocol and its network, for the packets of one batch: what goes to a neighbour leaves sealed, what goes

@@ -24,7 +24,7 @@ Protection::Protection(PacketSecurity security, const PacketKey& key, std::uint1
 
 void Sealer::seal(std::span<std::byte> packet, std::size_t clear) {
   NETSUM_CHECK(packet.size() >= clear + trailer());
-  const std::uint64_t counter = ++counter_;  // 64 bits last for thousands of years
+  const std::uint64_t counter = ++issued_;  // 64 bits last for thousands of years
   std::byte* const at = packet.data() + packet.size() - trailer();
   switch (security_) {
     case PacketSecurity::none:

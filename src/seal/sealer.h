@@ -65,7 +65,9 @@ class Protection {
 // It cannot be copied: a copy would use counters again.
 class Sealer : private Protection {
  public:
-  using Protection::Protection;
+  // `issued`: the greatest counter that this key may have been used with.
+  Sealer(PacketSecurity security, const PacketKey& key, std::uint16_t sender, std::uint64_t issued = 0)
+      : Protection(security, key, sender), issued_(issued) {}
   Sealer(Sealer&&) = default;
   Sealer& operator=(Sealer&&) = default;
 
@@ -73,9 +75,10 @@ class Sealer : private Protection {
   using Protection::trailer;
   // Fills in the packet's last trailer() bytes, and encrypts those before if that is wanted.
   void seal(std::span<std::byte> packet, std::size_t clear);
+  [[nodiscard]] std::uint64_t issued() const { return issued_; }
 
  private:
-  std::uint64_t counter_ = 0;
+  std::uint64_t issued_;
 };
 
 class Opener : private Protection {

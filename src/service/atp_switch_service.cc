@@ -107,10 +107,9 @@ void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& con
 Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
   const auto& installation = std::get<session::Installation>(message);
   const std::uint64_t epoch = installation.job_epoch;
-  // `again` is true if this process was started again since it knew the job. But if its answer to the first installation is
-  // lost, nobody else knows that there was one.
-  const bool sealed = installation.security != PacketSecurity::none;
-  if (former == nullptr && sealed && (installation.again || sealed_.contains(epoch))) {
+  // This process may have been started again since it sealed packets of the job. What it has forgotten itself costs nothing:
+  // its counters go on (seal/hops.h), also where its answer to the first installation is lost and nobody knows of that.
+  if (former == nullptr && installation.security != PacketSecurity::none && installation.again) {
     throw Error(ErrorCode::refused, "this switch knew job '" + installation.job +
                                         "' once, and has lost the numbers of the packets that it sealed: its keys serve "
                                         "nobody twice, and the job goes on without this switch");
@@ -122,7 +121,6 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
   if (former == nullptr) part.job = std::make_unique<Job>(*this, epoch);  // its end releases the part
   check_lanes(installation.lanes.size(), lanes_.size());
   prove(message);
-  if (sealed) sealed_.insert(epoch);
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
     install(session::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()),
             session::switch_job(installation, lane), installation.security,

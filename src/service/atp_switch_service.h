@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "protocol/atp/switch.h"
@@ -36,7 +35,6 @@ class AtpSwitchService final : public Service {
   const Lanes lanes_;
   const atp::SwitchConfig pool_;
   session::Parts parts_;
-  std::set<std::uint64_t> sealed_;      // epochs of all jobs that had keys here, also of those that are forgotten
   std::vector<atp::Switch*> switches_;  // the lanes own them
   std::vector<seal::Hops*> hops_;       // as these
 };

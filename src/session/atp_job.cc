@@ -152,6 +152,12 @@ Installation installation_for(const StartJob& start, std::uint32_t a_switch, con
   return installation;
 }
 
+std::uint64_t memory_bytes(const Installation& installation) {
+  const std::size_t children = installation.lanes.front().children.size();
+  return installation.lanes.size() *
+         (atp::Switch::job_bytes(children, installation.window) + (children + 1) * seal::link_bytes(installation.security));
+}
+
 atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t lane) {
   atp::SwitchJobConfig config;
   config.epoch = installation.job_epoch;

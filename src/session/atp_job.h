@@ -45,6 +45,8 @@ struct AtpSettings {
 [[nodiscard]] Installation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
                                             const SwitchEndpoint& endpoint, std::span<const Endpoint> server,
                                             bool again = false);
+// At that switch, beside its pool.
+[[nodiscard]] std::uint64_t memory_bytes(const Installation& installation);
 // One lane of that switch; `installation` has passed check().
 [[nodiscard]] atp::SwitchJobConfig switch_job(const Installation& installation, std::size_t lane);
 

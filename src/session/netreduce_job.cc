@@ -202,7 +202,8 @@ netreduce::TunnelRing tunnel_ring(const TreeInstallation& installation, std::siz
 std::uint64_t memory_bytes(const TreeInstallation& installation) {
   std::uint64_t bytes = 0;
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
-    bytes += netreduce::Accelerator::memory_bytes(tunnel_ring(installation, lane).ring);
+    bytes += netreduce::Accelerator::memory_bytes(tunnel_ring(installation, lane).ring) +
+             ring_neighbours(installation, lane).size() * seal::link_bytes(installation.start.admission.security);
   }
   return bytes;
 }

@@ -12,7 +12,7 @@
 namespace netsum::wire::atp {
 
 // Not a version of SwitchML's format: one socket may take both.
-inline constexpr std::uint8_t version = 0xa2;
+inline constexpr std::uint8_t version = 0xa3;
 inline constexpr std::size_t common_bytes = 40;
 // Offsets of a packet's type and job, for a filter that runs before any parser.
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
@@ -53,7 +53,8 @@ struct Common {
   std::uint32_t signature = 0;   // of the call and its place in the stream
   std::uint32_t index = 0;       // aggregatorIndex
   std::uint16_t elements = 0;
-  std::uint8_t exponent = 0;  // gradient, parameter: of the chunk one window later (§B.3); 0: unknown
+  // Of the block of the chunk one window later (§B.3), in floats of the chunk's own; 0: unknown, or always the same scale.
+  std::uint8_t exponent = 0;
   bool operator==(const Common&) const = default;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t at_format = 0, at_kind = 1, at_version = 2, at_flags = 3, at_ring = 4, at_digest = 8, at_rack = 12,
                       at_process = 16, at_attempt = 24, at_source = 32, at_destination = 48, at_queue_pair = 64,
-                      at_first_psn = 68, at_life = 72, at_incarnation = 80, at_reserved = 88, at_crc = 92;
+                      at_first_psn = 68, at_life = 72, at_incarnation = 80, at_challenge = 88, at_crc = 96;
 static_assert(at_crc + 4 == RingAgreement::bytes);
 constexpr std::uint8_t flag_begun = 1;
 
@@ -26,8 +26,8 @@ std::optional<RingAgreement> read_ring_agreement(std::span<const std::byte> data
   if (load_le<std::uint32_t>(at + at_crc) != crc32c(datagram.first(at_crc))) return std::nullopt;
   RingAgreement message;
   message.kind = static_cast<RingAgreement::Kind>(byte(at_kind));
-  if (message.kind < RingAgreement::Kind::ready || message.kind > RingAgreement::Kind::over) return std::nullopt;
-  if ((byte(at_flags) & ~flag_begun) != 0 || load_le<std::uint32_t>(at + at_reserved) != 0) return std::nullopt;
+  if (message.kind < RingAgreement::Kind::ready || message.kind > RingAgreement::Kind::ask) return std::nullopt;
+  if ((byte(at_flags) & ~flag_begun) != 0) return std::nullopt;
   message.begun = (byte(at_flags) & flag_begun) != 0;
   message.ring = load_le<std::uint32_t>(at + at_ring);
   message.digest = load_le<std::uint32_t>(at + at_digest);
@@ -41,7 +41,9 @@ std::optional<RingAgreement> read_ring_agreement(std::span<const std::byte> data
   if (message.destination_qp > roce::qp_mask || message.first_psn > roce::psn_mask) return std::nullopt;
   message.life = load_le<std::uint64_t>(at + at_life);
   message.incarnation = load_le<std::uint64_t>(at + at_incarnation);
+  message.challenge = load_le<std::uint64_t>(at + at_challenge);
   if ((message.kind == RingAgreement::Kind::begin) != (message.life != 0)) return std::nullopt;
+  if (message.kind == RingAgreement::Kind::ask && message.challenge == 0) return std::nullopt;
   return message;
 }
 
@@ -63,6 +65,7 @@ void write(std::span<std::byte, RingAgreement::bytes> datagram, const RingAgreem
   store_le(at + at_first_psn, message.first_psn);
   store_le(at + at_life, message.life);
   store_le(at + at_incarnation, message.incarnation);
+  store_le(at + at_challenge, message.challenge);
   store_le(at + at_crc, crc32c(datagram.first(at_crc)));
 }
 

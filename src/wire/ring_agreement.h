@@ -13,13 +13,14 @@ namespace netsum::wire::netreduce {
 struct RingAgreement {
   // The first byte of each: no IP header's, which begins a virtual connection's packet.
   static constexpr std::uint8_t format = 0xb5;
-  static constexpr std::uint8_t version = 1;
-  static constexpr std::size_t bytes = 96;
+  static constexpr std::uint8_t version = 2;
+  static constexpr std::size_t bytes = 100;
 
   enum class Kind : std::uint8_t {
     ready = 1,  // up: all of the rack's ranks are learned
     begin = 2,  // down: so are all racks'
     over = 3,   // down: what the rack was ready for has ended, or never was
+    ask = 4,    // down: a rack's bump that the root does not know yet is to say so again, with this challenge
   };
   Kind kind = Kind::ready;
   bool begun = false;         // ready: the rack's bump was told to begin
@@ -33,6 +34,7 @@ struct RingAgreement {
   std::uint32_t destination_qp = 0, first_psn = 0;
   std::uint64_t life = 0;         // begin: of the ring; never issued again
   std::uint64_t incarnation = 0;  // begin: in the seals
+  std::uint64_t challenge = 0;    // ask: random; ready: of the question that it answers, or 0
   bool operator==(const RingAgreement&) const = default;
 };
 

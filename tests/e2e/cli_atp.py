@@ -129,6 +129,17 @@ class Scaling(unittest.TestCase):
                     hashes.add(report["result_hash"])
             self.assertEqual(len(hashes), 1, "the same bits, whatever is lost and wherever it was added")
 
+    @cli.compares
+    def test_bits_depend_neither_on_packets_nor_on_windows(self):
+        for scaling in ("fixed", "dynamic"):
+            hashes = set()
+            for length, slots in ((64, 256), (353, 16), (2219, 64)):
+                report = cli.bench("--protocol", "atp", "--scaling", scaling, "--magnitude", 14, "--workers", 4,
+                                   "--elements", 40_000, "--iterations", 3, "--packet-elements", length, "--slots", slots)
+                self.assertEqual(report["wrong"], 0)
+                hashes.add(report["result_hash"])
+            self.assertEqual(len(hashes), 1, scaling)
+
     def test_small_values_are_as_with_the_fixed_scale(self):
         hashes = {cli.bench("--protocol", "atp", "--scaling", scaling, "--workers", 2, *QUICK)["result_hash"]
                   for scaling in ("fixed", "dynamic")}

@@ -32,7 +32,7 @@ FLAGS = ("--elements", 20000, "--iterations", 3, "--warmup", 0)
 SEAL_BYTES = {"none": 0, "tag": 16, "encrypt": 24}
 # Bytes of the common header, and where the type is, whose last packets with values or news have this number (docs/protocol-*.md).
 ROCE = 0x45  # an IPv4 header in the tunnel
-FORMATS = {2: (20, 15, 6), 0xa2: (40, 255, 6), ROCE: (44, 0, 0)}
+FORMATS = {2: (20, 15, 6), 0xa3: (40, 255, 6), ROCE: (44, 0, 0)}
 
 
 def build():

@@ -117,8 +117,12 @@ struct Job {
     if (!has_own_scale(call, chunk)) return most;
     double bits = 31;  // of a sum
     for (double all = 1; all < ranks(); all *= 2) --bits;
-    double largest = 0;
-    for (std::uint32_t rank = 0; rank < ranks(); ++rank) largest = std::max(largest, std::fabs(value(rank, call, chunk)));
+    double largest = 0;  // a call is one block
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+      for (std::size_t each = 0; each < setup.calls[call].size(); ++each) {
+        largest = std::max(largest, std::fabs(value(rank, call, each)));
+      }
+    }
     return std::min(most, std::exp2(bits - std::floor(std::log2(largest)) - 1));
   }
   [[nodiscard]] std::pair<std::size_t, std::size_t> place_of(std::uint64_t sequence) const {  // call, chunk

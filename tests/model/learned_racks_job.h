@@ -337,7 +337,7 @@ class RacksSystem final : public System {
     if (packet.from != RackBump::root && packet.to != RackBump::root) return "a header";
     const auto told = wire::netreduce::read_ring_agreement(packet.bytes);
     if (!told) return packet.to == RackBump::root ? "the sum of rack " + std::to_string(packet.from) : "the total";
-    static const char* const kinds[] = {"", "ready", "begin", "over"};
+    static const char* const kinds[] = {"", "ready", "begin", "over", "ask"};
     return std::string(kinds[static_cast<int>(told->kind)]) + " of attempt " + std::to_string(told->attempt) + ", process " +
            std::to_string(told->process) + (packet.to == RackBump::root ? ", from rack " + std::to_string(packet.from) : "");
   }

@@ -95,7 +95,7 @@ enum class Shortcuts : std::uint8_t { none, all };
 
 class Search {
  public:
-  static constexpr std::size_t most_packets = 256;  // distinct ones, of all that can ever be sent
+  static constexpr std::size_t most_packets = 512;  // distinct ones, of all that can ever be sent
   static constexpr std::size_t most_nodes = 8;
 
   Search(System& system, Shortcuts shortcuts) : system_(system), shortcuts_(shortcuts), tables_(system.nodes.size()) {}

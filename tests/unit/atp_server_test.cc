@@ -554,11 +554,23 @@ TEST_F(AtpServerTest, AnOverflowedSumIsMadeAgainFromFloats) {
   EXPECT_TRUE(one().common.floats);
 }
 
-TEST_F(AtpServerTest, ASumOfFloatsKeepsTheSignOfZeros) {
+// As in a packet in which all of them fit: 4e-9 is rounded to 0, and integers have no -0.
+TEST_F(AtpServerTest, ElementsThatFitAreWhatTheyAreBesideOthers) {
+  overflow(0, 4);
+  static_cast<void>(one());
+  for (const std::uint32_t rank : {0U, 1U, 2U}) floats(rank, 0, {1e9F, -0.0F, 4e-9F, 0.1F});
+  EXPECT_EQ(bits({3e9F, 0, 0, 0.3F}), one().values);
+}
+
+// Of all ranks, whatever they say it is.
+TEST_F(AtpServerTest, TheLargestExponentDecidesHowElementsAreRounded) {
   overflow(0, 2);
   static_cast<void>(one());
-  for (const std::uint32_t rank : {0U, 1U, 2U}) floats(rank, 0, {1e9F, -0.0F});
-  EXPECT_EQ(bits({3e9F, -0.0F}), one().values);
+  const std::vector<float> values{INFINITY, 0x1p-19F + 0x1p-21F};
+  floats(0, 0, values);
+  floats(1, 0, values, [](Common& c) { c.exponent = 136; });  // up to 2^10: three of them fit times 2^19
+  floats(2, 0, values, [](Common& c) { c.exponent = 120; });
+  EXPECT_EQ(bits({INFINITY, 3 * 0x1p-19F}), one().values);
 }
 
 TEST_F(AtpServerTest, AWideSumThatStaysWideIsMadeAgainFromFloats) {

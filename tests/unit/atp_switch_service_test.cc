@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "netsum/error.h"
+#include "protocol/atp/sealed_hops.h"
+#include "support/atp_packets.h"
 
 namespace netsum::service {
 namespace {
@@ -29,10 +32,24 @@ class OneLane final : public Lane {
   [[nodiscard]] std::unique_ptr<Memory> allocate(std::size_t bytes, Pages) override {
     return std::make_unique<HeapMemory>(bytes);
   }
+  [[nodiscard]] std::vector<testing::Datagram> give(const testing::Datagram& datagram) {
+    const RxView view{datagram.bytes, datagram.from};
+    testing::RecordingSink sink;
+    format_->on_packets({&view, 1}, false, Time{}, sink);
+    return sink.take();
+  }
 
  private:
   std::unique_ptr<Format> format_;
 };
+
+const Endpoint own = testing::port(3);
+
+seal::PacketKey key(std::uint8_t number) {
+  seal::PacketKey::Bytes bytes{};
+  bytes[0] = std::byte{number};
+  return seal::PacketKey(bytes);
+}
 
 session::Installation installation(PacketSecurity security) {
   session::Installation installation;
@@ -40,29 +57,69 @@ session::Installation installation(PacketSecurity security) {
   installation.job_epoch = 7;
   installation.packet_elements = 64;
   installation.window = 4;
+  installation.next_level = 1;
   installation.security = security;
   session::Installation::Lane& lane = installation.lanes.emplace_back();
-  lane.parent = {.address = {0xfd}, .port = 1};
-  lane.children.push_back({.endpoint = {.address = {0xfd}, .port = 2}, .rank_epoch = 100, .ranks = {0}});
+  lane.parent = testing::port(1);
+  lane.children.push_back({.endpoint = testing::port(2), .rank_epoch = 100, .ranks = {0}});
+  if (security != PacketSecurity::none) {
+    lane.keys = {key(1), key(2)};
+    lane.children[0].keys = {key(3), key(4)};
+  }
   return installation;
+}
+
+// The rank's packet to the switch.
+testing::Datagram sealed(seal::Hops& hops, const testing::Bytes& packet) {
+  testing::RecordingSink network;
+  {
+    seal::SealingSink sink(network, hops);
+    const std::span<std::byte> place = sink.datagram(own, packet.size());
+    std::copy(packet.begin(), packet.end(), place.begin());
+  }
+  network.flush();
+  testing::Datagram sent = network.take().front();
+  sent.from = testing::port(2);
+  return sent;
 }
 
 // The first answer was lost, or held up by who wants to see a nonce twice; after the lease the switch has forgotten the job,
 // and the server does not know that it ever had it.
-TEST(AtpSwitchService, KeysThatItHasForgottenServeNobodyAgain) {
+TEST(AtpSwitchService, KeysThatItHasForgottenSealNoSecondPacketWithOneNumber) {
   OneLane lane;
   AtpSwitchService service({&lane}, {.slots = 8, .packet_elements = 64});
-  for (const PacketSecurity security : {PacketSecurity::none, PacketSecurity::encrypt}) {
-    const session::SwitchMessage message = installation(security);
-    Part first = service.install(message, nullptr, [](const auto&) {});
-    EXPECT_EQ(nullptr, service.install(message, first.job.get(), [](const auto&) {}).job) << "a repeat";
-    first.job.reset();
-    if (security == PacketSecurity::none) {
-      EXPECT_NE(nullptr, service.install(message, nullptr, [](const auto&) {}).job);
-    } else {
-      EXPECT_THROW(static_cast<void>(service.install(message, nullptr, [](const auto&) {})), Error);
-    }
+  const session::Installation told = installation(PacketSecurity::encrypt);
+  const session::Installation::Lane& hops = told.lanes.front();
+  seal::Hops rank = atp::no_hops(), server = atp::no_hops();
+  rank.set(told.job_epoch, told.security, std::vector<seal::Neighbour>{{own, hops.children[0].keys.up, {}}},
+           {&told.job_epoch, 1});
+  server.set(told.job_epoch, told.security, std::vector<seal::Neighbour>{{own, {}, hops.keys.up}}, {&told.job_epoch, 1});
+  for (std::uint64_t life = 0; life < 3; ++life) {
+    const Part part = service.install(told, nullptr, [](const auto&) {});
+    ASSERT_NE(nullptr, part.job);
+    EXPECT_EQ(nullptr, service.install(told, part.job.get(), [](const auto&) {}).job) << "a repeat";
+    wire::atp::Common common;
+    common.job_epoch = told.job_epoch;
+    common.rank_epoch = 100;
+    common.sequence = life;
+    const std::vector<testing::Datagram> sums =
+        lane.give(sealed(rank, testing::gradient_bytes_of(common, {0, {1, 1, 0, 0}, {1, 1, 0, 0}}, {5})));
+    ASSERT_EQ(1U, sums.size());
+    const RxView view{sums.front().bytes, own};
+    EXPECT_EQ(1U, server.open({&view, 1}).size()) << "a number that the server has seen";
   }
+}
+
+// Another process of it has sealed packets, and nobody knows how many.
+TEST(AtpSwitchService, KeysOfAFormerProcessServeNobodyAgain) {
+  OneLane lane;
+  AtpSwitchService service({&lane}, {.slots = 8, .packet_elements = 64});
+  session::Installation told = installation(PacketSecurity::encrypt);
+  told.again = true;
+  EXPECT_THROW(static_cast<void>(service.install(told, nullptr, [](const auto&) {})), Error);
+  told = installation(PacketSecurity::none);
+  told.again = true;
+  EXPECT_NE(nullptr, service.install(told, nullptr, [](const auto&) {}).job);
 }
 
 }  // namespace

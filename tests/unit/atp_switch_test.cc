@@ -2,6 +2,7 @@
 #include "protocol/atp/switch.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <climits>
 #include <memory>
@@ -1019,6 +1020,16 @@ TEST_F(AtpSwitchTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   at() = std::move(copy);
   EXPECT_EQ(before, state(at()));
   EXPECT_EQ(2U, at().slots_in_use());
+}
+
+TEST(AtpSwitchMemory, AllThatAPoolTakesIsCharged) {
+  SwitchConfig large = config();
+  large.slots = 1000;
+  std::vector<CacheLine> memory(Switch::memory_bytes(large) / sizeof(CacheLine));
+  const std::size_t before = mallinfo2().uordblks;
+  const Switch pool(large, std::as_writable_bytes(std::span(memory)));
+  const std::size_t taken = mallinfo2().uordblks - before;
+  EXPECT_LE(taken, Switch::total_bytes(large) - Switch::memory_bytes(large) + 1024);
 }
 
 }  // namespace

@@ -299,15 +299,55 @@ class AtpScalingTest : public AtpWorkerTest {
   }
 };
 
-TEST_F(AtpScalingTest, AChunkSaysTheExponentOfTheOneAWindowLater) {
-  submit_floats(0, growing(10));
+TEST_F(AtpScalingTest, AChunkSaysTheExponentOfTheBlockAWindowLater) {
+  WorkerConfig c = config();
+  c.scaling = Scaling::dynamic;
+  c.packet_elements = scale_block / 2;
+  start(c);
+  std::vector<float> values(4 * scale_block + 1, 0.25F);
+  values[2 * scale_block - 1] = 100;
+  values[2 * scale_block] = 3;
+  values[4 * scale_block - 1] = -4;
+  submit_floats(0, values);
   const auto sent = take();
-  EXPECT_EQ((Exponents{131, 132, 133, 134}), exponents_of(sent));
-  for (const AnyPacket& packet : sent) receive(result(packet));
+  EXPECT_EQ((Exponents{128, 128, 129, 129}), exponents_of(sent));
+  for (const AnyPacket& packet : sent) receive(result(packet, 1 << 30));  // where the values were
   const auto then = take();
-  EXPECT_EQ((Exponents{135, 136, 0, 0}), exponents_of(then));
+  EXPECT_EQ((Exponents{125, 0, 0, 0}), exponents_of(then));
   for (const AnyPacket& packet : then) receive(result(packet));
-  EXPECT_EQ((Exponents{0, 0}), exponents_of(take()));
+  EXPECT_EQ((Exponents{0}), exponents_of(take()));
+}
+
+TEST_F(AtpScalingTest, NoChunkIsOfTwoBlocks) {
+  WorkerConfig c = config();
+  c.scaling = Scaling::dynamic;
+  c.packet_elements = 3000;
+  c.window = 8;
+  start(c);
+  submit_floats(0, std::vector<float>(2 * scale_block + 5));
+  std::vector<std::size_t> lengths;
+  for (const AnyPacket& packet : take()) lengths.push_back(packet.values.size());
+  EXPECT_EQ((std::vector<std::size_t>{3000, 3000, 2192, 3000, 3000, 2192, 5}), lengths);
+}
+
+// In the first window nobody knows the others' values: all send at 10^8, and who sees that this is not the block's scale
+// says that it does not fit.
+TEST_F(AtpScalingTest, WhoKnowsThatTheScaleIsAnotherSaysSo) {
+  submit_floats(0, {0.25F, 0.25F, 0.25F, 0.25F, 100});
+  const auto sent = take();
+  ASSERT_EQ(2U, sent.size());
+  EXPECT_TRUE(sent[0].common.overflow) << "it fits, but is of one block with what does not";
+  EXPECT_TRUE(sent[1].common.overflow);
+  receive(ask(sent[0], true));
+  const AnyPacket floats = one();
+  EXPECT_TRUE(floats.common.floats);
+  EXPECT_EQ(127 + 6, floats.common.exponent);
+  start(config());  // a job whose scale is fixed
+  submit_floats(0, {0.25F, 0.25F, 0.25F, 0.25F, 100});
+  const auto fixed = take();
+  EXPECT_FALSE(fixed[0].common.overflow);
+  receive(ask(fixed[1], true));
+  EXPECT_EQ(0, one().common.exponent);
 }
 
 // Whether a rank has issued the next call when it sends depends on the time.
@@ -362,7 +402,7 @@ TEST_F(AtpScalingTest, ARepeatSaysTheSameAtTheSameScale) {
   const auto sent = take();
   for (const AnyPacket& packet : sent) receive(result_saying(138, packet));
   const auto then = take();
-  EXPECT_EQ((Exponents{135, 136, 0, 0}), exponents_of(then));
+  EXPECT_EQ((Exponents{136, 136, 0, 0}), exponents_of(then));
   const auto same = [&](const std::vector<AnyPacket>& packets) {
     EXPECT_FALSE(packets.empty());
     for (const AnyPacket& packet : packets) {

@@ -920,6 +920,16 @@ TEST(Control, DeadSwitchesAndASilentNameServerDelayNoOtherJob) {
   EXPECT_GT(names_asked_for, 0);
 }
 
+TEST(Control, ATenantIsChargedForWhatItsJobsTakeAtASwitch) {
+  Below below("127.0.0.1:0", 7);
+  Teller test;
+  Client client({test.server->address(), "", ""});
+  const auto mine = join(client, request_at("j", below.server->address()), seconds(30));
+  ASSERT_TRUE(below.is_told(mine.job_epoch));
+  const std::uint64_t least = std::uint64_t{mine.slots} * 2 * sizeof(std::uint64_t);  // the rings of the window alone
+  EXPECT_GT(below.server->report().memory_used, least);
+}
+
 TEST(Control, ASwitchIsToldOfRunningJobsWithinASecondOfBeingReachable) {
   const std::string address = Below("127.0.0.1:0", 1).server->address();
   Teller test;

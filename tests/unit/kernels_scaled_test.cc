@@ -441,7 +441,8 @@ TEST_P(ScaledKernelTest, DoublesGoToTheNearestFloat) {
       expected[i] = static_cast<float>(sum[i]);
     }
     Payload<float> payload(std::vector<float>(count, 7), random.below(8));
-    round_to_floats(payload.data(), sum.data(), count);
+    const std::vector<double> no_integers(count, std::numeric_limits<double>::quiet_NaN());
+    round_to_floats(payload.data(), sum.data(), no_integers.data(), count, 3);
     ASSERT_EQ(bits_of(expected), bits_of(payload.words()));
     ASSERT_TRUE(payload.only_words_changed());
   }
@@ -449,8 +450,44 @@ TEST_P(ScaledKernelTest, DoublesGoToTheNearestFloat) {
   for (const std::uint64_t bits : {0x7ff8000000000000U, 0xfff8000000000000U, 0x7ff0000000000001U, 0xffff123456789abcU}) {
     const double nan = std::bit_cast<double>(bits);
     Payload<float> payload(std::vector<float>(1));
-    round_to_floats(payload.data(), &nan, 1);
+    round_to_floats(payload.data(), &nan, &nan, 1, 1);
     EXPECT_EQ(0x7fc00000U, std::bit_cast<std::uint32_t>(payload.words()[0]));
+  }
+}
+
+// Element by element as if all of the packet fitted; and as floats where one does not.
+TEST_P(ScaledKernelTest, SumsThatFitAreThoseOfTheirIntegers) {
+  Random random(22);
+  for (std::size_t count = 0; count < lengths; ++count) {
+    const double scale = count % 2 == 0 ? 1e8 : 0x1p20;
+    const auto divisor = static_cast<std::uint32_t>(1 + random.below(5));
+    std::vector<double> floats(count), integers(count);
+    std::vector<std::int64_t> exact(count);
+    std::vector<bool> fits(count, true);
+    for (int addend = 0; addend < 5; ++addend) {
+      std::vector<float> values = any_floats(random, count);
+      for (float& value : values) value *= random.chance(0.5) ? 1.0F : 40.0F;
+      Payload<float> payload(values, random.below(8));
+      add_floats(floats.data(), payload.data(), count);
+      add_scaled(integers.data(), payload.data(), count, scale);
+      for (std::size_t i = 0; i < count; ++i) {
+        Payload<std::int32_t> quantized(std::vector<std::int32_t>(1));
+        fits[i] = quantize_scaled(quantized.data(), &values[i], 1, scale) && fits[i];
+        exact[i] += quantized.words()[0];
+      }
+    }
+    Payload<float> payload(std::vector<float>(count, 7), random.below(8));
+    round_to_floats(payload.data(), floats.data(), integers.data(), count, scale * divisor);
+    for (std::size_t i = 0; i < count; ++i) {
+      auto expected = static_cast<float>(floats[i]);
+      if (fits[i] && exact[i] == static_cast<std::int32_t>(exact[i])) {
+        Payload<std::int32_t> sum({static_cast<std::int32_t>(exact[i])});
+        dequantize_scaled(&expected, sum.data(), 1, scale, divisor);
+      }
+      if (std::isnan(expected)) expected = std::numeric_limits<float>::quiet_NaN();
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(expected), std::bit_cast<std::uint32_t>(payload.words()[i])) << i;
+    }
+    ASSERT_TRUE(payload.only_words_changed());
   }
 }
 

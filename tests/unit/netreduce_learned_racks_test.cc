@@ -354,6 +354,7 @@ TEST_F(TwoRacks, AreNotMadeToGoBackByWhatComesLate) {
   start({2, 2});
   give_message(0);
   const RingAgreement former = said_.front();
+  ASSERT_EQ(RingAgreement::Kind::ready, former.kind);
   now_ += 2s;
   hosts_[0]->connections[0].destination_qp = 99;
   give(0, 0, 0);
@@ -363,6 +364,33 @@ TEST_F(TwoRacks, AreNotMadeToGoBackByWhatComesLate) {
   datagrams_.push_back({RackBump::socket_of(former.rack), RackBump::socket_of(RackBump::root), bytes});
   run();
   EXPECT_EQ(2U, racks_lives());
+  give_message(0);
+  expect_results(0);
+}
+
+// Neither from outside, with a guess, nor late, of a process of the bump that has ended since.
+TEST_F(TwoRacks, BelieveNoProcessThatDoesNotBringTheChallengeBack) {
+  start({2, 2});
+  give_message(0);
+  const auto proved = std::find_if(said_.begin(), said_.end(), [](const auto& each) { return each.challenge != 0; });
+  ASSERT_NE(said_.end(), proved);
+  RingAgreement forged = *proved;
+  forged.kind = RingAgreement::Kind::ready;
+  for (const std::uint64_t challenge : {std::uint64_t{0}, proved->challenge, proved->challenge}) {
+    ++forged.process;
+    forged.challenge = challenge;
+    Bytes bytes(RingAgreement::bytes);
+    wire::netreduce::write(std::span(bytes).first<RingAgreement::bytes>(), forged);
+    datagrams_.push_back({RackBump::socket_of(forged.rack), RackBump::socket_of(RackBump::root), bytes});
+    said_.clear();
+    run();
+    ASSERT_EQ(1U, said_.size()) << "the bump of this address asked for nothing";
+    EXPECT_EQ(RingAgreement::Kind::ask, said_.front().kind);
+    EXPECT_EQ(forged.process, said_.front().process);
+  }
+  EXPECT_EQ(1U, racks_lives());
+  EXPECT_TRUE(gathered(0).begun);
+  EXPECT_TRUE(gathered(1).begun);
   give_message(0);
   expect_results(0);
 }
@@ -391,6 +419,7 @@ TEST(RingAgreement, IsReadAsItWasWritten) {
   message.first_psn = 0xfffffe;
   message.life = 5;
   message.incarnation = 6;
+  message.challenge = 0x8877665544332211;
   Bytes bytes(RingAgreement::bytes);
   wire::netreduce::write(std::span(bytes).first<RingAgreement::bytes>(), message);
   EXPECT_EQ(message, wire::netreduce::read_ring_agreement(bytes));

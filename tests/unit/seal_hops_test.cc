@@ -127,6 +127,19 @@ TEST_P(HopsTest, WhoMovesGoesOnCounting) {
   EXPECT_EQ(1U, opened(right_, after[0].bytes, at(1)).size());
 }
 
+TEST_P(HopsTest, WhoIsForgottenAndToldAgainGoesOnCounting) {
+  for (int life = 0; life < 3; ++life) {
+    left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), key(1), key(2)}}, {&job, 1});
+    for (int i = 0; i < 2; ++i) {
+      const auto out = sent(left_, packet(job, 3), at(2));
+      ASSERT_EQ(1U, out.size());
+      EXPECT_EQ(1U, opened(right_, out[0].bytes, at(1)).size()) << "with a counter of a former life";
+    }
+    if (life == 0) left_.remove(job);
+    if (life == 1) left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), key(3), key(4)}}, {&job, 1});  // other keys
+  }
+}
+
 TEST_P(HopsTest, OneResultIsSealedForEach) {
   left_.set(job, GetParam(), std::vector<Neighbour>{{at(2), key(1), key(2)}, {at(3), key(3), key(4)}}, {&job, 1});
   std::vector<Datagram> out;

@@ -3,6 +3,7 @@
 #include "session/atp_job.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -10,8 +11,10 @@
 #include <map>
 #include <set>
 
+#include "protocol/atp/sealed_hops.h"
 #include "session/check.h"
 #include "session/parts.h"
+#include "support/atp_packets.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 
@@ -359,6 +362,45 @@ TEST(AtpJob, WhatASwitchIsToldHasThePartThatRanksUse) {
   const auto worker = worker_config(start.admission, 0, {}, at(70), at(0));
   EXPECT_EQ(20U, worker.partition_first);
   EXPECT_EQ(10U, worker.partition_count);
+}
+
+// Else tenants take memory that their quotas do not show.
+TEST(AtpJob, AllThatItTakesAtASwitchIsCharged) {
+  for (const PacketSecurity security : {PacketSecurity::none, PacketSecurity::tag, PacketSecurity::encrypt}) {
+    for (const std::uint32_t many :
+         {1U, 1U, wire::atp::max_fan_in}) {  // what the process takes once is taken the first time
+      Installation told;
+      told.job_epoch = 7;
+      told.packet_elements = 64;
+      told.window = 1000;
+      told.next_level = 1;
+      told.security = security;
+      seal::PacketKey::Bytes bytes{};
+      bytes[0] = std::byte{1};
+      Installation::Lane& lane = told.lanes.emplace_back();
+      lane.parent = testing::port(99);
+      for (std::uint32_t rank = 0; rank < many; ++rank) {
+        lane.children.push_back({.endpoint = testing::port(static_cast<std::uint16_t>(10 + rank)), .ranks = {rank}});
+      }
+      if (security != PacketSecurity::none) {
+        lane.keys = {seal::PacketKey(bytes), seal::PacketKey(bytes)};
+        for (auto& child : lane.children) child.keys = lane.keys;
+      }
+      const atp::SwitchJobConfig at_lane = switch_job(told, 0);
+      const std::vector<seal::Neighbour> neighbours = switch_neighbours(lane);
+      const atp::SwitchConfig pool{.slots = 4, .packet_elements = 64};
+      std::vector<testing::CacheLine> memory(atp::Switch::memory_bytes(pool) / sizeof(testing::CacheLine));
+      atp::Switch machine(pool, std::as_writable_bytes(std::span(memory)));
+      seal::Hops hops = atp::no_hops();
+      const std::size_t before = mallinfo2().uordblks;
+      ASSERT_TRUE(machine.add_job(at_lane));
+      if (security != PacketSecurity::none) hops.set(told.job_epoch, security, neighbours, {&told.job_epoch, 1});
+      const std::size_t taken = mallinfo2().uordblks - before;
+      if (many == 1) continue;
+      EXPECT_LE(taken, memory_bytes(told)) << to_string(security);
+      EXPECT_GT(2 * taken, memory_bytes(told)) << to_string(security);
+    }
+  }
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ std::uint32_t checksum_of(const Bytes& packet) {
 TEST(WireAtp, AGradientPacketIsByteExact) {
   const Bytes packet = wide_gradient();
   ASSERT_EQ(60U + 3 * 4 + 8, packet.size());
-  EXPECT_EQ(from({0xa2, 1, 1 + 2 + 4 + 8 + 16, 0}), part(packet, 0, 4));
+  EXPECT_EQ(from({0xa3, 1, 1 + 2 + 4 + 8 + 16, 0}), part(packet, 0, 4));
   EXPECT_EQ(checksum_of(packet), load_le<std::uint32_t>(packet.data() + 4));
   EXPECT_EQ(from({0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11}), part(packet, 8, 8));
   EXPECT_EQ(from({8, 7, 6, 5, 4, 3, 2, 1}), part(packet, 16, 8));
@@ -98,7 +98,7 @@ TEST(WireAtp, EveryFlagHasItsBit) {
 TEST(WireAtp, AParameterPacketIsByteExact) {
   const Bytes packet = parameter_bytes_of(common_of(Type::parameter), 0x71727374, {-1});
   ASSERT_EQ(48U, packet.size());
-  EXPECT_EQ(from({0xa2, 2, 0, 0}), part(packet, 0, 4));
+  EXPECT_EQ(from({0xa3, 2, 0, 0}), part(packet, 0, 4));
   EXPECT_EQ(checksum_of(packet), load_le<std::uint32_t>(packet.data() + 4));
   EXPECT_EQ(from({1, 0, 0, 0}), part(packet, 36, 4));
   EXPECT_EQ(from({0x74, 0x73, 0x72, 0x71, 0xff, 0xff, 0xff, 0xff}), part(packet, 40, 8));
@@ -114,7 +114,7 @@ TEST(WireAtp, OtherPacketsAreByteExact) {
   Bytes waiting(waiting_bytes);
   write_waiting(waiting, {common_of(Type::waiting), netsum::testing::ranks_of({0, 9, 1023})});
   ASSERT_EQ(40U + 128, waiting.size());
-  EXPECT_EQ(from({0xa2, 5, 0, 0}), part(waiting, 0, 4));
+  EXPECT_EQ(from({0xa3, 5, 0, 0}), part(waiting, 0, 4));
   EXPECT_EQ(from({1, 2, 0, 0}), part(waiting, 40, 4));
   EXPECT_EQ(0x80, at(waiting, 167));
   EXPECT_EQ(checksum_of(waiting), load_le<std::uint32_t>(waiting.data() + 4));
@@ -128,7 +128,7 @@ TEST(WireAtp, OtherPacketsAreByteExact) {
 
   Bytes unknown(common_bytes);
   write_unknown_job(unknown, common_of(Type::gradient));
-  EXPECT_EQ(from({0xa2, 7, 0, 0}), part(unknown, 0, 4));
+  EXPECT_EQ(from({0xa3, 7, 0, 0}), part(unknown, 0, 4));
   EXPECT_EQ(from({0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11}), part(unknown, 8, 8));
   EXPECT_EQ(Bytes(8), part(unknown, 16, 8));
   EXPECT_EQ(from({0xd4, 0xc3, 0xb2, 0xa1}), part(unknown, 24, 4));

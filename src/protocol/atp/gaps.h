@@ -20,8 +20,11 @@ class Gaps {
   static constexpr std::uint64_t reordering = stream::Overtaken::reordering;  // in sequence numbers
 
   Gaps() = default;
-  Gaps(std::size_t window, std::size_t ranks)
-      : slot_at_(std::bit_ceil(std::max(window, std::size_t{1})) * 2), checked_(ranks) {}
+  Gaps(std::size_t window, std::size_t ranks) : slot_at_(places(window)), checked_(ranks) {}
+  // Memory beside the object.
+  [[nodiscard]] static std::size_t bytes(std::size_t window, std::size_t ranks) {
+    return places(window) * sizeof(std::uint32_t) + ranks * sizeof(std::uint64_t);
+  }
 
   // A chunk has taken a slot. Calls lost(rank) for each rank that is three chunks past it: also for the one that took it.
   template <class Lost>
@@ -46,6 +49,8 @@ class Gaps {
   }
 
  private:
+  [[nodiscard]] static std::size_t places(std::size_t window) { return std::bit_ceil(std::max(window, std::size_t{1})) * 2; }
+
   std::vector<std::uint32_t> slot_at_;  // by sequence number modulo its size
   std::vector<std::uint64_t> checked_;  // by rank: what it has sent below this number is here, or told
   std::uint64_t most_checked_ = 0;      // of them

@@ -25,8 +25,12 @@ enum class Overflow : std::uint8_t {
 // The factor by which floats are multiplied before rounding to integers.
 enum class Scaling : std::uint8_t {
   fixed,    // 10^8, always (§3.8)
-  dynamic,  // smaller if the chunk's largest value, announced by the ranks one window earlier, would not fit (§B.3)
+  dynamic,  // smaller if the largest value of a block, announced by the ranks one window earlier, would not fit (§B.3)
 };
+
+// Elements with one scale, where it is dynamic, from the tensor's start on. No chunk is in two of them, so that the bits do
+// not depend on how long packets are.
+inline constexpr std::uint32_t scale_block = 8192;
 
 // A partial sum: int32 words at `values`, directly followed by int16 high words if it is wide.
 struct Sum {

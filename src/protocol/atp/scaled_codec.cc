@@ -18,8 +18,8 @@ double scale_for(std::uint8_t exponent, std::uint32_t world_size) {
   return std::min(largest_scale, std::ldexp(1.0, 31 - ranks_log - (int{exponent} - 126)));
 }
 
-ScaledCodec::ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
-    : rank_(rank), world_size_(world_size), scratch_(packet_elements) {}
+ScaledCodec::ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t most_elements)
+    : rank_(rank), world_size_(world_size), scratch_(most_elements) {}
 
 const float* ScaledCodec::floats_at(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements) {
   if (operation.dtype == DType::float32) return stream::tensor_at<const float>(operation, offset);

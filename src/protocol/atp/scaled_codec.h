@@ -1,5 +1,5 @@
-// Tensor memory to packet payload and back with one scale per packet (ATP §3.8, §B.3): floats times the scale as int32, or
-// unscaled; other types as bytes. docs/numerics.md has the bounds.
+// Tensor memory to packet payload and back with one scale for each call (ATP §3.8, §B.3): floats times the scale as int32,
+// or unscaled; other types as bytes. docs/numerics.md has the bounds.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ inline constexpr double largest_scale = 1e8;  // ATP §B.1
 
 class ScaledCodec {
  public:
-  // `packet_elements`: the longest range of any call.
-  ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements);
+  // `most_elements`: of the range of any call.
+  ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t most_elements);
 
   // The exponent for the finite elements in [offset, offset + elements): 1 ... 254.
   [[nodiscard]] std::uint8_t exponent_of(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements);

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "kernels/kernels.h"
 #include "protocol/atp/packet_memory.h"
+#include "protocol/atp/scaled_codec.h"
 
 namespace netsum::atp {
 
@@ -53,7 +54,8 @@ struct Server::Entry {
   std::uint64_t sequence = 0;
   std::uint32_t signature = 0, index = 0;
   std::uint16_t elements = 0;
-  std::uint8_t exponent = 0;  // of the chunk one window later
+  std::uint8_t exponent = 0;        // of the chunk one window later
+  std::uint8_t float_exponent = 0;  // of this one, from the packets of floats
   bool wide = false, overflow = false, ecn = false, collision = false, as_floats = false;
   bool checked = false;  // a packet in it had a checksum
   Ranks seen{};
@@ -74,7 +76,7 @@ struct Server::Job {
   std::size_t entry_bytes = 0, buffer_bytes = 0;
   std::vector<std::uint32_t> free_buffers;
   std::deque<std::uint64_t> queue;  // sequence numbers waiting for a float buffer
-  std::vector<double> float_sum;
+  std::vector<double> float_sum, scaled_sum;
   Ranks direct;  // ranks without a switch on the path: results are sent to them directly
   std::vector<Endpoint> direct_endpoints;
   std::vector<Endpoint> known_roots;  // roots with a known endpoint
@@ -117,7 +119,7 @@ std::size_t Server::memory_bytes(std::uint32_t packet_elements, std::uint32_t wi
 
 std::size_t Server::total_bytes(std::uint32_t packet_elements, std::uint32_t window, std::uint32_t world_size) {
   return memory_bytes(packet_elements, window, world_size) + sizeof(Job) + std::size_t{window} * 2 * sizeof(Entry) +
-         packet_elements * sizeof(double) + world_size * (sizeof(ServerMember) + 4 * sizeof(Endpoint));
+         packet_elements * 2 * sizeof(double) + world_size * (sizeof(ServerMember) + 4 * sizeof(Endpoint));
 }
 
 Server::Server() = default;
@@ -153,10 +155,10 @@ void Server::append_state(std::vector<std::byte>& out) const {
     for (const Entry& entry : job->ring) {
       append_bytes(out, entry.state);
       if (entry.state == Entry::State::unused) continue;
-      append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.exponent, entry.wide,
-                   entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.checked, entry.seen.words(),
-                   entry.float_seen.words(), entry.buffer, entry.other_rank, entry.other_signature, entry.first_rank,
-                   entry.result_bytes);
+      append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.exponent, entry.float_exponent,
+                   entry.wide, entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.checked,
+                   entry.seen.words(), entry.float_seen.words(), entry.buffer, entry.other_rank, entry.other_signature,
+                   entry.first_rank, entry.result_bytes);
       const std::byte* const payload = job->memory_of(entry) + payload_at;
       const bool wide = entry.wide && entry.state == Entry::State::collecting;
       out.insert(out.end(), payload,
@@ -189,6 +191,7 @@ Server::JobState Server::make_job(const ServerJobConfig& config, std::span<std::
     job->free_buffers.push_back(static_cast<std::uint32_t>(i - 1));
   }
   job->float_sum.resize(config.packet_elements);
+  job->scaled_sum.resize(config.packet_elements);
   job->direct_endpoints.reserve(world_size);
   return job;
 }
@@ -386,19 +389,27 @@ void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, s
   entry.checked |= !gradient.common.unchecked;
   std::memcpy(job.buffer_of(entry.buffer, rank), gradient.payload.data(), gradient.payload.size());
   entry.float_seen.insert(rank);
+  entry.float_exponent = std::max(entry.float_exponent, gradient.common.exponent);
   if (entry.float_seen != job.all) return;
 
-  // In rank order, regardless of the order of arrival: the same bits in every run. -0 changes no value that is added to it.
-  std::fill(job.float_sum.begin(), job.float_sum.end(), -0.0);
-  for (std::uint32_t r = 0; r < job.config.topology.world_size(); ++r) {
+  // In rank order, regardless of the order of arrival: the same bits in every run.
+  const std::uint32_t ranks = job.config.topology.world_size();
+  const double scale = scale_for(entry.float_exponent, ranks);
+  std::fill(job.float_sum.begin(), job.float_sum.end(), 0.0);
+  std::fill(job.scaled_sum.begin(), job.scaled_sum.end(), 0.0);
+  for (std::uint32_t r = 0; r < ranks; ++r) {
     kernels::add_floats(job.float_sum.data(), job.buffer_of(entry.buffer, r), entry.elements);
+    kernels::add_scaled(job.scaled_sum.data(), job.buffer_of(entry.buffer, r), entry.elements, scale);
   }
   // Divides before the sum is rounded: an average may be finite where the sum is not.
-  if (gradient.common.average) {
-    for (double& value : job.float_sum) value /= job.config.topology.world_size();
+  const double divisor = gradient.common.average ? ranks : 1;
+  if (divisor != 1) {
+    for (double& value : job.float_sum) value /= divisor;
   }
   if (entry.sent_in_batch == batch_) sink.flush();  // the memory holds the question, if it was sent in this batch
-  kernels::round_to_floats(job.memory_of(entry) + payload_at, job.float_sum.data(), entry.elements);
+  // Elements that fit are what they are in a packet that fits: which others a packet has must not matter.
+  kernels::round_to_floats(job.memory_of(entry) + payload_at, job.float_sum.data(), job.scaled_sum.data(), entry.elements,
+                           scale * divisor);
   job.free_buffers.push_back(entry.buffer);
   entry.buffer = no_buffer;
   ++job.counters.fallbacks;

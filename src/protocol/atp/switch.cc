@@ -25,6 +25,9 @@ constexpr Duration waiting_interval = std::chrono::milliseconds(1);
 
 // Parameter packets marked here in one batch, at most, before the sink is flushed.
 constexpr std::size_t marked_copies = 16;
+std::size_t marked_bytes(const SwitchConfig& config) {
+  return wire::atp::parameter_header_bytes + std::size_t{config.packet_elements} * 4;
+}
 
 // Compares all fields but the neighbours' endpoints.
 bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
@@ -93,12 +96,22 @@ std::size_t Switch::memory_bytes(const SwitchConfig& config) {
   return packet_memory(config.packet_elements) * config.slots;
 }
 
+std::size_t Switch::total_bytes(const SwitchConfig& config) {
+  return memory_bytes(config) + config.slots * sizeof(SlotState) + marked_copies * marked_bytes(config);
+}
+
+std::size_t Switch::job_bytes(std::size_t children, std::uint32_t window) {
+  // Rings of what was taken and of what collided; in everybody, and in switches.
+  return sizeof(Job) + std::max(1U, window) * 2 * sizeof(std::uint64_t) + Gaps::bytes(window, children) +
+         children * (sizeof(SwitchChild) + 2 * sizeof(Endpoint));
+}
+
 Switch::Switch(const SwitchConfig& config, std::span<std::byte> memory)
     : config_(config),
       memory_(memory),
       slot_bytes_(memory_bytes(config) / config.slots),
       slots_(config.slots),
-      marked_bytes_(wire::atp::parameter_header_bytes + std::size_t{config.packet_elements} * 4),
+      marked_bytes_(marked_bytes(config)),
       marked_(marked_copies * marked_bytes_) {
   NETSUM_CHECK(memory.size() >= memory_bytes(config));
 }

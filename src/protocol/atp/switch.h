@@ -121,6 +121,9 @@ struct SwitchCounters {
 class Switch {
  public:
   [[nodiscard]] static std::size_t memory_bytes(const SwitchConfig& config);
+  // With all else that it takes; a job takes job_bytes() more.
+  [[nodiscard]] static std::size_t total_bytes(const SwitchConfig& config);
+  [[nodiscard]] static std::size_t job_bytes(std::size_t children, std::uint32_t window);
 
   // `memory`: memory_bytes, zeroed, 64-byte aligned; stays with the switch.
   Switch(const SwitchConfig& config, std::span<std::byte> memory);

@@ -51,7 +51,8 @@ struct Chunk {
   std::uint64_t offset = 0;     // in its wire elements
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;   // decides its scale
-  std::uint8_t ahead = 0;      // this rank's exponent of the chunk one window later
+  std::uint8_t own = 0;        // this rank's exponent of its block, where the scale is dynamic
+  std::uint8_t ahead = 0;      // this rank's exponent of the block of the chunk one window later
   bool in_flight = false;      // sent, and no result yet
   bool held = false;           // waits for other ranks
   bool overtaken = false;      // by results of later transmissions: lost, unless the result comes within a round trip
@@ -87,7 +88,7 @@ std::uint32_t most_ahead(const WorkerConfig& config) {
 struct Worker::Impl {
   explicit Impl(const WorkerConfig& c)
       : config(c),
-        codec(c.rank, c.world_size, c.packet_elements),
+        codec(c.rank, c.world_size, std::max(c.packet_elements, scale_block)),
         shares(c.lane, c.lanes),
         indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
         window(c.congestion_control, most_ahead(c), wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
@@ -96,6 +97,7 @@ struct Worker::Impl {
         asked(c.window, none_asked),
         overtaken(c.window, 1),
         exponents(c.window),
+        blocks(Shares::piece_elements / scale_block),
         operations(c.operations),
         bypass(c.bypass) {
     completed.reserve(c.operations);
@@ -113,6 +115,7 @@ struct Worker::Impl {
   std::vector<std::uint64_t> asked;           // ring: sequence numbers asked for before they were sent
   stream::Overtaken overtaken;                // transmissions, by results
   std::vector<std::uint8_t> exponents;        // ring: exponents in results, of the chunks one window later
+  std::vector<std::uint8_t> blocks;           // this rank's exponents, of the blocks of the cursor's piece; 0: not known yet
   std::uint64_t base = 0, next = 0, end = 0;  // [base, next): in flight or out of order; [next, end): to be sent
   std::uint32_t in_flight = 0;                // chunks
   bool window_limited = false;                // chunks wait for the window
@@ -166,12 +169,14 @@ struct Worker::Impl {
       cursor = {cursor.operation, 0, at(cursor.operation).first};
     }
     const ActiveOperation& active = at(cursor.operation);
-    while (sequence - cursor.first >= chunks_of(active.pieces[cursor.piece])) {
-      cursor.first += chunks_of(active.pieces[cursor.piece++]);
+    const bool scaled = is_scaled(active.operation);
+    while (sequence - cursor.first >= chunks_of(active.pieces[cursor.piece], scaled)) {
+      cursor.first += chunks_of(active.pieces[cursor.piece++], scaled);
     }
     const Piece& piece = active.pieces[cursor.piece];
     const std::uint64_t in_piece = sequence - cursor.first;
-    const Piece range = range_of(piece, in_piece);
+    if (in_piece == 0) std::fill(blocks.begin(), blocks.end(), std::uint8_t{0});
+    const Piece range = range_of(piece, in_piece, scaled);
     chunk = {.sequence = sequence,
              .operation = cursor.operation,
              .offset = range.offset,
@@ -183,23 +188,50 @@ struct Worker::Impl {
     if (chunk.exponent != 0 && scale_for(chunk.exponent, config.world_size) != largest_scale) {
       ++counters.rescaled;
     }
+    if (!scaled) return;
+    chunk.own = block_exponent(active.operation, piece, range.offset);
     // Exponents are not announced across pieces: the next piece depends on the lanes and on earlier assignments.
     const std::uint64_t later = in_piece + config.window;
-    if (config.scaling == Scaling::dynamic && uses_scale(active.operation) && later < chunks_of(piece)) {
-      const Piece then = range_of(piece, later);
-      chunk.ahead = codec.exponent_of(active.operation, then.offset, static_cast<std::uint32_t>(then.elements));
+    if (later < chunks_of(piece, scaled)) {
+      chunk.ahead = block_exponent(active.operation, piece, range_of(piece, later, scaled).offset);
     }
   }
 
-  // Where a piece's chunk lies in the tensor.
-  [[nodiscard]] Piece range_of(const Piece& piece, std::uint64_t chunk) const {
-    const std::uint64_t begin = chunk * config.packet_elements;
-    return {piece.offset + begin,
-            std::min<std::uint64_t>(config.packet_elements, piece.elements - std::min(begin, piece.elements))};
+  // Whether its blocks have a scale each.
+  [[nodiscard]] bool is_scaled(const stream::Operation& operation) const {
+    return config.scaling == Scaling::dynamic && uses_scale(operation);
   }
 
-  [[nodiscard]] std::uint64_t chunks_of(const Piece& piece) const {
-    return std::max<std::uint64_t>(1, (piece.elements + config.packet_elements - 1) / config.packet_elements);
+  // Read before a chunk of the block is sent: results may be written where the values are.
+  [[nodiscard]] std::uint8_t block_exponent(const stream::Operation& operation, const Piece& piece, std::uint64_t offset) {
+    static_assert(Shares::piece_elements % scale_block == 0);
+    const std::uint64_t block = (offset - piece.offset) / scale_block, begin = block * scale_block;
+    std::uint8_t& exponent = blocks[block];
+    if (exponent == 0) {
+      const std::uint64_t elements = std::min<std::uint64_t>(scale_block, piece.elements - begin);
+      exponent = codec.exponent_of(operation, piece.offset + begin, static_cast<std::uint32_t>(elements));
+    }
+    return exponent;
+  }
+
+  // Chunks begin anew with each part.
+  [[nodiscard]] static std::uint64_t part_of(const Piece& piece, bool scaled) {
+    return scaled ? scale_block : std::max<std::uint64_t>(1, piece.elements);
+  }
+
+  // Where a piece's chunk lies in the tensor.
+  [[nodiscard]] Piece range_of(const Piece& piece, std::uint64_t chunk, bool scaled) const {
+    const std::uint64_t part = part_of(piece, scaled), each = chunks_in(part);
+    const std::uint64_t in_part = chunk % each * config.packet_elements, begin = chunk / each * part + in_part;
+    return {piece.offset + begin, std::min({std::uint64_t{config.packet_elements}, part - in_part, piece.elements - begin})};
+  }
+
+  [[nodiscard]] std::uint64_t chunks_of(const Piece& piece, bool scaled) const {
+    const std::uint64_t part = part_of(piece, scaled);
+    return std::max<std::uint64_t>(1, piece.elements / part * chunks_in(part) + chunks_in(piece.elements % part));
+  }
+  [[nodiscard]] std::uint64_t chunks_in(std::uint64_t elements) const {
+    return (elements + config.packet_elements - 1) / config.packet_elements;
   }
 
   void transmit(Chunk& chunk, bool resend, Time now, Sink& sink) {
@@ -218,7 +250,7 @@ struct Worker::Impl {
     common.signature = active.signature;
     common.index = chunk.index;
     common.elements = stream::contributes(active.operation, config.rank) ? chunk.elements : std::uint16_t{0};
-    common.exponent = chunk.ahead;
+    common.exponent = chunk.floats ? chunk.own : chunk.ahead;
     const std::span<std::byte> packet =
         sink.datagram(bypassing ? config.server : config.first_hop, wire::atp::gradient_bytes(common));
     std::byte* const payload = packet.data() + wire::atp::gradient_header_bytes;
@@ -226,7 +258,10 @@ struct Worker::Impl {
       codec.encode_floats(active.operation, chunk.offset, common.elements, payload);
       ++counters.floats_sent;
     } else {
-      common.overflow = !codec.encode(active.operation, chunk.offset, common.elements, chunk.exponent, payload);
+      // Where the ranks have not announced their exponents, all send at the largest scale, and one that knows better says
+      // so.
+      const bool fits = chunk.exponent != 0 || scale_for(chunk.own, config.world_size) == largest_scale;
+      common.overflow = !codec.encode(active.operation, chunk.offset, common.elements, chunk.exponent, payload) || !fits;
     }
     wire::atp::write_gradient_header(packet, common, config.path);
     wire::atp::seal(packet);
@@ -520,7 +555,7 @@ void Worker::append_state(std::vector<std::byte>& out) const {
   for (std::uint64_t number = w.front; number < w.back; ++number) append_bytes(out, w.at(number).remaining);
   for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
     const Chunk& chunk = w.chunk_at(sequence);
-    append_bytes(out, chunk.in_flight, chunk.direct, chunk.floats, chunk.index, chunk.exponent, chunk.ahead);
+    append_bytes(out, chunk.in_flight, chunk.direct, chunk.floats, chunk.index, chunk.exponent, chunk.own, chunk.ahead);
   }
   for (std::uint64_t sequence = w.base; sequence < w.base + w.config.window; ++sequence) {
     append_bytes(out, w.indices.of(sequence), w.exponents[sequence % w.exponents.size()]);
@@ -537,7 +572,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.dealt = w.dealt;
   w.dealt += w.shares.deal(stream::wire_elements(operation), active.pieces);
   active.first = w.end;
-  for (const Piece& piece : active.pieces) w.end += w.chunks_of(piece);
+  for (const Piece& piece : active.pieces) w.end += w.chunks_of(piece, w.is_scaled(operation));
   active.end = w.end;
   active.remaining = active.end - active.first;
   // Signs the call and its position: ranks that disagree about an earlier call are detected at the next one, whatever it is.

@@ -136,7 +136,9 @@ void LearnedRacks::on_datagram(const RxView& datagram, Time now, Sink& sink) {
     ++counters_.strangers;
     return;
   }
-  ++(message->kind == Message::Kind::begin ? counters_.begin : counters_.over);
+  ++(message->kind == Message::Kind::begin  ? counters_.begin
+     : message->kind == Message::Kind::over ? counters_.over
+                                            : counters_.ask);
   on_told(*leaf, *message, now, sink);
 }
 
@@ -153,9 +155,15 @@ void LearnedRacks::on_ready(Top& top, const Message& message, Sink& sink) {
   }
   // Something has begun of which this process knows nothing: it was started since, and the sums are lost.
   if (message.begun) return tell_over(top, message, sink);
+  // Anybody can send from the bump's address, but what is sent there comes to the bump only.
+  if (!same_process && (said.challenge == 0 || message.challenge != said.challenge)) {
+    while (said.challenge == 0) said.challenge = top.root.random();
+    return ask(top, message, sink);
+  }
   end(top, message.rack, sink);
   said.ready = message;
   said.spent = false;
+  said.challenge = said.ready->challenge = 0;
   if (awaited(top.ring.incarnation).empty()) begin(top, sink);
 }
 
@@ -198,6 +206,12 @@ void LearnedRacks::end(Top& top, std::uint32_t by, Sink& sink) {
   static_cast<void>(tunnel_.remove_ring(top.ring.incarnation));
 }
 
+void LearnedRacks::ask(const Top& top, Message ready, Sink& sink) const {
+  ready.kind = Message::Kind::ask;
+  ready.challenge = top.racks[ready.rack].challenge;
+  send(top.root.bumps[ready.rack], ready, sink);
+}
+
 void LearnedRacks::tell_over(const Top& top, Message ready, Sink& sink) {
   ready.kind = Message::Kind::over;
   send(top.root.bumps[ready.rack], ready, sink);
@@ -223,7 +237,7 @@ bool LearnedRacks::is_root_of(std::uint64_t incarnation) const {
 
 // ---- a rack's bump
 
-void LearnedRacks::announce(std::uint64_t incarnation, Sink& sink) const {
+void LearnedRacks::announce(std::uint64_t incarnation, Sink& sink, std::uint64_t challenge) const {
   const auto leaf =
       std::find_if(leaves_.begin(), leaves_.end(), [&](const Leaf& each) { return each.ring.incarnation == incarnation; });
   if (leaf == leaves_.end()) return;
@@ -241,6 +255,7 @@ void LearnedRacks::announce(std::uint64_t incarnation, Sink& sink) const {
   message.destination = gathered.leaving.connection.destination;
   message.destination_qp = gathered.leaving.connection.destination_qp;
   message.first_psn = *gathered.leaving.first_psn;
+  message.challenge = challenge;
   send(leaf->rack.root, message, sink);
 }
 
@@ -249,6 +264,7 @@ void LearnedRacks::on_told(const Leaf& leaf, const Message& message, Time now, S
   const Accelerator::Gathered gathered = tunnel_.accelerator().gathered(incarnation);
   // Of connections that have been replaced since.
   if (message.process != leaf.rack.process || message.attempt != gathered.attempt || !gathered.complete) return;
+  if (message.kind == Message::Kind::ask) return announce(incarnation, sink, message.challenge);
   if (message.kind == Message::Kind::over) {
     tunnel_.accelerator().end_life(incarnation);
     tunnel_.reroute(incarnation, {});
@@ -269,7 +285,7 @@ void LearnedRacks::append_state(std::vector<std::byte>& out) const {
   for (const Top& top : tops_) {
     append_bytes(out, top.life);
     for (const Said& said : top.racks) {
-      append_bytes(out, static_cast<std::uint8_t>(said.ready.has_value() | said.spent << 1));
+      append_bytes(out, static_cast<std::uint8_t>(said.ready.has_value() | said.spent << 1), said.challenge);
       if (!said.ready) continue;
       append_bytes(out, said.ready->process, said.ready->attempt, said.ready->source, said.ready->destination,
                    said.ready->destination_qp, said.ready->first_psn);

@@ -32,8 +32,8 @@ namespace netsum::netreduce {
 [[nodiscard]] std::uint32_t digest_of(const RingConfig& ring);
 
 struct LearnedRacksCounters {
-  std::uint64_t ready = 0, begin = 0, over = 0;  // received
-  std::uint64_t lives = 0;                       // begun here, as root
+  std::uint64_t ready = 0, begin = 0, over = 0, ask = 0;  // received
+  std::uint64_t lives = 0;                                // begun here, as root
   std::uint64_t malformed = 0;
   std::uint64_t strangers = 0;  // of no ring or rack here, or not from its bump
   std::uint64_t differing = 0;  // of a ring that its sender was given otherwise
@@ -64,7 +64,7 @@ class LearnedRacks {
     return !datagram.empty() && datagram.front() == std::byte{Message::format};
   }
   void on_datagram(const RxView& datagram, Time now, Sink& sink);
-  void announce(std::uint64_t incarnation, Sink& sink) const;
+  void announce(std::uint64_t incarnation, Sink& sink, std::uint64_t challenge = 0) const;
 
   [[nodiscard]] const LearnedRacksCounters& counters() const { return counters_; }
   // The newest message of a ring that its sender was given otherwise.
@@ -82,7 +82,8 @@ class LearnedRacks {
   };
   struct Said {
     std::optional<Message> ready{};
-    bool spent = false;  // in a life that has ended
+    bool spent = false;           // in a life that has ended
+    std::uint64_t challenge = 0;  // of the question to a process that is not that of `ready`; 0: none was asked
   };
   struct Top {
     RingConfig ring;
@@ -95,6 +96,7 @@ class LearnedRacks {
   void on_ready(Top& top, const Message& message, Sink& sink);
   void begin(Top& top, Sink& sink);
   void end(Top& top, std::uint32_t by, Sink& sink);
+  void ask(const Top& top, Message ready, Sink& sink) const;
   static void tell_over(const Top& top, Message ready, Sink& sink);
   void tell_begin(const Top& top, std::uint32_t rack, Sink& sink) const;
   void on_told(const Leaf& leaf, const Message& message, Time now, Sink& sink);
