@@ -27,6 +27,7 @@
 #include "control/credentials.h"
 #include "control/tls.h"
 #include "session/aggregator.h"
+#include "session/atp_job.h"
 #include "session/supervisor.h"
 #include "session/switchml_job.h"
 #include "session/words.h"
