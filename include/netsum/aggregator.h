@@ -26,9 +26,9 @@ enum class DataPlane {
 };
 
 struct AggregatorOptions {
-  std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
-  std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
-  std::uint32_t slots = default_slots;         // slots of 256 elements (two versions each), over all threads
+  std::string listen = "127.0.0.1:0";   // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
+  std::uint32_t threads = 1;            // I/O threads; each has its own socket and slots
+  std::uint32_t slots = default_slots;  // slots of 256 elements (two versions each), over all threads
   // ATP: the aggregator slots of each thread, which all jobs share, and the elements of each; a job's packets have no more.
   // 0: 4096 slots of 2048 elements. At an address of the loopback device slots of 10880. As many as hold as many elements.
   std::uint32_t pool_slots = 0, pool_elements = 0;
@@ -65,9 +65,9 @@ struct AggregatorOptions {
   bool require_keys = false;             // no job without keys
   std::vector<std::string> local_users;  // users, by name or number, whose ranks may share memory, besides its own and root
   std::vector<Tenant> tenants;           // in place of `token`: each has a token, jobs and limits of its own
-  std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together
+  std::uint64_t memory_bytes = 1ULL << 30;                            // for all jobs together
   std::uint32_t heartbeat_timeout_ms = default_heartbeat_timeout_ms;  // a rank silent for this long is dead
-  double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
+  double loss = 0;  // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;
 };

@@ -96,10 +96,10 @@ struct Options {
   bool pin_threads = false;                // thread i to the i-th allowed CPU
   DataPath data_path = DataPath::sockets;  // to aggregators on other hosts
   DpdkOptions dpdk;
-  bool busy_poll = true;                                  // threads look again for a moment before they sleep
-  std::chrono::milliseconds connect_deadline{30'000};     // to reach every aggregator, and for all ranks to join
+  bool busy_poll = true;                               // threads look again for a moment before they sleep
+  std::chrono::milliseconds connect_deadline{30'000};  // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds heartbeat_timeout{default_heartbeat_timeout_ms};  // an aggregator silent for this long is dead
-  std::chrono::milliseconds operation_deadline{300'000};  // for operations without their own deadline
+  std::chrono::milliseconds operation_deadline{300'000};                      // for operations without their own deadline
   // How long the ranks wait for a rank that died or left to be started again, and for aggregators that died; then they go on
   // with the interrupted operation (docs/operations.md). 0: a death ends the job. Either all ranks give 0 or none does.
   // Costs a copy of each tensor before and after its operation.

@@ -40,10 +40,10 @@ struct ParameterServerOptions {
   // As AggregatorOptions' (netsum/aggregator.h).
   std::optional<PacketSecurity> packet_security;
   bool require_keys = false;
-  std::vector<Tenant> tenants;                // in place of `token`: each has a token, jobs and limits of its own
-  std::uint64_t memory_bytes = 1ULL << 30;    // for all jobs together
+  std::vector<Tenant> tenants;              // in place of `token`: each has a token, jobs and limits of its own
+  std::uint64_t memory_bytes = 1ULL << 30;  // for all jobs together
   std::uint32_t heartbeat_timeout_ms = default_heartbeat_timeout_ms;  // a rank silent for this long is dead
-  double loss = 0;                            // tests and benchmarks: drop each received datagram with this probability
+  double loss = 0;  // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   std::string metrics;         // metrics and a web page: "host:port", or a port of listen's host; empty: none
   std::string flight_records;  // a folder, to which the record of each job that fails is written; empty: none

@@ -222,15 +222,17 @@ void Channel::exchange() {
 
 Channel::Outcome Channel::late() const {
   if (connecting_ || !socket_) {
-    return {{}, Error(ErrorCode::unreachable,
-                      "aggregator " + options_.address + " is not reachable: " +
-                          (lookup_ ? "no name server knows its host, or none has answered in time"
-                                   : "no answer on TCP: is that host up, and does a firewall drop packets to this port?"))};
+    return {{},
+            Error(ErrorCode::unreachable,
+                  "aggregator " + options_.address + " is not reachable: " +
+                      (lookup_ ? "no name server knows its host, or none has answered in time"
+                               : "no answer on TCP: is that host up, and does a firewall drop packets to this port?"))};
   }
   if (end_ && !end_->heard()) {
-    return {{}, Error(ErrorCode::unreachable, "aggregator " + options_.address +
-                                                  " is not reachable: it takes connections, but does not answer: is it busy, "
-                                                  "or stopped?")};
+    return {{},
+            Error(ErrorCode::unreachable, "aggregator " + options_.address +
+                                              " is not reachable: it takes connections, but does not answer: is it busy, "
+                                              "or stopped?")};
   }
   return {{}, Error(ErrorCode::deadline, "aggregator " + options_.address + ": no answer in time")};
 }

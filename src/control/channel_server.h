@@ -1,6 +1,6 @@
-// A daemon's control connections: one thread accepts them, bounds what strangers and tenants may hold, and hands in requests.
-// docs/security.md has the limits. A connection has one request at a time, so that what it may make a daemon hold is a frame
-// and an answer.
+// A daemon's control connections: one thread accepts them, bounds what strangers and tenants may hold, and hands in
+// requests. docs/security.md has the limits. A connection has one request at a time, so that what it may make a daemon hold
+// is a frame and an answer.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ class ChannelServer {
   };
 
   // Listens at HOST:PORT; port 0: any. Nothing is accepted before start(). Throws Error: refused, or as resolve() does.
-  ChannelServer(const std::string& listen, std::shared_ptr<const TlsContext> tls, const ConnectionLimits& limits, Hooks hooks);
+  ChannelServer(const std::string& listen, std::shared_ptr<const TlsContext> tls, const ConnectionLimits& limits,
+                Hooks hooks);
   ~ChannelServer();
   ChannelServer(const ChannelServer&) = delete;
   ChannelServer& operator=(const ChannelServer&) = delete;

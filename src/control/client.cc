@@ -120,8 +120,8 @@ session::Admission Client::join(const session::JoinRequest& request, const sessi
 
 session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                           milliseconds deadline) {
-  return impl_->accept(parse<session::HeartbeatReply>(view(
-      impl_->exchange(Kind::heartbeat, write(Beat{{job_epoch, rank, rank_epoch, {}}}), {.deadline = deadline}))));
+  return impl_->accept(parse<session::HeartbeatReply>(
+      view(impl_->exchange(Kind::heartbeat, write(Beat{{job_epoch, rank, rank_epoch, {}}}), {.deadline = deadline}))));
 }
 
 void Client::leave(const Life& life, milliseconds deadline) {

@@ -4,10 +4,10 @@
 // Numbers are always written; false, empty texts, empty lists and keys that are none are not.
 #pragma once
 
+#include <protozero/basic_pbf_writer.hpp>
 #include <protozero/buffer_tmpl.hpp>
 #include <protozero/exception.hpp>
 #include <protozero/pbf_reader.hpp>
-#include <protozero/basic_pbf_writer.hpp>
 
 #include <algorithm>
 #include <array>

@@ -46,8 +46,8 @@ std::string proof(const std::string& token, const std::string& transcript) {
 std::string check_versions(const std::string& caller, const std::string& callers_print, const std::string& daemon,
                            const std::string& daemons_print) {
   if (callers_print == daemons_print) return "";
-  return "the daemon runs netsum " + daemon + " (layouts " + daemons_print + "), the caller netsum " + caller + " (layouts " +
-         callers_print + "): install the same version at both ends";
+  return "the daemon runs netsum " + daemon + " (layouts " + daemons_print + "), the caller netsum " + caller +
+         " (layouts " + callers_print + "): install the same version at both ends";
 }
 
 }  // namespace
@@ -129,7 +129,9 @@ void DaemonEnd::received(std::string_view bytes) {
     frames_.received(bytes);
   } catch (const Broken&) {
     if (had_tls && !frames_.has_tls()) {
-      frames_.send(Kind::failure, view(write(Failure{ErrorKind::refused, "it takes connections with TLS alone: pass --tls-ca FILE (NETSUM_TLS_CA)"})));
+      frames_.send(Kind::failure,
+                   view(write(Failure{ErrorKind::refused,
+                                      "it takes connections with TLS alone: pass --tls-ca FILE (NETSUM_TLS_CA)"})));
     }
     throw;
   }

@@ -57,8 +57,8 @@ class CallerEnd {
 
 // Who is at the other end, as far as tokens show.
 struct Principal {
-  std::string tenant;  // empty: the daemon has no tenants
-  std::string number;  // of the token; empty: none was needed
+  std::string tenant;   // empty: the daemon has no tenants
+  std::string number;   // of the token; empty: none was needed
   bool former = false;  // the token was revoked: it is good for what belongs to a running job
   bool daemon = false;  // has shown the daemons' token
 };
@@ -87,7 +87,7 @@ class DaemonEnd {
   [[nodiscard]] std::string_view outgoing() { return frames_.outgoing(); }
   void sent(std::size_t bytes) { frames_.sent(bytes); }
   [[nodiscard]] const std::optional<Principal>& principal() const { return principal_; }
-  [[nodiscard]] bool busy() const { return busy_; }            // with a request
+  [[nodiscard]] bool busy() const { return busy_; }                 // with a request
   [[nodiscard]] bool partial() const { return frames_.partial(); }  // part of a frame is here
   [[nodiscard]] std::size_t held_bytes() const { return frames_.held_bytes(); }
 

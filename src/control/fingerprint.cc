@@ -53,7 +53,8 @@ std::string layouts() {
          layout<Beat>(Kind::heartbeat, "heartbeat") + layout<session::HeartbeatReply>(Kind::answer, "heartbeat") +
          layout<Life>(Kind::leave, "leave") + layout<StatusRequest>(Kind::status, "status") +
          layout<StatusReply>(Kind::answer, "status") + layout<session::Installation>(Kind::install, "install") +
-         layout<InstallReply>(Kind::answer, "install") + layout<session::TreeInstallation>(Kind::install_ring, "install_ring") +
+         layout<InstallReply>(Kind::answer, "install") +
+         layout<session::TreeInstallation>(Kind::install_ring, "install_ring") +
          layout<RingView>(Kind::answer, "install_ring") + layout<Uninstall>(Kind::uninstall, "uninstall") +
          layout<session::NamedJob>(Kind::end, "end") + layout<Drain>(Kind::drain, "drain") +
          layout<session::NamedJob>(Kind::explain, "explain") + layout<FlightRecord>(Kind::answer, "explain") +

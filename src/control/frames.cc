@@ -120,7 +120,8 @@ std::optional<Frame> Frames::next() {
   const auto kind = static_cast<Kind>(rest[4]);
   const bool tagged = rest[5] == 1;
   const std::size_t longest = own_ == End::daemon ? longest_from_caller(kind) : longest_from_daemon(kind);
-  if (longest == 0 || (rest[5] & ~1) != 0 || rest[6] != 0 || rest[7] != 0) throw Broken("it sent a frame of an unknown kind");
+  if (longest == 0 || (rest[5] & ~1) != 0 || rest[6] != 0 || rest[7] != 0)
+    throw Broken("it sent a frame of an unknown kind");
   if (length > longest) {
     throw Broken("it sent a frame of " + std::to_string(length) + " bytes, where " + std::to_string(longest) +
                  " are the limit");

@@ -139,24 +139,24 @@ struct Server::Impl {
       case Kind::join:
         return answered<Join>(request, [&](const Join& join) { return on_join(request, join); });
       case Kind::heartbeat:
-        return answered<Beat>(request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
+        return answered<Beat>(
+            request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
       case Kind::leave:
-        return answered<Life>(request, [&](const Life& life) { return on_leave(request, life); }, true);
+        return answered<Life>(
+            request, [&](const Life& life) { return on_leave(request, life); }, true);
       case Kind::status:
         return of_person<StatusRequest>(request, [&](const StatusRequest&) { return on_status(request); });
       case Kind::install:
-        return install<session::Installation>(
-            request, static_cast<bool>(hooks.install),
-            [this](const session::Installation& installation, const Caller& from) {
-              hooks.install(installation, from);
-              return with(InstallReply{instance});
-            });
+        return install<session::Installation>(request, static_cast<bool>(hooks.install),
+                                              [this](const session::Installation& installation, const Caller& from) {
+                                                hooks.install(installation, from);
+                                                return with(InstallReply{instance});
+                                              });
       case Kind::install_ring:
-        return install<session::TreeInstallation>(
-            request, static_cast<bool>(hooks.install_ring),
-            [this](const session::TreeInstallation& installation, const Caller& from) {
-              return with(RingView{hooks.install_ring(installation, from), instance});
-            });
+        return install<session::TreeInstallation>(request, static_cast<bool>(hooks.install_ring),
+                                                  [this](const session::TreeInstallation& installation, const Caller& from) {
+                                                    return with(RingView{hooks.install_ring(installation, from), instance});
+                                                  });
       case Kind::end:
         return of_person<session::NamedJob>(request, [&](session::NamedJob job) { return on_end(request, std::move(job)); });
       case Kind::drain:
@@ -176,8 +176,8 @@ struct Server::Impl {
   std::optional<Answer> of_person(const Request& request, const What& what) {
     return answered<Message>(request, what, request.principal.daemon);
   }
-  // `in_life`: of a rank's life, whose epochs the caller must know: a token that was revoked since the job began will do, and
-  // the job runs on.
+  // `in_life`: of a rank's life, whose epochs the caller must know: a token that was revoked since the job began will do,
+  // and the job runs on.
   template <class Message, class What>
   std::optional<Answer> answered(const Request& request, const What& what, bool in_life = false) {
     if (!in_life && request.principal.number.empty() && !tenants_now()->empty()) {
@@ -258,8 +258,7 @@ struct Server::Impl {
 
   std::optional<Answer> on_status(const Request& request) {
     return command(request, [this, tenant = request.principal.tenant, sees_all = sees_all(request.principal)] {
-      return Answer{std::nullopt,
-                    write_report(sees_all ? shared_report() : telemetry::visible_to(tenant, shared_report()))};
+      return Answer{std::nullopt, write_report(sees_all ? shared_report() : telemetry::visible_to(tenant, shared_report()))};
     });
   }
 
@@ -316,8 +315,8 @@ struct Server::Impl {
         record = recorder.find(job);
       }
       if (!record) {
-        return without(ErrorKind::refused, "no job '" + job.job +
-                                               "' is here, nor among the latest that ended: `netsum status` lists them");
+        return without(ErrorKind::refused,
+                       "no job '" + job.job + "' is here, nor among the latest that ended: `netsum status` lists them");
       }
       return with(FlightRecord{telemetry::to_json(*record, origin_at(record->ended.value_or(now())))});
     });
@@ -355,8 +354,7 @@ struct Server::Impl {
     }
     if (known->empty()) {
       if (!proofs.daemon_token.empty() && !daemons.empty() && !principal.daemon) {
-        verdict.why =
-            "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
+        verdict.why = "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
         return verdict;
       }
       verdict.principal = std::move(principal);
@@ -374,8 +372,8 @@ struct Server::Impl {
     if (tenant == nullptr) {
       const bool formerly = known->knows(proofs.token) == Tenants::Known::formerly;
       note_wrong_token(peer, formerly ? "showed a revoked token" : "showed a wrong token");
-      verdict.why = formerly ? revoked_words
-                             : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
+      verdict.why =
+          formerly ? revoked_words : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
       return verdict;
     }
     principal.tenant = tenant->name;
@@ -428,7 +426,8 @@ struct Server::Impl {
     {
       const Lock lock(*this);
       if (const auto life = life_of.extract(connection); !life.empty() && !by_daemon) close_life(life.mapped());
-      if (const auto number = call_of.find(connection); number != call_of.end() && aggregator.cancel(number->second, now())) {
+      if (const auto number = call_of.find(connection);
+          number != call_of.end() && aggregator.cancel(number->second, now())) {
         forget(number->second);
       }
     }
@@ -462,8 +461,7 @@ struct Server::Impl {
       const Caller from{request.address, request.principal.daemon};
       return command(request, [this, tenant = request.principal.tenant, from, installation, how] {
         Answer answer;
-        const auto failure =
-            install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
+        const auto failure = install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
         return failure ? Answer{failure} : std::move(answer);
       });
     });
@@ -798,7 +796,8 @@ struct Server::Impl {
     std::uint64_t unlogged = 0;
     {
       const std::lock_guard lock(refusals_mutex);
-      if (ended_of.size() >= most_hosts) std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
+      if (ended_of.size() >= most_hosts)
+        std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
       if (!ended_of.contains(host) && ended_of.size() >= most_hosts) return;
       const auto [place, is_new] = ended_of.try_emplace(host);
       if (!is_new && now() - place->second.since < pause) {

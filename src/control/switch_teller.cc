@@ -97,10 +97,10 @@ struct SwitchTeller::Impl {
       until = std::min(until, call->channel.wake_by());
     }
     lock.unlock();
-    const auto left = until == Channel::Clock::time_point::max()
-                          ? -1
-                          : std::max<std::int64_t>(
-                                std::chrono::ceil<milliseconds>(until - Channel::Clock::now()).count(), 0);
+    const auto left =
+        until == Channel::Clock::time_point::max()
+            ? -1
+            : std::max<std::int64_t>(std::chrono::ceil<milliseconds>(until - Channel::Clock::now()).count(), 0);
     ::poll(watched.data(), watched.size(), static_cast<int>(std::min<std::int64_t>(left, 60'000)));
     eventfd_t count = 0;
     static_cast<void>(eventfd_read(wake.number(), &count));

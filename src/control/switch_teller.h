@@ -1,6 +1,6 @@
 // Tells the switches below an aggregator or a parameter server of its jobs, repeatedly (session/installations.h decides what
-// to send and when; this sends it). It has one thread, and a connection to each switch with at most one request at a time, which
-// has a deadline. So a switch or a name server that answers slowly, or never, delays no other switch or job. Hooks and
+// to send and when; this sends it). It has one thread, and a connection to each switch with at most one request at a time,
+// which has a deadline. So a switch or a name server that answers slowly, or never, delays no other switch or job. Hooks and
 // events run on that thread, and may block for a while.
 #pragma once
 
@@ -24,7 +24,7 @@ struct SwitchTellerOptions {
   std::size_t lanes = 1;          // of this process; each switch must have as many
   bool in_wire = false;           // this process is a bump in the wire; so must be its switches, and no others may be
   std::vector<std::string> kept;  // switches to greet whether or not a job needs them yet
-  Resolve resolve = &look_up;  // another one in tests
+  Resolve resolve = &look_up;     // another one in tests
 };
 
 using session::SwitchLanes;

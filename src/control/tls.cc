@@ -57,7 +57,8 @@ TlsStream::TlsStream(const TlsContext& context, const std::string& host)
   if (X509_VERIFY_PARAM_set1_ip_asc(check, host.c_str()) != 1) {
     ERR_clear_error();
     X509_VERIFY_PARAM_set1_host(check, host.c_str(), host.size());
-    SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(host.c_str()));  // NOLINT
+    SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+             const_cast<char*>(host.c_str()));  // NOLINT
   }
   SSL_set_connect_state(ssl_.get());
   SSL_do_handshake(ssl_.get());  // begins; it wants the peer's answer next
@@ -121,7 +122,8 @@ std::string TlsStream::binding() const {
 std::string TlsStream::why() const {
   const unsigned long error = ERR_peek_last_error();
   ERR_clear_error();
-  if (host_.empty()) return "TLS failed: " + std::string(ERR_reason_error_string(error) ? ERR_reason_error_string(error) : "");
+  if (host_.empty())
+    return "TLS failed: " + std::string(ERR_reason_error_string(error) ? ERR_reason_error_string(error) : "");
   switch (SSL_get_verify_result(ssl_.get())) {
     case X509_V_OK:
       break;

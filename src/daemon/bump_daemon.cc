@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/counters.h"
+#include "control/fingerprint.h"
 #include "control/server.h"
 #include "daemon/connection_file.h"
 #include "daemon/data_sockets.h"
@@ -31,7 +32,6 @@
 #include "transport/port_set.h"
 #include "transport/random.h"
 #include "transport/udp.h"
-#include "control/fingerprint.h"
 #include "wire/ethernet.h"
 
 namespace netsum::daemon {

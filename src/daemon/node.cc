@@ -8,10 +8,10 @@
 #include <thread>
 #include <variant>
 
+#include "control/fingerprint.h"
 #include "daemon/served_jobs.h"
 #include "runtime/aggregator_lane.h"
 #include "telemetry/metrics_server.h"
-#include "control/fingerprint.h"
 
 namespace netsum::daemon {
 namespace {

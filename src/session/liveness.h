@@ -1,7 +1,7 @@
 // When a peer counts as dead: one rule, for a daemon that judges ranks and for a rank that judges its aggregators. Its
-// process has ended, as its connection has closed and it has opened no other one since; or nothing has been heard from it for
-// a time-out. Time in which the judge itself did not run does not count: a process that was stopped, swapped out or moved has
-// heard nobody, and what was sent to it meanwhile is still in its sockets.
+// process has ended, as its connection has closed and it has opened no other one since; or nothing has been heard from it
+// for a time-out. Time in which the judge itself did not run does not count: a process that was stopped, swapped out or
+// moved has heard nobody, and what was sent to it meanwhile is still in its sockets.
 #pragma once
 
 #include <algorithm>

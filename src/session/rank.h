@@ -97,7 +97,7 @@ class Rank {
     bool recovers = false;                       // the job outlives its processes
     Duration recovery = Duration::max();         // if so: how long this rank waits for all ranks to join again
     Duration silence = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of an aggregator (liveness.h)
-    std::function<Duration()> pause;             // before each attempt to join again
+    std::function<Duration()> pause;                                             // before each attempt to join again
   };
 
   Rank(Config config, Operations& operations) : config_(std::move(config)), operations_(operations) {}

@@ -753,7 +753,8 @@ struct Registry::Impl {
   void refuse_successors(Job& job, Time now) {
     std::erase_if(job.successors, [&](auto& entry) {
       auto& [rank, successor] = entry;
-      if (job.left.contains(rank) || now < successor.liveness.heard() + config.heartbeat_timeout + succession_slack) return false;
+      if (job.left.contains(rank) || now < successor.liveness.heard() + config.heartbeat_timeout + succession_slack)
+        return false;
       wait_no_more(successor.ticket, job.tenant);
       outcomes[successor.ticket] = {Refusal::duplicate_rank,
                                     "rank " + std::to_string(rank) + " of job '" + job.name +

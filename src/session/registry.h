@@ -140,7 +140,7 @@ struct RegistryConfig {
   std::uint32_t first_part = 0, own_parts = 0;  // this server's parts; own_parts 0: all from the first
   std::map<std::string, std::string> switch_parents;  // the next switch upstream, for switches not next to this aggregator
   std::uint32_t lanes = 1;
-  std::uint32_t slots = default_slots;              // of 256 elements, over all lanes
+  std::uint32_t slots = default_slots;      // of 256 elements, over all lanes
   std::uint64_t memory_bytes = UINT64_MAX;  // of all jobs
   std::uint32_t max_jobs = 1024;
   std::uint32_t max_joins = 16384;      // ranks that wait for the rest of their jobs

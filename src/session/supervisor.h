@@ -74,7 +74,7 @@ class Supervisor {
   struct Site {
     Liveness liveness;
     bool dropped = false;
-    RankSet missing;  // as it last said
+    RankSet missing;         // as it last said
     Time next_look = never;  // at the latest
   };
 

@@ -25,8 +25,11 @@ void add(Packets& all, std::size_t bytes, const Write& write) {
 void add_switchml(Packets& all) {
   using namespace switchml;
   constexpr std::uint64_t epoch = 0x0102030405060708;
-  const auto common = [](Type type) { return Common{.type = type, .sender = 0x1112, .job_epoch = epoch, .rank_epoch = 0x21222324}; };
-  for (const Type type : {Type::contribution, Type::exponent_contribution, Type::result, Type::exponent_result, Type::acknowledgement}) {
+  const auto common = [](Type type) {
+    return Common{.type = type, .sender = 0x1112, .job_epoch = epoch, .rank_epoch = 0x21222324};
+  };
+  for (const Type type :
+       {Type::contribution, Type::exponent_contribution, Type::result, Type::exponent_result, Type::acknowledgement}) {
     const ChunkHeader header{.operation = 0x3132333435363738,
                              .chunk = 0x41424344,
                              .signature = 0x51525354,
@@ -57,8 +60,9 @@ void add_switchml(Packets& all) {
   });
   add(all, common_bytes, [&](std::span<std::byte> packet) { write_unknown_job(packet, common(Type::contribution)); });
   for (const Type type : {Type::probe, Type::probe_reply}) {
-    add(all, probe_reply_bytes,
-        [&](std::span<std::byte> packet) { write_probe(packet, {common(type), 0x41424344, 0x8182838485868788}); });
+    add(all, probe_reply_bytes, [&](std::span<std::byte> packet) {
+      write_probe(packet, {common(type), 0x41424344, 0x8182838485868788});
+    });
   }
 }
 
@@ -115,8 +119,9 @@ void add_atp(Packets& all) {
   common.type = Type::waiting;
   add(all, waiting_bytes, [&](std::span<std::byte> packet) { write_waiting(packet, {common, missing}); });
   common.type = Type::mismatch;
-  add(all, mismatch_bytes,
-      [&](std::span<std::byte> packet) { write_mismatch(packet, {common, 0x31323334, 0x35363738, 3, 4}); });
+  add(all, mismatch_bytes, [&](std::span<std::byte> packet) {
+    write_mismatch(packet, {common, 0x31323334, 0x35363738, 3, 4});
+  });
   add(all, common_bytes, [&](std::span<std::byte> packet) { write_unknown_job(packet, common); });
 }
 

@@ -45,7 +45,8 @@ std::string on_its_way(End& end, FuzzedDataProvider& input) {
   end.sent(bytes.size());
   switch (input.ConsumeIntegralInRange<int>(0, 7)) {
     case 0:
-      if (!bytes.empty()) bytes[input.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] = input.ConsumeIntegral<char>();
+      if (!bytes.empty())
+        bytes[input.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] = input.ConsumeIntegral<char>();
       break;
     case 1:
       bytes.resize(input.ConsumeIntegralInRange<std::size_t>(0, bytes.size()));

@@ -21,10 +21,32 @@ using control::fields;
 
 [[nodiscard]] inline std::uint64_t odd_number(FuzzedDataProvider& input) {
   if (input.ConsumeBool()) return input.ConsumeIntegralInRange<std::uint64_t>(0, 8);
-  return input.PickValueInArray<std::uint64_t>(
-      {9,      16,      32,         33,         63,         64,         65,         255,            256,
-       257,    1023,    1024,       1025,       4096,       4097,       0xffff,     0x10000,        0xffffff,
-       0x1000000, 0x40000040, 0x7fffffff, 0xfffffffe, 0xffffffff, UINT64_MAX / 2, UINT64_MAX - 1, UINT64_MAX});
+  return input.PickValueInArray<std::uint64_t>({9,
+                                                16,
+                                                32,
+                                                33,
+                                                63,
+                                                64,
+                                                65,
+                                                255,
+                                                256,
+                                                257,
+                                                1023,
+                                                1024,
+                                                1025,
+                                                4096,
+                                                4097,
+                                                0xffff,
+                                                0x10000,
+                                                0xffffff,
+                                                0x1000000,
+                                                0x40000040,
+                                                0x7fffffff,
+                                                0xfffffffe,
+                                                0xffffffff,
+                                                UINT64_MAX / 2,
+                                                UINT64_MAX - 1,
+                                                UINT64_MAX});
 }
 
 [[nodiscard]] inline std::string odd_text(FuzzedDataProvider& input) {

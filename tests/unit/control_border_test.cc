@@ -303,13 +303,10 @@ TEST(Border, RequestsThatMakeNoSense) {
        join("no host's", [](auto& m) { m.endpoints[0].address.fill(0xff); }),
        join("endpoints has more than 64", [](auto& m) { m.endpoints.resize(65, m.endpoints[0]); }),
        join("24 bits", [](auto& m) { m.members[0].send_qp = 1U << 24; }),
-       join("24 bits", [](auto& m) { m.members[0].send_psn = 1U << 24; }),
-       join("no name", [](auto& m) { m.job.clear(); }),
-       join("control characters", [](auto& m) { m.job = "\n"; }),
-       join("not below", [](auto& m) { m.rank = 3; }),
+       join("24 bits", [](auto& m) { m.members[0].send_psn = 1U << 24; }), join("no name", [](auto& m) { m.job.clear(); }),
+       join("control characters", [](auto& m) { m.job = "\n"; }), join("not below", [](auto& m) { m.rank = 3; }),
        join("world size 4097", [](auto& m) { m.world_size = 4097; }),
-       join("power of two", [](auto& m) { m.slots_fixed = 3; }),
-       join("operations", [](auto& m) { m.progress.kept = 10; }),
+       join("power of two", [](auto& m) { m.slots_fixed = 3; }), join("operations", [](auto& m) { m.progress.kept = 10; }),
        join("operations", [](auto& m) { m.progress.next = UINT64_MAX - 1; }),
        join("finished has more than 4096", [](auto& m) { m.progress.finished.resize(5000, 12); }),
        join("aggregators has more than 256", [](auto& m) { m.aggregators.resize(257, "a:1"); }),
@@ -329,13 +326,13 @@ TEST(Border, RequestsThatMakeNoSense) {
 TEST(Border, InstallationsThatMakeNoSense) {
   EXPECT_FALSE(parse<session::Installation>(""));
   EXPECT_FALSE(parse<session::TreeInstallation>(""));
-  expect_refused<session::Installation>(
-      installation(), {{"lanes 0", [](auto& m) { m.lanes.clear(); }},
-                       {"lanes has more than 64", [](auto& m) { m.lanes.resize(65); }},
-                       {"no host's", [](auto& m) { m.lanes[0].parent = {}; }},
-                       {"children 0", [](auto& m) { m.lanes[0].children.clear(); }},
-                       {"rank 0 without", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; }},
-                       {"window", [](auto& m) { m.window = 1U << 31; }}});
+  expect_refused<session::Installation>(installation(),
+                                        {{"lanes 0", [](auto& m) { m.lanes.clear(); }},
+                                         {"lanes has more than 64", [](auto& m) { m.lanes.resize(65); }},
+                                         {"no host's", [](auto& m) { m.lanes[0].parent = {}; }},
+                                         {"children 0", [](auto& m) { m.lanes[0].children.clear(); }},
+                                         {"rank 0 without", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; }},
+                                         {"window", [](auto& m) { m.window = 1U << 31; }}});
   expect_refused<session::TreeInstallation>(
       ring(), {{"lanes 0", [](auto& m) { m.root.clear(); }},
                {"not the job's", [](auto& m) { m.start.admission.members.clear(); }},

@@ -117,7 +117,8 @@ class JoiningRanks {
       : address_(std::move(address)), token_(std::move(token)) {}
   void add(const session::JoinRequest& asked) {
     Channel& channel = *channels_.emplace_back(std::make_unique<Channel>(ClientOptions{address_, token_, ""}, nullptr));
-    channel.request(Kind::join, write(Join{asked, std::chrono::minutes(1)}), Channel::Clock::now() + std::chrono::minutes(1));
+    channel.request(Kind::join, write(Join{asked, std::chrono::minutes(1)}),
+                    Channel::Clock::now() + std::chrono::minutes(1));
   }
   // Until what they wait for is there.
   template <class There>
