@@ -23,7 +23,7 @@ std::string spoken_in_place(std::string_view begin, bool by_daemon) {
                      : "it speaks TLS, and this daemon has no --tls-cert";
   }
   if (begin.starts_with("PRI") || (by_daemon && begin.size() >= 4 && begin[3] == '\x04')) {
-    return "it speaks HTTP/2, as netsum before 0.2 did: install the same version at both ends";
+    return "it speaks HTTP/2, as an earlier netsum did: install the same version at both ends";
   }
   if (begin.starts_with("HTTP")) return "a web page is at this port: is it that of --metrics? Give the one of --listen";
   return "it does not speak netsum's control protocol";

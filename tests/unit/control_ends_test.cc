@@ -181,7 +181,7 @@ TEST(ControlEnds, WhatStrangersSendIsRefusedAtItsHeader) {
            {start + framed(Kind::join, {}), "out of turn"},
            {start + framed(Kind::greeting, {}), "16 bytes"},
            {"GET / HTTP/1.1\r\n", "does not speak"},
-           {"PRI * HTTP/2.0\r\n", "HTTP/2, as netsum before"},
+           {"PRI * HTTP/2.0\r\n", "HTTP/2, as an earlier netsum"},
            {"\x16\x03\x01", "speaks TLS"},
            {"netsum 1\r\n\r\n", "does not speak"}}) {
     Daemon daemon;
@@ -194,7 +194,7 @@ TEST(ControlEnds, WhatStrangersSendIsRefusedAtItsHeader) {
 TEST(ControlEnds, WhatIsNoDaemonIsNamed) {
   for (const auto& [bytes, words] : std::vector<std::pair<std::string, std::string>>{
            {"HTTP/1.1 400 Bad Request\r\n", "a web page is at this port"},
-           {std::string("\0\0\x06\x04\0\0\0\0\0", 9), "HTTP/2, as netsum before"},
+           {std::string("\0\0\x06\x04\0\0\0\0\0", 9), "HTTP/2, as an earlier netsum"},
            {"\x15\x03\x03", "it speaks TLS: pass --tls-ca"},
            {"SSH-2.0-OpenSSH", "does not speak"},
            {std::string(magic) + header(100, 2, 1), "tag"},
