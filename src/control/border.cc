@@ -397,6 +397,7 @@ Parsed<session::HeartbeatReply> parse(const proto::HeartbeatReply& in) {
     reply.left = ranks_of(in.left());
     reply.mismatch = in.mismatch();
     reply.ended_by_operator = in.ended_by_operator();
+    reply.warning = in.warning();
     reply.missing = ranks_of(in.missing());
     demand_none(check(reply));
     return reply;
@@ -597,6 +598,7 @@ void write(const session::HeartbeatReply& reply, proto::HeartbeatReply& out) {
   write_ranks(reply.left, *out.mutable_left());
   out.set_mismatch(reply.mismatch);
   out.set_ended_by_operator(reply.ended_by_operator);
+  out.set_warning(session::one_line(reply.warning));
   write_ranks(reply.missing, *out.mutable_missing());
 }
 

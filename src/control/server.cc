@@ -232,6 +232,8 @@ struct Server::Impl final : proto::Aggregator::CallbackService {
             const Lock lock(*this);
             beat = aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, caller.tenant, now());
           }
+          if (teller && beat.state == session::HeartbeatReply::State::running)
+            beat.warning = teller->warning(life.job_epoch);
           write(beat, *reply);
           return grpc::Status::OK;
         },

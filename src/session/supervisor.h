@@ -49,6 +49,9 @@ class Supervisor {
   [[nodiscard]] std::optional<Error> on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
   [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now);
 
+  // What people should know since the latest reply; nothing: as before.
+  [[nodiscard]] std::optional<std::string> take_warning(std::size_t site);
+
   [[nodiscard]] const RankSet& left() const { return left_; }  // in good order, as last heard
 
   // The site's data plane does not know the job. Heartbeats go on, faster: their replies give the reason.
@@ -72,7 +75,9 @@ class Supervisor {
   struct Site {
     Time heard{};
     bool dropped = false;
-    RankSet missing;  // as it last said
+    RankSet missing{};      // as it last said
+    std::string warning{};  // likewise
+    bool warned = true;     // people know of it
   };
 
   // Adds the missing ranks from the aggregator's heartbeats, where a lane cannot know them.

@@ -160,8 +160,8 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(written<proto::HeartbeatReply>(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}})));
   EXPECT_EQ("same", again(written<proto::HeartbeatReply>(
                         session::HeartbeatReply{State::failed, "died", 0, RankSet::first(2), true, RankSet::first(1024)})));
-  EXPECT_EQ("same",
-            again(written<proto::HeartbeatReply>(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true})));
+  EXPECT_EQ("same", again(written<proto::HeartbeatReply>(
+                        session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true, "switch x is away"})));
   EXPECT_EQ("same", again(written<proto::NamedJob>(session::NamedJob{"train", "research"})));
   EXPECT_EQ("same", again(written<proto::NamedJob>(session::NamedJob{"train"})));
   EXPECT_EQ("same", again(written<proto::RingView>(session::JobView{"differ", RankSet::first(3)})));
