@@ -407,6 +407,8 @@ void WorkerHost::carry_out(const session::Rank::Retry& retry, Time) {
   say_failed(retry.error);
 }
 
+void WorkerHost::carry_out(const session::Rank::Warn&, Time) {}
+
 void WorkerHost::carry_out(const session::Rank::End& end, Time now) {
   say_failed(end.error);
   close_lanes();

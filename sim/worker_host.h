@@ -110,6 +110,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   void carry_out(const session::Rank::Leave&, Time now);
   void carry_out(const session::Rank::Suspend&, Time now);
   void carry_out(const session::Rank::Retry&, Time now);
+  void carry_out(const session::Rank::Warn&, Time now);
   void carry_out(const session::Rank::End&, Time now);
   template <class What>
   void call(std::size_t site, std::uint64_t number, What what);

@@ -2,17 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <ios>
 #include <iterator>
+#include <limits>
 #include <sstream>
 #include <type_traits>
-
-#include "toml.h"
 
 namespace netsum::app {
 namespace {
@@ -23,14 +22,14 @@ namespace {
   return "NETSUM_" + name;
 }
 
-[[nodiscard]] std::string text_of(const toml::node& node, const std::string& key) {
-  if (const auto* value = node.as_string()) return value->get();
-  if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
-  if (const auto* value = node.as_integer()) return std::to_string(value->get());
-  if (const auto* value = node.as_floating_point()) return as_toml(value->get());
-  if (const auto* list = node.as_array()) {  // ["a:1", "b:1"] is the flag's "a:1,b:1"
+[[nodiscard]] std::string text_of(const TomlValue& node, const std::string& key) {
+  if (const auto* value = node.as<std::string>()) return *value;
+  if (const auto* value = node.as<bool>()) return *value ? "true" : "false";
+  if (const auto* value = node.as<std::int64_t>()) return std::to_string(*value);
+  if (const auto* value = node.as<double>()) return as_toml(*value);
+  if (const auto* list = node.as<TomlList>()) {  // ["a:1", "b:1"] is the flag's "a:1,b:1"
     std::string joined;
-    for (const auto& element : *list) joined += (joined.empty() ? "" : ",") + text_of(element, key);
+    for (const TomlValue& element : *list) joined += (joined.empty() ? "" : ",") + text_of(element, key);
     return joined;
   }
   throw UsageError(key + " must be a string, a number, true or false, or a list");
@@ -43,64 +42,40 @@ namespace {
   return words;
 }
 
-void check_keys(const toml::table& table, const std::string& prefix, const std::string& path, const Sections& sections) {
-  for (const auto& [key, node] : table) {
-    const std::string name = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
+void check_keys(const TomlTable& table, const std::string& prefix, const std::string& path, const Sections& sections) {
+  for (const auto& [key, node] : table.values) {
+    const std::string name = prefix.empty() ? key : prefix + "." + key;
     const auto section = sections.find(prefix);
-    if (section != sections.end() && section->second.contains(std::string(key.str()))) continue;
+    if (section != sections.end() && section->second.contains(key)) continue;
     const bool leads_on = std::any_of(sections.begin(), sections.end(), [&](const auto& known) {
       return known.first == name || known.first.starts_with(name + ".");
     });
-    if (leads_on && node.is_table()) {
-      check_keys(*node.as_table(), name, path, sections);
+    if (const auto* const inner = node.as<TomlTable>(); leads_on && inner != nullptr) {
+      check_keys(*inner, name, path, sections);
       continue;
     }
-    throw UsageError(path + ": unknown key '" + name + "' in line " + std::to_string(node.source().begin.line));
+    throw UsageError(path + ", line " + std::to_string(node.line) + ": unknown key '" + name + "'");
   }
 }
 
-// For CLI11: empty, or why the text is no number.
-[[nodiscard]] std::string check_number(const std::string& text) {
-  double number = 0;
-  return CLI::detail::lexical_cast(text, number) && std::isnan(number) ? text + " is not a number" : "";
+// For CLI11, whose own words would be "Could not convert: --slots = many": empty, or why the text is no such value.
+template <class T>
+[[nodiscard]] std::string check_value(const std::string& text) {
+  T value{};
+  const bool converts = CLI::detail::lexical_cast(text, value);
+  if constexpr (std::is_same_v<T, bool>) {
+    return converts ? "" : "requires true or false, not '" + text + "'";
+  } else if constexpr (std::is_floating_point_v<T>) {  // CLI::Range takes NaN
+    return converts && !std::isnan(value) ? "" : "requires a number, not '" + text + "'";
+  } else {
+    if (converts && !text.starts_with('-')) return "";
+    const std::string most =
+        std::is_same_v<T, std::uint64_t> ? "" : " and at most " + std::to_string(std::numeric_limits<T>::max());
+    return "requires a whole number of at least 0" + most + ", not '" + text + "'";
+  }
 }
 
 }  // namespace
-
-std::string as_toml(const std::string& value) {
-  // In one line and with escapes: toml++ loses the first line break of a multi-line string, and puts line breaks into
-  // literal strings.
-  using Flags = toml::format_flags;
-  std::ostringstream out;
-  out << toml::toml_formatter(
-      toml::value<std::string>(value),
-      toml::toml_formatter::default_flags & ~(Flags::allow_multi_line_strings | Flags::allow_literal_strings));
-  return out.str();
-}
-
-std::string as_toml(double value) {
-  std::array<char, 32> text{};  // the shortest that is read as the same number
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-
-std::string as_toml(std::uint64_t value) {
-  const std::string digits = std::to_string(value);
-  return value > INT64_MAX ? "\"" + digits + "\"" : digits;  // TOML's integers have a sign
-}
-
-std::string as_toml(std::uint32_t value) {
-  return as_toml(std::uint64_t{value});
-}
-
-std::string as_toml(bool value) {
-  return value ? "true" : "false";
-}
-
-std::string as_toml(const std::vector<std::string>& values) {
-  std::string joined;
-  for (const std::string& value : values) joined += (joined.empty() ? "" : ", ") + as_toml(value);
-  return "[" + joined + "]";
-}
 
 Declared& Declared::between(int least, int most) {
   return within(least, most, "requires a whole number");
@@ -121,7 +96,7 @@ Declared& Declared::within(Number least, Number most, const char* requires_what)
     words << requires_what << " from " << least << " to " << most << ", not '" << text << "'";
     return words.str();
   });
-  option_.check(limits);
+  option_.transform(limits);  // in front of check_value(): its words are closer
   return *this;
 }
 
@@ -137,7 +112,7 @@ Declared& Declared::at_least(std::uint64_t least) {
         return "requires a whole number of at least " + std::to_string(least) + ", not '" + text + "'";
       },
       least == 1 ? "POSITIVE" : "AT LEAST " + std::to_string(least));
-  option_.check(limits);
+  option_.transform(limits);
   return *this;
 }
 
@@ -155,7 +130,7 @@ Settings::Settings(CLI::App& app, std::string section, Sections& sections)
 template <class T>
 Declared Settings::add(const std::string& name, T& target, const std::string& value_name, const std::string& help) {
   CLI::Option* option = app_.add_option("--" + name, target, help)->type_name(value_name)->capture_default_str();
-  if constexpr (std::is_floating_point_v<T>) option->check(check_number);  // CLI::Range takes NaN
+  if constexpr (!std::is_same_v<T, std::string>) option->check(&check_value<T>);
   declare({name, option, std::is_same_v<T, std::string>, false, [&target] { return as_toml(target); }, {}});
   return Declared(*option);
 }
@@ -166,7 +141,7 @@ template Declared Settings::add(const std::string&, std::uint32_t&, const std::s
 template Declared Settings::add(const std::string&, std::uint64_t&, const std::string&, const std::string&);
 
 Declared Settings::add_flag(const std::string& name, bool& target, const std::string& help) {
-  CLI::Option* option = app_.add_flag("--" + name, target, help);
+  CLI::Option* option = app_.add_flag("--" + name, target, help)->check(&check_value<bool>);
   declare({name, option, false, false, [&target] { return as_toml(target); }, {}});
   return Declared(*option);
 }
@@ -216,16 +191,21 @@ void Settings::resolve() {
 }
 
 void Settings::read_file(const std::string& path) {
-  const toml::table table = parse_toml(read_whole(path), path);
-  check_keys(table, "", path, sections_);
-  const auto section = table.at_path(section_);
-  if (!section.is_table()) return;
+  const TomlTable file = parse_toml(read_whole(path), path);
+  check_keys(file, "", path, sections_);
+  const TomlTable* section = &file;  // of "bench.all-reduce", that of "all-reduce" in that of "bench"
+  std::istringstream names(section_);
+  for (std::string name; section != nullptr && std::getline(names, name, '.');) {
+    const TomlValue* const next = section->get(name);
+    section = next == nullptr ? nullptr : next->as<TomlTable>();
+  }
+  if (section == nullptr) return;
   for (Setting& setting : settings_) {
-    const toml::node* node = section.as_table()->get(setting.name);
+    const TomlValue* const node = section->get(setting.name);
     if (node == nullptr || !setting.origin.empty()) continue;
     std::vector<std::string> values;
-    if (setting.is_list && node->is_array()) {
-      for (const toml::node& element : *node->as_array()) values.push_back(text_of(element, setting.name));
+    if (const auto* const list = node->as<TomlList>(); setting.is_list && list != nullptr) {
+      for (const TomlValue& element : *list) values.push_back(text_of(element, setting.name));
     } else {
       values.push_back(text_of(*node, setting.name));
     }
@@ -260,10 +240,15 @@ std::vector<std::string> split_list(const std::string& comma_separated) {
 }
 
 std::string read_whole(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) throw UsageError("cannot read '" + path + "': it is a folder");
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) throw UsageError("cannot read '" + path + "'");
-  return text;
+  try {
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (file.is_open()) return text;
+  } catch (const std::ios_base::failure&) {
+  }
+  throw UsageError("cannot read '" + path + "': is it there, and may this user read it?");
 }
 
 std::string read_token(const std::string& path, const char* flag) {

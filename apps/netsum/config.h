@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "toml.h"
+
 // Commands declare settings without CLI11's headers: they take longer to parse than a command takes to compile.
 namespace CLI {
 class App;
@@ -24,14 +26,6 @@ struct UsageError : std::runtime_error {
 
 // The tables and keys that a file may have. One file may configure several subcommands; an unknown key in any is an error.
 using Sections = std::map<std::string, std::set<std::string>>;
-
-// A value in TOML syntax.
-[[nodiscard]] std::string as_toml(const std::string& value);
-[[nodiscard]] std::string as_toml(double value);
-[[nodiscard]] std::string as_toml(std::uint64_t value);
-[[nodiscard]] std::string as_toml(std::uint32_t value);
-[[nodiscard]] std::string as_toml(bool value);
-[[nodiscard]] std::string as_toml(const std::vector<std::string>& values);
 
 // A declared setting: sets its limits, and the heading under which --help lists it.
 class Declared {

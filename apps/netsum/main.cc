@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,30 @@ int fail(int code, std::string text) {
   }
   std::fprintf(stderr, "netsum: %s\n", text.c_str());
   return code;
+}
+
+// A command's exit code, unless what it printed reached nobody.
+int after_output(int ended) {
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return ended;
+  return fail(exit_failed, "the output is incomplete: standard output cannot be written (is the disk full?)");
+}
+
+// What is wrong with the command line, where CLI11's words are its own ("--rank: 1 required UINT missing").
+std::string in_words(const CLI::App& root, const CLI::ParseError& error) {
+  const std::string text = error.what(), kind = error.get_name();
+  if (kind == "ValidationError") return text;  // of Settings: "--slots: requires ..."
+  const CLI::App* command = &root;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  if (kind == "RequiredError") {
+    const std::size_t end = text.find(" is required");
+    return command->get_subcommands([](const CLI::App*) { return true; }).empty() && end != std::string::npos
+               ? text.substr(0, end) + " is missing"
+               : "a command is missing";
+  }
+  const CLI::Option* const option = command->get_option_no_throw(text.substr(0, text.find(':')));
+  if (kind != "ArgumentMismatch" || option == nullptr) return "a flag's value is not understood";
+  return option->get_name() + (option->results().size() > 1 ? " may be given once only" : " requires a value");
 }
 
 // CLI11's own message lists the unknown words in another order, or only reports a missing command.
@@ -81,21 +107,19 @@ int run(int argc, char** argv) {
     root.parse(argc, argv);
     refuse_unknown(root, true);
   } catch (const CLI::Success& success) {  // --help, --version
-    return root.exit(success);
+    return after_output(root.exit(success));
   } catch (const CLI::ParseError& error) {
     if (error.get_name() == "RequiredError") refuse_unknown(root, false);
-    return fail(exit_usage, std::string(error.what()) + " (see netsum --help)");
+    return fail(exit_usage, in_words(root, error) + " (see netsum --help)");
   }
   for (const auto& command : commands) {
     if (!command->chosen()) continue;
     command->settings().resolve();
     if (command->settings().print_only()) {
       std::fputs(command->settings().print().c_str(), stdout);
-      return exit_done;
+      return after_output(exit_done);
     }
-    const int ended = command->run();
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return ended;
-    return fail(exit_failed, "the output is incomplete: standard output cannot be written (is the disk full?)");
+    return after_output(command->run());
   }
   return exit_usage;
 }
@@ -112,6 +136,8 @@ int main(int argc, char** argv) {
     return fail(exit_usage, error.what());
   } catch (const netsum::Error& error) {
     return fail(exit_code_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(exit_failed, "there is no memory left");
   } catch (const std::exception& error) {
     return fail(exit_failed, error.what());
   }

@@ -274,7 +274,7 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
 }  // namespace
 
 sim::Experiment parse_scenario(const std::string& text, const std::string& path) {
-  const toml::table root = parse_toml(text, path);
+  const TomlTable root = parse_toml(text, path);
   TableReader top(root, path, "");
   sim::Experiment experiment;
   experiment.name = top.text("name", path);
@@ -310,7 +310,7 @@ sim::Experiment parse_scenario(const std::string& text, const std::string& path)
 }
 
 sim::Experiment read_scenario(const std::string& path) {
-  return parse_scenario(read_text(path), path);
+  return parse_scenario(read_whole(path), path);
 }
 
 }  // namespace netsum::app

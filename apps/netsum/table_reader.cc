@@ -1,26 +1,28 @@
 #include "table_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace netsum::app {
 
 UsageError TableReader::error(const std::string& key, const std::string& what) const {
-  const toml::node* const node = table_.get(key);
-  const auto line = (node != nullptr ? node->source() : table_.source()).begin.line;
+  const TomlValue* const node = table_.get(key);
+  const std::uint32_t line = node != nullptr ? node->line : table_.line;
   return UsageError(file_ + (line > 0 ? ", line " + std::to_string(line) : "") + ": `" + path_ + key + "` " + what);
 }
 
-const toml::node* TableReader::get(const std::string& key) {
+const TomlValue* TableReader::get(const std::string& key) {
   known_.insert(key);
   return table_.get(key);
 }
 
 std::string TableReader::text(const std::string& key, const std::string& otherwise) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return otherwise;
-  if (!node->is_string()) throw error(key, "must be a string");
-  return node->as_string()->get();
+  const auto* const value = node->as<std::string>();
+  if (value == nullptr) throw error(key, "must be a string");
+  return *value;
 }
 
 std::string TableReader::text(const std::string& key) {
@@ -29,31 +31,34 @@ std::string TableReader::text(const std::string& key) {
 }
 
 bool TableReader::flag(const std::string& key, bool otherwise) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return otherwise;
-  if (!node->is_boolean()) throw error(key, "is true or false");
-  return node->as_boolean()->get();
+  const bool* const value = node->as<bool>();
+  if (value == nullptr) throw error(key, "is true or false");
+  return *value;
 }
 
 std::uint64_t TableReader::number(const std::string& key, std::uint64_t otherwise, std::uint64_t least, std::uint64_t most) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return otherwise;
-  const auto* const value = node->as_integer();
-  if (value == nullptr || value->get() < 0 || static_cast<std::uint64_t>(value->get()) < least ||
-      static_cast<std::uint64_t>(value->get()) > most) {
+  const auto* const value = node->as<std::int64_t>();
+  if (value == nullptr || *value < 0 || static_cast<std::uint64_t>(*value) < least ||
+      static_cast<std::uint64_t>(*value) > most) {
     throw error(key, "is an integer from " + std::to_string(least) + " to " + std::to_string(most));
   }
-  return static_cast<std::uint64_t>(value->get());
+  return static_cast<std::uint64_t>(*value);
 }
 
 double TableReader::real(const std::string& key, double otherwise, double least, double most) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return otherwise;
-  const std::optional<double> value = node->value<double>();
-  if (!node->is_number() || !value || !(*value >= least && *value <= most)) {
+  const auto* const whole = node->as<std::int64_t>();
+  const auto* const number = node->as<double>();
+  const double value = whole != nullptr ? static_cast<double>(*whole) : number != nullptr ? *number : NAN;
+  if (!(value >= least && value <= most)) {
     throw error(key, "is a number from " + as_toml(least) + " to " + as_toml(most));
   }
-  return *value;
+  return value;
 }
 
 template <class Parse>
@@ -82,49 +87,52 @@ std::uint64_t TableReader::rate(const std::string& key, std::uint64_t otherwise)
 }
 
 std::vector<std::string> TableReader::texts(const std::string& key) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return {};
-  if (node->is_string()) return {node->as_string()->get()};
-  const auto* const list = node->as_array();
+  if (const auto* const alone = node->as<std::string>()) return {*alone};
+  const auto* const list = node->as<TomlList>();
   if (list == nullptr) throw error(key, "is a list of strings");
   std::vector<std::string> values;
-  for (const toml::node& each : *list) {
-    if (!each.is_string()) throw error(key, "is a list of strings");
-    values.push_back(each.as_string()->get());
+  for (const TomlValue& each : *list) {
+    const auto* const value = each.as<std::string>();
+    if (value == nullptr) throw error(key, "is a list of strings");
+    values.push_back(*value);
   }
   return values;
 }
 
 std::vector<std::uint64_t> TableReader::numbers(const std::string& key, std::uint64_t least, std::uint64_t most) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return {};
   const auto wrong = [&] {
     return error(key, "is a list of integers from " + std::to_string(least) + " to " + std::to_string(most));
   };
-  const auto* const list = node->as_array();
+  const auto* const list = node->as<TomlList>();
   if (list == nullptr) throw wrong();
   std::vector<std::uint64_t> values;
-  for (const toml::node& each : *list) {
-    const auto* const value = each.as_integer();
-    if (value == nullptr || value->get() < 0) throw wrong();
-    values.push_back(static_cast<std::uint64_t>(value->get()));
+  for (const TomlValue& each : *list) {
+    const auto* const value = each.as<std::int64_t>();
+    if (value == nullptr || *value < 0) throw wrong();
+    values.push_back(static_cast<std::uint64_t>(*value));
     if (values.back() < least || values.back() > most) throw wrong();
   }
   return values;
 }
 
 std::vector<std::pair<Duration, Duration>> TableReader::spans(const std::string& key) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return {};
-  const auto* const list = node->as_array();
+  const auto* const list = node->as<TomlList>();
   const auto wrong = [&] { return error(key, "is a list of pairs of times: [[\"1s\", \"2s\"]]"); };
   if (list == nullptr) throw wrong();
   std::vector<std::pair<Duration, Duration>> values;
-  for (const toml::node& each : *list) {
-    const auto* const pair = each.as_array();
-    if (pair == nullptr || pair->size() != 2 || !(*pair)[0].is_string() || !(*pair)[1].is_string()) throw wrong();
+  for (const TomlValue& each : *list) {
+    const auto* const pair = each.as<TomlList>();
+    if (pair == nullptr || pair->size() != 2) throw wrong();
+    const auto *const from = pair->front().as<std::string>(), *const to = pair->back().as<std::string>();
+    if (from == nullptr || to == nullptr) throw wrong();
     try {
-      values.emplace_back(parse_duration((*pair)[0].as_string()->get()), parse_duration((*pair)[1].as_string()->get()));
+      values.emplace_back(parse_duration(*from), parse_duration(*to));
     } catch (const std::invalid_argument& reason) {
       throw error(key, std::string("is wrong: ") + reason.what());
     }
@@ -143,36 +151,43 @@ std::size_t TableReader::choice(const std::string& key, const std::vector<std::s
 }
 
 std::optional<TableReader> TableReader::table(const std::string& key) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return std::nullopt;
-  if (!node->is_table()) throw error(key, "is a table");
-  return TableReader(*node->as_table(), file_, path_ + key + ".");
+  const auto* const inner = node->as<TomlTable>();
+  if (inner == nullptr) throw error(key, "is a table");
+  return TableReader(*inner, file_, path_ + key + ".");
 }
 
 std::vector<TableReader> TableReader::tables(const std::string& key) {
-  const toml::node* const node = get(key);
+  const TomlValue* const node = get(key);
   if (node == nullptr) return {};
-  const auto* const list = node->as_array();
-  if (list == nullptr || !std::all_of(list->begin(), list->end(), [](const toml::node& each) { return each.is_table(); })) {
+  const auto* const list = node->as<TomlList>();
+  if (list == nullptr ||
+      !std::all_of(list->begin(), list->end(), [](const TomlValue& each) { return each.as<TomlTable>() != nullptr; })) {
     throw error(key, "is a list of tables: [[" + path_ + key + "]]");
   }
   std::vector<TableReader> readers;
   for (std::size_t i = 0; i < list->size(); ++i) {
-    readers.emplace_back(*(*list)[i].as_table(), file_, path_ + key + "[" + std::to_string(i) + "].");
+    readers.emplace_back(*(*list)[i].as<TomlTable>(), file_, path_ + key + "[" + std::to_string(i) + "].");
   }
   return readers;
 }
 
 std::vector<std::string> TableReader::keys() const {
   std::vector<std::string> all;
-  for (const auto& [key, node] : table_) all.emplace_back(key.str());
+  for (const auto& [key, node] : table_.values) all.push_back(key);
+  return all;
+}
+
+std::string TableReader::known() const {
+  std::string all;
+  for (const std::string& key : known_) all += (all.empty() ? "" : ", ") + key;
   return all;
 }
 
 void TableReader::end() const {
-  for (const auto& [key, node] : table_) {
-    const std::string name(key.str());
-    if (!known_.contains(name)) throw error(name, "is not a key that means something here");
+  for (const auto& [key, node] : table_.values) {
+    if (!known_.contains(key)) throw error(key, "is not a key that means something here: those that do are " + known());
   }
 }
 

@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "base/quantity.h"
-#include "toml.h"
+#include "config.h"
 
 namespace netsum::app {
 
 class TableReader {
  public:
   // `path`: the table's place, "job[0].", for messages. The table outlives the reader.
-  TableReader(const toml::table& table, std::string file, std::string path)
+  TableReader(const TomlTable& table, std::string file, std::string path)
       : table_(table), file_(std::move(file)), path_(std::move(path)) {}
 
-  [[nodiscard]] bool has(const std::string& key) const { return table_.contains(key); }
+  [[nodiscard]] bool has(const std::string& key) const { return table_.get(key) != nullptr; }
   [[nodiscard]] UsageError error(const std::string& key, const std::string& what) const;
 
   [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise);
@@ -48,11 +48,12 @@ class TableReader {
   void end() const;
 
  private:
-  [[nodiscard]] const toml::node* get(const std::string& key);
+  [[nodiscard]] const TomlValue* get(const std::string& key);
+  [[nodiscard]] std::string known() const;
   template <class Parse>
   [[nodiscard]] auto parsed(const std::string& key, const Parse& parse, decltype(parse("")) otherwise);
 
-  const toml::table& table_;
+  const TomlTable& table_;
   const std::string file_, path_;
   std::set<std::string> known_;
 };

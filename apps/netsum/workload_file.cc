@@ -1,8 +1,5 @@
 #include "workload_file.h"
 
-#include <fstream>
-#include <iterator>
-
 #include "table_reader.h"
 
 namespace netsum::app {
@@ -35,14 +32,8 @@ sim::Layer layer_of(TableReader& reader) {
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw UsageError("cannot read " + path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 sim::Workload read_workload(const std::string& path, const std::string& model, const std::string& gpu) {
-  const toml::table root = parse_toml(read_text(path), path);
+  const TomlTable root = parse_toml(read_whole(path), path);
   TableReader top(root, path, "");
   auto models = top.table("model");
   if (!models) throw top.error("model", "is missing");

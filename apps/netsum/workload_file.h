@@ -9,6 +9,5 @@ namespace netsum::app {
 
 // The model of that name. `iteration`: "GPU" of the file's times, or empty: the first. Throws UsageError.
 [[nodiscard]] sim::Workload read_workload(const std::string& path, const std::string& model, const std::string& gpu);
-[[nodiscard]] std::string read_text(const std::string& path);  // a whole file; throws UsageError
 
 }  // namespace netsum::app

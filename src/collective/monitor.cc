@@ -252,6 +252,10 @@ void Monitor::carry_out(const session::Rank::Suspend& suspend) {
 
 void Monitor::carry_out(const session::Rank::Retry&) {}
 
+void Monitor::carry_out(const session::Rank::Warn& warn) {
+  if (options_.log) options_.log(warn.text);
+}
+
 void Monitor::carry_out(const session::Rank::End& end) {
   if (engine_ == nullptr) {
     error_ = end.error;

@@ -61,6 +61,7 @@ class Monitor final : private session::Rank::Operations {
   void carry_out(const session::Rank::Leave& leave);
   void carry_out(const session::Rank::Suspend& suspend);
   void carry_out(const session::Rank::Retry& retry);
+  void carry_out(const session::Rank::Warn& warn);
   void carry_out(const session::Rank::End& end);
   // Runs `call` on a thread of its own. done(its result) or failed(its error) follows on the driving thread, unless another
   // attempt to join has begun.

@@ -121,6 +121,7 @@ Life in_lines(Life life) {
 }
 session::HeartbeatReply in_lines(session::HeartbeatReply reply) {
   reply.reason = session::one_line(reply.reason);
+  reply.warning = session::one_line(reply.warning);
   return reply;
 }
 RingView in_lines(RingView view) {

@@ -284,6 +284,7 @@ void fields(Archive& a, session::HeartbeatReply& m) {
   a.flag(5, "mismatch", m.mismatch);
   a.ranks(6, "missing", m.missing);
   a.flag(7, "ended_by_operator", m.ended_by_operator);
+  a.text(8, "warning", m.warning, session::longest_text);
 }
 // Of operators: to end it, or to explain it.
 template <class Archive>

@@ -220,7 +220,10 @@ struct Server::Impl {
   Answer on_beat(const Request& request, const Life& life) {
     const Lock lock(*this);
     life_of[request.connection] = {life.job_epoch, life.rank, life.rank_epoch};
-    return with(aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, now()));
+    session::HeartbeatReply reply =
+        aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, now());
+    if (teller && reply.state == session::HeartbeatReply::State::running) reply.warning = teller->warning(life.job_epoch);
+    return with(reply);
   }
 
   Answer on_leave(const Request& request, const Life& life) {

@@ -39,7 +39,11 @@ struct SwitchTeller::Impl {
   struct Running {
     std::shared_ptr<const session::StartJob> start;
     std::map<std::string, session::JobView> views;  // of its switches
-    std::map<std::string, std::string> complaints;  // the last one logged, by switch
+    struct Complaint {
+      std::string first, last;  // why it does not take part; both were logged
+      Time since{};
+    };
+    std::map<std::string, Complaint> complaints;  // by switch
   };
 
   Impl(SwitchTellerOptions o, SwitchTellerHooks h, SwitchTellerEvents e)
@@ -186,7 +190,11 @@ struct SwitchTeller::Impl {
     if (due.what == Installations::Ask::uninstall) return installations.on_uninstalled(due.a_switch);
     const auto taken = [&](std::uint64_t instance, session::JobView view) {
       installations.on_installed(due.job_epoch, due.a_switch, instance, now());
-      if (const auto job = jobs.find(due.job_epoch); job != jobs.end()) job->second.views[due.a_switch] = std::move(view);
+      const auto job = jobs.find(due.job_epoch);
+      if (job == jobs.end()) return;
+      job->second.views[due.a_switch] = std::move(view);
+      if (job->second.complaints.erase(due.a_switch) == 0) return;
+      say(job->second, "switch " + due.a_switch + " takes part in job '" + job->second.start->job + "' again", lock);
     };
     const auto invalid = [&](const std::string& why) {
       installations.on_failure(due.a_switch, now());
@@ -198,6 +206,17 @@ struct SwitchTeller::Impl {
     }
     const auto reply = parse<InstallReply>(view(outcome.answer.payload));
     return reply ? taken(reply->instance, {}) : invalid(reply.why());
+  }
+
+  // A line of the log, of the job's tenant.
+  void say(const Running& job, const std::string& line, std::unique_lock<std::mutex>& lock) {
+    const std::string tenant = job.start->tenant;
+    lock.unlock();
+    events.log(tenant, line);
+    lock.lock();
+  }
+  [[nodiscard]] static std::string absence(const Running& job, const std::string& a_switch, const std::string& what) {
+    return "switch " + a_switch + " does not take part in job '" + job.start->job + "': " + what;
   }
 
   void on_greeted(const Call& call, const Channel::Outcome& outcome, const std::optional<Error>& failure,
@@ -245,15 +264,9 @@ struct SwitchTeller::Impl {
     const auto job = jobs.find(epoch);
     if (job == jobs.end()) return;
     if (final && job->second.start->switches_needed) return fail(epoch, a_switch, what, lock);
-    std::string& last = job->second.complaints[a_switch];
-    if (last == what) return;
-    last = what;
-    const std::string tenant = job->second.start->tenant, line = "warning: switch " + a_switch +
-                                                                 " does not take part in job '" + job->second.start->job +
-                                                                 "': " + what;
-    lock.unlock();
-    events.log(tenant, line);
-    lock.lock();
+    const auto [complaint, is_new] = job->second.complaints.try_emplace(a_switch, Running::Complaint{what, what, now()});
+    if (!is_new && std::exchange(complaint->second.last, what) == what) return;
+    say(job->second, "warning: " + absence(job->second, a_switch, what), lock);
   }
 
   void fail(std::uint64_t epoch, const std::string& a_switch, const std::string& why, std::unique_lock<std::mutex>& lock) {
@@ -353,6 +366,17 @@ void SwitchTeller::remove(std::uint64_t job_epoch) {
 bool SwitchTeller::ready(std::uint64_t job_epoch) const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->installations.ready(job_epoch, now());
+}
+
+std::string SwitchTeller::warning(std::uint64_t job_epoch) const {
+  const std::lock_guard lock(impl_->mutex);
+  const auto job = impl_->jobs.find(job_epoch);
+  if (job == impl_->jobs.end() || job->second.complaints.empty()) return "";
+  // One that is away for a moment knows its jobs when it is back.
+  for (const auto& [name, complaint] : job->second.complaints) {
+    if (now() - complaint.since >= session::installation_lease) return Impl::absence(job->second, name, complaint.first);
+  }
+  return "";
 }
 
 session::JobView SwitchTeller::refined(std::uint64_t job_epoch, session::JobView view) const {

@@ -64,6 +64,8 @@ class SwitchTeller {
   void add(const session::StartJob& start);  // no effect on a job without switches: it is ready at once
   void remove(std::uint64_t job_epoch);
   [[nodiscard]] bool ready(std::uint64_t job_epoch) const;  // true for a job that it does not know
+  // A switch of the job that has not taken part for as long as it remembers a job, and why; empty: none.
+  [[nodiscard]] std::string warning(std::uint64_t job_epoch) const;
   // The view, refined by the views of the job's switches.
   [[nodiscard]] session::JobView refined(std::uint64_t job_epoch, session::JobView view) const;
 

@@ -408,6 +408,7 @@ std::string check(const TreeInstallation& installation) {
 
 std::string check(const HeartbeatReply& reply) {
   if (reply.reason.size() > longest_text || !printable(reply.reason)) return "a reason that is none";
+  if (reply.warning.size() > longest_text || !printable(reply.warning)) return "a warning that is none";
   if (reply.state == HeartbeatReply::State::failed && reply.reason.empty()) return "a failure without a reason";
   if (reply.lost && *reply.lost >= max_world_size) return "the loss of rank " + std::to_string(*reply.lost);
   return "";

@@ -122,7 +122,8 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   auto error = supervisor_->on_reply(site, reply, now);
   if (!error && !supervisor_->left().empty()) error = supervisor_->check_left(operations_.oldest_stall());
   if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
-  if (error) fail(*error, now);
+  if (error) return fail(*error, now);
+  if (auto warning = supervisor_->take_warning(site)) actions_.emplace_back(Warn{std::move(*warning)});
 }
 
 void Rank::on_no_reply(std::size_t site, const std::string& why, Time now, bool closed) {

@@ -67,11 +67,15 @@ class Rank {
   struct Retry {
     Error error;
   };
+  // Tell people: the job goes on, but an aggregator has this to say of it.
+  struct Warn {
+    std::string text;
+  };
   // End all operations: the rank has ended.
   struct End {
     Error error;
   };
-  using Action = std::variant<Prepare, Join, Cancel, Start, Beat, Leave, Suspend, Retry, End>;
+  using Action = std::variant<Prepare, Join, Cancel, Start, Beat, Leave, Suspend, Retry, Warn, End>;
 
   // The owner's operations. Asked only if a decision or an error's text depends on them.
   class Operations {

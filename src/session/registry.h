@@ -187,6 +187,7 @@ struct HeartbeatReply {
   bool mismatch = false;              // failed: ranks issued different calls; the reason names them
   RankSet missing{};                  // ranks that the oldest sum waits for, if the data plane cannot tell ranks itself
   bool ended_by_operator = false;     // failed: and must not go on
+  std::string warning{};              // running: what the job does without; empty: nothing
 };
 
 struct JobStatus {

@@ -17,7 +17,7 @@ std::string disagreement(const Admission& first, const Admission& other) {
 }
 
 Supervisor::Supervisor(Config config, Time now)
-    : config_(std::move(config)), sites_(config_.aggregators.size(), {Liveness(now), false, {}, never}) {}
+    : config_(std::move(config)), sites_(config_.aggregators.size(), Site{Liveness(now)}) {}
 
 std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatReply& reply, Time now) {
   Site& site = sites_[index];
@@ -42,6 +42,10 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
   if (!reply.left.minus(left_).empty()) left_since_ = now;
   left_ = reply.left.united(left_);
   site.missing = reply.missing;
+  if (site.warning != reply.warning) {
+    site.warning = reply.warning;
+    site.warned = false;
+  }
   return std::nullopt;
 }
 
@@ -99,6 +103,7 @@ Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Durat
     text += ": chunk " + std::to_string(stall->chunk) + " of operation " + std::to_string(stall->operation);
     text += stall->missing.empty() ? " has no answer from aggregator " + config_.aggregators[stall->site]
                                    : " waits for " + name_ranks(stall->missing);
+    if (const std::string& warning = sites_[stall->site].warning; !warning.empty()) text += "; " + warning;
   }
   return Error(ErrorCode::deadline, text);
 }

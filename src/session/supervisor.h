@@ -51,6 +51,9 @@ class Supervisor {
   // `closed`: no process answers there any more, not even to refuse.
   [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now, bool closed = false);
 
+  // What people should know since the latest reply; nothing: as before.
+  [[nodiscard]] std::optional<std::string> take_warning(std::size_t site);
+
   [[nodiscard]] const RankSet& left() const { return left_; }  // in good order, as last heard
 
   // The site's data plane does not know the job. Heartbeats go on, faster: their replies give the reason.
@@ -76,6 +79,9 @@ class Supervisor {
     bool dropped = false;
     RankSet missing;         // as it last said
     Time next_look = never;  // at the latest
+    RankSet missing{};      // as it last said
+    std::string warning{};  // likewise
+    bool warned = true;     // people know of it
   };
 
   // Adds the missing ranks from the aggregator's heartbeats, where a lane cannot know them.

@@ -234,6 +234,27 @@ class Failures(unittest.TestCase):
             switch.signal(signal.SIGKILL)
             ended_well(self, ranks)
 
+    def test_ranks_are_told_that_their_switch_is_lost_and_that_it_is_back(self):
+        with cli.Switch() as any_port:
+            address = any_port.address
+        with tempfile.TemporaryDirectory() as state, Server() as server:
+            first = cli.Switch("--state", state, listen=address)
+            with first:
+                ranks = [rank(server, first, number, 2, *SMALL, "--iterations", 1_000_000) for number in range(2)]
+                for process in ranks:
+                    process.wait_line(process.out, "iteration 3")
+
+            def said(words):
+                log = ranks[0].err  # the others' are silent
+                cli.until(lambda: any(words in line and f"(said by aggregator {server.address})" in line for line in log), 40, f"'{words}' in {log}")
+            with ranks[0], ranks[1]:
+                said(f"warning: switch {address} does not take part in job 'bench': aggregator {address}")
+                seen = len(ranks[0].out)
+                cli.until(lambda: len(ranks[0].out) > seen + 2, 40, "the job goes on")
+                with cli.Switch("--state", state, listen=address):
+                    said("all switches take part in job 'bench' again")
+                cli.until(lambda: any(f"switch {address} takes part in job 'bench' again" in line for line in server.err), 20, "the server's line")
+
     def test_a_switch_that_comes_back_takes_part_again(self):
         with cli.Switch() as any_port:
             address = any_port.address

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Flags, exit codes and configuration of netsum."""
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -58,10 +59,27 @@ class Usage(unittest.TestCase):
                     2, f"netsum: --{flag}: requires a whole number of at least {least}, not '{value}' (see netsum --help)\n"))
 
     def test_output_that_cannot_be_written_is_an_error(self):
-        with open("/dev/full", "w") as full:
-            ended = subprocess.run([cli.NETSUM, "simulate", "--workers", "2", "--seeds", "1..1"], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual(ended.returncode, 1)
-        self.assertIn("standard output cannot be written", ended.stderr)
+        for words in (["simulate", "--workers", "2", "--seeds", "1..1"], ["--help"], ["end", "--help"], ["--version"], ["switch", "--print-config"]):
+            with self.subTest(words=words), open("/dev/full", "w") as full:
+                ended = subprocess.run([cli.NETSUM, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(ended.returncode, 1)
+                self.assertIn("standard output cannot be written", ended.stderr)
+
+    def test_what_is_wrong_with_the_command_line_is_said_in_plain_words(self):
+        for words, complaint in (
+                (["bench", "all-reduce", "--elements", "many"], "--elements: requires a whole number of at least 0, not 'many'"),
+                (["bench", "all-reduce", "--elements", "-1"], "--elements: requires a whole number of at least 0, not '-1'"),
+                (["bench", "all-reduce", "--rank", "99999999999"], "--rank: requires a whole number"),
+                (["switch", "--busy-poll", "maybe"], "--busy-poll: requires true or false, not 'maybe'"),
+                (["switch", "--pin=maybe"], "--pin: requires true or false, not 'maybe'"),
+                (["switch", "--threads"], "--threads requires a value"),
+                (["switch", "--threads", "1", "--threads", "2"], "--threads may be given once only"),
+                (["end"], "JOB is missing"), (["explain"], "FILE|JOB is missing"),
+                ([], "a command is missing"), (["bench"], "a command is missing")):
+            with self.subTest(words=words):
+                result = cli.run(*words)
+                self.assertEqual(result.returncode, 2)
+                self.assertTrue(result.stderr.startswith(f"netsum: {complaint}"), result.stderr)
 
     def test_words_that_are_not_known_are_named(self):
         for words, complaint in ((["swich"], "unknown command 'swich'"),
@@ -127,10 +145,24 @@ class Configuration(unittest.TestCase):
             for result in (cli.run("switch", f"--{name}", ""), cli.run("switch", env={"NETSUM_" + name.upper(): ""}),
                            cli.run("switch", "--config", self.file(f"[switch]\n{name} = ''\n"))):
                 self.assertEqual(result.returncode, 2)
-                self.assertIn("seed has no value" if name == "seed" else name, result.stderr)
+                self.assertRegex(result.stderr, f"{name}(: requires a .*| has no value)")
         result = cli.run("switch", "--loss", "nan")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("nan is not a number", result.stderr)
+        self.assertIn("--loss: requires a number from 0 to 1, not 'nan'", result.stderr)
+
+    def test_a_file_with_a_mistake_is_named_with_its_line_in_plain_words(self):
+        not_toml = ": this is not TOML: each line is `key = value` (strings and dates in quotes, each key once), "
+        for command in (["switch", "--config"], ["switch", "--tenants"], ["simulate", "--scenario"]):
+            for text, place in (("# fine\n[switch\n", "line 2"), ("a = 1\n\na = 2\n", "line 3"), ("a = hello\n", "line 1"), ("x\n", "line 1")):
+                with self.subTest(command=command, text=text):
+                    path = self.file(text)
+                    result = cli.run(*command, path)
+                    self.assertEqual(result.returncode, 2)
+                    self.assertRegex(result.stderr, rf"\Anetsum: {path}, {place}, column \d+{re.escape(not_toml)}[^\n]+\n\Z")
+            for path, why in ((self.folder.name, "it is a folder"), (os.path.join(self.folder.name, "none"), "is it there")):
+                result = cli.run(*command, path)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(f"cannot read '{path}': {why}", result.stderr)
 
     def test_files_that_toml_libraries_stumble_over(self):
         for text in ("[,", "\u03ff = 1\n", "[switch]\nthreads \u03ff= 1\n"):

@@ -161,7 +161,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   using State = session::HeartbeatReply::State;
   EXPECT_EQ("same", again(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "died", 0, RankSet::first(2), true, RankSet::first(1024)}));
-  EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true}));
+  EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true, "switch 2 is away"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));

@@ -27,6 +27,7 @@ std::string name_of(const Rank::Action& action) {
     }
     std::string operator()(const Rank::Suspend&) { return "suspend"; }
     std::string operator()(const Rank::Retry&) { return "retry"; }
+    std::string operator()(const Rank::Warn& warn) { return warn.text; }
     std::string operator()(const Rank::End&) { return "end"; }
   };
   return std::visit(Namer(), action);
@@ -351,6 +352,23 @@ TEST_F(RankTest, SaysWhoIsMissingWhenAnOperationIsOverdue) {
   rank->on_timer(start + 2s);
   static_cast<void>(actions());
   expect_error(ErrorCode::deadline, "waits for rank 0");
+}
+
+TEST_F(RankTest, SaysOnceWhatItsJobDoesWithoutAndWhenThatIsOver) {
+  run();
+  HeartbeatReply without = running;
+  without.warning = "switch s:3 does not take part in job 'train': it is not reachable";
+  for (const HeartbeatReply& reply : {running, without, without}) rank->on_reply(1, reply, start);
+  EXPECT_EQ(Names{"warning: " + without.warning + " (said by aggregator b:2)"}, actions());
+  stall = Stall{1, 7, 3, {}, start};
+  late = Overdue{7, "all_reduce", 2s};
+  rank->on_timer(start);
+  static_cast<void>(actions());
+  expect_error(ErrorCode::deadline, "has no answer from aggregator b:2; switch s:3 does not take part");
+  run();
+  rank->on_reply(1, without, start);
+  rank->on_reply(1, running, start);
+  EXPECT_EQ("all switches take part in job 'train' again (said by aggregator b:2)", actions().at(1));
 }
 
 TEST_F(RankTest, WaitsForNoRankThatHasLeft) {
