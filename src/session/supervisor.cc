@@ -49,6 +49,13 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
   return std::nullopt;
 }
 
+std::optional<std::string> Supervisor::take_warning(std::size_t index) {
+  Site& site = sites_[index];
+  if (std::exchange(site.warned, true)) return std::nullopt;
+  const std::string said = " (said by aggregator " + config_.aggregators[index] + ")";
+  return site.warning.empty() ? "all switches take part in " + job() + " again" + said : "warning: " + site.warning + said;
+}
+
 std::optional<Error> Supervisor::on_no_reply(std::size_t index, const std::string& why, Time now, bool closed) {
   Site& site = sites_[index];
   site.liveness.look(now, site.next_look);

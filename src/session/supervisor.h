@@ -75,13 +75,12 @@ class Supervisor {
 
  private:
   struct Site {
-    Liveness liveness;
+    Liveness liveness{};
     bool dropped = false;
-    RankSet missing;         // as it last said
+    RankSet missing{};       // as it last said
+    std::string warning{};   // likewise
+    bool warned = true;      // people know of it
     Time next_look = never;  // at the latest
-    RankSet missing{};      // as it last said
-    std::string warning{};  // likewise
-    bool warned = true;     // people know of it
   };
 
   // Adds the missing ranks from the aggregator's heartbeats, where a lane cannot know them.
