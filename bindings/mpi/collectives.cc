@@ -179,6 +179,31 @@ class Operands {
   Path offered_ = Path::the_switch;
 };
 
+// Calls what(address, elements, datatype) for PMPI_Pack or PMPI_Unpack. MPICH's refuse MPI_BOTTOM, as it is a null pointer:
+// there, the same memory is said from its own beginning on. What a rank's buffer is called is nothing that the others see.
+template <class What>
+void at_memory(const void* buffer, int elements, MPI_Datatype datatype, const What& what) {
+  if (buffer != MPI_BOTTOM || elements == 0) return what(const_cast<void*>(buffer), elements, datatype);
+  MPI_Aint lower = 0, extent = 0;
+  PMPI_Type_get_true_extent(datatype, &lower, &extent);
+  const MPI_Aint back = -lower;
+  MPI_Datatype relative = MPI_DATATYPE_NULL;
+  PMPI_Type_create_hindexed(1, &elements, &back, datatype, &relative);
+  PMPI_Type_commit(&relative);
+  what(reinterpret_cast<void*>(lower), 1, relative);
+  PMPI_Type_free(&relative);
+}
+void pack(const void* from, int elements, MPI_Datatype datatype, std::byte* to, int length, int* position, MPI_Comm comm) {
+  at_memory(from, elements, datatype, [&](const void* address, int count, MPI_Datatype type) {
+    PMPI_Pack(address, count, type, to, length, position, comm);
+  });
+}
+void unpack(const std::byte* from, int length, int* position, void* to, int elements, MPI_Datatype datatype, MPI_Comm comm) {
+  at_memory(to, elements, datatype, [&](void* address, int count, MPI_Datatype type) {
+    PMPI_Unpack(from, length, position, address, count, type, comm);
+  });
+}
+
 // netsum reads it only.
 void* readable(const void* buffer) {
   return const_cast<void*>(buffer);
@@ -295,9 +320,9 @@ std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatyp
     std::byte* const packed = job.scratch(bytes);
     const auto elements = static_cast<int>(count), length = static_cast<int>(bytes);
     int position = 0;
-    if (job.rank() == root) PMPI_Pack(buffer, elements, datatype, packed, length, &position, comm);
+    if (job.rank() == root) pack(buffer, elements, datatype, packed, length, &position, comm);
     job.at_switch().broadcast(std::span(packed, bytes), from, while_waiting());
-    if (job.rank() != root) PMPI_Unpack(packed, length, &position, buffer, elements, datatype, comm);
+    if (job.rank() != root) unpack(packed, length, &position, buffer, elements, datatype, comm);
   });
 }
 
@@ -319,16 +344,16 @@ std::optional<int> all_gather(const void* send, MPI_Count send_count, MPI_Dataty
     std::byte* const mine = scratch + bytes;
     int position = 0;
     if (!is_in_place(send)) {
-      PMPI_Pack(send, static_cast<int>(send_count), send_type, mine, own, &position, comm);
+      pack(send, static_cast<int>(send_count), send_type, mine, own, &position, comm);
     } else {
       MPI_Aint lower = 0, extent = 0;
       PMPI_Type_get_extent(datatype, &lower, &extent);
       const void* const place = static_cast<std::byte*>(receive) + extent * count * job.rank();
-      PMPI_Pack(place, static_cast<int>(count), datatype, mine, own, &position, comm);
+      pack(place, static_cast<int>(count), datatype, mine, own, &position, comm);
     }
     job.at_switch().all_gather(std::span<const std::byte>(mine, part), std::span(all, bytes), while_waiting());
     position = 0;
-    if (!plain) PMPI_Unpack(all, length, &position, receive, static_cast<int>(count) * job.ranks(), datatype, comm);
+    if (!plain) unpack(all, length, &position, receive, static_cast<int>(count) * job.ranks(), datatype, comm);
   });
 }
 

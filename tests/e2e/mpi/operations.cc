@@ -286,6 +286,21 @@ void compare_moves() {
       check(right, "MPI_Bcast of " + std::to_string(count) + " from " + std::to_string(root));
       MPI_Type_free(&every_second);
     }
+    for (const int root : {0, ranks - 1}) {  // with absolute addresses at the odd ranks
+      std::vector<int> numbers(count, rank == root ? 7 : -1);
+      MPI_Aint where = 0;
+      MPI_Get_address(numbers.data(), &where);
+      MPI_Datatype placed = MPI_DATATYPE_NULL;
+      MPI_Type_create_hindexed(1, &n, &where, MPI_INT, &placed);
+      MPI_Type_commit(&placed);
+      if (rank % 2 == 0) {
+        MPI_Bcast(numbers.data(), n, MPI_INT, root, MPI_COMM_WORLD);
+      } else {
+        MPI_Bcast(MPI_BOTTOM, 1, placed, root, MPI_COMM_WORLD);
+      }
+      check(numbers == std::vector<int>(count, 7), "MPI_Bcast at MPI_BOTTOM");
+      MPI_Type_free(&placed);
+    }
     std::vector<int> own(count, rank), all(count * static_cast<std::size_t>(ranks)), in_place(all.size());
     MPI_Datatype run = MPI_DATATYPE_NULL;
     MPI_Type_contiguous(n, MPI_INT, &run);
