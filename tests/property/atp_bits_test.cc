@@ -48,7 +48,7 @@ std::vector<CacheLine> lines_for(std::size_t bytes) {
 // Ranks at one switch with few slots, so that chunks collide, below a server. Packets arrive in any order.
 class Cluster {
  public:
-  Cluster(const Setup& setup, std::vector<Tensor>& tensors) : tensors_(tensors), random_(setup.order) {
+  Cluster(const Setup& setup, std::vector<Tensor>& tensors) : random_(setup.order) {
     const auto ranks = static_cast<std::uint32_t>(tensors.size());
     const atp::Topology topology({{atp::at_server}, std::vector<std::uint32_t>(ranks, 0)});
     atp::SwitchJobConfig at_switch;
@@ -133,7 +133,6 @@ class Cluster {
     }
   }
 
-  std::vector<Tensor>& tensors_;
   Random random_;
   std::vector<CacheLine> pool_, memory_;
   std::unique_ptr<atp::Switch> switch_;
