@@ -116,7 +116,7 @@ class Flight(unittest.TestCase):
                 self.assertEqual([line for line in of_daemon.splitlines() if not line.startswith("from ")],
                                  [line for line in text.splitlines() if not line.startswith("from ")])
                 record = json.loads(cli.checked(explain("--json")).stdout)
-                self.assertEqual((record["job"], record["cause"], record["rank"]), ("vision", "silent", 1))
+                self.assertEqual((record["job"], record["cause"], record["rank"]), ("vision", "died", 1))
             file = glob.glob(os.path.join(self.folder, "*.flight.json"))[0]
             self.assertEqual(cli.checked(cli.run("explain", file, env={"NETSUM_SWITCH": switch.address})).stdout, text)
 
