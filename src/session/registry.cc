@@ -16,7 +16,9 @@ namespace netsum::session {
 namespace {
 
 constexpr std::uint32_t least_slots = 2;  // a measured window is halved down to this before a job is refused
-constexpr Duration succession_slack = std::chrono::seconds(1);  // beyond the time to detect a death
+// A rank that was heard so lately lives: a new process in its place has waited long enough to be refused. Where it was not,
+// that waits on, until the old one is heard or counts as dead.
+constexpr Duration sign_of_life = std::chrono::seconds(3), succession_slack = std::chrono::seconds(1);
 constexpr std::size_t most_events = 8192;                       // between two calls of take_events()
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 constexpr std::size_t failures_of_each = 4;                     // that are remembered, for each job that a tenant may have
@@ -749,12 +751,19 @@ struct Registry::Impl {
     if (job.ranks.size() == job.world_size) admit(key, job, now);
   }
 
+  [[nodiscard]] Duration succession_patience() const {
+    return std::min(config.heartbeat_timeout, sign_of_life) + succession_slack;
+  }
+
   // New processes whose old one is alive after all.
   void refuse_successors(Job& job, Time now) {
     std::erase_if(job.successors, [&](auto& entry) {
       auto& [rank, successor] = entry;
-      if (job.left.contains(rank) || now < successor.liveness.heard() + config.heartbeat_timeout + succession_slack)
+      if (job.left.contains(rank) || now < successor.liveness.heard() + succession_patience()) return false;
+      if (now - job.ranks.at(rank).liveness.heard() > sign_of_life) {
+        successor.liveness = Liveness(now - succession_patience() + succession_slack);  // looks again then
         return false;
+      }
       wait_no_more(successor.ticket, job.tenant);
       outcomes[successor.ticket] = {Refusal::duplicate_rank,
                                     "rank " + std::to_string(rank) + " of job '" + job.name +
@@ -1021,7 +1030,7 @@ Time Registry::next_timeout() const {
     if (job.phase != Phase::running) continue;
     for (const auto& [rank, successor] : job.successors) {
       if (!job.left.contains(rank))
-        next = std::min(next, successor.liveness.heard() + impl_->config.heartbeat_timeout + succession_slack);
+        next = std::min(next, successor.liveness.heard() + impl_->succession_patience());
     }
     if (!job.told) continue;
     for (const auto& [rank, member] : job.ranks) {

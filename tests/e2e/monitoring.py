@@ -50,6 +50,7 @@ class Monitoring(unittest.TestCase):
             with ranks[0], ranks[1]:
                 ranks[0].wait_line(ranks[0].out, "iteration 3")
                 known = set(re.findall(r"^(netsum_\w+)", scrape(port), re.M))
+        known.add("netsum_certificate_expiry_timestamp_seconds")  # of daemons with TLS alone (cli_status.py)
         for name in ("grafana-dashboard.json", "netsum.rules.yml"):
             wanted = set(re.findall(r"netsum_\w+", file_of(name)))
             self.assertTrue(wanted)

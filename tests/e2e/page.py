@@ -102,7 +102,7 @@ class Page(unittest.TestCase):
                 with ranks[0], ranks[1]:
                     shows(browser, "running")
                     ranks[1].signal(signal.SIGKILL)
-                    shows(browser, "rank 1 of job 'speech' has not been heard from for 1.0 s")
+                    shows(browser, "rank 1 of job 'speech' died: its process has ended")
                 cli.checked(cli.run("drain", "--switch", address))
                 shows(browser, "draining")
                 switch.signal(signal.SIGTERM)
