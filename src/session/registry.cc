@@ -757,13 +757,14 @@ struct Registry::Impl {
 
   // New processes whose old one is alive after all.
   void refuse_successors(Job& job, Time now) {
+    for (auto& [rank, successor] : job.successors) {
+      const bool due = now >= successor.liveness.heard() + succession_patience();
+      if (!due || now - job.ranks.at(rank).liveness.heard() <= sign_of_life) continue;
+      successor.liveness = Liveness(now - succession_patience() + succession_slack);  // looks again after that
+    }
     std::erase_if(job.successors, [&](auto& entry) {
       auto& [rank, successor] = entry;
       if (job.left.contains(rank) || now < successor.liveness.heard() + succession_patience()) return false;
-      if (now - job.ranks.at(rank).liveness.heard() > sign_of_life) {
-        successor.liveness = Liveness(now - succession_patience() + succession_slack);  // looks again then
-        return false;
-      }
       wait_no_more(successor.ticket, job.tenant);
       outcomes[successor.ticket] = {Refusal::duplicate_rank,
                                     "rank " + std::to_string(rank) + " of job '" + job.name +
@@ -1029,8 +1030,7 @@ Time Registry::next_timeout() const {
     if (job.phase == Phase::joining) next = std::min(next, job.since + impl_->config.join_timeout);
     if (job.phase != Phase::running) continue;
     for (const auto& [rank, successor] : job.successors) {
-      if (!job.left.contains(rank))
-        next = std::min(next, successor.liveness.heard() + impl_->succession_patience());
+      if (!job.left.contains(rank)) next = std::min(next, successor.liveness.heard() + impl_->succession_patience());
     }
     if (!job.told) continue;
     for (const auto& [rank, member] : job.ranks) {

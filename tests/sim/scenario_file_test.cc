@@ -75,8 +75,8 @@ TEST(ScenarioFile, TheLeastThatIsOne) {
 
 TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
   EXPECT_EQ("test.toml, line 1: `network` is missing", complaint(""));
-  EXPECT_EQ("test.toml, line 5: `job[0].colour` is not a key that means something here",
-            complaint(std::string(small) + "colour = 1\n"));
+  EXPECT_EQ(0U, complaint(std::string(small) + "colour = 1\n")
+                    .find("test.toml, line 5: `job[0].colour` is not a key that means something here: those that do are "));
   EXPECT_EQ("test.toml, line 2: `network.hosts` is an integer from 1 to 100000", complaint("[network]\nhosts = \"two\"\n"));
   EXPECT_EQ(
       "test.toml, line 3: `network.link.rate` is wrong: '10 parsecs' is not a rate like 100mbit (bit, kbit, mbit or gbit; "
@@ -93,8 +93,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
             complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));
   EXPECT_EQ("test.toml, line 7: `job[1].name` is that of another job",
             complaint("[network]\nhosts = 2\n[[job]]\nelements = 10\nname = \"a\"\n[[job]]\nname = \"a\"\nelements = 10\n"));
-  EXPECT_NE(std::string::npos, complaint("[network\n").find("test.toml: ")) << complaint("[network\n");
-  EXPECT_NE(std::string::npos, complaint("[network\n").find("in line 1")) << complaint("[network\n");
+  EXPECT_EQ(0U, complaint("[network\n").find("test.toml, line 1, column 9: this is not TOML")) << complaint("[network\n");
 }
 
 TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {

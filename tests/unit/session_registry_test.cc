@@ -1052,6 +1052,24 @@ TEST_F(RecoveryTest, ASecondProcessOfALivingRankIsRefused) {
   EXPECT_NE(outcome->reason.find("is alive"), std::string::npos) << outcome->reason;
 }
 
+// With the usual time-out, a rank that is only silent is neither alive nor dead for a while.
+TEST_F(RecoveryTest, ASuccessorWaitsWhileItsPredecessorIsSilent) {
+  RegistryConfig c = config();
+  c.heartbeat_timeout = 15s;
+  registry = Registry(std::move(c));
+  const auto first = start(2);
+  const std::uint64_t successor = registry.join(recovering(1, 2), now);
+  const Time began = now;
+  for (; now < began + 14s; now += 500ms) {
+    EXPECT_EQ(registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now).state, State::running);
+    while (registry.next_timeout() <= now) registry.on_timer(now);
+    EXPECT_FALSE(registry.join_outcome(successor));
+  }
+  EXPECT_EQ(registry.heartbeat(first[1].job_epoch, 1, first[1].rank_epoch, now).state, State::running);
+  for (int i = 0; i < 4; ++i, now += 500ms) registry.on_timer(now);
+  EXPECT_EQ(registry.join_outcome(successor).value().refusal, Refusal::duplicate_rank);
+}
+
 TEST_F(RecoveryTest, ASuccessorMayGiveUp) {
   const auto first = start(2);
   const std::uint64_t successor = registry.join(recovering(1, 2), now);
