@@ -140,7 +140,8 @@ struct ChannelServer::Impl {
       const auto begin = ready.begin(), end = begin + std::max(count, 0);
       // Those who have proved themselves first: a stranger's handshake with TLS takes the time of many requests.
       std::partition(begin, end, [&](const epoll_event& event) {
-        const auto peer = peers.find(event.data.u64);
+        const Connection id = event.data.u64;  // a copy, as the event is packed
+        const auto peer = peers.find(id);
         return peer == peers.end() || peer->second.proved;
       });
       for (auto event = begin; event != end; ++event) {

@@ -23,6 +23,7 @@ struct Ends {
     manners.wants = [this] { return std::pair(!tenants.empty(), false); };
     manners.judge = [this](const control::Proofs& proofs, const std::string& transcript, const std::string&) {
       control::Verdict verdict;
+      verdict.why = "no";
       const Tenant* const tenant = tenants.prove(proofs.token, transcript, "Connect", "");
       if (tenant != nullptr || tenants.empty()) verdict.principal.emplace();
       if (tenant != nullptr) verdict.token = tenant->token;
