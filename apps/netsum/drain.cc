@@ -41,7 +41,9 @@ class DrainCommand final : public Command {
     telemetry::Report report = client.report(call_.deadline());
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_seconds_);
     while (wait_seconds_ > 0 && running(report) != 0) {
-      if (!report.draining) throw Error(ErrorCode::refused, "the drain was ended by somebody else, or the daemon restarted");
+      if (!report.draining)
+        throw Error(ErrorCode::refused,
+                    "the daemon no longer drains: another operator ran `netsum drain --undo`, or the daemon was restarted");
       const std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
       if (left.count() <= 0) return say(report, exit_failed);
       std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(between_looks, left));

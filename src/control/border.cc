@@ -59,7 +59,8 @@ void check_sound(HelloRequest& m) {
 void check_sound(Hello& m) {
   if (m.chip) demand_none(session::check(*m.chip));
   for (const Endpoint& lane : m.lanes) {
-    demand(session::is_host(lane) || session::is_anywhere(lane), "a data socket has an address that is no host's");
+    demand(session::is_host(lane) || session::is_anywhere(lane),
+           "a data socket's address is not a unicast address with a port");
   }
   demand(m.groups.empty() || m.groups.size() == m.lanes.size(), "there is not one group per lane");
   demand(std::all_of(m.groups.begin(), m.groups.end(), session::is_group), "a group has an address outside of multicast");
@@ -187,7 +188,6 @@ template Parsed<Done> parse(std::string_view);
 template Bytes write(const Greeting&);
 template Bytes write(const Challenge&);
 template Bytes write(const Proofs&);
-template Bytes write(const Welcome&);
 template Bytes write(const Failure&);
 template Bytes write(const HelloRequest&);
 template Bytes write(const Hello&);

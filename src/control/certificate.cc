@@ -65,10 +65,12 @@ DaemonCertificate read_certificate(const std::string& certificate_file, const st
                  "' (--tls-cert)");
   }
   const auto from = time_of(X509_get0_notBefore(x509.get())), until = time_of(X509_get0_notAfter(x509.get()));
-  if (!from || !until) throw refuse("the certificate in '" + certificate_file + "' (--tls-cert) has no dates");
+  if (!from || !until)
+    throw refuse("the certificate in '" + certificate_file +
+                 "' (--tls-cert) has no readable validity dates: make a new certificate");
   if (now >= *until) {
     throw refuse("the certificate in '" + certificate_file + "' (--tls-cert) expired on " + date_text(*until) +
-                 ": nobody could connect; make a new one");
+                 ": clients would refuse it; make a new certificate");
   }
   if (now < *from) {
     throw refuse("the certificate in '" + certificate_file + "' (--tls-cert) is valid only from " + date_text(*from) +

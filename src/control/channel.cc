@@ -209,8 +209,9 @@ void Channel::exchange() {
     if (got < 0 && errno == EAGAIN) break;
     if (got <= 0) {
       if (!end_->heard()) {
-        throw Broken(tls_ ? "it ends connections with TLS: start the daemon with --tls-cert and --tls-key, or omit --tls-ca"
-                          : "it ends connections at once: is something else at this port, or does the daemon have "
+        throw Broken(tls_ ? "it closed the connection during the TLS handshake: start the daemon with --tls-cert and "
+                            "--tls-key, or omit --tls-ca"
+                          : "it closed the connection at once: is another service at this port, or does the daemon have "
                             "--tls-cert? Then pass --tls-ca FILE");
       }
       throw Broken("it has ended the connection");

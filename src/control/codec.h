@@ -247,14 +247,15 @@ class Reader {
     check_room(values.size(), most, name);
     std::pair<Key, Value> entry{};
     read(in_.get_view(), entry);
-    if (!values.insert(entry).second) throw Nonsense{std::string(name) + " names one of its entries twice"};
+    if (!values.insert(entry).second) throw Nonsense{std::string(name) + " has two entries with the same key"};
   }
   void ranks(std::uint32_t tag, const char* name, RankSet& value) {
     if (tag_ != tag) return;
     std::vector<std::uint32_t> all;
     list(tag, name, all, max_world_size);
     for (const std::uint32_t rank : all) {
-      if (rank >= max_world_size) throw Nonsense{std::string(name) + " has a rank that no job has"};
+      if (rank >= max_world_size)
+        throw Nonsense{std::string(name) + " has a rank above " + std::to_string(max_world_size - 1)};
       value.insert(rank);
     }
   }

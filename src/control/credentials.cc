@@ -1,17 +1,14 @@
 #include "control/credentials.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <span>
 #include <utility>
 
+#include "control/digest.h"
 #include "netsum/error.h"
-#include "transport/random.h"
 
 namespace netsum::control {
 namespace {
@@ -20,28 +17,8 @@ constexpr std::size_t least_token = 16, longest_name = 64;
 constexpr std::size_t number_digits = 16;
 constexpr std::size_t most_revoked = 4096;
 
-std::string hexadecimal(const unsigned char* bytes, std::size_t size) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < size; ++i) {
-    text += digits[bytes[i] >> 4];
-    text += digits[bytes[i] & 15];
-  }
-  return text;
-}
-
-std::array<unsigned char, 32> hmac(const std::string& token, const std::string& text) {
-  std::array<unsigned char, 32> bytes{};
-  unsigned int size = 0;
-  if (HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), reinterpret_cast<const unsigned char*>(text.data()),
-           text.size(), bytes.data(), &size) == nullptr) {
-    throw Error(ErrorCode::internal, "OpenSSL cannot compute HMAC-SHA256");
-  }
-  return bytes;
-}
-std::string digest(const std::string& token, const std::string& text) {
-  const auto bytes = hmac(token, text);
-  return hexadecimal(bytes.data(), bytes.size());
+std::string digest(std::string_view token, std::string_view text) {
+  return hexadecimal(hmac_sha256(token, text));
 }
 
 std::string number_of(const std::string& token) {
@@ -51,9 +28,8 @@ std::string number_of(const std::string& token) {
 }  // namespace
 
 std::string new_challenge() {
-  std::array<unsigned char, 16> bytes{};
-  transport::random_bytes(std::as_writable_bytes(std::span(bytes)));
-  return hexadecimal(bytes.data(), bytes.size());
+  const std::string nonce = new_nonce();
+  return hexadecimal({reinterpret_cast<const std::uint8_t*>(nonce.data()), nonce.size()});
 }
 
 std::string proof_of(const std::string& token, std::string_view challenge, std::string_view call, std::string_view request) {
@@ -68,7 +44,7 @@ std::string_view number_in(std::string_view proof) {
 }
 
 seal::PacketKey session_key(const std::string& token, std::string_view transcript) {
-  const auto bytes = hmac(token, "netsum control, tags of frames\n" + std::string(transcript));
+  const auto bytes = hmac_sha256(token, "netsum control, tags of frames\n" + std::string(transcript));
   return seal::PacketKey(std::as_bytes(std::span(bytes)));
 }
 

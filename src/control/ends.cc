@@ -1,41 +1,20 @@
 #include "control/ends.h"
 
-#include <openssl/evp.h>
-
-#include <array>
-#include <span>
-
 #include "control/border.h"
 #include "control/broken.h"
+#include "control/digest.h"
 #include "control/fingerprint.h"
-#include "netsum/error.h"
-#include "transport/random.h"
 
 namespace netsum::control {
 namespace {
 
-std::string new_nonce() {
-  std::string nonce(nonce_bytes, '\0');
-  transport::random_bytes(std::as_writable_bytes(std::span(nonce)));
-  return nonce;
-}
-
 // What a proof is a digest of: all that was said before it, over this very connection.
 std::string transcript_of(const std::string& binding, std::string_view greeting, std::string_view challenge) {
   std::string said(magic);
-  said.append(binding).append(greeting).append(challenge);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (EVP_Digest(said.data(), said.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) {
-    throw Error(ErrorCode::internal, "OpenSSL cannot compute SHA-256");
+  for (const std::string_view part : {std::string_view(binding), greeting, challenge}) {
+    said.append(std::to_string(part.size())).append(":").append(part);  // no two sequences of parts read alike
   }
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) {
-    text += digits[digest[i] >> 4];
-    text += digits[digest[i] & 15];
-  }
-  return text;
+  return hexadecimal(sha256(said));
 }
 
 std::string proof(const std::string& token, const std::string& transcript) {
@@ -78,7 +57,7 @@ void CallerEnd::received(std::string_view bytes) {
       --skipped_;
     } else if (frame->kind == Kind::failure) {
       auto failure = parse<Failure>(frame->payload);
-      if (!failure) throw Broken("its reason to refuse cannot be read: " + failure.why());
+      if (!failure) throw Broken("it sent a malformed failure: " + failure.why());
       answer_ = Answer{std::move(*failure)};
     } else if (frame->kind == Kind::challenge && !proved_) {
       on_challenge(frame->payload);
@@ -95,7 +74,7 @@ void CallerEnd::received(std::string_view bytes) {
 
 void CallerEnd::on_challenge(std::string_view payload) {
   const auto challenge = parse<Challenge>(payload);
-  if (!challenge) throw Broken("its challenge cannot be read: " + challenge.why());
+  if (!challenge) throw Broken("it sent a malformed challenge: " + challenge.why());
   if (const auto why = check_versions(version(), fingerprint(), challenge->version, challenge->fingerprint); !why.empty()) {
     answer_ = Answer{Failure{ErrorKind::refused, why}};
     return;
@@ -140,7 +119,7 @@ void DaemonEnd::received(std::string_view bytes) {
     if (!frame) return;
     if (frame->kind == Kind::greeting && challenge_.empty()) {
       const auto greeting = parse<Greeting>(frame->payload);
-      if (!greeting) throw Broken("its greeting cannot be read: " + greeting.why());
+      if (!greeting) throw Broken("it sent a malformed greeting: " + greeting.why());
       const auto why = check_versions(greeting->version, greeting->fingerprint, version(), fingerprint());
       if (!why.empty()) refuse(ErrorKind::refused, why);
       const auto [token, daemon_token] = manners_.wants();
@@ -149,7 +128,7 @@ void DaemonEnd::received(std::string_view bytes) {
       frames_.send(Kind::challenge, view(challenge_));
     } else if (frame->kind == Kind::proofs && !challenge_.empty()) {
       const auto proofs = parse<Proofs>(frame->payload);
-      if (!proofs) throw Broken("its proofs cannot be read: " + proofs.why());
+      if (!proofs) throw Broken("it sent a malformed proof: " + proofs.why());
       Verdict verdict = manners_.judge(*proofs, transcript_, peer_);
       if (!verdict.principal) refuse(ErrorKind::unauthenticated, verdict.why);
       if (!verdict.token.empty()) frames_.protect(session_key(verdict.token, transcript_));

@@ -59,7 +59,6 @@ class CallerEnd {
 struct Principal {
   std::string tenant;   // empty: the daemon has no tenants
   std::string number;   // of the token; empty: none was needed
-  bool former = false;  // the token was revoked: it is good for what belongs to a running job
   bool daemon = false;  // has shown the daemons' token
 };
 struct Verdict {

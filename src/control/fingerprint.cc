@@ -1,13 +1,11 @@
 #include "control/fingerprint.h"
 
-#include <openssl/evp.h>
-
-#include <array>
-#include <cstdio>
+#include <span>
+#include <vector>
 
 #include "control/codec.h"
+#include "control/digest.h"
 #include "control/frames.h"
-#include "netsum/error.h"
 #include "wire/samples.h"
 
 namespace netsum::control {
@@ -21,18 +19,8 @@ std::string layout(Kind kind, const char* name) {
 std::string digest_of(const std::string& layouts, const std::vector<std::byte>& packets) {
   std::string all = layouts;
   all.append(reinterpret_cast<const char*>(packets.data()), packets.size());
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (EVP_Digest(all.data(), all.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) {
-    throw Error(ErrorCode::internal, "OpenSSL cannot compute SHA-256");
-  }
-  std::string text;
-  for (std::size_t i = 0; i < 8; ++i) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", digest[i]);
-    text += two;
-  }
-  return text;
+  const Digest digest = sha256(all);
+  return hexadecimal(std::span(digest).first<8>());
 }
 
 }  // namespace

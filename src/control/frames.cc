@@ -1,14 +1,13 @@
 #include "control/frames.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <array>
 
 #include "base/bytes.h"
 #include "control/broken.h"
+#include "control/digest.h"
 #include "control/messages.h"
 
 namespace netsum::control {
@@ -137,7 +136,9 @@ std::optional<Frame> Frames::next() {
     std::array<char, tag_bytes> expected{};
     tag_of(true, rest.substr(0, header_bytes), payload, expected.data());
     if (CRYPTO_memcmp(expected.data(), payload.data() + length, tag_bytes) != 0) {
-      throw Broken("it sent a frame with a wrong tag: its token is another one, or somebody changes frames on the way");
+      throw Broken(
+          "it sent a frame whose tag does not match: the token differs at the two ends, or a host in between changes "
+          "frames");
     }
     ++received_frames_;
   }
@@ -175,12 +176,8 @@ void Frames::tag_of(bool incoming, std::string_view header, std::string_view pay
   text.insert(text.end(), number.begin(), number.end());
   text.insert(text.end(), header.begin(), header.end());
   text.insert(text.end(), payload.begin(), payload.end());
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (HMAC(EVP_sha256(), key_->bytes().data(), static_cast<int>(key_->bytes().size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), &size) == nullptr) {
-    throw Broken("OpenSSL cannot compute HMAC-SHA256");
-  }
+  const std::string_view key(reinterpret_cast<const char*>(key_->bytes().data()), key_->bytes().size());
+  const Digest digest = hmac_sha256(key, view(text));
   std::copy_n(digest.begin(), tag_bytes, tag);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/endpoint.h"
+#include "control/digest.h"
 #include "netsum/types.h"
 #include "session/check.h"
 #include "session/chip_profile.h"
@@ -26,8 +27,6 @@
 namespace netsum::control {
 
 // ---- before a caller has proved its tokens; docs/control-plane.md
-
-inline constexpr std::size_t nonce_bytes = 16;
 
 struct Greeting {
   std::string version;      // of netsum, in words
@@ -42,7 +41,6 @@ struct Challenge {
 struct Proofs {
   std::string token, daemon_token;  // as proof_of() writes them; empty: none
 };
-struct Welcome {};
 
 // ---- requests and their answers
 
@@ -176,8 +174,6 @@ void fields(Archive& a, Proofs& m) {
   a.text(1, "token", m.token, session::longest_name);
   a.text(2, "daemon_token", m.daemon_token, session::longest_name);
 }
-template <class Archive>
-void fields(Archive&, Welcome&) {}
 template <class Archive>
 void fields(Archive& a, Failure& m) {
   a.choice(1, "kind", m.kind, last_error_kind);

@@ -1,11 +1,8 @@
 #include "control/tls.h"
 
 #include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
-#include <algorithm>
 #include <array>
 #include <fstream>
 #include <utility>
@@ -114,7 +111,7 @@ std::string TlsStream::binding() const {
   std::array<unsigned char, 32> bytes{};
   constexpr std::string_view label = "EXPORTER-netsum-control";
   if (SSL_export_keying_material(ssl_.get(), bytes.data(), bytes.size(), label.data(), label.size(), nullptr, 0, 0) != 1) {
-    throw Error(ErrorCode::internal, "OpenSSL cannot export a connection's keying material");
+    throw Error(ErrorCode::internal, "exporting a TLS connection's keying material failed in OpenSSL");
   }
   return {bytes.begin(), bytes.end()};
 }

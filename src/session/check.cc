@@ -32,6 +32,10 @@ std::string between(const std::string& what, std::uint64_t value, std::uint64_t 
   return what + " " + std::to_string(value) + " is not between " + std::to_string(least) + " and " + std::to_string(most);
 }
 
+std::string unprintable(const std::string& what, std::size_t most = longest_name) {
+  return what + " is longer than " + std::to_string(most) + " bytes, or not printable";
+}
+
 // The first non-empty text.
 std::string first_of(std::initializer_list<std::string> errors) {
   for (const std::string& error : errors) {
@@ -50,7 +54,8 @@ std::string check_placement(const Placement& placement, std::size_t ranks) {
            std::to_string(ranks) + " ranks";
   }
   const auto named = [](const std::string& name) { return !name.empty() && is_name(name); };
-  if (!std::all_of(placement.switches.begin(), placement.switches.end(), named)) return "the address of a switch is none";
+  if (!std::all_of(placement.switches.begin(), placement.switches.end(), named))
+    return "the address of a switch is empty, longer than " + std::to_string(longest_name) + " bytes, or not printable";
   if (placement.indexing > static_cast<std::uint32_t>(atp::Indexing::linear)) return "an unknown way to choose slots";
   if (placement.scaling > static_cast<std::uint32_t>(atp::Scaling::dynamic)) return "an unknown way to scale";
   if (placement.parts == 0 ? placement.part != 0 : placement.part >= placement.parts) {
@@ -96,15 +101,19 @@ std::string check_child(const Installation::Child& child) {
   if (child.is_switch) {
     if (child.rank_epoch != 0) return "an epoch of a rank for a switch";
     // A switch that could not be reached yet has no address, and sends nothing.
-    return child.endpoint == Endpoint{} || is_host(child.endpoint) ? "" : "a switch below at an address that is no host's";
+    return child.endpoint == Endpoint{} || is_host(child.endpoint)
+               ? ""
+               : "the address of a switch below is not a unicast address with a port";
   }
   if (child.ranks.size() != 1) return std::to_string(child.ranks.size()) + " ranks in place of one";
   if (child.rank_epoch == 0) return "rank " + std::to_string(child.ranks.front()) + " without an epoch";
-  return is_host(child.endpoint) ? "" : "rank " + std::to_string(child.ranks.front()) + " at an address that is no host's";
+  return is_host(child.endpoint)
+             ? ""
+             : "the address of rank " + std::to_string(child.ranks.front()) + " is not a unicast address with a port";
 }
 
 std::string check_lane(const Installation::Lane& lane) {
-  if (!is_host(lane.parent)) return "a parent at an address that is no host's";
+  if (!is_host(lane.parent)) return "the parent's address is not a unicast address with a port";
   if (lane.children.empty() || lane.children.size() > wire::atp::max_fan_in) {
     return between("number of children", lane.children.size(), 1, wire::atp::max_fan_in);
   }
@@ -228,13 +237,14 @@ std::string check(const JoinRequest& request) {
   if (request.rank >= request.world_size) {
     return "rank " + std::to_string(request.rank) + " is not below the world size " + std::to_string(request.world_size);
   }
-  if (!is_name(request.protocol)) return "the protocol's name is none";
-  if (!is_name(request.switch_address)) return "the address of the rank's switch is none";
+  if (!is_name(request.protocol)) return unprintable("the name of the protocol");
+  if (!is_name(request.switch_address)) return unprintable("the address of the rank's switch");
   if (request.aggregators.size() > most_aggregators ||
       !std::all_of(request.aggregators.begin(), request.aggregators.end(), is_name)) {
-    return "the addresses of the aggregators are none";
+    return unprintable("the list of aggregators has more than " + std::to_string(most_aggregators) +
+                       " entries, or an address in it");
   }
-  if (!request.progress.sound()) return "what the rank says of its operations cannot be";
+  if (!request.progress.sound()) return "the rank's numbers of finished operations contradict each other";
   if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
     return std::to_string(request.slots_fixed) + " slots per lane are not a power of two up to " +
            std::to_string(most_slots);
@@ -244,13 +254,13 @@ std::string check(const JoinRequest& request) {
            std::to_string(most_lanes);
   }
   if (!std::all_of(request.endpoints.begin(), request.endpoints.end(), is_host)) {
-    return "rank " + std::to_string(request.rank) + " is at an address that is no host's";
+    return "an address of rank " + std::to_string(request.rank) + " is not a unicast address with a port";
   }
   if (!std::all_of(request.members.begin(), request.members.end(), is_member)) {
     return "a queue pair of rank " + std::to_string(request.rank) + " whose numbers have more than 24 bits";
   }
-  if (!is_name(request.process.host)) return "the name of the rank's host is none";
-  if (!is_name(request.why_not_local)) return "what the rank says of its shared memory cannot be";
+  if (!is_name(request.process.host)) return unprintable("the host name of the rank");
+  if (!is_name(request.why_not_local)) return unprintable("the rank's reason to do without shared memory");
   return "";
 }
 
@@ -394,7 +404,7 @@ std::string check(const TreeInstallation& installation) {
       return "a switch without an address for each of " + std::to_string(lanes) + " lanes";
     }
   }
-  if (!all_hosts(installation.root)) return "an aggregator at an address that is no host's";
+  if (!all_hosts(installation.root)) return "an aggregator's address is not a unicast address with a port";
   if (std::string error = rules.check_placement(admission.placement); !error.empty()) return error;
   // The check of the first lane covers all of them.
   const bool sealed = admission.security != PacketSecurity::none;
@@ -407,8 +417,8 @@ std::string check(const TreeInstallation& installation) {
 }
 
 std::string check(const HeartbeatReply& reply) {
-  if (reply.reason.size() > longest_text || !printable(reply.reason)) return "a reason that is none";
-  if (reply.warning.size() > longest_text || !printable(reply.warning)) return "a warning that is none";
+  if (reply.reason.size() > longest_text || !printable(reply.reason)) return unprintable("the reason", longest_text);
+  if (reply.warning.size() > longest_text || !printable(reply.warning)) return unprintable("the warning", longest_text);
   if (reply.state == HeartbeatReply::State::failed && reply.reason.empty()) return "a failure without a reason";
   if (reply.lost && *reply.lost >= max_world_size) return "the loss of rank " + std::to_string(*reply.lost);
   return "";

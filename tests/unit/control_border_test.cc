@@ -299,8 +299,8 @@ TEST(Border, RequestsThatMakeNoSense) {
   };
   expect_refused<Join>(
       {request(), {}},
-      {join("no host's", [](auto& m) { m.endpoints[0].port = 0; }),
-       join("no host's", [](auto& m) { m.endpoints[0].address.fill(0xff); }),
+      {join("not a unicast address", [](auto& m) { m.endpoints[0].port = 0; }),
+       join("not a unicast address", [](auto& m) { m.endpoints[0].address.fill(0xff); }),
        join("endpoints has more than 64", [](auto& m) { m.endpoints.resize(65, m.endpoints[0]); }),
        join("24 bits", [](auto& m) { m.members[0].send_qp = 1U << 24; }),
        join("24 bits", [](auto& m) { m.members[0].send_psn = 1U << 24; }), join("no name", [](auto& m) { m.job.clear(); }),
@@ -329,7 +329,7 @@ TEST(Border, InstallationsThatMakeNoSense) {
   expect_refused<session::Installation>(installation(),
                                         {{"lanes 0", [](auto& m) { m.lanes.clear(); }},
                                          {"lanes has more than 64", [](auto& m) { m.lanes.resize(65); }},
-                                         {"no host's", [](auto& m) { m.lanes[0].parent = {}; }},
+                                         {"not a unicast address", [](auto& m) { m.lanes[0].parent = {}; }},
                                          {"children 0", [](auto& m) { m.lanes[0].children.clear(); }},
                                          {"rank 0 without", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; }},
                                          {"window", [](auto& m) { m.window = 1U << 31; }}});
@@ -350,7 +350,7 @@ TEST(Border, InstallationsThatMakeNoSense) {
 }
 
 TEST(Border, RepliesThatMakeNoSense) {
-  expect_refused<Hello>(hello(), {{"no host's", [](auto& m) { m.lanes[0].port = 0; }},
+  expect_refused<Hello>(hello(), {{"not a unicast address", [](auto& m) { m.lanes[0].port = 0; }},
                                   {"lanes has more than 64", [](auto& m) { m.lanes.resize(65, m.lanes[0]); }},
                                   {"one group per lane", [](auto& m) { m.groups.pop_back(); }},
                                   {"outside of multicast", [](auto& m) { m.groups[0] = m.lanes[0]; }},
@@ -391,7 +391,7 @@ TEST(Border, RepliesThatMakeNoSense) {
   expect_refused<RingView>({}, {{"words", [](auto& m) { m.view.mismatch = "\n"; }}});
   std::string ranks;
   protozero::pbf_writer(ranks).add_packed_uint32(2, &max_world_size, &max_world_size + 1);
-  EXPECT_NE(std::string::npos, parse<RingView>(ranks).why().find("a rank that no job has"));
+  EXPECT_NE(std::string::npos, parse<RingView>(ranks).why().find("has a rank above 4095"));
   const std::vector<std::uint32_t> many(max_world_size + 1, 0);
   ranks.clear();
   protozero::pbf_writer(ranks).add_packed_uint32(2, many.begin(), many.end());

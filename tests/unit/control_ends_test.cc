@@ -29,7 +29,7 @@ struct Daemon {
       const Tenant* const daemon = daemons.prove(proofs.daemon_token, transcript, "Connect", "");
       if (!tenants.empty() && tenant == nullptr) return Verdict{std::nullopt, "no", ""};
       const Tenant* const keys = tenant != nullptr ? tenant : daemon;
-      return Verdict{Principal{"", "", false, daemon != nullptr}, "", keys == nullptr ? "" : keys->token};
+      return Verdict{Principal{"", "", daemon != nullptr}, "", keys == nullptr ? "" : keys->token};
     };
     end.emplace(manners, nullptr, "peer");
   }
