@@ -17,7 +17,7 @@ DaemonCall::DaemonCall(Settings& settings) {
 }
 
 control::Client DaemonCall::client() const {
-  if (address_.empty()) throw UsageError("it is not said which daemon is meant: --switch HOST:PORT (or NETSUM_SWITCH)");
+  if (address_.empty()) throw UsageError("no daemon is named: give --switch HOST:PORT, or set NETSUM_SWITCH");
   return control::Client({transport::one_switch(address_), read_token(token_file_), tls_ca_,
                           read_token(daemon_token_file_, "--daemon-token-file")});
 }
