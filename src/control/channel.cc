@@ -149,7 +149,7 @@ std::optional<Channel::Outcome> Channel::step(Clock::time_point now) {
       const bool stale = reused_;  // the daemon may have ended it before the request
       lose(broken->what(), now);
       if (!busy_) return std::nullopt;
-      if (stale) {
+      if (stale && !socket_) {
         connect(now);
       } else if (broken->final) {
         give_up();
