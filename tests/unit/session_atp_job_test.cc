@@ -226,7 +226,7 @@ TEST(AtpJob, InstallationsThatMakeNoSenseAreRefused) {
        [](Installation& i) {
          i.lanes[0].parent.address = {0xff, 2};
        }},
-      {"rank 0 at", [](Installation& i) { i.lanes[0].children[0].endpoint.port = 0; }},
+      {"address of rank 0", [](Installation& i) { i.lanes[0].children[0].endpoint.port = 0; }},
       {"rank 0 without an epoch", [](Installation& i) { i.lanes[0].children[0].rank_epoch = 0; }},
       {"without ranks", [](Installation& i) { i.lanes[0].children[0].ranks.clear(); }},
       {"in place of one",
@@ -364,6 +364,13 @@ TEST(AtpJob, WhatASwitchIsToldHasThePartThatRanksUse) {
   EXPECT_EQ(10U, worker.partition_count);
 }
 
+// A sanitizer's allocator counts nothing here.
+[[nodiscard]] bool heap_is_counted() {
+  const std::size_t before = mallinfo2().uordblks;
+  const std::vector<std::byte> some(4096);
+  return mallinfo2().uordblks >= before + some.size();
+}
+
 // Else tenants take memory that their quotas do not show.
 TEST(AtpJob, AllThatItTakesAtASwitchIsCharged) {
   for (const PacketSecurity security : {PacketSecurity::none, PacketSecurity::tag, PacketSecurity::encrypt}) {
@@ -398,7 +405,7 @@ TEST(AtpJob, AllThatItTakesAtASwitchIsCharged) {
       const std::size_t taken = mallinfo2().uordblks - before;
       if (many == 1) continue;
       EXPECT_LE(taken, memory_bytes(told)) << to_string(security);
-      EXPECT_GT(2 * taken, memory_bytes(told)) << to_string(security);
+      if (heap_is_counted()) EXPECT_GT(2 * taken, memory_bytes(told)) << to_string(security);
     }
   }
 }
